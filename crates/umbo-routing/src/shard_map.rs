@@ -1,0 +1,205 @@
+//! The shard map: contiguous ranges of slots, each owned by one shard.
+
+use std::ops::RangeInclusive;
+
+use umbo_types::{NamespaceId, PartitionKey, ShardId};
+
+use crate::slot::{SLOTS, Slot};
+
+/// Slots `first..=last` owned by one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotRange {
+    /// First slot of the range.
+    pub first: u16,
+    /// Last slot of the range, included.
+    pub last: u16,
+    /// Owner.
+    pub shard: ShardId,
+}
+
+/// Says why ranges are not a shard map.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ShardMapError {
+    /// No or too many shards.
+    #[error("a shard map has 1 to {SLOTS} shards, not {0}")]
+    ShardCount(u32),
+    /// A range ends before it begins, or beyond the last slot.
+    #[error("slots {first}-{last} are no range within 0-4095")]
+    BadRange {
+        /// First slot named.
+        first: u16,
+        /// Last slot named.
+        last: u16,
+    },
+    /// A slot that two ranges own.
+    #[error("slot {slot} is owned by shard {one} and by shard {other}")]
+    TwoOwners {
+        /// The slot.
+        slot: u16,
+        /// Its first owner.
+        one: ShardId,
+        /// Its second owner.
+        other: ShardId,
+    },
+    /// A slot that nobody owns.
+    #[error("slot {0} has no owner")]
+    Gap(u16),
+}
+
+/// Which shard owns which slot. Total: every slot has exactly one owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardMap {
+    owners: Box<[ShardId]>,
+}
+
+impl ShardMap {
+    /// Divides the slots evenly, in order, among shards `0..shards`.
+    pub fn even(shards: u16) -> Result<Self, ShardMapError> {
+        if shards == 0 || shards > SLOTS {
+            return Err(ShardMapError::ShardCount(shards.into()));
+        }
+        let owner = |slot: u16| ShardId((u32::from(slot) * u32::from(shards) / 4_096) as u16);
+        Ok(Self {
+            owners: (0..SLOTS).map(owner).collect(),
+        })
+    }
+
+    /// Checks that the ranges cover every slot once, and keeps them.
+    pub fn from_ranges(ranges: &[SlotRange]) -> Result<Self, ShardMapError> {
+        let mut owners: Vec<Option<ShardId>> = vec![None; SLOTS.into()];
+        for &SlotRange { first, last, shard } in ranges {
+            if first > last || last >= SLOTS {
+                return Err(ShardMapError::BadRange { first, last });
+            }
+            for slot in first..=last {
+                if let Some(one) = owners[usize::from(slot)].replace(shard) {
+                    return Err(ShardMapError::TwoOwners {
+                        slot,
+                        one,
+                        other: shard,
+                    });
+                }
+            }
+        }
+        let owners = (0..SLOTS)
+            .zip(owners)
+            .map(|(slot, owner)| owner.ok_or(ShardMapError::Gap(slot)));
+        Ok(Self {
+            owners: owners.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns the fewest ranges that describe the map, in order of slots.
+    pub fn ranges(&self) -> Vec<SlotRange> {
+        let mut ranges: Vec<SlotRange> = Vec::new();
+        for (slot, &shard) in (0..).zip(&*self.owners) {
+            match ranges.last_mut() {
+                Some(range) if range.shard == shard => range.last = slot,
+                _ => ranges.push(SlotRange {
+                    first: slot,
+                    last: slot,
+                    shard,
+                }),
+            }
+        }
+        ranges
+    }
+
+    /// Returns the shard that owns a slot.
+    pub fn owner(&self, slot: Slot) -> ShardId {
+        self.owners[usize::from(slot.index())]
+    }
+
+    /// Returns the shard that owns a partition.
+    pub fn locate(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId {
+        self.owner(Slot::of(namespace, partition))
+    }
+
+    /// Returns the slots of segment `segment` of `segments`; the segments divide the slots evenly
+    /// and in order. None where a segment has no slot or does not exist.
+    pub fn segment(segment: u32, segments: u32) -> Option<RangeInclusive<u16>> {
+        if segment >= segments || segments > u32::from(SLOTS) {
+            return None;
+        }
+        let bound =
+            |segment: u32| (u64::from(segment) * u64::from(SLOTS) / u64::from(segments)) as u16;
+        Some(bound(segment)..=bound(segment + 1) - 1)
+    }
+
+    /// Returns the shards that own any of the slots, each once, in order of their first slot.
+    pub fn owners_of(&self, slots: RangeInclusive<u16>) -> Vec<ShardId> {
+        let mut shards = Vec::new();
+        for slot in slots {
+            let shard = self.owners[usize::from(slot)];
+            if !shards.contains(&shard) {
+                shards.push(shard);
+            }
+        }
+        shards
+    }
+
+    /// Returns the number of distinct shards.
+    pub fn shards(&self) -> usize {
+        self.owners_of(0..=SLOTS - 1).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn even_maps_are_total_even_and_read_back(shards in 1_u16..=512) {
+            let map = ShardMap::even(shards).unwrap();
+            prop_assert_eq!(map.shards(), usize::from(shards));
+            let ranges = map.ranges();
+            let sizes: Vec<_> = ranges.iter().map(|range| range.last - range.first + 1).collect();
+            prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
+            prop_assert_eq!(ShardMap::from_ranges(&ranges).unwrap(), map);
+        }
+
+        #[test]
+        fn segments_divide_the_slots(segments in 1_u32..=4_096) {
+            let mut next = 0;
+            for segment in 0..segments {
+                let slots = ShardMap::segment(segment, segments).unwrap();
+                prop_assert_eq!(*slots.start(), next);
+                prop_assert!(slots.end() >= slots.start());
+                next = slots.end() + 1;
+            }
+            prop_assert_eq!(next, SLOTS);
+            prop_assert!(ShardMap::segment(segments, segments).is_none());
+        }
+    }
+
+    #[test]
+    fn a_map_with_a_gap_or_two_owners_is_refused() {
+        let range = |first, last, shard| SlotRange {
+            first,
+            last,
+            shard: ShardId(shard),
+        };
+        assert_eq!(
+            ShardMap::from_ranges(&[range(0, 4_094, 0)]),
+            Err(ShardMapError::Gap(4_095))
+        );
+        assert_eq!(
+            ShardMap::from_ranges(&[range(0, 4_095, 0), range(7, 7, 1)]),
+            Err(ShardMapError::TwoOwners {
+                slot: 7,
+                one: ShardId(0),
+                other: ShardId(1)
+            })
+        );
+        assert_eq!(
+            ShardMap::from_ranges(&[range(0, 4_096, 0)]),
+            Err(ShardMapError::BadRange {
+                first: 0,
+                last: 4_096
+            })
+        );
+        assert_eq!(ShardMap::even(0), Err(ShardMapError::ShardCount(0)));
+    }
+}

@@ -1,0 +1,118 @@
+//! What can go wrong in a store, grouped by what the caller can do about it.
+//!
+//! An absent key is not an error. Every error of a write says whether the write was applied, so
+//! that a caller never has to guess.
+
+use umbo_types::{ShardId, Version};
+
+/// Whether a failed write took effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It did; only the answer is bad news.
+    Applied,
+    /// It certainly did not.
+    NotApplied,
+    /// It may or may not have; read again, or repeat it with a condition.
+    Unknown,
+}
+
+/// Failure of a store. Variants carry the shard, so that one bad shard can be told from another.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The shard cannot be reached or could not be opened. Wait, the others serve.
+    #[error("shard {shard} is unavailable: {reason}")]
+    Unavailable {
+        /// The shard.
+        shard: ShardId,
+        /// Why, for the operator.
+        reason: String,
+        /// Whether a write took effect.
+        outcome: Outcome,
+    },
+    /// The disk under the shard is full. Reads go on; make room.
+    #[error("the disk of shard {shard} is full")]
+    Full {
+        /// The shard.
+        shard: ShardId,
+        /// Whether a write took effect.
+        outcome: Outcome,
+    },
+    /// Reading or writing the shard's file failed.
+    #[error("shard {shard} failed to use its file: {reason}")]
+    Io {
+        /// The shard.
+        shard: ShardId,
+        /// Why, for the operator.
+        reason: String,
+        /// Whether a write took effect.
+        outcome: Outcome,
+    },
+    /// Stored bytes are not what was written.
+    #[error("shard {shard} holds damaged data: {reason}")]
+    Corrupt {
+        /// The shard.
+        shard: ShardId,
+        /// Which file and what was found, for the operator.
+        reason: String,
+    },
+    /// The shard's write queue is full. Back off.
+    #[error("the write queue of shard {shard} is full")]
+    QueueFull {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// The deadline passed before the store began the work. Nothing was applied.
+    #[error("the deadline passed before shard {shard} began")]
+    DeadlinePassed {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// The store is closing.
+    #[error("the store is closing")]
+    Closing,
+}
+
+impl StoreError {
+    /// Says whether a write that failed this way took effect.
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Unavailable { outcome, .. }
+            | Self::Full { outcome, .. }
+            | Self::Io { outcome, .. } => *outcome,
+            Self::Corrupt { .. }
+            | Self::QueueFull { .. }
+            | Self::DeadlinePassed { .. }
+            | Self::Closing => Outcome::NotApplied,
+        }
+    }
+}
+
+/// Why one mutation of a write was not applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The condition of this mutation was false.
+    #[error("the condition was false")]
+    ConditionFailed {
+        /// Version of the visible row, none where there is none.
+        current: Option<Version>,
+    },
+    /// Another mutation of the same atomic group was refused, so none of the group was applied.
+    #[error("mutation {index} of the same atomic group was refused")]
+    GroupAborted {
+        /// Index of the mutation that was refused, within the request.
+        index: usize,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl WriteError {
+    /// Says whether the mutation took effect.
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::ConditionFailed { .. } | Self::GroupAborted { .. } => Outcome::NotApplied,
+            Self::Store(error) => error.outcome(),
+        }
+    }
+}

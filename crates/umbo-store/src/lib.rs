@@ -1,0 +1,19 @@
+//! The store contract: what every storage engine of Umbo promises.
+//!
+//! Owns the [`Store`] trait with its requests, answers and error, the in-memory reference, and
+//! (feature `testing`) the contract suite that every engine must pass. Deliberately knows nothing
+//! of HTTP or of any engine. Start with [`Store`].
+
+mod error;
+mod request;
+mod row_batch;
+mod store;
+
+pub use error::{Outcome, StoreError, WriteError};
+pub use request::{
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
+    PurgeProgress, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, WriteRequest,
+    Written,
+};
+pub use row_batch::{RowBatch, RowRef};
+pub use store::{ShardState, ShardStatus, Store};

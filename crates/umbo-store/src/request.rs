@@ -1,0 +1,300 @@
+//! What is asked of a store, and what it answers.
+
+use std::ops::RangeInclusive;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use umbo_types::{Deadline, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Value, Version};
+
+use crate::row_batch::RowBatch;
+
+/// Sort keys from `start` (included) to `end` (excluded), bytewise.
+///
+/// Bounds are plain bytes, not sort keys: the successor of the longest sort key is a byte longer
+/// than any sort key may be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SortRange {
+    /// First sort key of the range.
+    pub start: Bytes,
+    /// First sort key beyond the range; none for no end.
+    pub end: Option<Bytes>,
+}
+
+impl SortRange {
+    /// Returns the sort keys that begin with `prefix`.
+    pub fn with_prefix(prefix: Bytes) -> Self {
+        let end = prefix.iter().rposition(|&byte| byte != 0xFF).map(|at| {
+            let mut end = BytesMut::from(&prefix[..=at]);
+            end[at] += 1;
+            end.freeze()
+        });
+        Self { start: prefix, end }
+    }
+
+    /// Returns the sort keys that are in both ranges.
+    #[must_use]
+    pub fn intersect(self, other: Self) -> Self {
+        let end = match (self.end, other.end) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+        Self {
+            start: self.start.max(other.start),
+            end,
+        }
+    }
+
+    /// Returns what a walk that has visited `last` has still to visit.
+    #[must_use]
+    pub fn beyond(self, last: &[u8], reverse: bool) -> Self {
+        if reverse {
+            return Self {
+                end: Some(Bytes::copy_from_slice(last)),
+                ..self
+            };
+        }
+        let mut start = BytesMut::with_capacity(last.len() + 1);
+        start.put_slice(last);
+        start.put_u8(0);
+        Self {
+            start: start.freeze(),
+            ..self
+        }
+    }
+
+    /// Says whether the range can hold no key.
+    pub fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+
+    /// Says whether a sort key is in the range.
+    pub fn contains(&self, sort: &[u8]) -> bool {
+        sort >= &self.start[..] && self.end.as_ref().is_none_or(|end| sort < &end[..])
+    }
+}
+
+/// One chunk of the rows of a partition.
+#[derive(Debug, Clone)]
+pub struct RangeRequest {
+    /// Namespace of the partition.
+    pub namespace: NamespaceId,
+    /// The partition.
+    pub partition: PartitionKey,
+    /// Which of its rows.
+    pub range: SortRange,
+    /// Last row first.
+    pub reverse: bool,
+    /// Most rows to return; at least 1. The store may return fewer and say that there is more.
+    pub rows_max: u32,
+    /// The chunk ends with the row whose key and value bytes reach this sum.
+    pub bytes_max: u32,
+    /// Leave the values out.
+    pub keys_only: bool,
+}
+
+/// Answer to a [`RangeRequest`]: one consistent snapshot of a part of the range.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Visible rows in the order asked for.
+    pub rows: RowBatch,
+    /// Sort key of the last row visited (it may be one that has expired), where more rows may
+    /// follow: continue with [`SortRange::beyond`]. None when the range is exhausted.
+    pub resume_after: Option<Bytes>,
+}
+
+/// One chunk of the rows of a namespace, partition after partition, shard after shard.
+#[derive(Debug, Clone)]
+pub struct ScanRequest {
+    /// The namespace.
+    pub namespace: NamespaceId,
+    /// Only partitions of these slots.
+    pub slots: RangeInclusive<u16>,
+    /// Where the chunk before ended; none to begin.
+    pub after: Option<ScanPosition>,
+    /// Most rows to return; at least 1.
+    pub rows_max: u32,
+    /// The chunk ends with the row whose key and value bytes reach this sum.
+    pub bytes_max: u32,
+    /// Leave the values out.
+    pub keys_only: bool,
+}
+
+/// Last row that a scan has visited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanPosition {
+    /// Shard of the row.
+    pub shard: ShardId,
+    /// Key of the row.
+    pub key: Key,
+}
+
+/// Answer to a [`ScanRequest`].
+#[derive(Debug, Default)]
+pub struct ScanPage {
+    /// Visible rows; their order is that of the engine and only stable between equal scans.
+    pub rows: RowBatch,
+    /// Where to continue; none when the segment is exhausted.
+    pub resume_after: Option<ScanPosition>,
+}
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// Once it is on the disk.
+    #[default]
+    Sync,
+    /// Once it is visible to readers; it is on the disk a moment later.
+    Async,
+}
+
+/// What belongs together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Atomicity {
+    /// Each mutation stands alone.
+    #[default]
+    None,
+    /// All mutations of one partition are applied together or not at all.
+    Partition,
+}
+
+/// What must be true of the visible row for a mutation to be applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    Always,
+    /// There is no visible row (`If-None-Match: *`).
+    Absent,
+    /// There is a visible row (`If-Match: *`).
+    Present,
+    /// There is a visible row with one of these versions (`If-Match: "…"`).
+    VersionIn(Vec<Version>),
+}
+
+impl Condition {
+    /// Says whether the condition holds for a visible row of this version, or for none.
+    pub fn holds(&self, current: Option<Version>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Absent => current.is_none(),
+            Self::Present => current.is_some(),
+            Self::VersionIn(versions) => current.is_some_and(|now| versions.contains(&now)),
+        }
+    }
+}
+
+/// What a mutation does to its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Stores a value.
+    Put {
+        /// The value.
+        value: Value,
+        /// Instant from which the row is not visible any more.
+        expires_at: Option<Timestamp>,
+    },
+    /// Removes the row.
+    Delete,
+}
+
+/// One change of one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mutation {
+    /// The row.
+    pub key: Key,
+    /// What to do.
+    pub change: Change,
+    /// When to do it.
+    pub condition: Condition,
+}
+
+/// A write of one or more rows of a namespace.
+///
+/// Mutations of one key are applied in the order of the request.
+#[derive(Debug, Clone)]
+pub struct WriteRequest {
+    /// The namespace.
+    pub namespace: NamespaceId,
+    /// The mutations; at least one.
+    pub mutations: Vec<Mutation>,
+    /// What belongs together.
+    pub atomicity: Atomicity,
+    /// When the write is acknowledged.
+    pub durability: Durability,
+    /// Version proposed by the clock above the engine; the store may raise it.
+    pub proposed: Version,
+    /// A write that has not begun by then is refused with [`crate::StoreError::DeadlinePassed`].
+    pub deadline: Option<Deadline>,
+}
+
+/// A mutation that was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Version given to the mutation.
+    pub version: Version,
+    /// Whether there was a visible row before.
+    pub existed: bool,
+}
+
+/// Removal of the rows of a range, one bounded step of it.
+#[derive(Debug, Clone)]
+pub struct DeleteRangeRequest {
+    /// Namespace of the partition.
+    pub namespace: NamespaceId,
+    /// The partition.
+    pub partition: PartitionKey,
+    /// Which of its rows.
+    pub range: SortRange,
+    /// Most rows to remove in this step; at least 1. Each step is atomic.
+    pub rows_max: u32,
+    /// When the step is acknowledged.
+    pub durability: Durability,
+    /// As in [`WriteRequest`].
+    pub deadline: Option<Deadline>,
+}
+
+/// Answer to a [`DeleteRangeRequest`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Visible rows removed.
+    pub rows: u64,
+    /// Bytes of their sort keys and values.
+    pub bytes: u64,
+    /// Sort key of the last row visited, where rows may remain.
+    pub resume_after: Option<Bytes>,
+}
+
+/// Answer to one step of a purge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PurgeProgress {
+    /// Rows removed in this step, visible or not.
+    pub rows: u64,
+    /// Whether rows may remain.
+    pub more: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_prefix_range_holds_exactly_what_begins_with_it(
+            prefix in prop::collection::vec(prop_oneof![Just(0xFF_u8), any::<u8>()], 0..4),
+            key in prop::collection::vec(prop_oneof![Just(0xFF_u8), Just(0_u8), any::<u8>()], 0..6),
+        ) {
+            let range = SortRange::with_prefix(prefix.clone().into());
+            prop_assert_eq!(range.contains(&key), key.starts_with(&prefix));
+        }
+
+        #[test]
+        fn beyond_leaves_out_what_was_visited_and_nothing_else(
+            last in prop::collection::vec(0_u8..3, 0..4),
+            key in prop::collection::vec(0_u8..3, 0..5),
+        ) {
+            let all = SortRange::default();
+            prop_assert_eq!(all.clone().beyond(&last, false).contains(&key), key > last);
+            prop_assert_eq!(all.beyond(&last, true).contains(&key), key < last);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Many rows in one buffer: a chunk of a range costs two allocations, not two a row.
+
+use umbo_types::{Timestamp, Version};
+
+/// A row of a batch, borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowRef<'a> {
+    /// Partition key; empty in the rows of a range, whose partition is known.
+    pub partition: &'a [u8],
+    /// Sort key.
+    pub sort: &'a [u8],
+    /// Value; empty where only keys were asked for.
+    pub value: &'a [u8],
+    /// Length of the stored value, also where only keys were asked for.
+    pub value_len: u32,
+    /// Media type; empty where none was named.
+    pub content_type: &'a [u8],
+    /// Content encoding; empty for the identity.
+    pub content_encoding: &'a [u8],
+    /// Version.
+    pub version: Version,
+    /// Expiry.
+    pub expires_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// Where the row's bytes begin: partition, sort, content type, content encoding, value.
+    start: usize,
+    partition_len: u16,
+    sort_len: u16,
+    type_len: u8,
+    encoding_len: u8,
+    held_len: u32,
+    value_len: u32,
+    version: Version,
+    expires_at: Option<Timestamp>,
+}
+
+/// Rows in order, in one buffer. Lengths are those that the limits of the data model allow.
+#[derive(Debug, Default)]
+pub struct RowBatch {
+    buffer: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+impl RowBatch {
+    /// Adds a copy of a row at the end.
+    pub fn push(&mut self, row: RowRef<'_>) {
+        let start = self.buffer.len();
+        for part in [
+            row.partition,
+            row.sort,
+            row.content_type,
+            row.content_encoding,
+            row.value,
+        ] {
+            self.buffer.extend_from_slice(part);
+        }
+        self.entries.push(Entry {
+            start,
+            partition_len: row.partition.len() as u16,
+            sort_len: row.sort.len() as u16,
+            type_len: row.content_type.len() as u8,
+            encoding_len: row.content_encoding.len() as u8,
+            held_len: row.value.len() as u32,
+            value_len: row.value_len,
+            version: row.version,
+            expires_at: row.expires_at,
+        });
+    }
+
+    /// Returns the rows in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = RowRef<'_>> {
+        self.entries.iter().map(|entry| {
+            let mut rest = &self.buffer[entry.start..];
+            let mut take = |len: usize| {
+                let (part, after) = rest.split_at(len);
+                rest = after;
+                part
+            };
+            RowRef {
+                partition: take(entry.partition_len.into()),
+                sort: take(entry.sort_len.into()),
+                content_type: take(entry.type_len.into()),
+                content_encoding: take(entry.encoding_len.into()),
+                value: take(entry.held_len as usize),
+                value_len: entry.value_len,
+                version: entry.version,
+                expires_at: entry.expires_at,
+            }
+        })
+    }
+
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Says whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the bytes of all keys and values held.
+    pub fn bytes(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_as_they_went_in() {
+        let rows = [
+            RowRef {
+                partition: b"p",
+                sort: b"",
+                value: b"v\0\xff",
+                value_len: 3,
+                content_type: b"text/plain",
+                content_encoding: b"",
+                version: Version(7),
+                expires_at: None,
+            },
+            RowRef {
+                partition: b"",
+                sort: b"s",
+                value: b"",
+                value_len: 99,
+                content_type: b"",
+                content_encoding: b"gzip",
+                version: Version(8),
+                expires_at: Some(Timestamp(5)),
+            },
+        ];
+        let mut batch = RowBatch::default();
+        rows.iter().for_each(|&row| batch.push(row));
+        assert_eq!(batch.iter().collect::<Vec<_>>(), rows);
+        assert_eq!((batch.len(), batch.bytes()), (2, 1 + 3 + 10 + 1 + 4));
+    }
+}

@@ -1,0 +1,105 @@
+//! The contract itself.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use umbo_routing::ShardMap;
+use umbo_types::{Key, NamespaceId, Row, ShardId};
+
+use crate::error::{StoreError, WriteError};
+use crate::request::{
+    DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage, ScanRequest,
+    WriteRequest, Written,
+};
+
+/// A store of rows, divided into shards by partition key.
+///
+/// Every engine promises:
+/// - **Order.** Rows of a partition are ordered bytewise by sort key; any bytes are a key.
+/// - **Visibility.** A reader sees the last committed state. A write that was acknowledged is seen
+///   by every read that begins afterwards. An expired row is never seen, whether or not its space
+///   has been reclaimed; it counts as absent for conditions too.
+/// - **Durability.** A write with `Durability::Sync` is on the disk when it is acknowledged. One
+///   with `Durability::Async` is at least visible, and on the disk within the engine's flush bound.
+/// - **Versions.** The version given to a mutation is at least the proposed one and larger than
+///   every version given before on the same shard, also across restarts, removals of the row and a
+///   clock that goes back.
+/// - **Atomicity.** A mutation is applied wholly or not at all; with `Atomicity::Partition` so are
+///   all mutations of a partition. Mutations of one key in one request are applied in order.
+/// - **Isolation of shards.** A shard that fails answers errors for its own keys only.
+/// - **Cancellation.** Dropping the future of a read stops it. Dropping the future of a write
+///   leaves the write running to its end.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Returns which shard owns which slot.
+    fn shard_map(&self) -> Arc<ShardMap>;
+
+    /// Reads one row; none where there is no visible one.
+    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError>;
+
+    /// Reads rows of any partitions. The answers are in the order of the keys; a shard that fails
+    /// fails only its own keys. The rows of different shards are not one snapshot.
+    async fn multi_get(
+        &self,
+        namespace: NamespaceId,
+        keys: &[Key],
+    ) -> Vec<Result<Option<Row>, StoreError>>;
+
+    /// Reads one chunk of a range within a partition. Each chunk is one snapshot; two are not.
+    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError>;
+
+    /// Reads one chunk of a namespace.
+    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError>;
+
+    /// Applies mutations. The answers are in the order of the mutations.
+    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>>;
+
+    /// Removes a bounded number of rows of a range.
+    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError>;
+
+    /// Removes a bounded number of rows of a namespace that nobody can reach any more.
+    async fn purge(
+        &self,
+        namespace: NamespaceId,
+        rows_max: u32,
+    ) -> Result<PurgeProgress, StoreError>;
+
+    /// Returns the state of each shard, in order of their ids.
+    fn status(&self) -> Vec<ShardStatus>;
+
+    /// Stops taking writes, brings everything acknowledged to the disk and waits for it.
+    async fn close(&self);
+}
+
+/// Whether a shard serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShardState {
+    /// Reads and writes.
+    Available,
+    /// Reads only, and why.
+    ReadOnly(String),
+    /// Nothing, and why.
+    Unavailable(String),
+}
+
+/// State of a shard, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardStatus {
+    /// The shard.
+    pub shard: ShardId,
+    /// Whether it serves.
+    pub state: ShardState,
+    /// Rows stored, expired ones that await reclaiming included.
+    pub rows: u64,
+    /// Size of its file, in bytes.
+    pub file_bytes: u64,
+    /// Mutations waiting for a commit.
+    pub queued: u64,
+    /// Commits since the process started.
+    pub commits: u64,
+    /// Mutations committed since the process started.
+    pub mutations: u64,
+    /// Expired rows reclaimed since the process started.
+    pub reclaimed: u64,
+}

@@ -1,0 +1,293 @@
+//! Who calls, and what they may do: verbs × namespace pattern, plus a cap on criticality.
+//!
+//! A grant is written `verbs:pattern`, for example `read,scan:listing-*`; `*` as verbs is all of
+//! them. A pattern is a namespace name in which each `*` stands for any run of characters.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::criticality::Criticality;
+
+/// Identity of a caller: the name of its token, or `anonymous` where no token is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallerId(Arc<str>);
+
+impl CallerId {
+    /// Keeps a name.
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a grant allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// Get, multi-get, range.
+    Read,
+    /// Put, delete, delete range, batch write.
+    Write,
+    /// Scan of a whole namespace.
+    Scan,
+    /// Bulk upload.
+    Bulk,
+    /// Calling for somebody else.
+    Delegate,
+    /// The admin API.
+    Admin,
+}
+
+impl Verb {
+    /// All verbs, in the order they are printed.
+    pub const ALL: [Self; 6] = [
+        Self::Read,
+        Self::Write,
+        Self::Scan,
+        Self::Bulk,
+        Self::Delegate,
+        Self::Admin,
+    ];
+
+    /// Returns the name used in grants.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Scan => "scan",
+            Self::Bulk => "bulk",
+            Self::Delegate => "delegate",
+            Self::Admin => "admin",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// Says why a text is not a grant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// There is no colon.
+    #[error("a grant is written verbs:namespace-pattern (like read,write:listing-*), not '{0}'")]
+    NoColon(String),
+    /// A verb that does not exist.
+    #[error("no such verb: '{0}' (read, write, scan, bulk, delegate, admin or *)")]
+    UnknownVerb(String),
+    /// The pattern holds a character that no namespace name has.
+    #[error("'{0}' can match no namespace name")]
+    BadPattern(String),
+}
+
+/// Verbs granted on the namespaces that a pattern matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    verbs: u8,
+    pattern: NamespacePattern,
+}
+
+impl Grant {
+    /// Grants every verb on every namespace.
+    pub fn everything() -> Self {
+        Self {
+            verbs: Verb::ALL.iter().fold(0, |bits, verb| bits | verb.bit()),
+            pattern: NamespacePattern("*".into()),
+        }
+    }
+
+    /// Says whether the grant covers `verb` on `namespace`.
+    pub fn allows(&self, verb: Verb, namespace: &str) -> bool {
+        self.verbs & verb.bit() != 0 && self.pattern.matches(namespace)
+    }
+
+    /// Says whether the grant covers `verb` on every namespace.
+    pub fn allows_everywhere(&self, verb: Verb) -> bool {
+        self.verbs & verb.bit() != 0 && &*self.pattern.0 == "*"
+    }
+}
+
+impl FromStr for Grant {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (verbs, pattern) = text
+            .split_once(':')
+            .ok_or_else(|| GrantError::NoColon(text.to_owned()))?;
+        let mut bits = 0;
+        for name in verbs.split(',').map(str::trim) {
+            if name == "*" {
+                bits = Self::everything().verbs;
+                continue;
+            }
+            let verb = Verb::ALL.into_iter().find(|verb| verb.as_str() == name);
+            bits |= verb
+                .ok_or_else(|| GrantError::UnknownVerb(name.to_owned()))?
+                .bit();
+        }
+        Ok(Self {
+            verbs: bits,
+            pattern: pattern.parse()?,
+        })
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.verbs == Self::everything().verbs {
+            return write!(f, "*:{}", self.pattern.0);
+        }
+        let mut separator = "";
+        for verb in Verb::ALL
+            .into_iter()
+            .filter(|verb| self.verbs & verb.bit() != 0)
+        {
+            write!(f, "{separator}{}", verb.as_str())?;
+            separator = ",";
+        }
+        write!(f, ":{}", self.pattern.0)
+    }
+}
+
+/// Pattern over namespace names; `*` stands for any run of characters, also an empty one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespacePattern(Arc<str>);
+
+impl NamespacePattern {
+    /// Says whether a name matches. Linear in practice: the last `*` alone is tried again.
+    pub fn matches(&self, name: &str) -> bool {
+        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+        let (mut p, mut n) = (0, 0);
+        let mut retry: Option<(usize, usize)> = None;
+        while n < name.len() {
+            if pattern.get(p) == Some(&b'*') {
+                retry = Some((p + 1, n));
+                p += 1;
+            } else if pattern.get(p) == Some(&name[n]) {
+                p += 1;
+                n += 1;
+            } else if let Some((after_star, consumed)) = retry {
+                retry = Some((after_star, consumed + 1));
+                p = after_star;
+                n = consumed + 1;
+            } else {
+                return false;
+            }
+        }
+        pattern[p..].iter().all(|&byte| byte == b'*')
+    }
+}
+
+impl FromStr for NamespacePattern {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_allowed =
+            |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' | b'*');
+        if text.is_empty() || !text.bytes().all(is_allowed) {
+            return Err(GrantError::BadPattern(text.to_owned()));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// A caller as classified: identity, grants, and the highest tier it may claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Who it is.
+    pub id: CallerId,
+    /// What it may do; any one grant suffices.
+    pub grants: Vec<Grant>,
+    /// Highest criticality it may claim; a higher claim is lowered to this.
+    pub criticality_max: Criticality,
+}
+
+impl Caller {
+    /// The caller of a server that asks for no token: everything is allowed.
+    pub fn anonymous() -> Self {
+        Self {
+            id: CallerId::new("anonymous"),
+            grants: vec![Grant::everything()],
+            criticality_max: Criticality::CriticalPlus,
+        }
+    }
+
+    /// Says whether any grant covers `verb` on `namespace`.
+    pub fn is_allowed(&self, verb: Verb, namespace: &str) -> bool {
+        self.grants
+            .iter()
+            .any(|grant| grant.allows(verb, namespace))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_read_back_as_written() {
+        for text in [
+            "read:a",
+            "read,write:listing-*",
+            "*:*",
+            "scan,bulk,delegate,admin:x.y",
+        ] {
+            assert_eq!(text.parse::<Grant>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn grants_that_mean_nothing_are_refused() {
+        assert!(matches!(
+            "read".parse::<Grant>(),
+            Err(GrantError::NoColon(_))
+        ));
+        assert!(matches!(
+            "fly:*".parse::<Grant>(),
+            Err(GrantError::UnknownVerb(_))
+        ));
+        assert!(matches!(
+            ":*".parse::<Grant>(),
+            Err(GrantError::UnknownVerb(_))
+        ));
+        assert!(matches!(
+            "read:".parse::<Grant>(),
+            Err(GrantError::BadPattern(_))
+        ));
+        assert!(matches!(
+            "read:A".parse::<Grant>(),
+            Err(GrantError::BadPattern(_))
+        ));
+    }
+
+    #[test]
+    fn patterns_match_as_a_shell_would() {
+        let cases = [
+            ("*", "anything", true),
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*c", "abcd", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("listing-*", "listing-", true),
+            ("listing-*", "listings", false),
+            ("exact", "exact", true),
+            ("exact", "exactly", false),
+        ];
+        for (pattern, name, expected) in cases {
+            let pattern: NamespacePattern = pattern.parse().unwrap();
+            assert_eq!(pattern.matches(name), expected, "{pattern:?} {name}");
+        }
+    }
+
+    #[test]
+    fn a_grant_is_verb_and_namespace_together() {
+        let grant: Grant = "read,scan:geo*".parse().unwrap();
+        assert!(grant.allows(Verb::Read, "geo") && grant.allows(Verb::Scan, "geo-2"));
+        assert!(!grant.allows(Verb::Write, "geo") && !grant.allows(Verb::Read, "other"));
+        assert!(!grant.allows_everywhere(Verb::Read));
+    }
+}

@@ -1,0 +1,70 @@
+//! Time as a parameter: instants of the data model, deadlines, and the clock as a trait.
+//!
+//! Nothing in this crate reads a clock. Whoever owns a process passes a [`Clock`] down, so that
+//! everything below runs under a simulated one.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Instant of the data model: microseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Makes a timestamp from milliseconds since the epoch; saturates.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000))
+    }
+
+    /// Returns whole milliseconds since the epoch, rounded down.
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// Returns the instant that is `duration` later; saturates at the end of time.
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// Source of time. The wall clock may go back; the monotonic one never does.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Returns the time of day, for versions and expiry.
+    fn wall(&self) -> Timestamp;
+    /// Returns the monotonic time, for deadlines and durations.
+    fn monotonic(&self) -> Instant;
+}
+
+/// Instant after which nobody waits for the answer any more. Includes all queueing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// Makes a deadline at an instant.
+    pub const fn at(instant: Instant) -> Self {
+        Self(instant)
+    }
+
+    /// Makes a deadline `timeout` after `now`.
+    pub fn after(now: Instant, timeout: Duration) -> Self {
+        Self(now + timeout)
+    }
+
+    /// Returns the instant.
+    pub const fn instant(self) -> Instant {
+        self.0
+    }
+
+    /// Returns what is left at `now`; zero once it has passed.
+    pub fn remaining(self, now: Instant) -> Duration {
+        self.0.saturating_duration_since(now)
+    }
+
+    /// Says whether the deadline has passed at `now`. A deadline of exactly `now` has passed.
+    pub fn has_passed(self, now: Instant) -> bool {
+        now >= self.0
+    }
+}
