@@ -22,6 +22,7 @@ impl Timestamp {
     }
 
     /// Returns the instant that is `duration` later; saturates at the end of time.
+    #[must_use]
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(
             self.0
