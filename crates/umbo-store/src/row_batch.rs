@@ -137,7 +137,9 @@ mod tests {
             },
         ];
         let mut batch = RowBatch::default();
-        rows.iter().for_each(|&row| batch.push(row));
+        for row in rows {
+            batch.push(row);
+        }
         assert_eq!(batch.iter().collect::<Vec<_>>(), rows);
         assert_eq!((batch.len(), batch.bytes()), (2, 1 + 3 + 10 + 1 + 4));
     }
