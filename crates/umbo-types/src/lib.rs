@@ -11,6 +11,7 @@ pub mod clock;
 pub mod criticality;
 pub mod key;
 pub mod limits;
+pub mod operation;
 pub mod row;
 pub mod version;
 
@@ -20,5 +21,6 @@ pub use criticality::{Criticality, UnknownCriticality};
 pub use key::{
     Key, KeyError, Namespace, NamespaceError, NamespaceId, PartitionKey, ShardId, SortKey,
 };
+pub use operation::Operation;
 pub use row::{Row, RowError, Value};
 pub use version::{Version, VersionClock};

@@ -1,0 +1,153 @@
+//! Types of the admin API (`/admin/v1`).
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceInfo {
+    /// Name.
+    pub name: String,
+    /// Number under which its rows are stored.
+    pub id: u32,
+    /// When it was created, in milliseconds since the Unix epoch.
+    pub created_at: u64,
+    /// Settings.
+    #[serde(flatten)]
+    pub settings: NamespaceSettings,
+}
+
+/// What can be set of a namespace; a body without a field resets it to its default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceSettings {
+    /// Time to live of rows that name none, in seconds; none where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 315_360_000)]
+    pub default_ttl: Option<u64>,
+    /// When writes that do not say are acknowledged.
+    #[serde(default)]
+    pub durability: DurabilitySetting,
+}
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilitySetting {
+    /// Once it is on the disk.
+    #[default]
+    Sync,
+    /// Once readers see it.
+    Async,
+}
+
+/// The namespaces, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceList {
+    /// All of them.
+    pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// What a removal of a namespace removes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceRemoval {
+    /// Name.
+    pub name: String,
+    /// Visible rows it has.
+    pub rows: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// Whether nothing was removed because it was a dry run.
+    pub dry_run: bool,
+}
+
+/// A token, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TokenInfo {
+    /// Id, the middle part of the token.
+    pub id: String,
+    /// Name: the caller that requests with this token are counted for.
+    pub name: String,
+    /// Grants, each `verbs:namespace-pattern`.
+    pub grants: Vec<String>,
+    /// Highest criticality it may claim.
+    pub criticality_max: String,
+    /// When it was created, in milliseconds since the Unix epoch.
+    pub created_at: u64,
+    /// When it ends, in milliseconds since the Unix epoch; never where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    /// `file` for a token of the token file, `store` for one made with the admin API.
+    pub source: String,
+}
+
+/// The tokens, by id.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TokenList {
+    /// All of them.
+    pub tokens: Vec<TokenInfo>,
+}
+
+/// A token to create.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    /// Name of the caller: 1 to 64 characters of `[A-Za-z0-9._-]`.
+    pub name: String,
+    /// Grants, each `verbs:namespace-pattern`; at least one.
+    pub grants: Vec<String>,
+    /// Highest criticality it may claim; `sheddable-plus` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub criticality_max: Option<String>,
+    /// Life of the token, in seconds; for ever where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 315_360_000)]
+    pub ttl: Option<u64>,
+}
+
+/// A token just created. The only answer that ever shows the secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CreatedToken {
+    /// The token to send as `Authorization: Bearer …`. It is not kept and cannot be shown again.
+    pub token: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub info: TokenInfo,
+}
+
+/// State of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ShardInfo {
+    /// Number.
+    pub shard: u16,
+    /// `available`, `read-only` or `unavailable`.
+    pub state: String,
+    /// Why it is not available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Slots it owns.
+    pub slots: u32,
+    /// Rows stored, expired ones that await reclaiming included.
+    pub rows: u64,
+    /// Size of its file, in bytes.
+    pub file_bytes: u64,
+    /// Mutations waiting for a commit.
+    pub queued: u64,
+}
+
+/// The shards, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ShardList {
+    /// All of them.
+    pub shards: Vec<ShardInfo>,
+}
+
+/// Answer of `/healthz` and `/readyz`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// `ok`, `degraded` (serving, but not every shard), `draining` or `unavailable`.
+    pub status: String,
+    /// What is wrong, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}

@@ -1,0 +1,279 @@
+//! Bodies of multi-get, batch write, scan and delete range.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::problem::{Outcome, Problem, Retry};
+use crate::row::{JsonRow, RowFieldError, pair_bytes};
+
+/// Body of a multi-get.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MultiGetBody {
+    /// Up to 1,000 keys.
+    #[schema(max_items = 1000)]
+    pub keys: Vec<KeyFields>,
+}
+
+/// A key in a body.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyFields {
+    /// Partition key as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk: Option<String>,
+    /// Partition key as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk64: Option<String>,
+    /// Sort key as text; empty where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sk: Option<String>,
+    /// Sort key as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sk64: Option<String>,
+}
+
+impl KeyFields {
+    /// Makes the fields of a key, as text where the bytes are text.
+    pub fn of(partition: &[u8], sort: &[u8]) -> Self {
+        let split = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+            Ok(text) => (Some(text.to_owned()), None),
+            Err(_) => (None, Some(crate::path::base64url(bytes))),
+        };
+        let ((pk, pk64), (sk, sk64)) = (split(partition), split(sort));
+        Self { pk, pk64, sk, sk64 }
+    }
+
+    /// Returns partition and sort key.
+    pub fn key(&self) -> Result<(Vec<u8>, Vec<u8>), RowFieldError> {
+        let partition = pair_bytes("pk", self.pk.as_deref(), self.pk64.as_deref())?
+            .ok_or(RowFieldError::Neither("pk"))?;
+        let sort = pair_bytes("sk", self.sk.as_deref(), self.sk64.as_deref())?.unwrap_or_default();
+        Ok((partition, sort))
+    }
+}
+
+/// A line of the answer to a multi-get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MultiGetRow {
+    /// Index of the key in the request.
+    pub i: u32,
+    /// 200, 404 where there is no visible row, or the status of `error`.
+    pub status: u16,
+    /// The row; only its key where the status is not 200.
+    #[serde(flatten)]
+    pub row: JsonRow,
+    /// What happened, where the status is neither 200 nor 404.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// Text that borrows from the line it was read from, where it has no escapes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
+/// What a line of a batch write does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteOp {
+    /// Stores a value; the default.
+    #[default]
+    Put,
+    /// Removes the row.
+    Del,
+}
+
+/// A condition in a line: a version, or `"*"` for any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum MatchField {
+    /// A version.
+    Version(u64),
+    /// `*`, or an `ETag` with its quotes.
+    Text(String),
+}
+
+/// A line of a batch write, as read. [`WriteLineSchema`] documents it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteLine<'a> {
+    /// What to do.
+    #[serde(default)]
+    pub op: WriteOp,
+    /// Partition key as text.
+    #[serde(default, borrow)]
+    pub pk: Option<Text<'a>>,
+    /// Partition key as base64url.
+    #[serde(default, borrow)]
+    pub pk64: Option<Text<'a>>,
+    /// Sort key as text.
+    #[serde(default, borrow)]
+    pub sk: Option<Text<'a>>,
+    /// Sort key as base64url.
+    #[serde(default, borrow)]
+    pub sk64: Option<Text<'a>>,
+    /// Value as text.
+    #[serde(default, borrow)]
+    pub v: Option<Text<'a>>,
+    /// Value as base64url.
+    #[serde(default, borrow)]
+    pub v64: Option<Text<'a>>,
+    /// Time to live, in seconds.
+    #[serde(default)]
+    pub ttl: Option<u64>,
+    /// Expiry, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub expires_at: Option<u64>,
+    /// Media type.
+    #[serde(default, borrow)]
+    pub content_type: Option<Text<'a>>,
+    /// Content encoding.
+    #[serde(default, borrow)]
+    pub content_encoding: Option<Text<'a>>,
+    /// Condition on the current version.
+    #[serde(default)]
+    pub if_match: Option<MatchField>,
+    /// `"*"`: only where there is no row.
+    #[serde(default)]
+    pub if_none_match: Option<MatchField>,
+    /// Version of an exported row; not used, a write gets a new one.
+    #[serde(default)]
+    pub version: Option<u64>,
+}
+
+/// A line of a batch write. Exported rows are such lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = WriteLine)]
+pub struct WriteLineSchema {
+    /// What to do; `put` where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<WriteOp>,
+    /// Partition key as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pk: Option<String>,
+    /// Partition key as base64url.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pk64: Option<String>,
+    /// Sort key as text; empty where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sk: Option<String>,
+    /// Sort key as base64url.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sk64: Option<String>,
+    /// Value as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub v: Option<String>,
+    /// Value as base64url.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub v64: Option<String>,
+    /// Time to live, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 315_360_000)]
+    pub ttl: Option<u64>,
+    /// Expiry, in milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    /// Media type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Content encoding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_encoding: Option<String>,
+    /// Condition on the current version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub if_match: Option<MatchField>,
+    /// `"*"`: only where there is no row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub if_none_match: Option<MatchField>,
+    /// Version of an exported row; not used, a write gets a new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
+
+/// A line of the answer to a batch write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WriteRow {
+    /// Index of the line in the request, from 0; blank lines do not count.
+    pub i: u32,
+    /// 201 new, 204 replaced or removed, or the status of `error`.
+    pub status: u16,
+    /// Version given to the write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// What happened, where the write was not applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<WriteRowError>,
+}
+
+/// Why a line of a batch write was not applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WriteRowError {
+    /// As in a problem.
+    #[serde(rename = "type")]
+    pub type_uri: String,
+    /// What happened.
+    pub detail: String,
+    /// Current `ETag` of the row, on a failed condition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// Whether the write took effect.
+    pub outcome: Outcome,
+    /// Whether and when to repeat.
+    pub retry: Retry,
+}
+
+/// How a batch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BatchEnd {
+    /// Rows answered, in all.
+    pub rows: u64,
+    /// Rows that failed.
+    pub failed: u64,
+}
+
+/// The last line of the answer to a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BatchEndLine {
+    /// How the batch ended.
+    pub end: BatchEnd,
+}
+
+/// Body of a scan; every field may be absent, and so may the body.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScanBody {
+    /// Number of segments the namespace is divided into, for parallel readers; 1 where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4096)]
+    pub segments: Option<u32>,
+    /// Which of the segments, from 0; 0 where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<u32>,
+    /// Most rows of this page; no limit where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub limit: Option<u64>,
+    /// The page ends with the row that reaches this many bytes; 2 MiB where absent, 1 GiB at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_073_741_824)]
+    pub max_bytes: Option<u64>,
+    /// Cursor of the page before; segments and segment must be absent or the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Leave the values out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_only: Option<bool>,
+}
+
+/// Answer to a delete of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeleteRangeAnswer {
+    /// Rows removed, or that would be removed in a dry run.
+    pub rows: u64,
+    /// Bytes of their sort keys and values.
+    pub bytes: u64,
+    /// Whether nothing was removed because it was a dry run.
+    pub dry_run: bool,
+}

@@ -1,0 +1,179 @@
+//! The closed list of error codes, with total functions over it.
+//!
+//! The list is the contract: every refusal and failure of the HTTP interface is one of these, and
+//! each says its status, whether a plain repetition can help, and what it means. Three words are
+//! kept apart: *rejected* (the caller's quota), *shed* (our overload), *failed* (something broke).
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! error_codes {
+    ($($variant:ident $name:literal $status:literal $retry:literal $title:literal $meaning:literal;)+) => {
+        /// Why a request was refused or failed. The name is stable; match on it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ErrorCode {
+            $(#[doc = $meaning] $variant,)+
+        }
+
+        impl ErrorCode {
+            /// All codes, alphabetically.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// Returns the stable name, the last part of a problem's `type`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// Returns the HTTP status.
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)+ }
+            }
+
+            /// Says whether the same request may succeed later without any change to it.
+            pub const fn is_retryable(self) -> bool {
+                match self { $(Self::$variant => $retry,)+ }
+            }
+
+            /// Returns the short summary, the same for every occurrence.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)+ }
+            }
+
+            /// Returns what happened and what to do about it.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)+ }
+            }
+        }
+    };
+}
+
+error_codes! {
+    BatchTooLarge "batch-too-large" 413 false "Batch too large"
+        "The batch has more rows, keys or bytes than a batch may have. Split it.";
+    BodyTooLarge "body-too-large" 413 false "Body too large"
+        "The request body is longer than this route reads. Nothing of it was applied.";
+    ClientClosed "client-closed" 400 true "Body cut off"
+        "The connection ended before the request body did. Nothing was applied.";
+    DataDamaged "data-damaged" 500 false "Stored data is damaged"
+        "What the disk returned is not what was written; the checksum of the row says so. Restore the shard's file named in the server's log.";
+    DeadlineBeforeStore "deadline-before-store" 504 true "Deadline passed before the store began"
+        "The time the caller gave was used up before the store began the work. Nothing was applied.";
+    DeadlineInStore "deadline-in-store" 504 true "Deadline passed in the store"
+        "The store did not finish in the time the caller gave. A write may or may not have been applied: read it back, or repeat it with a condition.";
+    Forbidden "forbidden" 403 false "Not allowed"
+        "The credential is good but holds no grant for this verb on this namespace.";
+    HeadersTooLarge "headers-too-large" 431 false "Header fields too large"
+        "The request's header fields are too many or too long.";
+    Internal "internal" 500 true "Internal error"
+        "A defect of the server. The request id finds it in the server's log.";
+    InvalidBody "invalid-body" 400 false "Malformed body"
+        "The request body, or one row of it, is not what this route reads. The detail names the place.";
+    InvalidCursor "invalid-cursor" 400 false "Invalid cursor"
+        "The cursor was not made by this server, was changed, or belongs to another request. Start again without one.";
+    InvalidHeader "invalid-header" 400 false "Malformed header"
+        "A header field has a value that cannot be read. The detail names it.";
+    InvalidKey "invalid-key" 400 false "Malformed key"
+        "A namespace, partition key or sort key cannot be read. The detail says which and why.";
+    InvalidQuery "invalid-query" 400 false "Malformed query"
+        "A query parameter is unknown, repeated, or has a value that cannot be read. The detail names it.";
+    InvalidRequest "invalid-request" 400 false "Malformed request"
+        "What arrived is not HTTP as this server reads it.";
+    KeyNotFound "key-not-found" 404 false "Key not found"
+        "The namespace exists, and no visible row has this key.";
+    KeyTooLarge "key-too-large" 413 false "Key too large"
+        "A partition key has at most 1,024 bytes, a sort key at most 2,048.";
+    LastAdmin "last-admin" 409 false "No administrator would be left"
+        "After this change no token could change tokens. Create another token with admin:* first.";
+    MethodNotAllowed "method-not-allowed" 405 false "Method not allowed"
+        "The route exists and does not take this method. The Allow header names those it takes.";
+    NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
+        "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
+    PreconditionFailed "precondition-failed" 412 false "Precondition failed"
+        "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
+    RequestTimeout "request-timeout" 408 true "Request too slow"
+        "The request did not arrive in time. Nothing of it was applied.";
+    RouteNotFound "route-not-found" 404 false "Route not found"
+        "The path is none that this server answers.";
+    ShardUnavailable "shard-unavailable" 503 true "Shard unavailable"
+        "The shard that owns this partition cannot serve now. Other partitions are served.";
+    ShuttingDown "shutting-down" 503 true "Shutting down"
+        "This server is about to stop and takes no new work. Another one will.";
+    StorageFailed "storage-failed" 503 true "Storage failed"
+        "The disk under the shard failed a write. The outcome member says whether the write was applied; reads go on.";
+    StorageFull "storage-full" 507 true "Storage full"
+        "The disk under the shard is full. Reads go on; writes succeed again once there is room.";
+    TokenNotFound "token-not-found" 404 false "Token not found"
+        "No token has this id.";
+    TooManyRequestsInFlight "too-many-in-flight" 503 true "Shed: too many requests in flight"
+        "The server has as many requests in flight as it takes and shed this one. Back off.";
+    Unauthenticated "unauthenticated" 401 false "Not authenticated"
+        "The request carries no token, or one that is malformed, unknown, expired or revoked.";
+    UnboundedDelete "unbounded-delete" 400 false "Unbounded delete"
+        "A delete of a range names no bound. Name start, end or prefix, or say all=true.";
+    UriTooLong "uri-too-long" 414 false "URI too long"
+        "The request target is longer than any key needs.";
+    ValueTooLarge "value-too-large" 413 false "Value too large"
+        "A value has at most 1,048,576 bytes.";
+    WriteQueueFull "write-queue-full" 503 true "Shed: write queue full"
+        "The shard has as many writes waiting as it takes and shed this one. Nothing was applied. Back off.";
+}
+
+impl ErrorCode {
+    /// Returns the `type` of a problem with this code; the server answers it with the meaning.
+    pub fn type_uri(self) -> String {
+        format!("/v1/errors/{}", self.as_str())
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Says that a text is no error code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such error code: '{0}'")]
+pub struct UnknownErrorCode(pub String);
+
+impl FromStr for ErrorCode {
+    type Err = UnknownErrorCode;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let name = text.rsplit('/').next().unwrap_or(text);
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.as_str() == name)
+            .ok_or_else(|| UnknownErrorCode(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_sorted_and_read_back() {
+        let names: Vec<_> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut by_list = names.clone();
+        by_list.sort_unstable();
+        assert_eq!(sorted, by_list, "a name stands twice");
+        for code in ErrorCode::ALL {
+            assert_eq!(code.type_uri().parse::<ErrorCode>().unwrap(), *code);
+        }
+    }
+
+    #[test]
+    fn a_retryable_code_is_never_a_client_mistake() {
+        for code in ErrorCode::ALL.iter().filter(|code| code.is_retryable()) {
+            assert!(
+                code.status() >= 500 || matches!(code.status(), 400 | 408),
+                "{code}"
+            );
+        }
+    }
+}

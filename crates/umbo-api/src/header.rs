@@ -1,0 +1,19 @@
+//! Header names of Umbo's own, in the lower case that HTTP/2 asks for.
+
+/// Request id: taken from the request where it is 1 to 64 characters of `[A-Za-z0-9._-]`, made
+/// otherwise; on every answer.
+pub const REQUEST_ID: &str = "umbo-request-id";
+/// Time the caller still has, in milliseconds (1 to 600,000); includes queueing.
+pub const TIMEOUT_MS: &str = "umbo-timeout-ms";
+/// Criticality that the caller claims.
+pub const CRITICALITY: &str = "umbo-criticality";
+/// Time to live of a row, in seconds (1 to 315,360,000).
+pub const TTL: &str = "umbo-ttl";
+/// Expiry of a row, in milliseconds since the Unix epoch; on requests and answers.
+pub const EXPIRES_AT: &str = "umbo-expires-at";
+/// When a write is acknowledged: `sync` or `async`.
+pub const DURABILITY: &str = "umbo-durability";
+/// Exact wait before a repetition, in milliseconds; beside `Retry-After`.
+pub const RETRY_AFTER_MS: &str = "umbo-retry-after-ms";
+/// Whether a failed write took effect: `applied`, `not-applied` or `unknown`.
+pub const OUTCOME: &str = "umbo-outcome";

@@ -1,0 +1,115 @@
+//! Problem bodies (RFC 9457, `application/problem+json`).
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error_code::ErrorCode;
+
+/// Media type of every error body.
+pub const CONTENT_TYPE: &str = "application/problem+json";
+
+/// Whether a failed write took effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It did.
+    Applied,
+    /// It certainly did not.
+    NotApplied,
+    /// It may or may not have.
+    Unknown,
+}
+
+impl Outcome {
+    /// Returns the name used on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::NotApplied => "not-applied",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a refusal concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// The caller.
+    Caller,
+    /// The namespace.
+    Namespace,
+    /// The partition.
+    Partition,
+    /// The shard.
+    Shard,
+    /// This dispatcher.
+    Pod,
+}
+
+/// Whether and when to repeat a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Retry {
+    /// Whether the same request may be repeated without fear of applying it twice.
+    pub safe: bool,
+    /// How long to wait first, in milliseconds; absent where waiting does not help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
+}
+
+/// The body of every refusal and failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// `/v1/errors/{code}`; the server answers that path with the meaning of the code.
+    #[serde(rename = "type")]
+    pub type_uri: String,
+    /// Short summary, the same for every occurrence.
+    pub title: String,
+    /// HTTP status.
+    pub status: u16,
+    /// What happened this time.
+    pub detail: String,
+    /// What the refusal concerns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// Number of the shard concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u16>,
+    /// Current `ETag` of the row, on a failed precondition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// Whether a write took effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Whether and when to repeat.
+    pub retry: Retry,
+    /// Id of the request.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request_id: String,
+}
+
+impl Problem {
+    /// Makes a problem of a code with what happened this time.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self {
+            type_uri: code.type_uri(),
+            title: code.title().to_owned(),
+            status: code.status(),
+            detail: detail.into(),
+            scope: None,
+            shard: None,
+            etag: None,
+            outcome: None,
+            retry: Retry {
+                safe: code.is_retryable(),
+                after_ms: None,
+            },
+            request_id: String::new(),
+        }
+    }
+
+    /// Returns the code, none where a newer server speaks of one this library does not know.
+    pub fn code(&self) -> Option<ErrorCode> {
+        self.type_uri.parse().ok()
+    }
+}

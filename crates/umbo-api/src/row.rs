@@ -1,0 +1,227 @@
+//! Rows as JSON: what ranges, scans and multi-gets write and what exports hold.
+//!
+//! `pk`, `sk` and `v` carry UTF-8 bytes as text, `pk64`, `sk64` and `v64` any bytes as base64url;
+//! a row has one of each pair. Rows are written by hand, because a range is nothing but rows; the
+//! tests hold the writer against the serde types that read them.
+
+use std::fmt::Write as _;
+
+use bytes::{BufMut, BytesMut};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::path::{KeyEncoding, base64url};
+
+/// A row as the server writes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JsonRow {
+    /// Partition key as text; in scans and multi-gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk: Option<String>,
+    /// Partition key as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk64: Option<String>,
+    /// Sort key as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sk: Option<String>,
+    /// Sort key as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sk64: Option<String>,
+    /// Version; the `ETag` without its quotes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// Expiry, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    /// Media type, where one was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Content encoding, where one was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_encoding: Option<String>,
+    /// Length of the value in bytes, where only keys were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Value as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v: Option<String>,
+    /// Value as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v64: Option<String>,
+}
+
+/// Says that a row does not carry what it must.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RowFieldError {
+    /// Both fields of a pair.
+    #[error("a row has '{0}' or '{0}64', not both")]
+    Both(&'static str),
+    /// Neither field of a pair that must be there.
+    #[error("a row needs '{0}' or '{0}64'")]
+    Neither(&'static str),
+    /// A `64` field that is not unpadded base64url.
+    #[error("'{0}64' is not unpadded base64url")]
+    BadBase64(&'static str),
+}
+
+/// Returns the bytes of a pair of fields, none where both are absent.
+pub fn pair_bytes(
+    name: &'static str,
+    text: Option<&str>,
+    base64: Option<&str>,
+) -> Result<Option<Vec<u8>>, RowFieldError> {
+    match (text, base64) {
+        (Some(_), Some(_)) => Err(RowFieldError::Both(name)),
+        (Some(text), None) => Ok(Some(text.as_bytes().to_vec())),
+        (None, Some(encoded)) => KeyEncoding::Base64Url
+            .decode(encoded.as_bytes())
+            .map(Some)
+            .map_err(|_| RowFieldError::BadBase64(name)),
+        (None, None) => Ok(None),
+    }
+}
+
+impl JsonRow {
+    /// Returns the partition key, none where the row carries none.
+    pub fn partition(&self) -> Result<Option<Vec<u8>>, RowFieldError> {
+        pair_bytes("pk", self.pk.as_deref(), self.pk64.as_deref())
+    }
+
+    /// Returns the sort key; empty where the row carries none.
+    pub fn sort(&self) -> Result<Vec<u8>, RowFieldError> {
+        Ok(pair_bytes("sk", self.sk.as_deref(), self.sk64.as_deref())?.unwrap_or_default())
+    }
+
+    /// Returns the value, none where only keys were asked for.
+    pub fn value(&self) -> Result<Option<Vec<u8>>, RowFieldError> {
+        pair_bytes("v", self.v.as_deref(), self.v64.as_deref())
+    }
+}
+
+/// A row to write, borrowed from wherever it lies.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RowFields<'a> {
+    /// Partition key, where the row carries it.
+    pub partition: Option<&'a [u8]>,
+    /// Sort key.
+    pub sort: &'a [u8],
+    /// Version; 0 leaves it out.
+    pub version: u64,
+    /// Expiry, in milliseconds since the Unix epoch.
+    pub expires_at: Option<u64>,
+    /// Media type; empty leaves it out.
+    pub content_type: &'a [u8],
+    /// Content encoding; empty leaves it out.
+    pub content_encoding: &'a [u8],
+    /// Value, or its length where only keys were asked for.
+    pub value: ValueField<'a>,
+}
+
+/// The value of a row to write.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum ValueField<'a> {
+    /// Neither value nor length.
+    #[default]
+    None,
+    /// Only the length.
+    Len(u64),
+    /// The value.
+    Bytes(&'a [u8]),
+}
+
+impl RowFields<'_> {
+    /// Writes the fields as the inside of a JSON object, without the braces.
+    pub fn write(&self, out: &mut BytesMut) {
+        if let Some(partition) = self.partition {
+            write_pair(out, "\"pk\":", "\"pk64\":", partition);
+            out.put_u8(b',');
+        }
+        write_pair(out, "\"sk\":", "\"sk64\":", self.sort);
+        if self.version != 0 {
+            write_number(out, ",\"version\":", self.version);
+        }
+        if let Some(expires_at) = self.expires_at {
+            write_number(out, ",\"expires_at\":", expires_at);
+        }
+        for (name, field) in [
+            (",\"content_type\":", self.content_type),
+            (",\"content_encoding\":", self.content_encoding),
+        ] {
+            if !field.is_empty() {
+                out.put_slice(name.as_bytes());
+                write_text(out, &String::from_utf8_lossy(field));
+            }
+        }
+        match self.value {
+            ValueField::None => {}
+            ValueField::Len(len) => write_number(out, ",\"bytes\":", len),
+            ValueField::Bytes(bytes) => {
+                out.put_u8(b',');
+                write_pair(out, "\"v\":", "\"v64\":", bytes);
+            }
+        }
+    }
+
+    /// Writes the row as one line.
+    pub fn write_line(&self, out: &mut BytesMut) {
+        out.put_u8(b'{');
+        self.write(out);
+        out.put_slice(b"}\n");
+    }
+}
+
+fn write_number(out: &mut BytesMut, name: &str, number: u64) {
+    write!(out, "{name}{number}").expect("a buffer that grows takes every write");
+}
+
+fn write_pair(out: &mut BytesMut, name: &str, name64: &str, bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        out.put_slice(name.as_bytes());
+        write_text(out, text);
+    } else {
+        out.put_slice(name64.as_bytes());
+        out.put_u8(b'"');
+        out.put_slice(base64url(bytes).as_bytes());
+        out.put_u8(b'"');
+    }
+}
+
+fn write_text(out: &mut BytesMut, text: &str) {
+    serde_json::to_writer(out.writer(), text).expect("a buffer that grows takes every write");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..20),
+            "[\\PC\"\\\\\n\u{0}]{0,12}".prop_map(String::into_bytes),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn rows_read_back_as_written(
+            partition in any_bytes(), sort in any_bytes(), value in any_bytes(),
+            version in 1_u64.., expires_at in prop::option::of(any::<u64>()),
+        ) {
+            let mut out = BytesMut::new();
+            RowFields {
+                partition: Some(&partition), sort: &sort, version, expires_at,
+                content_type: b"text/\"x\"", content_encoding: b"",
+                value: ValueField::Bytes(&value),
+            }.write_line(&mut out);
+            prop_assert_eq!(out[..].split(|&byte| byte == b'\n').count(), 2);
+            let row: JsonRow = serde_json::from_slice(&out).unwrap();
+            prop_assert_eq!(row.partition().unwrap(), Some(partition));
+            prop_assert_eq!(row.sort().unwrap(), sort);
+            prop_assert_eq!(row.value().unwrap(), Some(value));
+            prop_assert_eq!((row.version, row.expires_at), (Some(version), expires_at));
+            prop_assert_eq!(row.content_type.as_deref(), Some("text/\"x\""));
+            prop_assert_eq!(row.content_encoding, None);
+        }
+    }
+}

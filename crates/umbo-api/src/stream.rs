@@ -1,0 +1,63 @@
+//! The last line of a streamed answer. A stream without its `end` line is a failed stream.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+use crate::row::JsonRow;
+
+/// Why a page ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndReason {
+    /// There are no more rows.
+    Done,
+    /// The row limit was reached.
+    Limit,
+    /// The byte limit was reached.
+    Bytes,
+    /// The deadline came near.
+    Deadline,
+}
+
+/// How a page ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct End {
+    /// Whether more rows may follow.
+    pub more: bool,
+    /// Where to continue; there if and only if `more`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Why the page ended.
+    pub why: EndReason,
+    /// Rows in this page.
+    pub rows: u64,
+    /// Bytes of keys and values in this page.
+    pub bytes: u64,
+}
+
+/// The line that ends a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EndLine {
+    /// How the page ended.
+    pub end: End,
+}
+
+/// The line that ends a page that failed half-way; the connection is aborted after it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorLine {
+    /// What happened.
+    pub error: Problem,
+}
+
+/// Any line of a range or scan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum StreamLine {
+    /// The last line.
+    End(EndLine),
+    /// The last line of a failed stream.
+    Error(ErrorLine),
+    /// A row.
+    Row(JsonRow),
+}
