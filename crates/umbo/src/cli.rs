@@ -1,0 +1,51 @@
+//! The command tree. Owns which commands there are; what each takes stands in its own module.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::command::{completion, version};
+use crate::failure::Failure;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 precondition false, 5 rejected (quota),
+6 overload, time-out or server not reached, 7 done in part, 8 not authenticated or not allowed,
+130 interrupted.";
+
+/// Umbo, a sharded key-value store.
+#[derive(Debug, Parser)]
+#[command(name = "umbo", version, propagate_version = true, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the completion script of a shell
+    Completion(completion::Arguments),
+    /// Print the version
+    Version(version::Arguments),
+}
+
+impl Cli {
+    /// Runs the command; its failures are already typed by exit code.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            None => Self::command().print_help().map_err(Failure::from_output),
+            Some(Command::Completion(arguments)) => arguments.run(),
+            Some(Command::Version(arguments)) => arguments.run(),
+        }
+        .map(|()| ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}
