@@ -5,11 +5,17 @@
 //! of HTTP or of any engine. Start with [`Store`].
 
 mod error;
+#[cfg(feature = "testing")]
+mod manual_clock;
+mod memory;
 mod request;
 mod row_batch;
 mod store;
 
 pub use error::{Outcome, StoreError, WriteError};
+#[cfg(feature = "testing")]
+pub use manual_clock::ManualClock;
+pub use memory::MemoryStore;
 pub use request::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
     PurgeProgress, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, WriteRequest,

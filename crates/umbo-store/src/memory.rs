@@ -1,0 +1,216 @@
+//! The in-memory reference: the contract in its plainest form, to compare engines against and to
+//! run what stands above a store without a disk.
+//!
+//! One mutex over ordered maps a shard, held for a whole operation and never across an await, so
+//! that every chunk is a snapshot and every write is atomic without further thought. Keeps nothing
+//! across a restart; takes the space of expired rows back only when they are overwritten, deleted
+//! or purged.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use umbo_routing::{ShardMap, ShardMapError, Slot};
+use umbo_types::{Clock, Deadline, Key, NamespaceId, Row, ShardId};
+
+use crate::error::{Outcome, StoreError, WriteError};
+use crate::memory::chunk::Chunk;
+use crate::memory::shard::Shard;
+use crate::request::{
+    DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage, ScanRequest,
+    WriteRequest, Written,
+};
+use crate::store::{ShardState, ShardStatus, Store};
+
+mod chunk;
+mod shard;
+
+/// A store that keeps its rows in memory.
+#[derive(Debug)]
+pub struct MemoryStore {
+    map: Arc<ShardMap>,
+    shards: Vec<Mutex<Shard>>,
+    clock: Arc<dyn Clock>,
+    is_closing: AtomicBool,
+}
+
+impl MemoryStore {
+    /// Makes an empty store of `shards` shards that tells expiry and deadlines by `clock`.
+    pub fn new(shards: u16, clock: Arc<dyn Clock>) -> Result<Self, ShardMapError> {
+        Ok(Self {
+            map: Arc::new(ShardMap::even(shards)?),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            clock,
+            is_closing: AtomicBool::new(false),
+        })
+    }
+
+    fn lock(&self, shard: ShardId) -> MutexGuard<'_, Shard> {
+        // A panic under the lock is a bug elsewhere; what it left is still whole rows.
+        self.shards[usize::from(shard.0)]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks a shard for a write, unless it is too late for one.
+    fn lock_for_write(
+        &self,
+        shard: ShardId,
+        deadline: Option<Deadline>,
+    ) -> Result<MutexGuard<'_, Shard>, StoreError> {
+        let locked = self.lock(shard);
+        if self.is_closing.load(Ordering::SeqCst) {
+            return Err(StoreError::Closing);
+        }
+        if deadline.is_some_and(|deadline| deadline.has_passed(self.clock.monotonic())) {
+            return Err(StoreError::DeadlinePassed { shard });
+        }
+        Ok(locked)
+    }
+
+    fn read(&self, namespace: NamespaceId, key: &Key) -> Option<Row> {
+        let shard = self.lock(self.map.locate(namespace, &key.partition));
+        shard.visible(namespace, key, self.clock.wall()).cloned()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn shard_map(&self) -> Arc<ShardMap> {
+        Arc::clone(&self.map)
+    }
+
+    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+        Ok(self.read(namespace, key))
+    }
+
+    async fn multi_get(
+        &self,
+        namespace: NamespaceId,
+        keys: &[Key],
+    ) -> Vec<Result<Option<Row>, StoreError>> {
+        keys.iter()
+            .map(|key| Ok(self.read(namespace, key)))
+            .collect()
+    }
+
+    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+        let shard = self.lock(self.map.locate(request.namespace, &request.partition));
+        Ok(shard.range(request, self.clock.wall()))
+    }
+
+    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
+        let shards = self.map.owners_of(request.slots.clone());
+        let mut first = 0;
+        if let Some(after) = &request.after {
+            first = shards
+                .iter()
+                .position(|&shard| shard == after.shard)
+                .ok_or_else(|| StoreError::Unavailable {
+                    shard: after.shard,
+                    reason: "it owns none of the slots of this scan".to_owned(),
+                    outcome: Outcome::NotApplied,
+                })?;
+        }
+        let mut chunk = Chunk::new(request.rows_max, request.bytes_max, request.keys_only);
+        for &id in &shards[first..] {
+            let after = request
+                .after
+                .as_ref()
+                .filter(|after| after.shard == id)
+                .map(|after| &after.key);
+            let is_wanted = |partition: &_| {
+                let slot = Slot::of(request.namespace, partition);
+                request.slots.contains(&slot.index())
+            };
+            let now = self.clock.wall();
+            self.lock(id)
+                .scan(id, request.namespace, after, is_wanted, now, &mut chunk);
+            if chunk.is_cut() {
+                break;
+            }
+        }
+        let (rows, resume_after) = chunk.finish();
+        Ok(ScanPage { rows, resume_after })
+    }
+
+    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+        let mut answers = vec![None; request.mutations.len()];
+        for id in 0..self.shards.len() as u16 {
+            let id = ShardId(id);
+            let own: Vec<usize> = (0..request.mutations.len())
+                .filter(|&index| {
+                    let partition = &request.mutations[index].key.partition;
+                    self.map.locate(request.namespace, partition) == id
+                })
+                .collect();
+            if own.is_empty() {
+                continue;
+            }
+            match self.lock_for_write(id, request.deadline) {
+                Ok(mut shard) => {
+                    let now = self.clock.wall();
+                    for (index, answer) in shard.write(&request, &own, now) {
+                        answers[index] = Some(answer);
+                    }
+                }
+                Err(error) => {
+                    for index in own {
+                        answers[index] = Some(Err(WriteError::Store(error.clone())));
+                    }
+                }
+            }
+        }
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("every mutation belongs to one shard"))
+            .collect()
+    }
+
+    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
+        let id = self.map.locate(request.namespace, &request.partition);
+        let mut shard = self.lock_for_write(id, request.deadline)?;
+        Ok(shard.delete_range(&request, self.clock.wall()))
+    }
+
+    async fn purge(
+        &self,
+        namespace: NamespaceId,
+        rows_max: u32,
+    ) -> Result<PurgeProgress, StoreError> {
+        let mut progress = PurgeProgress::default();
+        for id in 0..self.shards.len() as u16 {
+            let mut shard = self.lock_for_write(ShardId(id), None)?;
+            let room = u64::from(rows_max) - progress.rows;
+            progress.rows += shard.purge(namespace, room);
+            progress.more |= shard.has_rows(namespace);
+        }
+        Ok(progress)
+    }
+
+    fn status(&self) -> Vec<ShardStatus> {
+        (0..self.shards.len() as u16)
+            .map(|id| {
+                let shard = self.lock(ShardId(id));
+                ShardStatus {
+                    shard: ShardId(id),
+                    state: ShardState::Available,
+                    rows: shard.rows(),
+                    file_bytes: 0,
+                    queued: 0,
+                    commits: shard.commits(),
+                    mutations: shard.mutations(),
+                    reclaimed: 0,
+                }
+            })
+            .collect()
+    }
+
+    async fn close(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+        // A write that saw the store open holds its shard's lock until it is done.
+        for id in 0..self.shards.len() as u16 {
+            drop(self.lock(ShardId(id)));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A chunk of a walk while it is filled: counts rows and bytes and says where it was cut.
+
+use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
+use umbo_types::{Row, Timestamp};
+
+use crate::row_batch::{RowBatch, RowRef};
+
+/// Rows collected so far, up to the limits asked for and those of a chunk. `P` is a position.
+pub(super) struct Chunk<P> {
+    rows: RowBatch,
+    bytes: u64,
+    visited: u32,
+    rows_max: u32,
+    bytes_max: u64,
+    keys_only: bool,
+    last: Option<P>,
+    is_cut: bool,
+}
+
+impl<P> Chunk<P> {
+    pub(super) fn new(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
+        Self {
+            rows: RowBatch::default(),
+            bytes: 0,
+            visited: 0,
+            rows_max: rows_max.min(CHUNK_ROWS_MAX),
+            bytes_max: bytes_max.min(CHUNK_BYTES_MAX).into(),
+            keys_only,
+            last: None,
+            is_cut: false,
+        }
+    }
+
+    /// Visits the next row of the walk. Returns false, and keeps nothing of it, where the chunk
+    /// was full already.
+    pub(super) fn visit(
+        &mut self,
+        (partition, sort): (&[u8], &[u8]),
+        row: &Row,
+        now: Timestamp,
+        position: impl FnOnce() -> P,
+    ) -> bool {
+        let is_full = self.rows.len() as u64 >= u64::from(self.rows_max)
+            || (!self.rows.is_empty() && self.bytes >= self.bytes_max)
+            || self.visited >= CHUNK_ROWS_MAX;
+        if is_full {
+            self.is_cut = true;
+            return false;
+        }
+        self.visited += 1;
+        self.last = Some(position());
+        if row.is_expired(now) {
+            return true;
+        }
+        let value = if self.keys_only {
+            &[][..]
+        } else {
+            &row.value.bytes
+        };
+        self.bytes += (partition.len() + sort.len() + value.len()) as u64;
+        self.rows.push(RowRef {
+            partition,
+            sort,
+            value,
+            value_len: row.value.bytes.len() as u32,
+            content_type: &row.value.content_type,
+            content_encoding: &row.value.content_encoding,
+            version: row.version,
+            expires_at: row.expires_at,
+        });
+        true
+    }
+
+    /// Says whether a row was turned away.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Returns the rows, and where to go on if any row was turned away.
+    pub(super) fn finish(self) -> (RowBatch, Option<P>) {
+        (self.rows, self.last.filter(|_| self.is_cut))
+    }
+}
