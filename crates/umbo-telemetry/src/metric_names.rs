@@ -1,0 +1,184 @@
+//! Every metric of Umbo: name, kind, unit, labels and meaning, in this one file.
+//!
+//! Owns the names and the closed sets of label values. Values are kept elsewhere. Names follow
+//! the Prometheus form of the `OpenTelemetry` conventions: base units (seconds, bytes), `_total`
+//! on counters. A test holds every name to that form.
+
+/// What kind of series a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows, until the process restarts.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts observations by size.
+    Histogram,
+}
+
+impl MetricKind {
+    /// Returns the word of the text format.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Name and meaning of one metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Name as scraped.
+    pub name: &'static str,
+    /// Kind of series.
+    pub kind: MetricKind,
+    /// Label names, in the order they are written.
+    pub labels: &'static [&'static str],
+    /// Meaning, one sentence.
+    pub help: &'static str,
+}
+
+/// Label that names the operation, one of `umbo_types::Operation`.
+pub const OPERATION: &str = "operation";
+/// Label that holds the HTTP status, one of [`STATUSES`] or [`STATUS_OTHER`].
+pub const STATUS: &str = "status";
+/// Label that names an error code of the HTTP contract.
+pub const CODE: &str = "code";
+/// Label that holds the number of a shard.
+pub const SHARD: &str = "shard";
+/// Label that holds the version of the program.
+pub const VERSION: &str = "version";
+
+/// Statuses that get a series of their own.
+pub const STATUSES: [u16; 23] = [
+    200, 201, 204, 206, 207, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 414, 419, 429, 431,
+    500, 503, 504, 507,
+];
+/// Label value of every status that is not in [`STATUSES`].
+pub const STATUS_OTHER: &str = "other";
+
+macro_rules! metrics {
+    ($($constant:ident $name:literal $kind:ident [$($label:ident),*] $help:literal;)+) => {
+        $(
+            #[doc = $help]
+            pub const $constant: Metric = Metric {
+                name: $name,
+                kind: MetricKind::$kind,
+                labels: &[$($label),*],
+                help: $help,
+            };
+        )+
+
+        /// All metrics, in the order they are written.
+        pub const ALL: &[Metric] = &[$($constant),+];
+    };
+}
+
+metrics! {
+    BUILD_INFO "umbo_build_info" Gauge [VERSION]
+        "Always 1; says which version runs.";
+    REQUESTS "umbo_requests_total" Counter [OPERATION, STATUS]
+        "Requests answered.";
+    REQUEST_DURATION "umbo_request_duration_seconds" Histogram [OPERATION]
+        "Time from the request's head to the end of the answer.";
+    STORE_DURATION "umbo_store_duration_seconds" Histogram [OPERATION]
+        "Service time of the store, without any queue of the dispatcher.";
+    REQUEST_BYTES "umbo_request_bytes_total" Counter [OPERATION]
+        "Bytes of request bodies read.";
+    RESPONSE_BYTES "umbo_response_bytes_total" Counter [OPERATION]
+        "Bytes of answer bodies written.";
+    REQUESTS_IN_FLIGHT "umbo_requests_in_flight" Gauge [OPERATION]
+        "Requests begun and not yet answered.";
+    REFUSED "umbo_refused_total" Counter [CODE]
+        "Requests answered with a problem, by its code.";
+    STREAMS_ABORTED "umbo_streams_aborted_total" Counter []
+        "Streamed answers that ended before their end line.";
+    CONNECTIONS "umbo_connections" Gauge []
+        "Open connections of clients.";
+    CONNECTIONS_ACCEPTED "umbo_connections_accepted_total" Counter []
+        "Connections accepted.";
+    TLS_HANDSHAKES_FAILED "umbo_tls_handshakes_failed_total" Counter []
+        "Connections that ended in their TLS handshake.";
+    SHARD_AVAILABLE "umbo_shard_available" Gauge [SHARD]
+        "1 while the shard serves reads and writes, else 0.";
+    SHARD_ROWS "umbo_shard_rows" Gauge [SHARD]
+        "Rows stored, expired ones that await reclaiming included.";
+    SHARD_FILE_BYTES "umbo_shard_file_bytes" Gauge [SHARD]
+        "Size of the shard's file.";
+    SHARD_QUEUED_MUTATIONS "umbo_shard_queued_mutations" Gauge [SHARD]
+        "Mutations waiting for a commit.";
+    SHARD_COMMITS "umbo_shard_commits_total" Counter [SHARD]
+        "Commits to the disk.";
+    SHARD_MUTATIONS "umbo_shard_mutations_total" Counter [SHARD]
+        "Mutations committed.";
+    SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" Counter [SHARD]
+        "Expired rows whose space was reclaimed.";
+    PROCESS_CPU "process_cpu_seconds_total" Counter []
+        "CPU time spent, user and system.";
+    PROCESS_RESIDENT_MEMORY "process_resident_memory_bytes" Gauge []
+        "Resident memory.";
+    PROCESS_OPEN_FDS "process_open_fds" Gauge []
+        "Open file descriptors.";
+    PROCESS_MAX_FDS "process_max_fds" Gauge []
+        "Most file descriptors the process may open.";
+    PROCESS_START_TIME "process_start_time_seconds" Gauge []
+        "Start of the process, seconds since the Unix epoch.";
+}
+
+/// Index of the series of a status: its place in [`STATUSES`], or their number for any other.
+pub const fn status_index(status: u16) -> usize {
+    if status < 600 {
+        INDEX_BY_STATUS[status as usize] as usize
+    } else {
+        STATUSES.len()
+    }
+}
+
+// One load instead of a search: statuses are looked up once a request.
+static INDEX_BY_STATUS: [u8; 600] = {
+    let mut table = [STATUSES.len() as u8; 600];
+    let mut index = 0;
+    while index < STATUSES.len() {
+        table[STATUSES[index] as usize] = index as u8;
+        index += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_follow_the_conventions() {
+        for (at, metric) in ALL.iter().enumerate() {
+            let name = metric.name;
+            assert!(ALL[..at].iter().all(|other| other.name != name), "{name}");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{name}"
+            );
+            assert!(name.starts_with("umbo_") || name.starts_with("process_"));
+            assert_eq!(
+                name.ends_with("_total"),
+                metric.kind == MetricKind::Counter,
+                "{name}"
+            );
+            assert!(metric.help.ends_with('.'), "{name}");
+            if metric.kind == MetricKind::Histogram {
+                assert!(name.ends_with("_seconds") || name.ends_with("_bytes"));
+            }
+        }
+    }
+
+    #[test]
+    fn every_status_has_its_index() {
+        for status in 0..=u16::MAX {
+            match STATUSES.iter().position(|&listed| listed == status) {
+                Some(at) => assert_eq!(status_index(status), at),
+                None => assert_eq!(status_index(status), STATUSES.len()),
+            }
+        }
+    }
+}

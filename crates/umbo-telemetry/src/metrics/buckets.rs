@@ -1,0 +1,82 @@
+//! Bounds of the latency histograms: two buckets an octave, from 16 µs to 34 s.
+//!
+//! Bounds are 2^k and 1.5·2^k nanoseconds, so that finding a bucket is a few bit operations and
+//! a quantile read from the histogram is off by less than half. A bound is inclusive, as in the
+//! Prometheus format.
+
+use std::time::Duration;
+
+const OCTAVE_FIRST: u32 = 14;
+const OCTAVE_LAST: u32 = 35;
+
+/// Number of finite bounds.
+pub(crate) const BOUNDS: usize = ((OCTAVE_LAST - OCTAVE_FIRST) * 2 + 1) as usize;
+/// Number of buckets: one a bound, and one for what exceeds them all.
+pub(crate) const BUCKETS: usize = BOUNDS + 1;
+
+/// Returns the inclusive upper bound of a bucket in nanoseconds, for `index` under [`BOUNDS`].
+pub(crate) const fn bound_nanos(index: usize) -> u64 {
+    let base = 1_u64 << (OCTAVE_FIRST as usize + index / 2);
+    if index.is_multiple_of(2) {
+        base
+    } else {
+        base + base / 2
+    }
+}
+
+/// Returns a duration in nanoseconds; saturates after 584 years.
+pub(crate) fn nanos(elapsed: Duration) -> u64 {
+    elapsed
+        .as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::from(elapsed.subsec_nanos()))
+}
+
+/// Returns the bucket that an observation falls into.
+pub(crate) fn bucket(nanos: u64) -> usize {
+    if nanos <= 1 << OCTAVE_FIRST {
+        return 0;
+    }
+    // One less, because bounds are inclusive.
+    let below = nanos - 1;
+    let octave = below.ilog2();
+    if octave >= OCTAVE_LAST {
+        return BOUNDS;
+    }
+    let upper_half = (below >> (octave - 1)) & 1;
+    ((octave - OCTAVE_FIRST) * 2) as usize + upper_half as usize + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn by_search(nanos: u64) -> usize {
+        (0..BOUNDS)
+            .find(|&index| nanos <= bound_nanos(index))
+            .unwrap_or(BOUNDS)
+    }
+
+    #[test]
+    fn bounds_grow_and_are_inclusive() {
+        for index in 0..BOUNDS {
+            let bound = bound_nanos(index);
+            assert!(index == 0 || bound > bound_nanos(index - 1));
+            assert_eq!(bucket(bound), index);
+            assert_eq!(bucket(bound + 1), index + 1);
+        }
+        assert_eq!(bucket(0), 0);
+        assert_eq!(bucket(u64::MAX), BOUNDS);
+        assert_eq!(nanos(Duration::MAX), u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn bit_arithmetic_agrees_with_a_search(octave in 0_u32..64, low in any::<u64>()) {
+            let value = (1_u64 << octave) | (low & ((1_u64 << octave) - 1));
+            prop_assert_eq!(bucket(value), by_search(value));
+        }
+    }
+}

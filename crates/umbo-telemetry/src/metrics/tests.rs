@@ -1,0 +1,216 @@
+//! Counters against an exact twin, and the golden text of a scrape.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const CODES: &[&str] = &["invalid-key", "shutting-down"];
+
+fn text_of<'a>(text: &'a str, series: &str) -> Option<&'a str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
+}
+
+fn value_of(text: &str, series: &str) -> Option<u64> {
+    text_of(text, series).map(|value| value.parse().unwrap())
+}
+
+/// Reads exact decimal seconds back as nanoseconds.
+fn nanos_of(text: &str, series: &str) -> Option<u64> {
+    let (whole, part) = match text_of(text, series)?.split_once('.') {
+        Some(parts) => parts,
+        None => (text_of(text, series)?, ""),
+    };
+    Some(format!("{whole}{part:0<9}").parse().unwrap())
+}
+
+#[derive(Debug, Clone)]
+struct Request {
+    operation: Operation,
+    status: u16,
+    nanos: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+fn requests() -> impl Strategy<Value = Vec<Request>> {
+    let one = (
+        0..Operation::ALL.len(),
+        prop_oneof![Just(200_u16), Just(404), Just(503), Just(999), any::<u16>()],
+        0_u64..40_000_000_000,
+        0_u64..1_000_000,
+        0_u64..1_000_000,
+    );
+    let one = one.prop_map(|(at, status, nanos, bytes_in, bytes_out)| Request {
+        operation: Operation::ALL[at],
+        status,
+        nanos,
+        bytes_in,
+        bytes_out,
+    });
+    prop::collection::vec(one, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Three of the five threads own a slot at most, so both kinds of slot are exercised.
+    #[test]
+    fn nothing_is_lost_when_many_threads_record(requests in requests(), slots in 0_usize..4) {
+        let metrics = RequestMetrics::new(CODES, slots);
+        std::thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    for request in &requests {
+                        let _in_flight = InFlight::begin(&metrics, request.operation);
+                        let elapsed = Duration::from_nanos(request.nanos);
+                        metrics.record(
+                            request.operation,
+                            request.status,
+                            elapsed,
+                            request.bytes_in,
+                            request.bytes_out,
+                        );
+                        metrics.record_store(request.operation, elapsed);
+                        metrics.record_refused(request.nanos as usize % 3);
+                    }
+                });
+            }
+        });
+        let text = metrics.render(&Scrape::default());
+        let mut exact: BTreeMap<String, u64> = BTreeMap::new();
+        let mut add = |series: String, n: u64| *exact.entry(series).or_default() += 5 * n;
+        for request in &requests {
+            let name = request.operation.as_str();
+            let status = match status_index(request.status) {
+                23 => "other".to_owned(),
+                _ => request.status.to_string(),
+            };
+            add(format!("umbo_requests_total{{operation=\"{name}\",status=\"{status}\"}}"), 1);
+            for family in ["request", "store"] {
+                add(format!("umbo_{family}_duration_seconds_count{{operation=\"{name}\"}}"), 1);
+            }
+            add(format!("umbo_request_bytes_total{{operation=\"{name}\"}}"), request.bytes_in);
+            add(format!("umbo_response_bytes_total{{operation=\"{name}\"}}"), request.bytes_out);
+            add(format!("umbo_requests_in_flight{{operation=\"{name}\"}}"), 0);
+            if let Some(code) = CODES.get(request.nanos as usize % 3) {
+                add(format!("umbo_refused_total{{code=\"{code}\"}}"), 1);
+            }
+        }
+        for (series, count) in exact {
+            prop_assert_eq!(value_of(&text, &series), Some(count), "{}", series);
+        }
+        for operation in Operation::ALL {
+            let mine = requests.iter().filter(|request| request.operation == operation);
+            let nanos: u64 = mine.clone().map(|request| 5 * request.nanos).sum();
+            let label = format!("{{operation=\"{}\"}}", operation.as_str());
+            let sum = nanos_of(&text, &format!("umbo_request_duration_seconds_sum{label}"));
+            prop_assert_eq!(sum, (mine.count() > 0).then_some(nanos));
+        }
+    }
+}
+
+#[test]
+fn in_flight_counts_down_on_another_thread() {
+    let metrics = Arc::new(RequestMetrics::new(CODES, 4));
+    let first = InFlight::begin(Arc::clone(&metrics), Operation::Scan);
+    let second = InFlight::begin(Arc::clone(&metrics), Operation::Scan);
+    let series = "umbo_requests_in_flight{operation=\"scan\"}";
+    assert_eq!(
+        value_of(&metrics.render(&Scrape::default()), series),
+        Some(2)
+    );
+    std::thread::spawn(move || drop(first)).join().unwrap();
+    assert_eq!(
+        value_of(&metrics.render(&Scrape::default()), series),
+        Some(1)
+    );
+    drop(second);
+    assert_eq!(
+        value_of(&metrics.render(&Scrape::default()), series),
+        Some(0)
+    );
+}
+
+#[test]
+fn connections_count_down_on_drop() {
+    let metrics = RequestMetrics::new(CODES, 1);
+    let connection = Connection::accepted(&metrics);
+    let other = Connection::accepted(&metrics);
+    drop(connection);
+    assert_eq!(metrics.connections_open(), 1);
+    drop(other);
+    let text = metrics.render(&Scrape::default());
+    assert_eq!(value_of(&text, "umbo_connections"), Some(0));
+    assert_eq!(value_of(&text, "umbo_connections_accepted_total"), Some(2));
+}
+
+#[test]
+fn an_unknown_code_is_counted_nowhere() {
+    let metrics = RequestMetrics::new(CODES, 1);
+    metrics.record_refused(CODES.len());
+    assert!(
+        !metrics
+            .render(&Scrape::default())
+            .contains("umbo_refused_total{")
+    );
+}
+
+/// A change of this text changes what operators have built on: dashboards and alerts.
+#[test]
+fn a_scrape_reads_as_written_down() {
+    let metrics = RequestMetrics::new(CODES, 2);
+    let _in_flight = InFlight::begin(&metrics, Operation::Get);
+    metrics.record(Operation::Get, 200, Duration::from_micros(20), 0, 256);
+    metrics.record(Operation::Get, 404, Duration::from_micros(24), 0, 300);
+    metrics.record(Operation::Put, 507, Duration::from_mins(1), 1_000, 300);
+    metrics.record(Operation::Put, 418, Duration::ZERO, 1, 2);
+    metrics.record_store(Operation::Get, Duration::from_micros(2));
+    metrics.record_refused(1);
+    metrics.record_stream_aborted();
+    metrics.record_tls_handshake_failed();
+    let _connection = Connection::accepted(&metrics);
+    let shards = [
+        ShardGauges {
+            shard: 0,
+            is_available: true,
+            rows: 10,
+            file_bytes: 4_096,
+            queued_mutations: 3,
+            commits: 7,
+            mutations: 12,
+            reclaimed_rows: 2,
+        },
+        ShardGauges {
+            shard: 1,
+            ..ShardGauges::default()
+        },
+    ];
+    let process = ProcessSample {
+        cpu_seconds: 1.25,
+        resident_memory_bytes: 30 << 20,
+        open_fds: 12,
+        max_fds: 1_024,
+        start_time_seconds: 1_790_000_000.5,
+    };
+    let text = metrics.render(&Scrape {
+        version: "1.2.3",
+        shards: &shards,
+        process: Some(process),
+    });
+    let golden = include_str!("golden_scrape.txt");
+    if text != golden {
+        let at = text.lines().zip(golden.lines()).position(|(a, b)| a != b);
+        panic!("line {at:?} of the scrape changed:\n{text}");
+    }
+    for metric in crate::metric_names::ALL {
+        assert!(
+            text.contains(&format!("# TYPE {} ", metric.name)),
+            "{}",
+            metric.name
+        );
+    }
+}
