@@ -11,6 +11,8 @@ mod memory;
 mod request;
 mod row_batch;
 mod store;
+#[cfg(feature = "testing")]
+pub mod suite;
 
 pub use error::{Outcome, StoreError, WriteError};
 #[cfg(feature = "testing")]

@@ -1,0 +1,105 @@
+//! The contract suite: one case for each promise of [`Store`], for every engine to pass (feature
+//! `testing`).
+//!
+//! An engine's test file says how to make a store ([`Engine`]) and, where rows outlive the
+//! process, how to open it again ([`Restart`]), and invokes [`contract_suite!`] and
+//! [`restart_suite!`]; each case becomes a `#[tokio::test]` of its own, so the engine's crate
+//! needs tokio with `macros` and `rt-multi-thread` among its dev-dependencies. No case reads a
+//! real clock, and no case relies on how an engine stores rows.
+//!
+//! [`Store`]: crate::Store
+//! [`contract_suite!`]: crate::contract_suite
+//! [`restart_suite!`]: crate::restart_suite
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::manual_clock::ManualClock;
+use crate::store::Store;
+
+pub mod atomic;
+pub mod condition;
+pub mod keys;
+pub mod point;
+pub mod range;
+mod seeded;
+mod subject;
+
+/// How the suite makes a store. Holds whatever the store needs to live, such as its folder.
+#[async_trait]
+pub trait Engine: Sized + Send + Sync + 'static {
+    /// Makes a fresh, empty store of several shards that tells the time by `clock`.
+    async fn create(clock: Arc<ManualClock>) -> Self;
+
+    /// Returns the store.
+    fn store(&self) -> Arc<dyn Store>;
+}
+
+/// An engine whose rows outlive the process.
+#[async_trait]
+pub trait Restart: Engine {
+    /// Ends the store without closing it, as far as a process can do that to itself, and opens
+    /// what it left on the same clock. Nobody else holds the store any more.
+    async fn reopen(self) -> Self;
+}
+
+/// Makes one test of each case that every engine must pass, for an [`Engine`](suite::Engine).
+///
+/// [`suite::Engine`]: crate::suite::Engine
+#[macro_export]
+macro_rules! contract_suite {
+    ($engine:ty) => {
+        $crate::suite_cases! { $engine;
+            point:
+                get_returns_what_was_put,
+                put_replaces_the_whole_row,
+                writes_say_whether_a_row_existed,
+                an_async_write_is_visible_at_once,
+                values_of_every_size_come_back,
+                content_fields_are_kept,
+                multi_get_answers_in_order,
+                namespaces_are_isolated;
+            keys:
+                any_bytes_are_a_key,
+                partition_and_sort_key_do_not_run_together,
+                the_longest_keys_are_kept;
+            range:
+                ranges_agree_with_a_sorted_twin,
+                prefixes_may_end_in_the_highest_byte,
+                empty_ranges_are_answered,
+                start_is_included_and_end_is_not,
+                a_chunk_ends_with_the_row_that_reaches_the_bytes,
+                chunks_are_bounded_by_the_store,
+                walks_give_every_row_once,
+                walks_survive_changes_between_chunks,
+                a_walk_goes_on_from_a_removed_row,
+                keys_only_leaves_just_the_bytes_out,
+                a_chunk_is_one_snapshot;
+            condition:
+                conditions_on_a_present_row,
+                conditions_on_an_absent_row,
+                mutations_of_one_key_are_applied_in_order,
+                a_refused_mutation_stands_alone;
+            atomic:
+                a_group_is_applied_together,
+                a_refused_group_leaves_no_trace,
+                groups_of_partitions_are_independent,
+                a_group_sees_its_own_mutations;
+        }
+    };
+}
+
+/// Makes the tests of the suites; not for use by engines.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! suite_cases {
+    ($engine:ty; $($area:ident: $($case:ident),+;)+) => {
+        $($(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                $crate::suite::$area::$case::<$engine>().await;
+            }
+        )+)+
+    };
+}

@@ -1,0 +1,135 @@
+//! Conditions: when a mutation is applied, and what is said when it is not.
+
+use umbo_types::{Timestamp, Version};
+
+use crate::suite::Engine;
+use crate::suite::subject::{START, Subject, applied, delete, key, put, put_until};
+use crate::{Condition, Outcome, WriteError};
+
+fn failed(current: Option<Version>) -> Result<crate::Written, WriteError> {
+    Err(WriteError::ConditionFailed { current })
+}
+
+/// Every condition holds or fails as it should on a row that is there, for puts and deletes; a
+/// failed one changes nothing and names the version that is there.
+pub async fn conditions_on_a_present_row<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let at = key("p", "s");
+    let other = t.put(&key("p", "other"), "v").await.version;
+    for make in [|at: &_| put(at, "new"), delete] {
+        let stale = t.put(&at, "older").await.version;
+        let now = t.put(&at, "old").await.version;
+        let refused = [
+            Condition::Absent,
+            Condition::VersionIn(vec![]),
+            Condition::VersionIn(vec![stale]),
+            Condition::VersionIn(vec![stale, other, Version(0), Version(now.0 + 1)]),
+        ];
+        for condition in refused {
+            let answer = t.write_one(make(&at).when(condition.clone())).await;
+            assert_eq!(answer, failed(Some(now)), "{condition:?}");
+            let row = t.get(&at).await.expect("it stays");
+            assert_eq!((row.version, &row.value.bytes[..]), (now, &b"old"[..]));
+        }
+        let granted = [
+            |_: Version| Condition::Always,
+            |_| Condition::Present,
+            |now| Condition::VersionIn(vec![now]),
+            |now| Condition::VersionIn(vec![Version(1), now, Version(u64::MAX)]),
+        ];
+        for condition in granted {
+            let now = t.put(&at, "old").await.version;
+            let written = applied(t.write_one(make(&at).when(condition(now))).await);
+            assert!(written.existed && written.version > now);
+            assert_ne!(t.value(&at).await.as_deref(), Some(&b"old"[..]));
+        }
+    }
+}
+
+/// A row that was never there, has been deleted or has expired is absent for every condition.
+pub async fn conditions_on_an_absent_row<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let soon = Timestamp::from_millis(START.as_millis() + 1);
+    let (never, deleted, expired) = (key("p", "never"), key("p", "deleted"), key("p", "expired"));
+    let mut versions = vec![Version(0), t.put(&deleted, "v").await.version];
+    t.delete(&deleted).await;
+    let until_soon = put_until(&expired, "v", Some(soon));
+    versions.push(applied(t.write_one(until_soon).await).version);
+    t.clock.set_wall(soon);
+    for at in [never, deleted, expired] {
+        for condition in [Condition::Present, Condition::VersionIn(versions.clone())] {
+            for mutation in [put(&at, "new"), delete(&at)] {
+                let answer = t.write_one(mutation.when(condition.clone())).await;
+                assert_eq!(answer, failed(None), "{condition:?}");
+            }
+        }
+        assert_eq!(t.get(&at).await, None);
+        let removed = applied(t.write_one(delete(&at).when(Condition::Absent)).await);
+        let written = applied(t.write_one(put(&at, "new").when(Condition::Absent)).await);
+        assert!(!removed.existed && !written.existed);
+        let row = t.get(&at).await.expect("it was put");
+        assert_eq!(row.version, written.version);
+        let again = t.write_one(put(&at, "newer").when(Condition::Absent)).await;
+        assert_eq!(again, failed(Some(row.version)));
+    }
+}
+
+/// Mutations of one key are applied in the order of the request, each seeing the one before.
+pub async fn mutations_of_one_key_are_applied_in_order<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let (at, other) = (key("p", "s"), key("p", "other"));
+    let answers = t
+        .write(vec![
+            put(&at, "1").when(Condition::Absent),
+            put(&other, "x"),
+            put(&at, "2").when(Condition::Present),
+            delete(&at),
+            delete(&at),
+            put(&at, "3").when(Condition::Present),
+            put(&at, "4").when(Condition::Absent),
+            put(&at, "5").when(Condition::Absent),
+        ])
+        .await;
+    let existed: Vec<Option<bool>> = answers
+        .iter()
+        .map(|answer| answer.as_ref().ok().map(|written| written.existed))
+        .collect();
+    let (yes, no) = (Some(true), Some(false));
+    assert_eq!(existed, [no, no, yes, yes, no, None, no, None]);
+    let last = applied(answers[6].clone());
+    assert_eq!(answers[5], failed(None));
+    assert_eq!(answers[7], failed(Some(last.version)));
+    let row = t.get(&at).await.expect("the last put stays");
+    assert_eq!(
+        (row.version, &row.value.bytes[..]),
+        (last.version, &b"4"[..])
+    );
+    let versions: Vec<_> = answers.iter().flatten().map(|w| w.version).collect();
+    assert!(versions.is_sorted_by(|one, next| one < next));
+}
+
+/// Without atomicity a refused mutation hinders no other, and says that it was not applied.
+pub async fn a_refused_mutation_stands_alone<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let at = |n: u32| key(format!("p{}", n % 5), n.to_string());
+    let mutations = (0..100).map(|n| {
+        let condition = if n % 3 == 0 {
+            Condition::Present
+        } else {
+            Condition::Absent
+        };
+        put(&at(n), "v").when(condition)
+    });
+    let answers = t.write(mutations.collect()).await;
+    for (n, answer) in (0..).zip(answers) {
+        match answer {
+            Ok(written) => assert!(n % 3 != 0 && !written.existed),
+            Err(error) => {
+                assert!(n % 3 == 0);
+                assert_eq!(error, WriteError::ConditionFailed { current: None });
+                assert_eq!(error.outcome(), Outcome::NotApplied);
+            }
+        }
+        assert_eq!(t.get(&at(n)).await.is_some(), n % 3 != 0);
+    }
+}

@@ -1,0 +1,399 @@
+//! The store under test with its clock, and short words for what the cases do with it.
+//!
+//! Every chunk that is read here is checked against the promises that hold for any chunk: limits,
+//! order, and a position that goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
+use umbo_types::{Clock, Deadline, Key, NamespaceId, Row, Timestamp, Value, Version};
+
+use crate::suite::{Engine, Restart};
+use crate::{
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, ManualClock, Mutation,
+    RangeRequest, RowRef, ScanPosition, ScanRequest, SortRange, Store, StoreError, WriteError,
+    WriteRequest, Written,
+};
+
+/// Namespace of most cases.
+pub(super) const NS: NamespaceId = NamespaceId(7);
+/// Time of day when a case begins.
+pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+/// Far more steps than any walk here needs.
+const STEPS_MAX: usize = 100_000;
+
+pub(super) type WriteAnswer = Result<Written, WriteError>;
+
+/// A fresh store on a clock of its own.
+pub(super) struct Subject<E> {
+    engine: E,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) store: Arc<dyn Store>,
+}
+
+/// A row that a range or scan returned.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Seen {
+    pub(super) partition: Vec<u8>,
+    pub(super) sort: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    pub(super) value_len: u32,
+    content_type: Vec<u8>,
+    content_encoding: Vec<u8>,
+    pub(super) version: Version,
+    expires_at: Option<Timestamp>,
+}
+
+impl Seen {
+    fn new(row: RowRef<'_>) -> Self {
+        Self {
+            partition: row.partition.into(),
+            sort: row.sort.into(),
+            value: row.value.into(),
+            value_len: row.value_len,
+            content_type: row.content_type.into(),
+            content_encoding: row.content_encoding.into(),
+            version: row.version,
+            expires_at: row.expires_at,
+        }
+    }
+
+    /// Returns how a stored row is to be seen.
+    pub(super) fn expected(partition: &[u8], sort: &[u8], row: &Row, keys_only: bool) -> Self {
+        let value = &row.value.bytes;
+        Self {
+            partition: partition.into(),
+            sort: sort.into(),
+            value: if keys_only {
+                Vec::new()
+            } else {
+                value.to_vec()
+            },
+            value_len: value.len() as u32,
+            content_type: row.value.content_type.to_vec(),
+            content_encoding: row.value.content_encoding.to_vec(),
+            version: row.version,
+            expires_at: row.expires_at,
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.partition.len() + self.sort.len() + self.value.len()
+    }
+}
+
+pub(super) fn key(partition: impl AsRef<[u8]>, sort: impl AsRef<[u8]>) -> Key {
+    let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+    Key::new(copy(partition.as_ref()), copy(sort.as_ref())).expect("the case keeps to the limits")
+}
+
+pub(super) fn value(bytes: impl AsRef<[u8]>) -> Value {
+    Value {
+        bytes: Bytes::copy_from_slice(bytes.as_ref()),
+        ..Value::default()
+    }
+}
+
+pub(super) fn put(key: &Key, bytes: impl AsRef<[u8]>) -> Mutation {
+    put_until(key, bytes, None)
+}
+
+pub(super) fn put_until(
+    key: &Key,
+    bytes: impl AsRef<[u8]>,
+    expires_at: Option<Timestamp>,
+) -> Mutation {
+    Mutation {
+        key: key.clone(),
+        change: Change::Put {
+            value: value(bytes),
+            expires_at,
+        },
+        condition: Condition::Always,
+    }
+}
+
+pub(super) fn delete(key: &Key) -> Mutation {
+    Mutation {
+        key: key.clone(),
+        change: Change::Delete,
+        condition: Condition::Always,
+    }
+}
+
+impl Mutation {
+    pub(super) fn when(self, condition: Condition) -> Self {
+        Self { condition, ..self }
+    }
+}
+
+/// Returns a request for all rows of a partition in chunks of any size.
+pub(super) fn whole(partition: impl AsRef<[u8]>) -> RangeRequest {
+    RangeRequest {
+        namespace: NS,
+        partition: key(partition, "").partition,
+        range: SortRange::default(),
+        reverse: false,
+        rows_max: u32::MAX,
+        bytes_max: u32::MAX,
+        keys_only: false,
+    }
+}
+
+/// Returns a request for all rows of a namespace in chunks of any size.
+pub(super) fn everything(namespace: NamespaceId) -> ScanRequest {
+    ScanRequest {
+        namespace,
+        slots: 0..=umbo_routing::SLOTS - 1,
+        after: None,
+        rows_max: u32::MAX,
+        bytes_max: u32::MAX,
+        keys_only: false,
+    }
+}
+
+pub(super) fn sorts(rows: &[Seen]) -> Vec<&[u8]> {
+    rows.iter().map(|row| &row.sort[..]).collect()
+}
+
+impl<E: Engine> Subject<E> {
+    pub(super) async fn fresh() -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        let engine = E::create(Arc::clone(&clock)).await;
+        let store = engine.store();
+        Self {
+            engine,
+            clock,
+            store,
+        }
+    }
+
+    /// Returns a request of one or more mutations as most cases want it.
+    pub(super) fn request(&self, mutations: Vec<Mutation>) -> WriteRequest {
+        WriteRequest {
+            namespace: NS,
+            mutations,
+            atomicity: Atomicity::None,
+            durability: Durability::Sync,
+            proposed: Version::proposed_at(self.clock.wall()),
+            deadline: None,
+        }
+    }
+
+    pub(super) async fn write(&self, mutations: Vec<Mutation>) -> Vec<WriteAnswer> {
+        let asked = mutations.len();
+        let answers = self.store.write(self.request(mutations)).await;
+        assert_eq!(answers.len(), asked, "one answer a mutation");
+        answers
+    }
+
+    pub(super) async fn write_atomic(&self, mutations: Vec<Mutation>) -> Vec<WriteAnswer> {
+        let request = WriteRequest {
+            atomicity: Atomicity::Partition,
+            ..self.request(mutations)
+        };
+        self.store.write(request).await
+    }
+
+    pub(super) async fn write_one(&self, mutation: Mutation) -> WriteAnswer {
+        let mut answers = self.write(vec![mutation]).await;
+        answers.pop().expect("one answer a mutation")
+    }
+
+    pub(super) async fn put(&self, key: &Key, bytes: impl AsRef<[u8]>) -> Written {
+        applied(self.write_one(put(key, bytes)).await)
+    }
+
+    pub(super) async fn delete(&self, key: &Key) -> Written {
+        applied(self.write_one(delete(key)).await)
+    }
+
+    pub(super) async fn get(&self, key: &Key) -> Option<Row> {
+        self.get_in(NS, key).await
+    }
+
+    pub(super) async fn get_in(&self, namespace: NamespaceId, key: &Key) -> Option<Row> {
+        served(self.store.get(namespace, key).await)
+    }
+
+    /// Returns the value that a reader sees.
+    pub(super) async fn value(&self, key: &Key) -> Option<Bytes> {
+        self.get(key).await.map(|row| row.value.bytes)
+    }
+
+    /// Reads one chunk and checks what holds for every chunk.
+    pub(super) async fn chunk(&self, request: &RangeRequest) -> (Vec<Seen>, Option<Bytes>) {
+        let page = served(self.store.range(request).await);
+        let rows: Vec<Seen> = page.rows.iter().map(Seen::new).collect();
+        check_limits(&rows, request.rows_max, request.bytes_max);
+        let is_after = |one: &[u8], other: &[u8]| {
+            if request.reverse {
+                one < other
+            } else {
+                one > other
+            }
+        };
+        for pair in rows.windows(2) {
+            assert!(is_after(&pair[1].sort, &pair[0].sort), "rows out of order");
+        }
+        for row in &rows {
+            assert!(row.partition.is_empty(), "the partition is known");
+            assert!(request.range.contains(&row.sort), "a row out of the range");
+        }
+        if let Some(last) = &page.resume_after {
+            assert!(request.range.contains(last), "resumes out of the range");
+            if let Some(row) = rows.last() {
+                assert!(!is_after(&row.sort, last), "would give a row again");
+            }
+        }
+        (rows, page.resume_after)
+    }
+
+    /// Reads a range to its end, chunk by chunk.
+    pub(super) async fn walk(&self, request: &RangeRequest) -> Vec<Seen> {
+        let mut request = request.clone();
+        let mut rows = Vec::new();
+        for _ in 0..STEPS_MAX {
+            let (chunk, resume_after) = self.chunk(&request).await;
+            rows.extend(chunk);
+            match resume_after {
+                Some(last) => request.range = request.range.beyond(&last, request.reverse),
+                None => return rows,
+            }
+        }
+        panic!("the walk never ends");
+    }
+
+    /// Reads one chunk of a scan and checks what holds for every chunk.
+    pub(super) async fn scan_chunk(
+        &self,
+        request: &ScanRequest,
+    ) -> (Vec<Seen>, Option<ScanPosition>) {
+        let page = served(self.store.scan(request).await);
+        let rows: Vec<Seen> = page.rows.iter().map(Seen::new).collect();
+        check_limits(&rows, request.rows_max, request.bytes_max);
+        let map = self.store.shard_map();
+        for row in &rows {
+            let partition = key(&row.partition, "").partition;
+            let slot = umbo_routing::Slot::of(request.namespace, &partition);
+            assert!(request.slots.contains(&slot.index()), "not in the segment");
+        }
+        if let Some(position) = &page.resume_after {
+            let owner = map.locate(request.namespace, &position.key.partition);
+            assert_eq!(position.shard, owner, "the position names another shard");
+        }
+        (rows, page.resume_after)
+    }
+
+    /// Reads a scan to its end, chunk by chunk.
+    pub(super) async fn scan(&self, request: &ScanRequest) -> Vec<Seen> {
+        let mut request = request.clone();
+        let mut rows = Vec::new();
+        for _ in 0..STEPS_MAX {
+            let (chunk, resume_after) = self.scan_chunk(&request).await;
+            rows.extend(chunk);
+            if resume_after.is_none() {
+                return rows;
+            }
+            request.after = resume_after;
+        }
+        panic!("the scan never ends");
+    }
+
+    /// Returns a request to remove rows of a partition.
+    pub(super) fn removal(&self, partition: &str, range: SortRange) -> DeleteRangeRequest {
+        let now = self.clock.monotonic();
+        DeleteRangeRequest {
+            namespace: NS,
+            partition: key(partition, "").partition,
+            range,
+            rows_max: 1_000,
+            durability: Durability::Sync,
+            deadline: Some(Deadline::after(now, Duration::from_mins(1))),
+        }
+    }
+
+    /// Removes a range to its end, step by step, and returns the sums.
+    pub(super) async fn remove(&self, mut request: DeleteRangeRequest) -> Deleted {
+        let mut sum = Deleted::default();
+        for _ in 0..STEPS_MAX {
+            let step = served(self.store.delete_range(request.clone()).await);
+            assert!(step.rows <= request.rows_max.into(), "too many rows a step");
+            sum.rows += step.rows;
+            sum.bytes += step.bytes;
+            match step.resume_after {
+                Some(last) => request.range = request.range.beyond(&last, false),
+                None => return sum,
+            }
+        }
+        panic!("the removal never ends");
+    }
+
+    /// Purges a namespace, step by step, and returns how many rows were removed.
+    pub(super) async fn purge(&self, namespace: NamespaceId, rows_max: u32) -> u64 {
+        let mut rows = 0;
+        for _ in 0..STEPS_MAX {
+            let step = served(self.store.purge(namespace, rows_max).await);
+            assert!(step.rows <= rows_max.into(), "too many rows a step");
+            rows += step.rows;
+            if !step.more {
+                return rows;
+            }
+        }
+        panic!("the purge never ends");
+    }
+}
+
+impl<E: Restart> Subject<E> {
+    /// Ends the store as a crash would and opens what it left. The clock stays.
+    pub(super) async fn restart(self) -> Self {
+        let Self {
+            engine,
+            clock,
+            store,
+        } = self;
+        drop(store);
+        let engine = engine.reopen().await;
+        let store = engine.store();
+        Self {
+            engine,
+            clock,
+            store,
+        }
+    }
+
+    /// Closes the store and opens it again.
+    pub(super) async fn close_and_restart(self) -> Self {
+        self.store.close().await;
+        self.restart().await
+    }
+}
+
+/// Checks the limits of a chunk: it ends at the latest with the row that reaches the bytes.
+fn check_limits(rows: &[Seen], rows_max: u32, bytes_max: u32) {
+    let rows_max = rows_max.min(CHUNK_ROWS_MAX) as usize;
+    assert!(rows.len() <= rows_max, "{} rows in a chunk", rows.len());
+    if let Some((_, before_last)) = rows.split_last() {
+        let bytes: usize = before_last.iter().map(Seen::held).sum();
+        let bytes_max = bytes_max.min(CHUNK_BYTES_MAX) as usize;
+        let is_within = before_last.is_empty() || bytes < bytes_max;
+        assert!(is_within, "{bytes} bytes before the last row of a chunk");
+    }
+}
+
+/// Returns what a mutation came to that nothing should have hindered.
+pub(super) fn applied(answer: WriteAnswer) -> Written {
+    match answer {
+        Ok(written) => written,
+        Err(error) => panic!("a write failed: {error}"),
+    }
+}
+
+fn served<T>(answer: Result<T, StoreError>) -> T {
+    match answer {
+        Ok(answer) => answer,
+        Err(error) => panic!("the store failed: {error}"),
+    }
+}
