@@ -4,7 +4,9 @@
 //! of sampled, slow and failed requests that go out over OTLP. Knows no Umbo crate but the
 //! vocabulary, and no HTTP: whoever serves decides where the text is shown.
 //!
-//! Start with [`metrics::RequestMetrics`] and [`metric_names`].
+//! Start with [`metrics::RequestMetrics`], [`trace::Tracer`] and [`logging::init`].
 
+pub mod logging;
 pub mod metric_names;
 pub mod metrics;
+pub mod trace;

@@ -1,0 +1,170 @@
+//! Export of spans over OTLP (gRPC): a bounded queue, one thread, and quiet failure.
+//!
+//! Owns the batch processor and its bounds. A collector that is down costs spans, one line of
+//! the log a minute, and nothing else.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor,
+};
+
+/// Spans that wait for their export; more are dropped.
+const QUEUE_SPANS_MAX: usize = 8_192;
+/// Spans in one message.
+const BATCH_SPANS_MAX: usize = 512;
+/// Longest wait of a span for its batch to fill.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
+/// Longest wait for the collector's answer.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Shortest distance between two lines about failing exports.
+const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Why tracing cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The endpoint is no address that spans can be sent to.
+    #[error("spans cannot be sent to '{endpoint}' (expected like http://127.0.0.1:4317)")]
+    Endpoint {
+        /// As configured.
+        endpoint: String,
+        /// What is wrong with it.
+        source: opentelemetry_otlp::ExporterBuildError,
+    },
+}
+
+/// Queue and thread of the export.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    processor: BatchSpanProcessor,
+}
+
+impl Exporter {
+    pub(super) fn connect(endpoint: &str, version: &str) -> Result<Self, TraceError> {
+        let otlp = OtlpExporter::builder()
+            .with_tonic()
+            .with_endpoint(endpoint)
+            .with_timeout(EXPORT_TIMEOUT)
+            .build()
+            .map_err(|source| TraceError::Endpoint {
+                endpoint: endpoint.to_owned(),
+                source,
+            })?;
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(QUEUE_SPANS_MAX)
+            .with_max_export_batch_size(BATCH_SPANS_MAX)
+            .with_scheduled_delay(BATCH_DELAY)
+            .build();
+        let mut processor = BatchSpanProcessor::builder(Quiet::new(otlp))
+            .with_batch_config(config)
+            .build();
+        let resource = Resource::builder_empty()
+            .with_attributes([
+                KeyValue::new("service.name", "umbo"),
+                KeyValue::new("service.version", version.to_owned()),
+            ])
+            .build();
+        processor.set_resource(&resource);
+        Ok(Self { processor })
+    }
+
+    pub(super) fn send(&self, span: SpanData) {
+        self.processor.on_end(span);
+    }
+
+    pub(super) fn shutdown(&self, timeout: Duration) {
+        if let Err(error) = self.processor.shutdown_with_timeout(timeout) {
+            tracing::warn!(%error, "spans that waited for their export were dropped");
+        }
+    }
+}
+
+/// Returns the scope that all spans carry.
+pub(super) fn scope() -> InstrumentationScope {
+    static SCOPE: OnceLock<InstrumentationScope> = OnceLock::new();
+    SCOPE
+        .get_or_init(|| InstrumentationScope::builder("umbo").build())
+        .clone()
+}
+
+/// An exporter whose failures reach the log at most once a minute.
+#[derive(Debug)]
+struct Quiet<E> {
+    inner: E,
+    complaints: Complaints,
+}
+
+impl<E> Quiet<E> {
+    fn new(inner: E) -> Self {
+        Self {
+            inner,
+            complaints: Complaints::default(),
+        }
+    }
+}
+
+impl<E: SpanExporter> SpanExporter for Quiet<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len() as u64;
+        if let Err(error) = self.inner.export(batch).await
+            && let Some(lost) = self.complaints.add(spans, Instant::now())
+        {
+            tracing::warn!(%error, spans_lost = lost, "the trace collector takes no spans");
+        }
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+/// Adds up losses between two complaints.
+#[derive(Debug, Default)]
+struct Complaints {
+    lost: AtomicU64,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Complaints {
+    /// Counts losses; returns all since the last complaint when it is time for another.
+    fn add(&self, spans: u64, now: Instant) -> Option<u64> {
+        self.lost.fetch_add(spans, Relaxed);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|at| now.duration_since(at) >= COMPLAINT_INTERVAL);
+        is_due.then(|| {
+            *last = Some(now);
+            self.lost.swap(0, Relaxed)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_once_a_minute_with_all_that_was_lost() {
+        let (complaints, start) = (Complaints::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(complaints.add(3, at(0)), Some(3));
+        assert_eq!(complaints.add(4, at(1)), None);
+        assert_eq!(complaints.add(5, at(59)), None);
+        assert_eq!(complaints.add(6, at(60)), Some(15));
+        assert_eq!(complaints.add(7, at(61)), None);
+    }
+}

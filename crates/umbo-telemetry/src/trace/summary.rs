@@ -1,0 +1,54 @@
+//! What the span of a request says about it. Never a key or a value: a namespace and a shard are
+//! the closest it gets to the customer's data.
+
+use opentelemetry::KeyValue;
+use umbo_types::{Operation, ShardId};
+
+/// A request as its span describes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Summary<'a> {
+    /// What was asked for.
+    pub operation: Operation,
+    /// HTTP status of the answer.
+    pub status: u16,
+    /// Namespace, where the request got as far as naming one.
+    pub namespace: Option<&'a str>,
+    /// Shard, where there was exactly one.
+    pub shard: Option<ShardId>,
+    /// Caller, once known.
+    pub caller: Option<&'a str>,
+    /// Error code of the answer's problem.
+    pub code: Option<&'static str>,
+    /// Request id, which the log and the caller know too.
+    pub request_id: &'a str,
+    /// Bytes of the answer's body.
+    pub response_bytes: u64,
+}
+
+impl Summary<'_> {
+    pub(super) fn attributes(&self) -> Vec<KeyValue> {
+        let mut attributes = vec![
+            KeyValue::new("umbo.operation", self.operation.as_str()),
+            KeyValue::new("http.response.status_code", i64::from(self.status)),
+            KeyValue::new("umbo.request.id", self.request_id.to_owned()),
+            KeyValue::new(
+                "http.response.body.size",
+                i64::try_from(self.response_bytes).unwrap_or(i64::MAX),
+            ),
+        ];
+        let texts = [
+            ("umbo.namespace", self.namespace),
+            ("umbo.caller", self.caller),
+            ("error.type", self.code),
+        ];
+        let texts = texts
+            .into_iter()
+            .filter_map(|(name, value)| value.map(|value| KeyValue::new(name, value.to_owned())));
+        attributes.extend(texts);
+        attributes.extend(
+            self.shard
+                .map(|shard| KeyValue::new("umbo.shard", i64::from(shard.0))),
+        );
+        attributes
+    }
+}

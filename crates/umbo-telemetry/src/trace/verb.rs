@@ -1,0 +1,58 @@
+//! The ten verbs of a request, the words that spans share with the pipeline and the documents.
+
+/// A step of the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// HTTP becomes a typed operation.
+    Decode,
+    /// Who calls, and how much it matters.
+    Classify,
+    /// What it will cost.
+    Price,
+    /// Whether the caller may.
+    Admit,
+    /// Which shard owns the key.
+    Locate,
+    /// Whether the answer is at hand already.
+    Shield,
+    /// For one of the shard's slots.
+    Wait,
+    /// The store call.
+    Fetch,
+    /// What it did cost.
+    Settle,
+    /// The outcome becomes HTTP.
+    Encode,
+}
+
+impl Verb {
+    /// All verbs, in the order of the pipeline.
+    pub const ALL: [Self; 10] = [
+        Self::Decode,
+        Self::Classify,
+        Self::Price,
+        Self::Admit,
+        Self::Locate,
+        Self::Shield,
+        Self::Wait,
+        Self::Fetch,
+        Self::Settle,
+        Self::Encode,
+    ];
+
+    /// Returns the name of the verb's span.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Classify => "classify",
+            Self::Price => "price",
+            Self::Admit => "admit",
+            Self::Locate => "locate",
+            Self::Shield => "shield",
+            Self::Wait => "wait",
+            Self::Fetch => "fetch",
+            Self::Settle => "settle",
+            Self::Encode => "encode",
+        }
+    }
+}
