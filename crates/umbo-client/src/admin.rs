@@ -1,0 +1,102 @@
+//! The admin API: namespaces, tokens, shards, configuration. Needs the `admin` grant.
+
+use reqwest::{Method, StatusCode};
+use serde::Serialize;
+use umbo_api::admin::{
+    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
+    ShardList, TokenList,
+};
+use umbo_api::path::percent_encode;
+
+use crate::client::{Client, Request};
+use crate::error::Error;
+use crate::retry::Repeat;
+
+impl Client {
+    /// Lists the namespaces.
+    pub async fn namespaces(&self) -> Result<NamespaceList, Error> {
+        self.admin("/namespaces").await
+    }
+
+    /// Describes a namespace.
+    pub async fn namespace(&self, name: &str) -> Result<NamespaceInfo, Error> {
+        self.admin(&namespace_target(name)).await
+    }
+
+    /// Creates a namespace, or sets the settings of one that exists. Returns it, and whether it
+    /// is new.
+    pub async fn put_namespace(
+        &self,
+        name: &str,
+        settings: &NamespaceSettings,
+    ) -> Result<(NamespaceInfo, bool), Error> {
+        let target = format!("/admin/v1{}", namespace_target(name));
+        let request = Request::new(Method::PUT, target, Repeat::Always)
+            .with_body("application/json", json(settings)?);
+        let response = self.send(&request).await?;
+        let is_new = response.status() == StatusCode::CREATED;
+        let body = self.body(response).await?;
+        let namespace = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;
+        Ok((namespace, is_new))
+    }
+
+    /// Removes a namespace with all its rows, or says what that would remove.
+    pub async fn delete_namespace(
+        &self,
+        name: &str,
+        dry_run: bool,
+    ) -> Result<NamespaceRemoval, Error> {
+        let query = if dry_run { "?dry_run=true" } else { "" };
+        let repeat = Repeat::always_if(dry_run);
+        let target = format!("/admin/v1{}{query}", namespace_target(name));
+        self.send_for_json(&Request::new(Method::DELETE, target, repeat))
+            .await
+    }
+
+    /// Lists the tokens, without their secrets.
+    pub async fn tokens(&self) -> Result<TokenList, Error> {
+        self.admin("/tokens").await
+    }
+
+    /// Creates a token. The answer is the only one that ever shows its secret, so a request whose
+    /// outcome is unknown is not repeated.
+    pub async fn create_token(&self, token: &NewToken) -> Result<CreatedToken, Error> {
+        let target = "/admin/v1/tokens".to_owned();
+        let request = Request::new(Method::POST, target, Repeat::IfNotApplied)
+            .with_body("application/json", json(token)?);
+        self.send_for_json(&request).await
+    }
+
+    /// Revokes a token.
+    pub async fn revoke_token(&self, id: &str) -> Result<(), Error> {
+        let target = format!("/admin/v1/tokens/{}", percent_encode(id.as_bytes()));
+        let request = Request::new(Method::DELETE, target, Repeat::IfNotApplied);
+        self.send(&request).await.map(drop)
+    }
+
+    /// Lists the shards.
+    pub async fn shards(&self) -> Result<ShardList, Error> {
+        self.admin("/shards").await
+    }
+
+    /// Returns the configuration in effect, as TOML.
+    pub async fn config(&self) -> Result<String, Error> {
+        let request = Request::read("/admin/v1/config".to_owned());
+        let body = self.send_for_body(&request).await?;
+        String::from_utf8(body.into())
+            .map_err(|_| Error::Malformed("the configuration is not text".to_owned()))
+    }
+
+    async fn admin<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.send_for_json(&Request::read(format!("/admin/v1{path}")))
+            .await
+    }
+}
+
+fn namespace_target(name: &str) -> String {
+    format!("/namespaces/{}", percent_encode(name.as_bytes()))
+}
+
+fn json(body: &impl Serialize) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(body).map_err(|error| Error::json(&error))
+}

@@ -1,0 +1,114 @@
+//! Why a call failed: the one error type of the client.
+
+use std::time::Duration;
+
+use umbo_api::{ErrorCode, Outcome, Problem};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address of the server cannot be used.
+    #[error("'{url}' is not the address of a server: {reason}")]
+    BadUrl {
+        /// The address as given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An option cannot be sent.
+    #[error("{0}")]
+    BadOption(&'static str),
+    /// The certificates cannot be read or used.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The server refused the request or failed, and said why.
+    #[error("{}: {}", .problem.title, .problem.detail)]
+    Problem {
+        /// What it said.
+        problem: Box<Problem>,
+    },
+    /// An answer that is none of Umbo's: another program or a proxy spoke.
+    #[error("the answer has status {status} and is not Umbo's: {body}")]
+    Foreign {
+        /// HTTP status.
+        status: u16,
+        /// The beginning of its body.
+        body: String,
+    },
+    /// The server was not reached; nothing was sent.
+    #[error("cannot connect to {url}: {reason}")]
+    Unreachable {
+        /// The address of the server.
+        url: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The connection broke after the request was sent, in part or whole.
+    #[error("the connection broke: {0}")]
+    Transport(String),
+    /// No answer in time.
+    #[error("no answer within {} ms", .0.as_millis())]
+    Timeout(Duration),
+    /// A streamed answer ended without its last line, or without all its rows.
+    #[error("the answer was cut off after {rows} rows")]
+    TruncatedStream {
+        /// Rows read before the end.
+        rows: u64,
+    },
+    /// An answer that does not keep to the contract.
+    #[error("the answer cannot be read: {0}")]
+    Malformed(String),
+}
+
+impl Error {
+    /// Returns what the server said, where it said something.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Problem { problem } => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// Returns the code of the problem, none where there is none or it is a newer server's.
+    pub fn code(&self) -> Option<ErrorCode> {
+        self.problem().and_then(Problem::code)
+    }
+
+    /// Returns the HTTP status, where there was an answer.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Problem { problem } => Some(problem.status),
+            Self::Foreign { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a write took effect, as far as one can know.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Problem { problem } => problem.outcome.unwrap_or(if problem.status < 500 {
+                Outcome::NotApplied
+            } else {
+                Outcome::Unknown
+            }),
+            Self::BadUrl { .. } | Self::BadOption(_) | Self::Tls(_) | Self::Unreachable { .. } => {
+                Outcome::NotApplied
+            }
+            Self::Foreign { .. }
+            | Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::TruncatedStream { .. }
+            | Self::Malformed(_) => Outcome::Unknown,
+        }
+    }
+
+    /// Returns how long the server asks to wait before a repetition.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let after_ms = self.problem()?.retry.after_ms?;
+        Some(Duration::from_millis(after_ms))
+    }
+
+    pub(crate) fn json(error: &serde_json::Error) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}

@@ -1,0 +1,215 @@
+//! Single rows: get, head, put, delete.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue};
+use reqwest::{Method, StatusCode};
+use umbo_api::admin::DurabilitySetting;
+use umbo_api::path::kv_target;
+use umbo_api::{ErrorCode, header};
+
+use crate::client::{Client, Request, number_header, text_header};
+use crate::error::Error;
+use crate::retry::Repeat;
+
+/// What a write asks of the row that is there before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    None,
+    /// It has this version.
+    Version(u64),
+    /// There is one.
+    Exists,
+    /// There is none.
+    Absent,
+}
+
+impl Condition {
+    fn header(self) -> Option<(&'static str, String)> {
+        match self {
+            Self::None => None,
+            Self::Version(version) => Some(("if-match", format!("\"{version}\""))),
+            Self::Exists => Some(("if-match", "*".to_owned())),
+            Self::Absent => Some(("if-none-match", "*".to_owned())),
+        }
+    }
+
+    /// A write with a condition cannot be applied twice, so it may be repeated.
+    fn repeat(self) -> Repeat {
+        match self {
+            Self::None | Self::Exists => Repeat::IfNotApplied,
+            Self::Version(_) | Self::Absent => Repeat::Always,
+        }
+    }
+}
+
+/// How to store a value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    /// Time to live, in whole seconds (rounded up); the namespace's default where none.
+    pub ttl: Option<Duration>,
+    /// Media type.
+    pub content_type: Option<String>,
+    /// Content encoding.
+    pub content_encoding: Option<String>,
+    /// What must be true of the row before.
+    pub condition: Condition,
+    /// When the write is acknowledged; the namespace's setting where none.
+    pub durability: Option<DurabilitySetting>,
+}
+
+/// A value as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredValue {
+    /// The bytes; empty in the answer to `head`.
+    pub bytes: Bytes,
+    /// Length of the bytes.
+    pub len: u64,
+    /// Version, the `ETag` without its quotes.
+    pub version: u64,
+    /// Expiry, in milliseconds since the Unix epoch.
+    pub expires_at: Option<u64>,
+    /// Media type.
+    pub content_type: Option<String>,
+    /// Content encoding.
+    pub content_encoding: Option<String>,
+}
+
+/// What a put did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Whether there was no row before.
+    pub is_new: bool,
+    /// Version the row was given.
+    pub version: u64,
+}
+
+impl Client {
+    /// Reads a row, none where there is none. A namespace that does not exist is an error.
+    pub async fn get(
+        &self,
+        namespace: &str,
+        partition: &[u8],
+        sort: &[u8],
+    ) -> Result<Option<StoredValue>, Error> {
+        let request = Request::read(kv_target(namespace, partition, sort));
+        let read = self.send_for_parts(&request).await;
+        match read {
+            Ok((headers, bytes)) => stored(&headers, bytes).map(Some),
+            Err(error) if error.code() == Some(ErrorCode::KeyNotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a row without its bytes, none where there is no row or no namespace: an answer to
+    /// `HEAD` cannot tell them apart.
+    pub async fn head(
+        &self,
+        namespace: &str,
+        partition: &[u8],
+        sort: &[u8],
+    ) -> Result<Option<StoredValue>, Error> {
+        let target = kv_target(namespace, partition, sort);
+        let request = Request::new(Method::HEAD, target, Repeat::Always);
+        match self.send_for_parts(&request).await {
+            Ok((headers, bytes)) => stored(&headers, bytes).map(Some),
+            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stores a row.
+    pub async fn put(
+        &self,
+        namespace: &str,
+        partition: &[u8],
+        sort: &[u8],
+        value: impl Into<Bytes>,
+        options: &PutOptions,
+    ) -> Result<Written, Error> {
+        let target = kv_target(namespace, partition, sort);
+        let mut request = Request::new(Method::PUT, target, options.condition.repeat());
+        request.body = value.into();
+        if let Some(ttl) = options.ttl {
+            let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+            request = request.with_header(header::TTL, HeaderValue::from(seconds));
+        }
+        for (name, field) in [
+            ("content-type", &options.content_type),
+            ("content-encoding", &options.content_encoding),
+        ] {
+            if let Some(field) = field {
+                let value = HeaderValue::try_from(field).map_err(|_| {
+                    Error::BadOption("a content type or encoding holds control characters")
+                })?;
+                request = request.with_header(name, value);
+            }
+        }
+        request = with_write_headers(request, options.condition, options.durability)?;
+        let response = self.send(&request).await?;
+        Ok(Written {
+            is_new: response.status() == StatusCode::CREATED,
+            version: version(response.headers())?,
+        })
+    }
+
+    /// Removes a row, whether or not it is there.
+    pub async fn delete(
+        &self,
+        namespace: &str,
+        partition: &[u8],
+        sort: &[u8],
+        condition: Condition,
+    ) -> Result<(), Error> {
+        let target = kv_target(namespace, partition, sort);
+        let request = Request::new(Method::DELETE, target, condition.repeat());
+        let request = with_write_headers(request, condition, None)?;
+        self.send(&request).await.map(drop)
+    }
+}
+
+fn with_write_headers(
+    mut request: Request,
+    condition: Condition,
+    durability: Option<DurabilitySetting>,
+) -> Result<Request, Error> {
+    if let Some((name, text)) = condition.header() {
+        let value = HeaderValue::try_from(text)
+            .map_err(|_| Error::BadOption("a condition holds control characters"))?;
+        request = request.with_header(name, value);
+    }
+    if let Some(durability) = durability {
+        let name = durability_name(durability);
+        request = request.with_header(header::DURABILITY, HeaderValue::from_static(name));
+    }
+    Ok(request)
+}
+
+/// Returns the name of a durability on the wire.
+pub(crate) const fn durability_name(durability: DurabilitySetting) -> &'static str {
+    match durability {
+        DurabilitySetting::Sync => "sync",
+        DurabilitySetting::Async => "async",
+    }
+}
+
+fn stored(headers: &HeaderMap, bytes: Bytes) -> Result<StoredValue, Error> {
+    Ok(StoredValue {
+        len: number_header(headers, "content-length").unwrap_or(bytes.len() as u64),
+        version: version(headers)?,
+        expires_at: number_header(headers, header::EXPIRES_AT),
+        content_type: text_header(headers, CONTENT_TYPE.as_str()),
+        content_encoding: text_header(headers, CONTENT_ENCODING.as_str()),
+        bytes,
+    })
+}
+
+fn version(headers: &HeaderMap) -> Result<u64, Error> {
+    let tag = text_header(headers, ETAG.as_str()).unwrap_or_default();
+    tag.trim_matches('"')
+        .parse()
+        .map_err(|_| Error::Malformed(format!("its ETag is '{tag}'")))
+}

@@ -1,0 +1,200 @@
+//! Rows of a range or scan, page after page, each page checked against its `end` line.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream::try_unfold;
+use reqwest::Response;
+use umbo_api::Problem;
+use umbo_api::row::JsonRow;
+use umbo_api::stream::{End, EndReason};
+
+use crate::block::{LastLine, Lines, divide};
+use crate::client::{Client, Request};
+use crate::error::Error;
+
+/// Makes the request for the page at a cursor, with at most so many rows.
+pub(crate) type PageRequest =
+    Box<dyn Fn(Option<&str>, Option<u64>) -> Result<Request, Error> + Send>;
+
+/// Reads rows in order, following cursors until there are no more or the limit is reached. What
+/// it holds is one block of some kilobytes, however many rows there are.
+///
+/// After an error it yields nothing more. Rows yielded before are good; which ones are missing
+/// cannot be known.
+pub struct RowReader {
+    client: Client,
+    request: PageRequest,
+    page: Option<Page>,
+    cursor: Option<String>,
+    left: Option<u64>,
+    rows: u64,
+    is_done: bool,
+}
+
+struct Page {
+    response: Response,
+    lines: Lines,
+    rows: u64,
+    end: Option<End>,
+    failure: Option<Box<Problem>>,
+}
+
+impl fmt::Debug for RowReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowReader")
+            .field("rows", &self.rows)
+            .field("is_done", &self.is_done)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RowReader {
+    pub(crate) fn new(client: Client, limit: Option<u64>, request: PageRequest) -> Self {
+        Self {
+            client,
+            request,
+            page: None,
+            cursor: None,
+            left: limit,
+            rows: 0,
+            is_done: limit == Some(0),
+        }
+    }
+
+    /// Returns the number of rows yielded so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Returns the next rows as they came: NDJSON lines of [`JsonRow`], each with its newline.
+    /// None once there are no more.
+    pub async fn next_block(&mut self) -> Result<Option<Bytes>, Error> {
+        let result = self.block().await;
+        if !matches!(result, Ok(Some(_))) {
+            self.is_done = true;
+            self.page = None;
+        }
+        result
+    }
+
+    async fn block(&mut self) -> Result<Option<Bytes>, Error> {
+        while !self.is_done {
+            let page = if let Some(page) = &mut self.page {
+                page
+            } else {
+                let request = (self.request)(self.cursor.as_deref(), self.left)?;
+                let response = self.client.send(&request).await?;
+                self.page.insert(Page::new(response))
+            };
+            if let Some((block, rows)) = page.next(&self.client, self.rows).await? {
+                self.rows += rows;
+                return Ok(Some(block));
+            }
+            let page = self
+                .page
+                .take()
+                .and_then(|page| page.end.map(|end| (page.rows, end)));
+            if let Some((rows, end)) = page {
+                self.turn(rows, end)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on to the page after one that ended.
+    fn turn(&mut self, rows: u64, end: End) -> Result<(), Error> {
+        self.left = self.left.map(|left| left.saturating_sub(rows));
+        if !end.more || self.left == Some(0) {
+            self.is_done = true;
+            return Ok(());
+        }
+        let is_stuck = rows == 0 && end.cursor == self.cursor && end.why != EndReason::Deadline;
+        if end.cursor.is_none() || is_stuck {
+            return Err(Error::Malformed(
+                "a page names no place to go on".to_owned(),
+            ));
+        }
+        self.cursor = end.cursor;
+        Ok(())
+    }
+
+    /// Returns the rows one by one.
+    pub fn into_rows(self) -> impl Stream<Item = Result<JsonRow, Error>> {
+        try_unfold((self, VecDeque::new()), async |(mut reader, mut rows)| {
+            while rows.is_empty() {
+                let Some(block) = reader.next_block().await? else {
+                    return Ok(None);
+                };
+                rows = parse_rows(&block)?;
+            }
+            Ok(rows.pop_front().map(|row| (row, (reader, rows))))
+        })
+    }
+}
+
+impl Page {
+    fn new(response: Response) -> Self {
+        Self {
+            response,
+            lines: Lines::default(),
+            rows: 0,
+            end: None,
+            failure: None,
+        }
+    }
+
+    /// Returns the next block and its number of rows; none once the `end` line has come and its
+    /// count is right.
+    async fn next(&mut self, client: &Client, before: u64) -> Result<Option<(Bytes, u64)>, Error> {
+        let truncated = |page: &Self| Error::TruncatedStream {
+            rows: before.max(page.rows),
+        };
+        loop {
+            if let Some(problem) = self.failure.take() {
+                return Err(Error::Problem { problem });
+            }
+            let chunk = match client.chunk(&mut self.response).await {
+                Ok(chunk) => chunk,
+                Err(Error::Transport(_)) => return Err(truncated(self)),
+                Err(error) => return Err(error),
+            };
+            let Some(chunk) = chunk else {
+                let is_whole = self.end.as_ref().is_some_and(|end| end.rows == self.rows);
+                if is_whole && !self.lines.has_rest() {
+                    return Ok(None);
+                }
+                return Err(truncated(self));
+            };
+            if self.end.is_some() && !chunk.trim_ascii().is_empty() {
+                return Err(Error::Malformed(
+                    "it goes on after its last line".to_owned(),
+                ));
+            }
+            self.lines.push(&chunk)?;
+            let Some(block) = self.lines.take() else {
+                continue;
+            };
+            let (block, rows, last) = divide(block)?;
+            self.rows += rows;
+            match last {
+                Some(LastLine::Error(problem)) => self.failure = Some(problem),
+                Some(LastLine::End(end)) => self.end = Some(end),
+                None => {}
+            }
+            if rows > 0 {
+                return Ok(Some((block, rows)));
+            }
+        }
+    }
+}
+
+fn parse_rows(block: &[u8]) -> Result<VecDeque<JsonRow>, Error> {
+    block
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.trim_ascii().is_empty())
+        .map(|line| serde_json::from_slice(line).map_err(|error| Error::json(&error)))
+        .collect()
+}

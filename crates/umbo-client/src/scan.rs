@@ -1,0 +1,43 @@
+//! Scans: all rows of a namespace, in segments for parallel readers.
+
+use reqwest::Method;
+use umbo_api::batch::ScanBody;
+
+use crate::client::{Client, Request};
+use crate::error::Error;
+use crate::page::RowReader;
+use crate::retry::Repeat;
+
+/// Which part of a namespace, and how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Which of how many segments; the whole namespace where none.
+    pub segment: Option<(u32, u32)>,
+    /// Most rows, over all pages.
+    pub limit: Option<u64>,
+    /// Bytes at which the server ends a page; its default where none.
+    pub page_bytes: Option<u64>,
+    /// Leave the values out.
+    pub keys_only: bool,
+}
+
+impl Client {
+    /// Reads a namespace, or a segment of it. Nothing is sent before the first row is asked for.
+    pub fn scan(&self, namespace: &str, options: ScanOptions) -> RowReader {
+        let target = format!("/v1/ns/{namespace}/scan");
+        let request = move |cursor: Option<&str>, limit: Option<u64>| {
+            let body = ScanBody {
+                segments: options.segment.map(|(_, segments)| segments),
+                segment: options.segment.map(|(segment, _)| segment),
+                limit,
+                max_bytes: options.page_bytes,
+                cursor: cursor.map(str::to_owned),
+                keys_only: options.keys_only.then_some(true),
+            };
+            let body = serde_json::to_vec(&body).map_err(|error| Error::json(&error))?;
+            Ok(Request::new(Method::POST, target.clone(), Repeat::Always)
+                .with_body("application/json", body))
+        };
+        RowReader::new(self.clone(), options.limit, Box::new(request))
+    }
+}

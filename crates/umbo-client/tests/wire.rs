@@ -1,0 +1,399 @@
+//! What the client sends and how it reads answers, against a small server that answers by script.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::Response;
+use umbo_api::batch::KeyFields;
+use umbo_api::{ErrorCode, Outcome};
+use umbo_client::{
+    BatchOptions, Client, Condition, DeleteSelection, Error, Options, PutOptions, RangeOptions,
+    RetryPolicy, ScanOptions,
+};
+
+/// What a request looked like: method and target, headers, body.
+#[derive(Debug)]
+struct Seen {
+    line: String,
+    headers: axum::http::HeaderMap,
+    body: Bytes,
+}
+
+#[derive(Default)]
+struct Script {
+    answers: VecDeque<Response<Body>>,
+    seen: Vec<Seen>,
+}
+
+type Shared = Arc<Mutex<Script>>;
+
+async fn answer(State(script): State<Shared>, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let mut script = script.lock().unwrap();
+    script.seen.push(Seen {
+        line: format!("{} {}", parts.method, parts.uri),
+        headers: parts.headers,
+        body,
+    });
+    script
+        .answers
+        .pop_front()
+        .expect("more requests than answers")
+}
+
+async fn serve(answers: impl IntoIterator<Item = Response<Body>>) -> (Client, Shared) {
+    let script = Shared::default();
+    script.lock().unwrap().answers.extend(answers);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = axum::Router::new()
+        .fallback(answer)
+        .with_state(Arc::clone(&script));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let mut options = Options::new(format!("http://{address}/"));
+    options.token = Some("umbo_a_b".to_owned());
+    options.seed = Some(1);
+    options.retry.wait_first = Duration::from_micros(10);
+    (Client::new(&options).unwrap(), script)
+}
+
+fn lines(script: &Shared) -> Vec<String> {
+    let script = script.lock().unwrap();
+    script.seen.iter().map(|seen| seen.line.clone()).collect()
+}
+
+fn header(script: &Shared, at: usize, name: &str) -> Option<String> {
+    let script = script.lock().unwrap();
+    let value = script.seen[at].headers.get(name)?;
+    Some(value.to_str().unwrap().to_owned())
+}
+
+fn with(status: u16, headers: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
+    let mut builder = Response::builder().status(status);
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(body.into()).unwrap()
+}
+
+fn ok(body: &'static str) -> Response<Body> {
+    with(200, &[], body)
+}
+
+fn refusal(code: ErrorCode, outcome: Option<Outcome>) -> Response<Body> {
+    let mut problem = umbo_api::Problem::new(code, "for a test");
+    problem.outcome = outcome;
+    problem.retry.after_ms = (code.status() == 503).then_some(1);
+    let body = serde_json::to_vec(&problem).unwrap();
+    with(code.status(), &[("umbo-request-id", "r1")], body)
+}
+
+#[tokio::test]
+async fn a_row_comes_back_with_all_that_was_stored() {
+    let headers = [
+        ("etag", "\"17\""),
+        ("content-type", "text/x"),
+        ("content-encoding", "br"),
+        ("umbo-expires-at", "99"),
+    ];
+    let (client, script) = serve([with(200, &headers, "value")]).await;
+    let value = client.get("ns", b"a/b", b"").await.unwrap().unwrap();
+    assert_eq!(
+        (&*value.bytes, value.len, value.version),
+        (&b"value"[..], 5, 17)
+    );
+    assert_eq!(value.content_type.as_deref(), Some("text/x"));
+    assert_eq!(value.content_encoding.as_deref(), Some("br"));
+    assert_eq!(value.expires_at, Some(99));
+    assert_eq!(lines(&script), ["GET /v1/ns/ns/kv/YS9i?enc=b64u"]);
+    assert_eq!(
+        header(&script, 0, "authorization").unwrap(),
+        "Bearer umbo_a_b"
+    );
+    assert_eq!(
+        header(&script, 0, "umbo-timeout-ms").unwrap().len(),
+        5,
+        "30,000 or just less"
+    );
+}
+
+#[tokio::test]
+async fn an_absent_row_is_none_and_an_absent_namespace_an_error() {
+    let answers = [ErrorCode::KeyNotFound, ErrorCode::NamespaceNotFound];
+    let (client, _) = serve(answers.map(|code| refusal(code, None))).await;
+    assert_eq!(client.get("ns", b"a", b"").await.unwrap(), None);
+    let error = client.get("ns", b"a", b"").await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NamespaceNotFound));
+    assert_eq!(error.problem().unwrap().request_id, "r1");
+}
+
+#[tokio::test]
+async fn a_head_has_the_length_and_no_bytes() {
+    let headers = [("etag", "\"3\""), ("content-length", "1000")];
+    let (client, script) =
+        serve([with(200, &headers, vec![b'x'; 1_000]), with(404, &[], "")]).await;
+    let value = client.head("ns", b"a", b"b.c").await.unwrap().unwrap();
+    assert_eq!((value.len, value.bytes.len(), value.version), (1_000, 0, 3));
+    assert_eq!(client.head("ns", b"a", b"").await.unwrap(), None);
+    assert_eq!(lines(&script)[0], "HEAD /v1/ns/ns/kv/a/b.c");
+}
+
+#[tokio::test]
+async fn a_put_says_all_it_was_told() {
+    let etag = [("etag", "\"8\"")];
+    let (client, script) = serve([with(201, &etag, ""), with(204, &etag, "")]).await;
+    let options = PutOptions {
+        ttl: Some(Duration::from_millis(1_500)),
+        content_type: Some("a/b".to_owned()),
+        condition: Condition::Version(7),
+        durability: Some(umbo_api::admin::DurabilitySetting::Async),
+        ..PutOptions::default()
+    };
+    let written = client.put("ns", b"a", b"", "v", &options).await.unwrap();
+    assert!(written.is_new && written.version == 8);
+    for (name, value) in [
+        ("umbo-ttl", "2"),
+        ("content-type", "a/b"),
+        ("if-match", "\"7\""),
+        ("umbo-durability", "async"),
+    ] {
+        assert_eq!(header(&script, 0, name).as_deref(), Some(value), "{name}");
+    }
+    let written = client
+        .put("ns", b"a", b"", "v", &PutOptions::default())
+        .await
+        .unwrap();
+    assert!(!written.is_new);
+    assert_eq!(header(&script, 1, "if-match"), None);
+    assert_eq!(header(&script, 1, "content-type"), None);
+}
+
+#[tokio::test]
+async fn reads_are_repeated_and_plain_writes_only_when_they_took_no_effect() {
+    let unavailable = || refusal(ErrorCode::ShardUnavailable, Some(Outcome::Unknown));
+    let shed = || refusal(ErrorCode::WriteQueueFull, Some(Outcome::NotApplied));
+    let etag = [("etag", "\"1\"")];
+    let (client, script) = serve([
+        unavailable(),
+        unavailable(),
+        with(200, &etag, ""),
+        shed(),
+        with(201, &etag, ""),
+        unavailable(),
+        unavailable(),
+        with(201, &etag, ""),
+        shed(),
+        shed(),
+        shed(),
+    ])
+    .await;
+    assert!(client.get("ns", b"a", b"").await.is_ok());
+    let plain = PutOptions::default();
+    assert!(client.put("ns", b"a", b"", "", &plain).await.is_ok());
+    assert!(client.put("ns", b"a", b"", "", &plain).await.is_err());
+    let conditional = PutOptions {
+        condition: Condition::Absent,
+        ..PutOptions::default()
+    };
+    assert!(client.put("ns", b"a", b"", "", &conditional).await.is_ok());
+    let error = client.put("ns", b"a", b"", "", &plain).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::WriteQueueFull));
+    assert_eq!(lines(&script).len(), 11);
+}
+
+#[tokio::test]
+async fn a_wait_longer_than_the_budget_is_not_begun() {
+    let long = with(
+        503,
+        &[("retry-after", "3600")],
+        "{\"type\":\"/v1/errors/shutting-down\",\
+        \"title\":\"\",\"status\":503,\"detail\":\"\",\"retry\":{\"safe\":true}}",
+    );
+    let (client, script) = serve([long]).await;
+    let error = client.get("ns", b"a", b"").await.unwrap_err();
+    assert_eq!(error.retry_after(), Some(Duration::from_hours(1)));
+    assert_eq!(lines(&script).len(), 1);
+}
+
+#[tokio::test]
+async fn pages_are_followed_to_the_end_of_the_range() {
+    let (client, script) = serve([
+        ok("{\"sk\":\"a\",\"v\":\"1\"}\n{\"sk\":\"b\",\"v\":\"2\"}\n\
+            {\"end\":{\"more\":true,\"cursor\":\"c+1\",\"why\":\"bytes\",\"rows\":2,\"bytes\":4}}\n"),
+        ok("{\"sk\":\"c\",\"v\":\"3\"}\n\
+            {\"end\":{\"more\":true,\"cursor\":\"c2\",\"why\":\"limit\",\"rows\":1,\"bytes\":2}}\n"),
+    ])
+    .await;
+    let options = RangeOptions {
+        prefix: Some(b"\xff".to_vec()),
+        is_reverse: true,
+        limit: Some(3),
+        ..RangeOptions::default()
+    };
+    let mut reader = client.range("ns", b"US", &options);
+    let mut blocks = Vec::new();
+    while let Some(block) = reader.next_block().await.unwrap() {
+        blocks.extend_from_slice(&block);
+    }
+    assert_eq!(reader.rows(), 3);
+    assert_eq!(memchr::memchr_iter(b'\n', &blocks).count(), 3);
+    assert_eq!(
+        lines(&script),
+        [
+            "GET /v1/ns/ns/range/VVM?enc=b64u&prefix=_w&reverse=true&limit=3",
+            "GET /v1/ns/ns/range/VVM?enc=b64u&prefix=_w&reverse=true&limit=1&cursor=c%2B1",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_stream_without_its_end_or_a_row_is_truncated() {
+    for body in [
+        "{\"pk\":\"a\",\"sk\":\"\",\"v\":\"1\"}\n",
+        "{\"pk\":\"a\",\"sk\":\"\",\"v\":\"1\"}\n{\"end\":{\"more\":false,\"why\":\"done\",\"rows\":2,\"bytes\":4}}\n",
+        "{\"pk\":\"a\",\"sk\":\"\",\"v\":\"1\"}\n{\"end\":{\"more\":false,\"why\":\"do",
+    ] {
+        let (client, _) = serve([ok(body)]).await;
+        let mut reader = client.scan("ns", ScanOptions::default());
+        assert!(reader.next_block().await.unwrap().is_some());
+        let error = reader.next_block().await.unwrap_err();
+        assert!(
+            matches!(error, Error::TruncatedStream { rows: 1 }),
+            "{error}"
+        );
+        assert!(reader.next_block().await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn rows_as_a_stream_end_with_the_error_of_the_server() {
+    use futures_util::StreamExt as _;
+    let (client, script) = serve([ok(
+        "{\"pk\":\"a\",\"v\":\"1\"}\n{\"pk\":\"b\",\"v64\":\"_w\"}\n\
+        {\"error\":{\"type\":\"/v1/errors/data-damaged\",\"title\":\"t\",\"status\":500,\
+        \"detail\":\"d\",\"retry\":{\"safe\":false}}}\n",
+    )])
+    .await;
+    let options = ScanOptions {
+        segment: Some((1, 4)),
+        keys_only: true,
+        ..ScanOptions::default()
+    };
+    let rows = client.scan("ns", options).into_rows();
+    let rows: Vec<_> = rows.collect().await;
+    assert_eq!(rows[1].as_ref().unwrap().value().unwrap(), Some(vec![255]));
+    let error = rows[2].as_ref().unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::DataDamaged));
+    assert_eq!(rows.len(), 3);
+    let body = script.lock().unwrap().seen[0].body.clone();
+    assert_eq!(body, "{\"segments\":4,\"segment\":1,\"keys_only\":true}");
+}
+
+#[tokio::test]
+async fn batches_are_read_to_their_end() {
+    let (client, script) = serve([
+        with(207, &[], "{\"i\":1,\"status\":400,\"error\":{\"type\":\"/v1/errors/invalid-body\",\
+            \"detail\":\"d\",\"outcome\":\"not-applied\",\"retry\":{\"safe\":false}}}\n\
+            {\"end\":{\"rows\":2,\"failed\":1}}\n"),
+        ok("{\"i\":0,\"status\":200,\"pk\":\"a\",\"v\":\"1\"}\n{\"end\":{\"rows\":1,\"failed\":0}}\n"),
+        ok("{\"i\":0,\"status\":201}\n"),
+    ])
+    .await;
+    let options = BatchOptions {
+        is_atomic: true,
+        is_minimal: true,
+        ..BatchOptions::default()
+    };
+    let result = client.batch_write("ns", "x\ny\n", options).await.unwrap();
+    assert_eq!(
+        (result.rows[0].i, result.end.rows, result.end.failed),
+        (1, 2, 1)
+    );
+    assert_eq!(header(&script, 0, "prefer").unwrap(), "return=minimal");
+    assert_eq!(
+        lines(&script)[0],
+        "POST /v1/ns/ns/batch/write?atomic=partition"
+    );
+    let rows = client
+        .multi_get("ns", vec![KeyFields::of(b"a", b"")])
+        .await
+        .unwrap();
+    assert_eq!(rows[0].row.value().unwrap(), Some(b"1".to_vec()));
+    let cut = client
+        .batch_write("ns", "x\n", BatchOptions::default())
+        .await;
+    assert!(matches!(cut, Err(Error::TruncatedStream { rows: 1 })));
+}
+
+#[tokio::test]
+async fn a_removal_of_a_range_names_its_bounds() {
+    let answer = "{\"rows\":2,\"bytes\":9,\"dry_run\":true}";
+    let (client, script) = serve([ok(answer), ok(answer)]).await;
+    let bounded = DeleteSelection {
+        start: Some(b"a".to_vec()),
+        dry_run: true,
+        ..DeleteSelection::default()
+    };
+    assert_eq!(
+        client
+            .delete_range("ns", b"p", &bounded)
+            .await
+            .unwrap()
+            .rows,
+        2
+    );
+    let all = DeleteSelection {
+        is_all: true,
+        ..DeleteSelection::default()
+    };
+    client.delete_range("ns", b"p", &all).await.unwrap();
+    assert_eq!(
+        lines(&script),
+        [
+            "DELETE /v1/ns/ns/range/cA?enc=b64u&start=YQ&dry_run=true",
+            "DELETE /v1/ns/ns/range/cA?enc=b64u&all=true",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_umbo_is_told_apart() {
+    let (client, _) = serve([with(403, &[], "<html>\nno</html>"), ok("{}")]).await;
+    let error = client.namespaces().await.unwrap_err();
+    assert!(matches!(&error, Error::Foreign { status: 403, body } if body == "<html>no</html>"));
+    assert!(matches!(client.tokens().await, Err(Error::Malformed(_))));
+}
+
+#[tokio::test]
+async fn an_address_where_nobody_listens_is_unreachable() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut options = Options::new(format!("http://{address}"));
+    options.retry = RetryPolicy {
+        attempts_max: 2,
+        wait_first: Duration::from_micros(10),
+        ..RetryPolicy::default()
+    };
+    let client = Client::new(&options).unwrap();
+    let error = client.namespaces().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+}
+
+#[test]
+fn addresses_and_certificates_that_cannot_be_used_are_refused() {
+    for server in ["localhost:8080", "ftp://x", "http://", "http://x/?a=1"] {
+        let refused = Client::new(&Options::new(server));
+        assert!(matches!(refused, Err(Error::BadUrl { .. })), "{server}");
+    }
+    let mut options = Options::new("https://localhost");
+    options.ca_file = Some("/nonexistent.pem".into());
+    assert!(matches!(Client::new(&options), Err(Error::Tls(_))));
+}
