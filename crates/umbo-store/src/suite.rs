@@ -20,11 +20,17 @@ use crate::store::Store;
 
 pub mod atomic;
 pub mod condition;
+pub mod expiry;
 pub mod keys;
+pub mod lifecycle;
 pub mod point;
 pub mod range;
+pub mod removal;
+pub mod restart;
+pub mod scan;
 mod seeded;
 mod subject;
+pub mod version;
 
 /// How the suite makes a store. Holds whatever the store needs to live, such as its folder.
 #[async_trait]
@@ -44,7 +50,8 @@ pub trait Restart: Engine {
     async fn reopen(self) -> Self;
 }
 
-/// Makes one test of each case that every engine must pass, for an [`Engine`](suite::Engine).
+/// Makes one test of each case that every engine must pass, for a
+/// [`suite::Engine`].
 ///
 /// [`suite::Engine`]: crate::suite::Engine
 #[macro_export]
@@ -86,6 +93,60 @@ macro_rules! contract_suite {
                 a_refused_group_leaves_no_trace,
                 groups_of_partitions_are_independent,
                 a_group_sees_its_own_mutations;
+            version:
+                versions_grow_whatever_is_proposed,
+                versions_grow_while_the_clock_goes_back,
+                versions_outlive_their_rows,
+                refused_mutations_give_no_version;
+            expiry:
+                a_row_goes_at_its_millisecond,
+                an_expired_row_counts_as_absent,
+                a_row_may_be_born_expired,
+                a_put_sets_the_expiry_anew,
+                only_expired_rows_are_nothing;
+            removal:
+                a_range_is_removed_in_steps,
+                a_step_removes_from_the_front,
+                removals_select_as_ranges_do,
+                removals_pass_over_expired_rows,
+                a_purge_empties_one_namespace,
+                a_purge_takes_expired_rows;
+            scan:
+                segments_cover_the_namespace_once,
+                scanned_rows_are_whole,
+                equal_scans_give_equal_orders,
+                scan_chunks_are_bounded,
+                scans_pass_over_expired_rows,
+                scans_survive_changes_between_chunks,
+                an_empty_namespace_is_nothing;
+            lifecycle:
+                a_late_write_is_refused,
+                a_dropped_write_is_completed,
+                concurrent_writers_are_put_in_order,
+                one_of_many_creators_wins,
+                conditional_increments_lose_nothing,
+                shards_tell_their_state,
+                a_closed_store_takes_no_writes;
+        }
+    };
+}
+
+/// Makes one test of each case that an engine must pass whose rows outlive the process, for a
+/// [`suite::Restart`].
+///
+/// [`suite::Restart`]: crate::suite::Restart
+#[macro_export]
+macro_rules! restart_suite {
+    ($engine:ty) => {
+        $crate::suite_cases! { $engine;
+            restart:
+                rows_outlive_a_restart,
+                removals_outlive_a_restart,
+                conditions_outlive_a_restart,
+                closing_keeps_async_writes,
+                a_close_amid_writes_is_clean;
+            version:
+                versions_grow_across_restarts;
         }
     };
 }

@@ -79,6 +79,11 @@ impl Seen {
         }
     }
 
+    /// Says whether the row expires at all.
+    pub(super) fn expires(&self) -> bool {
+        self.expires_at.is_some()
+    }
+
     fn held(&self) -> usize {
         self.partition.len() + self.sort.len() + self.value.len()
     }

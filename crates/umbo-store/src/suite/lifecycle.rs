@@ -1,0 +1,223 @@
+//! Deadlines, cancellation, concurrent writers, the state of shards, and closing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use umbo_types::{Clock, Deadline};
+
+use crate::suite::Engine;
+use crate::suite::subject::{NS, Subject, applied, key, put, value, whole};
+use crate::{
+    Atomicity, Condition, DeleteRangeRequest, Outcome, ShardState, SortRange, StoreError,
+    WriteError, WriteRequest,
+};
+
+/// A write whose deadline has passed, by however little, is refused as such and not applied.
+pub async fn a_late_write_is_refused<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let at = key("p", "s");
+    let shard = t.store.shard_map().locate(NS, &at.partition);
+    let refused = StoreError::DeadlinePassed { shard };
+    t.put(&at, "before").await;
+    let begun = t.clock.monotonic();
+    t.clock.advance(Duration::from_millis(5));
+    for late in [0, 4, 5] {
+        let deadline = Some(Deadline::at(begun + Duration::from_millis(late)));
+        for atomicity in [Atomicity::None, Atomicity::Partition] {
+            let request = WriteRequest {
+                atomicity,
+                deadline,
+                ..t.request(vec![put(&at, "late"), put(&key("p", "new"), "late")])
+            };
+            for answer in t.store.write(request).await {
+                let error = answer.expect_err("it is late");
+                assert_eq!(error, WriteError::Store(refused.clone()));
+                assert_eq!(error.outcome(), Outcome::NotApplied);
+            }
+        }
+        let request = DeleteRangeRequest {
+            deadline,
+            ..t.removal("p", SortRange::default())
+        };
+        assert_eq!(t.store.delete_range(request).await, Err(refused.clone()));
+        let rows = t.walk(&whole("p")).await;
+        assert!(rows.len() == 1 && rows[0].value == b"before");
+    }
+    let request = WriteRequest {
+        deadline: Some(Deadline::after(t.clock.monotonic(), Duration::from_mins(1))),
+        ..t.request(vec![put(&at, "in time")])
+    };
+    for answer in t.store.write(request).await {
+        assert!(applied(answer).existed);
+    }
+    assert_eq!(t.get(&at).await.expect("present").value, value("in time"));
+}
+
+/// A write that has begun runs to its end, though nobody waits for it any more.
+pub async fn a_dropped_write_is_completed<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let keys: Vec<_> = (0..30).map(|n| key(format!("p{n}"), "s")).collect();
+    let request = t.request(keys.iter().map(|at| put(at, "v")).collect());
+    let store = Arc::clone(&t.store);
+    let mut write = store.write(request);
+    let mut context = Context::from_waker(Waker::noop());
+    if let Poll::Ready(answers) = write.as_mut().poll(&mut context) {
+        assert!(answers.iter().all(Result::is_ok));
+    }
+    drop(write);
+    // The engine may do the work in a thread of its own: ask until it is done, within a bound.
+    for _ in 0..10_000 {
+        let answers = t.store.multi_get(NS, &keys).await;
+        if answers.iter().all(|answer| matches!(answer, Ok(Some(_)))) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("a write was lost with its future");
+}
+
+/// Of many writers of one key each is given a version of its own, and the highest stays.
+pub async fn concurrent_writers_are_put_in_order<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let at = key("p", "s");
+    let writers: Vec<_> = (0..8_u8)
+        .map(|writer| {
+            let store = Arc::clone(&t.store);
+            let requests: Vec<_> = (0..25_u8)
+                .map(|n| t.request(vec![put(&at, [writer, n])]))
+                .collect();
+            tokio::spawn(async move {
+                let mut versions = Vec::new();
+                for (n, request) in (0..).zip(requests) {
+                    let answer = store.write(request).await.pop();
+                    let written = applied(answer.expect("one answer"));
+                    versions.push((written.version, [writer, n]));
+                }
+                versions
+            })
+        })
+        .collect();
+    let mut all = BTreeSet::new();
+    for writer in writers {
+        let versions = writer.await.expect("the writer ends well");
+        assert!(versions.is_sorted(), "a later write has a lower version");
+        all.extend(versions);
+    }
+    let distinct: BTreeSet<_> = all.iter().map(|(version, _)| version).collect();
+    assert_eq!(distinct.len(), 200, "a version was given twice");
+    let (version, bytes) = all.last().expect("there were writes");
+    let row = t.get(&at).await.expect("present");
+    assert_eq!((row.version, row.value), (*version, value(bytes)));
+}
+
+/// Of many writers that want a key to be absent exactly one is served.
+pub async fn one_of_many_creators_wins<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    for round in 0..10_u8 {
+        let at = key("p", [round]);
+        let writers: Vec<_> = (0..8_u8)
+            .map(|writer| {
+                let store = Arc::clone(&t.store);
+                let request = t.request(vec![put(&at, [writer]).when(Condition::Absent)]);
+                tokio::spawn(async move { store.write(request).await.pop() })
+            })
+            .collect();
+        let mut winners = Vec::new();
+        let mut losers = Vec::new();
+        for (writer, task) in (0_u8..).zip(writers) {
+            match task.await.expect("the writer ends well").expect("answered") {
+                Ok(written) => winners.push((writer, written.version)),
+                Err(error) => losers.push(error),
+            }
+        }
+        let [(winner, version)] = winners[..] else {
+            panic!("{} writers created one row", winners.len());
+        };
+        let current = Some(version);
+        let refused = WriteError::ConditionFailed { current };
+        assert!(losers.iter().all(|error| *error == refused));
+        assert_eq!(t.get(&at).await.expect("present").value, value([winner]));
+    }
+}
+
+/// A counter that many raise by reading, adding and writing on condition loses no step.
+pub async fn conditional_increments_lose_nothing<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let at = key("p", "counter");
+    t.put(&at, 0_u32.to_be_bytes()).await;
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let (store, at) = (Arc::clone(&t.store), at.clone());
+            let template = t.request(Vec::new());
+            tokio::spawn(async move {
+                let mut raised = 0;
+                while raised < 10 {
+                    let row = store.get(NS, &at).await.expect("served").expect("present");
+                    let bytes = row.value.bytes[..].try_into().expect("four bytes");
+                    let next = u32::from_be_bytes(bytes) + 1;
+                    let condition = Condition::VersionIn(vec![row.version]);
+                    let request = WriteRequest {
+                        mutations: vec![put(&at, next.to_be_bytes()).when(condition)],
+                        ..template.clone()
+                    };
+                    raised += u32::from(store.write(request).await[0].is_ok());
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.expect("the writer ends well");
+    }
+    assert_eq!(
+        t.get(&at).await.expect("present").value,
+        value([0, 0, 0, 40])
+    );
+}
+
+/// Each shard is listed once, in order, serves, and counts what it holds and was given.
+pub async fn shards_tell_their_state<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let count =
+        |pick: fn(&crate::ShardStatus) -> u64| -> u64 { t.store.status().iter().map(pick).sum() };
+    let before = count(|shard| shard.mutations);
+    for n in 0..100_u8 {
+        t.put(&key([n + 1], ""), "v").await;
+    }
+    t.delete(&key([1], "")).await;
+    let status = t.store.status();
+    assert_eq!(status.len(), t.store.shard_map().shards());
+    assert!(status.is_sorted_by(|one, next| one.shard < next.shard));
+    for shard in &status {
+        assert_eq!(shard.state, ShardState::Available);
+        assert!(shard.commits > 0 && shard.rows > 0, "{shard:?}");
+        assert_eq!(shard.queued, 0);
+    }
+    assert_eq!(count(|shard| shard.rows), 99);
+    assert_eq!(count(|shard| shard.mutations) - before, 101);
+}
+
+/// A closed store takes no writes of any kind, says so, and can be closed again.
+pub async fn a_closed_store_takes_no_writes<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    t.put(&key("p", "s"), "v").await;
+    t.store.close().await;
+    let mutations = || (0..20).map(|n| put(&key(format!("p{n}"), "s"), "late"));
+    for atomicity in [Atomicity::None, Atomicity::Partition] {
+        let request = WriteRequest {
+            atomicity,
+            ..t.request(mutations().collect())
+        };
+        let answers = t.store.write(request).await;
+        assert_eq!(answers.len(), 20);
+        for answer in answers {
+            assert_eq!(answer, Err(WriteError::Store(StoreError::Closing)));
+        }
+    }
+    let removal = t.removal("p", SortRange::default());
+    let removed = t.store.delete_range(removal).await;
+    assert_eq!(removed, Err(StoreError::Closing));
+    assert_eq!(t.store.purge(NS, 10).await, Err(StoreError::Closing));
+    t.store.close().await;
+}

@@ -1,0 +1,176 @@
+//! Versions: at least the proposed one, and above every version given before on the shard.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use umbo_types::{Clock, Key, NamespaceId, ShardId, Timestamp, Version};
+
+use crate::suite::seeded::Seeded;
+use crate::suite::subject::{NS, START, Subject, applied, delete, key, put, put_until};
+use crate::suite::{Engine, Restart};
+use crate::{Condition, Mutation, SortRange, WriteRequest};
+
+/// The last version seen of each shard.
+#[derive(Debug, Default)]
+struct Last(HashMap<ShardId, Version>);
+
+impl Last {
+    /// Writes, and checks each version against all before it.
+    async fn write<E: Engine>(
+        &mut self,
+        t: &Subject<E>,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+        proposed: Version,
+    ) {
+        let request = WriteRequest {
+            namespace,
+            proposed,
+            ..t.request(mutations)
+        };
+        self.send(t, request).await;
+    }
+
+    async fn send<E: Engine>(&mut self, t: &Subject<E>, request: WriteRequest) {
+        let (namespace, proposed) = (request.namespace, request.proposed);
+        let keys: Vec<Key> = request.mutations.iter().map(|m| m.key.clone()).collect();
+        for (at, answer) in keys.iter().zip(t.store.write(request).await) {
+            let version = applied(answer).version;
+            assert!(version >= proposed, "{version:?} is below {proposed:?}");
+            let shard = t.store.shard_map().locate(namespace, &at.partition);
+            let last = self.0.insert(shard, version).unwrap_or_default();
+            assert!(version > last, "{version:?} follows {last:?} on {shard:?}");
+        }
+    }
+}
+
+fn now<E>(t: &Subject<E>) -> Version {
+    Version::proposed_at(t.clock.wall())
+}
+
+/// Versions grow along a shard, whatever is proposed: equal, lower, higher, zero, far ahead.
+pub async fn versions_grow_whatever_is_proposed<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let mut last = Last::default();
+    let mut random = Seeded::new(2);
+    for round in 0..400 {
+        let base = START.0 + round;
+        let proposed = *random.pick(&[0, 1, base, base - 5_000, base + 5_000]);
+        let namespace = NamespaceId(1 + random.below(3) as u32);
+        let count = 1 + random.below(4);
+        let mutations = (0..count).map(|_| {
+            let at = key(format!("p{}", random.below(9)), [random.below(3) as u8]);
+            if random.one_in(3) {
+                delete(&at)
+            } else {
+                put(&at, "v")
+            }
+        });
+        let request = WriteRequest {
+            namespace,
+            proposed: Version(proposed),
+            ..t.request(mutations.collect())
+        };
+        last.send(&t, request).await;
+    }
+    let far = Version(1 << 62);
+    last.write(&t, NS, vec![put(&key("p", "s"), "far")], far)
+        .await;
+    last.write(&t, NS, vec![put(&key("p", "s"), "back")], now(&t))
+        .await;
+}
+
+/// Versions grow while the time of day goes back.
+pub async fn versions_grow_while_the_clock_goes_back<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let mut last = Last::default();
+    for n in 0..50_u64 {
+        t.clock.set_wall(Timestamp(START.0 - n * 1_000_000));
+        last.write(&t, NS, vec![put(&key("p", "s"), "v")], now(&t))
+            .await;
+    }
+}
+
+/// A key that was removed in any way, or has expired, begins again above all its versions.
+pub async fn versions_outlive_their_rows<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let at = key("p", "s");
+    let mut last = Last::default();
+    let low = Version(1);
+    for way in 0..4 {
+        let soon = t.clock.wall().saturating_add(Duration::from_millis(1));
+        let far = Version(now(&t).0 + 1_000_000_000 * (way + 1));
+        last.write(&t, NS, vec![put_until(&at, "v", Some(soon))], far)
+            .await;
+        match way {
+            0 => last.write(&t, NS, vec![delete(&at)], low).await,
+            1 => {
+                let all = t.removal("p", SortRange::default());
+                assert_eq!(t.remove(all).await.rows, 1);
+            }
+            2 => t.clock.advance(Duration::from_millis(1)),
+            _ => {
+                t.purge(NS, 10).await;
+            }
+        }
+        assert_eq!(t.get(&at).await, None);
+        last.write(&t, NS, vec![put(&at, "again")], low).await;
+    }
+}
+
+/// A mutation that was refused, alone or with its group, changes no version that can be seen.
+pub async fn refused_mutations_give_no_version<E: Engine>() {
+    let t = Subject::<E>::fresh().await;
+    let at = key("p", "s");
+    let before = t.put(&at, "v").await.version;
+    let refused = || put(&at, "w").when(Condition::Absent);
+    assert!(t.write_one(refused()).await.is_err());
+    let group = vec![put(&at, "x"), refused()];
+    assert!(t.write_atomic(group).await.iter().all(Result::is_err));
+    assert_eq!(t.get(&at).await.expect("it stays").version, before);
+    assert!(t.put(&at, "y").await.version > before);
+}
+
+/// After a restart versions go on above all before, though the clock has gone back and the rows
+/// that carried the highest ones are gone.
+pub async fn versions_grow_across_restarts<E: Restart>() {
+    let mut t = Subject::<E>::fresh().await;
+    let mut last = Last::default();
+    let partitions: Vec<String> = (0..12).map(|n| format!("p{n}")).collect();
+    for round in 0..5 {
+        for partition in &partitions {
+            let at = key(partition, "s");
+            let far = Version(START.0 + round * 1_000_000_000 + 999_000_000);
+            last.write(&t, NS, vec![put(&at, "v")], far).await;
+        }
+        match round {
+            // The highest version of each shard is that of a removal.
+            1 => {
+                for partition in &partitions {
+                    let at = key(partition, "s");
+                    last.write(&t, NS, vec![delete(&at)], Version(1)).await;
+                }
+            }
+            2 => {
+                for partition in &partitions {
+                    let all = t.removal(partition, SortRange::default());
+                    assert_eq!(t.remove(all).await.rows, 1);
+                }
+            }
+            3 => {
+                t.purge(NS, 1_000).await;
+            }
+            _ => {}
+        }
+        t.clock.set_wall(Timestamp(START.0 - round * 1_000_000));
+        t = if round % 2 == 0 {
+            t.restart().await
+        } else {
+            t.close_and_restart().await
+        };
+        for partition in &partitions {
+            let at = key(partition, "s");
+            last.write(&t, NS, vec![put(&at, "v")], now(&t)).await;
+        }
+    }
+}
