@@ -93,13 +93,14 @@ pub enum WriteError {
     /// The condition of this mutation was false.
     #[error("the condition was false")]
     ConditionFailed {
-        /// Version of the visible row, none where there is none.
+        /// Version of the row that is visible once the group is dealt with, none where there is
+        /// none. A refused atomic group tells nothing of what it would have written.
         current: Option<Version>,
     },
     /// Another mutation of the same atomic group was refused, so none of the group was applied.
     #[error("mutation {index} of the same atomic group was refused")]
     GroupAborted {
-        /// Index of the mutation that was refused, within the request.
+        /// Index of the first mutation of the group that was refused, within the request.
         index: usize,
     },
     /// The store failed.

@@ -20,6 +20,7 @@ use crate::store::Store;
 
 pub mod atomic;
 pub mod condition;
+pub mod differential;
 pub mod expiry;
 pub mod keys;
 pub mod lifecycle;
@@ -30,7 +31,9 @@ pub mod restart;
 pub mod scan;
 mod seeded;
 mod subject;
+mod twin;
 pub mod version;
+mod versions;
 
 /// How the suite makes a store. Holds whatever the store needs to live, such as its folder.
 #[async_trait]
@@ -127,6 +130,8 @@ macro_rules! contract_suite {
                 conditional_increments_lose_nothing,
                 shards_tell_their_state,
                 a_closed_store_takes_no_writes;
+            differential:
+                random_operations_agree_with_the_twin;
         }
     };
 }
@@ -147,6 +152,8 @@ macro_rules! restart_suite {
                 a_close_amid_writes_is_clean;
             version:
                 versions_grow_across_restarts;
+            differential:
+                random_operations_and_restarts_agree_with_the_twin;
         }
     };
 }

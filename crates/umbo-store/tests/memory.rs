@@ -19,3 +19,27 @@ impl Engine for Memory {
 }
 
 umbo_store::contract_suite!(Memory);
+
+/// A case that no suite names would never run.
+#[test]
+fn every_case_is_named_by_a_suite() {
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let lists = std::fs::read_to_string(source.join("suite.rs")).expect("the list of cases");
+    let mut cases = 0;
+    for file in std::fs::read_dir(source.join("suite")).expect("the areas") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        for line in text.lines() {
+            let Some(rest) = line.strip_prefix("pub async fn ") else {
+                continue;
+            };
+            let name = rest.split('<').next().expect("a name");
+            let is_listed = lists.lines().any(|line| {
+                let item = line.trim();
+                item.strip_suffix([',', ';']) == Some(name)
+            });
+            assert!(is_listed, "{name} is in no suite");
+            cases += 1;
+        }
+    }
+    assert!(cases > 60, "only {cases} cases were found");
+}

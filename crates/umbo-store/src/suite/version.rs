@@ -1,46 +1,29 @@
 //! Versions: at least the proposed one, and above every version given before on the shard.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use umbo_types::{Clock, Key, NamespaceId, ShardId, Timestamp, Version};
+use umbo_types::{Clock, NamespaceId, Timestamp, Version};
 
 use crate::suite::seeded::Seeded;
-use crate::suite::subject::{NS, START, Subject, applied, delete, key, put, put_until};
+use crate::suite::subject::{NS, START, Subject, delete, key, put, put_until};
+use crate::suite::versions::Versions;
 use crate::suite::{Engine, Restart};
 use crate::{Condition, Mutation, SortRange, WriteRequest};
 
-/// The last version seen of each shard.
-#[derive(Debug, Default)]
-struct Last(HashMap<ShardId, Version>);
-
-impl Last {
-    /// Writes, and checks each version against all before it.
-    async fn write<E: Engine>(
-        &mut self,
-        t: &Subject<E>,
-        namespace: NamespaceId,
-        mutations: Vec<Mutation>,
-        proposed: Version,
-    ) {
+impl Versions {
+    /// Writes, and checks the versions that are given.
+    async fn write<E: Engine>(&mut self, t: &Subject<E>, mutation: Mutation, proposed: Version) {
         let request = WriteRequest {
-            namespace,
             proposed,
-            ..t.request(mutations)
+            ..t.request(vec![mutation])
         };
         self.send(t, request).await;
     }
 
     async fn send<E: Engine>(&mut self, t: &Subject<E>, request: WriteRequest) {
-        let (namespace, proposed) = (request.namespace, request.proposed);
-        let keys: Vec<Key> = request.mutations.iter().map(|m| m.key.clone()).collect();
-        for (at, answer) in keys.iter().zip(t.store.write(request).await) {
-            let version = applied(answer).version;
-            assert!(version >= proposed, "{version:?} is below {proposed:?}");
-            let shard = t.store.shard_map().locate(namespace, &at.partition);
-            let last = self.0.insert(shard, version).unwrap_or_default();
-            assert!(version > last, "{version:?} follows {last:?} on {shard:?}");
-        }
+        let answers = t.store.write(request.clone()).await;
+        assert!(answers.iter().all(Result::is_ok));
+        self.check(&t.store.shard_map(), &request, &answers);
     }
 }
 
@@ -51,7 +34,7 @@ fn now<E>(t: &Subject<E>) -> Version {
 /// Versions grow along a shard, whatever is proposed: equal, lower, higher, zero, far ahead.
 pub async fn versions_grow_whatever_is_proposed<E: Engine>() {
     let t = Subject::<E>::fresh().await;
-    let mut last = Last::default();
+    let mut last = Versions::default();
     let mut random = Seeded::new(2);
     for round in 0..400 {
         let base = START.0 + round;
@@ -74,20 +57,17 @@ pub async fn versions_grow_whatever_is_proposed<E: Engine>() {
         last.send(&t, request).await;
     }
     let far = Version(1 << 62);
-    last.write(&t, NS, vec![put(&key("p", "s"), "far")], far)
-        .await;
-    last.write(&t, NS, vec![put(&key("p", "s"), "back")], now(&t))
-        .await;
+    last.write(&t, put(&key("p", "s"), "far"), far).await;
+    last.write(&t, put(&key("p", "s"), "back"), now(&t)).await;
 }
 
 /// Versions grow while the time of day goes back.
 pub async fn versions_grow_while_the_clock_goes_back<E: Engine>() {
     let t = Subject::<E>::fresh().await;
-    let mut last = Last::default();
+    let mut last = Versions::default();
     for n in 0..50_u64 {
         t.clock.set_wall(Timestamp(START.0 - n * 1_000_000));
-        last.write(&t, NS, vec![put(&key("p", "s"), "v")], now(&t))
-            .await;
+        last.write(&t, put(&key("p", "s"), "v"), now(&t)).await;
     }
 }
 
@@ -95,15 +75,14 @@ pub async fn versions_grow_while_the_clock_goes_back<E: Engine>() {
 pub async fn versions_outlive_their_rows<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let at = key("p", "s");
-    let mut last = Last::default();
+    let mut last = Versions::default();
     let low = Version(1);
     for way in 0..4 {
         let soon = t.clock.wall().saturating_add(Duration::from_millis(1));
         let far = Version(now(&t).0 + 1_000_000_000 * (way + 1));
-        last.write(&t, NS, vec![put_until(&at, "v", Some(soon))], far)
-            .await;
+        last.write(&t, put_until(&at, "v", Some(soon)), far).await;
         match way {
-            0 => last.write(&t, NS, vec![delete(&at)], low).await,
+            0 => last.write(&t, delete(&at), low).await,
             1 => {
                 let all = t.removal("p", SortRange::default());
                 assert_eq!(t.remove(all).await.rows, 1);
@@ -114,7 +93,7 @@ pub async fn versions_outlive_their_rows<E: Engine>() {
             }
         }
         assert_eq!(t.get(&at).await, None);
-        last.write(&t, NS, vec![put(&at, "again")], low).await;
+        last.write(&t, put(&at, "again"), low).await;
     }
 }
 
@@ -135,20 +114,20 @@ pub async fn refused_mutations_give_no_version<E: Engine>() {
 /// that carried the highest ones are gone.
 pub async fn versions_grow_across_restarts<E: Restart>() {
     let mut t = Subject::<E>::fresh().await;
-    let mut last = Last::default();
+    let mut last = Versions::default();
     let partitions: Vec<String> = (0..12).map(|n| format!("p{n}")).collect();
     for round in 0..5 {
         for partition in &partitions {
             let at = key(partition, "s");
             let far = Version(START.0 + round * 1_000_000_000 + 999_000_000);
-            last.write(&t, NS, vec![put(&at, "v")], far).await;
+            last.write(&t, put(&at, "v"), far).await;
         }
         match round {
             // The highest version of each shard is that of a removal.
             1 => {
                 for partition in &partitions {
                     let at = key(partition, "s");
-                    last.write(&t, NS, vec![delete(&at)], Version(1)).await;
+                    last.write(&t, delete(&at), Version(1)).await;
                 }
             }
             2 => {
@@ -170,7 +149,7 @@ pub async fn versions_grow_across_restarts<E: Restart>() {
         };
         for partition in &partitions {
             let at = key(partition, "s");
-            last.write(&t, NS, vec![put(&at, "v")], now(&t)).await;
+            last.write(&t, put(&at, "v"), now(&t)).await;
         }
     }
 }
