@@ -30,6 +30,7 @@ pub mod removal;
 pub mod restart;
 pub mod scan;
 mod seeded;
+mod seen;
 mod subject;
 mod twin;
 pub mod version;

@@ -127,10 +127,15 @@ pub async fn a_group_sees_its_own_mutations<E: Engine>() {
     );
 
     let answers = t
-        .write_atomic(vec![put(&at, "4"), put(&at, "5").when(Condition::Absent)])
+        .write_atomic(vec![
+            put(&at, "4"),
+            delete(&at),
+            put(&at, "5"),
+            put(&at, "6").when(Condition::Absent),
+        ])
         .await;
-    assert_aborted(&answers, &[0, 1], 1);
+    assert_aborted(&answers, &[0, 1, 2, 3], 3);
     let current = Some(row.version);
-    assert_eq!(answers[1], Err(WriteError::ConditionFailed { current }));
+    assert_eq!(answers[3], Err(WriteError::ConditionFailed { current }));
     assert_eq!(t.get(&at).await, Some(row));
 }

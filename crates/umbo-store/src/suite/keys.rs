@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use umbo_types::limits::{PARTITION_KEY_LEN_MAX, SORT_KEY_LEN_MAX};
 
 use crate::suite::Engine;
-use crate::suite::subject::{NS, Subject, everything, key, sorts, whole};
+use crate::suite::seen::sorts;
+use crate::suite::subject::{NS, Subject, everything, key, whole};
 use crate::{RangeRequest, SortRange};
 
 /// Byte strings that break codecs, paths and escapes.

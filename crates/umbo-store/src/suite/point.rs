@@ -141,7 +141,7 @@ pub async fn content_fields_are_kept<E: Engine>() {
         applied(t.write_one(Mutation { change, ..mutation }).await);
         let row = t.get(&at).await.expect("present");
         assert_eq!(row.value, stored);
-        let expected = super::subject::Seen::expected(b"", &[n], &row, false);
+        let expected = super::seen::Seen::expected(b"", &[n], &row, false);
         let request = crate::RangeRequest {
             range: crate::SortRange::with_prefix(vec![n].into()),
             ..whole("p")

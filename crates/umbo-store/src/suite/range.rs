@@ -8,7 +8,8 @@ use umbo_types::Timestamp;
 
 use crate::suite::Engine;
 use crate::suite::seeded::Seeded;
-use crate::suite::subject::{START, Subject, applied, delete, key, put, put_until, sorts, whole};
+use crate::suite::seen::sorts;
+use crate::suite::subject::{START, Subject, applied, delete, key, put, put_until, whole};
 use crate::{Atomicity, RangeRequest, SortRange, WriteRequest};
 
 /// Chunk sizes around every edge of the walks here.

@@ -4,9 +4,8 @@ use bytes::Bytes;
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::suite::Engine;
-use crate::suite::subject::{
-    NS, START, Subject, applied, everything, key, put, put_until, sorts, whole,
-};
+use crate::suite::seen::sorts;
+use crate::suite::subject::{NS, START, Subject, applied, everything, key, put, put_until, whole};
 use crate::{DeleteRangeRequest, Deleted, RangeRequest, SortRange, WriteRequest};
 
 /// A range is removed at any step size, with exact sums, and nothing beside it is touched.

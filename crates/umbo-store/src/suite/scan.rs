@@ -7,9 +7,8 @@ use umbo_types::limits::SCAN_SEGMENTS_MAX;
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::suite::Engine;
-use crate::suite::subject::{
-    NS, START, Seen, Subject, applied, delete, everything, key, put, put_until,
-};
+use crate::suite::seen::Seen;
+use crate::suite::subject::{NS, START, Subject, applied, delete, everything, key, put, put_until};
 use crate::{ScanRequest, WriteRequest};
 
 /// Returns segment `segment` of `segments` of the namespace.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use umbo_types::{Key, NamespaceId, Row, Timestamp, Version};
 
-use crate::suite::subject::{Seen, WriteAnswer};
+use crate::suite::seen::Seen;
+use crate::suite::subject::WriteAnswer;
 use crate::{
     Atomicity, Change, Deleted, RangeRequest, SortRange, WriteError, WriteRequest, Written,
 };
