@@ -4,3 +4,5 @@
 //! `Store` is handed in. Start reading at `pipeline`, which is the life of a request from top to
 //! bottom; `service` is where requests enter, `encode` the only place where an outcome becomes
 //! HTTP.
+
+pub mod edge;

@@ -1,0 +1,68 @@
+//! What one listener allows its clients. Every wait and every buffer of the edge has its bound here.
+
+use std::time::Duration;
+
+/// Limits of one listener. All of them bind per connection, except `connections_max`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeLimits {
+    /// Connections open at once; further ones wait in the kernel's backlog.
+    pub connections_max: usize,
+    /// Longest request target, in bytes; a longer one is answered 414.
+    pub target_len_max: usize,
+    /// Longest header section, in bytes (names, values and four bytes of framing a field); a
+    /// longer one is answered 431.
+    pub headers_len_max: usize,
+    /// Most header fields; more are answered 431.
+    pub header_fields_max: usize,
+    /// HTTP/2 streams open at once on one connection.
+    pub streams_max: u32,
+    /// Time for a TLS handshake.
+    pub handshake_timeout: Duration,
+    /// Time for a request head, from its first byte; then 408.
+    pub header_timeout: Duration,
+    /// Time without any request after which a connection is closed silently. It may take up to a
+    /// quarter longer.
+    pub idle_timeout: Duration,
+    /// Time in which a client must accept at least one byte of what is waiting for it; then the
+    /// connection is cut. It may take up to twice that long on HTTP/2.
+    pub write_timeout: Duration,
+    /// Time for the other side to close after the last answer; then the socket is closed.
+    pub linger_timeout: Duration,
+    /// Interval of HTTP/2 keep-alive pings.
+    pub ping_interval: Duration,
+    /// Time for the answer to an HTTP/2 keep-alive ping.
+    pub ping_timeout: Duration,
+    /// Time for requests in flight to finish once shutdown has begun; then they are aborted.
+    pub drain_timeout: Duration,
+}
+
+impl Default for EdgeLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            target_len_max: 16 << 10,
+            headers_len_max: 32 << 10,
+            header_fields_max: 100,
+            streams_max: 256,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            linger_timeout: Duration::from_secs(1),
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(20),
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Smallest read buffer that hyper accepts.
+const HEAD_BUFFER_LEN_MIN: usize = 8 << 10;
+
+impl EdgeLimits {
+    /// Returns how many bytes of a request head are buffered before it is refused unread: what the
+    /// two limits allow together, and room for method, version and framing.
+    pub(crate) fn head_buffer_len(&self) -> usize {
+        (self.target_len_max + self.headers_len_max + (16 << 10)).max(HEAD_BUFFER_LEN_MIN)
+    }
+}

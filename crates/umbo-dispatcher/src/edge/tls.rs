@@ -1,0 +1,196 @@
+//! TLS of a listener: certificate and key from PEM files, client authority for mTLS, reload.
+//!
+//! A reload that fails leaves what was in effect. Connections keep what they began with.
+
+mod certificate;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+/// Name of HTTP/2 in ALPN.
+pub(super) const ALPN_HTTP2: &[u8] = b"h2";
+const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// Files that make a TLS listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate chain, PEM, the server's own certificate first.
+    pub certificate: PathBuf,
+    /// Private key of that certificate, PEM (PKCS#8, PKCS#1 or SEC1).
+    pub key: PathBuf,
+    /// Authorities that client certificates must come from, PEM. Where set, clients without a
+    /// certificate are refused.
+    pub client_authority: Option<PathBuf>,
+}
+
+/// Says why TLS files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file holds no PEM item of the kind it should.
+    #[error("{} holds no {wanted} in PEM form{}", path.display(), reason(detail))]
+    NotPem {
+        /// Which.
+        path: PathBuf,
+        /// What it should hold.
+        wanted: &'static str,
+        /// What the reader said, where it said something.
+        detail: Option<String>,
+    },
+    /// The key is not the one of the certificate.
+    #[error("the key in {} does not belong to the certificate in {}", key.display(), certificate.display())]
+    KeyMismatch {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// Certificate, key or authority cannot be used for TLS.
+    #[error("{} cannot be used: {reason}", path.display())]
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn reason(detail: &Option<String>) -> String {
+    detail
+        .as_ref()
+        .map(|text| format!(" ({text})"))
+        .unwrap_or_default()
+}
+
+/// The TLS settings in effect, and where they come from.
+#[derive(Debug)]
+pub struct TlsSource {
+    files: TlsFiles,
+    config: ArcSwap<ServerConfig>,
+}
+
+impl TlsSource {
+    /// Loads the files. A certificate out of its time is logged as a warning and used.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let config = ArcSwap::from_pointee(load(&files)?);
+        Ok(Self { files, config })
+    }
+
+    /// Loads the files again, for connections from now on. On an error nothing changes.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.config.store(Arc::new(load(&self.files)?));
+        Ok(())
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.load_full())
+    }
+}
+
+/// Returns the subject of the client's certificate, where it gave one.
+pub(super) fn client_subject(session: &ServerConnection) -> Option<String> {
+    let leaf = session.peer_certificates()?.first()?;
+    certificate::read(leaf.as_ref()).map(|facts| facts.subject)
+}
+
+fn load(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+    let chain = certificates(&files.certificate)?;
+    warn_if_out_of_time(&files.certificate, &chain);
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
+        .map_err(|error| not_pem(&files.key, "private key", &error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let unusable = |path: &Path, reason: String| TlsError::Unusable {
+        path: path.to_owned(),
+        reason,
+    };
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&files.certificate, error.to_string()))?;
+    let builder = match &files.client_authority {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots
+                    .add(authority)
+                    .map_err(|error| unusable(path, error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| unusable(path, error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
+                certificate: files.certificate.clone(),
+                key: files.key.clone(),
+            },
+            error => unusable(&files.certificate, error.to_string()),
+        })?;
+    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()];
+    Ok(config)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_slice_iter(&read(path)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| not_pem(path, "certificate", &error))?;
+    if chain.is_empty() {
+        return Err(TlsError::NotPem {
+            path: path.to_owned(),
+            wanted: "certificate",
+            detail: None,
+        });
+    }
+    Ok(chain)
+}
+
+fn not_pem(path: &Path, wanted: &'static str, error: &rustls_pki_types::pem::Error) -> TlsError {
+    let is_absent = matches!(error, rustls_pki_types::pem::Error::NoItemsFound);
+    TlsError::NotPem {
+        path: path.to_owned(),
+        wanted,
+        detail: (!is_absent).then(|| error.to_string()),
+    }
+}
+
+fn warn_if_out_of_time(path: &Path, chain: &[CertificateDer<'_>]) {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = since_epoch.unwrap_or(Duration::ZERO).as_secs();
+    for facts in chain
+        .iter()
+        .filter_map(|der| certificate::read(der.as_ref()))
+    {
+        let (path, subject) = (path.display(), facts.subject);
+        if facts.not_after < now {
+            tracing::warn!(%path, subject, "the certificate has expired; clients will refuse it");
+        } else if facts.not_before > now {
+            tracing::warn!(%path, subject, "the certificate is not valid yet");
+        }
+    }
+}
