@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::command::{completion, version};
+use crate::command::{completion, config, version};
 use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
@@ -24,6 +24,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Print the completion script of a shell
     Completion(completion::Arguments),
+    /// Show or check settings
+    Config(config::Arguments),
     /// Print the version
     Version(version::Arguments),
 }
@@ -34,6 +36,7 @@ impl Cli {
         match self.command {
             None => Self::command().print_help().map_err(Failure::from_output),
             Some(Command::Completion(arguments)) => arguments.run(),
+            Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Version(arguments)) => arguments.run(),
         }
         .map(|()| ExitCode::SUCCESS)

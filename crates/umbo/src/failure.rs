@@ -4,6 +4,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::settings::SettingsError;
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -13,6 +15,9 @@ pub(crate) enum Failure {
     /// Stdout could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
 }
 
 impl Failure {
@@ -29,6 +34,7 @@ impl Failure {
         match self {
             Self::OutputClosed => ExitCode::SUCCESS,
             Self::Output(_) => ExitCode::FAILURE,
+            Self::Settings(_) => ExitCode::from(2),
         }
     }
 

@@ -9,6 +9,7 @@ mod cli;
 mod command;
 mod failure;
 mod output;
+mod settings;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

@@ -1,0 +1,57 @@
+//! `umbo config show` and `umbo config check FILE`: which settings are in effect, and whether a
+//! file could be used.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+use crate::output;
+use crate::settings::Loaded;
+
+/// Arguments of `umbo config`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the settings in effect as TOML, each with where it came from
+    Show {
+        /// Settings file; else the one that `UMBO_CONFIG` names, else `umbo.toml` where it exists
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Check a settings file, without the environment
+    Check {
+        /// Settings file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match &self.command {
+            Command::Show { config } => {
+                let loaded = Loaded::read(config.as_deref(), &[])?;
+                let text = format!("# {}\n\n{}", loaded.source(), loaded.to_toml());
+                output::write_bytes(text.as_bytes())
+            }
+            Command::Check { file } => {
+                let settings = Loaded::read_file(file)?.settings;
+                let text = format!(
+                    "{}: ok (would serve {}, admin on {}, from the folder {})\n",
+                    file.display(),
+                    settings.server.listen,
+                    settings.server.admin_listen,
+                    settings.store.folder,
+                );
+                output::write_bytes(text.as_bytes())
+            }
+        }
+    }
+}

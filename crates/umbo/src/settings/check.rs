@@ -1,0 +1,163 @@
+//! Bounds of single values, and what must hold between two of them. Checked once, at the start.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use umbo_telemetry::logging;
+
+use super::layer::Layers;
+use super::unit::{Size, Span};
+use super::{Settings, SettingsError};
+
+/// Checks all values; the first that cannot be used is the error.
+pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), SettingsError> {
+    let checker = Checker { layers };
+    checker.check_bounds(settings)?;
+    checker.check_relations(settings)
+}
+
+struct Checker<'a> {
+    layers: &'a Layers,
+}
+
+impl Checker<'_> {
+    fn check_bounds(&self, settings: &Settings) -> Result<(), SettingsError> {
+        let server = &settings.server;
+        self.within(
+            "server.connections_max",
+            &server.connections_max,
+            1..=1_000_000,
+        )?;
+        self.within(
+            "server.requests_in_flight_max",
+            &server.requests_in_flight_max,
+            1..=1_000_000,
+        )?;
+        for (key, span) in [
+            ("server.header_timeout", server.header_timeout),
+            ("server.body_timeout", server.body_timeout),
+            ("server.idle_timeout", server.idle_timeout),
+            ("server.write_timeout", server.write_timeout),
+            ("server.default_timeout", server.default_timeout),
+        ] {
+            self.within(key, &span, milliseconds(100)..=HOUR)?;
+        }
+        self.within(
+            "server.drain_timeout",
+            &server.drain_timeout,
+            milliseconds(0)..=HOUR,
+        )?;
+        let buffers = Size(16 << 10)..=Size(64 << 20);
+        self.within("server.stream_buffer", &server.stream_buffer, buffers)?;
+
+        self.within("store.shards", &settings.store.shards, 0..=512)?;
+        let caches = Size(1 << 20)..=Size(1 << 44);
+        self.within("store.cache", &settings.store.cache, caches)?;
+        self.not_empty("store.folder", &settings.store.folder)?;
+
+        self.within(
+            "trace.sample_ratio",
+            &settings.trace.sample_ratio,
+            0.0..=1.0,
+        )?;
+        self.within("trace.slow", &settings.trace.slow, milliseconds(1)..=HOUR)?;
+        logging::check_filter(&settings.log.filter).map_err(|error| SettingsError::BadValue {
+            place: self.layers.place("log.filter"),
+            key: "log.filter".to_owned(),
+            message: error.to_string(),
+        })
+    }
+
+    fn check_relations(&self, settings: &Settings) -> Result<(), SettingsError> {
+        let Settings {
+            server, tls, trace, ..
+        } = settings;
+        if server.listen == server.admin_listen && server.listen.port() != 0 {
+            return Err(self.relation(
+                "server.listen",
+                "server.admin_listen",
+                "two servers cannot listen on one address",
+            ));
+        }
+        if server.drain_timeout < server.default_timeout {
+            return Err(self.relation(
+                "server.drain_timeout",
+                "server.default_timeout",
+                "a request may take longer than a stopping server waits for it",
+            ));
+        }
+        if tls.certificate.is_some() != tls.key.is_some() {
+            return Err(self.relation(
+                "tls.certificate",
+                "tls.key",
+                "a certificate needs its key and a key its certificate",
+            ));
+        }
+        if tls.client_ca.is_some() && tls.certificate.is_none() {
+            return Err(self.relation(
+                "tls.client_ca",
+                "tls.certificate",
+                "clients can show a certificate only over TLS",
+            ));
+        }
+        if trace.sample_ratio > 0.0 && trace.otlp_endpoint.is_none() {
+            return Err(self.relation(
+                "trace.sample_ratio",
+                "trace.otlp_endpoint",
+                "sampled spans have nowhere to go",
+            ));
+        }
+        Ok(())
+    }
+
+    fn within<T: PartialOrd + Display>(
+        &self,
+        key: &'static str,
+        value: &T,
+        bounds: RangeInclusive<T>,
+    ) -> Result<(), SettingsError> {
+        if bounds.contains(value) {
+            return Ok(());
+        }
+        Err(SettingsError::OutOfBounds {
+            place: self.layers.place(key),
+            key,
+            value: value.to_string(),
+            bounds: format!("{} to {}", bounds.start(), bounds.end()),
+        })
+    }
+
+    fn not_empty(&self, key: &'static str, value: &str) -> Result<(), SettingsError> {
+        if !value.is_empty() {
+            return Ok(());
+        }
+        Err(SettingsError::OutOfBounds {
+            place: self.layers.place(key),
+            key,
+            value: "empty".to_owned(),
+            bounds: "a text".to_owned(),
+        })
+    }
+
+    fn relation(
+        &self,
+        first: &'static str,
+        second: &'static str,
+        reason: &'static str,
+    ) -> SettingsError {
+        SettingsError::Relation {
+            first: self.layers.written(first),
+            first_place: self.layers.place(first),
+            second: self.layers.written(second),
+            second_place: self.layers.place(second),
+            reason,
+        }
+    }
+}
+
+const HOUR: Span = Span(Duration::from_hours(1));
+
+const fn milliseconds(millis: u64) -> Span {
+    Span(Duration::from_millis(millis))
+}

@@ -1,0 +1,293 @@
+//! Layers of settings: which value wins, and where it stands.
+//!
+//! Owns the flat list of all keys (`section.key`), taken from the defaults. A later layer replaces
+//! values of an earlier one; a key that is not in the list, and a value of another type than its
+//! default, are refused here, where their place is still known.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+use toml::{Spanned, Table, Value};
+
+use super::{Settings, SettingsError};
+
+/// Begin of the name of every variable that is a setting.
+const VARIABLE_PREFIX: &str = "UMBO__";
+/// How many edits a misspelt key may be away from the one that is suggested for it.
+const EDITS_MAX: usize = 3;
+
+/// A flag of the command line that sets one key.
+#[derive(Debug, Clone)]
+pub(crate) struct Flag {
+    /// As the operator typed it, like `--listen`.
+    pub(crate) name: &'static str,
+    /// The setting, like `server.listen`.
+    pub(crate) key: &'static str,
+    /// As typed.
+    pub(crate) value: String,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Nobody chose it.
+    Default,
+    /// A line of a file.
+    File(PathBuf, usize),
+    /// A variable of the environment.
+    Variable(String),
+    /// A flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One setting in effect.
+#[derive(Debug, Clone)]
+pub(super) struct Effective {
+    pub(super) section: String,
+    pub(super) name: String,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+}
+
+impl Effective {
+    fn key(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    fn variable(&self) -> String {
+        format!("{VARIABLE_PREFIX}{}__{}", self.section, self.name).to_uppercase()
+    }
+}
+
+/// All settings, as the layers read so far have left them.
+#[derive(Debug)]
+pub(super) struct Layers(Vec<Effective>);
+
+impl Layers {
+    pub(super) fn defaults() -> Self {
+        let table = Table::try_from(Settings::default())
+            .expect("the defaults are made of texts, numbers and truth values");
+        let mut all = Vec::new();
+        for (section, keys) in table {
+            let Value::Table(keys) = keys else { continue };
+            all.extend(keys.into_iter().map(|(name, value)| Effective {
+                section: section.clone(),
+                name,
+                value,
+                origin: Origin::Default,
+            }));
+        }
+        Self(all)
+    }
+
+    pub(super) fn add_file(&mut self, path: &Path, text: &str) -> Result<(), SettingsError> {
+        let syntax = |error: toml::de::Error| SettingsError::Syntax {
+            path: path.to_owned(),
+            message: error.to_string(),
+        };
+        // Twice: once for the values, once for the places where they stand.
+        let values: Table = text.parse().map_err(syntax)?;
+        let places = DeTable::parse(text).map_err(syntax)?;
+        for (section_key, spanned) in places.get_ref() {
+            let section = section_key.get_ref().as_ref();
+            let at = Origin::File(path.to_owned(), line_of(text, &section_key.span()));
+            if !self.0.iter().any(|entry| entry.section == section) {
+                return Err(self.unknown(&at, section));
+            }
+            let (Some(keys), Value::Table(table)) =
+                (spanned.get_ref().as_table(), &values[section])
+            else {
+                return Err(SettingsError::WrongType {
+                    place: at.to_string(),
+                    key: section.to_owned(),
+                    expected: "a section ([name] and the keys under it)",
+                    found: describe(&values[section]),
+                });
+            };
+            for key in keys.keys() {
+                let name = key.get_ref().as_ref();
+                let at = Origin::File(path.to_owned(), line_of(text, &Spanned::span(key)));
+                self.set(&format!("{section}.{name}"), table[name].clone(), at)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_variables(
+        &mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), SettingsError> {
+        for (name, text) in variables {
+            let Some(path) = name.strip_prefix(VARIABLE_PREFIX) else {
+                continue;
+            };
+            let key = path.to_lowercase().replacen("__", ".", 1);
+            let origin = Origin::Variable(name.clone());
+            // Upper case alone, so that each setting has one variable.
+            let is_known = self.0.iter().any(|entry| entry.variable() == name);
+            let Some(entry) = self.0.iter().find(|entry| is_known && entry.key() == key) else {
+                let nearest = self.nearest(&key).map(Effective::variable);
+                return Err(SettingsError::UnknownKey {
+                    place: "environment".to_owned(),
+                    key: name,
+                    nearest,
+                });
+            };
+            let value = read_as(&entry.value, &text);
+            self.set(&key, value, origin)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_flags(&mut self, flags: &[Flag]) -> Result<(), SettingsError> {
+        for flag in flags {
+            let entry = self.0.iter().find(|entry| entry.key() == flag.key);
+            let value = entry.map(|entry| read_as(&entry.value, &flag.value));
+            let value = value.unwrap_or_else(|| flag.value.clone().into());
+            self.set(flag.key, value, Origin::Flag(flag.name))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the typed settings, or which value cannot be read.
+    pub(super) fn settings(&self) -> Result<Settings, SettingsError> {
+        let mut table = Table::new();
+        for entry in &self.0 {
+            let section = table
+                .entry(entry.section.clone())
+                .or_insert_with(|| Table::new().into());
+            if let Value::Table(section) = section {
+                section.insert(entry.name.clone(), entry.value.clone());
+            }
+        }
+        serde_path_to_error::deserialize(table).map_err(|error| {
+            let key = error.path().to_string();
+            SettingsError::BadValue {
+                place: self.place(&key),
+                message: error.into_inner().message().to_owned(),
+                key,
+            }
+        })
+    }
+
+    /// Returns where the value of a key stands.
+    pub(super) fn place(&self, key: &str) -> String {
+        let entry = self.0.iter().find(|entry| entry.key() == key);
+        entry.map_or_else(|| key.to_owned(), |entry| entry.origin.to_string())
+    }
+
+    /// Returns a key with its value, as it would stand in a file.
+    pub(super) fn written(&self, key: &str) -> String {
+        let entry = self.0.iter().find(|entry| entry.key() == key);
+        let value = entry.map_or_else(String::new, |entry| entry.value.to_string());
+        format!("{key} = {value}")
+    }
+
+    pub(super) fn into_effective(self) -> Vec<Effective> {
+        self.0
+    }
+
+    fn set(&mut self, key: &str, value: Value, origin: Origin) -> Result<(), SettingsError> {
+        let Some(at) = self.0.iter().position(|entry| entry.key() == key) else {
+            return Err(self.unknown(&origin, key));
+        };
+        let entry = &mut self.0[at];
+        entry.value = match (&entry.value, value) {
+            // Whole numbers are numbers; TOML tells them apart and an operator does not.
+            (Value::Float(_), Value::Integer(whole)) => Value::Float(lossy(whole)),
+            (default, value) if default.same_type(&value) => value,
+            (default, value) => {
+                return Err(SettingsError::WrongType {
+                    place: origin.to_string(),
+                    key: key.to_owned(),
+                    expected: expected(default),
+                    found: describe(&value),
+                });
+            }
+        };
+        entry.origin = origin;
+        Ok(())
+    }
+
+    fn unknown(&self, origin: &Origin, key: &str) -> SettingsError {
+        let nearest = self.nearest(key).map(Effective::key);
+        let sections = self.0.iter().map(|entry| entry.section.as_str());
+        let section = sections.min_by_key(|section| strsim::damerau_levenshtein(section, key));
+        let section = section.filter(|section| {
+            !key.contains('.') && strsim::damerau_levenshtein(section, key) < EDITS_MAX
+        });
+        SettingsError::UnknownKey {
+            place: origin.to_string(),
+            key: key.to_owned(),
+            nearest: section.map(|name| format!("[{name}]")).or(nearest),
+        }
+    }
+
+    /// Returns the setting that a misspelt key most likely means: a similar name in the same
+    /// section, or the same name in another one.
+    fn nearest(&self, key: &str) -> Option<&Effective> {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let distance = |entry: &Effective| {
+            let full = strsim::damerau_levenshtein(&entry.key(), key);
+            full.min(strsim::damerau_levenshtein(&entry.name, name) + 1)
+        };
+        let nearest = self.0.iter().min_by_key(|entry| distance(entry))?;
+        (distance(nearest) <= EDITS_MAX).then_some(nearest)
+    }
+}
+
+/// Reads a text as the type that `default` has; stays a text where it cannot be.
+fn read_as(default: &Value, text: &str) -> Value {
+    let read = match default {
+        Value::Integer(_) => text.parse().ok().map(Value::Integer),
+        Value::Float(_) => text.parse().ok().map(Value::Float),
+        Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+        _ => None,
+    };
+    read.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+fn expected(default: &Value) -> &'static str {
+    match default {
+        Value::Integer(_) => "a whole number",
+        Value::Float(_) => "a number",
+        Value::Boolean(_) => "true or false",
+        _ => "a text in quotes",
+    }
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("the text \"{text}\""),
+        Value::Integer(_) | Value::Float(_) => format!("the number {value}"),
+        Value::Boolean(truth) => truth.to_string(),
+        Value::Datetime(time) => format!("the time {time}"),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Table(_) => "a section".to_owned(),
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "no number setting comes near 2^52"
+)]
+fn lossy(whole: i64) -> f64 {
+    whole as f64
+}
+
+fn line_of(text: &str, span: &Range<usize>) -> usize {
+    text[..span.start].matches('\n').count() + 1
+}

@@ -1,0 +1,170 @@
+//! The sections of the settings with their defaults. `config/umbo.toml` tells an operator what
+//! each one does; this file is its twin, and a test compares them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use umbo_telemetry::logging::LogFormat;
+
+use super::unit::{Size, Span, empty_is_none};
+
+/// `[server]`: addresses, limits and time-outs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServerSettings {
+    /// Address of the data plane.
+    pub(crate) listen: SocketAddr,
+    /// Address of metrics, health and the admin API.
+    pub(crate) admin_listen: SocketAddr,
+    /// Serves a public address though no credential is asked for.
+    pub(crate) insecure: bool,
+    /// Open connections; more wait to be accepted.
+    pub(crate) connections_max: u32,
+    /// Requests in flight; more are shed.
+    pub(crate) requests_in_flight_max: u32,
+    /// For the head of a request to arrive.
+    pub(crate) header_timeout: Span,
+    /// Without a byte of a request's body.
+    pub(crate) body_timeout: Span,
+    /// For a connection without a request.
+    pub(crate) idle_timeout: Span,
+    /// For a client that reads nothing of its answer.
+    pub(crate) write_timeout: Span,
+    /// For the requests in flight to finish when the server stops.
+    pub(crate) drain_timeout: Span,
+    /// For a request that names no budget of its own.
+    pub(crate) default_timeout: Span,
+    /// Bytes of a streamed answer that wait for its client.
+    pub(crate) stream_buffer: Size,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        let seconds = |seconds| Span(Duration::from_secs(seconds));
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 8080).into(),
+            admin_listen: (Ipv4Addr::LOCALHOST, 8081).into(),
+            insecure: false,
+            connections_max: 10_000,
+            requests_in_flight_max: 4_096,
+            header_timeout: seconds(10),
+            body_timeout: seconds(30),
+            idle_timeout: seconds(75),
+            write_timeout: seconds(30),
+            drain_timeout: seconds(30),
+            default_timeout: seconds(10),
+            stream_buffer: Size(256 << 10),
+        }
+    }
+}
+
+/// `[store]`: where rows are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoreSettings {
+    /// The data folder.
+    pub(crate) folder: String,
+    /// Number of shards; 0 takes what the folder says, or chooses when it is created.
+    pub(crate) shards: u16,
+    /// Memory for cached pages.
+    pub(crate) cache: Size,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self {
+            folder: "data".to_owned(),
+            shards: 0,
+            cache: Size(1 << 30),
+        }
+    }
+}
+
+/// `[auth]`: who may call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuthSettings {
+    /// File of tokens; none asks for no token.
+    #[serde(with = "empty_is_none")]
+    pub(crate) token_file: Option<String>,
+}
+
+/// `[tls]`: encryption of connections.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsSettings {
+    /// Certificate chain, PEM; none serves plain HTTP.
+    #[serde(with = "empty_is_none")]
+    pub(crate) certificate: Option<String>,
+    /// Private key of the certificate, PEM.
+    #[serde(with = "empty_is_none")]
+    pub(crate) key: Option<String>,
+    /// Authorities, PEM, one of which must have signed each client's certificate.
+    #[serde(with = "empty_is_none")]
+    pub(crate) client_ca: Option<String>,
+}
+
+/// `[log]`: the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogSection {
+    /// How it is written.
+    pub(crate) format: LogFormatName,
+    /// What is logged.
+    pub(crate) filter: String,
+}
+
+impl Default for LogSection {
+    fn default() -> Self {
+        Self {
+            format: LogFormatName::Auto,
+            filter: "info".to_owned(),
+        }
+    }
+}
+
+/// Names of the log's formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormatName {
+    /// For people on a terminal, else for machines.
+    Auto,
+    /// For people.
+    Human,
+    /// For machines.
+    Json,
+}
+
+impl From<LogFormatName> for LogFormat {
+    fn from(name: LogFormatName) -> Self {
+        match name {
+            LogFormatName::Auto => Self::Auto,
+            LogFormatName::Human => Self::Human,
+            LogFormatName::Json => Self::Json,
+        }
+    }
+}
+
+/// `[trace]`: spans.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TraceSection {
+    /// Address of an OTLP collector; none traces nothing.
+    #[serde(with = "empty_is_none")]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// Share of the requests without a trace of their own that are sampled.
+    pub(crate) sample_ratio: f64,
+    /// A request that took this long gets a span in any case.
+    pub(crate) slow: Span,
+}
+
+impl Default for TraceSection {
+    fn default() -> Self {
+        Self {
+            otlp_endpoint: None,
+            sample_ratio: 0.0,
+            slow: Span(Duration::from_millis(500)),
+        }
+    }
+}

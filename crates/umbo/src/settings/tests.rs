@@ -1,0 +1,333 @@
+//! Layers, their order, and what is refused with which words.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+const DOCUMENTED: &str = include_str!("../../../../config/umbo.toml");
+
+fn load(text: &str, variables: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, SettingsError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("umbo.toml");
+    std::fs::write(&file, text).unwrap();
+    let variables = variables
+        .iter()
+        .map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    Loaded::from_layers(Some(file), variables, flags)
+}
+
+/// Loads what must be refused and returns the words, without the folder of the file.
+fn refusal(text: &str, variables: &[(&str, &str)]) -> String {
+    let words = load(text, variables, &[]).unwrap_err().to_string();
+    let mut plain = String::new();
+    for part in words.split_inclusive("umbo.toml") {
+        match part.strip_suffix("umbo.toml") {
+            Some(before) => {
+                let folder = before.rfind(env::temp_dir().to_str().unwrap());
+                plain.push_str(&before[..folder.unwrap_or(before.len())]);
+                plain.push_str("umbo.toml");
+            }
+            None => plain.push_str(part),
+        }
+    }
+    plain
+}
+
+fn flag(value: &str) -> Flag {
+    Flag {
+        name: "--listen",
+        key: "server.listen",
+        value: value.to_owned(),
+    }
+}
+
+#[test]
+fn the_documented_file_equals_the_defaults_and_names_every_key() {
+    let loaded = load(DOCUMENTED, &[], &[]).unwrap();
+    assert_eq!(loaded.settings, Settings::default());
+    for entry in &loaded.effective {
+        let is_named = !matches!(entry.origin, layer::Origin::Default);
+        assert!(
+            is_named,
+            "{}.{} is not in the file",
+            entry.section, entry.name
+        );
+    }
+}
+
+#[test]
+fn every_documented_key_has_a_comment_that_tells_its_default() {
+    let lines: Vec<&str> = DOCUMENTED.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let Some((name, value)) = line.split_once(" = ") else {
+            continue;
+        };
+        if line.starts_with('#') {
+            continue;
+        }
+        let comment: String = lines[..at]
+            .iter()
+            .rev()
+            .take_while(|line| line.starts_with("# "))
+            .map(|line| line.trim_start_matches("# "))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            comment.contains(&format!("Default {value}")),
+            "{name}: {comment}"
+        );
+    }
+}
+
+#[test]
+fn later_layers_win_and_each_value_knows_its_origin() {
+    let file = "[server]\nlisten = \"127.0.0.1:1\"\nconnections_max = 5\nidle_timeout = \"1s\"\n";
+    let variables = [
+        ("UMBO__SERVER__LISTEN", "127.0.0.1:2"),
+        ("UMBO__SERVER__CONNECTIONS_MAX", "6"),
+        ("UMBO_CONFIG", "not a setting"),
+        ("PATH", "/bin"),
+    ];
+    let loaded = load(file, &variables, &[flag("127.0.0.1:3")]).unwrap();
+    let server = &loaded.settings.server;
+    assert_eq!(server.listen.port(), 3);
+    assert_eq!(server.connections_max, 6);
+    assert_eq!(server.idle_timeout.to_string(), "1s");
+    let shown = loaded.to_toml();
+    let origin = |name: &str| {
+        let line = shown.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_once("  # ").unwrap().1.to_owned()
+    };
+    assert_eq!(origin("listen"), "--listen");
+    assert_eq!(origin("connections_max"), "UMBO__SERVER__CONNECTIONS_MAX");
+    assert!(origin("idle_timeout").ends_with("umbo.toml:4"));
+    assert_eq!(origin("cache"), "default");
+}
+
+#[test]
+fn what_is_shown_reads_back_as_the_same_settings() {
+    let file = "[trace]\notlp_endpoint = \"http://127.0.0.1:4317\"\nsample_ratio = 1\n";
+    let loaded = load(file, &[("UMBO__STORE__CACHE", "3MiB")], &[]).unwrap();
+    assert_eq!(
+        load(&loaded.to_toml(), &[], &[]).unwrap().settings,
+        loaded.settings
+    );
+}
+
+#[test]
+fn no_value_at_all_is_the_defaults() {
+    assert_eq!(load("", &[], &[]).unwrap().settings, Settings::default());
+    let nothing = Loaded::from_layers(None, [], &[]).unwrap();
+    assert_eq!(nothing.settings, Settings::default());
+    assert!(nothing.source().contains("default settings"));
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest_one() {
+    let cases = [
+        (
+            "[server]\nlistn = \"127.0.0.1:1\"\n",
+            "umbo.toml:2: there is no setting 'server.listn'; did you mean 'server.listen'?",
+        ),
+        (
+            "\n[sever]\nlisten = \"127.0.0.1:1\"\n",
+            "umbo.toml:2: there is no setting 'sever'; did you mean '[server]'?",
+        ),
+        (
+            "listen = \"127.0.0.1:1\"\n",
+            "umbo.toml:1: there is no setting 'listen'; did you mean 'server.listen'?",
+        ),
+        (
+            "[store]\nidle_timeout = \"1s\"\n",
+            "umbo.toml:2: there is no setting 'store.idle_timeout'; did you mean \
+             'server.idle_timeout'?",
+        ),
+        (
+            "[log]\ncompletely_different = 1\n",
+            "umbo.toml:2: there is no setting 'log.completely_different' (umbo config show lists \
+             all)",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(text, &[]), expected);
+    }
+}
+
+#[test]
+fn unknown_variables_are_refused_too() {
+    let cases = [
+        (
+            "UMBO__SERVER__LISTN",
+            "environment: there is no setting 'UMBO__SERVER__LISTN'; did you mean \
+             'UMBO__SERVER__LISTEN'?",
+        ),
+        (
+            "UMBO__server__listen",
+            "environment: there is no setting 'UMBO__server__listen'; did you mean \
+             'UMBO__SERVER__LISTEN'?",
+        ),
+        (
+            "UMBO__",
+            "environment: there is no setting 'UMBO__' (umbo config show lists all)",
+        ),
+    ];
+    for (name, expected) in cases {
+        assert_eq!(refusal("", &[(name, "127.0.0.1:1")]), expected);
+    }
+}
+
+#[test]
+fn wrong_types_say_key_expected_and_found() {
+    let cases = [
+        (
+            "[server]\nconnections_max = \"many\"\n",
+            "umbo.toml:2: server.connections_max is a whole number, but the text \"many\" stands \
+             there",
+        ),
+        (
+            "[server]\nidle_timeout = 10\n",
+            "umbo.toml:2: server.idle_timeout is a text in quotes, but the number 10 stands there",
+        ),
+        (
+            "[server]\ninsecure = \"yes\"\n",
+            "umbo.toml:2: server.insecure is true or false, but the text \"yes\" stands there",
+        ),
+        (
+            "[server]\nlisten = [\"127.0.0.1:1\"]\n",
+            "umbo.toml:2: server.listen is a text in quotes, but a list stands there",
+        ),
+        (
+            "store = 3\n",
+            "umbo.toml:1: store is a section ([name] and the keys under it), but the number 3 \
+             stands there",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(text, &[]), expected);
+    }
+    assert_eq!(
+        refusal("", &[("UMBO__SERVER__INSECURE", "maybe")]),
+        "UMBO__SERVER__INSECURE: server.insecure is true or false, but the text \"maybe\" stands \
+         there"
+    );
+}
+
+#[test]
+fn values_that_cannot_be_read_say_what_belongs_there() {
+    let cases = [
+        (
+            "[server]\nidle_timeout = \"10 parsecs\"\n",
+            "umbo.toml:2: server.idle_timeout: '10 parsecs' is no time span (expected like 50ms, \
+             10s or 1m 30s)",
+        ),
+        (
+            "[store]\ncache = \"1024\"\n",
+            "umbo.toml:2: store.cache: '1024' is no size (expected like 256KiB, 2MiB or 1GiB)",
+        ),
+        (
+            "[server]\nlisten = \"localhost\"\n",
+            "umbo.toml:2: server.listen: invalid socket address syntax",
+        ),
+        (
+            "[log]\nfilter = \"umbo=loud\"\n",
+            "umbo.toml:2: log.filter: 'umbo=loud' is no log filter (expected a level, off, error, \
+             warn, info, debug or trace, or directives like info,umbo_dispatcher=debug)",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(text, &[]), expected);
+    }
+    let unknown_format = refusal("[log]\nformat = \"xml\"\n", &[]);
+    assert!(
+        unknown_format.contains("`auto`, `human`, `json`"),
+        "{unknown_format}"
+    );
+    let negative = refusal("[server]\nconnections_max = -1\n", &[]);
+    assert!(
+        negative.starts_with("umbo.toml:2: server.connections_max: "),
+        "{negative}"
+    );
+}
+
+#[test]
+fn values_outside_their_bounds_say_the_bounds() {
+    let cases = [
+        (
+            "[server]\nconnections_max = 0\n",
+            "umbo.toml:2: server.connections_max is 0, and must be 1 to 1000000",
+        ),
+        (
+            "[server]\nbody_timeout = \"2h\"\n",
+            "umbo.toml:2: server.body_timeout is 2h, and must be 100ms to 1h",
+        ),
+        (
+            "[store]\nshards = 513\n",
+            "umbo.toml:2: store.shards is 513, and must be 0 to 512",
+        ),
+        (
+            "[store]\nfolder = \"\"\n",
+            "umbo.toml:2: store.folder is empty, and must be a text",
+        ),
+        (
+            "[trace]\nsample_ratio = nan\n",
+            "umbo.toml:2: trace.sample_ratio is NaN, and must be 0 to 1",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(text, &[]), expected);
+    }
+}
+
+#[test]
+fn values_that_do_not_go_together_are_both_named() {
+    assert_eq!(
+        refusal("[server]\nlisten = \"127.0.0.1:8081\"\n", &[]),
+        "server.listen = \"127.0.0.1:8081\" (umbo.toml:2) and server.admin_listen = \
+         \"127.0.0.1:8081\" (default) do not go together: two servers cannot listen on one address"
+    );
+    let variables = [("UMBO__SERVER__DRAIN_TIMEOUT", "9s")];
+    assert!(refusal("", &variables).contains(
+        "server.drain_timeout = \"9s\" (UMBO__SERVER__DRAIN_TIMEOUT) and \
+         server.default_timeout = \"10s\" (default)"
+    ));
+    for (text, second) in [
+        ("[tls]\ncertificate = \"a.pem\"\n", "tls.key"),
+        ("[tls]\nclient_ca = \"a.pem\"\n", "tls.certificate"),
+        ("[trace]\nsample_ratio = 0.5\n", "trace.otlp_endpoint"),
+    ] {
+        assert!(refusal(text, &[]).contains(second), "{text}");
+    }
+    let any_port = "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n";
+    assert!(load(any_port, &[], &[]).is_ok());
+}
+
+#[test]
+fn a_broken_file_is_named_with_its_line() {
+    let words = refusal("[server]\nlisten = \n", &[]);
+    assert!(words.starts_with("umbo.toml is not TOML"), "{words}");
+    assert!(words.contains("line 2"), "{words}");
+    let absent = Loaded::read_file(Path::new("no/such/file.toml")).unwrap_err();
+    assert!(absent.to_string().contains("no/such/file.toml"));
+}
+
+#[test]
+fn flags_name_keys_that_exist() {
+    let unreadable = load("", &[], &[flag("nonsense")]).unwrap_err().to_string();
+    assert!(
+        unreadable.starts_with("--listen: server.listen: "),
+        "{unreadable}"
+    );
+}
+
+#[test]
+fn no_two_settings_share_a_variable() {
+    let all = Layers::defaults().into_effective();
+    let variables: BTreeSet<String> = all
+        .iter()
+        .map(|entry| format!("{}__{}", entry.section, entry.name).to_uppercase())
+        .collect();
+    assert_eq!(variables.len(), all.len());
+}

@@ -1,0 +1,143 @@
+//! Values with their unit: a time span like `50ms`, a size like `2MiB`, a text that may be empty.
+//!
+//! Written values read back as themselves. A bare number is refused: nobody can tell its unit.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A time span, like `50ms`, `10s` or `1m 30s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span(pub(crate) Duration);
+
+/// A number of bytes, like `256KiB` or `1GiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        humantime::parse_duration(text)
+            .map(Self)
+            .map_err(|_| format!("'{text}' is no time span (expected like 50ms, 10s or 1m 30s)"))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let has_unit = text.ends_with(|last: char| last.is_ascii_alphabetic());
+        let size = text.parse::<bytesize::ByteSize>().ok();
+        size.filter(|_| has_unit)
+            .map(|size| Self(size.as_u64()))
+            .ok_or_else(|| format!("'{text}' is no size (expected like 256KiB, 2MiB or 1GiB)"))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let power = (0..units.len())
+            .rev()
+            .find(|&power| self.0 > 0 && self.0.is_multiple_of(1 << (10 * power)))
+            .unwrap_or(0);
+        write!(f, "{}{}", self.0 >> (10 * power), units[power])
+    }
+}
+
+macro_rules! serde_as_text {
+    ($($type:ty),+) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    )+};
+}
+
+serde_as_text!(Span, Size);
+
+/// Reads and writes an absent value as the empty text.
+pub(super) mod empty_is_none {
+    use super::{Deserialize, Deserializer, FromStr, Serializer, de, fmt};
+
+    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+    pub(in crate::settings) fn serialize<T: AsRef<str>, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(value.as_ref().map_or("", AsRef::as_ref))
+    }
+
+    pub(in crate::settings) fn deserialize<'de, T, D>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    {
+        let text = String::deserialize(deserializer)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.parse().map(Some).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_back_as_written() {
+        for (text, bytes) in [
+            ("0B", 0),
+            ("1B", 1),
+            ("1000B", 1_000),
+            ("256KiB", 256 << 10),
+            ("2MiB", 2 << 20),
+            ("1GiB", 1 << 30),
+            ("3TiB", 3 << 40),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+        assert_eq!("2MB".parse(), Ok(Size(2_000_000)));
+        assert_eq!("1.5KiB".parse(), Ok(Size(1_536)));
+    }
+
+    #[test]
+    fn numbers_without_a_unit_are_refused() {
+        for text in ["1024", "", "MiB", "-1MiB", "2 parsecs"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        for text in ["10", "", "ms", "-1s", "1 parsec"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn time_spans_read_back_as_written() {
+        for text in ["0s", "50ms", "10s", "1m 30s", "75s"] {
+            let span: Span = text.parse().unwrap();
+            assert_eq!(span.to_string().parse(), Ok(span));
+        }
+        assert_eq!("75s".parse::<Span>().unwrap().to_string(), "1m 15s");
+    }
+}
