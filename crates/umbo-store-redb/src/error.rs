@@ -1,0 +1,108 @@
+//! Why a data folder could not be opened. Each message says what to do.
+//!
+//! A shard that cannot be opened is not an error here: it is reported by
+//! [`crate::OpenReport`] and answers errors for its own keys.
+
+use std::io;
+use std::path::PathBuf;
+
+use umbo_routing::ShardMapError;
+
+/// Says why a [`crate::RedbStore`] could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The folder cannot be created, read or written.
+    #[error(
+        "cannot {action} {path}: {source}; give the user that runs Umbo write access to the data folder, or choose another folder"
+    )]
+    Folder {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has the folder open.
+    #[error(
+        "the data folder {folder} is in use by {holder}; stop it first, or choose another folder"
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// Who uses it, as far as is known.
+        holder: String,
+    },
+    /// The manifest cannot be understood.
+    #[error("{path} is not a manifest of Umbo: {reason}; restore it from a backup")]
+    BadManifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The slot ranges in the manifest are no shard map.
+    #[error("the slot map in {path} is invalid: {source}; restore the file from a backup")]
+    BadSlotMap {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ShardMapError,
+    },
+    /// There are shard files but nothing says which slots they hold.
+    #[error(
+        "the data folder {folder} holds shard files but no umbo.json; restore umbo.json from a backup, or choose an empty folder"
+    )]
+    ManifestMissing {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The folder was written by a later version.
+    #[error(
+        "the data folder {folder} has format {found}, this version of Umbo reads formats up to {known}; use a newer version"
+    )]
+    NewerFormat {
+        /// The folder.
+        folder: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format known here.
+        known: u32,
+    },
+    /// The number of shards differs from the folder's.
+    #[error(
+        "the data folder {folder} was created with {found} shards, the configuration says {configured}; the number of shards is fixed at creation: configure {found} or none"
+    )]
+    ShardCount {
+        /// The folder.
+        folder: PathBuf,
+        /// Shards of the folder.
+        found: u16,
+        /// Shards of the configuration.
+        configured: u16,
+    },
+    /// The number of shards is out of range.
+    #[error("a store has 1 to {max} shards, not {configured}")]
+    BadShardCount {
+        /// Shards of the configuration.
+        configured: u16,
+        /// Most shards.
+        max: u16,
+    },
+    /// A shard file could not be made in a new folder.
+    #[error("cannot create {path}: {reason}")]
+    Create {
+        /// The shard's file.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+    /// A thread or random number could not be had.
+    #[error("the system refused {what}: {source}")]
+    System {
+        /// What was asked of the system.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,36 @@
+//! What opening a data folder found, for operators.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use umbo_types::ShardId;
+
+/// How a data folder was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenReport {
+    /// Each shard, in order.
+    pub shards: Vec<ShardReport>,
+    /// How long it took until the first read could be answered.
+    pub took: Duration,
+    /// Whether the folder was created.
+    pub was_created: bool,
+}
+
+/// How a shard was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardReport {
+    /// The shard.
+    pub shard: ShardId,
+    /// Its file.
+    pub file: PathBuf,
+    /// Rows stored, expired ones that await reclaiming included.
+    pub rows: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether the process that had it open before ended without closing it.
+    pub was_recovered: bool,
+    /// Whether the whole file had to be walked to repair it.
+    pub was_repaired: bool,
+    /// Why the shard does not serve; none if it does.
+    pub unavailable: Option<String>,
+}
