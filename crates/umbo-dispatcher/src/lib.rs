@@ -5,4 +5,5 @@
 //! bottom; `service` is where requests enter, `encode` the only place where an outcome becomes
 //! HTTP.
 
+pub mod auth;
 pub mod edge;

@@ -150,7 +150,6 @@ where
     let (code, detail) = match turn {
         Turn::Aborted => return (Ending::Aborted, Some(socket)),
         Turn::Expired(Expiry::Stalled) => return (Ending::Stalled, Some(socket)),
-        Turn::Expired(Expiry::Idle) => return close(socket, &limits).await,
         Turn::Expired(Expiry::Head) => {
             if parts
                 .read_buf
@@ -161,7 +160,7 @@ where
             }
             (ErrorCode::RequestTimeout, refusal::timeout_detail(&limits))
         }
-        Turn::Done(Ok(())) => return close(socket, &limits).await,
+        Turn::Done(Ok(())) | Turn::Expired(Expiry::Idle) => return close(socket, &limits).await,
         Turn::Done(Err(error)) => match refused_status {
             Some(status) => {
                 let reason = error.to_string();
@@ -297,7 +296,7 @@ where
 {
     let linger = async {
         socket.shutdown().await?;
-        let mut scratch = [0; 4 << 10];
+        let mut scratch = vec![0; 4 << 10];
         let mut len = 0;
         while len < LINGER_LEN_MAX {
             match socket.read(&mut scratch).await? {

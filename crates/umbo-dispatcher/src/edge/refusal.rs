@@ -11,9 +11,6 @@ use umbo_api::{ErrorCode, Problem};
 
 use super::limits::EdgeLimits;
 
-/// Length of a request id made here, in bytes of randomness.
-const REQUEST_ID_BYTES: usize = 8;
-
 /// Decides what a head that hyper refused with `status` is to be told. `unread` is what had
 /// arrived of it.
 pub(super) fn of_status(
@@ -73,10 +70,10 @@ pub(super) fn timeout_detail(limits: &EdgeLimits) -> String {
 
 /// Makes the problem body of a refusal, and the request id that it names.
 pub(super) fn problem(code: ErrorCode, detail: String) -> (String, Vec<u8>) {
-    let mut random = [0; REQUEST_ID_BYTES];
+    let mut random = [0; size_of::<u64>()];
     // Without randomness the id is all zeroes: worse to find in a log, and no reason to fail.
     let _ = getrandom::fill(&mut random);
-    let request_id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let request_id = format!("{:016x}", u64::from_be_bytes(random));
     let mut problem = Problem::new(code, detail);
     problem.request_id.clone_from(&request_id);
     let body = serde_json::to_vec(&problem).expect("a problem holds only strings and numbers");

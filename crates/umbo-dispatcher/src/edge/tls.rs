@@ -43,7 +43,7 @@ pub enum TlsError {
         source: std::io::Error,
     },
     /// A file holds no PEM item of the kind it should.
-    #[error("{} holds no {wanted} in PEM form{}", path.display(), reason(detail))]
+    #[error("{} holds no {wanted} in PEM form{}", path.display(), reason(detail.as_deref()))]
     NotPem {
         /// Which.
         path: PathBuf,
@@ -70,11 +70,8 @@ pub enum TlsError {
     },
 }
 
-fn reason(detail: &Option<String>) -> String {
-    detail
-        .as_ref()
-        .map(|text| format!(" ({text})"))
-        .unwrap_or_default()
+fn reason(detail: Option<&str>) -> String {
+    detail.map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
 /// The TLS settings in effect, and where they come from.
