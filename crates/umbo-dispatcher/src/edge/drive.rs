@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -248,8 +248,17 @@ where
     let mut watch = Watch::new(limits, Instant::now());
     let mut alarm = pin!(tokio::time::sleep_until(watch.first_look().into()));
     let mut is_draining = false;
+    // A task polls with the same waker for all its life. Registering it again with each turn would
+    // cost a request more than everything else here.
+    let mut registered: Option<Waker> = None;
     poll_fn(|cx| {
-        signals.waker().register(cx.waker());
+        let is_registered = registered
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()));
+        if !is_registered {
+            signals.waker().register(cx.waker());
+            registered = Some(cx.waker().clone());
+        }
         match signals.order() {
             Order::Serve => {}
             Order::Abort => return Poll::Ready(Turn::Aborted),
@@ -262,7 +271,7 @@ where
         if let Poll::Ready(done) = connection.as_mut().poll(cx) {
             return Poll::Ready(Turn::Done(done));
         }
-        poll_watch(&mut watch, signals, alarm.as_mut(), cx).map(Turn::Expired)
+        poll_watch(&mut watch, signals, alarm.as_mut(), is_registered, cx).map(Turn::Expired)
     })
     .await
 }
@@ -271,6 +280,7 @@ fn poll_watch(
     watch: &mut Watch,
     signals: &Signals,
     mut alarm: Pin<&mut Sleep>,
+    mut is_registered: bool,
     cx: &mut Context<'_>,
 ) -> Poll<Expiry> {
     let seen = signals.look();
@@ -278,6 +288,10 @@ fn poll_watch(
         && earlier < alarm.deadline().into_std()
     {
         alarm.as_mut().reset(earlier.into());
+        is_registered = false;
+    }
+    if is_registered && !alarm.is_elapsed() {
+        return Poll::Pending;
     }
     while alarm.as_mut().poll(cx).is_ready() {
         match watch.look(&signals.look(), Instant::now()) {
