@@ -60,7 +60,7 @@ pub(super) struct Signals {
     waiting: AtomicU32,
     /// Body frames handed over, ever.
     frames: AtomicU64,
-    /// Whether bytes came in since the last call or the end of the last exchange.
+    /// Whether bytes of HTTP/1.1 came in since the last call or the end of the last exchange.
     has_unread: AtomicBool,
     /// When a write found no room, in microseconds since `born`, plus one; zero where none did.
     blocked_at: AtomicU64,

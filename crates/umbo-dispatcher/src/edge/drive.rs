@@ -255,7 +255,8 @@ where
         let is_registered = registered
             .as_ref()
             .is_some_and(|waker| waker.will_wake(cx.waker()));
-        if !is_registered {
+        // An order uses up the registration by which it was heard; the next one needs a new one.
+        if !is_registered || signals.order() != Order::Serve {
             signals.waker().register(cx.waker());
             registered = Some(cx.waker().clone());
         }

@@ -25,25 +25,20 @@ pub(super) struct GuardedIo<S> {
     replay: Bytes,
     signals: Arc<Signals>,
     settled_calls: u64,
-    keeps_refusals: bool,
+    is_http1: bool,
     refused_status: Option<u16>,
 }
 
 impl<S> GuardedIo<S> {
     /// Wraps a socket of which `replay` has already been read. Only HTTP/1.1 answers can be told
     /// apart, so only there refusals are kept back.
-    pub(super) fn new(
-        inner: S,
-        replay: Bytes,
-        signals: Arc<Signals>,
-        keeps_refusals: bool,
-    ) -> Self {
+    pub(super) fn new(inner: S, replay: Bytes, signals: Arc<Signals>, is_http1: bool) -> Self {
         Self {
             inner,
             replay,
             signals,
             settled_calls: 0,
-            keeps_refusals,
+            is_http1,
             refused_status: None,
         }
     }
@@ -62,11 +57,18 @@ impl<S> GuardedIo<S> {
         if self.refused_status.is_some() {
             return true;
         }
-        if !self.keeps_refusals || !self.signals.has_settled(self.settled_calls) {
+        if !self.is_http1 || !self.signals.has_settled(self.settled_calls) {
             return false;
         }
         self.refused_status = client_error_status(bytes);
         self.refused_status.is_some()
+    }
+
+    /// On HTTP/2 bytes without a request mean nothing: pings and windows go on while it idles.
+    fn note_read(&self) {
+        if self.is_http1 {
+            self.signals.note_read();
+        }
     }
 
     fn note<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -106,13 +108,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
         if this.replay.has_remaining() {
             let len = this.replay.len().min(buffer.remaining());
             buffer.put_slice(&this.replay.split_to(len));
-            this.signals.note_read();
+            this.note_read();
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
-            this.signals.note_read();
+            this.note_read();
         }
         Poll::Ready(Ok(()))
     }
