@@ -56,7 +56,7 @@ struct Unflushed {
     changes: Vec<Change>,
     bytes: usize,
     since: Option<Instant>,
-    /// Number of the last commit among them.
+    /// Number of the last commit among them; 0 where the database holds none.
     sequence: u64,
     /// Whether the database does not hold them any more.
     is_lost: bool,
@@ -94,6 +94,8 @@ impl Unflushed {
     /// Notes that the file was opened again without these changes.
     fn note_loss(&mut self) {
         self.is_lost = !self.changes.is_empty();
+        // Numbers of lost commits are given again.
+        self.sequence = 0;
     }
 }
 

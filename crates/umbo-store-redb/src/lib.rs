@@ -12,6 +12,8 @@ mod committer;
 mod config;
 mod error;
 mod failure;
+#[cfg(test)]
+mod fault_tests;
 mod folder_lock;
 mod key_codec;
 mod manifest;

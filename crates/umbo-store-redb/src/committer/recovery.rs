@@ -40,6 +40,7 @@ impl Committer {
             reason = %failed.failure,
             "a commit failed"
         );
+        let is_kept = failed.begun == Some(self.unflushed.sequence);
         if let Err(reopening) = self.reopen() {
             tracing::error!(
                 file = %self.file.path.display(),
@@ -50,9 +51,7 @@ impl Committer {
         }
         // A commit that is in the file now is durable, one whose changes will be made again is as
         // good as done: only the way there was rough.
-        let is_applied = failed.begun.is_some_and(|begun| {
-            begun == self.progress.sequence || begun == self.unflushed.sequence
-        });
+        let is_applied = is_kept || failed.begun == Some(self.progress.sequence);
         if self.unflushed.is_lost {
             self.replay();
         }

@@ -1,0 +1,120 @@
+//! What the engine does when its disk fails, with faults put between redb and its files.
+
+mod async_writes;
+mod faulty_files;
+mod group_commit;
+mod reads;
+mod writes;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use umbo_store::{
+    Atomicity, Change, Condition, Durability, ManualClock, Mutation, ShardState, Store, WriteError,
+    WriteRequest, Written,
+};
+use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value, Version};
+
+use crate::shard_file::Opener;
+use crate::{Config, RedbStore};
+use faulty_files::FaultyFiles;
+
+const NAMESPACE: NamespaceId = NamespaceId(7);
+
+/// A store of one shard on files that fail when told to.
+struct Rig {
+    store: RedbStore,
+    files: Arc<FaultyFiles>,
+    clock: Arc<ManualClock>,
+    folder: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    fn with(edit: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Arc::new(FaultyFiles::default());
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_000)));
+        let mut config = config(folder.path());
+        edit(&mut config);
+        let dyn_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let opener: Arc<dyn Opener> = Arc::<FaultyFiles>::clone(&files);
+        let store = RedbStore::open_with(config, &dyn_clock, &opener).unwrap();
+        Self {
+            store,
+            files,
+            clock,
+            folder,
+        }
+    }
+
+    /// Opens a copy of the files as they are, as after a kill.
+    fn copy(&self) -> (RedbStore, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+        let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.clock);
+        (
+            RedbStore::open(config(folder.path()), clock).unwrap(),
+            folder,
+        )
+    }
+
+    fn state(&self) -> ShardState {
+        self.store.status().remove(0).state
+    }
+
+    async fn put(&self, key: &str, value: &str) -> Result<Written, WriteError> {
+        put(&self.store, key, value, Durability::Sync).await
+    }
+
+    async fn get(&self, key: &str) -> Option<String> {
+        get(&self.store, key).await
+    }
+}
+
+fn config(folder: &Path) -> Config {
+    Config {
+        folder: folder.to_owned(),
+        shards: Some(1),
+        cache_bytes: 4 << 20,
+        ..Config::default()
+    }
+}
+
+async fn put(
+    store: &RedbStore,
+    key: &str,
+    value: &str,
+    durability: Durability,
+) -> Result<Written, WriteError> {
+    let value = Value::new(Bytes::copy_from_slice(value.as_bytes()), "", "").unwrap();
+    let request = WriteRequest {
+        namespace: NAMESPACE,
+        mutations: vec![Mutation {
+            key: Key::new(key.to_owned(), "").unwrap(),
+            change: Change::Put {
+                value,
+                expires_at: None,
+            },
+            condition: Condition::Always,
+        }],
+        atomicity: Atomicity::None,
+        durability,
+        proposed: Version(1),
+        deadline: None,
+    };
+    store.write(request).await.remove(0)
+}
+
+async fn get(store: &RedbStore, key: &str) -> Option<String> {
+    let key = Key::new(key.to_owned(), "").unwrap();
+    let row = store.get(NAMESPACE, &key).await.unwrap()?;
+    Some(String::from_utf8(row.value.bytes.to_vec()).unwrap())
+}

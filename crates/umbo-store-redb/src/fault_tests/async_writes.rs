@@ -1,0 +1,90 @@
+//! Asynchronous writes: visible at once, on the disk soon, made again when redb loses them.
+
+use std::io::ErrorKind;
+
+use umbo_store::Durability;
+
+use super::faulty_files::{Fault, Kind};
+use super::{Rig, get, put};
+
+#[tokio::test]
+async fn an_asynchronous_write_reaches_the_disk_by_itself() {
+    let rig = Rig::new();
+    // The first one reserves versions, which is a durable commit.
+    put(&rig.store, "first", "1", Durability::Async)
+        .await
+        .unwrap();
+    let before = rig.files.syncs();
+    put(&rig.store, "second", "2", Durability::Async)
+        .await
+        .unwrap();
+    assert_eq!(rig.get("second").await.as_deref(), Some("2"));
+    // A commit in two phases syncs twice.
+    rig.files.wait_for_syncs(before + 2);
+    let (copy, _folder) = rig.copy();
+    assert_eq!(get(&copy, "first").await.as_deref(), Some("1"));
+    assert_eq!(get(&copy, "second").await.as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn a_durable_write_takes_the_asynchronous_ones_before_it_along() {
+    let rig = Rig::new();
+    for key in ["first", "second"] {
+        put(&rig.store, key, "1", Durability::Async).await.unwrap();
+    }
+    rig.put("third", "1").await.unwrap();
+    let (copy, _folder) = rig.copy();
+    for key in ["first", "second", "third"] {
+        assert!(get(&copy, key).await.is_some(), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_failed_commit_undoes_is_made_again() {
+    for kind in [Kind::Write, Kind::Sync] {
+        let rig = Rig::new();
+        put(&rig.store, "first", "1", Durability::Async)
+            .await
+            .unwrap();
+        rig.files.arm(kind, Fault::Fail(ErrorKind::StorageFull), 0);
+        for number in 0..20 {
+            // Some are acknowledged from memory; once a flush has failed they are refused.
+            let key = format!("key-{number}");
+            let answer = put(&rig.store, &key, "2", Durability::Async).await;
+            rig.files.disarm();
+            let sync = rig.put("sync", "3").await;
+            assert!(sync.is_ok(), "{sync:?}");
+            assert_eq!(rig.get(&key).await.is_some(), answer.is_ok());
+            rig.files.arm(kind, Fault::Fail(ErrorKind::StorageFull), 0);
+        }
+        rig.files.disarm();
+    }
+}
+
+#[tokio::test]
+async fn acknowledged_asynchronous_writes_survive_failing_durable_ones() {
+    let rig = Rig::new();
+    put(&rig.store, "reserve", "0", Durability::Async)
+        .await
+        .unwrap();
+    let mut acknowledged = Vec::new();
+    for number in 0..30 {
+        let key = format!("key-{number}");
+        if put(&rig.store, &key, "1", Durability::Async).await.is_ok() {
+            acknowledged.push(key);
+        }
+        rig.files
+            .arm(Kind::Sync, Fault::Fail(ErrorKind::Other), number % 3);
+        let _ = rig.put("durable", "2").await;
+        rig.files.disarm();
+        for key in &acknowledged {
+            assert!(rig.get(key).await.is_some(), "{key} is not visible");
+        }
+    }
+    assert_eq!(acknowledged.len(), 30);
+    rig.put("durable", "3").await.unwrap();
+    let (copy, _folder) = rig.copy();
+    for key in &acknowledged {
+        assert!(get(&copy, key).await.is_some(), "{key} was lost");
+    }
+}

@@ -1,0 +1,57 @@
+//! Reads on a failing disk: an error that names the file, never a panic, and no end of service.
+
+use std::io::ErrorKind;
+
+use umbo_store::{Store, StoreError};
+use umbo_types::Key;
+
+use super::faulty_files::{Fault, Kind};
+use super::{NAMESPACE, Rig};
+
+/// Values larger than the cache, so that reads reach the file.
+async fn fill(rig: &Rig) {
+    for number in 0..40 {
+        let value = "x".repeat(200_000);
+        rig.put(&format!("key-{number}"), &value).await.unwrap();
+    }
+}
+
+async fn read_all(rig: &Rig) -> Vec<StoreError> {
+    let mut errors = Vec::new();
+    for number in 0..40 {
+        let key = Key::new(format!("key-{number}"), "").unwrap();
+        match rig.store.get(NAMESPACE, &key).await {
+            Ok(row) => assert_eq!(row.unwrap().value.bytes.len(), 200_000),
+            Err(error) => errors.push(error),
+        }
+    }
+    errors
+}
+
+#[tokio::test]
+async fn a_failing_read_is_tried_again_on_a_fresh_file() {
+    let rig = Rig::new();
+    fill(&rig).await;
+    rig.files
+        .arm_once(Kind::Read, Fault::Fail(ErrorKind::Other), 0);
+    assert_eq!(read_all(&rig).await, []);
+    assert_eq!(rig.files.disarm(), 1);
+    rig.put("later", "1").await.unwrap();
+}
+
+#[tokio::test]
+async fn reads_that_keep_failing_name_the_file_and_recover_with_it() {
+    let rig = Rig::new();
+    fill(&rig).await;
+    for fault in [Fault::Fail(ErrorKind::Other), Fault::Panic] {
+        rig.files.arm(Kind::Read, fault, 0);
+        let errors = read_all(&rig).await;
+        assert!(!errors.is_empty());
+        for error in errors {
+            assert!(error.to_string().contains("shard-000.redb"), "{error}");
+        }
+        assert!(rig.files.disarm() > 0);
+        rig.put("later", "1").await.unwrap();
+        assert_eq!(read_all(&rig).await, []);
+    }
+}

@@ -1,0 +1,10 @@
+//! What the engine promises beyond the contract: folders, reclaiming, kills.
+
+#[cfg(test)]
+mod folder;
+#[cfg(test)]
+mod kill;
+#[cfg(test)]
+mod reclaim;
+#[cfg(test)]
+mod rows;
