@@ -5,5 +5,29 @@
 //! bottom; `service` is where requests enter, `encode` the only place where an outcome becomes
 //! HTTP.
 
+mod admin;
 pub mod auth;
+mod classify;
+mod cursor;
+mod decode;
 pub mod edge;
+mod encode;
+mod exchange;
+mod failure;
+mod fields;
+mod namespaces;
+mod openapi;
+mod operation;
+mod page;
+mod pipeline;
+mod pod;
+mod query;
+mod router;
+mod service;
+mod system;
+mod tokens;
+
+pub use failure::Failure;
+pub use openapi::document as openapi_document;
+pub use pod::{Dispatcher, Parts, PodLimits};
+pub use service::Service;

@@ -196,7 +196,7 @@ mod tests {
         drop(sender);
         let (sender, body) = ReplyBody::channel(100);
         drop(sender);
-        let read = read_bounded(body.boxed(), LIMITS).await;
+        let read = read_bounded(body.boxed_unsync(), LIMITS).await;
         assert!(matches!(read, Err(BodyError::Aborted { .. })));
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use futures_util::Stream;
 use http_body::{Body, Frame, SizeHint};
 
 /// Body of an answer.
@@ -23,6 +24,17 @@ pub enum ReplyBody {
     Full(Bytes),
     /// Pieces from a [`ReplySender`].
     Stream(ReplyStream),
+    /// Pieces made when the connection asks for them.
+    Lazy(LazyPieces),
+}
+
+/// Pieces made when the connection asks for them; an error cuts the answer off.
+pub struct LazyPieces(Pin<Box<dyn Stream<Item = Result<Bytes, ReplyAborted>> + Send>>);
+
+impl std::fmt::Debug for LazyPieces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LazyPieces")
+    }
 }
 
 /// Receiving end of a streamed body.
@@ -76,6 +88,11 @@ impl Channel {
 }
 
 impl ReplyBody {
+    /// Makes a body of pieces that are made when the connection asks for them.
+    pub fn lazy(pieces: impl Stream<Item = Result<Bytes, ReplyAborted>> + Send + 'static) -> Self {
+        Self::Lazy(LazyPieces(Box::pin(pieces)))
+    }
+
     /// Makes a streamed body. At most `bytes_max` bytes wait in it, and at most one piece more.
     pub fn channel(bytes_max: usize) -> (ReplySender, Self) {
         let channel = Arc::new(Channel {
@@ -238,13 +255,18 @@ impl Body for ReplyBody {
             Self::Stream(stream) => stream
                 .poll_piece(cx)
                 .map(|piece| piece.map(|piece| piece.map(Frame::data))),
+            Self::Lazy(pieces) => pieces
+                .0
+                .as_mut()
+                .poll_next(cx)
+                .map(|piece| piece.map(|piece| piece.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Full(_) => false,
+            Self::Full(_) | Self::Lazy(_) => false,
             Self::Stream(stream) => stream.has_ended(),
         }
     }
@@ -253,7 +275,7 @@ impl Body for ReplyBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Lazy(_) => SizeHint::default(),
         }
     }
 }

@@ -1,0 +1,264 @@
+//! The admin API: namespaces, tokens, shards, settings.
+//!
+//! Every route needs a grant of the verb `admin`: on the namespace it names, or on `*`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use umbo_api::admin::{
+    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
+    ShardInfo, ShardList, TokenList,
+};
+use umbo_store::{ScanRequest, ShardState};
+use umbo_types::{Caller, Namespace, Verb, limits};
+
+use crate::classify;
+use crate::edge::body::{BodyLimits, read_bounded};
+use crate::failure::Failure;
+use crate::fields::Fields;
+use crate::pod::Dispatcher;
+use crate::query::Query;
+use crate::tokens;
+
+/// Bodies of the admin API are small.
+const BODY_LEN_MAX: u64 = 64 << 10;
+/// Stands for every namespace in a refusal.
+const EVERYWHERE: &str = "*";
+
+type Pod = State<Arc<Dispatcher>>;
+
+fn caller(pod: &Dispatcher, headers: &HeaderMap) -> Result<Arc<Caller>, Failure> {
+    classify::caller(pod, &Fields::read(headers), pod.clock.wall())
+}
+
+fn namespace_admin(
+    pod: &Dispatcher,
+    headers: &HeaderMap,
+    name: &str,
+) -> Result<Namespace, Failure> {
+    let caller = caller(pod, headers)?;
+    classify::authorize(&caller, Verb::Admin, name)?;
+    Ok(Namespace::new(name)?)
+}
+
+fn full_admin(pod: &Dispatcher, headers: &HeaderMap) -> Result<(), Failure> {
+    let caller = caller(pod, headers)?;
+    if caller
+        .grants
+        .iter()
+        .any(|grant| grant.allows_everywhere(Verb::Admin))
+    {
+        return Ok(());
+    }
+    Err(Failure::Forbidden {
+        caller: caller.id.as_str().to_owned(),
+        verb: Verb::Admin.as_str(),
+        namespace: EVERYWHERE.to_owned(),
+    })
+}
+
+async fn json_body<T>(pod: &Dispatcher, body: Body) -> Result<T, Failure>
+where
+    T: serde::de::DeserializeOwned,
+{
+    let limits = BodyLimits {
+        len_max: BODY_LEN_MAX,
+        idle_timeout: pod.limits.body_timeout,
+    };
+    let bytes = read_bounded(body, limits).await?;
+    let text = if bytes.trim_ascii().is_empty() {
+        &b"{}"[..]
+    } else {
+        &bytes[..]
+    };
+    serde_json::from_slice(text).map_err(|error| Failure::BadBody(error.to_string()))
+}
+
+pub(crate) async fn list_namespaces(
+    State(pod): Pod,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<NamespaceList>, Failure> {
+    let caller = caller(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let is_seen = |info: &NamespaceInfo| {
+        Verb::ALL
+            .into_iter()
+            .any(|verb| caller.is_allowed(verb, &info.name))
+    };
+    let namespaces = pod.namespaces.all().into_iter().filter(is_seen).collect();
+    Ok(Json(NamespaceList { namespaces }))
+}
+
+pub(crate) async fn describe_namespace(
+    State(pod): Pod,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<NamespaceInfo>, Failure> {
+    let name = namespace_admin(&pod, &headers, &name)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(pod.namespaces.find(name.as_str())?.info.clone()))
+}
+
+pub(crate) async fn put_namespace(
+    State(pod): Pod,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<NamespaceInfo>), Failure> {
+    let name = namespace_admin(&pod, &headers, &name)?;
+    Query::read(query.as_deref(), "")?;
+    let settings: NamespaceSettings = json_body(&pod, body).await?;
+    if let Some(ttl) = settings.default_ttl
+        && !(1..=limits::TTL_SECONDS_MAX).contains(&ttl)
+    {
+        let expected = "1 to 315360000 seconds";
+        return Err(Failure::BadBody(format!(
+            "'default_ttl' is {ttl}, expected {expected}"
+        )));
+    }
+    let (info, is_new) = pod.namespaces.put(&name, settings).await?;
+    Ok((
+        if is_new {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        },
+        Json(info),
+    ))
+}
+
+pub(crate) async fn remove_namespace(
+    State(pod): Pod,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<NamespaceRemoval>, Failure> {
+    let name = namespace_admin(&pod, &headers, &name)?;
+    let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
+    let (rows, bytes) = count(&pod, name.as_str()).await?;
+    if !dry_run {
+        pod.namespaces.remove(name.as_str()).await?;
+        tracing::info!(
+            namespace = name.as_str(),
+            rows,
+            bytes,
+            "removed a namespace"
+        );
+    }
+    Ok(Json(NamespaceRemoval {
+        name: name.to_string(),
+        rows,
+        bytes,
+        dry_run,
+    }))
+}
+
+/// Counts the visible rows of a namespace and the bytes of their keys and values.
+async fn count(pod: &Dispatcher, name: &str) -> Result<(u64, u64), Failure> {
+    let mut request = ScanRequest {
+        namespace: pod.namespaces.find(name)?.id,
+        slots: 0..=umbo_routing::SLOTS - 1,
+        after: None,
+        rows_max: limits::CHUNK_ROWS_MAX,
+        bytes_max: limits::CHUNK_BYTES_MAX,
+        keys_only: true,
+    };
+    let (mut rows, mut bytes) = (0, 0);
+    loop {
+        let page = pod.store.scan(&request).await?;
+        rows += page.rows.len() as u64;
+        bytes += page
+            .rows
+            .iter()
+            .map(|row| (row.partition.len() + row.sort.len()) as u64 + u64::from(row.value_len))
+            .sum::<u64>();
+        if page.resume_after.is_none() {
+            return Ok((rows, bytes));
+        }
+        request.after = page.resume_after;
+        // A long count must not keep the thread from other requests.
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) async fn list_tokens(
+    State(pod): Pod,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<TokenList>, Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(tokens::list(&pod)))
+}
+
+pub(crate) async fn create_token(
+    State(pod): Pod,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<CreatedToken>), Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let new: NewToken = json_body(&pod, body).await?;
+    Ok((StatusCode::CREATED, Json(tokens::create(&pod, &new).await?)))
+}
+
+pub(crate) async fn revoke_token(
+    State(pod): Pod,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<StatusCode, Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    tokens::revoke(&pod, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(crate) async fn list_shards(
+    State(pod): Pod,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<ShardList>, Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let ranges = pod.shard_map.ranges();
+    let info = |status: umbo_store::ShardStatus| {
+        let (state, reason) = match status.state {
+            ShardState::Available => ("available", None),
+            ShardState::ReadOnly(reason) => ("read-only", Some(reason)),
+            ShardState::Unavailable(reason) => ("unavailable", Some(reason)),
+        };
+        let own = ranges.iter().filter(|range| range.shard == status.shard);
+        ShardInfo {
+            shard: status.shard.0,
+            state: state.to_owned(),
+            reason,
+            slots: own
+                .map(|range| u32::from(range.last - range.first) + 1)
+                .sum(),
+            rows: status.rows,
+            file_bytes: status.file_bytes,
+            queued: status.queued,
+        }
+    };
+    Ok(Json(ShardList {
+        shards: pod.store.status().into_iter().map(info).collect(),
+    }))
+}
+
+pub(crate) async fn show_config(
+    State(pod): Pod,
+    headers: HeaderMap,
+) -> Result<([(http::HeaderName, HeaderValue); 1], String), Failure> {
+    full_admin(&pod, &headers)?;
+    let toml = HeaderValue::from_static("application/toml");
+    Ok(([(CONTENT_TYPE, toml)], pod.config_text.clone()))
+}

@@ -1,0 +1,398 @@
+//! The last verb: an outcome becomes HTTP. The only place where one does.
+//!
+//! Hot path. No wildcard stands where codes or answers are told apart. What a client is told is
+//! kept apart from what the log says: paths and causes stay inside.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{Response, StatusCode};
+use umbo_api::batch::DeleteRangeAnswer;
+use umbo_api::{ErrorCode, Outcome, Problem, Scope, header, problem};
+use umbo_store::{StoreError, Written};
+use umbo_types::{Row, Timestamp, Version};
+
+use crate::decode::Layout;
+use crate::edge::body::ReplyBody;
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::page::{Chunk, PageWalk};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
+const EXPIRES_AT: HeaderName = HeaderName::from_static(header::EXPIRES_AT);
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static(header::RETRY_AFTER_MS);
+const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+const PROBLEM: HeaderValue = HeaderValue::from_static(problem::CONTENT_TYPE);
+
+/// What a request of the data plane came to, where it came to something.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// A row was read.
+    Row {
+        /// The row.
+        row: Row,
+        /// Whether only its headers are sent.
+        is_head: bool,
+    },
+    /// The client has the row already.
+    NotModified(Row),
+    /// A row was stored.
+    Put(Written),
+    /// A row was removed, or was not there.
+    Deleted,
+    /// Rows were read, and more may follow.
+    Page {
+        /// The rest of the page.
+        walk: Box<PageWalk>,
+        /// Its first chunk.
+        first: Chunk,
+    },
+    /// Rows of a range were removed, or counted.
+    DeletedRange(DeleteRangeAnswer),
+    /// Rows were answered one by one.
+    Batch {
+        /// Their lines and the end line.
+        lines: Bytes,
+        /// Whether any of them failed.
+        is_partial: bool,
+    },
+}
+
+/// Makes the answer of an exchange.
+pub(crate) fn reply(exchange: Exchange, outcome: Result<Answer, Failure>) -> Response<ReplyBody> {
+    match outcome {
+        Ok(answer) => success(exchange, answer),
+        Err(failure) => refusal(exchange, &failure),
+    }
+}
+
+fn success(mut exchange: Exchange, answer: Answer) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Empty);
+    let status = match answer {
+        Answer::Row { row, is_head } => {
+            row_headers(&mut response, &row);
+            let headers = response.headers_mut();
+            headers.insert(
+                CONTENT_TYPE,
+                stored(row.value.content_type).unwrap_or(OCTETS),
+            );
+            if let Some(encoding) = stored(row.value.content_encoding) {
+                headers.insert(CONTENT_ENCODING, encoding);
+            }
+            exchange.sent(if is_head { 0 } else { row.value.bytes.len() });
+            *response.body_mut() = ReplyBody::Full(row.value.bytes);
+            StatusCode::OK
+        }
+        Answer::NotModified(row) => {
+            row_headers(&mut response, &row);
+            StatusCode::NOT_MODIFIED
+        }
+        Answer::Put(written) => {
+            response.headers_mut().insert(ETAG, etag(written.version));
+            if written.existed {
+                StatusCode::NO_CONTENT
+            } else {
+                StatusCode::CREATED
+            }
+        }
+        Answer::Deleted => StatusCode::NO_CONTENT,
+        Answer::DeletedRange(answer) => {
+            let mut text = BytesMut::new();
+            write_json_line(&mut text, &answer);
+            full(&mut response, &mut exchange, JSON, text.freeze());
+            StatusCode::OK
+        }
+        Answer::Batch { lines, is_partial } => {
+            full(&mut response, &mut exchange, NDJSON, lines);
+            if is_partial {
+                StatusCode::MULTI_STATUS
+            } else {
+                StatusCode::OK
+            }
+        }
+        Answer::Page { walk, first } => return page(exchange, *walk, first),
+    };
+    finish(response, exchange, status)
+}
+
+fn page(mut exchange: Exchange, walk: PageWalk, first: Chunk) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Empty);
+    let layout = match walk.layout() {
+        Layout::Lines => NDJSON,
+        Layout::Array => JSON,
+    };
+    if first.is_last {
+        full(&mut response, &mut exchange, layout, first.text);
+        return finish(response, exchange, StatusCode::OK);
+    }
+    response.headers_mut().insert(CONTENT_TYPE, layout);
+    common_headers(&mut response, &mut exchange, StatusCode::OK);
+    *response.body_mut() = walk.into_body(first.text, exchange);
+    response
+}
+
+fn full(
+    response: &mut Response<ReplyBody>,
+    exchange: &mut Exchange,
+    content_type: HeaderValue,
+    bytes: Bytes,
+) {
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    exchange.sent(bytes.len());
+    *response.body_mut() = ReplyBody::Full(bytes);
+}
+
+fn finish(
+    mut response: Response<ReplyBody>,
+    mut exchange: Exchange,
+    status: StatusCode,
+) -> Response<ReplyBody> {
+    common_headers(&mut response, &mut exchange, status);
+    response
+}
+
+fn common_headers(response: &mut Response<ReplyBody>, exchange: &mut Exchange, status: StatusCode) {
+    *response.status_mut() = status;
+    exchange.answered(status.as_u16());
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, exchange.request_id().clone());
+    if let Some(timing) = exchange.server_timing() {
+        headers.insert(SERVER_TIMING, timing);
+    }
+}
+
+/// Makes the answer of a route below the data plane.
+pub(crate) fn routed(
+    mut exchange: Exchange,
+    head: http::response::Parts,
+    body: Bytes,
+) -> Response<ReplyBody> {
+    exchange.sent(body.len());
+    let status = head.status;
+    finish(
+        Response::from_parts(head, ReplyBody::Full(body)),
+        exchange,
+        status,
+    )
+}
+
+fn row_headers(response: &mut Response<ReplyBody>, row: &Row) {
+    let headers = response.headers_mut();
+    headers.insert(ETAG, etag(row.version));
+    if let Some(at) = row.expires_at {
+        headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
+    }
+}
+
+/// Returns a stored content field as a header value; it was one when it was stored.
+fn stored(field: Bytes) -> Option<HeaderValue> {
+    if field.is_empty() {
+        None
+    } else {
+        HeaderValue::from_maybe_shared(field).ok()
+    }
+}
+
+/// Returns the entity tag of a version.
+pub(crate) fn etag(version: Version) -> HeaderValue {
+    let text = Bytes::from(format!("\"{}\"", version.0));
+    HeaderValue::from_maybe_shared(text).expect("digits in quotes are a header value")
+}
+
+fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
+    exchange.refused(failure);
+    log(failure, &exchange);
+    let body = problem(failure, &exchange);
+    let mut response = problem_response(&body);
+    if let Failure::MethodNotAllowed { allowed } = failure
+        && !allowed.is_empty()
+    {
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static(allowed));
+    }
+    if let ReplyBody::Full(bytes) = response.body() {
+        exchange.sent(bytes.len());
+    }
+    let status = response.status();
+    finish(response, exchange, status)
+}
+
+/// Makes the response of a problem, without what an exchange adds.
+pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
+    let text = serde_json::to_vec(body).unwrap_or_default();
+    let mut response = Response::new(ReplyBody::Full(text.into()));
+    *response.status_mut() =
+        StatusCode::from_u16(body.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(outcome) = body.outcome {
+        headers.insert(OUTCOME, HeaderValue::from_static(outcome.as_str()));
+    }
+    if let Some(after_ms) = body.retry.after_ms {
+        headers.insert(
+            RETRY_AFTER,
+            HeaderValue::from(after_ms.div_ceil(1_000).max(1)),
+        );
+        headers.insert(RETRY_AFTER_MS, HeaderValue::from(after_ms));
+    }
+    if let Some(tag) = body
+        .etag
+        .as_deref()
+        .and_then(|tag| HeaderValue::from_str(tag).ok())
+    {
+        headers.insert(ETAG, tag);
+    }
+    if body.status == 401 {
+        headers.insert(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Bearer realm=\"umbo\""),
+        );
+    }
+    response
+}
+
+/// Makes the problem of a refused or failed request.
+pub(crate) fn problem(failure: &Failure, exchange: &Exchange) -> Problem {
+    let mut problem = problem_of_row(failure);
+    problem.request_id = exchange
+        .request_id()
+        .to_str()
+        .unwrap_or_default()
+        .to_owned();
+    if exchange.operation().is_write() {
+        let outcome = outcome(failure);
+        problem.outcome = Some(outcome);
+        problem.retry.safe &= outcome == Outcome::NotApplied;
+    }
+    problem
+}
+
+/// Makes the problem of a failure that stands in a row of an answer.
+pub(crate) fn problem_of_row(failure: &Failure) -> Problem {
+    let code = failure.code();
+    let mut problem = Problem::new(code, detail(failure));
+    problem.shard = failure.shard().map(|shard| shard.0);
+    problem.scope = scope(code);
+    if let Failure::PreconditionFailed {
+        current: Some(version),
+    } = failure
+    {
+        problem.etag = Some(format!("\"{}\"", version.0));
+    }
+    problem.retry.after_ms = wait_ms(code).map(jittered);
+    problem
+}
+
+/// Says whether a failed write took effect.
+pub(crate) const fn outcome(failure: &Failure) -> Outcome {
+    match failure {
+        Failure::Store(error) => match error.outcome() {
+            umbo_store::Outcome::Applied => Outcome::Applied,
+            umbo_store::Outcome::NotApplied => Outcome::NotApplied,
+            umbo_store::Outcome::Unknown => Outcome::Unknown,
+        },
+        Failure::DeadlineInStore { .. } | Failure::Internal(_) => Outcome::Unknown,
+        _ => Outcome::NotApplied,
+    }
+}
+
+/// Returns what a client is told; causes and paths are for the log.
+fn detail(failure: &Failure) -> String {
+    match failure {
+        Failure::Store(StoreError::Unavailable { shard, .. }) => {
+            format!("shard {shard} is unavailable")
+        }
+        Failure::Store(StoreError::Io { shard, .. }) => {
+            format!("the disk of shard {shard} failed")
+        }
+        Failure::Store(StoreError::Corrupt { shard, .. }) => {
+            format!("shard {shard} holds a row that is not what was written")
+        }
+        Failure::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn log(failure: &Failure, exchange: &Exchange) {
+    let request_id = exchange.request_id().to_str().unwrap_or_default();
+    match failure {
+        Failure::Internal(_) | Failure::Store(StoreError::Corrupt { .. }) => {
+            tracing::error!(request_id, code = failure.code().as_str(), %failure, "failed");
+        }
+        _ => tracing::debug!(request_id, code = failure.code().as_str(), %failure, "refused"),
+    }
+}
+
+const fn scope(code: ErrorCode) -> Option<Scope> {
+    match code {
+        ErrorCode::ShardUnavailable
+        | ErrorCode::StorageFailed
+        | ErrorCode::StorageFull
+        | ErrorCode::DataDamaged
+        | ErrorCode::WriteQueueFull => Some(Scope::Shard),
+        ErrorCode::TooManyRequestsInFlight | ErrorCode::ShuttingDown => Some(Scope::Pod),
+        ErrorCode::Forbidden | ErrorCode::Unauthenticated => Some(Scope::Caller),
+        ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
+        ErrorCode::BatchTooLarge
+        | ErrorCode::BodyTooLarge
+        | ErrorCode::ClientClosed
+        | ErrorCode::DeadlineBeforeStore
+        | ErrorCode::DeadlineInStore
+        | ErrorCode::HeadersTooLarge
+        | ErrorCode::Internal
+        | ErrorCode::InvalidBody
+        | ErrorCode::InvalidCursor
+        | ErrorCode::InvalidHeader
+        | ErrorCode::InvalidKey
+        | ErrorCode::InvalidQuery
+        | ErrorCode::InvalidRequest
+        | ErrorCode::KeyNotFound
+        | ErrorCode::KeyTooLarge
+        | ErrorCode::LastAdmin
+        | ErrorCode::MethodNotAllowed
+        | ErrorCode::PreconditionFailed
+        | ErrorCode::RequestTimeout
+        | ErrorCode::RouteNotFound
+        | ErrorCode::TokenNotFound
+        | ErrorCode::UnboundedDelete
+        | ErrorCode::UriTooLong
+        | ErrorCode::ValueTooLarge => None,
+    }
+}
+
+/// Returns how long to wait before a repetition can help, in milliseconds.
+const fn wait_ms(code: ErrorCode) -> Option<u64> {
+    match code {
+        ErrorCode::WriteQueueFull | ErrorCode::TooManyRequestsInFlight => Some(100),
+        ErrorCode::StorageFailed => Some(500),
+        ErrorCode::ShardUnavailable | ErrorCode::ShuttingDown => Some(1_000),
+        ErrorCode::StorageFull => Some(5_000),
+        _ => None,
+    }
+}
+
+/// Adds up to a fifth, so that those who were refused together do not come back together.
+fn jittered(wait_ms: u64) -> u64 {
+    let random = getrandom::u32().unwrap_or(0);
+    wait_ms + wait_ms * u64::from(random) / (5 * u64::from(u32::MAX))
+}
+
+/// Writes a value as JSON.
+pub(crate) fn write_json(out: &mut BytesMut, value: &impl serde::Serialize) {
+    serde_json::to_writer(out.writer(), value).expect("a buffer that grows takes every write");
+}
+
+/// Writes a value as one line of JSON.
+pub(crate) fn write_json_line(out: &mut BytesMut, value: &impl serde::Serialize) {
+    write_json(out, value);
+    out.put_u8(b'\n');
+}

@@ -1,0 +1,202 @@
+//! One request and its answer, as operators see them: id, times, sizes, how it ended.
+//!
+//! Begun when the request is recognised, settled when it is dropped, so that no exit forgets to
+//! count: an answer, an early return, a client that left, a panic. For a streamed page it lives as
+//! long as the stream.
+//!
+//! Hot path.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use umbo_telemetry::metrics::{InFlight, RequestMetrics};
+use umbo_telemetry::trace::{Summary, Trace, Verb};
+use umbo_types::{Caller, Operation, ShardId};
+
+use crate::failure::Failure;
+use crate::fields::Fields;
+use crate::namespaces::NamespaceEntry;
+use crate::pod::Dispatcher;
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pod: Arc<Dispatcher>,
+    operation: Operation,
+    started: Instant,
+    request_id: HeaderValue,
+    trace: Option<Trace>,
+    traceparent: Option<HeaderValue>,
+    namespace: Option<Arc<NamespaceEntry>>,
+    caller: Option<Arc<Caller>>,
+    code: Option<&'static str>,
+    _in_flight: InFlight<Arc<RequestMetrics>>,
+    /// 0 until it is known; a request that ends so was left by its client.
+    status: u16,
+    shard: Option<ShardId>,
+    store_time: Option<Duration>,
+    request_bytes: u64,
+    response_bytes: u64,
+    wants_timing: bool,
+}
+
+impl Exchange {
+    /// Begins an exchange.
+    pub(crate) fn begin(
+        pod: &Arc<Dispatcher>,
+        operation: Operation,
+        fields: &Fields<'_>,
+        started: Instant,
+    ) -> Self {
+        pod.in_flight.fetch_add(1, Ordering::Relaxed);
+        let traceparent = fields.traceparent.map(HeaderValue::as_bytes);
+        Self {
+            pod: Arc::clone(pod),
+            operation,
+            started,
+            request_id: pod.request_ids.of(fields.request_id),
+            trace: pod.tracer.begin(traceparent, started),
+            traceparent: fields.traceparent.cloned(),
+            namespace: None,
+            caller: None,
+            code: None,
+            _in_flight: InFlight::begin(Arc::clone(&pod.metrics), operation),
+            status: 0,
+            shard: None,
+            store_time: None,
+            request_bytes: 0,
+            response_bytes: 0,
+            wants_timing: fields.prefer.is_some() && fields.is_preferred("umbo-timing"),
+        }
+    }
+
+    /// Refuses the request where the pod has as many in flight as it takes.
+    pub(crate) fn check_in_flight(&self) -> Result<(), Failure> {
+        let max = self.pod.limits.requests_in_flight_max;
+        if self.pod.in_flight.load(Ordering::Relaxed) > max {
+            return Err(Failure::TooManyInFlight { max });
+        }
+        Ok(())
+    }
+
+    /// Notes where the request has got to, where it is traced.
+    pub(crate) fn verb(&mut self, verb: Verb) {
+        if let Some(trace) = &mut self.trace {
+            trace.verb(verb, self.pod.clock.monotonic());
+        }
+    }
+
+    /// Notes who calls.
+    pub(crate) fn classified(&mut self, caller: &Arc<Caller>) {
+        self.caller = Some(Arc::clone(caller));
+    }
+
+    /// Notes the namespace.
+    pub(crate) fn named(&mut self, namespace: &Arc<NamespaceEntry>) {
+        self.namespace = Some(Arc::clone(namespace));
+    }
+
+    /// Notes the shard that the request concerns.
+    pub(crate) fn located(&mut self, shard: ShardId) {
+        self.shard = Some(shard);
+    }
+
+    /// Notes the size of the request body.
+    pub(crate) fn received(&mut self, bytes: usize) {
+        self.request_bytes += bytes as u64;
+    }
+
+    /// Notes bytes of the answer's body.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.response_bytes += bytes as u64;
+    }
+
+    /// Notes how long the store took.
+    pub(crate) fn stored(&mut self, time: Duration) {
+        self.store_time = Some(time);
+    }
+
+    /// Notes the status of the answer.
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// Notes why the request was refused or failed.
+    pub(crate) fn refused(&mut self, failure: &Failure) {
+        self.code = Some(failure.code().as_str());
+        self.pod.metrics.record_refused(failure.code() as usize);
+    }
+
+    /// Notes that a stream broke off.
+    pub(crate) fn stream_failed(&mut self, failure: &Failure) {
+        self.status = failure.code().status();
+        self.refused(failure);
+        self.pod.metrics.record_stream_aborted();
+    }
+
+    /// Returns the operation.
+    pub(crate) const fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Returns the id of the request.
+    pub(crate) const fn request_id(&self) -> &HeaderValue {
+        &self.request_id
+    }
+
+    /// Returns the value of `Server-Timing`, where the client asked for it.
+    pub(crate) fn server_timing(&self) -> Option<HeaderValue> {
+        if !self.wants_timing {
+            return None;
+        }
+        let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
+        let total = millis(self.pod.clock.monotonic() - self.started);
+        let text = match self.store_time {
+            Some(store) => format!("store;dur={:.3}, total;dur={total:.3}", millis(store)),
+            None => format!("total;dur={total:.3}"),
+        };
+        HeaderValue::from_str(&text).ok()
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let ended = self.pod.clock.monotonic();
+        self.pod.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let metrics = &self.pod.metrics;
+        let elapsed = ended.saturating_duration_since(self.started);
+        metrics.record(
+            self.operation,
+            self.status,
+            elapsed,
+            self.request_bytes,
+            self.response_bytes,
+        );
+        if let Some(time) = self.store_time {
+            metrics.record_store(self.operation, time);
+        }
+        let summary = Summary {
+            operation: self.operation,
+            status: self.status,
+            namespace: self
+                .namespace
+                .as_ref()
+                .map(|entry| entry.info.name.as_str()),
+            shard: self.shard,
+            caller: self.caller.as_ref().map(|caller| caller.id.as_str()),
+            code: self.code,
+            request_id: self.request_id.to_str().unwrap_or_default(),
+            response_bytes: self.response_bytes,
+        };
+        let tracer = &self.pod.tracer;
+        match self.trace.take() {
+            Some(trace) => tracer.finish(trace, &summary, self.started, ended),
+            None => {
+                let traceparent = self.traceparent.as_ref().map(HeaderValue::as_bytes);
+                tracer.late(traceparent, &summary, self.started, ended);
+            }
+        }
+    }
+}

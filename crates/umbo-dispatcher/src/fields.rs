@@ -1,0 +1,316 @@
+//! The request's header fields that Umbo reads, found in one pass over them.
+//!
+//! Hot path.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+use umbo_api::header;
+use umbo_store::{Condition, Durability};
+use umbo_types::{Criticality, Timestamp, Version, limits};
+
+use crate::failure::Failure;
+
+/// Longest time a caller may ask for, in milliseconds.
+pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
+
+/// Standard field names, in lower case.
+mod name {
+    pub(super) const ACCEPT: &str = "accept";
+    pub(super) const AUTHORIZATION: &str = "authorization";
+    pub(super) const CONTENT_ENCODING: &str = "content-encoding";
+    pub(super) const CONTENT_TYPE: &str = "content-type";
+    pub(super) const IF_MATCH: &str = "if-match";
+    pub(super) const IF_NONE_MATCH: &str = "if-none-match";
+    pub(super) const PREFER: &str = "prefer";
+    pub(super) const TRACEPARENT: &str = "traceparent";
+}
+
+macro_rules! known_fields {
+    ($($field:ident $name:path;)+) => {
+        /// Known header fields of a request, as sent.
+        #[derive(Debug, Default)]
+        pub(crate) struct Fields<'a> {
+            $(pub(crate) $field: Option<&'a HeaderValue>,)+
+            repeated: Option<&'static str>,
+        }
+
+        impl<'a> Fields<'a> {
+            /// Finds the known fields.
+            pub(crate) fn read(headers: &'a HeaderMap) -> Self {
+                let mut fields = Self::default();
+                for (name, value) in headers {
+                    match name.as_str() {
+                        $($name => {
+                            if fields.$field.replace(value).is_some() {
+                                fields.repeated = Some($name);
+                            }
+                        })+
+                        _ => {}
+                    }
+                }
+                fields
+            }
+        }
+    };
+}
+
+known_fields! {
+    accept name::ACCEPT;
+    authorization name::AUTHORIZATION;
+    content_encoding name::CONTENT_ENCODING;
+    content_type name::CONTENT_TYPE;
+    if_match name::IF_MATCH;
+    if_none_match name::IF_NONE_MATCH;
+    prefer name::PREFER;
+    traceparent name::TRACEPARENT;
+    criticality header::CRITICALITY;
+    durability header::DURABILITY;
+    expires_at header::EXPIRES_AT;
+    request_id header::REQUEST_ID;
+    timeout_ms header::TIMEOUT_MS;
+    ttl header::TTL;
+}
+
+/// Tags of `If-Match` or `If-None-Match`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tags {
+    /// `*`
+    Any,
+    /// Versions of the strong and weak tags that this server could have given.
+    Versions {
+        /// From strong tags.
+        strong: Vec<Version>,
+        /// From weak tags; they never match a strong comparison.
+        weak: Vec<Version>,
+    },
+}
+
+impl Fields<'_> {
+    /// Refuses a request in which a field that may stand once stands twice.
+    pub(crate) fn check_repeated(&self) -> Result<(), Failure> {
+        match self.repeated {
+            Some(name) => Err(Failure::BadHeader {
+                name,
+                expected: "one line of this field",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the time the caller still has.
+    pub(crate) fn timeout(&self) -> Result<Option<Duration>, Failure> {
+        let bounds = 1..=TIMEOUT_MS_MAX;
+        let number = number(
+            self.timeout_ms,
+            header::TIMEOUT_MS,
+            bounds,
+            "1 to 600000 milliseconds",
+        );
+        Ok(number?.map(Duration::from_millis))
+    }
+
+    /// Returns the criticality the caller claims.
+    pub(crate) fn claimed_criticality(&self) -> Result<Option<Criticality>, Failure> {
+        let Some(value) = self.criticality else {
+            return Ok(None);
+        };
+        let tier = value.to_str().ok().and_then(|text| text.parse().ok());
+        tier.map(Some).ok_or(Failure::BadHeader {
+            name: header::CRITICALITY,
+            expected: "critical-plus, critical, sheddable-plus or sheddable",
+        })
+    }
+
+    /// Returns when the write is to be acknowledged.
+    pub(crate) fn durability(&self) -> Result<Option<Durability>, Failure> {
+        match self.durability.map(HeaderValue::as_bytes) {
+            None => Ok(None),
+            Some(b"sync") => Ok(Some(Durability::Sync)),
+            Some(b"async") => Ok(Some(Durability::Async)),
+            Some(_) => Err(Failure::BadHeader {
+                name: header::DURABILITY,
+                expected: "sync or async",
+            }),
+        }
+    }
+
+    /// Returns when the row to be written expires.
+    pub(crate) fn expiry(&self, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
+        let ttl = number(
+            self.ttl,
+            header::TTL,
+            1..=limits::TTL_SECONDS_MAX,
+            "1 to 315360000 seconds",
+        )?;
+        let at = number(
+            self.expires_at,
+            header::EXPIRES_AT,
+            1..=EXPIRES_AT_MS_MAX,
+            "milliseconds since the Unix epoch",
+        )?;
+        match (ttl, at) {
+            (Some(_), Some(_)) => Err(Failure::Contradiction {
+                one: header::TTL,
+                other: header::EXPIRES_AT,
+            }),
+            (Some(seconds), None) => Ok(Some(now.saturating_add(Duration::from_secs(seconds)))),
+            (None, Some(millis)) => Ok(Some(Timestamp::from_millis(millis))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Returns the condition of a write.
+    pub(crate) fn write_condition(&self) -> Result<Condition, Failure> {
+        match (self.if_match, self.if_none_match) {
+            (None, None) => Ok(Condition::Always),
+            (Some(_), Some(_)) => Err(Failure::Contradiction {
+                one: "if-match",
+                other: "if-none-match",
+            }),
+            (None, Some(value)) if value.as_bytes().trim_ascii() == b"*" => Ok(Condition::Absent),
+            (None, Some(_)) => Err(Failure::BadHeader {
+                name: "if-none-match",
+                expected: "* on a write",
+            }),
+            (Some(value), None) => Ok(match tags(value, "if-match")? {
+                Tags::Any => Condition::Present,
+                Tags::Versions { strong, .. } => Condition::VersionIn(strong),
+            }),
+        }
+    }
+
+    /// Returns the tags of `If-Match`.
+    pub(crate) fn if_match_tags(&self) -> Result<Option<Tags>, Failure> {
+        self.if_match
+            .map(|value| tags(value, "if-match"))
+            .transpose()
+    }
+
+    /// Returns the tags of `If-None-Match`.
+    pub(crate) fn if_none_match_tags(&self) -> Result<Option<Tags>, Failure> {
+        self.if_none_match
+            .map(|value| tags(value, "if-none-match"))
+            .transpose()
+    }
+
+    /// Says whether `Prefer` names a preference.
+    pub(crate) fn is_preferred(&self, preference: &str) -> bool {
+        let text = self
+            .prefer
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        text.split(',')
+            .any(|part| part.trim().eq_ignore_ascii_case(preference))
+    }
+
+    /// Says whether the client asks for a JSON array instead of lines.
+    pub(crate) fn wants_json_array(&self) -> bool {
+        let text = self
+            .accept
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        text.contains("application/json") && !text.contains("ndjson")
+    }
+}
+
+/// Latest expiry that can be stored: the year 9999.
+pub(crate) const EXPIRES_AT_MS_MAX: u64 = 253_402_300_799_999;
+
+fn number(
+    value: Option<&HeaderValue>,
+    name: &'static str,
+    bounds: std::ops::RangeInclusive<u64>,
+    expected: &'static str,
+) -> Result<Option<u64>, Failure> {
+    let Some(value) = value else { return Ok(None) };
+    let number = value
+        .to_str()
+        .ok()
+        .and_then(parse_number)
+        .filter(|n| bounds.contains(n));
+    number
+        .map(Some)
+        .ok_or(Failure::BadHeader { name, expected })
+}
+
+/// Reads a decimal number without sign, space or leading plus.
+pub(crate) fn parse_number(text: &str) -> Option<u64> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_plain { text.parse().ok() } else { None }
+}
+
+/// Reads a list of entity tags (RFC 9110, section 8.8.3).
+pub(crate) fn tags(value: &HeaderValue, name: &'static str) -> Result<Tags, Failure> {
+    let bad = || Failure::BadHeader {
+        name,
+        expected: "* or a list of entity tags in quotes",
+    };
+    let mut rest = value.to_str().map_err(|_| bad())?.trim();
+    if rest == "*" {
+        return Ok(Tags::Any);
+    }
+    let (mut strong, mut weak) = (Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let (list, quoted) = match rest.strip_prefix("W/") {
+            Some(quoted) => (&mut weak, quoted),
+            None => (&mut strong, rest),
+        };
+        let inner = quoted.strip_prefix('"').ok_or_else(bad)?;
+        let (tag, after) = inner.split_once('"').ok_or_else(bad)?;
+        // A tag this server never gave matches nothing, which is what leaving it out means.
+        list.extend(parse_number(tag).map(Version));
+        let after = after.trim_start();
+        rest = match after.strip_prefix(',') {
+            Some(more) => more.trim_start(),
+            None if after.is_empty() => after,
+            None => return Err(bad()),
+        };
+    }
+    Ok(Tags::Versions { strong, weak })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read_tags(text: &str) -> Result<Tags, Failure> {
+        tags(&HeaderValue::from_str(text).unwrap(), "if-match")
+    }
+
+    #[test]
+    fn tag_lists_follow_the_grammar() {
+        let versions = |strong: &[u64], weak: &[u64]| Tags::Versions {
+            strong: strong.iter().copied().map(Version).collect(),
+            weak: weak.iter().copied().map(Version).collect(),
+        };
+        assert_eq!(read_tags("*").unwrap(), Tags::Any);
+        assert_eq!(read_tags("\"1\"").unwrap(), versions(&[1], &[]));
+        assert_eq!(
+            read_tags("\"1\", W/\"2\" ,\"x\"").unwrap(),
+            versions(&[1], &[2])
+        );
+        for bad in ["1", "\"1", "\"1\" \"2\"", "W/1"] {
+            assert!(read_tags(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_value_is_read_or_refused(bytes in prop::collection::vec(32_u8..=255, 0..40)) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let _ = tags(&value, "if-match");
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_that_stands_twice_is_refused() {
+        let mut headers = HeaderMap::new();
+        headers.append("umbo-ttl", HeaderValue::from_static("1"));
+        assert!(Fields::read(&headers).check_repeated().is_ok());
+        headers.append("umbo-ttl", HeaderValue::from_static("2"));
+        assert!(Fields::read(&headers).check_repeated().is_err());
+    }
+}

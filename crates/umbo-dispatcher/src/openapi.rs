@@ -1,0 +1,260 @@
+//! The `OpenAPI` 3.1 document, generated: paths from the tables here, refusals from the error codes,
+//! schemas from the wire types. `openapi.json` in the crate of the wire types is a copy of it,
+//! which a test holds against this.
+
+mod admin;
+mod data;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use umbo_api::{ErrorCode, admin as admin_types, batch, problem, row, stream};
+use utoipa::OpenApi;
+
+#[derive(OpenApi)]
+#[openapi(components(schemas(
+    problem::Problem,
+    row::JsonRow,
+    stream::EndLine,
+    stream::ErrorLine,
+    stream::StreamLine,
+    batch::MultiGetBody,
+    batch::MultiGetRow,
+    batch::WriteLineSchema,
+    batch::WriteRow,
+    batch::BatchEndLine,
+    batch::ScanBody,
+    batch::DeleteRangeAnswer,
+    admin_types::NamespaceInfo,
+    admin_types::NamespaceSettings,
+    admin_types::NamespaceList,
+    admin_types::NamespaceRemoval,
+    admin_types::NewToken,
+    admin_types::CreatedToken,
+    admin_types::TokenList,
+    admin_types::ShardList,
+    admin_types::Health,
+)))]
+struct Schemas;
+
+/// Where a parameter stands.
+#[derive(Clone, Copy)]
+enum In {
+    Path,
+    Query,
+    Header,
+}
+
+/// One parameter.
+struct Parameter {
+    name: &'static str,
+    place: In,
+    schema: fn() -> Value,
+    about: &'static str,
+}
+
+/// What an answer carries.
+enum Content {
+    None,
+    /// Any bytes, of the type they were stored with.
+    Bytes,
+    /// Text of a media type.
+    Text(&'static str),
+    /// JSON of a schema.
+    Json(&'static str),
+    /// Lines of JSON, each of one of the schemas; only the first as an array too.
+    Lines(&'static [&'static str], bool),
+}
+
+/// One operation of one path.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    about: &'static str,
+    parameters: &'static [&'static Parameter],
+    body: Option<(Content, bool)>,
+    answers: &'static [(u16, &'static str, Content, &'static [&'static str])],
+    errors: &'static [&'static [ErrorCode]],
+}
+
+fn operations() -> impl Iterator<Item = &'static Operation> {
+    data::GROUPS.into_iter().flatten().chain(admin::OPERATIONS)
+}
+
+/// Returns the document.
+pub fn document() -> Value {
+    let schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for operation in operations() {
+        let item = paths.entry(operation.path).or_default();
+        item.insert(operation.method.to_owned(), describe(operation));
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Umbo",
+            "version": "1",
+            "description": "A multi-tenant key-value store for derived data: get, put, range, \
+                batch and scan over HTTP. Every refusal is a problem (RFC 9457) that says why.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+        },
+        "servers": [{"url": "http://127.0.0.1:8080"}],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas["components"]["schemas"],
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}
+        }
+    })
+}
+
+fn describe(operation: &Operation) -> Value {
+    let mut item = json!({
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "description": operation.about,
+        "responses": responses(operation),
+    });
+    let parameters: Vec<Value> = operation
+        .parameters
+        .iter()
+        .map(|one| parameter(one))
+        .collect();
+    if !parameters.is_empty() {
+        item["parameters"] = parameters.into();
+    }
+    if let Some((body, is_required)) = &operation.body {
+        item["requestBody"] = json!({"required": is_required, "content": content(body)});
+    }
+    item
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    let (place, is_required) = match parameter.place {
+        In::Path => ("path", true),
+        In::Query => ("query", false),
+        In::Header => ("header", false),
+    };
+    json!({
+        "name": parameter.name,
+        "in": place,
+        "required": is_required,
+        "description": parameter.about,
+        "schema": (parameter.schema)(),
+    })
+}
+
+fn content(content: &Content) -> Value {
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    match content {
+        Content::None => json!({}),
+        Content::Bytes => json!({"*/*": {}}),
+        Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
+        Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
+        Content::Lines(schemas, is_array_too) => {
+            let any_of: Vec<Value> = schemas.iter().map(|name| reference(name)).collect();
+            let about = format!("Lines of JSON, each one of: {}.", schemas.join(", "));
+            let mut types = json!({
+                "application/x-ndjson": {"schema": {"type": "string", "description": about}}
+            });
+            if *is_array_too {
+                types["application/json"] =
+                    json!({"schema": {"type": "array", "items": {"anyOf": any_of}}});
+            }
+            types
+        }
+    }
+}
+
+fn responses(operation: &Operation) -> Value {
+    let mut responses = Map::new();
+    for (status, about, body, header_names) in operation.answers {
+        let mut response = json!({"description": about, "headers": headers(header_names)});
+        if !matches!(body, Content::None) {
+            response["content"] = content(body);
+        }
+        responses.insert(status.to_string(), response);
+    }
+    let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
+    for code in operation.errors.iter().flat_map(|codes| codes.iter()) {
+        by_status.entry(code.status()).or_default().push(*code);
+    }
+    for (status, mut codes) in by_status {
+        codes.sort_by_key(|code| code.as_str());
+        codes.dedup();
+        let about: Vec<String> = codes
+            .iter()
+            .map(|code| format!("`{code}`: {}", code.meaning()))
+            .collect();
+        responses.insert(
+            status.to_string(),
+            json!({
+                "description": about.join("\n\n"),
+                "headers": headers(&[]),
+                "content": {
+                    problem::CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}
+                }
+            }),
+        );
+    }
+    responses.into()
+}
+
+fn headers(names: &[&str]) -> Value {
+    let mut headers = Map::new();
+    for name in names.iter().copied().chain(["Umbo-Request-Id"]) {
+        headers.insert(name.to_owned(), json!({"schema": {"type": "string"}}));
+    }
+    headers.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The copy in the repository, written by `UMBO_BLESS=1 cargo test -p umbo-dispatcher openapi`.
+    #[test]
+    fn the_copy_in_the_repository_is_this_document() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../umbo-api/openapi.json");
+        let text = format!("{:#}\n", document());
+        if std::env::var_os("UMBO_BLESS").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let copy = std::fs::read_to_string(path).unwrap();
+        assert!(
+            copy == text,
+            "openapi.json is not what the code says; see the test's comment"
+        );
+    }
+
+    #[test]
+    fn every_reference_has_its_schema() {
+        let text = document().to_string();
+        let document = document();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(!document["components"]["schemas"][name].is_null(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_error_code_can_be_met_somewhere() {
+        let documented: Vec<ErrorCode> = operations()
+            .flat_map(|one| one.errors.iter().copied().flatten())
+            .copied()
+            .collect();
+        // What no route of the document answers: other paths, other methods.
+        let elsewhere = [ErrorCode::RouteNotFound, ErrorCode::MethodNotAllowed];
+        for code in ErrorCode::ALL
+            .iter()
+            .filter(|code| !elsewhere.contains(code))
+        {
+            assert!(
+                documented.contains(code),
+                "{code} is in no answer of the document"
+            );
+        }
+    }
+}

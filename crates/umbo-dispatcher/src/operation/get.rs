@@ -1,0 +1,57 @@
+//! Get: one row by its key. Hot path.
+
+use umbo_telemetry::trace::Verb;
+use umbo_types::Version;
+
+use super::ask_store;
+use crate::classify::Context;
+use crate::decode::GetAsk;
+use crate::encode::Answer;
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::fields::Tags;
+use crate::namespaces::NamespaceEntry;
+use crate::pod::Dispatcher;
+
+pub(crate) async fn fetch(
+    pod: &Dispatcher,
+    namespace: &NamespaceEntry,
+    ask: GetAsk,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<Answer, Failure> {
+    exchange.verb(Verb::Locate);
+    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition));
+    let row = ask_store(
+        pod,
+        context,
+        exchange,
+        pod.store.get(namespace.id, &ask.key),
+    )
+    .await??;
+    let current = row.as_ref().map(|row| row.version);
+    // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
+    if let Some(tags) = &ask.if_match
+        && !is_matched(tags, current, false)
+    {
+        return Err(Failure::PreconditionFailed { current });
+    }
+    let row = row.ok_or(Failure::KeyNotFound)?;
+    match &ask.if_none_match {
+        Some(tags) if is_matched(tags, current, true) => Ok(Answer::NotModified(row)),
+        _ => Ok(Answer::Row {
+            row,
+            is_head: ask.is_head,
+        }),
+    }
+}
+
+/// Says whether any tag matches; weak tags count only in a weak comparison.
+fn is_matched(tags: &Tags, current: Option<Version>, is_weak: bool) -> bool {
+    current.is_some_and(|current| match tags {
+        Tags::Any => true,
+        Tags::Versions { strong, weak } => {
+            strong.contains(&current) || (is_weak && weak.contains(&current))
+        }
+    })
+}

@@ -1,0 +1,117 @@
+//! Multi-get: rows by key, answered in the order asked for, each with its own status.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::Body;
+use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
+use umbo_api::row::{RowFields, ValueField};
+use umbo_types::{Key, Row, Timestamp, limits};
+
+use super::{ask_store, body};
+use crate::classify::Context;
+use crate::encode::{self, Answer};
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::namespaces::NamespaceEntry;
+use crate::pod::Dispatcher;
+
+/// 1,000 of the longest keys, as base64url in JSON.
+const BODY_LEN_MAX: usize = 5 << 20;
+/// Keys asked of the store at once, so that the bytes held beyond the answer are bounded.
+const KEYS_AT_ONCE: usize = 64;
+
+pub(crate) async fn fetch<B>(
+    pod: &Dispatcher,
+    namespace: &NamespaceEntry,
+    request_body: B,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<Answer, Failure>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let held = body::read(pod, request_body, BODY_LEN_MAX, context, exchange).await?;
+    let keys = parse(&held.bytes)?;
+    let mut lines = BytesMut::new();
+    let mut failed = 0;
+    let work = async {
+        for (at, keys) in keys.chunks(KEYS_AT_ONCE).enumerate() {
+            let rows = pod.store.multi_get(namespace.id, keys).await;
+            for (offset, (key, row)) in keys.iter().zip(rows).enumerate() {
+                let index = at * KEYS_AT_ONCE + offset;
+                let row = match row {
+                    Ok(Some(row)) if !fits(&row, &lines) => Err(Failure::AnswerFull),
+                    Ok(row) => Ok(row),
+                    Err(error) => Err(Failure::Store(error)),
+                };
+                failed += u64::from(row.is_err());
+                write_line(&mut lines, index, key, row);
+            }
+            // Many large rows must not keep the thread from other requests.
+            tokio::task::yield_now().await;
+        }
+    };
+    ask_store(pod, context, exchange, work).await?;
+    let end = BatchEnd {
+        rows: keys.len() as u64,
+        failed,
+    };
+    encode::write_json_line(&mut lines, &BatchEndLine { end });
+    Ok(Answer::Batch {
+        lines: lines.freeze(),
+        is_partial: failed > 0,
+    })
+}
+
+/// Says whether a row still fits into the answer. The first always does.
+fn fits(row: &Row, lines: &BytesMut) -> bool {
+    lines.is_empty() || lines.len() + row.value.bytes.len() <= limits::MULTI_GET_BYTES_MAX
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<Key>, Failure> {
+    let ask: MultiGetBody =
+        serde_json::from_slice(bytes).map_err(|error| Failure::BadBody(error.to_string()))?;
+    if ask.keys.len() > limits::MULTI_GET_KEYS_MAX {
+        return Err(Failure::BatchTooLarge {
+            what: "keys",
+            max: limits::MULTI_GET_KEYS_MAX,
+        });
+    }
+    let key = |(index, fields): (usize, &umbo_api::batch::KeyFields)| {
+        let at = |problem: String| Failure::BadBody(format!("key {index}: {problem}"));
+        let (partition, sort) = fields.key().map_err(|error| at(error.to_string()))?;
+        Key::new(partition, sort).map_err(|error| at(error.to_string()))
+    };
+    ask.keys.iter().enumerate().map(key).collect()
+}
+
+fn write_line(lines: &mut BytesMut, index: usize, key: &Key, row: Result<Option<Row>, Failure>) {
+    let key_fields = RowFields {
+        partition: Some(key.partition.as_bytes()),
+        sort: key.sort.as_bytes(),
+        ..RowFields::default()
+    };
+    let (status, failure, row) = match row {
+        Ok(Some(row)) => (200, None, Some(row)),
+        Ok(None) => (404, None, None),
+        Err(failure) => (failure.code().status(), Some(failure), None),
+    };
+    lines.put_slice(format!("{{\"i\":{index},\"status\":{status},").as_bytes());
+    match &row {
+        Some(row) => RowFields {
+            version: row.version.0,
+            expires_at: row.expires_at.map(Timestamp::as_millis),
+            content_type: &row.value.content_type,
+            content_encoding: &row.value.content_encoding,
+            value: ValueField::Bytes(&row.value.bytes),
+            ..key_fields
+        }
+        .write(lines),
+        None => key_fields.write(lines),
+    }
+    if let Some(failure) = failure {
+        lines.put_slice(b",\"error\":");
+        encode::write_json(lines, &encode::problem_of_row(&failure));
+    }
+    lines.put_slice(b"}\n");
+}

@@ -1,0 +1,81 @@
+//! Put and delete: one row by its key. Hot path.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+use umbo_store::{Atomicity, Change, Mutation, WriteRequest};
+use umbo_telemetry::trace::Verb;
+use umbo_types::{RowError, Timestamp, Version, limits};
+
+use super::{ask_store, body};
+use crate::classify::Context;
+use crate::decode::WriteAsk;
+use crate::edge::body::BodyError;
+use crate::encode::Answer;
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::namespaces::NamespaceEntry;
+use crate::pod::Dispatcher;
+
+pub(crate) async fn fetch<B>(
+    pod: &Dispatcher,
+    namespace: &NamespaceEntry,
+    mut ask: WriteAsk,
+    request_body: B,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<Answer, Failure>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let is_put = matches!(ask.change, Change::Put { .. });
+    if let Change::Put { value, expires_at } = &mut ask.change {
+        let announced = request_body.size_hint().lower();
+        if announced > limits::VALUE_LEN_MAX as u64 {
+            return Err(RowError::ValueTooLarge(announced as usize).into());
+        }
+        let held = body::read(pod, request_body, limits::VALUE_LEN_MAX, context, exchange).await;
+        value.bytes = held
+            .map_err(|failure| match failure {
+                Failure::Body(BodyError::TooLarge { len_max }) => {
+                    Failure::BadValue(RowError::ValueTooLarge(len_max as usize + 1))
+                }
+                other => other,
+            })?
+            .bytes;
+        *expires_at = expires_at.or_else(|| default_expiry(namespace, context.now));
+    }
+    exchange.verb(Verb::Locate);
+    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition));
+    let request = WriteRequest {
+        namespace: namespace.id,
+        mutations: vec![Mutation {
+            key: ask.key,
+            change: ask.change,
+            condition: ask.condition,
+        }],
+        atomicity: Atomicity::None,
+        durability: ask.durability.unwrap_or_else(|| namespace.durability()),
+        proposed: Version::proposed_at(context.now),
+        deadline: Some(context.deadline),
+    };
+    let written = ask_store(pod, context, exchange, pod.store.write(request))
+        .await?
+        .pop();
+    let written = written
+        .ok_or_else(|| Failure::Internal("a write was not answered".to_owned()))
+        .and_then(|result| result.map_err(Failure::from))?;
+    Ok(if is_put {
+        Answer::Put(written)
+    } else {
+        Answer::Deleted
+    })
+}
+
+/// Returns when a row of a namespace expires that names no time itself.
+pub(crate) fn default_expiry(namespace: &NamespaceEntry, now: Timestamp) -> Option<Timestamp> {
+    let seconds = namespace.info.settings.default_ttl?;
+    Some(now.saturating_add(Duration::from_secs(seconds)))
+}

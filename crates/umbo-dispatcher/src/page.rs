@@ -1,0 +1,282 @@
+//! Pages: rows of a range or scan, streamed chunk after chunk in constant memory.
+//!
+//! A chunk is one snapshot of the store and is encoded at once, so no snapshot is held while a
+//! client reads. The next chunk is fetched when the connection asks for more, so a slow client
+//! holds one encoded chunk and a client that leaves ends the walk. Every page ends with its `end`
+//! line, or with an `error` line and a cut connection.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::stream;
+use umbo_api::row::{RowFields, ValueField};
+use umbo_api::stream::{End, EndLine, EndReason, ErrorLine};
+use umbo_store::{RangeRequest, RowBatch, RowRef, ScanRequest};
+use umbo_types::{Deadline, limits};
+
+use crate::cursor::{RangeCursor, ScanCursor};
+use crate::decode::{Layout, PageBounds};
+use crate::edge::body::{ReplyAborted, ReplyBody};
+use crate::encode;
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::pod::Dispatcher;
+
+/// Where the rows come from; advanced as they are read.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A partition.
+    Range {
+        /// What is still to be read.
+        request: RangeRequest,
+        /// Digest of what was asked for, kept in cursors.
+        selectors: u64,
+    },
+    /// A segment of a namespace.
+    Scan {
+        /// What is still to be read.
+        request: ScanRequest,
+        /// Number of segments, kept in cursors.
+        segments: u32,
+        /// Which of them, kept in cursors.
+        segment: u32,
+    },
+}
+
+/// A page under way.
+#[derive(Debug)]
+pub(crate) struct PageWalk {
+    pod: Arc<Dispatcher>,
+    source: Source,
+    left: PageBounds,
+    layout: Layout,
+    /// Ends the page early; only where the client named a time.
+    deadline: Option<Deadline>,
+    rows: u64,
+    bytes: u64,
+}
+
+/// One encoded chunk, and whether it is the last.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) text: Bytes,
+    pub(crate) is_last: bool,
+}
+
+impl PageWalk {
+    /// Begins a page.
+    pub(crate) fn new(
+        pod: &Arc<Dispatcher>,
+        source: Source,
+        bounds: PageBounds,
+        layout: Layout,
+        deadline: Option<Deadline>,
+    ) -> Self {
+        let pod = Arc::clone(pod);
+        Self {
+            pod,
+            source,
+            left: bounds,
+            layout,
+            deadline,
+            rows: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Returns how the rows are laid out.
+    pub(crate) const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Reads and encodes the next chunk.
+    pub(crate) async fn next(&mut self) -> Result<Chunk, Failure> {
+        let rows_max = self.left.rows_max.min(limits::CHUNK_ROWS_MAX.into()) as u32;
+        let bytes_max = self.left.bytes_max.min(limits::CHUNK_BYTES_MAX.into()) as u32;
+        let (rows, may_continue) = self.fetch(rows_max, bytes_max).await?;
+        let mut text = BytesMut::with_capacity(rows.bytes() + rows.len() * 64 + 256);
+        self.write_rows(&rows, &mut text);
+        self.rows += rows.len() as u64;
+        self.bytes += rows.bytes() as u64;
+        self.left.rows_max -= rows.len() as u64;
+        self.left.bytes_max = self.left.bytes_max.saturating_sub(rows.bytes() as u64);
+        let reason = self.end_reason(may_continue);
+        if let Some(why) = reason {
+            self.write_end(why, &mut text);
+        }
+        Ok(Chunk {
+            text: text.freeze(),
+            is_last: reason.is_some(),
+        })
+    }
+
+    fn end_reason(&self, may_continue: bool) -> Option<EndReason> {
+        if !may_continue {
+            Some(EndReason::Done)
+        } else if self.left.rows_max == 0 {
+            Some(EndReason::Limit)
+        } else if self.left.bytes_max == 0 {
+            Some(EndReason::Bytes)
+        } else if self
+            .deadline
+            .is_some_and(|at| at.has_passed(self.pod.clock.monotonic()))
+        {
+            Some(EndReason::Deadline)
+        } else {
+            None
+        }
+    }
+
+    /// Reads a chunk and moves the source beyond it; the flag says whether more may follow.
+    async fn fetch(&mut self, rows_max: u32, bytes_max: u32) -> Result<(RowBatch, bool), Failure> {
+        match &mut self.source {
+            Source::Range { request, .. } => {
+                if request.range.is_empty() {
+                    return Ok((RowBatch::default(), false));
+                }
+                (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
+                let page = self.pod.store.range(request).await?;
+                let more = page.resume_after.is_some();
+                if let Some(last) = page.resume_after {
+                    request.range =
+                        std::mem::take(&mut request.range).beyond(&last, request.reverse);
+                }
+                Ok((page.rows, more))
+            }
+            Source::Scan { request, .. } => {
+                (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
+                let page = self.pod.store.scan(request).await?;
+                let more = page.resume_after.is_some();
+                request.after = page.resume_after;
+                Ok((page.rows, more))
+            }
+        }
+    }
+
+    fn write_rows(&self, rows: &RowBatch, text: &mut BytesMut) {
+        let is_scan = matches!(self.source, Source::Scan { .. });
+        let keys_only = self.left.keys_only;
+        if self.layout == Layout::Array && self.rows == 0 {
+            text.put_u8(b'[');
+        }
+        for row in rows.iter() {
+            text.put_u8(b'{');
+            row_fields(&row, is_scan, keys_only).write(text);
+            text.put_slice(match self.layout {
+                Layout::Lines => b"}\n",
+                Layout::Array => b"},\n",
+            });
+        }
+    }
+
+    fn write_end(&self, why: EndReason, text: &mut BytesMut) {
+        let cursor = (why != EndReason::Done).then(|| self.cursor()).flatten();
+        let end = End {
+            more: cursor.is_some(),
+            cursor,
+            why,
+            rows: self.rows,
+            bytes: self.bytes,
+        };
+        serde_json::to_writer(text.writer(), &EndLine { end })
+            .expect("a buffer that grows takes every write");
+        text.put_slice(match self.layout {
+            Layout::Lines => b"\n",
+            Layout::Array => b"]\n",
+        });
+    }
+
+    fn cursor(&self) -> Option<String> {
+        match &self.source {
+            Source::Range { request, selectors } => {
+                Some(self.pod.cursor_key.seal_range(&RangeCursor {
+                    namespace: request.namespace,
+                    partition: Bytes::copy_from_slice(request.partition.as_bytes()),
+                    rest: request.range.clone(),
+                    reverse: request.reverse,
+                    selectors: *selectors,
+                }))
+            }
+            Source::Scan {
+                request,
+                segments,
+                segment,
+            } => {
+                let after = request.after.clone()?;
+                Some(self.pod.cursor_key.seal_scan(&ScanCursor {
+                    namespace: request.namespace,
+                    segments: *segments,
+                    segment: *segment,
+                    after,
+                }))
+            }
+        }
+    }
+
+    /// Turns the rest of the page into a body. The exchange goes with it and settles at its end.
+    pub(crate) fn into_body(self, first: Bytes, exchange: Exchange) -> ReplyBody {
+        let state = Walk::First(first, Box::new(self), exchange);
+        ReplyBody::lazy(stream::unfold(state, |state| async move {
+            match state {
+                Walk::First(text, walk, mut exchange) => {
+                    exchange.sent(text.len());
+                    Some((Ok(text), Walk::More(walk, exchange)))
+                }
+                Walk::More(mut walk, mut exchange) => match walk.next().await {
+                    Ok(chunk) => {
+                        exchange.sent(chunk.text.len());
+                        let next = if chunk.is_last {
+                            Walk::End
+                        } else {
+                            Walk::More(walk, exchange)
+                        };
+                        Some((Ok(chunk.text), next))
+                    }
+                    Err(failure) => {
+                        let line = error_line(&failure, &mut exchange);
+                        Some((Ok(line), Walk::Abort))
+                    }
+                },
+                Walk::Abort => Some((Err(ReplyAborted), Walk::End)),
+                Walk::End => None,
+            }
+        }))
+    }
+}
+
+/// States of a streamed page.
+enum Walk {
+    First(Bytes, Box<PageWalk>, Exchange),
+    More(Box<PageWalk>, Exchange),
+    Abort,
+    End,
+}
+
+fn error_line(failure: &Failure, exchange: &mut Exchange) -> Bytes {
+    exchange.stream_failed(failure);
+    let error = encode::problem(failure, exchange);
+    let mut line = serde_json::to_vec(&ErrorLine { error }).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
+}
+
+/// Returns the fields of a row as the wire has them.
+pub(crate) fn row_fields<'a>(
+    row: &RowRef<'a>,
+    with_partition: bool,
+    keys_only: bool,
+) -> RowFields<'a> {
+    RowFields {
+        partition: with_partition.then_some(row.partition),
+        sort: row.sort,
+        version: row.version.0,
+        expires_at: row.expires_at.map(umbo_types::Timestamp::as_millis),
+        content_type: row.content_type,
+        content_encoding: row.content_encoding,
+        value: if keys_only {
+            ValueField::Len(row.value_len.into())
+        } else {
+            ValueField::Bytes(row.value)
+        },
+    }
+}

@@ -1,0 +1,87 @@
+//! The life of a request, from top to bottom.
+//!
+//! Hot path. Ten verbs, the same as in spans, metrics and documents: decode, classify, price,
+//! admit, locate, shield, wait, fetch, settle, encode. Helpers answer, this function decides.
+//! What is not built yet has no line here: price and admit come between classify and locate,
+//! shield and wait between locate and fetch. Settling is the exchange's, on drop, so that no exit
+//! forgets it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use http_body::Body;
+use umbo_telemetry::trace::Verb;
+
+use crate::classify;
+use crate::decode::{self, Ask, Route};
+use crate::edge::body::ReplyBody;
+use crate::encode::{self, Answer};
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::fields::Fields;
+use crate::operation::{batch_write, delete_range, get, multi_get, range, scan, write};
+use crate::pod::Dispatcher;
+
+/// Serves a request of the data plane.
+pub(crate) async fn run<B>(
+    pod: &Arc<Dispatcher>,
+    route: Route<'_>,
+    head: &Parts,
+    body: B,
+    started: Instant,
+) -> Response<ReplyBody>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let fields = Fields::read(&head.headers);
+    let mut exchange = Exchange::begin(pod, route.operation, &fields, started);
+    let outcome = serve(pod, &route, head, &fields, body, &mut exchange, started).await;
+    exchange.verb(Verb::Encode);
+    encode::reply(exchange, outcome)
+}
+
+async fn serve<B>(
+    pod: &Arc<Dispatcher>,
+    route: &Route<'_>,
+    head: &Parts,
+    fields: &Fields<'_>,
+    body: B,
+    exchange: &mut Exchange,
+    started: Instant,
+) -> Result<Answer, Failure>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    exchange.check_in_flight()?;
+
+    exchange.verb(Verb::Classify);
+    let now = pod.clock.wall();
+    let caller = classify::caller(pod, fields, now)?;
+    classify::authorize(&caller, route.verb(), route.namespace)?;
+    exchange.classified(&caller);
+
+    exchange.verb(Verb::Decode);
+    let context = classify::context(pod, route.operation, fields, &caller, now, started)?;
+    let ask = decode::ask(route, &head.uri, fields, now)?;
+    let namespace = pod.namespaces.find(route.namespace)?;
+    exchange.named(&namespace);
+
+    match ask {
+        Ask::Get(ask) => get::fetch(pod, &namespace, ask, &context, exchange).await,
+        Ask::Write(ask) => write::fetch(pod, &namespace, ask, body, &context, exchange).await,
+        Ask::Range(ask) => range::fetch(pod, &namespace, ask, &context, exchange).await,
+        Ask::DeleteRange(ask) => {
+            delete_range::fetch(pod, &namespace, ask, &context, exchange).await
+        }
+        Ask::MultiGet => multi_get::fetch(pod, &namespace, body, &context, exchange).await,
+        Ask::BatchWrite(ask) => {
+            batch_write::fetch(pod, &namespace, ask, body, &context, exchange).await
+        }
+        Ask::Scan(layout) => scan::fetch(pod, &namespace, layout, body, &context, exchange).await,
+    }
+}

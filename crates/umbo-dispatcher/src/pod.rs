@@ -1,0 +1,207 @@
+//! What a dispatcher holds: the store, the snapshots the path reads, and the bounds.
+//!
+//! Nothing here outlives the pod or matters to another one: kill it and the next one carries on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::sync::Semaphore;
+use umbo_routing::ShardMap;
+use umbo_store::{ShardState, Store};
+use umbo_telemetry::metrics::RequestMetrics;
+use umbo_telemetry::trace::Tracer;
+use umbo_types::Clock;
+
+use crate::auth::TokenRegistry;
+use crate::cursor::CursorKey;
+use crate::failure::Failure;
+use crate::namespaces::Namespaces;
+use crate::system::SystemRecords;
+
+/// Bounds of a pod.
+#[derive(Debug, Clone)]
+pub struct PodLimits {
+    /// Requests in flight beyond which new ones are shed.
+    pub requests_in_flight_max: usize,
+    /// Memory that request bodies over 64 KiB may hold together, in bytes.
+    pub body_memory_max: usize,
+    /// Time in which a request body must have arrived.
+    pub body_timeout: Duration,
+    /// Deadline of requests that name none; streamed pages have none then.
+    pub default_timeout: Duration,
+}
+
+/// A dispatcher.
+#[derive(Debug)]
+pub struct Dispatcher {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) shard_map: Arc<ShardMap>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) system: Arc<SystemRecords>,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) tokens: Arc<TokenRegistry>,
+    pub(crate) cursor_key: CursorKey,
+    pub(crate) metrics: Arc<RequestMetrics>,
+    pub(crate) tracer: Arc<Tracer>,
+    pub(crate) limits: PodLimits,
+    pub(crate) in_flight: AtomicUsize,
+    /// Permits are KiB.
+    pub(crate) body_memory: Semaphore,
+    pub(crate) request_ids: RequestIds,
+    pub(crate) config_text: String,
+    is_draining: AtomicBool,
+}
+
+/// What a dispatcher is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where the rows are.
+    pub store: Arc<dyn Store>,
+    /// Source of time.
+    pub clock: Arc<dyn Clock>,
+    /// The tokens of the token file.
+    pub tokens: Arc<TokenRegistry>,
+    /// Where requests are counted.
+    pub metrics: Arc<RequestMetrics>,
+    /// Where spans go.
+    pub tracer: Arc<Tracer>,
+    /// Bounds.
+    pub limits: PodLimits,
+    /// The settings in effect, as `/admin/v1/config` shows them.
+    pub config_text: String,
+}
+
+impl Dispatcher {
+    /// Opens a dispatcher: loads namespaces and tokens, and the key of cursors, which is made where
+    /// there is none yet.
+    pub async fn open(parts: Parts) -> Result<Arc<Self>, Failure> {
+        let Parts {
+            store,
+            clock,
+            tokens,
+            metrics,
+            tracer,
+            limits,
+            config_text,
+        } = parts;
+        let system = Arc::new(SystemRecords::new(Arc::clone(&store), Arc::clone(&clock)));
+        let cursor_key = CursorKey::new(shared_secret(&system).await?);
+        let namespaces = Namespaces::new(Arc::clone(&system), Arc::clone(&clock));
+        let pod = Self {
+            shard_map: store.shard_map(),
+            body_memory: Semaphore::new(limits.body_memory_max / 1_024),
+            in_flight: AtomicUsize::new(0),
+            request_ids: RequestIds::new()?,
+            is_draining: AtomicBool::new(false),
+            namespaces,
+            store,
+            clock,
+            system,
+            tokens,
+            cursor_key,
+            metrics,
+            tracer,
+            limits,
+            config_text,
+        };
+        pod.refresh().await?;
+        Ok(Arc::new(pod))
+    }
+
+    /// Loads what other pods may have changed. To be called now and then.
+    pub async fn refresh(&self) -> Result<(), Failure> {
+        self.namespaces.refresh().await?;
+        crate::tokens::refresh(self).await
+    }
+
+    /// Reclaims the rows of removed namespaces. To be called now and then.
+    pub async fn purge(&self) -> Result<(), Failure> {
+        self.namespaces.purge(&*self.store).await
+    }
+
+    /// Makes `/readyz` say that no new work should come.
+    pub fn begin_drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether [`Self::begin_drain`] was called.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Returns what is wrong with the shards, one line each; empty where all serve.
+    pub(crate) fn shard_problems(&self) -> (Vec<String>, bool) {
+        let shards = self.store.status();
+        let mut any_serves = false;
+        let mut problems = Vec::new();
+        for status in shards {
+            match status.state {
+                ShardState::Available => any_serves = true,
+                ShardState::ReadOnly(reason) => {
+                    any_serves = true;
+                    problems.push(format!("shard {} is read-only: {reason}", status.shard));
+                }
+                ShardState::Unavailable(reason) => {
+                    problems.push(format!("shard {} is unavailable: {reason}", status.shard));
+                }
+            }
+        }
+        (problems, any_serves)
+    }
+}
+
+/// Returns the secret that all pods of a store share; makes it where there is none.
+async fn shared_secret(system: &SystemRecords) -> Result<[u8; 32], Failure> {
+    let mut fresh = [0; 32];
+    getrandom::fill(&mut fresh).map_err(|error| Failure::Internal(error.to_string()))?;
+    let secret = system
+        .update("secret", "cursor", |current| {
+            Ok(Some(
+                current.cloned().unwrap_or_else(|| fresh.to_vec().into()),
+            ))
+        })
+        .await?;
+    secret
+        .and_then(|bytes| <[u8; 32]>::try_from(&bytes[..]).ok())
+        .ok_or_else(|| Failure::Internal("the record secret/cursor is damaged".to_owned()))
+}
+
+/// Makes ids for requests that bring none: a random start per process, then counting.
+#[derive(Debug)]
+pub(crate) struct RequestIds {
+    prefix: u32,
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    fn new() -> Result<Self, Failure> {
+        let prefix = getrandom::u32().map_err(|error| Failure::Internal(error.to_string()))?;
+        Ok(Self {
+            prefix,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the id the client sent, where it is one, or a new one.
+    pub(crate) fn of(&self, sent: Option<&HeaderValue>) -> HeaderValue {
+        let is_id = |value: &&HeaderValue| {
+            let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+            (1..=64).contains(&value.len()) && value.as_bytes().iter().all(allowed)
+        };
+        if let Some(sent) = sent.filter(is_id) {
+            return sent.clone();
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut text = [0; 20];
+        let digit = |nibble: u64| b"0123456789abcdef"[(nibble & 15) as usize];
+        for (at, byte) in text[..8].iter_mut().enumerate() {
+            *byte = digit(u64::from(self.prefix) >> (28 - 4 * at));
+        }
+        for (at, byte) in text[8..].iter_mut().enumerate() {
+            *byte = digit(number >> (44 - 4 * at));
+        }
+        HeaderValue::from_bytes(&text).expect("hexadecimal digits are a header value")
+    }
+}

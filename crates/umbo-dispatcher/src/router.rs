@@ -1,0 +1,137 @@
+//! The routes below the data plane: health, metrics, the document, and the admin API.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use http::StatusCode;
+use umbo_api::ErrorCode;
+use umbo_api::admin::Health;
+use umbo_store::ShardState;
+use umbo_telemetry::metrics::{self as counters, ProcessSample, Scrape, ShardGauges};
+
+use crate::admin;
+use crate::failure::Failure;
+use crate::pod::Dispatcher;
+
+/// Routes of the data port, without the data plane itself.
+pub(crate) fn data(pod: &Arc<Dispatcher>) -> Router {
+    common().with_state(Arc::clone(pod))
+}
+
+/// Routes of the admin port.
+pub(crate) fn admin(pod: &Arc<Dispatcher>) -> Router {
+    common()
+        .route("/metrics", get(metrics))
+        .with_state(Arc::clone(pod))
+}
+
+fn common() -> Router<Arc<Dispatcher>> {
+    Router::new()
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness))
+        .route("/openapi.json", get(document))
+        .route("/v1/errors/{code}", get(explain))
+        .route("/admin/v1/namespaces", get(admin::list_namespaces))
+        .route(
+            "/admin/v1/namespaces/{ns}",
+            put(admin::put_namespace)
+                .get(admin::describe_namespace)
+                .delete(admin::remove_namespace),
+        )
+        .route(
+            "/admin/v1/tokens",
+            get(admin::list_tokens).post(admin::create_token),
+        )
+        .route(
+            "/admin/v1/tokens/{id}",
+            axum::routing::delete(admin::revoke_token),
+        )
+        .route("/admin/v1/shards", get(admin::list_shards))
+        .route("/admin/v1/config", get(admin::show_config))
+        .fallback(async || Failure::RouteNotFound)
+        .method_not_allowed_fallback(async || Failure::MethodNotAllowed { allowed: "" })
+}
+
+// A failure travels through the router as it is; the service encodes it, as it does all others.
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        response.extensions_mut().insert(Arc::new(self));
+        response
+    }
+}
+
+async fn health() -> axum::Json<Health> {
+    axum::Json(Health {
+        status: "ok".to_owned(),
+        problems: Vec::new(),
+    })
+}
+
+async fn readiness(State(pod): State<Arc<Dispatcher>>) -> (StatusCode, axum::Json<Health>) {
+    let (problems, any_serves) = pod.shard_problems();
+    let (code, status) = if pod.is_draining() {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining")
+    } else if !any_serves {
+        (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+    } else if problems.is_empty() {
+        (StatusCode::OK, "ok")
+    } else {
+        (StatusCode::OK, "degraded")
+    };
+    // The reasons name files of the server; they are for the log and the admin API.
+    let problems = problems.iter().filter_map(|line| line.split(':').next());
+    let problems = problems.map(str::to_owned).collect();
+    (
+        code,
+        axum::Json(Health {
+            status: status.to_owned(),
+            problems,
+        }),
+    )
+}
+
+async fn document() -> impl IntoResponse {
+    let text = format!("{:#}\n", crate::openapi::document());
+    ([(CONTENT_TYPE, "application/json")], text)
+}
+
+async fn explain(Path(code): Path<String>) -> Result<String, Failure> {
+    let code: ErrorCode = code.parse().map_err(|_| Failure::RouteNotFound)?;
+    let again = if code.is_retryable() {
+        "may help"
+    } else {
+        "does not help"
+    };
+    Ok(format!(
+        "{} ({})\n\n{}\n\nSending the same request again later {again}.\n",
+        code.title(),
+        code.status(),
+        code.meaning()
+    ))
+}
+
+async fn metrics(State(pod): State<Arc<Dispatcher>>) -> impl IntoResponse {
+    let gauges = |status: umbo_store::ShardStatus| ShardGauges {
+        shard: status.shard.0,
+        is_available: status.state == ShardState::Available,
+        rows: status.rows,
+        file_bytes: status.file_bytes,
+        queued_mutations: status.queued,
+        commits: status.commits,
+        mutations: status.mutations,
+        reclaimed_rows: status.reclaimed,
+    };
+    let shards: Vec<ShardGauges> = pod.store.status().into_iter().map(gauges).collect();
+    let text = pod.metrics.render(&Scrape {
+        version: env!("CARGO_PKG_VERSION"),
+        shards: &shards,
+        process: ProcessSample::read(),
+    });
+    ([(CONTENT_TYPE, counters::CONTENT_TYPE)], text)
+}

@@ -1,0 +1,128 @@
+//! Where requests enter: the data plane goes to the pipeline, everything else to the axum router.
+//!
+//! Hot path. The routes of the data plane are recognised here, below the router, because keys are
+//! bytes and the router's paths are text, and because it saves a tenth of a get.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use bytes::Bytes;
+use http::header::ALLOW;
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tower::ServiceExt as _;
+use umbo_types::Operation;
+
+use crate::decode;
+use crate::edge::body::ReplyBody;
+use crate::edge::{Connection, Handler};
+use crate::encode;
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::fields::Fields;
+use crate::pipeline;
+use crate::pod::Dispatcher;
+
+/// Answers the requests of one port.
+#[derive(Debug, Clone)]
+pub struct Service {
+    pod: Arc<Dispatcher>,
+    router: Router,
+    has_data_plane: bool,
+}
+
+impl Service {
+    /// Makes the service of the data port: data plane, admin API, health and the document.
+    pub fn data(pod: &Arc<Dispatcher>) -> Self {
+        let router = crate::router::data(pod);
+        Self {
+            pod: Arc::clone(pod),
+            router,
+            has_data_plane: true,
+        }
+    }
+
+    /// Makes the service of the admin port: admin API, health and metrics.
+    pub fn admin(pod: &Arc<Dispatcher>) -> Self {
+        let router = crate::router::admin(pod);
+        Self {
+            pod: Arc::clone(pod),
+            router,
+            has_data_plane: false,
+        }
+    }
+
+    /// Answers a request.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let started = self.pod.clock.monotonic();
+        let (head, body) = request.into_parts();
+        let route = if self.has_data_plane {
+            decode::route(&head.method, head.uri.path())
+        } else {
+            None
+        };
+        match route {
+            Some(Ok(route)) => pipeline::run(&self.pod, route, &head, body, started).await,
+            Some(Err(failure)) => {
+                let fields = Fields::read(&head.headers);
+                let exchange = Exchange::begin(&self.pod, Operation::Service, &fields, started);
+                encode::reply(exchange, Err(failure))
+            }
+            None => {
+                self.route(
+                    Request::from_parts(head, axum::body::Body::new(body)),
+                    started,
+                )
+                .await
+            }
+        }
+    }
+
+    /// Answers what is not of the data plane. These answers are small and held whole.
+    async fn route(
+        &self,
+        request: Request<axum::body::Body>,
+        started: Instant,
+    ) -> Response<ReplyBody> {
+        let operation = if request.uri().path().starts_with("/admin/") {
+            Operation::Admin
+        } else {
+            Operation::Service
+        };
+        let fields = Fields::read(request.headers());
+        let exchange = Exchange::begin(&self.pod, operation, &fields, started);
+        let response = match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let (head, body) = response.into_parts();
+        if let Some(failure) = head.extensions.get::<Arc<Failure>>() {
+            let mut response = encode::reply(exchange, Err((**failure).clone()));
+            if let Some(allow) = head.headers.get(ALLOW) {
+                response.headers_mut().insert(ALLOW, allow.clone());
+            }
+            return response;
+        }
+        match body.collect().await {
+            Ok(body) => encode::routed(exchange, head, body.to_bytes()),
+            Err(error) => encode::reply(exchange, Err(Failure::Internal(error.to_string()))),
+        }
+    }
+}
+
+impl Handler for Service {
+    async fn call(
+        &self,
+        request: Request<Incoming>,
+        _connection: &Arc<Connection>,
+    ) -> Response<ReplyBody> {
+        self.answer(request).await
+    }
+}
