@@ -19,6 +19,10 @@ macro_rules! error_codes {
             /// All codes, alphabetically.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
+            /// The stable names, in the order of [`Self::ALL`]: the name of a code is
+            /// `NAMES[code as usize]`.
+            pub const NAMES: &'static [&'static str] = &[$($name,)+];
+
             /// Returns the stable name, the last part of a problem's `type`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }

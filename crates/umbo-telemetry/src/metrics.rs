@@ -100,6 +100,16 @@ impl RequestMetrics {
         self.tls_handshakes_failed.fetch_add(1, Relaxed);
     }
 
+    /// Counts one connection accepted.
+    pub fn record_connection_opened(&self) {
+        self.connections_accepted.fetch_add(1, Relaxed);
+    }
+
+    /// Counts one connection ended.
+    pub fn record_connection_closed(&self) {
+        self.connections_closed.fetch_add(1, Relaxed);
+    }
+
     /// Returns the connections open now.
     pub fn connections_open(&self) -> u64 {
         // Closed first, so that a connection that comes and goes meanwhile is not negative.
@@ -143,27 +153,6 @@ impl<M: Deref<Target = RequestMetrics>> Drop for InFlight<M> {
         // May run on another thread than `begin`: hence two counters that only grow.
         let (slot, access) = self.metrics.slot();
         slot.operation(self.operation).ended.add(access, 1);
-    }
-}
-
-/// One open connection; counts down on drop.
-#[derive(Debug)]
-#[must_use = "the connection counts as open only while this lives"]
-pub struct Connection<M: Deref<Target = RequestMetrics>> {
-    metrics: M,
-}
-
-impl<M: Deref<Target = RequestMetrics>> Connection<M> {
-    /// Counts an accepted connection.
-    pub fn accepted(metrics: M) -> Self {
-        metrics.connections_accepted.fetch_add(1, Relaxed);
-        Self { metrics }
-    }
-}
-
-impl<M: Deref<Target = RequestMetrics>> Drop for Connection<M> {
-    fn drop(&mut self) {
-        self.metrics.connections_closed.fetch_add(1, Relaxed);
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::command::{completion, config, version};
+use crate::command::{completion, config, serve, version};
 use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
@@ -26,6 +26,8 @@ enum Command {
     Completion(completion::Arguments),
     /// Show or check settings
     Config(config::Arguments),
+    /// Run the server: dispatcher and embedded store in one process (the default)
+    Serve(serve::Arguments),
     /// Print the version
     Version(version::Arguments),
 }
@@ -34,9 +36,10 @@ impl Cli {
     /// Runs the command; its failures are already typed by exit code.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            None => Self::command().print_help().map_err(Failure::from_output),
+            None => serve::Arguments::default().run(),
             Some(Command::Completion(arguments)) => arguments.run(),
             Some(Command::Config(arguments)) => arguments.run(),
+            Some(Command::Serve(arguments)) => arguments.run(),
             Some(Command::Version(arguments)) => arguments.run(),
         }
         .map(|()| ExitCode::SUCCESS)
@@ -45,6 +48,8 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

@@ -2,4 +2,5 @@
 
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod serve;
 pub(crate) mod version;

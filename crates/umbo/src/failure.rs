@@ -15,6 +15,9 @@ pub(crate) enum Failure {
     /// Stdout could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
+    /// The server cannot start.
+    #[error("cannot start: {0}")]
+    Start(String),
     /// The settings cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -29,11 +32,16 @@ impl Failure {
         }
     }
 
+    /// Makes a failure of an error that keeps the server from starting.
+    pub(crate) fn start(error: impl std::fmt::Display) -> Self {
+        Self::Start(error.to_string())
+    }
+
     /// Returns the exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::OutputClosed => ExitCode::SUCCESS,
-            Self::Output(_) => ExitCode::FAILURE,
+            Self::Output(_) | Self::Start(_) => ExitCode::FAILURE,
             Self::Settings(_) => ExitCode::from(2),
         }
     }

@@ -48,8 +48,13 @@ impl Checker<'_> {
             &server.drain_timeout,
             milliseconds(0)..=HOUR,
         )?;
-        let buffers = Size(16 << 10)..=Size(64 << 20);
-        self.within("server.stream_buffer", &server.stream_buffer, buffers)?;
+        self.within(
+            "server.drain_delay",
+            &server.drain_delay,
+            milliseconds(0)..=HOUR,
+        )?;
+        let memory = Size(16 << 20)..=Size(1 << 40);
+        self.within("server.body_memory", &server.body_memory, memory)?;
 
         self.within("store.shards", &settings.store.shards, 0..=512)?;
         let caches = Size(1 << 20)..=Size(1 << 44);

@@ -31,12 +31,14 @@ pub(crate) struct ServerSettings {
     pub(crate) idle_timeout: Span,
     /// For a client that reads nothing of its answer.
     pub(crate) write_timeout: Span,
+    /// For load balancers to see that the server is about to stop.
+    pub(crate) drain_delay: Span,
     /// For the requests in flight to finish when the server stops.
     pub(crate) drain_timeout: Span,
     /// For a request that names no budget of its own.
     pub(crate) default_timeout: Span,
-    /// Bytes of a streamed answer that wait for its client.
-    pub(crate) stream_buffer: Size,
+    /// Bytes that request bodies over 64 KiB may hold together.
+    pub(crate) body_memory: Size,
 }
 
 impl Default for ServerSettings {
@@ -52,9 +54,10 @@ impl Default for ServerSettings {
             body_timeout: seconds(30),
             idle_timeout: seconds(75),
             write_timeout: seconds(30),
+            drain_delay: seconds(1),
             drain_timeout: seconds(30),
             default_timeout: seconds(10),
-            stream_buffer: Size(256 << 10),
+            body_memory: Size(256 << 20),
         }
     }
 }

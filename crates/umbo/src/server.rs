@@ -1,0 +1,187 @@
+//! The server: the parts of `umbo serve` wired together, and the order in which they stop.
+//!
+//! Stopping loses nothing: readiness says no, requests in flight finish, the store writes down what
+//! it acknowledged, spans leave. The admin port is the last to close, so that operators can watch.
+
+mod clock;
+mod open;
+mod reload;
+mod watcher;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use umbo_dispatcher::edge::{self, DrainStats, EdgeLimits};
+use umbo_dispatcher::{Dispatcher, Service};
+use umbo_store::Store;
+use umbo_telemetry::logging::LogHandle;
+use umbo_telemetry::trace::Tracer;
+
+use crate::command::serve::Arguments;
+use crate::failure::Failure;
+use crate::settings::{Loaded, ServerSettings};
+
+use self::open::Opened;
+use self::reload::Reload;
+use self::watcher::Watcher;
+
+/// How often a pod looks for what other pods have changed.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// How often removed namespaces are looked for; their space is not urgent.
+const PURGE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for the last spans to leave.
+const TRACE_SHUTDOWN: Duration = Duration::from_secs(2);
+
+/// A server under way.
+pub(crate) struct Server {
+    pod: Arc<Dispatcher>,
+    store: Arc<dyn Store>,
+    tracer: Arc<Tracer>,
+    data: Port,
+    admin: Port,
+    background: TaskTracker,
+    background_stop: CancellationToken,
+    drain_delay: Duration,
+}
+
+/// A listening port.
+struct Port {
+    stop: CancellationToken,
+    task: JoinHandle<DrainStats>,
+}
+
+impl Server {
+    /// Opens everything and begins to serve. Refuses to start half.
+    pub(crate) async fn start(
+        arguments: Arguments,
+        loaded: Loaded,
+        log: LogHandle,
+    ) -> Result<Self, Failure> {
+        let settings = &loaded.settings;
+        let opened = Opened::open(&loaded).await?;
+        opened.announce();
+        let watcher = Arc::new(Watcher::new(opened.metrics));
+        let limits = edge_limits(&settings.server);
+        let serve = |listener, service: Service| {
+            let stop = CancellationToken::new();
+            let task = tokio::spawn(edge::serve(
+                listener,
+                opened.tls.clone(),
+                Arc::new(service),
+                limits.clone(),
+                stop.clone(),
+                watcher.clone(),
+            ));
+            Port { stop, task }
+        };
+        let data = serve(opened.data_port, Service::data(&opened.pod));
+        let admin = serve(opened.admin_port, Service::admin(&opened.pod));
+        let background = TaskTracker::new();
+        let background_stop = CancellationToken::new();
+        let reload = Reload {
+            arguments,
+            log,
+            tls: opened.tls,
+            tokens: opened.tokens,
+        };
+        let stop = background_stop.clone();
+        background.spawn(async move { stop.run_until_cancelled(reload.run()).await });
+        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
+        background.spawn(async move { stop.run_until_cancelled(keep_up(&pod)).await });
+        Ok(Self {
+            pod: opened.pod,
+            store: opened.store,
+            tracer: opened.tracer,
+            data,
+            admin,
+            background,
+            background_stop,
+            drain_delay: settings.server.drain_delay.0,
+        })
+    }
+
+    /// Serves until SIGTERM or SIGINT, then stops; a second signal cuts off what is in flight.
+    pub(crate) async fn run_until_told(self) -> Result<(), Failure> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::start)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::start)?;
+        let is_patient = told(&mut terminate, &mut interrupt).await;
+        let (store, tracer) = (Arc::clone(&self.store), Arc::clone(&self.tracer));
+        tokio::select! {
+            () = self.stop(is_patient) => {}
+            _ = told(&mut terminate, &mut interrupt) => {
+                tracing::warn!("told to stop again: requests in flight are cut off");
+            }
+        }
+        store.close().await;
+        let spans = tokio::task::spawn_blocking(move || tracer.shutdown(TRACE_SHUTDOWN));
+        if spans.await.is_err() {
+            tracing::warn!("the last spans did not leave");
+        }
+        Ok(())
+    }
+
+    /// Stops the parts one after the other. A patient stop first lets load balancers see it.
+    async fn stop(self, is_patient: bool) {
+        self.pod.begin_drain();
+        tracing::info!("stopping: /readyz says no from now on");
+        if is_patient {
+            sleep(self.drain_delay).await;
+        }
+        self.data.close("data").await;
+        self.admin.close("admin").await;
+        self.background_stop.cancel();
+        self.background.close();
+        self.background.wait().await;
+    }
+}
+
+impl Port {
+    async fn close(self, name: &str) {
+        self.stop.cancel();
+        match self.task.await {
+            Ok(DrainStats { open, aborted }) => {
+                tracing::info!(open, aborted, "the {name} port is closed");
+            }
+            Err(error) => tracing::error!(%error, "the {name} port ended badly"),
+        }
+    }
+}
+
+/// Waits for a signal; says whether it was SIGTERM.
+async fn told(terminate: &mut Signal, interrupt: &mut Signal) -> bool {
+    tokio::select! {
+        _ = terminate.recv() => true,
+        _ = interrupt.recv() => false,
+    }
+}
+
+/// Follows what other pods change and reclaims removed namespaces, for ever.
+async fn keep_up(pod: &Dispatcher) {
+    let mut refresh = tokio::time::interval(REFRESH_INTERVAL);
+    let mut purge = tokio::time::interval(PURGE_INTERVAL);
+    loop {
+        let (what, result) = tokio::select! {
+            _ = refresh.tick() => ("refresh", pod.refresh().await),
+            _ = purge.tick() => ("purge", pod.purge().await),
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "the background {what} failed; it is tried again");
+        }
+    }
+}
+
+fn edge_limits(server: &ServerSettings) -> EdgeLimits {
+    EdgeLimits {
+        connections_max: server.connections_max as usize,
+        header_timeout: server.header_timeout.0,
+        idle_timeout: server.idle_timeout.0,
+        write_timeout: server.write_timeout.0,
+        drain_timeout: server.drain_timeout.0,
+        ..EdgeLimits::default()
+    }
+}

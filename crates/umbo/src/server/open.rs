@@ -1,0 +1,202 @@
+//! Opening the parts of a server, in an order that touches nothing before it is known to be free:
+//! ports, certificates, tokens, data folder, Umbo's own records.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use umbo_api::ErrorCode;
+use umbo_dispatcher::auth::TokenRegistry;
+use umbo_dispatcher::edge::tls::{TlsFiles, TlsSource};
+use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
+use umbo_store::Store;
+use umbo_store_redb::{Config, OpenReport, RedbStore};
+use umbo_telemetry::metrics::RequestMetrics;
+use umbo_telemetry::trace::{TraceSettings, Tracer};
+use umbo_types::Clock;
+
+use super::clock::SystemClock;
+use crate::failure::Failure;
+use crate::settings::{Loaded, Settings};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// The parts of a server, open.
+pub(super) struct Opened {
+    pub(super) data_port: TcpListener,
+    pub(super) admin_port: TcpListener,
+    pub(super) tls: Option<Arc<TlsSource>>,
+    pub(super) tokens: Arc<TokenRegistry>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) tracer: Arc<Tracer>,
+    pub(super) metrics: Arc<RequestMetrics>,
+    pub(super) pod: Arc<Dispatcher>,
+    report: OpenReport,
+    folder: PathBuf,
+}
+
+impl Opened {
+    pub(super) async fn open(loaded: &Loaded) -> Result<Self, Failure> {
+        let settings = &loaded.settings;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let data_port = bind(settings.server.listen, "server.listen")?;
+        let admin_port = bind(settings.server.admin_listen, "server.admin_listen")?;
+        let tls = load_tls(settings)?;
+        let tokens = Arc::new(load_tokens(settings)?);
+        let redb = open_store(settings, &clock)?;
+        let (report, folder) = (redb.report().clone(), redb.folder().to_owned());
+        let store: Arc<dyn Store> = Arc::new(redb);
+        let tracer = Arc::new(start_tracer(settings, &clock)?);
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let metrics = Arc::new(RequestMetrics::new(ErrorCode::NAMES, cores + 1));
+        let pod = Dispatcher::open(Parts {
+            store: Arc::clone(&store),
+            clock,
+            tokens: Arc::clone(&tokens),
+            metrics: Arc::clone(&metrics),
+            tracer: Arc::clone(&tracer),
+            limits: pod_limits(settings),
+            config_text: loaded.to_toml(),
+        })
+        .await
+        .map_err(|failure| Failure::Start(format!("cannot read Umbo's own records: {failure}")))?;
+        let opened = Self {
+            data_port,
+            admin_port,
+            tls,
+            tokens,
+            store,
+            tracer,
+            metrics,
+            pod,
+            report,
+            folder,
+        };
+        opened.refuse_open_door(settings.server.insecure)?;
+        Ok(opened)
+    }
+
+    /// Refuses to serve others without asking who they are.
+    fn refuse_open_door(&self, is_insecure: bool) -> Result<(), Failure> {
+        if self.tokens.is_required() {
+            return Ok(());
+        }
+        let addresses = [&self.data_port, &self.admin_port].map(TcpListener::local_addr);
+        let public = addresses
+            .into_iter()
+            .flatten()
+            .find(|address| !address.ip().is_loopback());
+        match public {
+            Some(address) if !is_insecure => Err(Failure::Start(format!(
+                "{address} can be reached from other machines and no token is asked for; create a \
+                 token file (umbo token create --file tokens.toml --name ops --grant '*:*') and \
+                 pass it with --token-file, listen on 127.0.0.1, or say --insecure"
+            ))),
+            Some(address) => {
+                tracing::warn!("anybody who reaches {address} may do everything (--insecure)");
+                Ok(())
+            }
+            None => {
+                tracing::info!("no token is asked for; only this machine can reach the server");
+                Ok(())
+            }
+        }
+    }
+
+    /// Says what was opened and where it serves.
+    pub(super) fn announce(&self) {
+        let rows: u64 = self.report.shards.iter().map(|shard| shard.rows).sum();
+        for shard in &self.report.shards {
+            if let Some(reason) = &shard.unavailable {
+                let file = shard.file.display();
+                tracing::error!(shard = shard.shard.0, %file, reason, "a shard does not serve");
+            }
+        }
+        let recovered = self
+            .report
+            .shards
+            .iter()
+            .filter(|shard| shard.was_recovered)
+            .count();
+        tracing::info!(
+            folder = %self.folder.display(),
+            shards = self.report.shards.len(),
+            rows,
+            recovered,
+            took_ms = self.report.took.as_secs_f64() * 1_000.0,
+            "the store is open"
+        );
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let url = |port: &TcpListener| {
+            port.local_addr()
+                .map_or_else(|_| "?".to_owned(), |at| format!("{scheme}://{at}"))
+        };
+        tracing::info!(
+            data = url(&self.data_port),
+            admin = url(&self.admin_port),
+            "umbo serves"
+        );
+    }
+}
+
+fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
+    edge::bind(address, BACKLOG).map_err(|error| {
+        Failure::Start(format!(
+            "cannot listen on {address} ({key}): {error}; stop what uses the port, or choose \
+             another with --listen and --admin-listen"
+        ))
+    })
+}
+
+fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, Failure> {
+    let (Some(certificate), Some(key)) = (&settings.tls.certificate, &settings.tls.key) else {
+        return Ok(None);
+    };
+    let files = TlsFiles {
+        certificate: certificate.into(),
+        key: key.into(),
+        client_authority: settings.tls.client_ca.as_ref().map(PathBuf::from),
+    };
+    TlsSource::load(files)
+        .map(|source| Some(Arc::new(source)))
+        .map_err(Failure::start)
+}
+
+fn load_tokens(settings: &Settings) -> Result<TokenRegistry, Failure> {
+    match &settings.auth.token_file {
+        Some(path) => TokenRegistry::with_file(path.into()).map_err(Failure::start),
+        None => Ok(TokenRegistry::default()),
+    }
+}
+
+fn open_store(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<RedbStore, Failure> {
+    let config = Config {
+        folder: PathBuf::from(&settings.store.folder),
+        shards: Some(settings.store.shards).filter(|&shards| shards > 0),
+        cache_bytes: usize::try_from(settings.store.cache.0).unwrap_or(usize::MAX),
+        ..Config::default()
+    };
+    RedbStore::open(config, Arc::clone(clock)).map_err(Failure::start)
+}
+
+fn start_tracer(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Tracer, Failure> {
+    let settings = TraceSettings {
+        otlp_endpoint: settings.trace.otlp_endpoint.clone(),
+        sample_ratio: settings.trace.sample_ratio,
+        slow: settings.trace.slow.0,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed: clock.wall().0,
+    };
+    Tracer::from_settings(&settings, Arc::clone(clock)).map_err(Failure::start)
+}
+
+fn pod_limits(settings: &Settings) -> PodLimits {
+    PodLimits {
+        requests_in_flight_max: settings.server.requests_in_flight_max as usize,
+        body_memory_max: usize::try_from(settings.server.body_memory.0).unwrap_or(usize::MAX),
+        body_timeout: settings.server.body_timeout.0,
+        default_timeout: settings.server.default_timeout.0,
+    }
+}

@@ -1,0 +1,91 @@
+//! What can be reloaded while the server runs: the log filter, the certificates, the token file.
+//!
+//! At SIGHUP, and within ten seconds of a change of one of the files. What cannot be used is
+//! refused with its reason and the old one stays.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::signal::unix::{SignalKind, signal};
+use umbo_dispatcher::auth::TokenRegistry;
+use umbo_dispatcher::edge::tls::TlsSource;
+use umbo_telemetry::logging::LogHandle;
+
+use crate::command::serve::Arguments;
+use crate::settings::Settings;
+
+/// How often the files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What a reload replaces.
+pub(super) struct Reload {
+    pub(super) arguments: Arguments,
+    pub(super) log: LogHandle,
+    pub(super) tls: Option<Arc<TlsSource>>,
+    pub(super) tokens: Arc<TokenRegistry>,
+}
+
+impl Reload {
+    /// Reloads whenever there is a reason to, for ever.
+    pub(super) async fn run(self) {
+        let mut hangup = match signal(SignalKind::hangup()) {
+            Ok(hangup) => hangup,
+            Err(error) => {
+                tracing::warn!(%error, "cannot wait for SIGHUP; nothing is reloaded");
+                return;
+            }
+        };
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        let mut seen = self.seen().await;
+        loop {
+            let was_told = tokio::select! {
+                _ = hangup.recv() => true,
+                _ = look.tick() => false,
+            };
+            let now = self.seen().await;
+            if was_told || now != seen {
+                seen = now;
+                self.reload();
+            }
+        }
+    }
+
+    /// Returns when each file that counts was last changed.
+    async fn seen(&self) -> BTreeMap<PathBuf, Option<SystemTime>> {
+        let mut files: Vec<PathBuf> = Vec::new();
+        if let Ok(loaded) = self.arguments.settings() {
+            let Settings { auth, tls, .. } = loaded.settings;
+            let named = [auth.token_file, tls.certificate, tls.key, tls.client_ca];
+            files.extend(loaded.file);
+            files.extend(named.into_iter().flatten().map(PathBuf::from));
+        }
+        let mut seen = BTreeMap::new();
+        for file in files {
+            let changed = tokio::fs::metadata(&file)
+                .await
+                .and_then(|found| found.modified());
+            seen.insert(file, changed.ok());
+        }
+        seen
+    }
+
+    fn reload(&self) {
+        match self.arguments.settings() {
+            Ok(loaded) => {
+                if let Err(error) = self.log.set_filter(&loaded.settings.log.filter) {
+                    tracing::error!(%error, "the log filter stays as it is");
+                }
+            }
+            Err(error) => tracing::error!(%error, "the settings stay as they are"),
+        }
+        if let Some(Err(error)) = self.tls.as_ref().map(|tls| tls.reload()) {
+            tracing::error!(%error, "the certificates stay as they are");
+        }
+        if let Err(error) = self.tokens.reload_file() {
+            tracing::error!(%error, "the token file's tokens stay as they are");
+        }
+        tracing::info!("reloaded log filter, certificates and token file");
+    }
+}
