@@ -23,8 +23,6 @@ pub(crate) struct Context {
     pub(crate) timeout: Duration,
     /// Whether the client named that time.
     pub(crate) is_timeout_named: bool,
-    /// Tier: what the caller claims or the operation's default, no higher than its cap.
-    pub(crate) criticality: Criticality,
 }
 
 /// Identifies the caller.
@@ -49,27 +47,33 @@ pub(crate) fn authorize(caller: &Caller, verb: Verb, namespace: &str) -> Result<
     })
 }
 
-/// Reads deadline and criticality.
-pub(crate) fn context(
-    pod: &Dispatcher,
+/// Returns the tier: what the caller claims, or the operation's default, no higher than its cap.
+pub(crate) fn criticality(
     operation: Operation,
     fields: &Fields<'_>,
     caller: &Caller,
-    now: Timestamp,
-    started: Instant,
-) -> Result<Context, Failure> {
-    let named = fields.timeout()?;
-    let timeout = named.unwrap_or(pod.limits.default_timeout);
+) -> Result<Criticality, Failure> {
     let unmarked = match operation {
         Operation::Scan => Criticality::Sheddable,
         _ => Criticality::default(),
     };
     let claimed = fields.claimed_criticality()?.unwrap_or(unmarked);
+    Ok(claimed.min(caller.criticality_max))
+}
+
+/// Reads the deadline.
+pub(crate) fn context(
+    pod: &Dispatcher,
+    fields: &Fields<'_>,
+    now: Timestamp,
+    started: Instant,
+) -> Result<Context, Failure> {
+    let named = fields.timeout()?;
+    let timeout = named.unwrap_or(pod.limits.default_timeout);
     Ok(Context {
         now,
         deadline: Deadline::after(started, timeout),
         timeout,
         is_timeout_named: named.is_some(),
-        criticality: claimed.min(caller.criticality_max),
     })
 }

@@ -263,11 +263,9 @@ pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
 /// Makes the problem of a refused or failed request.
 pub(crate) fn problem(failure: &Failure, exchange: &Exchange) -> Problem {
     let mut problem = problem_of_row(failure);
-    problem.request_id = exchange
-        .request_id()
-        .to_str()
-        .unwrap_or_default()
-        .to_owned();
+    problem
+        .request_id
+        .push_str(exchange.request_id().to_str().unwrap_or_default());
     if exchange.operation().is_write() {
         let outcome = outcome(failure);
         problem.outcome = Some(outcome);

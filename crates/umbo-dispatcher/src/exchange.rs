@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use umbo_telemetry::metrics::{InFlight, RequestMetrics};
 use umbo_telemetry::trace::{Summary, Trace, Verb};
-use umbo_types::{Caller, Operation, ShardId};
+use umbo_types::{Caller, Criticality, Operation, ShardId};
 
 use crate::failure::Failure;
 use crate::fields::Fields;
@@ -31,6 +31,7 @@ pub(crate) struct Exchange {
     traceparent: Option<HeaderValue>,
     namespace: Option<Arc<NamespaceEntry>>,
     caller: Option<Arc<Caller>>,
+    criticality: Option<Criticality>,
     code: Option<&'static str>,
     _in_flight: InFlight<Arc<RequestMetrics>>,
     /// 0 until it is known; a request that ends so was left by its client.
@@ -61,6 +62,7 @@ impl Exchange {
             traceparent: fields.traceparent.cloned(),
             namespace: None,
             caller: None,
+            criticality: None,
             code: None,
             _in_flight: InFlight::begin(Arc::clone(&pod.metrics), operation),
             status: 0,
@@ -91,6 +93,11 @@ impl Exchange {
     /// Notes who calls.
     pub(crate) fn classified(&mut self, caller: &Arc<Caller>) {
         self.caller = Some(Arc::clone(caller));
+    }
+
+    /// Notes the tier in effect.
+    pub(crate) fn ranked(&mut self, criticality: Criticality) {
+        self.criticality = Some(criticality);
     }
 
     /// Notes the namespace.
@@ -186,17 +193,17 @@ impl Drop for Exchange {
                 .map(|entry| entry.info.name.as_str()),
             shard: self.shard,
             caller: self.caller.as_ref().map(|caller| caller.id.as_str()),
+            criticality: self.criticality,
             code: self.code,
             request_id: self.request_id.to_str().unwrap_or_default(),
             response_bytes: self.response_bytes,
         };
         let tracer = &self.pod.tracer;
-        match self.trace.take() {
-            Some(trace) => tracer.finish(trace, &summary, self.started, ended),
-            None => {
-                let traceparent = self.traceparent.as_ref().map(HeaderValue::as_bytes);
-                tracer.late(traceparent, &summary, self.started, ended);
-            }
+        if let Some(trace) = self.trace.take() {
+            tracer.finish(trace, &summary, self.started, ended);
+        } else {
+            let traceparent = self.traceparent.as_ref().map(HeaderValue::as_bytes);
+            tracer.late(traceparent, &summary, self.started, ended);
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Variants carry data; `encode` alone turns them into status, headers and problem body.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_api::ErrorCode;
@@ -46,7 +47,7 @@ impl std::fmt::Display for KeyPart {
 }
 
 /// Why a request was refused or failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
     /// No route has this path.
     #[error("no route has this path; GET /openapi.json lists them")]
@@ -148,7 +149,7 @@ pub enum Failure {
     },
     /// The caller could not be identified.
     #[error("{0}")]
-    Auth(#[from] AuthError),
+    Auth(Arc<AuthError>),
     /// The caller may not do this.
     #[error("'{caller}' holds no grant '{verb}' on namespace '{namespace}'")]
     Forbidden {
@@ -202,21 +203,6 @@ pub enum Failure {
     /// The bodies being read hold as much memory as they may.
     #[error("the request bodies being read hold all of the memory they may")]
     BodyMemoryFull,
-    /// A token that does not exist.
-    #[error("there is no token '{id}'")]
-    TokenNotFound {
-        /// Its id.
-        id: String,
-    },
-    /// A token of the token file cannot be revoked over HTTP.
-    #[error("token '{id}' stands in the token file; remove it there")]
-    TokenInFile {
-        /// Its id.
-        id: String,
-    },
-    /// The change would leave nobody who can change tokens.
-    #[error("after this change no token would hold admin on every namespace")]
-    LastAdmin,
     /// The response would be larger than a multi-get may be.
     #[error("the rows before this one fill the answer; ask for this one again")]
     AnswerFull,
@@ -236,6 +222,12 @@ fn timeout_text(timeout: Duration) -> String {
     format!("{} ms given", timeout.as_millis())
 }
 
+impl From<AuthError> for Failure {
+    fn from(error: AuthError) -> Self {
+        Self::Auth(Arc::new(error))
+    }
+}
+
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         match error {
@@ -248,7 +240,7 @@ impl From<WriteError> for Failure {
 
 impl Failure {
     /// Returns the code of the contract.
-    pub const fn code(&self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         match self {
             Self::RouteNotFound => ErrorCode::RouteNotFound,
             Self::MethodNotAllowed { .. } => ErrorCode::MethodNotAllowed,
@@ -276,7 +268,7 @@ impl Failure {
                 ErrorCode::RequestTimeout
             }
             Self::Body(BodyError::Aborted { .. }) => ErrorCode::ClientClosed,
-            Self::Auth(_) => ErrorCode::Unauthenticated,
+            Self::Auth(error) => error.code(),
             Self::Forbidden { .. } => ErrorCode::Forbidden,
             Self::KeyNotFound => ErrorCode::KeyNotFound,
             Self::PreconditionFailed { .. } | Self::GroupAborted { .. } => {
@@ -288,8 +280,6 @@ impl Failure {
             Self::TooManyInFlight { .. } | Self::BodyMemoryFull => {
                 ErrorCode::TooManyRequestsInFlight
             }
-            Self::TokenNotFound { .. } => ErrorCode::TokenNotFound,
-            Self::LastAdmin | Self::TokenInFile { .. } => ErrorCode::LastAdmin,
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

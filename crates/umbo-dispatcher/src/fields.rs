@@ -41,11 +41,7 @@ macro_rules! known_fields {
                 let mut fields = Self::default();
                 for (name, value) in headers {
                     match name.as_str() {
-                        $($name => {
-                            if fields.$field.replace(value).is_some() {
-                                fields.repeated = Some($name);
-                            }
-                        })+
+                        $($name => fields.repeated = fields.$field.replace(value).map_or(fields.repeated, |_| Some($name)),)+
                         _ => {}
                     }
                 }

@@ -64,9 +64,10 @@ where
     let caller = classify::caller(pod, fields, now)?;
     classify::authorize(&caller, route.verb(), route.namespace)?;
     exchange.classified(&caller);
+    exchange.ranked(classify::criticality(route.operation, fields, &caller)?);
 
     exchange.verb(Verb::Decode);
-    let context = classify::context(pod, route.operation, fields, &caller, now, started)?;
+    let context = classify::context(pod, fields, now, started)?;
     let ask = decode::ask(route, &head.uri, fields, now)?;
     let namespace = pod.namespaces.find(route.namespace)?;
     exchange.named(&namespace);

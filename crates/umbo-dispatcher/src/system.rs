@@ -50,7 +50,7 @@ impl SystemRecords {
         };
         let replica_of = |shard: &ShardId| {
             let owned = |key: &PartitionKey| map.locate(NamespaceId::SYSTEM, key) == *shard;
-            (0..)
+            (0..u32::MAX)
                 .map(candidate)
                 .find(owned)
                 .expect("some partition falls into every shard")

@@ -1,16 +1,57 @@
-//! stand-in
+//! Tokens that were made with the admin API: kept in the system records, in effect at once on this
+//! pod and at the next refresh on the others.
+
+use bytes::Bytes;
+use umbo_api::admin::{CreatedToken, NewToken as AskedToken, TokenList};
+
+use crate::auth::{NewToken, TokenRecord, TokenSource};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
-use umbo_api::admin::*;
-pub(crate) fn list(_: &Dispatcher) -> TokenList {
-    TokenList::default()
+
+const KIND: &str = "token";
+
+/// Loads the tokens of the store.
+pub(crate) async fn refresh(pod: &Dispatcher) -> Result<(), Failure> {
+    let mut records = Vec::new();
+    for (id, content) in pod.system.load(KIND).await? {
+        match TokenRecord::from_bytes(&content) {
+            Ok(record) => records.push(record),
+            Err(error) => tracing::error!(id, %error, "a token record is unreadable"),
+        }
+    }
+    pod.tokens.replace(TokenSource::Store, records);
+    Ok(())
 }
-pub(crate) async fn create(_: &Dispatcher, _: &NewToken) -> Result<CreatedToken, Failure> {
-    Err(Failure::LastAdmin)
+
+/// Returns all tokens, without their secrets.
+pub(crate) fn list(pod: &Dispatcher) -> TokenList {
+    TokenList {
+        tokens: pod.tokens.list(),
+    }
 }
-pub(crate) async fn revoke(_: &Dispatcher, _: &str) -> Result<(), Failure> {
-    Err(Failure::LastAdmin)
+
+/// Makes a token.
+pub(crate) async fn create(pod: &Dispatcher, asked: &AskedToken) -> Result<CreatedToken, Failure> {
+    let (token, record) = NewToken::check(asked)?.create(pod.clock.wall())?;
+    pod.tokens.check_create(&record)?;
+    let content = Bytes::from(record.to_bytes());
+    pod.system
+        .update(KIND, record.id(), |_| Ok(Some(content.clone())))
+        .await?;
+    let info = record.info(TokenSource::Store);
+    pod.tokens.insert(TokenSource::Store, record);
+    tracing::info!(id = info.id, name = info.name, "made a token");
+    Ok(CreatedToken {
+        token: token.to_string(),
+        info,
+    })
 }
-pub(crate) async fn refresh(_: &Dispatcher) -> Result<(), Failure> {
+
+/// Revokes a token of the store.
+pub(crate) async fn revoke(pod: &Dispatcher, id: &str) -> Result<(), Failure> {
+    pod.tokens.check_revoke(id, pod.clock.wall())?;
+    pod.system.update(KIND, id, |_| Ok(None)).await?;
+    pod.tokens.remove(id);
+    tracing::info!(id, "revoked a token");
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! the closest it gets to the customer's data.
 
 use opentelemetry::KeyValue;
-use umbo_types::{Operation, ShardId};
+use umbo_types::{Criticality, Operation, ShardId};
 
 /// A request as its span describes it.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,8 @@ pub struct Summary<'a> {
     pub shard: Option<ShardId>,
     /// Caller, once known.
     pub caller: Option<&'a str>,
+    /// Tier in effect, once known.
+    pub criticality: Option<Criticality>,
     /// Error code of the answer's problem.
     pub code: Option<&'static str>,
     /// Request id, which the log and the caller know too.
@@ -39,6 +41,10 @@ impl Summary<'_> {
         let texts = [
             ("umbo.namespace", self.namespace),
             ("umbo.caller", self.caller),
+            (
+                "umbo.criticality",
+                self.criticality.map(Criticality::as_str),
+            ),
             ("error.type", self.code),
         ];
         let texts = texts

@@ -70,6 +70,7 @@ fn tracer(address: SocketAddr, sample_ratio: f64, clock: StoppedClock) -> Arc<Tr
 
 fn summary(status: u16) -> Summary<'static> {
     Summary {
+        criticality: None,
         operation: Operation::Put,
         status,
         namespace: Some("geo"),

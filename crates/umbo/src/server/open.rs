@@ -2,12 +2,13 @@
 //! ports, certificates, tokens, data folder, Umbo's own records.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use umbo_api::ErrorCode;
-use umbo_dispatcher::auth::TokenRegistry;
+use umbo_dispatcher::auth::file::read_tokens;
+use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::{TlsFiles, TlsSource};
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
 use umbo_store::Store;
@@ -165,10 +166,12 @@ fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, Failure> {
 }
 
 fn load_tokens(settings: &Settings) -> Result<TokenRegistry, Failure> {
-    match &settings.auth.token_file {
-        Some(path) => TokenRegistry::with_file(path.into()).map_err(Failure::start),
-        None => Ok(TokenRegistry::default()),
+    let tokens = TokenRegistry::new().map_err(Failure::start)?;
+    if let Some(path) = &settings.auth.token_file {
+        let records = read_tokens(Path::new(path)).map_err(Failure::start)?;
+        tokens.replace(TokenSource::File, records);
     }
+    Ok(tokens)
 }
 
 fn open_store(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<RedbStore, Failure> {

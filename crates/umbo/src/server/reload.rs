@@ -4,12 +4,13 @@
 //! refused with its reason and the old one stays.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
-use umbo_dispatcher::auth::TokenRegistry;
+use umbo_dispatcher::auth::file::read_tokens;
+use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::TlsSource;
 use umbo_telemetry::logging::LogHandle;
 
@@ -72,19 +73,28 @@ impl Reload {
     }
 
     fn reload(&self) {
-        match self.arguments.settings() {
-            Ok(loaded) => {
-                if let Err(error) = self.log.set_filter(&loaded.settings.log.filter) {
-                    tracing::error!(%error, "the log filter stays as it is");
-                }
+        let settings = match self.arguments.settings() {
+            Ok(loaded) => loaded.settings,
+            Err(error) => {
+                tracing::error!(%error, "nothing is reloaded: the settings cannot be used");
+                return;
             }
-            Err(error) => tracing::error!(%error, "the settings stay as they are"),
+        };
+        if let Err(error) = self.log.set_filter(&settings.log.filter) {
+            tracing::error!(%error, "the log filter stays as it is");
         }
         if let Some(Err(error)) = self.tls.as_ref().map(|tls| tls.reload()) {
             tracing::error!(%error, "the certificates stay as they are");
         }
-        if let Err(error) = self.tokens.reload_file() {
-            tracing::error!(%error, "the token file's tokens stay as they are");
+        match settings
+            .auth
+            .token_file
+            .as_deref()
+            .map(|path| read_tokens(Path::new(path)))
+        {
+            Some(Ok(records)) => self.tokens.replace(TokenSource::File, records),
+            Some(Err(error)) => tracing::error!(%error, "the tokens stay as they are"),
+            None => {}
         }
         tracing::info!("reloaded log filter, certificates and token file");
     }
