@@ -96,7 +96,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Umbo",
             "version": "1",
-            "description": "A multi-tenant key-value store for derived data: get, put, range, \
+            "description": "A shared key-value store for derived data: get, put, range, \
                 batch and scan over HTTP. Every refusal is a problem (RFC 9457) that says why.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}
         },

@@ -1,0 +1,50 @@
+//! Rules about files: each tells what it owns, none is a giant, names say what is inside.
+
+use crate::tree::{File, files, report};
+
+/// Lines a source file may have before its tests.
+const LINES_MAX: usize = 500;
+/// Names that say nothing about what is inside.
+const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "misc"];
+
+fn lines_before_tests(file: &File) -> usize {
+    let lines = file.text.lines();
+    lines.take_while(|line| *line != "#[cfg(test)]").count()
+}
+
+#[test]
+fn every_source_file_begins_by_telling_what_it_owns() {
+    let silent = files(&[".rs"])
+        .into_iter()
+        .filter(|file| !file.text.starts_with("//! "))
+        .map(|file| format!("{}: begins without a `//!` header", file.path));
+    report(&silent.collect::<Vec<_>>());
+}
+
+#[test]
+fn no_source_file_is_a_giant() {
+    let giants = files(&[".rs"])
+        .into_iter()
+        .map(|file| (lines_before_tests(&file), file.path))
+        .filter(|(lines, _)| *lines > LINES_MAX)
+        .map(|(lines, path)| {
+            format!("{path}: {lines} lines before its tests, {LINES_MAX} at most")
+        });
+    report(&giants.collect::<Vec<_>>());
+}
+
+#[test]
+fn names_say_what_is_inside() {
+    let mut complaints = Vec::new();
+    for file in files(&[".rs"]) {
+        let name = file.path.rsplit('/').next().unwrap();
+        let stem = name.trim_end_matches(".rs");
+        if stem == "mod" {
+            complaints.push(format!("{}: x.rs stands beside x/ instead", file.path));
+        }
+        if EMPTY_NAMES.contains(&stem) {
+            complaints.push(format!("{}: name it after its idea", file.path));
+        }
+    }
+    report(&complaints);
+}

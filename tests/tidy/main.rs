@@ -1,0 +1,13 @@
+//! Rules of the house that no compiler knows, as tests. Each failure names the file and the rule.
+//!
+//! Owns the rules about files (`files`), words (`words`) and the arrows between crates (`arrows`).
+//! Formatting, lints and licences have tools of their own.
+
+#[cfg(test)]
+mod arrows;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod tree;
+#[cfg(test)]
+mod words;
