@@ -67,7 +67,7 @@ where
 {
     let limits = BodyLimits {
         len_max: BODY_LEN_MAX,
-        idle_timeout: pod.limits.body_timeout,
+        timeout: pod.limits.body_timeout,
     };
     let bytes = read_bounded(body, limits).await?;
     let text = if bytes.trim_ascii().is_empty() {
@@ -123,6 +123,7 @@ pub(crate) async fn put_namespace(
             "'default_ttl' is {ttl}, expected {expected}"
         )));
     }
+    let _changing = pod.changes.lock().await;
     let (info, is_new) = pod.namespaces.put(&name, settings).await?;
     Ok((
         if is_new {
@@ -144,6 +145,7 @@ pub(crate) async fn remove_namespace(
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let (rows, bytes) = count(&pod, name.as_str()).await?;
     if !dry_run {
+        let _changing = pod.changes.lock().await;
         pod.namespaces.remove(name.as_str()).await?;
         tracing::info!(
             namespace = name.as_str(),

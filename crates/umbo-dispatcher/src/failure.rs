@@ -141,12 +141,6 @@ pub enum Failure {
     /// The body could not be read.
     #[error("{0}")]
     Body(#[from] BodyError),
-    /// The body did not arrive in time.
-    #[error("the body did not arrive within {} ms", timeout.as_millis())]
-    BodyTooSlow {
-        /// The time it had.
-        timeout: Duration,
-    },
     /// The caller could not be identified.
     #[error("{0}")]
     Auth(Arc<AuthError>),
@@ -260,13 +254,11 @@ impl Failure {
             }
             Self::BadCursor(_) => ErrorCode::InvalidCursor,
             Self::UnboundedDelete => ErrorCode::UnboundedDelete,
-            Self::BadBody(_) | Self::Body(BodyError::LineTooLong { .. }) => ErrorCode::InvalidBody,
+            Self::BadBody(_) => ErrorCode::InvalidBody,
             Self::BatchTooLarge { .. } | Self::AnswerFull => ErrorCode::BatchTooLarge,
             Self::BadValue(RowError::ValueTooLarge(_)) => ErrorCode::ValueTooLarge,
             Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,
-            Self::Body(BodyError::TimedOut { .. }) | Self::BodyTooSlow { .. } => {
-                ErrorCode::RequestTimeout
-            }
+            Self::Body(BodyError::TimedOut { .. }) => ErrorCode::RequestTimeout,
             Self::Body(BodyError::Aborted { .. }) => ErrorCode::ClientClosed,
             Self::Auth(error) => error.code(),
             Self::Forbidden { .. } => ErrorCode::Forbidden,

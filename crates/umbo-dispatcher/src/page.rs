@@ -6,6 +6,7 @@
 //! line, or with an `error` line and a cut connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
@@ -21,6 +22,9 @@ use crate::encode;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
+
+/// Time for the error line of a failed stream to leave before the connection is cut.
+const ABORT_DELAY: Duration = Duration::from_millis(50);
 
 /// Where the rows come from; advanced as they are read.
 #[derive(Debug)]
@@ -216,7 +220,7 @@ impl PageWalk {
     /// Turns the rest of the page into a body. The exchange goes with it and settles at its end.
     pub(crate) fn into_body(self, first: Bytes, exchange: Exchange) -> ReplyBody {
         let state = Walk::First(first, Box::new(self), exchange);
-        ReplyBody::lazy(stream::unfold(state, |state| async move {
+        ReplyBody::stream(stream::unfold(state, |state| async move {
             match state {
                 Walk::First(text, walk, mut exchange) => {
                     exchange.sent(text.len());
@@ -237,7 +241,11 @@ impl PageWalk {
                         Some((Ok(line), Walk::Abort))
                     }
                 },
-                Walk::Abort => Some((Err(ReplyAborted), Walk::End)),
+                Walk::Abort => {
+                    // An HTTP/2 reset overtakes what has not left yet: let the error line leave.
+                    tokio::time::sleep(ABORT_DELAY).await;
+                    Some((Err(ReplyAborted), Walk::End))
+                }
                 Walk::End => None,
             }
         }))

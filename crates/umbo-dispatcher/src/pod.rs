@@ -51,6 +51,8 @@ pub struct Dispatcher {
     pub(crate) body_memory: Semaphore,
     pub(crate) request_ids: RequestIds,
     pub(crate) config_text: String,
+    /// Held while a namespace or token is changed, so that checks stay true until it is done.
+    pub(crate) changes: tokio::sync::Mutex<()>,
     is_draining: AtomicBool,
 }
 
@@ -94,6 +96,7 @@ impl Dispatcher {
             body_memory: Semaphore::new(limits.body_memory_max / 1_024),
             in_flight: AtomicUsize::new(0),
             request_ids: RequestIds::new()?,
+            changes: tokio::sync::Mutex::default(),
             is_draining: AtomicBool::new(false),
             namespaces,
             store,

@@ -33,6 +33,7 @@ pub(crate) fn list(pod: &Dispatcher) -> TokenList {
 /// Makes a token.
 pub(crate) async fn create(pod: &Dispatcher, asked: &AskedToken) -> Result<CreatedToken, Failure> {
     let (token, record) = NewToken::check(asked)?.create(pod.clock.wall())?;
+    let _changing = pod.changes.lock().await;
     pod.tokens.check_create(&record)?;
     let content = Bytes::from(record.to_bytes());
     pod.system
@@ -49,6 +50,7 @@ pub(crate) async fn create(pod: &Dispatcher, asked: &AskedToken) -> Result<Creat
 
 /// Revokes a token of the store.
 pub(crate) async fn revoke(pod: &Dispatcher, id: &str) -> Result<(), Failure> {
+    let _changing = pod.changes.lock().await;
     pod.tokens.check_revoke(id, pod.clock.wall())?;
     pod.system.update(KIND, id, |_| Ok(None)).await?;
     pod.tokens.remove(id);

@@ -3,8 +3,7 @@
 //! Invariant: nothing here buffers more than its caller named, and nothing waits for a client
 //! longer than its caller allowed.
 
-pub mod lines;
-pub mod reply;
+mod reply;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,16 +12,15 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 
-pub use lines::{Line, Lines};
-pub use reply::{ReplyAborted, ReplyBody, ReplyClosed, ReplySender};
+pub use reply::{ReplyAborted, ReplyBody};
 
 /// How a request body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyLimits {
     /// Longest body, in bytes.
     pub len_max: u64,
-    /// Longest pause between two pieces.
-    pub idle_timeout: Duration,
+    /// Time in which all of it must arrive. A pause cannot be told from a trickle.
+    pub timeout: Duration,
 }
 
 /// Says why a request body could not be read. The codes are those of `umbo_api::ErrorCode`.
@@ -34,25 +32,17 @@ pub enum BodyError {
         /// Longest body, in bytes.
         len_max: u64,
     },
-    /// The client paused for too long (`RequestTimeout`).
-    #[error("no byte of the body arrived for {} ms", idle_timeout.as_millis())]
+    /// The body did not arrive in time (`RequestTimeout`).
+    #[error("the body did not arrive within {} ms", timeout.as_millis())]
     TimedOut {
-        /// Longest pause.
-        idle_timeout: Duration,
+        /// The time it had.
+        timeout: Duration,
     },
     /// The connection ended, or broke its framing, before the body did (`ClientClosed`).
     #[error("the body was cut off: {reason}")]
     Aborted {
         /// What the connection said.
         reason: String,
-    },
-    /// One line is longer than allowed (`InvalidBody`). The lines after it can still be read.
-    #[error("line {line} is longer than {len_max} bytes")]
-    LineTooLong {
-        /// Its number, from 1.
-        line: u64,
-        /// Longest line, in bytes.
-        len_max: usize,
     },
 }
 
@@ -65,12 +55,23 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    let len_max = limits.len_max;
+    let BodyLimits { len_max, timeout } = limits;
     let announced = body.size_hint().lower();
     if announced > len_max {
         return Err(BodyError::TooLarge { len_max });
     }
-    let Some(first) = next_piece(&mut body, limits.idle_timeout).await? else {
+    let reading = read(&mut body, len_max, announced);
+    tokio::time::timeout(timeout, reading)
+        .await
+        .map_err(|_| BodyError::TimedOut { timeout })?
+}
+
+async fn read<B>(body: &mut B, len_max: u64, announced: u64) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let Some(first) = next_piece(body).await? else {
         return Ok(Bytes::new());
     };
     if first.len() as u64 > len_max {
@@ -79,7 +80,7 @@ where
     if body.is_end_stream() {
         return Ok(first);
     }
-    let Some(second) = next_piece(&mut body, limits.idle_timeout).await? else {
+    let Some(second) = next_piece(body).await? else {
         return Ok(first);
     };
     let mut whole = BytesMut::with_capacity(usize::try_from(announced).unwrap_or(0));
@@ -92,25 +93,20 @@ where
         whole.extend_from_slice(&bytes);
         piece = match following.take() {
             Some(second) => Some(second),
-            None => next_piece(&mut body, limits.idle_timeout).await?,
+            None => next_piece(body).await?,
         };
     }
     Ok(whole.freeze())
 }
 
-/// Waits for the next data of a body; none at its end. A timer is set only if there is none yet.
-async fn next_piece<B>(body: &mut B, idle_timeout: Duration) -> Result<Option<Bytes>, BodyError>
+/// Waits for the next data of a body; none at its end.
+async fn next_piece<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
     loop {
-        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-        let frame = tokio::select! {
-            biased;
-            frame = frame => frame,
-            () = tokio::time::sleep(idle_timeout) => return Err(BodyError::TimedOut { idle_timeout }),
-        };
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
         match frame.map(|frame| frame.map(Frame::into_data)) {
             None => return Ok(None),
             Some(Ok(Ok(data))) if data.is_empty() => {}
@@ -130,13 +126,13 @@ mod tests {
     use std::convert::Infallible;
     use std::task::{Context, Poll};
 
-    use http_body_util::{BodyExt as _, Full, StreamBody};
+    use http_body_util::{Full, StreamBody};
 
     use super::*;
 
     const LIMITS: BodyLimits = BodyLimits {
         len_max: 10,
-        idle_timeout: Duration::from_millis(20),
+        timeout: Duration::from_millis(20),
     };
 
     fn pieces(texts: &[&'static str]) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
@@ -190,13 +186,11 @@ mod tests {
 
     #[tokio::test]
     async fn silence_and_a_cut_are_told_apart() {
-        let (sender, body) = ReplyBody::channel(100);
-        let read = read_bounded(body, LIMITS).await;
+        let silent = ReplyBody::stream(futures_util::stream::pending());
+        let read = read_bounded(silent, LIMITS).await;
         assert!(matches!(read, Err(BodyError::TimedOut { .. })));
-        drop(sender);
-        let (sender, body) = ReplyBody::channel(100);
-        drop(sender);
-        let read = read_bounded(body.boxed_unsync(), LIMITS).await;
+        let cut = ReplyBody::stream(futures_util::stream::iter([Err(ReplyAborted)]));
+        let read = read_bounded(cut, LIMITS).await;
         assert!(matches!(read, Err(BodyError::Aborted { .. })));
     }
 }

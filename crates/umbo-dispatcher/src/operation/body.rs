@@ -39,7 +39,6 @@ where
     if hint.lower() > len_max {
         return Err(BodyError::TooLarge { len_max }.into());
     }
-    let timeout = pod.limits.body_timeout;
     // A body of unknown length may turn out as long as any.
     let most = hint.upper().map_or(len_max, |upper| upper.min(len_max));
     let memory = if most > FREE_LEN {
@@ -49,12 +48,9 @@ where
     };
     let limits = BodyLimits {
         len_max,
-        idle_timeout: timeout,
+        timeout: pod.limits.body_timeout,
     };
-    let reading = tokio::time::timeout(timeout, read_bounded(body, limits));
-    let bytes = reading
-        .await
-        .map_err(|_| Failure::BodyTooSlow { timeout })??;
+    let bytes = read_bounded(body, limits).await?;
     exchange.received(bytes.len());
     Ok(HeldBody {
         bytes,

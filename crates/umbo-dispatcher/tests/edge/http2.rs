@@ -36,8 +36,10 @@ async fn streams_of_one_connection_are_served_side_by_side() {
     );
     let answer = client.send_request(get("/stream")).await.unwrap();
     assert!(body_of(answer).await.ends_with(b"line 99\n"));
-    let answer = client.send_request(get("/cut")).await.unwrap();
-    assert!(in_time(answer.into_body().collect()).await.is_err());
+    // A reset overtakes what has not left yet, the head of the answer included.
+    if let Ok(answer) = client.send_request(get("/cut")).await {
+        assert!(in_time(answer.into_body().collect()).await.is_err());
+    }
     let answer = client.send_request(get("/large")).await.unwrap();
     assert_eq!(body_of(answer).await.len(), 64 << 20);
     server.routes.release.notify_one();

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
@@ -18,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_api::{ErrorCode, Problem};
-use umbo_dispatcher::edge::body::{BodyError, BodyLimits, ReplyBody, read_bounded};
+use umbo_dispatcher::edge::body::{BodyError, BodyLimits, ReplyAborted, ReplyBody, read_bounded};
 use umbo_dispatcher::edge::tls::TlsSource;
 use umbo_dispatcher::edge::{self, Connection, DrainStats, EdgeLimits, Handler, Observer};
 
@@ -66,8 +67,8 @@ impl Handler for Routes {
             }
             "/large" => Response::new(ReplyBody::from(Bytes::from(vec![b'x'; 64 << 20]))),
             "/refuse" => status(StatusCode::BAD_REQUEST, ReplyBody::Empty),
-            "/stream" => stream(false),
-            "/cut" => stream(true),
+            "/stream" => lines(false),
+            "/cut" => lines(true),
             "/forever" => pending().await,
             _ => text("hello"),
         };
@@ -89,7 +90,7 @@ fn status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 async fn echo(body: Incoming) -> Response<ReplyBody> {
     let limits = BodyLimits {
         len_max: ECHO_LEN_MAX,
-        idle_timeout: Duration::from_millis(50),
+        timeout: Duration::from_millis(50),
     };
     match read_bounded(body, limits).await {
         Ok(bytes) => Response::new(ReplyBody::from(bytes)),
@@ -99,23 +100,10 @@ async fn echo(body: Incoming) -> Response<ReplyBody> {
     }
 }
 
-fn stream(is_cut: bool) -> Response<ReplyBody> {
-    let (mut sender, body) = ReplyBody::channel(64);
-    tokio::spawn(async move {
-        for number in 0..100 {
-            if sender
-                .send(Bytes::from(format!("line {number}\n")))
-                .await
-                .is_err()
-            {
-                return;
-            }
-        }
-        if !is_cut {
-            sender.finish();
-        }
-    });
-    Response::new(body)
+fn lines(is_cut: bool) -> Response<ReplyBody> {
+    let lines = (0..100).map(|number| Ok(Bytes::from(format!("line {number}\n"))));
+    let end = is_cut.then_some(Err(ReplyAborted));
+    Response::new(ReplyBody::stream(stream::iter(lines.chain(end))))
 }
 
 /// Counts what the edge tells.

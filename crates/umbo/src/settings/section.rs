@@ -25,7 +25,7 @@ pub(crate) struct ServerSettings {
     pub(crate) requests_in_flight_max: u32,
     /// For the head of a request to arrive.
     pub(crate) header_timeout: Span,
-    /// Without a byte of a request's body.
+    /// For the body of a request to arrive.
     pub(crate) body_timeout: Span,
     /// For a connection without a request.
     pub(crate) idle_timeout: Span,
