@@ -33,9 +33,9 @@ impl Client {
         let target = format!("/admin/v1{}", namespace_target(name));
         let request = Request::new(Method::PUT, target, Repeat::Always)
             .with_body("application/json", json(settings)?);
-        let response = self.send(&request).await?;
+        let mut response = self.send(&request).await?;
         let is_new = response.status() == StatusCode::CREATED;
-        let body = self.body(response).await?;
+        let body = self.body(&mut response).await?;
         let namespace = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;
         Ok((namespace, is_new))
     }

@@ -159,13 +159,14 @@ impl Client {
     /// Sends a request, again where that is safe and may help, and returns the answer if it is a
     /// success; its body is not read yet.
     pub(crate) async fn send(&self, request: &Request) -> Result<Response, Error> {
-        self.attempts(request, async |response| Ok(response)).await
+        let (response, _) = self.attempts(request, false).await?;
+        Ok(response)
     }
 
     /// Like [`Client::send`], and reads the whole body too; a body cut off is repeated as well.
     pub(crate) async fn send_for_body(&self, request: &Request) -> Result<Bytes, Error> {
-        self.attempts(request, async |response| self.body(response).await)
-            .await
+        let (_, body) = self.attempts(request, true).await?;
+        Ok(body)
     }
 
     /// Like [`Client::send_for_body`], and returns the headers too.
@@ -173,11 +174,8 @@ impl Client {
         &self,
         request: &Request,
     ) -> Result<(HeaderMap, Bytes), Error> {
-        self.attempts(request, async |mut response| {
-            let headers = std::mem::take(response.headers_mut());
-            Ok((headers, self.body(response).await?))
-        })
-        .await
+        let (mut response, body) = self.attempts(request, true).await?;
+        Ok((std::mem::take(response.headers_mut()), body))
     }
 
     /// Like [`Client::send_for_body`], and reads the body as JSON.
@@ -189,18 +187,21 @@ impl Client {
         serde_json::from_slice(&body).map_err(|error| Error::json(&error))
     }
 
-    async fn attempts<T>(
+    async fn attempts(
         &self,
         request: &Request,
-        finish: impl AsyncFn(Response) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        reads_body: bool,
+    ) -> Result<(Response, Bytes), Error> {
         let deadline = Instant::now() + self.shared.timeout;
         let mut attempts = 0;
         loop {
             attempts += 1;
             let result = match self.attempt(request, deadline).await {
-                Ok(response) => finish(response).await,
-                Err(error) => Err(error),
+                Ok(mut response) if reads_body => {
+                    let body = self.body(&mut response).await;
+                    body.map(|body| (response, body))
+                }
+                result => result.map(|response| (response, Bytes::new())),
             };
             let error = match result {
                 Ok(answer) => return Ok(answer),
@@ -236,13 +237,13 @@ impl Client {
         Err(self.refusal(response).await)
     }
 
-    async fn refusal(&self, response: Response) -> Error {
+    async fn refusal(&self, mut response: Response) -> Error {
         let status = response.status().as_u16();
         let retry_after_ms = retry_after_ms(response.headers());
         let request_id = text_header(response.headers(), header::REQUEST_ID);
         let etag = text_header(response.headers(), "etag");
         // An answer to HEAD has no body; the status alone must do.
-        let body = match self.body(response).await {
+        let body = match self.body(&mut response).await {
             Ok(body) => body,
             Err(error) => return error,
         };
@@ -274,9 +275,9 @@ impl Client {
     }
 
     /// Reads a body whole, up to a bound.
-    pub(crate) async fn body(&self, mut response: Response) -> Result<Bytes, Error> {
+    pub(crate) async fn body(&self, response: &mut Response) -> Result<Bytes, Error> {
         let mut body = BytesMut::new();
-        while let Some(chunk) = self.chunk(&mut response).await? {
+        while let Some(chunk) = self.chunk(response).await? {
             if body.len() + chunk.len() > BODY_LEN_MAX {
                 return Err(Error::Malformed(format!(
                     "its body has more than {BODY_LEN_MAX} bytes"

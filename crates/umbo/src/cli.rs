@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::command::{completion, config, serve, version};
+use crate::command::{completion, config, kv, ns, serve, token, version};
 use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
@@ -22,6 +22,12 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Read and write rows
+    Kv(kv::Arguments),
+    /// Manage namespaces
+    Ns(ns::Arguments),
+    /// Manage tokens
+    Token(token::Arguments),
     /// Print the completion script of a shell
     Completion(completion::Arguments),
     /// Show or check settings
@@ -37,6 +43,9 @@ impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             None => serve::Arguments::default().run(),
+            Some(Command::Kv(arguments)) => arguments.run(),
+            Some(Command::Ns(arguments)) => arguments.run(),
+            Some(Command::Token(arguments)) => arguments.run(),
             Some(Command::Completion(arguments)) => arguments.run(),
             Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Serve(arguments)) => arguments.run(),

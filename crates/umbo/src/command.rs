@@ -2,5 +2,8 @@
 
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod kv;
+pub(crate) mod ns;
 pub(crate) mod serve;
+pub(crate) mod token;
 pub(crate) mod version;

@@ -1,10 +1,18 @@
 //! Why a command failed: the one error type of the binary, its exit code and its words on stderr.
-//! The only place where an exit code is chosen.
+//! The only place where an exit code is chosen; the list stands in the README and in `--help`.
 
-use std::io;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use umbo_api::ErrorCode;
+use umbo_client::Error;
+
 use crate::settings::SettingsError;
+
+/// Exit code of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,12 +23,47 @@ pub(crate) enum Failure {
     /// Stdout could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
-    /// The server cannot start.
+    /// The server cannot start, or the system gives no thread.
     #[error("cannot start: {0}")]
     Start(String),
     /// The settings cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// Arguments that do not go together, found after they were parsed.
+    #[error("{0}")]
+    Usage(String),
+    /// A call to the server failed.
+    #[error(transparent)]
+    Client(#[from] Error),
+    /// There is no such row.
+    #[error("no row has this key")]
+    RowNotFound,
+    /// There is already a namespace of this name.
+    #[error("namespace '{0}' exists already")]
+    NamespaceExists(String),
+    /// Some rows failed; the others are done.
+    #[error("{failed} of {rows} rows failed{hint}")]
+    Partial {
+        /// Rows that failed.
+        failed: u64,
+        /// Rows in all.
+        rows: u64,
+        /// Where to look, with what separates it from the words before.
+        hint: String,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {verb} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// Its name; `-` for stdin.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Ctrl-C; what was done until then was reported.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl Failure {
@@ -32,24 +75,144 @@ impl Failure {
         }
     }
 
-    /// Makes a failure of an error that keeps the server from starting.
+    /// Makes a failure of an error that keeps the server or a thread from starting.
     pub(crate) fn start(error: impl std::fmt::Display) -> Self {
         Self::Start(error.to_string())
     }
 
     /// Returns the exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::OutputClosed => ExitCode::SUCCESS,
-            Self::Output(_) | Self::Start(_) => ExitCode::FAILURE,
-            Self::Settings(_) => ExitCode::from(2),
-        }
+        ExitCode::from(match self {
+            Self::OutputClosed => 0,
+            Self::Usage(_) | Self::Settings(_) => 2,
+            Self::RowNotFound => 3,
+            Self::NamespaceExists(_) => 4,
+            Self::Partial { .. } => 7,
+            Self::Interrupted => INTERRUPTED,
+            Self::Client(error) => client_exit_code(error),
+            Self::Output(_) | Self::File { .. } | Self::Start(_) => 1,
+        })
     }
 
     /// Says on stderr what happened, as one readable block.
     pub(crate) fn report(&self) {
-        if !matches!(self, Self::OutputClosed) {
-            eprintln!("umbo: {self}");
+        if matches!(self, Self::OutputClosed | Self::Interrupted) {
+            return;
+        }
+        // Where stderr is gone there is nobody left to tell.
+        let _ = io::stderr().write_all(self.block().as_bytes());
+    }
+
+    fn block(&self) -> String {
+        let mut block = String::from("umbo: ");
+        match self {
+            Self::Client(Error::Problem { problem }) => {
+                let _ = writeln!(block, "{} ({})", problem.title, problem.status);
+                let _ = writeln!(block, "  {}", problem.detail);
+            }
+            other => {
+                let _ = writeln!(block, "{other}");
+            }
+        }
+        if let Some(advice) = self.advice() {
+            let _ = writeln!(block, "  What to do: {advice}");
+        }
+        if let Self::Client(Error::Problem { problem }) = self {
+            if let Some(etag) = &problem.etag {
+                let _ = writeln!(block, "  Current version: {}", etag.trim_matches('"'));
+            }
+            if let Some(outcome) = problem.outcome {
+                let _ = writeln!(block, "  Outcome of the write: {}", outcome.as_str());
+            }
+            if let Some(after_ms) = problem.retry.after_ms {
+                let _ = writeln!(block, "  Try again in {after_ms} ms");
+            }
+            if !problem.request_id.is_empty() {
+                let _ = writeln!(block, "  Request id: {}", problem.request_id);
+            }
+        }
+        block
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::NamespaceExists(_) => Some("add --update to set its settings"),
+            Self::Client(Error::Unreachable { .. }) => Some(
+                "start a server with 'umbo serve', or name another with --server or UMBO_SERVER",
+            ),
+            Self::Client(Error::Timeout(_)) => Some("give it more time with --timeout"),
+            Self::Client(Error::Foreign { .. }) => {
+                Some("check that --server names an Umbo server and not something else")
+            }
+            Self::Client(error) => error.code().map(|code| match code {
+                ErrorCode::Unauthenticated => "send a token with --token or UMBO_TOKEN",
+                code => code.meaning(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn client_exit_code(error: &Error) -> u8 {
+    match error {
+        Error::BadUrl { .. } | Error::BadOption(_) => 2,
+        Error::Unreachable { .. } | Error::Timeout(_) => 6,
+        Error::Problem { .. } | Error::Foreign { .. } => match error.status().unwrap_or_default() {
+            401 | 403 => 8,
+            404 => 3,
+            412 => 4,
+            419 | 429 => 5,
+            408 | 503 | 504 | 507 => 6,
+            _ => 1,
+        },
+        Error::Tls(_)
+        | Error::Transport(_)
+        | Error::TruncatedStream { .. }
+        | Error::Malformed(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbo_api::Problem;
+
+    fn code_of(code: ErrorCode) -> u8 {
+        client_exit_code(&Error::Problem {
+            problem: Box::new(Problem::new(code, "")),
+        })
+    }
+
+    #[test]
+    fn every_error_code_has_the_exit_code_of_its_kind() {
+        for code in ErrorCode::ALL {
+            let expected = match code.status() {
+                401 | 403 => 8,
+                404 => 3,
+                412 => 4,
+                408 | 503 | 504 | 507 => 6,
+                _ => 1,
+            };
+            assert_eq!(code_of(*code), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_block_says_what_happened_what_to_do_and_the_request() {
+        let mut problem = Problem::new(ErrorCode::PreconditionFailed, "the version is 8, not 7");
+        problem.etag = Some("\"8\"".to_owned());
+        problem.request_id = "r7".to_owned();
+        let failure = Failure::Client(Error::Problem {
+            problem: Box::new(problem),
+        });
+        let block = failure.block();
+        for part in [
+            "umbo: Precondition failed (412)\n  the version is 8, not 7\n",
+            "  What to do: ",
+            "  Current version: 8\n",
+            "  Request id: r7\n",
+        ] {
+            assert!(block.contains(part), "{block}");
         }
     }
 }

@@ -8,6 +8,7 @@ use mimalloc::MiMalloc;
 
 mod cli;
 mod command;
+mod connection;
 mod failure;
 mod output;
 mod server;

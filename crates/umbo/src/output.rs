@@ -1,7 +1,11 @@
 //! What commands print on stdout. A reader that goes away (`| head`) ends the program quietly:
 //! every write goes through here, and a broken pipe is a [`Failure`] without words.
 
-use std::io::Write as _;
+pub(crate) mod rows;
+pub(crate) mod table;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -11,12 +15,23 @@ use crate::failure::Failure;
 /// Form of what a command prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Columns for people and awk: one header line, fields apart by two or more spaces
+    /// Columns for people and awk: a header line, then fields apart by two or more spaces
     Table,
     /// One JSON document
     Json,
     /// One JSON object a line
     Ndjson,
+}
+
+impl Format {
+    /// A table for a person, lines for a program.
+    pub(crate) fn for_rows() -> Self {
+        if std::io::stdout().is_terminal() {
+            Self::Table
+        } else {
+            Self::Ndjson
+        }
+    }
 }
 
 /// Writes bytes as they are.
@@ -30,7 +45,77 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 /// Writes one JSON document and a newline.
 pub(crate) fn write_json(document: &impl Serialize) -> Result<(), Failure> {
+    write_bytes(&json_line(document)?)
+}
+
+/// Writes things as one JSON array, as a line each, or as a table of the given cells.
+pub(crate) fn write_list<T: Serialize>(
+    format: Format,
+    list: &[T],
+    header: &[&str],
+    cells: impl Fn(&T) -> Vec<String>,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => write_json(&list),
+        Format::Ndjson => {
+            let lines: Result<Vec<_>, _> = list.iter().map(json_line).collect();
+            write_bytes(&lines?.concat())
+        }
+        Format::Table => {
+            let mut table = table::Table::new(header);
+            for item in list {
+                table.push(cells(item));
+            }
+            write_bytes(table.finish().as_bytes())
+        }
+    }
+}
+
+/// Writes one thing: as JSON, or as a table of one line.
+pub(crate) fn write_one<T: Serialize>(
+    format: Format,
+    item: &T,
+    header: &[&str],
+    cells: impl Fn(&T) -> Vec<String>,
+) -> Result<(), Failure> {
+    match format {
+        Format::Table => write_list(format, std::slice::from_ref(item), header, cells),
+        Format::Json | Format::Ndjson => write_json(item),
+    }
+}
+
+fn json_line(document: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut line = serde_json::to_vec(document).map_err(|error| Failure::Output(error.into()))?;
     line.push(b'\n');
-    write_bytes(&line)
+    Ok(line)
+}
+
+/// Returns milliseconds since the Unix epoch as a date and time in UTC, `-` for none.
+pub(crate) fn instant(millis: Option<u64>) -> String {
+    // The last instant the calendar of the format has is the end of the year 9999.
+    const LAST_MS: u64 = 253_402_300_799_999;
+    match millis {
+        None => "-".to_owned(),
+        Some(millis) if millis > LAST_MS => format!("{millis}ms"),
+        Some(millis) => {
+            let instant = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+            humantime::format_rfc3339_millis(instant).to_string()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_dates_as_far_as_there_are_dates() {
+        assert_eq!(instant(None), "-");
+        assert_eq!(instant(Some(1_500)), "1970-01-01T00:00:01.500Z");
+        assert_eq!(
+            instant(Some(253_402_300_799_999)),
+            "9999-12-31T23:59:59.999Z"
+        );
+        assert_eq!(instant(Some(u64::MAX)), format!("{}ms", u64::MAX));
+    }
 }

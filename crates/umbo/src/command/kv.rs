@@ -1,0 +1,156 @@
+//! `umbo kv …`: rows. Each command is a module of its own; keys are written the same everywhere,
+//! in and out ([`umbo_api::key_text`]).
+
+mod batch;
+mod count;
+mod export;
+mod get;
+mod import;
+mod mget;
+mod put;
+mod range;
+mod rm;
+mod scan;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use umbo_api::key_text::{self, KeyTextError};
+use umbo_client::Condition;
+use umbo_types::{Namespace, NamespaceError};
+
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+
+pub(crate) use put::Durability;
+
+const KEYS: &str = "\
+Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out.
+Forms of output (-o): rows are a table on a terminal and NDJSON in a pipe or file; table, json
+and ndjson say which.";
+
+/// Arguments of `umbo kv`.
+#[derive(Debug, Args)]
+#[command(after_help = KEYS)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the value of a row, as it was stored
+    Get(get::Arguments),
+    /// Store a row
+    Put(put::Arguments),
+    /// Remove a row, or a range of rows of a partition
+    Rm(rm::Arguments),
+    /// List rows of a partition, in order
+    Range(range::Arguments),
+    /// List rows by their keys
+    Mget(mget::Arguments),
+    /// Write the lines of a small file as one batch
+    Batch(batch::Arguments),
+    /// List all rows of a namespace, in no particular order
+    Scan(scan::Arguments),
+    /// Count the rows of a namespace or partition
+    Count(count::Arguments),
+    /// Write the rows of a file, of any size
+    Import(import::Arguments),
+    /// Read all rows of a namespace into a file that import takes
+    Export(export::Arguments),
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let connection = self.connection;
+        match self.command {
+            Command::Get(arguments) => block_on(arguments.run(&connection)),
+            Command::Put(arguments) => block_on(arguments.run(&connection)),
+            Command::Rm(arguments) => block_on(arguments.run(&connection)),
+            Command::Range(arguments) => block_on(arguments.run(&connection)),
+            Command::Mget(arguments) => block_on(arguments.run(&connection)),
+            Command::Batch(arguments) => block_on(arguments.run(&connection)),
+            Command::Scan(arguments) => block_on(arguments.run(&connection)),
+            Command::Count(arguments) => block_on(arguments.run(&connection)),
+            Command::Import(arguments) => block_on(arguments.run(&connection)),
+            Command::Export(arguments) => block_on(arguments.run(&connection)),
+        }
+    }
+}
+
+/// A key of the command line, in any of its forms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Key(Vec<u8>);
+
+impl FromStr for Key {
+    type Err = KeyTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        key_text::parse(text).map(Self)
+    }
+}
+
+/// The key of a row: `PK [SK]`.
+#[derive(Debug, Args)]
+struct RowKey {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Partition key
+    pk: Key,
+    /// Sort key; empty where not given
+    sk: Option<Key>,
+}
+
+impl RowKey {
+    fn sort(&self) -> &[u8] {
+        self.sk.as_ref().map_or(&[], |key| &key.0)
+    }
+}
+
+/// Reads a namespace name.
+pub(crate) fn namespace(text: &str) -> Result<Namespace, NamespaceError> {
+    Namespace::new(text)
+}
+
+/// Reads a condition: a version, an `ETag`, or `*` for any.
+fn condition(text: &str) -> Result<Condition, String> {
+    if text == "*" {
+        return Ok(Condition::Exists);
+    }
+    let version = text.trim_matches('"').parse();
+    version
+        .map(Condition::Version)
+        .map_err(|_| "a version is a number, as 'umbo kv range' and ETag show it, or *".to_owned())
+}
+
+/// Reads a file whole, `-` for stdin, up to a bound.
+fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, Failure> {
+    let failed = |source| Failure::File {
+        verb: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    let bound = len_max as u64 + 1;
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(bound).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(bound).read_to_end(&mut bytes))
+    };
+    read.map_err(failed)?;
+    if bytes.len() > len_max {
+        let path = path.display();
+        return Err(Failure::Usage(format!(
+            "{path} has more than {len_max} bytes"
+        )));
+    }
+    Ok(bytes)
+}

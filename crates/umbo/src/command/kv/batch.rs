@@ -1,0 +1,69 @@
+//! `umbo kv batch`: a small file of writes as one batch. Large files are `umbo kv import`'s.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use umbo_api::batch::WriteRow;
+use umbo_client::BatchOptions;
+use umbo_types::Namespace;
+use umbo_types::limits::BATCH_BODY_LEN_MAX;
+
+use super::put::Durability;
+use super::{namespace, read_file};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+
+/// Arguments of `umbo kv batch`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// File of writes, one {"op":"put"|"del","pk":…,"sk":…,"v":…} a line; - for stdin
+    file: PathBuf,
+    /// All rows of a partition, or none of them
+    #[arg(long)]
+    atomic: bool,
+    /// When the batch is acknowledged
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
+}
+
+impl Arguments {
+    /// Writes, and prints what became of each line.
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+        let lines = read_file(&self.file, BATCH_BODY_LEN_MAX)?;
+        let options = BatchOptions {
+            is_atomic: self.atomic,
+            durability: self.durability.map(Into::into),
+            ..BatchOptions::default()
+        };
+        let result = connection
+            .client()?
+            .batch_write(self.ns.as_str(), lines, options)
+            .await?;
+        let header = ["ROW", "STATUS", "VERSION", "REASON"];
+        output::write_list(connection.row_format(), &result.rows, &header, cells)?;
+        match result.end.failed {
+            0 => Ok(()),
+            failed => Err(Failure::Partial {
+                failed,
+                rows: result.end.rows,
+                hint: String::new(),
+            }),
+        }
+    }
+}
+
+fn cells(row: &WriteRow) -> Vec<String> {
+    vec![
+        row.i.to_string(),
+        row.status.to_string(),
+        row.version
+            .map_or_else(String::new, |version| version.to_string()),
+        row.error
+            .as_ref()
+            .map_or_else(String::new, |error| error.detail.clone()),
+    ]
+}

@@ -1,0 +1,76 @@
+//! `umbo kv count`: how many rows a namespace or partition has. It reads every key, so it takes as
+//! long as a scan without values.
+
+use clap::Args;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use umbo_client::{RangeOptions, RowReader, ScanOptions};
+use umbo_types::{Criticality, Namespace};
+
+use super::{Key, namespace};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Segments read side by side.
+const SEGMENTS: u32 = 4;
+
+/// Arguments of `umbo kv count`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Partition key; the whole namespace where not given
+    pk: Option<Key>,
+    /// Only sort keys of the partition that begin with this
+    #[arg(long, value_name = "SK", requires = "pk")]
+    prefix: Option<Key>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    rows: u64,
+}
+
+impl Arguments {
+    /// Prints the number of rows.
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+        let rows = match &self.pk {
+            Some(partition) => {
+                let options = RangeOptions {
+                    prefix: self.prefix.map(|key| key.0),
+                    keys_only: true,
+                    ..RangeOptions::default()
+                };
+                let client = connection.client()?;
+                rows_of(client.range(self.ns.as_str(), &partition.0, &options)).await?
+            }
+            None => count_namespace(connection, &self.ns).await?,
+        };
+        match connection.listing_format() {
+            Format::Table => output::write_bytes(format!("{rows}\n").as_bytes()),
+            Format::Json | Format::Ndjson => output::write_json(&Answer { rows }),
+        }
+    }
+}
+
+async fn count_namespace(connection: &Connection, ns: &Namespace) -> Result<u64, Failure> {
+    let client = connection.client_for(Some(Criticality::Sheddable))?;
+    let mut counts = JoinSet::new();
+    for segment in 0..SEGMENTS {
+        let options = ScanOptions {
+            segment: Some((segment, SEGMENTS)),
+            keys_only: true,
+            ..ScanOptions::default()
+        };
+        counts.spawn(rows_of(client.scan(ns.as_str(), options)));
+    }
+    let counts: Result<Vec<u64>, Failure> = counts.join_all().await.into_iter().collect();
+    Ok(counts?.into_iter().sum())
+}
+
+async fn rows_of(mut reader: RowReader) -> Result<u64, Failure> {
+    while reader.next_block().await?.is_some() {}
+    Ok(reader.rows())
+}

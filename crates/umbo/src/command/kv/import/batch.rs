@@ -1,0 +1,103 @@
+//! A batch on its way to the server: the lines as they will be sent, and where each came from.
+
+use std::sync::mpsc::Sender;
+
+use bytes::Bytes;
+
+/// Lines of one request.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The lines, each with its newline.
+    pub(super) body: Bytes,
+    /// Where each line ends in the body, its newline included.
+    ends: Vec<u32>,
+    /// The number of each line in the file, from 1.
+    numbers: Vec<u64>,
+    /// Dropped with the batch: whoever waits for a window waits for its batches to be dropped.
+    _window: Option<Sender<()>>,
+}
+
+impl Batch {
+    /// Returns the number of lines.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns a line without its newline.
+    pub(super) fn line(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.body[start as usize..self.ends[at] as usize - 1]
+    }
+
+    /// Returns the number of a line in its file.
+    pub(super) fn number(&self, at: usize) -> u64 {
+        self.numbers[at]
+    }
+
+    /// Returns the body of a request with only some of the lines.
+    pub(super) fn body_of(&self, lines: &[usize]) -> Bytes {
+        if lines.len() == self.len() {
+            return self.body.clone();
+        }
+        let mut body = Vec::new();
+        for &at in lines {
+            body.extend_from_slice(self.line(at));
+            body.push(b'\n');
+        }
+        body.into()
+    }
+}
+
+/// Bounds of a batch. A single line larger than `bytes` is a batch of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchLimits {
+    /// Most rows.
+    pub(super) rows: usize,
+    /// Most bytes.
+    pub(super) bytes: usize,
+}
+
+/// A batch being filled.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    body: Vec<u8>,
+    ends: Vec<u32>,
+    numbers: Vec<u64>,
+}
+
+impl Builder {
+    /// Says whether it holds no line.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Says whether one more line of this length would exceed a bound.
+    pub(super) fn is_full_for(&self, len: usize, limits: BatchLimits) -> bool {
+        !self.is_empty()
+            && (self.ends.len() >= limits.rows || self.body.len() + len + 1 > limits.bytes)
+    }
+
+    /// Adds a line.
+    pub(super) fn push(&mut self, line: &[u8], number: u64, limits: BatchLimits) {
+        if self.is_empty() {
+            self.body.reserve_exact(limits.bytes.max(line.len() + 1));
+            self.ends.reserve_exact(limits.rows);
+            self.numbers.reserve_exact(limits.rows);
+        }
+        self.body.extend_from_slice(line);
+        self.body.push(b'\n');
+        self.ends.push(self.body.len() as u32);
+        self.numbers.push(number);
+    }
+
+    /// Takes what it holds.
+    pub(super) fn take(&mut self, window: Option<&Sender<()>>) -> Batch {
+        let taken = std::mem::take(self);
+        Batch {
+            body: taken.body.into(),
+            ends: taken.ends,
+            numbers: taken.numbers,
+            _window: window.cloned(),
+        }
+    }
+}

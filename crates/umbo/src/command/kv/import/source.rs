@@ -1,0 +1,112 @@
+//! Where lines come from: a file or stdin, plain or compressed. What it is compressed with is told
+//! by its first bytes, not by its name. Counts the bytes read, for the progress bar.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const BUFFER_LEN: usize = 256 << 10;
+
+/// An open source.
+pub(super) struct Source {
+    /// The lines, decompressed.
+    pub(super) reader: Box<dyn Read + Send>,
+    /// Size of the file as it lies there, none for stdin and what else has no size.
+    pub(super) size: Option<u64>,
+    /// Bytes of it read so far.
+    pub(super) read: Arc<AtomicU64>,
+}
+
+/// Opens a file, `-` for stdin.
+pub(super) fn open(path: &Path) -> io::Result<Source> {
+    let read = Arc::new(AtomicU64::new(0));
+    let (inner, size): (Box<dyn Read + Send>, _) = if path.as_os_str() == "-" {
+        (Box::new(io::stdin()), None)
+    } else {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        (Box::new(file), metadata.is_file().then_some(metadata.len()))
+    };
+    let counted = Counted {
+        inner,
+        read: Arc::clone(&read),
+    };
+    Ok(Source {
+        reader: decompressed(counted)?,
+        size,
+        read,
+    })
+}
+
+fn decompressed(mut raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut head = Vec::with_capacity(ZSTD.len());
+    raw.by_ref()
+        .take(ZSTD.len() as u64)
+        .read_to_end(&mut head)?;
+    let (is_gzip, is_zstd) = (head.starts_with(GZIP), head.starts_with(ZSTD));
+    let whole = io::Cursor::new(head).chain(raw);
+    Ok(if is_gzip {
+        let buffered = BufReader::with_capacity(BUFFER_LEN, whole);
+        Box::new(flate2::bufread::MultiGzDecoder::new(buffered))
+    } else if is_zstd {
+        let buffered = BufReader::with_capacity(BUFFER_LEN, whole);
+        Box::new(zstd::stream::read::Decoder::with_buffer(buffered)?)
+    } else {
+        Box::new(whole)
+    })
+}
+
+struct Counted<R> {
+    inner: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.inner.read(buffer)?;
+        self.read.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn read_all(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        decompressed(io::Cursor::new(bytes))?.read_to_end(&mut all)?;
+        Ok(all)
+    }
+
+    #[test]
+    fn the_first_bytes_tell_the_compression() {
+        for text in [&b""[..], b"{", b"{\"pk\":\"a\"}\n"] {
+            assert_eq!(read_all(text.to_vec()).unwrap(), text);
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(text).unwrap();
+            let gzip = gzip.finish().unwrap();
+            assert_eq!(read_all(gzip.clone()).unwrap(), text);
+            let two_members = [gzip.clone(), gzip].concat();
+            assert_eq!(read_all(two_members).unwrap(), text.repeat(2));
+            let zstd = zstd::encode_all(text, 1).unwrap();
+            assert_eq!(read_all(zstd).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_file_cut_off_is_an_error() {
+        let text: Vec<u8> = (0..9_999_u32).flat_map(u32::to_le_bytes).collect();
+        let mut zstd = zstd::encode_all(&text[..], 1).unwrap();
+        zstd.truncate(zstd.len() / 2);
+        assert!(read_all(zstd).is_err());
+    }
+}

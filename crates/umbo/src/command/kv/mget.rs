@@ -1,0 +1,100 @@
+//! `umbo kv mget`: rows by their keys, in the order of the keys.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use umbo_api::batch::{KeyFields, MultiGetRow};
+use umbo_api::key_text;
+use umbo_types::Namespace;
+use umbo_types::limits::{BATCH_BODY_LEN_MAX, MULTI_GET_KEYS_MAX};
+
+use super::{Key, namespace, read_file};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use crate::output::rows::shown;
+
+/// Arguments of `umbo kv mget`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Partition keys (of rows without sort key), or with --partition sort keys
+    #[arg(required_unless_present = "file")]
+    keys: Vec<Key>,
+    /// The partition whose sort keys the keys are
+    #[arg(long, value_name = "PK")]
+    partition: Option<Key>,
+    /// File of keys, one {"pk":…,"sk":…} a line; - for stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keys", "partition"])]
+    file: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Prints the rows.
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+        let keys = self.key_fields()?;
+        let client = connection.client()?;
+        let mut rows: Vec<MultiGetRow> = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MULTI_GET_KEYS_MAX) {
+            let before = rows.len() as u32;
+            let page = client.multi_get(self.ns.as_str(), keys.to_vec()).await?;
+            rows.extend(page.into_iter().map(|mut row| {
+                row.i += before;
+                row
+            }));
+        }
+        let header = ["PK", "SK", "STATUS", "VERSION", "BYTES", "VALUE"];
+        output::write_list(connection.row_format(), &rows, &header, cells)?;
+        let is_failed = |row: &&MultiGetRow| !matches!(row.status, 200 | 404);
+        match rows.iter().filter(is_failed).count() {
+            0 => Ok(()),
+            failed => Err(Failure::Partial {
+                failed: failed as u64,
+                rows: rows.len() as u64,
+                hint: rows
+                    .iter()
+                    .find_map(|row| row.error.as_ref())
+                    .map_or_else(String::new, |error| {
+                        format!("; the first: {}", error.detail)
+                    }),
+            }),
+        }
+    }
+
+    fn key_fields(&self) -> Result<Vec<KeyFields>, Failure> {
+        let Some(file) = &self.file else {
+            let fields = |key: &Key| match &self.partition {
+                Some(partition) => KeyFields::of(&partition.0, &key.0),
+                None => KeyFields::of(&key.0, b""),
+            };
+            return Ok(self.keys.iter().map(fields).collect());
+        };
+        let text = read_file(file, BATCH_BODY_LEN_MAX)?;
+        let lines = text.split(|&byte| byte == b'\n').enumerate();
+        lines
+            .filter(|(_, line)| !line.trim_ascii().is_empty())
+            .map(|(at, line)| {
+                serde_json::from_slice(line)
+                    .map_err(|error| Failure::Usage(format!("line {}: {error}", at + 1)))
+            })
+            .collect()
+    }
+}
+
+fn cells(row: &MultiGetRow) -> Vec<String> {
+    let key = |bytes: Option<Vec<u8>>| bytes.as_deref().map_or_else(String::new, key_text::format);
+    let value = row.row.value().ok().flatten();
+    let len = value.as_ref().map(Vec::len);
+    vec![
+        key(row.row.partition().ok().flatten()),
+        key(row.row.sort().ok()),
+        row.status.to_string(),
+        row.row
+            .version
+            .map_or_else(String::new, |version| version.to_string()),
+        len.map_or_else(String::new, |len| len.to_string()),
+        value.as_deref().map_or_else(String::new, shown),
+    ]
+}

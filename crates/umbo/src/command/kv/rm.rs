@@ -1,0 +1,91 @@
+//! `umbo kv rm`: one row, or a range of rows of a partition.
+
+use clap::Args;
+use umbo_client::{Condition, DeleteSelection};
+
+use super::{Key, RowKey, condition};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+
+/// Arguments of `umbo kv rm`.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    key: RowKey,
+    /// Remove a range of rows of the partition: name --start, --end, --prefix or --all
+    #[arg(long, conflicts_with = "sk")]
+    range: bool,
+    /// First sort key to remove
+    #[arg(long, value_name = "SK", conflicts_with = "sk")]
+    start: Option<Key>,
+    /// First sort key after the range
+    #[arg(long, value_name = "SK", conflicts_with = "sk")]
+    end: Option<Key>,
+    /// Remove every sort key that begins with this
+    #[arg(long, value_name = "SK", conflicts_with = "sk")]
+    prefix: Option<Key>,
+    /// Remove every row of the partition
+    #[arg(long, conflicts_with_all = ["sk", "start", "end", "prefix"])]
+    all: bool,
+    /// Only say what would be removed
+    #[arg(long, conflicts_with = "if_match")]
+    dry_run: bool,
+    /// Remove only where the row has this version ('*': any)
+    #[arg(
+        long,
+        value_name = "VERSION",
+        value_parser = condition,
+        conflicts_with_all = ["range", "start", "end", "prefix", "all"]
+    )]
+    if_match: Option<Condition>,
+}
+
+impl Arguments {
+    /// Removes.
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+        let is_bounded = self.start.is_some() || self.end.is_some() || self.prefix.is_some();
+        if !(is_bounded || self.all) {
+            if self.range || self.dry_run {
+                let message = "name what to remove with --start, --end, --prefix or --all";
+                return Err(Failure::Usage(message.to_owned()));
+            }
+            let condition = self.if_match.unwrap_or_default();
+            let key = &self.key;
+            return Ok(connection
+                .client()?
+                .delete(key.ns.as_str(), &key.pk.0, key.sort(), condition)
+                .await?);
+        }
+        let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
+        let selection = DeleteSelection {
+            start: bytes(&self.start),
+            end: bytes(&self.end),
+            prefix: bytes(&self.prefix),
+            is_all: self.all,
+            dry_run: self.dry_run,
+        };
+        let answer = connection
+            .client()?
+            .delete_range(self.key.ns.as_str(), &self.key.pk.0, &selection)
+            .await?;
+        let what = if answer.dry_run {
+            "would-remove"
+        } else {
+            "removed"
+        };
+        output::write_one(
+            connection.listing_format(),
+            &answer,
+            &["DONE", "ROWS", "BYTES"],
+            |answer| {
+                vec![
+                    what.to_owned(),
+                    answer.rows.to_string(),
+                    answer.bytes.to_string(),
+                ]
+            },
+        )
+    }
+}

@@ -1,0 +1,53 @@
+//! `umbo kv scan`: rows of a namespace, one segment after the other, in no particular order.
+
+use clap::Args;
+use umbo_client::ScanOptions;
+use umbo_types::Namespace;
+
+use super::namespace;
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::rows::RowPrinter;
+
+/// Arguments of `umbo kv scan`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Most rows
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Leave the values out
+    #[arg(long)]
+    keys_only: bool,
+    /// Divide the namespace into this many segments and read only one of them
+    #[arg(long, value_name = "N", requires = "segment", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    segments: Option<u32>,
+    /// Which segment to read, from 0
+    #[arg(long, value_name = "I", requires = "segments")]
+    segment: Option<u32>,
+}
+
+impl Arguments {
+    /// Prints the rows.
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+        let segment = self.segment.zip(self.segments);
+        if let Some((segment, segments)) = segment
+            && segment >= segments
+        {
+            let message = format!("--segment {segment} is none of {segments}: they count from 0");
+            return Err(Failure::Usage(message));
+        }
+        let options = ScanOptions {
+            segment,
+            limit: self.limit,
+            page_bytes: None,
+            keys_only: self.keys_only,
+        };
+        let reader = connection.client()?.scan(self.ns.as_str(), options);
+        RowPrinter::new(connection.row_format(), None)
+            .print(reader)
+            .await
+    }
+}

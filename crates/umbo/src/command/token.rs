@@ -1,0 +1,108 @@
+//! `umbo token …`: tokens made with the admin API. Needs the `admin` grant on every namespace.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use umbo_api::admin::{NewToken, TokenInfo};
+use umbo_types::{Criticality, Grant};
+
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo token`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create a token and print it, this once
+    Create(Create),
+    /// List the tokens, without their secrets
+    Ls,
+    /// Revoke a token
+    Revoke {
+        /// Id, as 'umbo token ls' shows it
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// Name of the caller, which its requests are counted for
+    #[arg(long)]
+    name: String,
+    /// What it may do, verbs:namespace-pattern (like read,scan:listing-*); may be repeated
+    #[arg(long = "grant", value_name = "GRANT", required = true)]
+    grants: Vec<Grant>,
+    /// Highest criticality it may claim
+    #[arg(long, value_name = "TIER")]
+    criticality_max: Option<Criticality>,
+    /// Life of the token (like 12h, 90d); for ever where not given
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let connection = &self.connection;
+        match self.command {
+            Command::Create(create) => block_on(create.run(connection)),
+            Command::Ls => block_on(list(connection)),
+            Command::Revoke { id } => {
+                block_on(async { Ok(connection.client()?.revoke_token(&id).await?) })
+            }
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, connection: &Connection) -> Result<(), Failure> {
+        let token = NewToken {
+            name: self.name,
+            grants: self.grants.iter().map(Grant::to_string).collect(),
+            criticality_max: self.criticality_max.map(|tier| tier.as_str().to_owned()),
+            ttl: self
+                .ttl
+                .map(|ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)),
+        };
+        let created = connection.client()?.create_token(&token).await?;
+        match connection.listing_format() {
+            // Nothing but the token: made to be put into a variable.
+            Format::Table => output::write_bytes(format!("{}\n", created.token).as_bytes()),
+            Format::Json | Format::Ndjson => output::write_json(&created),
+        }
+    }
+}
+
+async fn list(connection: &Connection) -> Result<(), Failure> {
+    let list = connection.client()?.tokens().await?;
+    let header = [
+        "ID",
+        "NAME",
+        "GRANTS",
+        "CRITICALITY-MAX",
+        "CREATED",
+        "EXPIRES",
+        "SOURCE",
+    ];
+    output::write_list(connection.listing_format(), &list.tokens, &header, cells)
+}
+
+fn cells(token: &TokenInfo) -> Vec<String> {
+    vec![
+        token.id.clone(),
+        token.name.clone(),
+        token.grants.join(";"),
+        token.criticality_max.clone(),
+        output::instant(Some(token.created_at)),
+        output::instant(token.expires_at),
+        token.source.clone(),
+    ]
+}

@@ -1,0 +1,179 @@
+//! Rows as they come off a range or scan, printed as they come: memory stays flat. NDJSON rows are
+//! those of the wire with their partition key, so that `umbo kv import` takes them as they are.
+
+use std::io::{BufWriter, Stdout, Write as _};
+
+use bytes::BytesMut;
+use umbo_api::key_text;
+use umbo_api::row::{JsonRow, RowFieldError, RowFields};
+use umbo_client::{Error, RowReader};
+
+use crate::failure::Failure;
+use crate::output::table::Table;
+use crate::output::{Format, instant};
+
+/// Characters of a value that a table shows.
+const SHOWN_MAX: usize = 60;
+/// Rows a table waits for before it decides on its widths.
+const WIDTH_ROWS: usize = 200;
+
+/// Prints rows.
+pub(crate) struct RowPrinter {
+    out: BufWriter<Stdout>,
+    format: Format,
+    partition: Vec<u8>,
+    prefix: Vec<u8>,
+    table: Table,
+    rows: u64,
+}
+
+impl RowPrinter {
+    /// Prints the rows of a namespace, or those of one partition, which do not name it.
+    pub(crate) fn new(format: Format, partition: Option<&[u8]>) -> Self {
+        let prefix = partition.map(partition_prefix).unwrap_or_default();
+        Self {
+            out: BufWriter::with_capacity(64 << 10, std::io::stdout()),
+            format,
+            partition: partition.unwrap_or_default().to_vec(),
+            prefix,
+            table: Table::new(&["PK", "SK", "VERSION", "EXPIRES", "BYTES", "VALUE"]),
+            rows: 0,
+        }
+    }
+
+    /// Prints all rows of a reader.
+    pub(crate) async fn print(mut self, mut reader: RowReader) -> Result<(), Failure> {
+        while let Some(block) = reader.next_block().await? {
+            for line in block.split(|&byte| byte == b'\n') {
+                if !line.trim_ascii().is_empty() {
+                    self.row(line.trim_ascii())?;
+                }
+            }
+            // A person sees the first rows before the last ones are there.
+            self.flush_table(WIDTH_ROWS)?;
+        }
+        self.flush_table(0)?;
+        self.end().map_err(Failure::from_output)
+    }
+
+    fn row(&mut self, line: &[u8]) -> Result<(), Failure> {
+        self.rows += 1;
+        if self.format == Format::Table {
+            let row: JsonRow =
+                serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+            let cells = self
+                .cells(&row)
+                .map_err(|error| malformed(error.to_string()))?;
+            self.table.push(cells);
+            return Ok(());
+        }
+        self.json(line).map_err(Failure::from_output)
+    }
+
+    fn json(&mut self, line: &[u8]) -> std::io::Result<()> {
+        if self.format == Format::Json {
+            let separator: &[u8] = if self.rows == 1 { b"[" } else { b",\n" };
+            self.out.write_all(separator)?;
+        }
+        match line.strip_prefix(b"{") {
+            Some(inside) if !self.prefix.is_empty() => {
+                self.out.write_all(&self.prefix)?;
+                self.out.write_all(inside)?;
+            }
+            _ => self.out.write_all(line)?,
+        }
+        if self.format == Format::Ndjson {
+            self.out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        if self.format == Format::Json {
+            let end: &[u8] = if self.rows == 0 { b"[]\n" } else { b"]\n" };
+            self.out.write_all(end)?;
+        }
+        self.out.flush()
+    }
+
+    fn flush_table(&mut self, at_least: usize) -> Result<(), Failure> {
+        if self.format == Format::Table && self.table.pending() > at_least {
+            let lines = self.table.take();
+            self.out
+                .write_all(lines.as_bytes())
+                .map_err(Failure::from_output)?;
+        }
+        Ok(())
+    }
+
+    fn cells(&self, row: &JsonRow) -> Result<Vec<String>, RowFieldError> {
+        let partition = row.partition()?;
+        let value = row.value()?;
+        let len = row.bytes.or(value.as_ref().map(|value| value.len() as u64));
+        Ok(vec![
+            key_text::format(partition.as_deref().unwrap_or(&self.partition)),
+            key_text::format(&row.sort()?),
+            row.version
+                .map_or_else(String::new, |version| version.to_string()),
+            instant(row.expires_at),
+            len.map_or_else(String::new, |len| len.to_string()),
+            value.as_deref().map_or_else(String::new, shown),
+        ])
+    }
+}
+
+fn malformed(reason: String) -> Failure {
+    Failure::Client(Error::Malformed(reason))
+}
+
+/// Returns `{"pk":"…",`: what makes a row of a partition a row of its namespace.
+fn partition_prefix(partition: &[u8]) -> Vec<u8> {
+    let mut row = BytesMut::new();
+    RowFields {
+        partition: Some(partition),
+        ..RowFields::default()
+    }
+    .write_line(&mut row);
+    let end = memchr::memmem::rfind(&row, b"\"sk\"").unwrap_or(row.len());
+    row.truncate(end);
+    row.to_vec()
+}
+
+/// Returns the beginning of a value as text on one line.
+pub(crate) fn shown(value: &[u8]) -> String {
+    let text = key_text::format(&value[..value.len().min(4 * SHOWN_MAX)]);
+    let text = if value.len() > 4 * SHOWN_MAX && text.starts_with("0x") {
+        // The cut may have hit the middle of a character of a text.
+        String::from_utf8_lossy(&value[..4 * SHOWN_MAX])
+            .chars()
+            .map(|shown| if shown.is_control() { ' ' } else { shown })
+            .collect()
+    } else {
+        text
+    };
+    if text.chars().count() <= SHOWN_MAX {
+        return text;
+    }
+    let mut text: String = text.chars().take(SHOWN_MAX).collect();
+    text.push('…');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_makes_a_whole_row() {
+        assert_eq!(partition_prefix(b"US"), b"{\"pk\":\"US\",");
+        assert_eq!(partition_prefix(b"\"sk\""), b"{\"pk\":\"\\\"sk\\\"\",");
+        assert_eq!(partition_prefix(b"\xff"), b"{\"pk64\":\"_w\",");
+    }
+
+    #[test]
+    fn long_values_are_cut() {
+        assert_eq!(shown(b"a b"), "a b");
+        assert_eq!(shown("é".repeat(300).as_bytes()).chars().count(), 61);
+        assert_eq!(shown(&[0xff; 10]), "0xffffffffffffffffffff");
+    }
+}

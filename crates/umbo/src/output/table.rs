@@ -1,0 +1,87 @@
+//! Plain tables: a header line, then one line a row, fields apart by at least two spaces. Widths
+//! come from the rows that are there when the first line is written; later rows never move them.
+
+/// A table under way.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pending: Vec<Vec<String>>,
+    widths: Vec<usize>,
+}
+
+impl Table {
+    /// Begins a table.
+    pub(crate) fn new(header: &[&str]) -> Self {
+        Self {
+            pending: vec![header.iter().map(|&cell| cell.to_owned()).collect()],
+            widths: Vec::new(),
+        }
+    }
+
+    /// Adds a row. A cell without anything to see becomes `-`, so that columns can be counted.
+    pub(crate) fn push(&mut self, cells: Vec<String>) {
+        let is_blank = |cell: &String| cell.trim().is_empty();
+        let cells = cells.into_iter().map(|cell| {
+            if is_blank(&cell) {
+                "-".to_owned()
+            } else {
+                cell
+            }
+        });
+        self.pending.push(cells.collect());
+    }
+
+    /// Returns the number of lines that wait to be taken.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Takes the lines added since the last time.
+    pub(crate) fn take(&mut self) -> String {
+        if self.widths.is_empty() {
+            self.widths = widths(&self.pending);
+        }
+        let mut text = String::new();
+        for cells in self.pending.drain(..) {
+            let last = cells.len().saturating_sub(1);
+            for (at, cell) in cells.iter().enumerate() {
+                text.push_str(cell);
+                if at < last {
+                    let width = self.widths.get(at).copied().unwrap_or_default();
+                    let spaces = width.saturating_sub(cell.chars().count()) + 2;
+                    text.extend(std::iter::repeat_n(' ', spaces));
+                }
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Takes what is left.
+    pub(crate) fn finish(mut self) -> String {
+        self.take()
+    }
+}
+
+fn widths(rows: &[Vec<String>]) -> Vec<usize> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    (0..columns).map(width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stand_under_each_other_apart_by_two_spaces() {
+        let mut table = Table::new(&["NAME", "ROWS"]);
+        table.push(vec!["listing".to_owned(), "1".to_owned()]);
+        table.push(vec!["é".to_owned(), String::new()]);
+        assert_eq!(table.take(), "NAME     ROWS\nlisting  1\né        -\n");
+        table.push(vec!["longer than any".to_owned(), "2".to_owned()]);
+        assert_eq!(table.finish(), "longer than any  2\n");
+    }
+}
