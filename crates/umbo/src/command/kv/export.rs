@@ -123,7 +123,7 @@ async fn finish(
                 bar.set_position(bytes);
             }
             Some(segment) = segments.join_next() => {
-                rows += segment.map_err(|error| Failure::start(error))??;
+                rows += segment.map_err(Failure::start)??;
                 bar.set_message(format!("{rows} rows"));
             }
             signal = tokio::signal::ctrl_c() => {
@@ -134,7 +134,7 @@ async fn finish(
                 bar.finish_and_clear();
                 result.map_err(|_| Failure::start("the writing thread is gone"))??;
                 while let Some(segment) = segments.join_next().await {
-                    rows += segment.map_err(|error| Failure::start(error))??;
+                    rows += segment.map_err(Failure::start)??;
                 }
                 while let Ok(len) = progress.try_recv() {
                     bytes += len;
