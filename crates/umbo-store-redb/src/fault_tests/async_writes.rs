@@ -88,3 +88,25 @@ async fn acknowledged_asynchronous_writes_survive_failing_durable_ones() {
         assert!(get(&copy, key).await.is_some(), "{key} was lost");
     }
 }
+
+#[tokio::test]
+async fn versions_of_lost_asynchronous_writes_are_not_given_again() {
+    let rig = Rig::new();
+    put(&rig.store, "reserve", "0", Durability::Async)
+        .await
+        .unwrap();
+    // From here on nothing reaches the disk, as if the power had failed.
+    rig.files.hold_syncs();
+    let mut given = Vec::new();
+    for number in 0..10 {
+        let key = format!("key-{number}");
+        let written = put(&rig.store, &key, "1", Durability::Async).await;
+        given.push((key, written.unwrap().version));
+    }
+    let (copy, _folder) = rig.copy();
+    rig.files.release_syncs();
+    let (key, last) = given.last().unwrap();
+    assert_eq!(get(&copy, key).await, None);
+    let anew = put(&copy, key, "2", Durability::Sync).await.unwrap();
+    assert!(anew.version > *last);
+}
