@@ -1,0 +1,371 @@
+//! The client commands against a real server: what they print, and their exit codes.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(
+    clippy::format_collect,
+    clippy::format_push_string,
+    reason = "tests are read, not timed"
+)]
+
+#[path = "support/server.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+
+use support::{Server, checked, command};
+
+/// Rows of every kind: text, any bytes, an expiry, a content type, an empty value.
+fn rows() -> String {
+    let far = 4_000_000_000_000_u64;
+    let mut rows = format!(
+        "{{\"pk\":\"a/b\",\"sk\":\"..\",\"v\":\"x\",\"expires_at\":{far},\"content_type\":\"text/x\"}}\n\
+         {{\"pk64\":\"AP8\",\"sk64\":\"_wA\",\"v64\":\"_w\"}}\n{{\"pk\":\"empty\",\"v\":\"\"}}\n"
+    );
+    for at in 0..500 {
+        rows.push_str(&format!(
+            "{{\"pk\":\"p{}\",\"sk\":\"s{at}\",\"v\":\"v{at}\"}}\n",
+            at % 7
+        ));
+    }
+    rows
+}
+
+/// What rows say, without the versions that differ between one import and the next.
+fn content(lines: &str) -> BTreeSet<String> {
+    let line = |line: &str| {
+        let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let row = row.as_object_mut().unwrap();
+        row.remove("version");
+        row.entry("sk").or_insert_with(|| "".into());
+        serde_json::to_string(row).unwrap()
+    };
+    lines.lines().map(line).collect()
+}
+
+#[test]
+fn rows_and_their_exit_codes() {
+    let server = Server::start();
+    server.run(3, &["kv", "get", "n", "k"]);
+    server.run(0, &["ns", "create", "n", "--default-ttl", "1h"]);
+    assert!(
+        server
+            .run(4, &["ns", "create", "n"])
+            .err
+            .contains("--update")
+    );
+    server.run(0, &["ns", "create", "n", "--update"]);
+    server.run(
+        0,
+        &[
+            "kv",
+            "put",
+            "n",
+            "k",
+            "--value",
+            "v",
+            "--content-type",
+            "a/b",
+        ],
+    );
+    assert_eq!(server.run(0, &["kv", "get", "n", "k"]).out, b"v");
+    let row = server.run(0, &["kv", "get", "n", "k", "-o", "json"]).json();
+    assert_eq!(row["content_type"], "a/b");
+    let missing = server.run(3, &["kv", "get", "n", "nope"]);
+    assert!(missing.out.is_empty() && missing.err.starts_with("umbo: "));
+    server.run(4, &["kv", "put", "n", "k", "--value", "w", "--if-absent"]);
+    let refused = server.run(
+        4,
+        &["kv", "put", "n", "k", "--value", "w", "--if-match", "7"],
+    );
+    assert!(refused.err.contains("Request id: ") && refused.err.contains("Current version: "));
+    let version = row["version"].to_string();
+    server.run(
+        0,
+        &[
+            "kv",
+            "put",
+            "n",
+            "k",
+            "--value",
+            "w",
+            "--if-match",
+            &version,
+        ],
+    );
+    server.run(4, &["kv", "rm", "n", "k", "--if-match", &version]);
+    server.run(0, &["kv", "rm", "n", "k"]);
+    server.run(0, &["kv", "rm", "n", "k"]);
+    server.run(2, &["kv", "get", "N", "k"]);
+    server.run(2, &["kv", "get", "n", "0x0"]);
+    server.run(2, &["kv", "put", "n", "k", "--value", "w", "--ttl", "soon"]);
+    server.run(
+        6,
+        &["kv", "get", "n", "k", "--server", "http://127.0.0.1:1"],
+    );
+    server.run(2, &["kv", "get", "n", "k", "--server", "localhost"]);
+}
+
+#[test]
+fn any_bytes_go_in_and_come_out() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    let value: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+    server.run_with_input(0, &["kv", "put", "n", "0x00ff", "b64:_w"], &value);
+    assert_eq!(
+        server.run(0, &["kv", "get", "n", "0x00ff", "0xff"]).out,
+        value
+    );
+    let file = server.file("value", &value);
+    server.run(0, &["kv", "put", "n", "..", "a/b", "--file", &file]);
+    assert_eq!(server.run(0, &["kv", "get", "n", "..", "a/b"]).out, value);
+    let table = server.run(0, &["kv", "scan", "n", "-o", "table", "--keys-only"]);
+    assert!(
+        table
+            .text()
+            .lines()
+            .any(|line| line.starts_with("0x00ff  0xff "))
+    );
+    server.run(
+        2,
+        &[
+            "kv",
+            "put",
+            "n",
+            "k",
+            "--file",
+            &server.file("large", vec![0; 1_100_000]),
+        ],
+    );
+}
+
+#[test]
+fn ranges_batches_and_counts() {
+    let server = Server::start();
+    server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    let range = server.run(
+        0,
+        &["kv", "range", "n", "p0", "--prefix", "s4", "--limit", "3"],
+    );
+    let keys: Vec<_> = range
+        .text()
+        .lines()
+        .map(|line| line.split('"').nth(7).unwrap())
+        .collect();
+    assert_eq!(keys, ["s406", "s413", "s42"]);
+    let all = server
+        .run(0, &["kv", "range", "n", "p0", "-o", "json", "--reverse"])
+        .json();
+    assert_eq!(all.as_array().unwrap().len(), 72);
+    assert_eq!(all[71]["sk"], "s0");
+    assert_eq!(server.run(0, &["kv", "count", "n", "p0"]).text(), "72\n");
+    assert_eq!(
+        server.run(0, &["kv", "count", "n", "-o", "json"]).json()["rows"],
+        503
+    );
+    let table = server.run(0, &["kv", "mget", "n", "empty", "zzz", "-o", "table"]);
+    let statuses: Vec<_> = table
+        .text()
+        .lines()
+        .map(|line| line.split_whitespace().nth(2).unwrap().to_owned())
+        .collect();
+    assert_eq!(statuses, ["STATUS", "200", "404"]);
+    server.run(2, &["kv", "rm", "n", "p0", "--range"]);
+    let dry = server.run(
+        0,
+        &[
+            "kv",
+            "rm",
+            "n",
+            "p0",
+            "--prefix",
+            "s4",
+            "--dry-run",
+            "-o",
+            "json",
+        ],
+    );
+    assert_eq!(dry.json()["dry_run"], true);
+    let removed = server.run(0, &["kv", "rm", "n", "p0", "--prefix", "s4", "-o", "json"]);
+    assert_eq!(removed.json()["rows"], dry.json()["rows"]);
+    server.run(0, &["kv", "rm", "n", "p0", "--all"]);
+    assert_eq!(
+        server
+            .run(0, &["kv", "range", "n", "p0", "-o", "json"])
+            .text(),
+        "[]\n"
+    );
+    let batch = b"{\"op\":\"del\",\"pk\":\"empty\"}\n{\"pk\":\"new\",\"v\":\"1\"}\n{\"pk\":1}\n";
+    let ran = server.run_with_input(7, &["kv", "batch", "n", "-"], batch);
+    assert_eq!(ran.text().lines().count(), 3);
+    server.run(3, &["kv", "get", "n", "empty"]);
+    assert_eq!(server.run(0, &["kv", "get", "n", "new"]).out, b"1");
+}
+
+#[test]
+fn namespaces_are_removed_only_when_meant() {
+    let server = Server::start();
+    server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    server.run(2, &["ns", "rm", "n"]);
+    let dry = server
+        .run(0, &["ns", "rm", "n", "--dry-run", "-o", "json"])
+        .json();
+    assert_eq!(dry["rows"], 503);
+    assert!(server.run(0, &["ns", "ls"]).text().contains("\nn "));
+    server.run(0, &["ns", "rm", "n", "--yes"]);
+    server.run(3, &["ns", "describe", "n"]);
+    server.run(3, &["ns", "rm", "n", "--yes"]);
+}
+
+#[test]
+fn what_export_writes_import_takes_in_every_form() {
+    let server = Server::start();
+    let ran = server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    assert!(ran.err.contains("created namespace 'n'") && ran.err.contains("503 rows written"));
+    let plain = server.run(0, &["kv", "export", "n", "--segments", "3"]);
+    assert_eq!(content(plain.text()), content(&rows()));
+    for (name, arguments) in [
+        ("x.zst", &["-f", "x.zst"][..]),
+        ("x.gz", &["-f", "x.gz"]),
+        ("odd", &["-f", "odd", "--compress", "zstd"]),
+        ("x.ndjson", &["-f", "x.ndjson", "--segments", "1"]),
+    ] {
+        server.run(0, &[&["kv", "export", "n"], arguments].concat());
+        server.run(0, &["ns", "create", "m"]);
+        server.run(0, &["kv", "import", "m", name, "--no-create"]);
+        let again = server.run(0, &["kv", "export", "m"]);
+        assert_eq!(content(again.text()), content(&rows()), "{name}");
+        server.run(0, &["ns", "rm", "m", "--yes"]);
+    }
+    let through_a_pipe = std::fs::read(server.path("x.gz")).unwrap();
+    server.run_with_input(0, &["kv", "import", "m", "-"], &through_a_pipe);
+    assert_eq!(server.run(0, &["kv", "count", "m"]).text(), "503\n");
+}
+
+#[test]
+fn of_lines_with_one_key_the_last_wins_whatever_the_batches() {
+    let server = Server::start();
+    let mut lines = String::new();
+    for round in 0..40 {
+        for key in 0..25 {
+            lines.push_str(&format!(
+                "{{\"pk\":\"p\",\"sk\":\"{key}\",\"v\":\"{round}\"}}\n"
+            ));
+        }
+    }
+    let file = server.file("rows", lines);
+    for (namespace, arguments) in [
+        ("sorted", ["--sort-window", "1"]),
+        ("unsorted", ["--sort-window", "0"]),
+    ] {
+        let import = ["kv", "import", namespace, &file, "--batch-rows", "3"];
+        server.run(0, &[&import[..], &arguments].concat());
+        let rows = server
+            .run(0, &["kv", "range", namespace, "p", "-o", "json"])
+            .json();
+        let rows = rows.as_array().unwrap();
+        assert_eq!(rows.len(), 25);
+        assert!(
+            rows.iter().all(|row| row["v"] == "39"),
+            "{namespace}: {rows:?}"
+        );
+    }
+}
+
+#[test]
+fn failed_rows_are_kept_and_come_back_when_repaired() {
+    let server = Server::start();
+    let lines = "{\"pk\":\"a\",\"v\":\"1\"}\n\n{\"pk\":\"cut\n{\"sk\":\"no pk\"}\n\
+                 {\"pk\":\"b\",\"v\":\"2\",\"odd\":1}\n{\"pk\":\"c\",\"v\":\"3\"}";
+    let file = server.file("rows", lines);
+    let ran = server.run(7, &["kv", "import", "n", &file, "-o", "json"]);
+    assert_eq!(
+        (ran.json()["rows"].as_u64(), ran.json()["failed"].as_u64()),
+        (Some(2), Some(3))
+    );
+    let failed = std::fs::read_to_string(server.path("rows.failed.ndjson")).unwrap();
+    let mut numbers: Vec<u64> = Vec::new();
+    for line in failed.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["failed"]["status"], 400);
+        numbers.push(line["failed"]["line"].as_u64().unwrap());
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, [3, 4, 5]);
+    let repaired = failed
+        .replace(",\"odd\":1", "")
+        .replace("{\"sk\":\"no pk\"}", "{\"pk\":\"d\",\"v\":\"4\"}")
+        .replace(
+            "\"text\":\"{\\\"pk\\\":\\\"cut\"",
+            "\"row\":{\"pk\":\"e\",\"v\":\"5\"}",
+        );
+    let file = server.file("repaired", repaired);
+    server.run(0, &["kv", "import", "n", &file]);
+    assert!(!server.path("repaired.failed.ndjson").exists());
+    assert_eq!(server.run(0, &["kv", "count", "n"]).text(), "5\n");
+    server.run(7, &["kv", "import", "n", "rows", "--failed", "here"]);
+    assert!(server.path("here").exists());
+    server.run(2, &["kv", "import", "n", "rows", "--failed", "rows"]);
+    server.run(1, &["kv", "import", "n", "no such file"]);
+    server.run(3, &["kv", "import", "absent", "rows", "--no-create"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_program_quietly() {
+    let server = Server::start();
+    let rows: String = (0..20_000)
+        .map(|at| {
+            format!("{{\"pk\":\"p\",\"sk\":\"{at}\",\"v\":\"some bytes to fill the pipe\"}}\n")
+        })
+        .collect();
+    server.run(0, &["kv", "import", "n", &server.file("rows", rows)]);
+    for arguments in [
+        ["kv", "range", "n", "p"],
+        ["kv", "export", "n", "--segments=2"],
+    ] {
+        let mut child = command(&server.url, server.folder.path(), &arguments)
+            .spawn()
+            .unwrap();
+        let mut first = [0; 10];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let ran = checked(0, &arguments, child.wait_with_output().unwrap());
+        assert!(!ran.err.contains("Broken"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn an_interrupted_import_sums_up_and_says_so() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    let arguments = [
+        "kv",
+        "import",
+        "n",
+        "-",
+        "--sort-window",
+        "0",
+        "--batch-rows",
+        "1",
+        "--connections",
+        "1",
+    ];
+    let mut child = command(&server.url, server.folder.path(), &arguments)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin
+        .write_all(b"{\"pk\":\"a\",\"v\":\"1\"}\n{\"pk\":\"b\",\"v\":\"2\"}\n")
+        .unwrap();
+    // The first row is in the store once the import is under way; its input stays open.
+    let is_there = || server.run(0, &["kv", "count", "n"]).text() != "0\n";
+    assert!((0..500).any(|_| is_there()), "the import never began");
+    let pid = child.id().to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    let ran = checked(130, &arguments, child.wait_with_output().unwrap());
+    assert!(ran.err.contains("1 rows written"), "{}", ran.err);
+    drop(stdin);
+}
