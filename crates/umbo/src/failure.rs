@@ -146,6 +146,7 @@ impl Failure {
             }
             Self::Client(error) => error.code().map(|code| match code {
                 ErrorCode::Unauthenticated => "send a token with --token or UMBO_TOKEN",
+                ErrorCode::PreconditionFailed => "read the row again and decide anew",
                 code => code.meaning(),
             }),
             _ => None,

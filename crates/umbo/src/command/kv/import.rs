@@ -45,7 +45,8 @@ compressed with gzip or zstd. A line may say \"op\":\"del\", \"ttl\", \"expires_
 Of two lines with the same key the later one wins.
 
 Lines that fail go to FILE.failed.ndjson, one JSON object each: why it failed, and the line in
-\"row\" (in \"text\" where it is no JSON). Put the rows right there and import that file as it is.";
+\"row\" (in \"text\" where it is no JSON). Put the rows right there and import that file as it is.
+An import that is refused as a whole (not allowed, no server) stops at once; import the file again.";
 
 /// Arguments of `umbo kv import`.
 #[derive(Debug, Args)]

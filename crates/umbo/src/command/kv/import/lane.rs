@@ -2,6 +2,7 @@
 //! the server shed, and keeps those that failed for good.
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +133,8 @@ impl Target {
         let settings = NamespaceSettings::default();
         let (_, is_new) = self.client.put_namespace(name, &settings).await?;
         if is_new {
-            eprintln!("created namespace '{name}'");
+            // Where stderr is gone there is nobody left to tell.
+            let _ = writeln!(std::io::stderr(), "created namespace '{name}'");
         }
         Ok(())
     }

@@ -72,12 +72,12 @@ impl<'a> Reader<'a> {
         shared: &'a Shared,
     ) -> Self {
         Self {
+            window: Window::with_room(options.window_bytes),
             options,
             unsorted: lanes.iter().map(|_| Builder::default()).collect(),
             lanes,
             shared,
             lines: 0,
-            window: Window::default(),
             next_lane: 0,
             before: None,
             scratch: Vec::new(),

@@ -73,6 +73,14 @@ pub(super) struct KeyBuf {
 }
 
 impl Window {
+    /// Makes an empty window with room for this many bytes. Room is address space; only what is
+    /// used of it becomes memory, and it never moves as it would while growing.
+    pub(super) fn with_room(bytes: usize) -> Self {
+        let mut window = Self::default();
+        window.lines.reserve_exact(bytes);
+        window
+    }
+
     /// Returns the bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         self.lines.len() + self.keys.len() + self.entries.len() * OVERHEAD
