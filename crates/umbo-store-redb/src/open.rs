@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use umbo_types::{Clock, ShardId};
+use umbo_types::{Clock, ShardId, Version};
 
 use crate::config::Config;
 use crate::error::OpenError;
@@ -156,6 +156,7 @@ fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
         shard: file.shard(),
         file: file.path.clone(),
         rows: 0,
+        version_ceiling: Version::default(),
         took: clock.monotonic().saturating_duration_since(begun),
         was_recovered: false,
         was_repaired: false,
@@ -164,6 +165,7 @@ fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
     match &opened {
         Ok(opened) => {
             report.rows = opened.snapshot.row_count().unwrap_or_default();
+            report.version_ceiling = opened.progress.version_ceiling;
             report.was_recovered = !opened.progress.is_closed;
             report.was_repaired = opened.was_repaired;
         }

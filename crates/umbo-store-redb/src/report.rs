@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use umbo_types::ShardId;
+use umbo_types::{ShardId, Version};
 
 /// How a data folder was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct ShardReport {
     pub file: PathBuf,
     /// Rows stored, expired ones that await reclaiming included.
     pub rows: u64,
+    /// No version given so far is higher; up to a second ahead of the last one given.
+    pub version_ceiling: Version,
     /// How long it took.
     pub took: Duration,
     /// Whether the process that had it open before ended without closing it.

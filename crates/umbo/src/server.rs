@@ -21,11 +21,13 @@ use umbo_dispatcher::{Dispatcher, Service};
 use umbo_store::Store;
 use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::trace::Tracer;
+use umbo_types::Clock;
 
 use crate::command::serve::Arguments;
 use crate::failure::Failure;
 use crate::settings::{Loaded, ServerSettings};
 
+use self::clock::ClockWatch;
 use self::open::Opened;
 use self::reload::Reload;
 use self::watcher::Watcher;
@@ -91,8 +93,9 @@ impl Server {
         };
         let stop = background_stop.clone();
         background.spawn(async move { stop.run_until_cancelled(reload.run()).await });
-        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
-        background.spawn(async move { stop.run_until_cancelled(keep_up(&pod)).await });
+        let (pod, clock) = (Arc::clone(&opened.pod), opened.clock);
+        let stop = background_stop.clone();
+        background.spawn(async move { stop.run_until_cancelled(keep_up(&pod, &*clock)).await });
         Ok(Self {
             pod: opened.pod,
             store: opened.store,
@@ -160,13 +163,17 @@ async fn told(terminate: &mut Signal, interrupt: &mut Signal) -> bool {
     }
 }
 
-/// Follows what other pods change and reclaims removed namespaces, for ever.
-async fn keep_up(pod: &Dispatcher) {
+/// Follows what other pods change, reclaims removed namespaces and watches the clock, for ever.
+async fn keep_up(pod: &Dispatcher, clock: &dyn Clock) {
+    let mut watch = ClockWatch::begin(clock);
     let mut refresh = tokio::time::interval(REFRESH_INTERVAL);
     let mut purge = tokio::time::interval(PURGE_INTERVAL);
     loop {
         let (what, result) = tokio::select! {
-            _ = refresh.tick() => ("refresh", pod.refresh().await),
+            _ = refresh.tick() => {
+                watch.look(clock);
+                ("refresh", pod.refresh().await)
+            }
             _ = purge.tick() => ("purge", pod.purge().await),
         };
         if let Err(error) = result {

@@ -1,8 +1,14 @@
-//! The clock of the system: the only place of the server where time is read.
+//! The clock of the system: the only place of the server where time is read, and the watch over it.
+//!
+//! A clock that goes back loses nothing: versions grow all the same. But expiry follows the clock,
+//! so an operator has to know.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use umbo_types::{Clock, Timestamp};
+use umbo_types::{Clock, Timestamp, Version};
+
+/// How far back the clock may go before it is worth a word: more than any correction by NTP.
+const TOLERATED: Duration = Duration::from_secs(5);
 
 /// The system's clocks.
 #[derive(Debug)]
@@ -19,5 +25,49 @@ impl Clock for SystemClock {
 
     fn monotonic(&self) -> Instant {
         Instant::now()
+    }
+}
+
+/// Warns where the clock is behind the versions that were given before the server started.
+pub(super) fn warn_if_behind(clock: &dyn Clock, version_ceiling: Version) {
+    let behind = Duration::from_micros(version_ceiling.0.saturating_sub(clock.wall().0));
+    if behind > TOLERATED {
+        tracing::warn!(
+            behind_seconds = behind.as_secs(),
+            "the clock of this machine is behind the newest version in the store; nothing is lost \
+             and versions grow all the same, but rows expire late until it has caught up: set the \
+             clock (NTP)"
+        );
+    }
+}
+
+/// Watches the time of day against the monotonic time.
+#[derive(Debug)]
+pub(super) struct ClockWatch {
+    wall: Timestamp,
+    monotonic: Instant,
+}
+
+impl ClockWatch {
+    pub(super) fn begin(clock: &dyn Clock) -> Self {
+        Self {
+            wall: clock.wall(),
+            monotonic: clock.monotonic(),
+        }
+    }
+
+    /// Warns where the clock has gone back since the last look.
+    pub(super) fn look(&mut self, clock: &dyn Clock) {
+        let now = Self::begin(clock);
+        let expected = self.wall.saturating_add(now.monotonic - self.monotonic);
+        let back = Duration::from_micros(expected.0.saturating_sub(now.wall.0));
+        if back > TOLERATED {
+            tracing::warn!(
+                back_seconds = back.as_secs(),
+                "the clock of this machine went back; nothing is lost and versions grow all the \
+                 same, but rows expire that much later: check what sets the clock"
+            );
+        }
+        *self = now;
     }
 }

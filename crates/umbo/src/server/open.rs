@@ -17,7 +17,7 @@ use umbo_telemetry::metrics::RequestMetrics;
 use umbo_telemetry::trace::{TraceSettings, Tracer};
 use umbo_types::Clock;
 
-use super::clock::SystemClock;
+use super::clock::{SystemClock, warn_if_behind};
 use crate::failure::Failure;
 use crate::settings::{Loaded, Settings};
 
@@ -34,6 +34,7 @@ pub(super) struct Opened {
     pub(super) tracer: Arc<Tracer>,
     pub(super) metrics: Arc<RequestMetrics>,
     pub(super) pod: Arc<Dispatcher>,
+    pub(super) clock: Arc<dyn Clock>,
     report: OpenReport,
     folder: PathBuf,
 }
@@ -54,7 +55,7 @@ impl Opened {
         let metrics = Arc::new(RequestMetrics::new(ErrorCode::NAMES, cores + 1));
         let pod = Dispatcher::open(Parts {
             store: Arc::clone(&store),
-            clock,
+            clock: Arc::clone(&clock),
             tokens: Arc::clone(&tokens),
             metrics: Arc::clone(&metrics),
             tracer: Arc::clone(&tracer),
@@ -72,6 +73,7 @@ impl Opened {
             tracer,
             metrics,
             pod,
+            clock,
             report,
             folder,
         };
@@ -115,6 +117,13 @@ impl Opened {
                 tracing::error!(shard = shard.shard.0, %file, reason, "a shard does not serve");
             }
         }
+        let ceiling = self
+            .report
+            .shards
+            .iter()
+            .map(|shard| shard.version_ceiling)
+            .max();
+        warn_if_behind(&*self.clock, ceiling.unwrap_or_default());
         let recovered = self
             .report
             .shards
