@@ -22,7 +22,6 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::pod::Dispatcher;
 use crate::query::Query;
-use crate::tokens;
 
 /// Bodies of the admin API are small.
 const BODY_LEN_MAX: u64 = 64 << 10;
@@ -123,7 +122,6 @@ pub(crate) async fn put_namespace(
             "'default_ttl' is {ttl}, expected {expected}"
         )));
     }
-    let _changing = pod.changes.lock().await;
     let (info, is_new) = pod.namespaces.put(&name, settings).await?;
     Ok((
         if is_new {
@@ -145,7 +143,6 @@ pub(crate) async fn remove_namespace(
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let (rows, bytes) = count(&pod, name.as_str()).await?;
     if !dry_run {
-        let _changing = pod.changes.lock().await;
         pod.namespaces.remove(name.as_str()).await?;
         tracing::info!(
             namespace = name.as_str(),
@@ -197,7 +194,7 @@ pub(crate) async fn list_tokens(
 ) -> Result<Json<TokenList>, Failure> {
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
-    Ok(Json(tokens::list(&pod)))
+    Ok(Json(pod.stored_tokens.list()))
 }
 
 pub(crate) async fn create_token(
@@ -209,7 +206,10 @@ pub(crate) async fn create_token(
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
     let new: NewToken = json_body(&pod, body).await?;
-    Ok((StatusCode::CREATED, Json(tokens::create(&pod, &new).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(pod.stored_tokens.create(&new).await?),
+    ))
 }
 
 pub(crate) async fn revoke_token(
@@ -220,7 +220,7 @@ pub(crate) async fn revoke_token(
 ) -> Result<StatusCode, Failure> {
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
-    tokens::revoke(&pod, &id).await?;
+    pod.stored_tokens.revoke(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,7 +1,6 @@
 //! The last verb: an outcome becomes HTTP. The only place where one does.
 //!
-//! Hot path. No wildcard stands where codes or answers are told apart. What a client is told is
-//! kept apart from what the log says: paths and causes stay inside.
+//! Hot path. No wildcard stands where answers are told apart.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{
@@ -10,7 +9,8 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
-use umbo_api::{ErrorCode, Outcome, Problem, Scope, header, problem};
+use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
+use umbo_api::{Problem, header};
 use umbo_store::{StoreError, Written};
 use umbo_types::{Row, Timestamp, Version};
 
@@ -19,6 +19,7 @@ use crate::edge::body::ReplyBody;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::page::{Chunk, PageWalk};
+use crate::problem;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
 const EXPIRES_AT: HeaderName = HeaderName::from_static(header::EXPIRES_AT);
@@ -29,7 +30,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
-const PROBLEM: HeaderValue = HeaderValue::from_static(problem::CONTENT_TYPE);
+const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
 
 /// What a request of the data plane came to, where it came to something.
 #[derive(Debug)]
@@ -209,7 +210,7 @@ pub(crate) fn etag(version: Version) -> HeaderValue {
 fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
     exchange.refused(failure);
     log(failure, &exchange);
-    let body = problem(failure, &exchange);
+    let body = problem::of_request(failure, &exchange);
     let mut response = problem_response(&body);
     if let Failure::MethodNotAllowed { allowed } = failure
         && !allowed.is_empty()
@@ -260,66 +261,6 @@ pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
     response
 }
 
-/// Makes the problem of a refused or failed request.
-pub(crate) fn problem(failure: &Failure, exchange: &Exchange) -> Problem {
-    let mut problem = problem_of_row(failure);
-    problem
-        .request_id
-        .push_str(exchange.request_id().to_str().unwrap_or_default());
-    if exchange.operation().is_write() {
-        let outcome = outcome(failure);
-        problem.outcome = Some(outcome);
-        problem.retry.safe &= outcome == Outcome::NotApplied;
-    }
-    problem
-}
-
-/// Makes the problem of a failure that stands in a row of an answer.
-pub(crate) fn problem_of_row(failure: &Failure) -> Problem {
-    let code = failure.code();
-    let mut problem = Problem::new(code, detail(failure));
-    problem.shard = failure.shard().map(|shard| shard.0);
-    problem.scope = scope(code);
-    if let Failure::PreconditionFailed {
-        current: Some(version),
-    } = failure
-    {
-        problem.etag = Some(format!("\"{}\"", version.0));
-    }
-    problem.retry.after_ms = wait_ms(code).map(jittered);
-    problem
-}
-
-/// Says whether a failed write took effect.
-pub(crate) const fn outcome(failure: &Failure) -> Outcome {
-    match failure {
-        Failure::Store(error) => match error.outcome() {
-            umbo_store::Outcome::Applied => Outcome::Applied,
-            umbo_store::Outcome::NotApplied => Outcome::NotApplied,
-            umbo_store::Outcome::Unknown => Outcome::Unknown,
-        },
-        Failure::DeadlineInStore { .. } | Failure::Internal(_) => Outcome::Unknown,
-        _ => Outcome::NotApplied,
-    }
-}
-
-/// Returns what a client is told; causes and paths are for the log.
-fn detail(failure: &Failure) -> String {
-    match failure {
-        Failure::Store(StoreError::Unavailable { shard, .. }) => {
-            format!("shard {shard} is unavailable")
-        }
-        Failure::Store(StoreError::Io { shard, .. }) => {
-            format!("the disk of shard {shard} failed")
-        }
-        Failure::Store(StoreError::Corrupt { shard, .. }) => {
-            format!("shard {shard} holds a row that is not what was written")
-        }
-        Failure::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
-        other => other.to_string(),
-    }
-}
-
 fn log(failure: &Failure, exchange: &Exchange) {
     let request_id = exchange.request_id().to_str().unwrap_or_default();
     match failure {
@@ -328,60 +269,6 @@ fn log(failure: &Failure, exchange: &Exchange) {
         }
         _ => tracing::debug!(request_id, code = failure.code().as_str(), %failure, "refused"),
     }
-}
-
-const fn scope(code: ErrorCode) -> Option<Scope> {
-    match code {
-        ErrorCode::ShardUnavailable
-        | ErrorCode::StorageFailed
-        | ErrorCode::StorageFull
-        | ErrorCode::DataDamaged
-        | ErrorCode::WriteQueueFull => Some(Scope::Shard),
-        ErrorCode::TooManyRequestsInFlight | ErrorCode::ShuttingDown => Some(Scope::Pod),
-        ErrorCode::Forbidden | ErrorCode::Unauthenticated => Some(Scope::Caller),
-        ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
-        ErrorCode::BatchTooLarge
-        | ErrorCode::BodyTooLarge
-        | ErrorCode::ClientClosed
-        | ErrorCode::DeadlineBeforeStore
-        | ErrorCode::DeadlineInStore
-        | ErrorCode::HeadersTooLarge
-        | ErrorCode::Internal
-        | ErrorCode::InvalidBody
-        | ErrorCode::InvalidCursor
-        | ErrorCode::InvalidHeader
-        | ErrorCode::InvalidKey
-        | ErrorCode::InvalidQuery
-        | ErrorCode::InvalidRequest
-        | ErrorCode::KeyNotFound
-        | ErrorCode::KeyTooLarge
-        | ErrorCode::LastAdmin
-        | ErrorCode::MethodNotAllowed
-        | ErrorCode::PreconditionFailed
-        | ErrorCode::RequestTimeout
-        | ErrorCode::RouteNotFound
-        | ErrorCode::TokenNotFound
-        | ErrorCode::UnboundedDelete
-        | ErrorCode::UriTooLong
-        | ErrorCode::ValueTooLarge => None,
-    }
-}
-
-/// Returns how long to wait before a repetition can help, in milliseconds.
-const fn wait_ms(code: ErrorCode) -> Option<u64> {
-    match code {
-        ErrorCode::WriteQueueFull | ErrorCode::TooManyRequestsInFlight => Some(100),
-        ErrorCode::StorageFailed => Some(500),
-        ErrorCode::ShardUnavailable | ErrorCode::ShuttingDown => Some(1_000),
-        ErrorCode::StorageFull => Some(5_000),
-        _ => None,
-    }
-}
-
-/// Adds up to a fifth, so that those who were refused together do not come back together.
-fn jittered(wait_ms: u64) -> u64 {
-    let random = getrandom::u32().unwrap_or(0);
-    wait_ms + wait_ms * u64::from(random) / (5 * u64::from(u32::MAX))
 }
 
 /// Writes a value as JSON.

@@ -21,6 +21,7 @@ mod operation;
 mod page;
 mod pipeline;
 mod pod;
+mod problem;
 mod query;
 mod router;
 mod service;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use tokio::sync::Mutex;
 use umbo_api::admin::{DurabilitySetting, NamespaceInfo, NamespaceSettings};
 use umbo_store::{Durability, Store, StoreError};
 use umbo_types::{Clock, Namespace, NamespaceId};
@@ -47,6 +48,8 @@ pub(crate) struct Namespaces {
     snapshot: ArcSwap<HashMap<Box<str>, Arc<NamespaceEntry>>>,
     system: Arc<SystemRecords>,
     clock: Arc<dyn Clock>,
+    /// Held while a namespace is changed, so that what was found stays true until it is done.
+    changing: Mutex<()>,
 }
 
 impl Namespaces {
@@ -56,6 +59,7 @@ impl Namespaces {
             snapshot: ArcSwap::default(),
             system,
             clock,
+            changing: Mutex::default(),
         }
     }
 
@@ -98,6 +102,7 @@ impl Namespaces {
         name: &Namespace,
         settings: NamespaceSettings,
     ) -> Result<(NamespaceInfo, bool), Failure> {
+        let _changing = self.changing.lock().await;
         let created_at = self.clock.wall().as_millis();
         let known = self
             .find(name.as_str())
@@ -152,6 +157,7 @@ impl Namespaces {
 
     /// Removes a namespace. Its rows are unreachable at once; [`Self::purge`] reclaims them.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Failure> {
+        let _changing = self.changing.lock().await;
         let entry = self.find(name)?;
         // The purge is recorded first: a crash in between purges nothing that is still reachable,
         // because a purge begins only where no namespace has the id.

@@ -18,10 +18,10 @@ use umbo_types::{Deadline, limits};
 use crate::cursor::{RangeCursor, ScanCursor};
 use crate::decode::{Layout, PageBounds};
 use crate::edge::body::{ReplyAborted, ReplyBody};
-use crate::encode;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
+use crate::problem;
 
 /// Time for the error line of a failed stream to leave before the connection is cut.
 const ABORT_DELAY: Duration = Duration::from_millis(50);
@@ -262,7 +262,7 @@ enum Walk {
 
 fn error_line(failure: &Failure, exchange: &mut Exchange) -> Bytes {
     exchange.stream_failed(failure);
-    let error = encode::problem(failure, exchange);
+    let error = problem::of_request(failure, exchange);
     let mut line = serde_json::to_vec(&ErrorLine { error }).unwrap_or_default();
     line.push(b'\n');
     line.into()

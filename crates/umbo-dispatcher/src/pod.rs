@@ -19,6 +19,7 @@ use crate::cursor::CursorKey;
 use crate::failure::Failure;
 use crate::namespaces::Namespaces;
 use crate::system::SystemRecords;
+use crate::tokens::StoredTokens;
 
 /// Bounds of a pod.
 #[derive(Debug, Clone)]
@@ -39,9 +40,9 @@ pub struct Dispatcher {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shard_map: Arc<ShardMap>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) system: Arc<SystemRecords>,
     pub(crate) namespaces: Namespaces,
     pub(crate) tokens: Arc<TokenRegistry>,
+    pub(crate) stored_tokens: StoredTokens,
     pub(crate) cursor_key: CursorKey,
     pub(crate) metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
@@ -51,8 +52,6 @@ pub struct Dispatcher {
     pub(crate) body_memory: Semaphore,
     pub(crate) request_ids: RequestIds,
     pub(crate) config_text: String,
-    /// Held while a namespace or token is changed, so that checks stay true until it is done.
-    pub(crate) changes: tokio::sync::Mutex<()>,
     is_draining: AtomicBool,
 }
 
@@ -90,18 +89,19 @@ impl Dispatcher {
         } = parts;
         let system = Arc::new(SystemRecords::new(Arc::clone(&store), Arc::clone(&clock)));
         let cursor_key = CursorKey::new(shared_secret(&system).await?);
-        let namespaces = Namespaces::new(Arc::clone(&system), Arc::clone(&clock));
+        let stored_tokens =
+            StoredTokens::new(Arc::clone(&system), Arc::clone(&tokens), Arc::clone(&clock));
+        let namespaces = Namespaces::new(system, Arc::clone(&clock));
         let pod = Self {
+            stored_tokens,
             shard_map: store.shard_map(),
             body_memory: Semaphore::new(limits.body_memory_max / 1_024),
             in_flight: AtomicUsize::new(0),
             request_ids: RequestIds::new()?,
-            changes: tokio::sync::Mutex::default(),
             is_draining: AtomicBool::new(false),
             namespaces,
             store,
             clock,
-            system,
             tokens,
             cursor_key,
             metrics,
@@ -116,7 +116,7 @@ impl Dispatcher {
     /// Loads what other pods may have changed. To be called now and then.
     pub async fn refresh(&self) -> Result<(), Failure> {
         self.namespaces.refresh().await?;
-        crate::tokens::refresh(self).await
+        self.stored_tokens.refresh().await
     }
 
     /// Reclaims the rows of removed namespaces. To be called now and then.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{completion, config, kv, ns, serve, token, version};
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ impl Cli {
             Some(Command::Kv(arguments)) => arguments.run(),
             Some(Command::Ns(arguments)) => arguments.run(),
             Some(Command::Token(arguments)) => arguments.run(),
-            Some(Command::Completion(arguments)) => arguments.run(),
+            Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),
             Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Serve(arguments)) => arguments.run(),
             Some(Command::Version(arguments)) => arguments.run(),
@@ -57,8 +57,6 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

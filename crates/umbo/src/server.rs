@@ -23,9 +23,8 @@ use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
 
-use crate::command::serve::Arguments;
 use crate::failure::Failure;
-use crate::settings::{Loaded, ServerSettings};
+use crate::settings::{Loaded, ServerSettings, Sources};
 
 use self::clock::ClockWatch;
 use self::open::Opened;
@@ -60,7 +59,7 @@ struct Port {
 impl Server {
     /// Opens everything and begins to serve. Refuses to start half.
     pub(crate) async fn start(
-        arguments: Arguments,
+        sources: Sources,
         loaded: Loaded,
         log: LogHandle,
     ) -> Result<Self, Failure> {
@@ -86,7 +85,7 @@ impl Server {
         let background = TaskTracker::new();
         let background_stop = CancellationToken::new();
         let reload = Reload {
-            arguments,
+            sources,
             log,
             tls: opened.tls,
             tokens: opened.tokens,

@@ -46,6 +46,16 @@ pub(crate) struct Settings {
     pub(crate) trace: TraceSection,
 }
 
+/// Where settings are read from, beside the defaults and the environment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sources {
+    /// The file that `--config` names. Without it `UMBO_CONFIG` may name one, and `umbo.toml` of the
+    /// working folder is read where it exists.
+    pub(crate) file: Option<PathBuf>,
+    /// The flags that were given.
+    pub(crate) flags: Vec<Flag>,
+}
+
 /// Settings in effect, and where each of them came from.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
@@ -57,15 +67,14 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Reads all layers. `file` is the one that `--config` names; without it `UMBO_CONFIG` may
-    /// name one, and `umbo.toml` of the working folder is read where it exists.
-    pub(crate) fn read(file: Option<&Path>, flags: &[Flag]) -> Result<Self, SettingsError> {
-        let file = file.map(Path::to_owned).or_else(find_file);
+    /// Reads all layers.
+    pub(crate) fn read(sources: &Sources) -> Result<Self, SettingsError> {
+        let file = sources.file.clone().or_else(find_file);
         let variables = env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
             Some((name, value.to_string_lossy().into_owned()))
         });
-        Self::from_layers(file, variables, flags)
+        Self::from_layers(file, variables, &sources.flags)
     }
 
     /// Reads one file over the defaults, without the environment.

@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::fields::{EXPIRES_AT_MS_MAX, parse_number};
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
+use crate::problem;
 
 pub(crate) async fn fetch<B>(
     pod: &Dispatcher,
@@ -139,7 +140,7 @@ fn answer(results: &[Result<Done, Failure>], is_minimal: bool) -> Answer {
 }
 
 fn refused_row(index: usize, failure: &Failure) -> WriteRow {
-    let problem = encode::problem_of_row(failure);
+    let problem = problem::of_row(failure);
     WriteRow {
         i: index as u32,
         status: problem.status,
@@ -148,7 +149,7 @@ fn refused_row(index: usize, failure: &Failure) -> WriteRow {
             type_uri: problem.type_uri,
             detail: problem.detail,
             etag: problem.etag,
-            outcome: encode::outcome(failure),
+            outcome: problem::outcome(failure),
             retry: problem.retry,
         }),
     }

@@ -13,6 +13,7 @@ use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
+use crate::problem;
 
 /// 1,000 of the longest keys, as base64url in JSON.
 const BODY_LEN_MAX: usize = 5 << 20;
@@ -111,7 +112,7 @@ fn write_line(lines: &mut BytesMut, index: usize, key: &Key, row: Result<Option<
     }
     if let Some(failure) = failure {
         lines.put_slice(b",\"error\":");
-        encode::write_json(lines, &encode::problem_of_row(&failure));
+        encode::write_json(lines, &problem::of_row(&failure));
     }
     lines.put_slice(b"}\n");
 }

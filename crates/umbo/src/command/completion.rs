@@ -1,9 +1,8 @@
 //! `umbo completion SHELL`: the completion script of a shell, on stdout.
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::output;
 
@@ -15,10 +14,10 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Prints the script.
-    pub(crate) fn run(&self) -> Result<(), Failure> {
+    /// Prints the script for a command tree.
+    pub(crate) fn run(&self, tree: &mut clap::Command) -> Result<(), Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "umbo", &mut script);
+        clap_complete::generate(self.shell, tree, "umbo", &mut script);
         output::write_bytes(&script)
     }
 }

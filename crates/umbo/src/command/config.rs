@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 use crate::output;
-use crate::settings::Loaded;
+use crate::settings::{Loaded, Sources};
 
 /// Arguments of `umbo config`.
 #[derive(Debug, Args)]
@@ -37,7 +37,10 @@ impl Arguments {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.command {
             Command::Show { config } => {
-                let loaded = Loaded::read(config.as_deref(), &[])?;
+                let loaded = Loaded::read(&Sources {
+                    file: config.clone(),
+                    flags: Vec::new(),
+                })?;
                 let text = format!("# {}\n\n{}", loaded.source(), loaded.to_toml());
                 output::write_bytes(text.as_bytes())
             }

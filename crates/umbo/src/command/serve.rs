@@ -7,7 +7,7 @@ use umbo_telemetry::logging::{self, LogSettings};
 
 use crate::failure::Failure;
 use crate::server::Server;
-use crate::settings::{Flag, Loaded};
+use crate::settings::{Flag, Loaded, Sources};
 
 /// Arguments of `umbo serve`.
 #[derive(Debug, Default, Args)]
@@ -33,17 +33,12 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the settings in effect, for the start and for every reload.
-    pub(crate) fn settings(&self) -> Result<Loaded, Failure> {
+    fn sources(self) -> Sources {
         let given = [
-            ("--data", "store.folder", self.data.clone()),
-            ("--listen", "server.listen", self.listen.clone()),
-            (
-                "--admin-listen",
-                "server.admin_listen",
-                self.admin_listen.clone(),
-            ),
-            ("--token-file", "auth.token_file", self.token_file.clone()),
+            ("--data", "store.folder", self.data),
+            ("--listen", "server.listen", self.listen),
+            ("--admin-listen", "server.admin_listen", self.admin_listen),
+            ("--token-file", "auth.token_file", self.token_file),
             (
                 "--insecure",
                 "server.insecure",
@@ -53,13 +48,16 @@ impl Arguments {
         let flag = |(name, key, value): (&'static str, &'static str, Option<String>)| {
             value.map(|value| Flag { name, key, value })
         };
-        let flags: Vec<Flag> = given.into_iter().filter_map(flag).collect();
-        Ok(Loaded::read(self.config.as_deref(), &flags)?)
+        Sources {
+            file: self.config,
+            flags: given.into_iter().filter_map(flag).collect(),
+        }
     }
 
     /// Runs the server until it is told to stop.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let loaded = self.settings()?;
+        let sources = self.sources();
+        let loaded = Loaded::read(&sources)?;
         let log = logging::init(&LogSettings {
             format: loaded.settings.log.format.into(),
             filter: loaded.settings.log.filter.clone(),
@@ -72,7 +70,7 @@ impl Arguments {
             .build()
             .map_err(Failure::start)?;
         runtime.block_on(async {
-            let server = Server::start(self, loaded, log).await?;
+            let server = Server::start(sources, loaded, log).await?;
             server.run_until_told().await
         })?;
         tracing::info!("umbo has stopped");

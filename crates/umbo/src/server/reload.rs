@@ -14,15 +14,14 @@ use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::TlsSource;
 use umbo_telemetry::logging::LogHandle;
 
-use crate::command::serve::Arguments;
-use crate::settings::Settings;
+use crate::settings::{Loaded, Settings, Sources};
 
 /// How often the files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a reload replaces.
 pub(super) struct Reload {
-    pub(super) arguments: Arguments,
+    pub(super) sources: Sources,
     pub(super) log: LogHandle,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
@@ -56,7 +55,7 @@ impl Reload {
     /// Returns when each file that counts was last changed.
     async fn seen(&self) -> BTreeMap<PathBuf, Option<SystemTime>> {
         let mut files: Vec<PathBuf> = Vec::new();
-        if let Ok(loaded) = self.arguments.settings() {
+        if let Ok(loaded) = Loaded::read(&self.sources) {
             let Settings { auth, tls, .. } = loaded.settings;
             let named = [auth.token_file, tls.certificate, tls.key, tls.client_ca];
             files.extend(loaded.file);
@@ -73,7 +72,7 @@ impl Reload {
     }
 
     fn reload(&self) {
-        let settings = match self.arguments.settings() {
+        let settings = match Loaded::read(&self.sources) {
             Ok(loaded) => loaded.settings,
             Err(error) => {
                 tracing::error!(%error, "nothing is reloaded: the settings cannot be used");

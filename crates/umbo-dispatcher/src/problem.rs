@@ -1,0 +1,124 @@
+//! A failure becomes a problem body (RFC 9457): what a client is told, and when to come back.
+//!
+//! What a client is told is kept apart from what the log says: paths and causes stay inside. No
+//! wildcard stands where codes are told apart.
+
+use umbo_api::{ErrorCode, Outcome, Problem, Scope};
+use umbo_store::StoreError;
+
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+
+/// Makes the problem of a refused or failed request.
+pub(crate) fn of_request(failure: &Failure, exchange: &Exchange) -> Problem {
+    let mut problem = of_row(failure);
+    problem
+        .request_id
+        .push_str(exchange.request_id().to_str().unwrap_or_default());
+    if exchange.operation().is_write() {
+        let outcome = outcome(failure);
+        problem.outcome = Some(outcome);
+        problem.retry.safe &= outcome == Outcome::NotApplied;
+    }
+    problem
+}
+
+/// Makes the problem of a failure that stands in a row of an answer.
+pub(crate) fn of_row(failure: &Failure) -> Problem {
+    let code = failure.code();
+    let mut problem = Problem::new(code, detail(failure));
+    problem.shard = failure.shard().map(|shard| shard.0);
+    problem.scope = scope(code);
+    if let Failure::PreconditionFailed {
+        current: Some(version),
+    } = failure
+    {
+        problem.etag = Some(format!("\"{}\"", version.0));
+    }
+    problem.retry.after_ms = wait_ms(code).map(jittered);
+    problem
+}
+
+/// Says whether a failed write took effect.
+pub(crate) const fn outcome(failure: &Failure) -> Outcome {
+    match failure {
+        Failure::Store(error) => match error.outcome() {
+            umbo_store::Outcome::Applied => Outcome::Applied,
+            umbo_store::Outcome::NotApplied => Outcome::NotApplied,
+            umbo_store::Outcome::Unknown => Outcome::Unknown,
+        },
+        Failure::DeadlineInStore { .. } | Failure::Internal(_) => Outcome::Unknown,
+        _ => Outcome::NotApplied,
+    }
+}
+
+/// Returns what a client is told; causes and paths are for the log.
+fn detail(failure: &Failure) -> String {
+    match failure {
+        Failure::Store(StoreError::Unavailable { shard, .. }) => {
+            format!("shard {shard} is unavailable")
+        }
+        Failure::Store(StoreError::Io { shard, .. }) => {
+            format!("the disk of shard {shard} failed")
+        }
+        Failure::Store(StoreError::Corrupt { shard, .. }) => {
+            format!("shard {shard} holds a row that is not what was written")
+        }
+        Failure::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+const fn scope(code: ErrorCode) -> Option<Scope> {
+    match code {
+        ErrorCode::ShardUnavailable
+        | ErrorCode::StorageFailed
+        | ErrorCode::StorageFull
+        | ErrorCode::DataDamaged
+        | ErrorCode::WriteQueueFull => Some(Scope::Shard),
+        ErrorCode::TooManyRequestsInFlight | ErrorCode::ShuttingDown => Some(Scope::Pod),
+        ErrorCode::Forbidden | ErrorCode::Unauthenticated => Some(Scope::Caller),
+        ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
+        ErrorCode::BatchTooLarge
+        | ErrorCode::BodyTooLarge
+        | ErrorCode::ClientClosed
+        | ErrorCode::DeadlineBeforeStore
+        | ErrorCode::DeadlineInStore
+        | ErrorCode::HeadersTooLarge
+        | ErrorCode::Internal
+        | ErrorCode::InvalidBody
+        | ErrorCode::InvalidCursor
+        | ErrorCode::InvalidHeader
+        | ErrorCode::InvalidKey
+        | ErrorCode::InvalidQuery
+        | ErrorCode::InvalidRequest
+        | ErrorCode::KeyNotFound
+        | ErrorCode::KeyTooLarge
+        | ErrorCode::LastAdmin
+        | ErrorCode::MethodNotAllowed
+        | ErrorCode::PreconditionFailed
+        | ErrorCode::RequestTimeout
+        | ErrorCode::RouteNotFound
+        | ErrorCode::TokenNotFound
+        | ErrorCode::UnboundedDelete
+        | ErrorCode::UriTooLong
+        | ErrorCode::ValueTooLarge => None,
+    }
+}
+
+/// Returns how long to wait before a repetition can help, in milliseconds.
+const fn wait_ms(code: ErrorCode) -> Option<u64> {
+    match code {
+        ErrorCode::WriteQueueFull | ErrorCode::TooManyRequestsInFlight => Some(100),
+        ErrorCode::StorageFailed => Some(500),
+        ErrorCode::ShardUnavailable | ErrorCode::ShuttingDown => Some(1_000),
+        ErrorCode::StorageFull => Some(5_000),
+        _ => None,
+    }
+}
+
+/// Adds up to a fifth, so that those who were refused together do not come back together.
+fn jittered(wait_ms: u64) -> u64 {
+    let random = getrandom::u32().unwrap_or(0);
+    wait_ms + wait_ms * u64::from(random) / (5 * u64::from(u32::MAX))
+}
