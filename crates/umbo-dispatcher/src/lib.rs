@@ -27,6 +27,7 @@ mod router;
 mod service;
 mod system;
 mod tokens;
+mod unread;
 
 pub use failure::Failure;
 pub use openapi::document as openapi_document;

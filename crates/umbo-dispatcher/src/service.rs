@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::pipeline;
 use crate::pod::Dispatcher;
+use crate::unread::{self, Lent};
 
 /// Answers the requests of one port.
 #[derive(Debug, Clone)]
@@ -62,25 +63,31 @@ impl Service {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let started = self.pod.clock.monotonic();
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
         let route = if self.has_data_plane {
             decode::route(&head.method, head.uri.path())
         } else {
             None
         };
         match route {
-            Some(Ok(route)) => pipeline::run(&self.pod, route, &head, body, started).await,
+            Some(Ok(route)) => {
+                let mut response = pipeline::run(&self.pod, route, &head, &mut body, started).await;
+                unread::settle(&head, Some(body), &mut response).await;
+                response
+            }
             Some(Err(failure)) => {
                 let fields = Fields::read(&head.headers);
                 let exchange = Exchange::begin(&self.pod, Operation::Service, &fields, started);
-                encode::reply(exchange, Err(failure))
+                let mut response = encode::reply(exchange, Err(failure));
+                unread::settle(&head, Some(body), &mut response).await;
+                response
             }
             None => {
-                self.route(
-                    Request::from_parts(head, axum::body::Body::new(body)),
-                    started,
-                )
-                .await
+                let (lent, mut back) = Lent::new(body);
+                let request = Request::from_parts(head.clone(), axum::body::Body::new(lent));
+                let mut response = self.route(request, started).await;
+                unread::settle(&head, back.try_recv().ok(), &mut response).await;
+                response
             }
         }
     }
