@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use umbo_api::ErrorCode;
@@ -37,7 +37,10 @@ pub(super) async fn answer<H: Handler>(
     request: Request<Incoming>,
     mut exchange: Exchange,
 ) -> Response<ExchangeBody> {
-    let response = match check_head(&request, &session.limits) {
+    // hyper leaves the body of an answer to HEAD out on HTTP/1 only.
+    let is_bodiless =
+        request.method() == Method::HEAD && session.connection.protocol == Protocol::Http2;
+    let mut response = match check_head(&request, &session.limits) {
         None => session.handler.call(request, &session.connection).await,
         Some((code, detail)) => {
             session.observer.refused(code);
@@ -49,6 +52,9 @@ pub(super) async fn answer<H: Handler>(
             response
         }
     };
+    if is_bodiless {
+        leave_body_out(&mut response);
+    }
     exchange.set_waiting(false);
     let pieces_len_max = match session.connection.protocol {
         Protocol::Http1 => usize::MAX,
@@ -59,6 +65,16 @@ pub(super) async fn answer<H: Handler>(
         pieces_len_max,
         exchange,
     })
+}
+
+/// Leaves the body out and keeps its length.
+fn leave_body_out(response: &mut Response<ReplyBody>) {
+    let len = response.body().size_hint().exact().unwrap_or(0);
+    let headers = response.headers_mut();
+    if len > 0 && !headers.contains_key(header::CONTENT_LENGTH) {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    *response.body_mut() = ReplyBody::Empty;
 }
 
 fn check_head(request: &Request<Incoming>, limits: &EdgeLimits) -> Option<(ErrorCode, String)> {
