@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{FromRequestParts, Path, RawQuery, State};
 use http::header::CONTENT_TYPE;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use umbo_api::admin::{
     CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
@@ -20,6 +21,7 @@ use crate::classify;
 use crate::edge::body::{BodyLimits, read_bounded};
 use crate::failure::Failure;
 use crate::fields::Fields;
+use crate::operation::body::json_object;
 use crate::pod::Dispatcher;
 use crate::query::Query;
 
@@ -29,6 +31,19 @@ const BODY_LEN_MAX: u64 = 64 << 10;
 const EVERYWHERE: &str = "*";
 
 type Pod = State<Arc<Dispatcher>>;
+
+/// The text in a path. Bytes that are no text name nothing that there is.
+pub(crate) struct PathText(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathText {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let found = Path::<String>::from_request_parts(parts, state).await;
+        let Path(text) = found.map_err(|_| Failure::RouteNotFound)?;
+        Ok(Self(text))
+    }
+}
 
 fn caller(pod: &Dispatcher, headers: &HeaderMap) -> Result<Arc<Caller>, Failure> {
     classify::caller(pod, &Fields::read(headers), pod.clock.wall())
@@ -74,7 +89,7 @@ where
     } else {
         &bytes[..]
     };
-    serde_json::from_slice(text).map_err(|error| Failure::BadBody(error.to_string()))
+    json_object(text)
 }
 
 pub(crate) async fn list_namespaces(
@@ -95,7 +110,7 @@ pub(crate) async fn list_namespaces(
 
 pub(crate) async fn describe_namespace(
     State(pod): Pod,
-    Path(name): Path<String>,
+    PathText(name): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<NamespaceInfo>, Failure> {
@@ -106,7 +121,7 @@ pub(crate) async fn describe_namespace(
 
 pub(crate) async fn put_namespace(
     State(pod): Pod,
-    Path(name): Path<String>,
+    PathText(name): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
@@ -135,7 +150,7 @@ pub(crate) async fn put_namespace(
 
 pub(crate) async fn remove_namespace(
     State(pod): Pod,
-    Path(name): Path<String>,
+    PathText(name): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<NamespaceRemoval>, Failure> {
@@ -214,7 +229,7 @@ pub(crate) async fn create_token(
 
 pub(crate) async fn revoke_token(
     State(pod): Pod,
-    Path(id): Path<String>,
+    PathText(id): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<StatusCode, Failure> {
@@ -258,9 +273,11 @@ pub(crate) async fn list_shards(
 
 pub(crate) async fn show_config(
     State(pod): Pod,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<([(http::HeaderName, HeaderValue); 1], String), Failure> {
     full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
     let toml = HeaderValue::from_static("application/toml");
     Ok(([(CONTENT_TYPE, toml)], pod.config_text.clone()))
 }

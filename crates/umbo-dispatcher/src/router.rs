@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
@@ -14,7 +14,7 @@ use umbo_api::admin::Health;
 use umbo_store::ShardState;
 use umbo_telemetry::metrics::{self as counters, ProcessSample, Scrape, ShardGauges};
 
-use crate::admin;
+use crate::admin::{self, PathText};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
 
@@ -101,7 +101,7 @@ async fn document() -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], text)
 }
 
-async fn explain(Path(code): Path<String>) -> Result<String, Failure> {
+async fn explain(PathText(code): PathText) -> Result<String, Failure> {
     let code: ErrorCode = code.parse().map_err(|_| Failure::RouteNotFound)?;
     let again = if code.is_retryable() {
         "may help"

@@ -208,8 +208,7 @@ fn mutation(
     namespace: &NamespaceEntry,
     now: Timestamp,
 ) -> Result<Mutation, Failure> {
-    let line: WriteLine<'_> =
-        serde_json::from_slice(line).map_err(|error| Failure::BadBody(error.to_string()))?;
+    let line: WriteLine<'_> = body::json_object(line)?;
     let condition = condition(line.if_match.as_ref(), line.if_none_match.as_ref())?;
     let expires_at = expiry(line.ttl, line.expires_at, now)?;
     let field = |error: RowFieldError| Failure::BadBody(error.to_string());

@@ -58,6 +58,19 @@ where
     })
 }
 
+/// Reads a JSON object. An array of the same values in their order is none, whatever serde says.
+pub(crate) fn json_object<'a, T>(text: &'a [u8]) -> Result<T, Failure>
+where
+    T: serde::Deserialize<'a>,
+{
+    if text.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Failure::BadBody(
+            "expected an object, not a list".to_owned(),
+        ));
+    }
+    serde_json::from_slice(text).map_err(|error| Failure::BadBody(error.to_string()))
+}
+
 async fn take_memory<'a>(
     pod: &'a Dispatcher,
     bytes: u64,

@@ -70,8 +70,7 @@ fn fits(row: &Row, lines: &BytesMut) -> bool {
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<Key>, Failure> {
-    let ask: MultiGetBody =
-        serde_json::from_slice(bytes).map_err(|error| Failure::BadBody(error.to_string()))?;
+    let ask: MultiGetBody = body::json_object(bytes)?;
     if ask.keys.len() > limits::MULTI_GET_KEYS_MAX {
         return Err(Failure::BatchTooLarge {
             what: "keys",

@@ -88,8 +88,7 @@ fn parse(bytes: &[u8]) -> Result<ScanBody, Failure> {
     if bytes.trim_ascii().is_empty() {
         return Ok(ScanBody::default());
     }
-    let ask: ScanBody =
-        serde_json::from_slice(bytes).map_err(|error| Failure::BadBody(error.to_string()))?;
+    let ask: ScanBody = body::json_object(bytes)?;
     let bad = |name, value: u64, expected| Failure::BadParameter {
         name,
         value: value.to_string(),
