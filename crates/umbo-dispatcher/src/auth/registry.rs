@@ -4,6 +4,7 @@
 //! at all, nobody is asked for one.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -39,6 +40,7 @@ pub struct TokenRegistry {
     in_effect: ArcSwap<Snapshot>,
     sources: Mutex<Sources>,
     anonymous: Arc<Caller>,
+    is_kept_closed: AtomicBool,
     /// Hashed against where an id is unknown, so that it takes as long as a wrong secret.
     decoy: TokenRecord,
 }
@@ -71,8 +73,15 @@ impl TokenRegistry {
             in_effect: ArcSwap::default(),
             sources: Mutex::default(),
             anonymous: Arc::new(Caller::anonymous()),
+            is_kept_closed: AtomicBool::new(false),
             decoy: decoy.create(Timestamp(0))?.1,
         })
+    }
+
+    /// Lets nobody in without a token from now on, also if there should be none left: a server that
+    /// others can reach must not open because its token file was emptied.
+    pub fn keep_closed(&self) {
+        self.is_kept_closed.store(true, Relaxed);
     }
 
     /// Replaces all tokens of one source.
@@ -98,18 +107,18 @@ impl TokenRegistry {
 
     /// Says whether requests need a token: as soon as there is any.
     pub fn is_required(&self) -> bool {
-        !self.in_effect.load().is_empty()
+        self.is_kept_closed.load(Relaxed) || !self.in_effect.load().is_empty()
     }
 
     /// Returns who calls, by the value of the `Authorization` header. Anybody, with every right,
-    /// while there is no token.
+    /// while there is no token, unless the registry is [kept closed](Self::keep_closed).
     pub fn authenticate(
         &self,
         authorization: Option<&[u8]>,
         now: Timestamp,
     ) -> Result<Arc<Caller>, AuthError> {
         let in_effect = self.in_effect.load();
-        if in_effect.is_empty() {
+        if in_effect.is_empty() && !self.is_kept_closed.load(Relaxed) {
             return Ok(self.anonymous.clone());
         }
         let text = bearer(authorization.ok_or(AuthError::Missing)?).ok_or(AuthError::Malformed)?;
@@ -134,8 +143,8 @@ impl TokenRegistry {
         }
     }
 
-    /// Says whether a token may be revoked: it is of the store, and either it is the only token or
-    /// another one that has not expired at `now` can still manage tokens.
+    /// Says whether a token may be revoked: it is of the store, and another one that has not expired
+    /// at `now` can still manage tokens, or it is the only token and the server may open again.
     pub fn check_revoke(&self, id: &str, now: Timestamp) -> Result<(), AuthError> {
         let in_effect = self.in_effect.load();
         let id = id.to_owned();
@@ -149,7 +158,8 @@ impl TokenRegistry {
         let has_other_admin = in_effect
             .values()
             .any(|other| other.record.id != entry.record.id && is_admin(other));
-        if is_admin(entry) && !has_other_admin && in_effect.len() > 1 {
+        let may_open = in_effect.len() == 1 && !self.is_kept_closed.load(Relaxed);
+        if is_admin(entry) && !has_other_admin && !may_open {
             return Err(AuthError::LastAdmin { id });
         }
         Ok(())
@@ -243,6 +253,24 @@ mod tests {
             registry.authenticate(None, NOW),
             Err(AuthError::Missing)
         ));
+    }
+
+    #[test]
+    fn what_is_kept_closed_does_not_open_when_the_tokens_are_gone() {
+        let registry = TokenRegistry::new().unwrap();
+        let (token, record) = make("admin:*", None);
+        registry.replace(TokenSource::Store, vec![record]);
+        let id = registry.list()[0].id.clone();
+        assert!(registry.check_revoke(&id, NOW).is_ok());
+        registry.keep_closed();
+        let refused = registry.check_revoke(&id, NOW);
+        assert!(matches!(refused, Err(AuthError::LastAdmin { .. })));
+        registry.replace(TokenSource::Store, Vec::new());
+        assert!(registry.is_required());
+        let outcome = registry.authenticate(Some(&header(&token)), NOW);
+        assert!(matches!(outcome, Err(AuthError::Unknown)));
+        let outcome = registry.authenticate(None, NOW);
+        assert!(matches!(outcome, Err(AuthError::Missing)));
     }
 
     #[test]

@@ -83,14 +83,17 @@ impl Opened {
 
     /// Refuses to serve others without asking who they are.
     fn refuse_open_door(&self, is_insecure: bool) -> Result<(), Failure> {
-        if self.tokens.is_required() {
-            return Ok(());
-        }
         let addresses = [&self.data_port, &self.admin_port].map(TcpListener::local_addr);
         let public = addresses
             .into_iter()
             .flatten()
             .find(|address| !address.ip().is_loopback());
+        if self.tokens.is_required() {
+            if public.is_some() && !is_insecure {
+                self.tokens.keep_closed();
+            }
+            return Ok(());
+        }
         match public {
             Some(address) if !is_insecure => Err(Failure::Start(format!(
                 "{address} can be reached from other machines and no token is asked for; create a \
