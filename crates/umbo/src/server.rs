@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::settings::{Loaded, ServerSettings, Sources};
 
 use self::clock::ClockWatch;
+pub(crate) use self::clock::SystemClock;
 use self::open::Opened;
 use self::reload::Reload;
 use self::watcher::Watcher;

@@ -1,14 +1,18 @@
-//! `umbo token …`: tokens made with the admin API. Needs the `admin` grant on every namespace.
+//! `umbo token …`: tokens made with the admin API, which needs the `admin` grant on every namespace;
+//! or made in a token file, which needs no server and no token.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use umbo_api::admin::{NewToken, TokenInfo};
-use umbo_types::{Criticality, Grant};
+use umbo_dispatcher::auth::{self, file::append_token};
+use umbo_types::{Clock as _, Criticality, Grant};
 
 use crate::connection::{Connection, block_on};
 use crate::failure::Failure;
 use crate::output::{self, Format};
+use crate::server::SystemClock;
 
 /// Arguments of `umbo token`.
 #[derive(Debug, Args)]
@@ -46,6 +50,9 @@ struct Create {
     /// Life of the token (like 12h, 90d); for ever where not given
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
+    /// Adds the token to this file (for `umbo serve --token-file`) instead of asking a server
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -72,7 +79,12 @@ impl Create {
                 .ttl
                 .map(|ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)),
         };
-        let created = connection.client()?.create_token(&token).await?;
+        let created = match &self.file {
+            None => connection.client()?.create_token(&token).await?,
+            Some(path) => auth::NewToken::check(&token)
+                .and_then(|token| append_token(path, &token, SystemClock.wall()))
+                .map_err(Failure::start)?,
+        };
         match connection.listing_format() {
             // Nothing but the token: made to be put into a variable.
             Format::Table => output::write_bytes(format!("{}\n", created.token).as_bytes()),

@@ -12,7 +12,7 @@ const TOLERATED: Duration = Duration::from_secs(5);
 
 /// The system's clocks.
 #[derive(Debug)]
-pub(super) struct SystemClock;
+pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
     fn wall(&self) -> Timestamp {
