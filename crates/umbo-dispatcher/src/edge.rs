@@ -87,6 +87,11 @@ pub struct DrainStats {
     pub aborted: usize,
 }
 
+/// Bytes that the kernel holds for a client to fetch (it doubles the number). Left alone it grows to
+/// several MiB for each slow client, and it calls a socket writable only once a third of that is
+/// free: a client that reads steadily but slowly would not make room within the write timeout.
+const SEND_BUFFER_LEN: u32 = 256 << 10;
+
 /// Binds a listening socket. `backlog` connections may wait to be accepted.
 pub fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
@@ -95,6 +100,8 @@ pub fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
         TcpSocket::new_v6()
     }?;
     socket.set_reuseaddr(true)?;
+    // Connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER_LEN)?;
     socket.bind(address)?;
     socket.listen(backlog)
 }

@@ -32,6 +32,7 @@ impl Observer for Watcher {
     }
 
     fn stalled(&self) {
+        self.metrics.record_stream_aborted();
         tracing::debug!("cut a connection whose client reads nothing");
     }
 
