@@ -60,6 +60,8 @@ enum Content {
     Bytes,
     /// Text of a media type.
     Text(&'static str),
+    /// A document of this kind.
+    Document,
     /// JSON of a schema.
     Json(&'static str),
     /// Lines of JSON, each of one of the schemas; only the first as an array too.
@@ -85,7 +87,8 @@ fn operations() -> impl Iterator<Item = &'static Operation> {
 
 /// Returns the document.
 pub fn document() -> Value {
-    let schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
+    let mut schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
+    write_out_settings(&mut schemas["components"]["schemas"]);
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for operation in operations() {
         let item = paths.entry(operation.path).or_default();
@@ -108,6 +111,21 @@ pub fn document() -> Value {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}
         }
     })
+}
+
+/// Writes the fields of the settings out where a namespace is described. By reference they would
+/// allow no other field beside them.
+fn write_out_settings(schemas: &mut Value) {
+    let settings = schemas["NamespaceSettings"]["properties"].clone();
+    let info = &mut schemas["NamespaceInfo"];
+    let mut written = info["allOf"][1].take();
+    if let (Some(fields), Value::Object(settings)) =
+        (written["properties"].as_object_mut(), settings)
+    {
+        fields.extend(settings);
+    }
+    written["description"] = info["description"].take();
+    *info = written;
 }
 
 fn describe(operation: &Operation) -> Value {
@@ -152,6 +170,7 @@ fn content(content: &Content) -> Value {
         Content::None => json!({}),
         Content::Bytes => json!({"*/*": {}}),
         Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
+        Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
         Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
         Content::Lines(schemas, is_array_too) => {
             let any_of: Vec<Value> = schemas.iter().map(|name| reference(name)).collect();

@@ -238,7 +238,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "",
         parameters: &[],
         body: None,
-        answers: &[(200, "OpenAPI 3.1.", Content::Text("application/json"), &[])],
+        answers: &[(200, "OpenAPI 3.1.", Content::Document, &[])],
         errors: &[SERVICE],
     },
     Operation {
