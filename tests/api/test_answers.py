@@ -1,0 +1,118 @@
+"""What every answer carries, whatever was asked: ids, problems, Allow, timing, no body for HEAD."""
+
+import pytest
+
+from harness import PROBLEM, read_answer
+
+ROUTES = [
+    ("/v1/ns/{ns}/kv/a", {"GET", "HEAD", "PUT", "DELETE"}),
+    ("/v1/ns/{ns}/kv/a/b/c", {"GET", "HEAD", "PUT", "DELETE"}),
+    ("/v1/ns/{ns}/range/a", {"GET", "DELETE"}),
+    ("/v1/ns/{ns}/batch/get", {"POST"}),
+    ("/v1/ns/{ns}/batch/write", {"POST"}),
+    ("/v1/ns/{ns}/scan", {"POST"}),
+    ("/healthz", {"GET", "HEAD"}),
+    ("/readyz", {"GET", "HEAD"}),
+    ("/openapi.json", {"GET", "HEAD"}),
+    ("/v1/errors/internal", {"GET", "HEAD"}),
+    ("/admin/v1/namespaces", {"GET", "HEAD"}),
+    ("/admin/v1/namespaces/{ns}", {"GET", "HEAD", "PUT", "DELETE"}),
+    ("/admin/v1/tokens", {"GET", "HEAD", "POST"}),
+    ("/admin/v1/tokens/x", {"DELETE"}),
+    ("/admin/v1/shards", {"GET", "HEAD"}),
+    ("/admin/v1/config", {"GET", "HEAD"}),
+]
+METHODS = ["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH", "OPTIONS", "TRACE", "PROPFIND"]
+
+
+@pytest.mark.parametrize("path, allowed", ROUTES)
+def test_405_names_what_is_allowed(server, ns, path, allowed):
+    client = server.client()
+    path = path.format(ns=ns.name)
+    for method in METHODS:
+        if method in allowed:
+            continue
+        answer = client.request(method, path)
+        assert answer.status == 405, (method, answer)
+        listed = {name.strip() for name in answer.headers["allow"].split(",")}
+        assert listed == allowed, (method, answer)
+        if method != "HEAD":
+            answer.problem(405, "method-not-allowed")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1", "/v1/ns", "/v1/ns/a", "/v1/ns/a/kv", "/v1/ns/a/range/a/b", "/v1/ns/a/batch/put",
+     "/v2/ns/a/kv/a", "/admin", "/admin/v1/quotas", "/v1/ns/a/scan/b",
+     "//", "/%00", "/healthz/", "/metrics"],
+)  # fmt: skip
+def test_unknown_paths(server, path):
+    client = server.client()
+    for method in ("GET", "POST", "PUT"):
+        client.request(method, path).problem(404, "route-not-found")
+    client.get("/v1/errors/nonsense").problem(404, "route-not-found")
+
+
+def test_refusals_of_head_have_no_body(server, ns, no_ns):
+    with server.raw(b"") as sock:
+        reader = sock.makefile("rb")
+        for path in (ns.path("a"), no_ns.path("a"), "/nowhere", ns.path("a") + "?x=1"):
+            sock.sendall(f"HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            answer = read_answer(reader, is_head=True)
+            assert answer.status in (400, 404) and answer.headers["content-type"] == PROBLEM
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert read_answer(reader).json() == {"status": "ok"}, "nothing was left in between"
+
+
+def test_request_ids_are_taken_or_made(server, ns):
+    client = server.client()
+    for path in (ns.path("a"), "/healthz", "/nowhere", "/admin/v1/shards"):
+        made = [client.get(path).headers["umbo-request-id"] for _ in range(2)]
+        assert made[0] != made[1] and all(made)
+        for given in ("my-id_1.2", "a" * 64):
+            assert client.get(path, Umbo_Request_Id=given).headers["umbo-request-id"] == given
+        for bad in ("a" * 65, "a b", "", "é".encode().decode("latin-1"), "<x>"):
+            assert client.get(path, Umbo_Request_Id=bad).headers["umbo-request-id"] not in (bad, "")
+    problem = ns.get("a", Umbo_Request_Id="me").problem(404, "key-not-found")
+    assert problem["request_id"] == "me"
+
+
+def test_timing_on_request(ns):
+    ns.put("a", value=b"x")
+    assert "server-timing" not in ns.get("a").headers
+    timing = ns.get("a", Prefer="umbo-timing").headers["server-timing"]
+    assert "total;dur=" in timing and "store;dur=" in timing
+    assert "server-timing" in ns.get("b", Prefer="x, Umbo-Timing").headers
+
+
+def test_fields_that_stand_twice_are_refused(server, ns):
+    with server.raw(b"") as sock:
+        reader = sock.makefile("rb")
+        for field in ("Umbo-TTL: 5", "If-Match: *", "Umbo-Timeout-Ms: 50", "Umbo-Durability: sync"):
+            head = f"PUT {ns.path('a')} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"
+            sock.sendall(f"{head}{field}\r\n{field}\r\n\r\n".encode())
+            answer = read_answer(reader)
+            assert answer.status in (204, 201, 400), (field, answer)
+            answer.problem(400, "invalid-header")
+
+
+def test_every_error_type_explains_itself(server, ns):
+    client = server.client()
+    problem = ns.get("a").problem(404, "key-not-found")
+    explained = client.get(problem["type"])
+    assert explained.status == 200 and "404" in explained.body.decode()
+    assert explained.headers["content-type"].startswith("text/plain")
+    document = client.get("/openapi.json").body.decode()
+    assert "/v1/errors/" in document or "problem+json" in document
+
+
+def test_health_readiness_and_metrics(server):
+    for client in (server.client(), server.admin()):
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/readyz").json() == {"status": "ok"}
+    metrics = server.admin().get("/metrics")
+    assert metrics.status == 200 and metrics.headers["content-type"].startswith("text/plain")
+    before = server.metric("umbo_requests_total")
+    server.client().get("/healthz")
+    assert server.metric("umbo_requests_total") > before
+    server.admin().get("/v1/ns/a/kv/a").problem(404, "route-not-found")

@@ -1,0 +1,193 @@
+"""Multi-get and batch write: one answer a row, 207 where any failed, all or nothing by partition."""
+
+import json
+
+import pytest
+
+from harness import b64u, curl
+
+
+def test_multi_get_answers_in_order_with_a_status_a_row(ns):
+    ns.put("a", "1", b"x", content_type="text/plain", Umbo_Expires_At="4102444800000")
+    ns.put(b"\xff", value=b"\xfe")
+    keys = [{"pk": "zz"}, {"pk": "a", "sk": "1"}, {"pk64": b64u(b"\xff")}, {"pk": "a", "sk": "1"}]
+    answer = ns.multi_get(keys)
+    *rows, last = answer.lines()
+    assert answer.status == 200, "absent rows are no failures"
+    assert [(row["i"], row["status"]) for row in rows] == [(0, 404), (1, 200), (2, 200), (3, 200)]
+    assert rows[1]["v"] == "x" and rows[1]["content_type"] == "text/plain"
+    assert rows[1]["expires_at"] == 4102444800000
+    assert rows[2]["v64"] == b64u(b"\xfe") and rows[2]["pk64"] == b64u(b"\xff")
+    assert rows[0] == {"i": 0, "status": 404, "pk": "zz", "sk": ""}
+    assert last == {"end": {"rows": 4, "failed": 0}}
+    assert ns.multi_get([]).lines() == [{"end": {"rows": 0, "failed": 0}}]
+
+
+def test_multi_get_bounds(ns):
+    assert ns.multi_get([{"pk": str(n)} for n in range(1000)]).status == 200
+    ns.multi_get([{"pk": str(n)} for n in range(1001)]).problem(413, "batch-too-large")
+    for number in range(9):
+        ns.put(str(number), value=b"x" * (1 << 20))
+    answer = ns.multi_get([{"pk": str(number)} for number in range(9)])
+    *rows, last = answer.lines()
+    assert answer.status == 207 and last["end"] == {"rows": 9, "failed": rows[-1]["i"] - 6}
+    assert {row["status"] for row in rows} == {200, 413}
+    assert rows[-1]["error"]["type"].endswith("batch-too-large")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "{",
+        '{"keys":[{"pk":""}]}',
+        '{"keys":[{"sk":"a"}]}',
+        '{"keys":[{"pk":"a","pk64":"YQ"}]}',
+        '{"keys":[{"pk64":"YQ=="}]}',
+        '{"keys":[{"pk":"a","x":1}]}',
+        '{"keys":[{"pk":1}]}',
+        '{"keys":[],"more":1}',
+        '{"keys":[{"pk":"' + "a" * 1025 + '"}]}',
+        '{"keys":[{"pk":"\ud800"}]}',
+    ],
+)
+def test_multi_get_bodies_that_cannot_be_read(ns, body):
+    answer = ns.client.post(f"{ns.base}/batch/get", body.encode("utf-8", "surrogatepass"))
+    answer.problem(400, "invalid-body")
+
+
+def test_batch_write_answers_each_line(ns):
+    tag = ns.put("old", value=b"x").headers["etag"]
+    answer = ns.write(
+        [
+            {"pk": "a", "sk": "1", "v": "x"},
+            "",
+            {"op": "put", "pk": "a", "sk": "1", "v": "y", "content_type": "text/a"},
+            {"op": "del", "pk": "a", "sk": "nothing"},
+            {"pk64": b64u(b"\xff"), "v64": b64u(b"\0\xff")},
+            {"pk": "old", "v": "z", "if_match": tag},
+            {"pk": "old", "v": "z", "if_match": tag},
+            {"pk": "new", "v": "z", "if_none_match": "*"},
+            {"pk": "new", "v": "z", "if_none_match": "*"},
+            "   ",
+        ]
+    )
+    *rows, last = answer.lines()
+    statuses = [201, 204, 204, 201, 204, 412, 201, 412]
+    assert [row["status"] for row in rows] == statuses
+    assert [row["i"] for row in rows] == list(range(8)) and answer.status == 207
+    assert last == {"end": {"rows": 8, "failed": 2}}
+    assert rows[5]["error"]["etag"] == f'"{rows[4]["version"]}"'
+    assert rows[5]["error"]["outcome"] == "not-applied"
+    assert rows[5]["error"]["type"] == "/v1/errors/precondition-failed"
+    assert ns.get("a", "1").headers["etag"] == f'"{rows[1]["version"]}"'
+    assert ns.get("a", "1").body == b"y" and ns.get(b"\xff").body == b"\0\xff"
+
+
+def test_order_within_one_key_is_that_of_the_lines(ns):
+    rows = [{"pk": "a", "v": str(number)} for number in range(500)]
+    *answers, _ = ns.write(rows).lines()
+    versions = [answer["version"] for answer in answers]
+    assert versions == sorted(set(versions)) and ns.get("a").body == b"499"
+    ns.write([{"pk": "a", "v": "x"}, {"op": "del", "pk": "a"}])
+    ns.get("a").problem(404, "key-not-found")
+
+
+def test_malformed_lines_are_named_and_the_others_done(ns):
+    bad = [
+        "nonsense",
+        "{}",
+        '{"pk":"a"}',
+        '{"pk":"","v":"x"}',
+        '{"pk":"a","v":"x","extra":1}',
+        '{"pk":"a","v":"x","ttl":0}',
+        '{"pk":"a","v":"x","ttl":1,"expires_at":5}',
+        '{"pk":"a","v":"x","v64":"eA"}',
+        '{"pk":"a","v64":"="}',
+        '{"op":"del","pk":"a","v":"x"}',
+        '{"op":"get","pk":"a"}',
+        '{"pk":"a","v":"x","if_match":"1","if_none_match":"*"}',
+        '{"pk":"a","v":"x","if_match":"one"}',
+        '{"pk":"a","v":"x","content_type":"a\\nb"}',
+        '{"pk":"' + "p" * 1025 + '","v":"x"}',
+        '{"pk":"a","sk":"' + "s" * 2049 + '","v":"x"}',
+        '{"pk":"a","v":"' + "v" * (1048576 + 1) + '"}',
+        "[" * 5000,
+    ]
+    lines = []
+    for number, line in enumerate(bad):
+        lines += [{"pk": f"good-{number}", "v": "x"}, line]
+    answer = ns.write(lines)
+    *rows, last = answer.lines()
+    assert answer.status == 207
+    assert last["end"] == {"rows": 2 * len(bad), "failed": len(bad)}
+    for row in rows:
+        if row["i"] % 2 == 0:
+            assert row["status"] == 201, row
+        else:
+            assert row["status"] in (400, 413), (row, bad[row["i"] // 2][:80])
+            assert row["error"]["outcome"] == "not-applied" and row["error"]["detail"]
+    assert len(ns.scan_all()) == len(bad)
+
+
+def test_atomic_by_partition(ns):
+    ns.put("b", "1", b"old")
+    lines = [
+        {"pk": "a", "sk": "1", "v": "x"},
+        {"pk": "b", "sk": "2", "v": "x"},
+        {"pk": "b", "sk": "1", "v": "x", "if_none_match": "*"},
+        {"pk": "a", "sk": "2", "v": "x"},
+    ]
+    answer = ns.write(lines, "?atomic=partition")
+    *rows, last = answer.lines()
+    assert answer.status == 207 and last["end"]["failed"] == 2
+    assert [row["status"] for row in rows] == [201, 412, 412, 201]
+    assert "row 2" in rows[1]["error"]["detail"]
+    assert len(ns.range_all("a")) == 2
+    assert [(row["sk"], row["v"]) for row in ns.range_all("b")] == [("1", "old")]
+
+
+def test_an_atomic_batch_with_a_malformed_line_does_nothing(ns):
+    lines = [{"pk": "a", "v": "x"}, "nonsense", {"pk": "b", "v": "x"}]
+    problem = ns.write(lines, "?atomic=partition").problem(400, "invalid-body")
+    assert "row 1" in problem["detail"] and problem["outcome"] == "not-applied"
+    assert ns.scan_all() == []
+
+
+def test_an_atomic_group_has_its_bound(ns):
+    rows = [{"pk": "a", "sk": str(number), "v": ""} for number in range(1001)]
+    ns.write(rows, "?atomic=partition").problem(413, "batch-too-large")
+    assert ns.scan_all() == []
+    assert ns.write(rows[:1000], "?atomic=partition").status == 200
+    ns.write(rows[:1], "?atomic=all").problem(400, "invalid-query")
+
+
+def test_batch_bounds(server, ns):
+    rows = [{"op": "del", "pk": str(number)} for number in range(10_000)]
+    assert ns.write(rows).status == 200
+    ns.write(rows + rows[:1]).problem(413, "batch-too-large")
+    assert ns.write([]).lines() == [{"end": {"rows": 0, "failed": 0}}]
+    huge = json.dumps({"pk": "a", "v": "x" * 1_000_000})
+    url = f"http://127.0.0.1:{server.port}{ns.base}/batch/write"
+    refused = curl("--data-binary", "@-", url, data="\n".join([huge] * 17).encode())
+    refused.problem(413, "body-too-large")
+    assert ns.scan_all() == []
+
+
+def test_minimal_answers_hold_only_what_failed(ns):
+    lines = [{"pk": "a", "v": "x"}, "bad", {"pk": "b", "v": "x"}]
+    rows = ns.write(lines, headers={"Prefer": "return=minimal"}).lines()
+    assert [row.get("i") for row in rows] == [1, None]
+    assert rows[-1] == {"end": {"rows": 3, "failed": 1}}
+
+
+def test_exported_rows_are_lines_of_a_batch(ns, server):
+    ns.put(b"\xff", b"\0", b"\xfe", content_type="x/y", Umbo_Expires_At="4102444800000")
+    ns.put("text", "key", "wörter".encode())
+    exported = ns.scan_all()
+    copy = server.namespace("copy")
+    assert copy.write(exported).status == 200
+    strip = lambda rows: [{k: v for k, v in row.items() if k != "version"} for row in rows]
+    order = lambda rows: sorted(strip(rows), key=json.dumps)
+    assert order(copy.scan_all()) == order(exported)

@@ -1,0 +1,93 @@
+"""Namespaces by the admin API: made, changed, shown, removed with all their rows."""
+
+import pytest
+
+from harness import Namespace, wait_until
+
+
+def test_a_namespace_is_made_shown_and_changed(server):
+    for client in (server.client(), server.admin()):
+        name = f"made-{client.port}"
+        path = f"/admin/v1/namespaces/{name}"
+        client.get(path).problem(404, "namespace-not-found")
+        made = client.put(path, b'{"default_ttl": 60, "durability": "async"}')
+        info = made.json()
+        assert made.status == 201 and info["name"] == name
+        assert (info["default_ttl"], info["durability"]) == (60, "async")
+        assert client.get(path).json() == info
+        changed = client.put(path)
+        assert changed.status == 200
+        assert changed.json() == {k: v for k, v in info.items() if k != "default_ttl"} | {
+            "durability": "sync"
+        }, "what a body does not name goes back to its default"
+        listed = client.get("/admin/v1/namespaces").json()["namespaces"]
+        names = [each["name"] for each in listed]
+        assert name in names and names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["[]", "1", "{", '{"default_ttl":0}', '{"default_ttl":315360001}', '{"default_ttl":"1"}',
+     '{"durability":"maybe"}', '{"colour":1}', '{"durability":null}', '"x"', "[60]"],
+)  # fmt: skip
+def test_settings_that_cannot_be_read(server, body):
+    client = server.client()
+    client.put("/admin/v1/namespaces/refused", body).problem(400, "invalid-body")
+    client.get("/admin/v1/namespaces/refused").problem(404, "namespace-not-found")
+    client.put("/admin/v1/namespaces/refused?x=1").problem(400, "invalid-query")
+
+
+def test_large_admin_bodies_are_refused(server):
+    answer = server.client().put("/admin/v1/namespaces/refused", b" " * 70_000)
+    answer.problem(413, "body-too-large")
+
+
+def test_removal_says_what_it_would_remove_and_then_removes_it(server):
+    ns = server.namespace("removed")
+    rows = [{"pk": f"p{n % 50}", "sk": str(n), "v": "12345"} for n in range(5000)]
+    assert ns.write(rows).status == 200
+    size = sum(len(row["pk"]) + len(row["sk"]) + 5 for row in rows)
+    path = "/admin/v1/namespaces/removed"
+    told = {"name": "removed", "rows": 5000, "bytes": size}
+    assert ns.client.delete(path + "?dry_run=true").json() == told | {"dry_run": True}
+    assert ns.get("p1", "1").status == 200
+    cursor = ns.scan(limit=10).rows_and_end()[1]["cursor"]
+    before = stored_rows(server)
+    assert ns.client.delete(path).json() == told | {"dry_run": False}
+    ns.client.delete(path).problem(404, "namespace-not-found")
+    for answer in (ns.get("p1", "1"), ns.put("p1"), ns.scan(), ns.range("p1")):
+        answer.problem(404, "namespace-not-found")
+
+    again = server.namespace("removed")
+    assert again.scan_all() == [] and again.range_all("p1") == []
+    again.get("p1", "1").problem(404, "key-not-found")
+    again.scan(cursor=cursor).problem(400, "invalid-cursor")
+    again.put("p1", "1", b"new")
+    wait_until(lambda: stored_rows(server) <= before - 5000 + 10, "the space is reclaimed")
+    assert [row["v"] for row in again.scan_all()] == ["new"]
+
+
+def stored_rows(server):
+    shards = server.client().get("/admin/v1/shards").json()["shards"]
+    return sum(shard["rows"] for shard in shards)
+
+
+def test_shards_and_settings_are_shown(server):
+    client = server.admin()
+    shards = client.get("/admin/v1/shards").json()["shards"]
+    assert [shard["shard"] for shard in shards] == list(range(len(shards)))
+    assert sum(shard["slots"] for shard in shards) == 4096
+    assert all(shard["state"] == "available" for shard in shards)
+    config = client.get("/admin/v1/config")
+    assert config.headers["content-type"] == "application/toml"
+    assert "[server]" in config.body.decode() and "drain_delay" in config.body.decode()
+    client.get("/admin/v1/shards?x=1").problem(400, "invalid-query")
+    client.get("/admin/v1/config?x=1").problem(400, "invalid-query")
+
+
+def test_names_that_are_no_text(server):
+    client = server.client()
+    for path in ("/admin/v1/namespaces/%C3", "/v1/errors/%C3"):
+        client.get(path).problem(404, "route-not-found")
+    client.get("/admin/v1/namespaces/%2F..%2F").problem(400, "invalid-key")
+    Namespace(client, "%C3").get("a").problem(400, "invalid-key")

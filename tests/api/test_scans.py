@@ -1,0 +1,84 @@
+"""Scans: every row of a namespace exactly once, in any number of segments and pages."""
+
+import json
+
+import pytest
+
+from harness import row_bytes
+
+
+@pytest.fixture(scope="module")
+def full(server):
+    ns = server.namespace("scanned")
+    rows = [{"pk": f"p{number % 97}", "sk": str(number), "v": "x" * 20} for number in range(1500)]
+    assert ns.write(rows).status == 200
+    other = server.namespace("scanned-not")
+    other.write([{"pk": "p1", "sk": "foreign", "v": "x"}])
+    return ns
+
+
+def keys(rows):
+    return [(row_bytes(row, "pk"), row_bytes(row, "sk")) for row in rows]
+
+
+EXPECTED = sorted((f"p{n % 97}".encode(), str(n).encode()) for n in range(1500))
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3, 7, 16, 4096])
+def test_segments_give_each_row_once(full, segments):
+    found = []
+    wanted = range(segments) if segments < 100 else range(0, segments)
+    for segment in wanted:
+        found += keys(full.scan_all(segments=segments, segment=segment))
+    assert sorted(found) == EXPECTED
+
+
+@pytest.mark.parametrize("bounds", [{"limit": 100}, {"max_bytes": 1000}, {"keys_only": True}])
+def test_pages_give_each_row_once(full, bounds):
+    assert sorted(keys(full.scan_all(segments=3, segment=1, **bounds))) == sorted(
+        keys(full.scan_all(segments=3, segment=1))
+    )
+    assert sorted(keys(full.scan_all(**bounds))) == EXPECTED
+
+
+def test_a_scan_needs_no_body(full):
+    rows, end = full.client.post(f"{full.base}/scan").rows_and_end()
+    assert sorted(keys(rows)) == EXPECTED and end["why"] == "done"
+
+
+def test_a_scan_as_json_array(full):
+    rows, end = full.scan(headers={"Accept": "application/json"}).rows_and_end()
+    assert len(rows) == 1000 and end["more"]
+
+
+def test_a_cursor_belongs_to_its_segment(full):
+    cursor = full.scan(segments=2, segment=1, limit=5).rows_and_end()[1]["cursor"]
+    assert full.scan(cursor=cursor, limit=5).status == 200
+    assert full.scan(segments=2, segment=1, cursor=cursor, limit=5).status == 200
+    full.scan(segments=2, segment=0, cursor=cursor).problem(400, "invalid-cursor")
+    full.scan(segments=3, segment=1, cursor=cursor).problem(400, "invalid-cursor")
+    full.scan(cursor="nonsense").problem(400, "invalid-cursor")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"segments": 0},
+        {"segments": 4097},
+        {"segments": 2, "segment": 2},
+        {"segment": 1},
+        {"segments": -1},
+        {"limit": 0},
+        {"max_bytes": 0},
+        {"max_bytes": (1 << 30) + 1},
+        {"unknown": 1},
+        {"keys_only": "yes"},
+        [],
+        "text",
+    ],
+    ids=json.dumps,
+)
+def test_bodies_that_cannot_be_read_are_refused(full, body):
+    answer = full.client.post(f"{full.base}/scan", json.dumps(body))
+    assert answer.status == 400, answer
+    answer.problem(400, answer.json()["type"].rsplit("/", 1)[1])

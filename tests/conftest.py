@@ -1,0 +1,52 @@
+"""Fixtures that the areas share."""
+
+import itertools
+
+import pytest
+
+from harness import Namespace, Server, memory_folder
+
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def folder():
+    """An empty folder, in memory where possible."""
+    with memory_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def new_server(folder):
+    """Makes servers on one folder; what still runs at the end of the test is killed."""
+    servers = []
+
+    def make(settings=None, name="", **more):
+        server = Server(folder / name, settings, **more)
+        servers.append(server)
+        return server
+
+    yield make
+    for server in servers:
+        server.__exit__()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server with default settings, for the tests of one file; it must end well."""
+    with memory_folder() as path, Server(path) as server:
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def ns(server):
+    """A namespace nobody else uses."""
+    return server.namespace(f"ns-{next(NUMBERS)}")
+
+
+@pytest.fixture
+def no_ns(server):
+    """A namespace that does not exist."""
+    return Namespace(server.client(), "nowhere")

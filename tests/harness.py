@@ -1,0 +1,407 @@
+"""Runs the real binary and talks to it, for the tests of this folder.
+
+Owns: starting, stopping and killing servers, a plain HTTP client, raw sockets. Decides nothing
+about what is right. Every wait is bounded; only processes started here are ever signalled.
+"""
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.parse
+
+PROJECT = pathlib.Path(__file__).resolve().parent.parent
+WAIT_SECONDS = 60
+PROBLEM = "application/problem+json"
+NDJSON = "application/x-ndjson"
+
+
+def binary():
+    """The server under test: UMBO_BIN, or what `cargo build` left."""
+    path = pathlib.Path(os.environ.get("UMBO_BIN", PROJECT / "target/debug/umbo"))
+    assert path.is_file(), f"{path} does not exist; run: cargo build --bin umbo"
+    return str(path)
+
+
+def wait_until(is_so, what, seconds=WAIT_SECONDS):
+    """Asks again and again until it is so, and returns what it said; fails after `seconds`."""
+    end = time.monotonic() + seconds
+    while True:
+        if result := is_so():
+            return result
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def memory_folder():
+    """A folder in memory where there is one, so that tests do not wait for a slow disk."""
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.mkdtemp(prefix="umbo-test-", dir=parent)
+    try:
+        yield pathlib.Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def quote(key):
+    """Percent-encodes every byte of a key that is not unreserved."""
+    return urllib.parse.quote(key, safe="")
+
+
+def b64u(key):
+    key = key.encode() if isinstance(key, str) else key
+    return base64.urlsafe_b64encode(key).rstrip(b"=").decode()
+
+
+def unb64u(text):
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def row_bytes(row, name):
+    """One of `pk`, `sk`, `v` of a JSON row, as bytes."""
+    return row[name].encode() if name in row else unb64u(row[name + "64"])
+
+
+class Answer:
+    """An HTTP answer."""
+
+    def __init__(self, status, headers, body):
+        self.status, self.body = status, body
+        self.header_list = [(name.lower(), value) for name, value in headers]
+        self.headers = dict(self.header_list)
+
+    def __repr__(self):
+        return f"{self.status} {self.headers} {self.body[:400]!r}"
+
+    def json(self):
+        return json.loads(self.body)
+
+    def lines(self):
+        assert self.headers["content-type"] == NDJSON, self
+        assert self.body.endswith(b"\n"), self
+        return [json.loads(line) for line in self.body.splitlines()]
+
+    def rows_and_end(self):
+        """Rows of a page and its end; the end line is there once, and last."""
+        lines = self.lines() if self.headers["content-type"] == NDJSON else self.json()
+        assert all("end" not in line and "error" not in line for line in lines[:-1]), self
+        return lines[:-1], lines[-1]["end"]
+
+    def problem(self, status, code):
+        """Checks that this is the given problem, complete, and returns it."""
+        assert self.status == status, self
+        assert self.headers["content-type"] == PROBLEM, self
+        problem = self.json()
+        assert problem["type"] == f"/v1/errors/{code}", self
+        assert problem["status"] == status and problem["title"] and problem["detail"], self
+        assert isinstance(problem["retry"]["safe"], bool), self
+        assert problem["request_id"] == self.headers["umbo-request-id"] != "", self
+        return problem
+
+
+class Client:
+    """A keep-alive connection. Paths go out as they are."""
+
+    def __init__(self, port, token=None, context=None):
+        self.token, self.port, self.context = token, port, context
+        self.connection = None
+
+    def request(self, method, path, body=None, headers=None, **more):
+        headers = dict(headers or {})
+        headers |= {name.replace("_", "-"): value for name, value in more.items()}
+        if self.token:
+            headers.setdefault("Authorization", f"Bearer {self.token}")
+        if isinstance(body, str):
+            body = body.encode()
+        if self.connection is None:
+            make = http.client.HTTPConnection
+            kind = {}
+            if self.context:
+                make, kind = http.client.HTTPSConnection, {"context": self.context}
+            self.connection = make("127.0.0.1", self.port, timeout=WAIT_SECONDS, **kind)
+        try:
+            self.connection.request(method, path, body=body, headers=headers)
+            answer = self.connection.getresponse()
+            content = answer.read()
+        except BaseException:
+            self.close()
+            raise
+        if answer.will_close:
+            self.close()
+        return Answer(answer.status, answer.getheaders(), content)
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def get(self, path, **headers):
+        return self.request("GET", path, **headers)
+
+    def put(self, path, body=b"", **headers):
+        return self.request("PUT", path, body, **headers)
+
+    def delete(self, path, **headers):
+        return self.request("DELETE", path, **headers)
+
+    def post(self, path, body=b"", **headers):
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        return self.request("POST", path, body, **headers)
+
+
+def pages(fetch, first, cursor_in):
+    """Follows cursors from page to page; yields the rows. `fetch(query)` answers a page."""
+    cursor = None
+    while True:
+        rows, end = fetch(first if cursor is None else first | {cursor_in: cursor}).rows_and_end()
+        yield from rows
+        assert end["rows"] == len(rows) and end["more"] == ("cursor" in end)
+        assert end["more"] == (end["why"] != "done")
+        if not end["more"]:
+            return
+        cursor = end["cursor"]
+
+
+class Namespace:
+    """A namespace through one client."""
+
+    def __init__(self, client, name):
+        self.client, self.name, self.base = client, name, f"/v1/ns/{name}"
+
+    def path(self, partition, sort=None):
+        tail = "" if sort is None else "/" + quote(sort)
+        return f"{self.base}/kv/{quote(partition)}{tail}"
+
+    def put(self, partition, sort=None, value=b"", **headers):
+        return self.client.put(self.path(partition, sort), value, **headers)
+
+    def get(self, partition, sort=None, **headers):
+        return self.client.get(self.path(partition, sort), **headers)
+
+    def delete(self, partition, sort=None, **headers):
+        return self.client.delete(self.path(partition, sort), **headers)
+
+    def range(self, partition, headers=None, **query):
+        query = urllib.parse.urlencode(query, quote_via=urllib.parse.quote, safe="")
+        path = f"{self.base}/range/{quote(partition)}" + ("?" + query if query else "")
+        return self.client.request("GET", path, headers=headers)
+
+    def range_all(self, partition, **query):
+        """Rows of all pages."""
+        return list(pages(lambda query: self.range(partition, **query), query, "cursor"))
+
+    def scan(self, headers=None, **body):
+        return self.client.request("POST", f"{self.base}/scan", json.dumps(body), headers)
+
+    def scan_all(self, **body):
+        return list(pages(lambda body: self.scan(**body), body, "cursor"))
+
+    def write(self, rows, query="", headers=None):
+        """Batch write of lines: dictionaries, or text as it stands."""
+        lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+        body = "\n".join(lines).encode()
+        return self.client.request("POST", f"{self.base}/batch/write{query}", body, headers)
+
+    def multi_get(self, keys, headers=None):
+        body = json.dumps({"keys": keys})
+        return self.client.request("POST", f"{self.base}/batch/get", body, headers)
+
+
+def toml_text(settings):
+    text = ""
+    for section, values in settings.items():
+        text += f"[{section}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items())
+    return text
+
+
+class Server:
+    """A process of `umbo serve` on free loopback ports."""
+
+    def __init__(self, folder, settings=None, arguments=(), environment=None):
+        self.folder = pathlib.Path(folder)
+        self.data = self.folder / "data"
+        self.settings = {"server": {"drain_delay": "0s"}} | (settings or {})
+        self.arguments, self.environment = list(arguments), environment or {}
+        self.process, self.log, self.port, self.admin_port = None, [], None, None
+
+    def launch(self):
+        """Starts the process without waiting for it."""
+        self.folder.mkdir(exist_ok=True, parents=True)
+        config = self.folder / "umbo.toml"
+        config.write_text(toml_text(self.settings))
+        command = [binary(), "serve", "--config", str(config), "--data", str(self.data)]
+        if "--listen" not in self.arguments and "listen" not in self.settings["server"]:
+            command += ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("UMBO")}
+        self.log, self.port, self.admin_port = [], None, None
+        self.process = subprocess.Popen(
+            command + self.arguments,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            cwd=self.folder,
+            env=clean | self.environment,
+        )
+        self.reader = threading.Thread(target=self.read_log, args=(self.process.stderr,))
+        self.reader.daemon = True
+        self.reader.start()
+        return self
+
+    def read_log(self, stream):
+        for line in stream:
+            self.log.append(line.decode(errors="replace").rstrip())
+
+    def start(self):
+        """Starts the process and waits until it serves."""
+        self.launch()
+
+        def serves():
+            assert self.process.poll() is None, f"the server ended: {self.log_text()}"
+            return next((line for line in list(self.log) if '"umbo serves"' in line), None)
+
+        fields = json.loads(wait_until(serves, "the server serves"))
+        self.port = int(fields["data"].rsplit(":", 1)[1])
+        self.admin_port = int(fields["admin"].rsplit(":", 1)[1])
+        return self
+
+    def log_text(self):
+        return "\n".join(self.log)
+
+    def logged(self, level):
+        """Messages of a level."""
+        return [line for line in list(self.log) if f'"level":"{level}"' in line]
+
+    def wait(self, seconds=WAIT_SECONDS):
+        """Waits for the end of the process; returns its exit code."""
+        code = self.process.wait(seconds)
+        self.reader.join(seconds)
+        self.process.stderr.close()
+        assert "panicked" not in self.log_text(), self.log_text()
+        return code
+
+    def stop(self):
+        """SIGTERM and a good end."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.wait()
+        assert code == 0, f"exit code {code}: {self.log_text()}"
+
+    def kill(self):
+        """kill -9."""
+        self.process.kill()
+        self.wait()
+
+    def is_running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.is_running():
+            self.kill()
+        elif self.process is not None and not self.process.stderr.closed:
+            self.wait()
+
+    def client(self, **more):
+        return Client(self.port, **more)
+
+    def admin(self, **more):
+        return Client(self.admin_port, **more)
+
+    def namespace(self, name="demo", body=b"", **more):
+        """Makes sure that a namespace is there."""
+        client = self.client(**more)
+        answer = client.put(f"/admin/v1/namespaces/{name}", body)
+        assert answer.status in (200, 201), answer
+        return Namespace(client, name)
+
+    def memory(self, field="VmRSS"):
+        """Resident memory in bytes; VmHWM is its peak."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"{field}:\s+(\d+) kB", status).group(1)) * 1024
+
+    def reset_peak_memory(self):
+        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def metric(self, name):
+        """Sum of all series of a metric."""
+        text = self.admin().get("/metrics").body.decode()
+        pattern = rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$"
+        return sum(float(value) for value in re.findall(pattern, text, re.M))
+
+    def in_flight(self):
+        """Requests in flight, without the one that asks."""
+        text = self.admin().get("/metrics").body.decode()
+        found = re.findall(r'^umbo_requests_in_flight\{operation="([^"]+)"\} (\d+)$', text, re.M)
+        assert found, text
+        return sum(int(number) for operation, number in found if operation != "service")
+
+    def raw(self, head, timeout=WAIT_SECONDS):
+        """Opens a socket, sends bytes, and leaves the rest to the caller."""
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout)
+        sock.sendall(head)
+        return sock
+
+
+def receive(sock):
+    """Everything until the other side closes."""
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := sock.recv(1 << 16):
+            data += chunk
+    return data
+
+
+def read_answer(reader, is_head=False):
+    """Reads one HTTP/1.1 answer of known length from a buffered socket; none at its end."""
+    status_line = reader.readline()
+    if not status_line:
+        return None
+    headers = []
+    while (line := reader.readline()) not in (b"\r\n", b""):
+        name, value = line.decode("latin-1").rstrip("\r\n").split(":", 1)
+        headers.append((name, value.strip()))
+    length = int(dict((n.lower(), v) for n, v in headers).get("content-length", 0))
+    body = b"" if is_head else reader.read(length)
+    return Answer(int(status_line.split()[1]), headers, body)
+
+
+def curl(*arguments, data=None):
+    """Runs curl; returns the answer (the last one, where there are several heads)."""
+    result = subprocess.run(
+        ["curl", "-sS", "-i", "--path-as-is", "--max-time", str(WAIT_SECONDS), *arguments],
+        input=data,
+        capture_output=True,
+    )
+    assert result.returncode == 0, (result.returncode, result.stderr, result.stdout[:400])
+    rest, status, headers = result.stdout, 0, []
+    while rest.startswith(b"HTTP/"):
+        head, _, rest = rest.partition(b"\r\n\r\n")
+        first, *fields = head.decode("latin-1").split("\r\n")
+        status = int(first.split()[1])
+        headers = [tuple(field.split(": ", 1)) for field in fields if ": " in field]
+    answer = Answer(status, headers, rest)
+    answer.sent = result.stderr
+    return answer
+
+
+def client_context(authority, certificate=None, key=None):
+    """TLS settings of a client that trusts one authority."""
+    context = ssl.create_default_context(cafile=authority)
+    context.check_hostname = True
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,198 @@
+"""Large answers and difficult clients: memory stays flat, work stops, connections end."""
+
+import json
+import resource
+import socket
+import threading
+
+import pytest
+
+from harness import Server, memory_folder, receive, wait_until
+
+MIB = 1 << 20
+SMALL_CACHE = {"store": {"cache": "8MiB", "shards": 4}}
+LARGE_ROWS = 200
+SMALL_ROWS = 100_000
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """200 values of 1 MiB in one partition, 100,000 small rows in another."""
+    with memory_folder() as folder:
+        limits = {"drain_delay": "0s", "write_timeout": "1500ms", "header_timeout": "700ms"}
+        with Server(folder, SMALL_CACHE | {"server": limits}) as server:
+            server.start()
+            ns = server.namespace()
+            for number in range(LARGE_ROWS):
+                value = f"{number:04}".encode() * (MIB // 4)
+                assert ns.put("large", f"{number:03}", value, Umbo_Durability="async").status == 201
+            for first in range(0, SMALL_ROWS, 10_000):
+                rows = [{"pk": "small", "sk": f"{n:06}", "v": "x" * 60} for n in range(first, first + 10_000)]
+                assert ns.write(rows).status == 200
+            yield server, ns
+            server.stop()
+
+
+def get_range(server, partition, receive_buffer=None):
+    """Asks for a whole partition; returns the socket."""
+    sock = socket.socket()
+    if receive_buffer:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    sock.settimeout(60)
+    sock.connect(("127.0.0.1", server.port))
+    head = f"GET /v1/ns/demo/range/{partition}?max_bytes={1 << 30} HTTP/1.1\r\nHost: a\r\n"
+    sock.sendall(head.encode() + b"Connection: close\r\n\r\n")
+    return sock
+
+
+def drain(sock):
+    """Reads all of an answer; returns its length and its end."""
+    length, end = 0, b""
+    while chunk := sock.recv(MIB):
+        length += len(chunk)
+        end = (end + chunk)[-400:]
+    sock.close()
+    return length, end
+
+
+@pytest.mark.parametrize(
+    "partition, rows, size", [("large", LARGE_ROWS, 200 * MIB), ("small", SMALL_ROWS, 6 * MIB)]
+)
+def test_a_large_range_is_streamed_in_flat_memory(loaded, partition, rows, size):
+    server, _ = loaded
+    drain(get_range(server, partition))
+    server.reset_peak_memory()
+    before = server.memory()
+    length, end = drain(get_range(server, partition))
+    extra = server.memory("VmHWM") - before
+    last = json.loads(end[end.rindex(b'{"end"') :].split(b"\n")[0])["end"]
+    print(f"{partition}: {length} bytes, {extra / MIB:.1f} MiB of memory more than before")
+    assert length > size and last["rows"] == rows and last["why"] == "done"
+    assert extra <= 16 * MIB
+
+
+def test_clients_that_read_nothing_hold_little_and_are_cut(loaded):
+    server, _ = loaded
+    drain(get_range(server, "large"))
+    before, cut_before = server.memory(), server.metric("umbo_streams_aborted_total")
+    server.reset_peak_memory()
+    clients = [get_range(server, "large", receive_buffer=4096) for _ in range(32)]
+    for client in clients:
+        assert client.recv(1) == b"H"
+    wait_until(lambda: server.in_flight() == 0, "they are cut")
+    extra = server.memory("VmHWM") - before
+    print(f"32 clients that read one byte: {extra / MIB:.1f} MiB more")
+    assert extra <= 32 * 2 * MIB + 16 * MIB
+    assert server.metric("umbo_streams_aborted_total") >= cut_before + 32
+    for client in clients:
+        assert not receive(client).rstrip().endswith(b"}}"), "no end line"
+        client.close()
+
+
+def test_a_client_that_reads_steadily_is_served_however_slowly(loaded):
+    """Longer than the write timeout in all, with some bytes taken within each."""
+    server, _ = loaded
+    client = get_range(server, "small", receive_buffer=32 << 10)
+    pause, length = threading.Event(), 0
+    for _ in range(32):
+        length += len(client.recv(32 << 10))
+        pause.wait(0.1)
+    rest, end = drain(client)
+    assert b'"why":"done"' in end and length + rest > 6 * MIB
+
+
+def test_a_client_that_leaves_stops_the_work(loaded):
+    server, _ = loaded
+    sent = lambda: server.metric("umbo_response_bytes_total")
+    before = sent()
+    for _ in range(10):
+        client = get_range(server, "large", receive_buffer=4096)
+        client.recv(100)
+        client.close()
+    wait_until(lambda: server.in_flight() == 0, "nothing is in flight")
+    assert sent() - before < 10 * 20 * MIB
+
+
+def test_heads_that_do_not_end(loaded):
+    server, _ = loaded
+    heads = [server.raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: ") for _ in range(200)]
+    for head in heads:
+        head.sendall(b"more")
+    assert server.client().get("/healthz").status == 200
+    for head in heads:
+        assert receive(head).startswith(b"HTTP/1.1 408")
+        head.close()
+
+
+def test_a_thousand_idle_connections(loaded):
+    server, ns = loaded
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, hard), hard))
+    before = server.memory()
+    idle = []
+    try:
+        for _ in range(1000):
+            idle.append(server.raw(b""))
+        for sock in idle[::10]:
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert sock.recv(12) == b"HTTP/1.1 200"
+        assert ns.get("small", "000001").status == 200
+        extra = server.memory() - before
+        print(f"1,000 idle connections: {extra / 1000 / 1024:.1f} KiB each")
+        assert extra <= 32 * MIB
+    finally:
+        for sock in idle:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert ns.get("small", "000001").status == 200
+
+
+def test_more_connections_than_allowed_wait_for_their_turn(new_server):
+    server = new_server({"server": {"connections_max": 5}}).start()
+    first = [server.raw(b"") for _ in range(5)]
+    for sock in first:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert sock.recv(12) == b"HTTP/1.1 200"
+    late = server.raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    late.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        late.recv(1)
+    assert server.admin().get("/healthz").status == 200, "operators have a port of their own"
+    first.pop().close()
+    late.settimeout(60)
+    assert late.recv(12) == b"HTTP/1.1 200"
+    for sock in [*first, late]:
+        sock.close()
+
+
+def test_more_requests_in_flight_than_allowed_are_shed(new_server):
+    server = new_server({"server": {"requests_in_flight_max": 3}}).start()
+    ns = server.namespace()
+    head = f"PUT {ns.path('a')} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n".encode()
+    waiting = [server.raw(head) for _ in range(3)]
+    wait_until(lambda: server.in_flight() >= 3, "three are in flight")
+    shed = ns.put("b", value=b"x")
+    problem = shed.problem(503, "too-many-in-flight")
+    assert problem["retry"] == {"safe": True, "after_ms": problem["retry"]["after_ms"]}
+    assert problem["outcome"] == "not-applied" and problem["scope"] == "pod"
+    assert int(shed.headers["retry-after"]) >= 1
+    assert int(shed.headers["umbo-retry-after-ms"]) == problem["retry"]["after_ms"]
+    for sock in waiting:
+        sock.sendall(b"12345")
+        assert sock.recv(12) in (b"HTTP/1.1 201", b"HTTP/1.1 204")
+        sock.close()
+    wait_until(lambda: ns.put("b", value=b"x").status in (201, 204), "there is room again")
+
+
+def test_bodies_in_flight_share_a_bounded_memory(new_server):
+    server = new_server({"server": {"body_memory": "16MiB"}}).start()
+    ns = server.namespace()
+    head = f"POST {ns.base}/batch/write HTTP/1.1\r\nHost: a\r\nContent-Length: {16 * MIB}\r\n\r\n"
+    holder = server.raw(head.encode() + b"\n" * 100_000)
+    wait_until(lambda: server.in_flight() >= 1, "the body is being read")
+    wait_until(
+        lambda: ns.write(["\n" * 200_000]).status == 503, "a second large body finds no room"
+    )
+    assert ns.put("small", value=b"x").status == 201, "small ones need none"
+    holder.close()
+    wait_until(lambda: ns.write(["\n" * 200_000]).status == 200, "there is room again")
