@@ -46,7 +46,9 @@ def test_the_document_and_the_server_agree(fuzzed):
         if port == fuzzed.admin_port:
             command += ["--include-path-regex", "^/(admin|healthz|readyz|openapi|v1/errors)"]
         environment = os.environ | {"SCHEMATHESIS_HOOKS": HOOKS}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+        done = subprocess.run(
+            command, env=environment, cwd=fuzzed.folder, capture_output=True, text=True, timeout=500
+        )
         assert done.returncode == 0, done.stdout[-12_000:] + done.stderr[-2_000:]
         tested = int(re.search(r"Tested: (\d+)", done.stdout).group(1))
         cases = re.search(r"(\d+) generated", done.stdout).group(1)

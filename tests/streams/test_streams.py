@@ -168,9 +168,10 @@ def test_more_connections_than_allowed_wait_for_their_turn(new_server):
 def test_more_requests_in_flight_than_allowed_are_shed(new_server):
     server = new_server({"server": {"requests_in_flight_max": 3}}).start()
     ns = server.namespace()
-    head = f"PUT {ns.path('a')} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n".encode()
-    waiting = [server.raw(head) for _ in range(3)]
-    wait_until(lambda: server.in_flight() >= 3, "three are in flight")
+    fields = "Host: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    waiting = [server.raw(f"PUT {ns.path('a')} HTTP/1.1\r\n{fields}".encode()) for _ in range(3)]
+    for sock in waiting:
+        assert sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n", "its body is being waited for"
     shed = ns.put("b", value=b"x")
     problem = shed.problem(503, "too-many-in-flight")
     assert problem["retry"] == {"safe": True, "after_ms": problem["retry"]["after_ms"]}
