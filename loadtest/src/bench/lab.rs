@@ -1,0 +1,304 @@
+//! Where benchmarks run: a temporary folder, the programs, Umbo itself and its loaded data.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+use umbo_dispatcher::auth::NewToken;
+use umbo_dispatcher::auth::file::append_token;
+use umbo_types::Timestamp;
+
+use super::plan::Plan;
+use crate::dataset::{self, PARTITION_ROWS};
+use crate::failure::Failure;
+use crate::load::Report;
+use crate::load::requests::{Prepared, http};
+use crate::process::{self, Cores, Process};
+use crate::random::Random;
+
+/// Port of Umbo's data plane.
+pub(super) const UMBO: u16 = 18_080;
+/// Port of Umbo's metrics.
+const UMBO_ADMIN: u16 = 18_081;
+/// Connections of every load.
+pub(super) const CONNECTIONS: usize = 64;
+/// Requests prepared for a load; after the last one comes the first again.
+const PREPARED: u64 = 100_000;
+/// Rows of one batch while data is loaded.
+const BATCH_ROWS: u64 = 1_000;
+/// Namespace of the scenario.
+const NAMESPACE: &str = "bench";
+
+/// What a load runs against.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    /// Port.
+    pub(super) port: u16,
+    /// Prepared requests.
+    pub(super) requests: &'a Path,
+    /// Processes of the server.
+    pub(super) servers: &'a [u32],
+    /// Cores of the client.
+    pub(super) cores: Cores,
+}
+
+/// A running Umbo.
+#[derive(Debug)]
+pub(super) struct Umbo {
+    /// Its process.
+    pub(super) process: Process,
+    /// Its processes, as a load wants them.
+    pub(super) ids: [u32; 1],
+}
+
+/// The place and its tools.
+#[derive(Debug)]
+pub(super) struct Lab {
+    folder: TempDir,
+    umbo: PathBuf,
+    /// How long and how often is measured.
+    pub(super) plan: Plan,
+    /// Rows of the scenario.
+    pub(super) rows: u64,
+    token: String,
+    loaded: Option<PathBuf>,
+    files: usize,
+}
+
+impl Lab {
+    /// Opens a lab in a new folder within `parent`, or where temporary files go.
+    pub(super) fn open(parent: Option<&Path>, is_quick: bool) -> Result<Self, Failure> {
+        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+        let folder = tempfile::Builder::new()
+            .prefix("umbo-bench-")
+            .tempdir_in(&parent)
+            .map_err(Failure::io(parent.display().to_string()))?;
+        let remedy = "build it beside this program: cargo build --release --workspace";
+        let umbo = process::find("umbo", remedy)?;
+        process::find("taskset", "install the package util-linux")?;
+        let token = make_token(&folder.path().join("tokens.toml"))?;
+        let plan = if is_quick {
+            Plan {
+                rounds: 3,
+                warm_up_ms: 200,
+                measure_ms: 600,
+            }
+        } else {
+            Plan {
+                rounds: 7,
+                warm_up_ms: 500,
+                measure_ms: 2_000,
+            }
+        };
+        Ok(Self {
+            folder,
+            umbo,
+            plan,
+            rows: if is_quick { 100_000 } else { 1_000_000 },
+            token,
+            loaded: None,
+            files: 0,
+        })
+    }
+
+    /// Returns a path in the lab that nobody has used.
+    pub(super) fn path(&mut self, name: &str) -> PathBuf {
+        self.files += 1;
+        self.folder.path().join(format!("{}-{name}", self.files))
+    }
+
+    /// Makes a folder that nobody has used.
+    pub(super) fn new_folder(&mut self, name: &str) -> Result<PathBuf, Failure> {
+        let path = self.path(name);
+        std::fs::create_dir(&path).map_err(Failure::io(path.display().to_string()))?;
+        Ok(path)
+    }
+
+    /// Starts Umbo with default settings and a token file.
+    pub(super) fn umbo(&mut self, data: &Path, cores: Cores) -> Result<Umbo, Failure> {
+        process::check_free(&[UMBO, UMBO_ADMIN])?;
+        let folder = self.new_folder("umbo")?;
+        let tokens = self.folder.path().join("tokens.toml");
+        let arguments = [
+            "serve".to_owned(),
+            format!("--data={}", data.display()),
+            format!("--listen=127.0.0.1:{UMBO}"),
+            format!("--admin-listen=127.0.0.1:{UMBO_ADMIN}"),
+            format!("--token-file={}", tokens.display()),
+        ];
+        let mut process = Process::start(&self.umbo, &arguments, cores, &folder)?;
+        process.wait_for(UMBO)?;
+        let ids = [process.id()];
+        Ok(Umbo { process, ids })
+    }
+
+    /// Starts a peer that is a part of this program.
+    pub(super) fn own_peer(&mut self, port: u16, kind: &[String]) -> Result<Process, Failure> {
+        process::check_free(&[port])?;
+        let folder = self.new_folder("peer")?;
+        let program = std::env::current_exe().map_err(Failure::io("own program"))?;
+        let mut arguments = vec!["peer".to_owned(), format!("--port={port}")];
+        arguments.extend_from_slice(kind);
+        let mut process = Process::start(&program, &arguments, Cores::Server, &folder)?;
+        process.wait_for(port)?;
+        Ok(process)
+    }
+
+    /// Returns a data folder with the rows of the scenario, loaded once.
+    pub(super) fn loaded(&mut self) -> Result<PathBuf, Failure> {
+        if let Some(folder) = &self.loaded {
+            return Ok(folder.clone());
+        }
+        let folder = self.path("data");
+        let umbo = self.umbo(&folder, Cores::All)?;
+        self.create_namespace()?;
+        let rows = self.rows;
+        let batches = (0..rows).step_by(BATCH_ROWS as usize).map(|first| {
+            let mut lines = Vec::new();
+            for row in first..(first + BATCH_ROWS).min(rows) {
+                dataset::write_put(&mut lines, row);
+            }
+            lines
+        });
+        let requests: Vec<Vec<u8>> = batches
+            .map(|lines| self.request("POST", "batch/write", "Prefer: return=minimal\r\n", &lines))
+            .collect();
+        self.send_once(UMBO, requests.into_iter())?;
+        umbo.process.stop()?;
+        self.loaded = Some(folder.clone());
+        Ok(folder)
+    }
+
+    /// Creates the namespace of the scenario.
+    pub(super) fn create_namespace(&mut self) -> Result<(), Failure> {
+        let fields = self.fields();
+        let target = format!("/admin/v1/namespaces/{NAMESPACE}");
+        let request = http("PUT", &target, &fields, b"{}");
+        self.send_once(UMBO, std::iter::once(request))?;
+        Ok(())
+    }
+
+    /// Makes a request of the namespace, with the token.
+    pub(super) fn request(
+        &self,
+        method: &str,
+        resource: &str,
+        fields: &str,
+        body: &[u8],
+    ) -> Vec<u8> {
+        let target = format!("/v1/ns/{NAMESPACE}/{resource}");
+        let fields = format!("{}{fields}", self.fields());
+        http(method, &target, &fields, body)
+    }
+
+    /// Returns the token.
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Returns the program.
+    pub(super) fn umbo_program(&self) -> &Path {
+        &self.umbo
+    }
+
+    fn fields(&self) -> String {
+        format!("Authorization: Bearer {}\r\n", self.token)
+    }
+
+    /// Prepares requests for rows chosen at random, the same for every server.
+    pub(super) fn prepare(
+        &mut self,
+        name: &str,
+        below: u64,
+        make: impl Fn(&Self, u64) -> Vec<u8>,
+    ) -> Result<PathBuf, Failure> {
+        let path = self.path(name);
+        let mut random = Random::seeded(17);
+        let requests = (0..PREPARED).map(|_| make(self, random.below(below)));
+        Prepared::write(&path, requests)?;
+        Ok(path)
+    }
+
+    /// Reads every partition once, so that what is cached is cached.
+    pub(super) fn warm(&mut self, port: u16) -> Result<(), Failure> {
+        let partitions = (0..self.rows).step_by(PARTITION_ROWS as usize);
+        let requests: Vec<_> = partitions
+            .map(|row| {
+                let resource = format!("range/{}?limit=100", dataset::partition(row));
+                self.request("GET", &resource, "", b"")
+            })
+            .collect();
+        self.send_once(port, requests.into_iter()).map(drop)
+    }
+
+    /// Sends each of these requests once.
+    pub(super) fn send_once(
+        &mut self,
+        port: u16,
+        requests: impl Iterator<Item = Vec<u8>>,
+    ) -> Result<Report, Failure> {
+        let path = self.path("once");
+        Prepared::write(&path, requests)?;
+        let target = Target {
+            port,
+            requests: &path,
+            servers: &[],
+            cores: Cores::All,
+        };
+        let report = self.load(
+            &target,
+            &["--once".to_owned(), "--connections=16".to_owned()],
+        );
+        // A large file is not needed twice; one that cannot be removed goes with the lab.
+        let _ = std::fs::remove_file(&path);
+        report
+    }
+
+    /// Drives a server for one turn.
+    pub(super) fn turn(&self, target: &Target<'_>, round: usize) -> Result<Report, Failure> {
+        let arguments = [
+            format!("--connections={CONNECTIONS}"),
+            format!("--warm-up-ms={}", self.plan.warm_up_ms),
+            format!("--measure-ms={}", self.plan.measure_ms),
+            // Every round begins at other keys.
+            format!("--first={}", round * 7_919),
+        ];
+        self.load(target, &arguments)
+    }
+
+    fn load(&self, target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
+        let program = std::env::current_exe().map_err(Failure::io("own program"))?;
+        let mut command = process::command(&program, target.cores);
+        command.arg("load");
+        command.arg(format!("--port={}", target.port));
+        command.arg(format!("--requests={}", target.requests.display()));
+        command.args(target.servers.iter().map(|id| format!("--server={id}")));
+        command.args(arguments);
+        let output = command.output().map_err(Failure::io("the load client"))?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(Failure::WrongAnswer(text.trim_end().to_owned()));
+        }
+        let report: Report = serde_json::from_slice(&output.stdout)?;
+        if report.failed > 0 || report.requests == 0 {
+            return Err(Failure::WrongAnswer(format!(
+                "port {}: {} requests succeeded and {} did not",
+                target.port, report.requests, report.failed
+            )));
+        }
+        Ok(report)
+    }
+}
+
+fn make_token(path: &Path) -> Result<String, Failure> {
+    let asked = umbo_api::admin::NewToken {
+        name: "bench".to_owned(),
+        grants: vec!["*:*".to_owned()],
+        criticality_max: None,
+        ttl: None,
+    };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = since.map_or(0, |since| since.as_micros() as u64);
+    let created = append_token(path, &NewToken::check(&asked)?, Timestamp(now))?;
+    Ok(created.token)
+}

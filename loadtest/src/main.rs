@@ -1,0 +1,59 @@
+//! `umbo-loadtest`: scenario data, load, and the benchmarks of Umbo against its peers.
+//!
+//! Owns everything that measures. Deliberately uses no crate of the server on a measured path: the
+//! server is the `umbo` binary, run as a process of its own like every peer. The invariant: a
+//! figure is a ratio of two processes driven alike, by turns, within one run.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+
+mod bench;
+mod dataset;
+mod failure;
+mod load;
+mod peer;
+mod process;
+mod random;
+
+use crate::failure::Failure;
+
+/// The allocator of the server, so that the peers built here are no slower for theirs.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Load, scenario data, and benchmarks against peers
+#[derive(Debug, Parser)]
+#[command(name = "umbo-loadtest", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run benchmarks against peers and say whether their bounds hold
+    Bench(bench::Arguments),
+    /// Write the rows of the scenario as NDJSON to standard output
+    Rows(dataset::Arguments),
+    /// Send prepared requests in a closed loop (what the benchmarks run)
+    #[command(hide = true)]
+    Load(load::Arguments),
+    /// Serve as a peer (what the benchmarks run)
+    #[command(hide = true)]
+    Peer(peer::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Bench(arguments) => arguments.run(),
+        Command::Rows(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Load(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Peer(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|failure: Failure| {
+        eprintln!("umbo-loadtest: {failure}");
+        ExitCode::FAILURE
+    })
+}
