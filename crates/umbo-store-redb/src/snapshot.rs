@@ -21,6 +21,9 @@ use crate::tables::ROWS;
 /// Most rows that one chunk visits, so that a run of expired rows or of rows outside the segment
 /// does not hold a snapshot for long.
 const VISITED_ROWS_MAX: u32 = 4 * CHUNK_ROWS_MAX;
+/// Most room made for the rows of a chunk before their number is known.
+const RESERVED_ROWS_MAX: usize = 128;
+const RESERVED_BYTES_MAX: usize = 64 << 10;
 /// Rows of a partition outside the segment that a scan steps over before it seeks beyond them.
 const SKIPPED_ROWS_BEFORE_SEEK: u32 = 16;
 
@@ -123,7 +126,14 @@ impl<P> Chunk<P> {
         } else {
             row.value
         };
-        self.bytes += partition.len() + sort.len() + value.len();
+        let row_bytes = partition.len() + sort.len() + value.len();
+        if self.rows.is_empty() {
+            // Rows of one partition tend to be alike; a guess that is wrong only costs a copy.
+            let rows = (self.limits.rows as usize).min(RESERVED_ROWS_MAX);
+            let bytes = (rows * row_bytes).min(self.limits.bytes);
+            self.rows.reserve(rows, bytes.min(RESERVED_BYTES_MAX));
+        }
+        self.bytes += row_bytes;
         self.rows.push(RowRef {
             partition,
             sort,

@@ -45,6 +45,12 @@ pub struct RowBatch {
 }
 
 impl RowBatch {
+    /// Makes room for more rows that take `bytes` together, so that adding them moves nothing.
+    pub fn reserve(&mut self, rows: usize, bytes: usize) {
+        self.entries.reserve(rows);
+        self.buffer.reserve(bytes);
+    }
+
     /// Adds a copy of a row at the end.
     pub fn push(&mut self, row: RowRef<'_>) {
         let start = self.buffer.len();
