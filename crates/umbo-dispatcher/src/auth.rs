@@ -6,6 +6,7 @@
 //! cannot be turned back into it.
 
 pub mod file;
+mod memo;
 mod record;
 mod registry;
 mod token;

@@ -12,6 +12,7 @@ use umbo_api::admin::TokenInfo;
 use umbo_types::{Caller, Timestamp};
 
 use super::AuthError;
+use super::memo;
 use super::record::{NewToken, TokenRecord};
 use super::token::{Token, TokenId};
 
@@ -51,12 +52,14 @@ struct Sources {
     store: Vec<TokenRecord>,
 }
 
-type Snapshot = HashMap<TokenId, Entry>;
+/// Tokens by id.
+pub(super) type Snapshot = HashMap<TokenId, Entry>;
 
+/// A token in effect.
 #[derive(Debug)]
-struct Entry {
-    record: TokenRecord,
-    caller: Arc<Caller>,
+pub(super) struct Entry {
+    pub(super) record: TokenRecord,
+    pub(super) caller: Arc<Caller>,
     source: TokenSource,
 }
 
@@ -121,7 +124,11 @@ impl TokenRegistry {
         if in_effect.is_empty() && !self.is_kept_closed.load(Relaxed) {
             return Ok(self.anonymous.clone());
         }
-        let text = bearer(authorization.ok_or(AuthError::Missing)?).ok_or(AuthError::Malformed)?;
+        let authorization = authorization.ok_or(AuthError::Missing)?;
+        if let Some(caller) = memo::recall(&in_effect, authorization, now) {
+            return Ok(caller);
+        }
+        let text = bearer(authorization).ok_or(AuthError::Malformed)?;
         let token = Token::parse(text).ok_or(AuthError::Malformed)?;
         let entry = in_effect.get(token.id());
         let is_genuine = entry
@@ -129,7 +136,10 @@ impl TokenRegistry {
             .is_of(&token);
         match entry {
             Some(entry) if is_genuine && entry.record.has_expired(now) => Err(AuthError::Expired),
-            Some(entry) if is_genuine => Ok(entry.caller.clone()),
+            Some(entry) if is_genuine => {
+                memo::remember(&in_effect, authorization, entry);
+                Ok(entry.caller.clone())
+            }
             _ => Err(AuthError::Unknown),
         }
     }
@@ -271,6 +281,40 @@ mod tests {
         assert!(matches!(outcome, Err(AuthError::Unknown)));
         let outcome = registry.authenticate(None, NOW);
         assert!(matches!(outcome, Err(AuthError::Missing)));
+    }
+
+    #[test]
+    fn what_was_remembered_ends_with_its_token() {
+        let registry = TokenRegistry::new().unwrap();
+        let (lasting, record) = make("admin:*", None);
+        registry.insert(TokenSource::Store, record);
+        let (short, record) = make("read:*", Some(10));
+        let id = record.id().to_owned();
+        registry.insert(TokenSource::Store, record);
+        let shown = header(&short);
+        let after = Timestamp::from_millis(15_000);
+        for _ in 0..2 {
+            assert!(registry.authenticate(Some(&shown), NOW).is_ok());
+        }
+        // Neither one byte less nor another last one is what was remembered.
+        assert!(
+            registry
+                .authenticate(Some(&shown[..shown.len() - 1]), NOW)
+                .is_err()
+        );
+        let mut other = shown.clone();
+        other[20] ^= 1;
+        assert!(registry.authenticate(Some(&other), NOW).is_err());
+        let expired = registry.authenticate(Some(&shown), after);
+        assert!(matches!(expired, Err(AuthError::Expired)));
+        registry.remove(&id);
+        let revoked = registry.authenticate(Some(&shown), NOW);
+        assert!(matches!(revoked, Err(AuthError::Unknown)));
+        assert!(
+            registry
+                .authenticate(Some(&header(&lasting)), after)
+                .is_ok()
+        );
     }
 
     #[test]
