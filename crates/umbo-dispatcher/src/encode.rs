@@ -163,7 +163,7 @@ fn common_headers(response: &mut Response<ReplyBody>, exchange: &mut Exchange, s
     *response.status_mut() = status;
     exchange.answered(status.as_u16());
     let headers = response.headers_mut();
-    headers.insert(REQUEST_ID, exchange.request_id().clone());
+    headers.insert(REQUEST_ID, exchange.request_id().to_header());
     if let Some(timing) = exchange.server_timing() {
         headers.insert(SERVER_TIMING, timing);
     }
@@ -203,8 +203,18 @@ fn stored(field: Bytes) -> Option<HeaderValue> {
 
 /// Returns the entity tag of a version.
 pub(crate) fn etag(version: Version) -> HeaderValue {
-    let text = Bytes::from(format!("\"{}\"", version.0));
-    HeaderValue::from_maybe_shared(text).expect("digits in quotes are a header value")
+    // Twenty digits at most, and the quotes.
+    let mut text = [b'"'; 22];
+    let (mut first, mut rest) = (text.len() - 1, version.0);
+    loop {
+        first -= 1;
+        text[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    HeaderValue::from_bytes(&text[first - 1..]).expect("digits in quotes are a header value")
 }
 
 fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
@@ -262,7 +272,7 @@ pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
 }
 
 fn log(failure: &Failure, exchange: &Exchange) {
-    let request_id = exchange.request_id().to_str().unwrap_or_default();
+    let request_id = exchange.request_id().as_str();
     match failure {
         Failure::Internal(_) | Failure::Store(StoreError::Corrupt { .. }) => {
             tracing::error!(request_id, code = failure.code().as_str(), %failure, "failed");
@@ -280,4 +290,16 @@ pub(crate) fn write_json(out: &mut BytesMut, value: &impl serde::Serialize) {
 pub(crate) fn write_json_line(out: &mut BytesMut, value: &impl serde::Serialize) {
     write_json(out, value);
     out.put_u8(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_the_version_in_quotes() {
+        for version in [0, 7, 10, 1_789_000_000_000_000, u64::MAX] {
+            assert_eq!(etag(Version(version)), format!("\"{version}\""));
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
+use crate::request_id::RequestId;
 
 /// A request under way.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Exchange {
     pod: Arc<Dispatcher>,
     operation: Operation,
     started: Instant,
-    request_id: HeaderValue,
+    request_id: RequestId,
     trace: Option<Trace>,
     traceparent: Option<HeaderValue>,
     namespace: Option<Arc<NamespaceEntry>>,
@@ -91,8 +92,8 @@ impl Exchange {
     }
 
     /// Notes who calls.
-    pub(crate) fn classified(&mut self, caller: &Arc<Caller>) {
-        self.caller = Some(Arc::clone(caller));
+    pub(crate) fn classified(&mut self, caller: Arc<Caller>) {
+        self.caller = Some(caller);
     }
 
     /// Notes the tier in effect.
@@ -149,7 +150,7 @@ impl Exchange {
     }
 
     /// Returns the id of the request.
-    pub(crate) const fn request_id(&self) -> &HeaderValue {
+    pub(crate) const fn request_id(&self) -> &RequestId {
         &self.request_id
     }
 
@@ -165,6 +166,25 @@ impl Exchange {
             None => format!("total;dur={total:.3}"),
         };
         HeaderValue::from_str(&text).ok()
+    }
+}
+
+impl Exchange {
+    fn summary(&self) -> Summary<'_> {
+        Summary {
+            operation: self.operation,
+            status: self.status,
+            namespace: self
+                .namespace
+                .as_ref()
+                .map(|entry| entry.info.name.as_str()),
+            shard: self.shard,
+            caller: self.caller.as_ref().map(|caller| caller.id.as_str()),
+            criticality: self.criticality,
+            code: self.code,
+            request_id: self.request_id.as_str(),
+            response_bytes: self.response_bytes,
+        }
     }
 }
 
@@ -184,26 +204,12 @@ impl Drop for Exchange {
         if let Some(time) = self.store_time {
             metrics.record_store(self.operation, time);
         }
-        let summary = Summary {
-            operation: self.operation,
-            status: self.status,
-            namespace: self
-                .namespace
-                .as_ref()
-                .map(|entry| entry.info.name.as_str()),
-            shard: self.shard,
-            caller: self.caller.as_ref().map(|caller| caller.id.as_str()),
-            criticality: self.criticality,
-            code: self.code,
-            request_id: self.request_id.to_str().unwrap_or_default(),
-            response_bytes: self.response_bytes,
-        };
         let tracer = &self.pod.tracer;
         if let Some(trace) = self.trace.take() {
-            tracer.finish(trace, &summary, self.started, ended);
-        } else {
+            tracer.finish(trace, &self.summary(), self.started, ended);
+        } else if tracer.is_late(self.status, elapsed) {
             let traceparent = self.traceparent.as_ref().map(HeaderValue::as_bytes);
-            tracer.late(traceparent, &summary, self.started, ended);
+            tracer.late(traceparent, &self.summary(), self.started, ended);
         }
     }
 }

@@ -63,8 +63,9 @@ where
     let now = pod.clock.wall();
     let caller = classify::caller(pod, fields, now)?;
     classify::authorize(&caller, route.verb(), route.namespace)?;
-    exchange.classified(&caller);
-    exchange.ranked(classify::criticality(route.operation, fields, &caller)?);
+    let criticality = classify::criticality(route.operation, fields, &caller);
+    exchange.classified(caller);
+    exchange.ranked(criticality?);
 
     exchange.verb(Verb::Decode);
     let context = classify::context(pod, fields, now, started)?;

@@ -3,10 +3,9 @@
 //! Nothing here outlives the pod or matters to another one: kill it and the next one carries on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::HeaderValue;
 use tokio::sync::Semaphore;
 use umbo_routing::ShardMap;
 use umbo_store::{ShardState, Store};
@@ -18,6 +17,7 @@ use crate::auth::TokenRegistry;
 use crate::cursor::CursorKey;
 use crate::failure::Failure;
 use crate::namespaces::Namespaces;
+use crate::request_id::RequestIds;
 use crate::system::SystemRecords;
 use crate::tokens::StoredTokens;
 
@@ -169,42 +169,4 @@ async fn shared_secret(system: &SystemRecords) -> Result<[u8; 32], Failure> {
     secret
         .and_then(|bytes| <[u8; 32]>::try_from(&bytes[..]).ok())
         .ok_or_else(|| Failure::Internal("the record secret/cursor is damaged".to_owned()))
-}
-
-/// Makes ids for requests that bring none: a random start per process, then counting.
-#[derive(Debug)]
-pub(crate) struct RequestIds {
-    prefix: u32,
-    next: AtomicU64,
-}
-
-impl RequestIds {
-    fn new() -> Result<Self, Failure> {
-        let prefix = getrandom::u32().map_err(|error| Failure::Internal(error.to_string()))?;
-        Ok(Self {
-            prefix,
-            next: AtomicU64::new(0),
-        })
-    }
-
-    /// Returns the id the client sent, where it is one, or a new one.
-    pub(crate) fn of(&self, sent: Option<&HeaderValue>) -> HeaderValue {
-        let is_id = |value: &&HeaderValue| {
-            let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-            (1..=64).contains(&value.len()) && value.as_bytes().iter().all(allowed)
-        };
-        if let Some(sent) = sent.filter(is_id) {
-            return sent.clone();
-        }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut text = [0; 20];
-        let digit = |nibble: u64| b"0123456789abcdef"[(nibble & 15) as usize];
-        for (at, byte) in text[..8].iter_mut().enumerate() {
-            *byte = digit(u64::from(self.prefix) >> (28 - 4 * at));
-        }
-        for (at, byte) in text[8..].iter_mut().enumerate() {
-            *byte = digit(number >> (44 - 4 * at));
-        }
-        HeaderValue::from_bytes(&text).expect("hexadecimal digits are a header value")
-    }
 }

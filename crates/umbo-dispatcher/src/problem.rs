@@ -12,9 +12,7 @@ use crate::failure::Failure;
 /// Makes the problem of a refused or failed request.
 pub(crate) fn of_request(failure: &Failure, exchange: &Exchange) -> Problem {
     let mut problem = of_row(failure);
-    problem
-        .request_id
-        .push_str(exchange.request_id().to_str().unwrap_or_default());
+    problem.request_id.push_str(exchange.request_id().as_str());
     if exchange.operation().is_write() {
         let outcome = outcome(failure);
         problem.outcome = Some(outcome);

@@ -171,6 +171,13 @@ impl Tracer {
         exporter.send(data);
     }
 
+    /// Says whether a request that was not sampled gets a span after all: [`Self::late`] asks too,
+    /// and whoever asks first need not gather what the span would say.
+    #[inline]
+    pub fn is_late(&self, status: u16, took: Duration) -> bool {
+        self.exporter.is_some() && (took >= self.slow || status >= 500)
+    }
+
     /// Exports one span without children for a request that was not sampled, if it was slow or
     /// failed (status 500 and up).
     #[inline]
@@ -181,11 +188,7 @@ impl Tracer {
         start: Instant,
         end: Instant,
     ) {
-        if self.exporter.is_none() {
-            return;
-        }
-        let is_slow = end.saturating_duration_since(start) >= self.slow;
-        if is_slow || summary.status >= 500 {
+        if self.is_late(summary.status, end.saturating_duration_since(start)) {
             let incoming = traceparent.and_then(Traceparent::parse);
             self.finish(self.notes(incoming.as_ref()), summary, start, end);
         }
