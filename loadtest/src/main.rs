@@ -4,6 +4,11 @@
 //! server is the `umbo` binary, run as a process of its own like every peer. The invariant: a
 //! figure is a ratio of two processes driven alike, by turns, within one run.
 
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "what is counted here stays far below two to the power of 52"
+)]
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 
 /// Longest wait for a server to answer.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest wait for a process that was told to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a wait looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
-/// Clock ticks a second in `/proc/PID/stat` (USER_HZ, the same on every Linux there is).
+/// Clock ticks a second in `/proc/PID/stat` (`USER_HZ`, the same on every Linux there is).
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Which cores a process may use.

@@ -1,4 +1,4 @@
-//! Deterministic randomness: SplitMix64 (Steele, Lea, Flood 2014), seeded, the same everywhere.
+//! Deterministic randomness: `SplitMix64` (Steele, Lea, Flood 2014), seeded, the same everywhere.
 
 /// A generator. Equal seeds give equal sequences on every machine.
 #[derive(Debug, Clone)]

@@ -245,7 +245,7 @@ impl Lab {
             servers: &[],
             cores: Cores::All,
         };
-        let report = self.load(
+        let report = load(
             &target,
             &["--once".to_owned(), "--connections=16".to_owned()],
         );
@@ -263,31 +263,32 @@ impl Lab {
             // Every round begins at other keys.
             format!("--first={}", round * 7_919),
         ];
-        self.load(target, &arguments)
+        load(target, &arguments)
     }
+}
 
-    fn load(&self, target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
-        let program = std::env::current_exe().map_err(Failure::io("own program"))?;
-        let mut command = process::command(&program, target.cores);
-        command.arg("load");
-        command.arg(format!("--port={}", target.port));
-        command.arg(format!("--requests={}", target.requests.display()));
-        command.args(target.servers.iter().map(|id| format!("--server={id}")));
-        command.args(arguments);
-        let output = command.output().map_err(Failure::io("the load client"))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::WrongAnswer(text.trim_end().to_owned()));
-        }
-        let report: Report = serde_json::from_slice(&output.stdout)?;
-        if report.failed > 0 || report.requests == 0 {
-            return Err(Failure::WrongAnswer(format!(
-                "port {}: {} requests succeeded and {} did not",
-                target.port, report.requests, report.failed
-            )));
-        }
-        Ok(report)
+/// Runs the load client.
+fn load(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
+    let program = std::env::current_exe().map_err(Failure::io("own program"))?;
+    let mut command = process::command(&program, target.cores);
+    command.arg("load");
+    command.arg(format!("--port={}", target.port));
+    command.arg(format!("--requests={}", target.requests.display()));
+    command.args(target.servers.iter().map(|id| format!("--server={id}")));
+    command.args(arguments);
+    let output = command.output().map_err(Failure::io("the load client"))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::WrongAnswer(text.trim_end().to_owned()));
     }
+    let report: Report = serde_json::from_slice(&output.stdout)?;
+    if report.failed > 0 || report.requests == 0 {
+        return Err(Failure::WrongAnswer(format!(
+            "port {}: {} requests succeeded and {} did not",
+            target.port, report.requests, report.failed
+        )));
+    }
+    Ok(report)
 }
 
 fn make_token(path: &Path) -> Result<String, Failure> {

@@ -229,7 +229,10 @@ fn fills(rows: u64, make: fn(std::ops::Range<u64>) -> Vec<u8>) -> impl Iterator<
 fn webdis_fill(rows: std::ops::Range<u64>) -> Vec<u8> {
     let mut command = "MSET".to_owned();
     for row in rows {
-        command.push_str(&format!("/{}/{}", flat_key(row), dataset::value(row)));
+        command.push('/');
+        command.push_str(&flat_key(row));
+        command.push('/');
+        command.push_str(&dataset::value(row));
     }
     http("POST", "/", "", command.as_bytes())
 }
