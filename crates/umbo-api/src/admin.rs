@@ -53,10 +53,12 @@ pub struct NamespaceList {
 pub struct NamespaceRemoval {
     /// Name.
     pub name: String,
-    /// Visible rows it has.
-    pub rows: u64,
-    /// Bytes of their keys and values.
-    pub bytes: u64,
+    /// Visible rows it has; counted in a dry run only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// Bytes of their keys and values; counted in a dry run only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
     /// Whether nothing was removed because it was a dry run.
     pub dry_run: bool,
 }

@@ -54,6 +54,8 @@ macro_rules! error_codes {
 error_codes! {
     BatchTooLarge "batch-too-large" 413 false "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
+    BodyMemoryFull "body-memory-full" 503 true "Shed: no memory for the body"
+        "The request bodies that are being read hold all the memory they may, and this one was shed. Nothing was applied. Back off.";
     BodyTooLarge "body-too-large" 413 false "Body too large"
         "The request body is longer than this route reads. Nothing of it was applied.";
     ClientClosed "client-closed" 400 true "Body cut off"
@@ -108,6 +110,8 @@ error_codes! {
         "The disk under the shard is full. Reads go on; writes succeed again once there is room.";
     TokenNotFound "token-not-found" 404 false "Token not found"
         "No token has this id.";
+    TokenOfFile "token-of-file" 409 false "Token of the token file"
+        "The token stands in the server's token file. Remove it there; the file is read again by itself.";
     TooManyRequestsInFlight "too-many-in-flight" 503 true "Shed: too many requests in flight"
         "The server has as many requests in flight as it takes and shed this one. Back off.";
     Unauthenticated "unauthenticated" 401 false "Not authenticated"

@@ -137,7 +137,10 @@ pub(crate) async fn put_namespace(
             "'default_ttl' is {ttl}, expected {expected}"
         )));
     }
-    let (info, is_new) = pod.namespaces.put(&name, settings).await?;
+    let worker = Arc::clone(&pod);
+    let (info, is_new) = pod
+        .to_its_end(async move { worker.namespaces.put(&name, settings).await })
+        .await?;
     Ok((
         if is_new {
             StatusCode::CREATED
@@ -156,22 +159,27 @@ pub(crate) async fn remove_namespace(
 ) -> Result<Json<NamespaceRemoval>, Failure> {
     let name = namespace_admin(&pod, &headers, &name)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
-    let (rows, bytes) = count(&pod, name.as_str()).await?;
-    if !dry_run {
-        pod.namespaces.remove(name.as_str()).await?;
-        tracing::info!(
-            namespace = name.as_str(),
-            rows,
-            bytes,
-            "removed a namespace"
-        );
+    if dry_run {
+        let (rows, bytes) = count(&pod, name.as_str()).await?;
+        return Ok(Json(NamespaceRemoval {
+            name: name.to_string(),
+            rows: Some(rows),
+            bytes: Some(bytes),
+            dry_run,
+        }));
     }
-    Ok(Json(NamespaceRemoval {
+    // Not counted: that would take a scan, and every shard.
+    let removal = NamespaceRemoval {
         name: name.to_string(),
-        rows,
-        bytes,
+        rows: None,
+        bytes: None,
         dry_run,
-    }))
+    };
+    let worker = Arc::clone(&pod);
+    pod.to_its_end(async move { worker.namespaces.remove(name.as_str()).await })
+        .await?;
+    tracing::info!(namespace = removal.name, "removed a namespace");
+    Ok(Json(removal))
 }
 
 /// Counts the visible rows of a namespace and the bytes of their keys and values.
@@ -221,10 +229,11 @@ pub(crate) async fn create_token(
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
     let new: NewToken = json_body(&pod, body).await?;
-    Ok((
-        StatusCode::CREATED,
-        Json(pod.stored_tokens.create(&new).await?),
-    ))
+    let worker = Arc::clone(&pod);
+    let created = pod
+        .to_its_end(async move { worker.stored_tokens.create(&new).await })
+        .await?;
+    Ok((StatusCode::CREATED, Json(created)))
 }
 
 pub(crate) async fn revoke_token(
@@ -235,7 +244,9 @@ pub(crate) async fn revoke_token(
 ) -> Result<StatusCode, Failure> {
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
-    pod.stored_tokens.revoke(&id).await?;
+    let worker = Arc::clone(&pod);
+    pod.to_its_end(async move { worker.stored_tokens.revoke(&id).await })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

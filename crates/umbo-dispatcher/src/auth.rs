@@ -38,7 +38,7 @@ pub enum AuthError {
         /// The id asked for.
         id: String,
     },
-    /// The token is of the token file, which only its owner changes (`InvalidRequest`).
+    /// The token is of the token file, which only its owner changes (`TokenOfFile`).
     #[error("token {id} is of the token file; remove it there")]
     OfFile {
         /// Its id.
@@ -97,7 +97,7 @@ impl AuthError {
                 ErrorCode::Unauthenticated
             }
             Self::NoSuchToken { .. } => ErrorCode::TokenNotFound,
-            Self::OfFile { .. } => ErrorCode::InvalidRequest,
+            Self::OfFile { .. } => ErrorCode::TokenOfFile,
             Self::LastAdmin { .. } | Self::FirstIsNoAdmin => ErrorCode::LastAdmin,
             Self::Invalid { .. } => ErrorCode::InvalidBody,
             Self::File { .. }

@@ -79,7 +79,7 @@ pub enum Failure {
     #[error("{0}")]
     BadKey(#[from] KeyError),
     /// A query parameter that the route does not know.
-    #[error("unknown query parameter '{name}'; this route knows: {known}")]
+    #[error("unknown query parameter '{name}'; this route {}", known_text(.known))]
     UnknownParameter {
         /// The parameter.
         name: String,
@@ -182,6 +182,14 @@ pub enum Failure {
         /// The time that was given.
         timeout: Duration,
     },
+    /// A delete of a range ended early, with some of its rows removed.
+    #[error("{rows} rows were removed, then: {source}; send the request again for the rest")]
+    RangeCutShort {
+        /// Rows removed.
+        rows: u64,
+        /// Why no more were.
+        source: StoreError,
+    },
     /// The deadline passed before the store was asked.
     #[error("the {} were used up before the store was asked", timeout_text(*.timeout))]
     DeadlineBeforeStore {
@@ -203,6 +211,13 @@ pub enum Failure {
     /// A defect.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+fn known_text(known: &str) -> String {
+    match known {
+        "" => "takes none".to_owned(),
+        known => format!("knows: {known}"),
+    }
 }
 
 fn current_text(current: Option<Version>) -> String {
@@ -267,11 +282,15 @@ impl Failure {
                 ErrorCode::PreconditionFailed
             }
             Self::Store(error) => store_code(error),
-            Self::DeadlineInStore { .. } => ErrorCode::DeadlineInStore,
-            Self::DeadlineBeforeStore { .. } => ErrorCode::DeadlineBeforeStore,
-            Self::TooManyInFlight { .. } | Self::BodyMemoryFull => {
-                ErrorCode::TooManyRequestsInFlight
+            Self::RangeCutShort {
+                source: StoreError::DeadlinePassed { .. },
+                ..
             }
+            | Self::DeadlineInStore { .. } => ErrorCode::DeadlineInStore,
+            Self::RangeCutShort { source, .. } => store_code(source),
+            Self::DeadlineBeforeStore { .. } => ErrorCode::DeadlineBeforeStore,
+            Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
+            Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
             Self::Internal(_) => ErrorCode::Internal,
         }
     }
@@ -279,16 +298,22 @@ impl Failure {
     /// Returns the shard concerned.
     pub const fn shard(&self) -> Option<ShardId> {
         match self {
-            Self::Store(
-                StoreError::Unavailable { shard, .. }
-                | StoreError::Full { shard, .. }
-                | StoreError::Io { shard, .. }
-                | StoreError::Corrupt { shard, .. }
-                | StoreError::QueueFull { shard }
-                | StoreError::DeadlinePassed { shard },
-            ) => Some(*shard),
+            Self::RangeCutShort { source, .. } => store_shard(source),
+            Self::Store(error) => store_shard(error),
             _ => None,
         }
+    }
+}
+
+const fn store_shard(error: &StoreError) -> Option<ShardId> {
+    match error {
+        StoreError::Unavailable { shard, .. }
+        | StoreError::Full { shard, .. }
+        | StoreError::Io { shard, .. }
+        | StoreError::Corrupt { shard, .. }
+        | StoreError::QueueFull { shard }
+        | StoreError::DeadlinePassed { shard } => Some(*shard),
+        StoreError::Closing => None,
     }
 }
 

@@ -179,23 +179,38 @@ impl Namespaces {
     /// Removes the rows of removed namespaces, step by step, until none is left. Yields between
     /// steps; safe to stop at any point and to run on several pods.
     pub(crate) async fn purge(&self, store: &dyn Store) -> Result<(), Failure> {
+        let mut outcome = Ok(());
         for (name, content) in self.system.load(PURGES).await? {
-            let id: u32 = decode(&content)?;
-            if self.snapshot.load().values().any(|entry| entry.id.0 == id) {
-                continue;
+            // One that fails is tried again; the others need not wait for it.
+            if let Err(failure) = self.purge_one(store, &name, &content).await {
+                outcome = Err(failure);
             }
-            let mut rows = 0;
-            loop {
-                let step = store.purge(NamespaceId(id), PURGE_ROWS).await?;
-                rows += step.rows;
-                if !step.more {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            }
-            self.system.update(PURGES, &name, |_| Ok(None)).await?;
-            tracing::info!(namespace_id = id, rows, "purged a removed namespace");
         }
+        outcome
+    }
+
+    async fn purge_one(
+        &self,
+        store: &dyn Store,
+        name: &str,
+        content: &Bytes,
+    ) -> Result<(), Failure> {
+        let id: u32 = decode(content)?;
+        let is_in_use = |entry: &Arc<NamespaceEntry>| entry.id.0 == id;
+        if self.snapshot.load().values().any(is_in_use) {
+            return Ok(());
+        }
+        let mut rows = 0;
+        loop {
+            let step = store.purge(NamespaceId(id), PURGE_ROWS).await?;
+            rows += step.rows;
+            if !step.more {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.system.update(PURGES, name, |_| Ok(None)).await?;
+        tracing::info!(namespace_id = id, rows, "purged a removed namespace");
         Ok(())
     }
 }

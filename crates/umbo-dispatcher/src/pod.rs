@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 use umbo_routing::ShardMap;
 use umbo_store::{ShardState, Store};
 use umbo_telemetry::metrics::RequestMetrics;
@@ -52,6 +53,8 @@ pub struct Dispatcher {
     pub(crate) body_memory: Semaphore,
     pub(crate) request_ids: RequestIds,
     pub(crate) config_text: String,
+    /// Changes of namespaces and tokens under way.
+    changes: TaskTracker,
     is_draining: AtomicBool,
 }
 
@@ -98,6 +101,7 @@ impl Dispatcher {
             body_memory: Semaphore::new(limits.body_memory_max / 1_024),
             in_flight: AtomicUsize::new(0),
             request_ids: RequestIds::new()?,
+            changes: TaskTracker::new(),
             is_draining: AtomicBool::new(false),
             namespaces,
             store,
@@ -122,6 +126,21 @@ impl Dispatcher {
     /// Reclaims the rows of removed namespaces. To be called now and then.
     pub async fn purge(&self) -> Result<(), Failure> {
         self.namespaces.purge(&*self.store).await
+    }
+
+    /// Runs a change to its end, also when the client that asked for it leaves.
+    pub(crate) async fn to_its_end<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let outcome = self.changes.spawn(change).await;
+        outcome.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
+    }
+
+    /// Waits for the changes under way. To be called once no request comes any more.
+    pub async fn finish(&self) {
+        self.changes.close();
+        self.changes.wait().await;
     }
 
     /// Makes `/readyz` say that no new work should come.

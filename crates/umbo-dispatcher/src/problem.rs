@@ -45,7 +45,9 @@ pub(crate) const fn outcome(failure: &Failure) -> Outcome {
             umbo_store::Outcome::NotApplied => Outcome::NotApplied,
             umbo_store::Outcome::Unknown => Outcome::Unknown,
         },
-        Failure::DeadlineInStore { .. } | Failure::Internal(_) => Outcome::Unknown,
+        Failure::DeadlineInStore { .. } | Failure::RangeCutShort { .. } | Failure::Internal(_) => {
+            Outcome::Unknown
+        }
         _ => Outcome::NotApplied,
     }
 }
@@ -62,6 +64,12 @@ fn detail(failure: &Failure) -> String {
         Failure::Store(StoreError::Corrupt { shard, .. }) => {
             format!("shard {shard} holds a row that is not what was written")
         }
+        Failure::RangeCutShort {
+            rows,
+            source: StoreError::Unavailable { shard, .. } | StoreError::Io { shard, .. },
+        } => format!(
+            "{rows} rows were removed, then shard {shard} failed; send the request again for the rest"
+        ),
         Failure::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
         other => other.to_string(),
     }
@@ -74,7 +82,9 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::StorageFull
         | ErrorCode::DataDamaged
         | ErrorCode::WriteQueueFull => Some(Scope::Shard),
-        ErrorCode::TooManyRequestsInFlight | ErrorCode::ShuttingDown => Some(Scope::Pod),
+        ErrorCode::BodyMemoryFull
+        | ErrorCode::TooManyRequestsInFlight
+        | ErrorCode::ShuttingDown => Some(Scope::Pod),
         ErrorCode::Forbidden | ErrorCode::Unauthenticated => Some(Scope::Caller),
         ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
         ErrorCode::BatchTooLarge
@@ -98,6 +108,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::RequestTimeout
         | ErrorCode::RouteNotFound
         | ErrorCode::TokenNotFound
+        | ErrorCode::TokenOfFile
         | ErrorCode::UnboundedDelete
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => None,
@@ -107,7 +118,9 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
 /// Returns how long to wait before a repetition can help, in milliseconds.
 const fn wait_ms(code: ErrorCode) -> Option<u64> {
     match code {
-        ErrorCode::WriteQueueFull | ErrorCode::TooManyRequestsInFlight => Some(100),
+        ErrorCode::BodyMemoryFull
+        | ErrorCode::WriteQueueFull
+        | ErrorCode::TooManyRequestsInFlight => Some(100),
         ErrorCode::StorageFailed => Some(500),
         ErrorCode::ShardUnavailable | ErrorCode::ShuttingDown => Some(1_000),
         ErrorCode::StorageFull => Some(5_000),

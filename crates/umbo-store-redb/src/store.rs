@@ -102,6 +102,22 @@ impl RedbStore {
         }
     }
 
+    async fn purge_shard(
+        &self,
+        id: ShardId,
+        namespace: NamespaceId,
+        rows_max: u32,
+    ) -> Result<PurgeProgress, StoreError> {
+        let shard = self.shard(id)?;
+        let (reply, answer) = oneshot::channel();
+        shard.enqueue(Work::Purge(Purge {
+            namespace,
+            rows_max,
+            reply,
+        }))?;
+        shard.answer(answer).await?
+    }
+
     /// Reads a chunk of a scan; a failure comes with its shard.
     fn scan_once(&self, request: &ScanRequest) -> Result<ScanPage, ScanFailure> {
         let ids = self.map.owners_of(request.slots.clone());
@@ -283,19 +299,22 @@ impl Store for RedbStore {
         rows_max: u32,
     ) -> Result<PurgeProgress, StoreError> {
         let mut progress = PurgeProgress::default();
+        let mut failure = None;
         for id in 0..self.shards.len() as u16 {
-            let shard = self.shard(ShardId(id))?;
-            let (reply, answer) = oneshot::channel();
-            shard.enqueue(Work::Purge(Purge {
-                namespace,
-                rows_max: rows_max.saturating_sub(progress.rows as u32),
-                reply,
-            }))?;
-            let step = shard.answer(answer).await??;
-            progress.rows += step.rows;
-            progress.more |= step.more;
+            let rows_left = rows_max.saturating_sub(progress.rows as u32);
+            // A shard that fails keeps its rows; the others are purged all the same.
+            match self.purge_shard(ShardId(id), namespace, rows_left).await {
+                Ok(step) => {
+                    progress.rows += step.rows;
+                    progress.more |= step.more;
+                }
+                Err(error) => failure = Some(error),
+            }
         }
-        Ok(progress)
+        match failure {
+            Some(error) if !progress.more => Err(error),
+            _ => Ok(progress),
+        }
     }
 
     fn status(&self) -> Vec<ShardStatus> {

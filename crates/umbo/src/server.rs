@@ -36,6 +36,8 @@ use self::watcher::Watcher;
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// How often removed namespaces are looked for; their space is not urgent.
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest wait after purges that failed.
+const PURGE_WAIT_MAX: Duration = Duration::from_mins(5);
 /// Time for the last spans to leave.
 const TRACE_SHUTDOWN: Duration = Duration::from_secs(2);
 
@@ -95,7 +97,9 @@ impl Server {
         background.spawn(async move { stop.run_until_cancelled(reload.run()).await });
         let (pod, clock) = (Arc::clone(&opened.pod), opened.clock);
         let stop = background_stop.clone();
-        background.spawn(async move { stop.run_until_cancelled(keep_up(&pod, &*clock)).await });
+        background.spawn(async move { stop.run_until_cancelled(follow(&pod, &*clock)).await });
+        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
+        background.spawn(async move { stop.run_until_cancelled(reclaim(&pod)).await });
         Ok(Self {
             pod: opened.pod,
             store: opened.store,
@@ -137,6 +141,7 @@ impl Server {
         }
         self.data.close("data").await;
         self.admin.close("admin").await;
+        self.pod.finish().await;
         self.background_stop.cancel();
         self.background.close();
         self.background.wait().await;
@@ -163,22 +168,31 @@ async fn told(terminate: &mut Signal, interrupt: &mut Signal) -> bool {
     }
 }
 
-/// Follows what other pods change, reclaims removed namespaces and watches the clock, for ever.
-async fn keep_up(pod: &Dispatcher, clock: &dyn Clock) {
+/// Follows what other pods change and watches the clock, for ever.
+async fn follow(pod: &Dispatcher, clock: &dyn Clock) {
     let mut watch = ClockWatch::begin(clock);
-    let mut refresh = tokio::time::interval(REFRESH_INTERVAL);
-    let mut purge = tokio::time::interval(PURGE_INTERVAL);
+    let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
     loop {
-        let (what, result) = tokio::select! {
-            _ = refresh.tick() => {
-                watch.look(clock);
-                ("refresh", pod.refresh().await)
-            }
-            _ = purge.tick() => ("purge", pod.purge().await),
-        };
-        if let Err(error) = result {
-            tracing::warn!(%error, "the background {what} failed; it is tried again");
+        ticks.tick().await;
+        watch.look(clock);
+        if let Err(error) = pod.refresh().await {
+            tracing::warn!(%error, "what other pods changed could not be read; trying again");
         }
+    }
+}
+
+/// Reclaims the rows of removed namespaces, for ever.
+async fn reclaim(pod: &Dispatcher) {
+    let mut wait = PURGE_INTERVAL;
+    loop {
+        sleep(wait).await;
+        wait = match pod.purge().await {
+            Ok(()) => PURGE_INTERVAL,
+            Err(error) => {
+                tracing::warn!(%error, "a removed namespace could not be purged; trying again");
+                (wait * 2).min(PURGE_WAIT_MAX)
+            }
+        };
     }
 }
 

@@ -171,7 +171,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &[&TOKEN_ID],
         body: None,
         answers: &[(204, "The token is no more.", Content::None, &[])],
-        errors: &[ADMIN, &[ErrorCode::LastAdmin, ErrorCode::TokenNotFound]],
+        errors: &[
+            ADMIN,
+            &[
+                ErrorCode::LastAdmin,
+                ErrorCode::TokenNotFound,
+                ErrorCode::TokenOfFile,
+            ],
+        ],
     },
     Operation {
         method: "get",

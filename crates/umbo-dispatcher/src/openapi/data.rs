@@ -31,7 +31,11 @@ const STORE: &[ErrorCode] = &[
     ErrorCode::TooManyRequestsInFlight,
 ];
 const WRITE: &[ErrorCode] = &[ErrorCode::StorageFull, ErrorCode::WriteQueueFull];
-const BODY: &[ErrorCode] = &[ErrorCode::BodyTooLarge, ErrorCode::ClientClosed];
+const BODY: &[ErrorCode] = &[
+    ErrorCode::BodyMemoryFull,
+    ErrorCode::BodyTooLarge,
+    ErrorCode::ClientClosed,
+];
 
 fn text() -> Value {
     json!({"type": "string"})

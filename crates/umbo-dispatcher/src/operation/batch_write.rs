@@ -311,9 +311,12 @@ fn condition(
     if_match: Option<&MatchField>,
     if_none_match: Option<&MatchField>,
 ) -> Result<Condition, Failure> {
-    let bad = |name, expected| Failure::BadParameter {
+    let bad = |name, field: &MatchField, expected| Failure::BadParameter {
         name,
-        value: String::new(),
+        value: match field {
+            MatchField::Version(version) => version.to_string(),
+            MatchField::Text(text) => text.chars().take(64).collect(),
+        },
         expected,
     };
     match (if_match, if_none_match) {
@@ -326,15 +329,16 @@ fn condition(
             Ok(Condition::VersionIn(vec![Version(*version)]))
         }
         (Some(MatchField::Text(text)), None) if text == "*" => Ok(Condition::Present),
-        (Some(MatchField::Text(text)), None) => {
+        (Some(field @ MatchField::Text(text)), None) => {
             let tag = text
                 .strip_prefix('"')
                 .and_then(|rest| rest.strip_suffix('"'));
             let version = tag.and_then(parse_number).map(Version);
-            let version = version.ok_or_else(|| bad("if_match", "a version, an ETag or \"*\""))?;
+            let version =
+                version.ok_or_else(|| bad("if_match", field, "a version, an ETag or \"*\""))?;
             Ok(Condition::VersionIn(vec![version]))
         }
         (None, Some(MatchField::Text(text))) if text == "*" => Ok(Condition::Absent),
-        (None, Some(_)) => Err(bad("if_none_match", "\"*\"")),
+        (None, Some(field)) => Err(bad("if_none_match", field, "\"*\"")),
     }
 }

@@ -61,7 +61,14 @@ async fn remove(
         dry_run: false,
     };
     loop {
-        let step = pod.store.delete_range(request.clone()).await?;
+        let step = match pod.store.delete_range(request.clone()).await {
+            Ok(step) => step,
+            Err(source) if answer.rows > 0 => {
+                let rows = answer.rows;
+                return Err(Failure::RangeCutShort { rows, source });
+            }
+            Err(error) => return Err(error.into()),
+        };
         answer.rows += step.rows;
         answer.bytes += step.bytes;
         let Some(last) = step.resume_after else {

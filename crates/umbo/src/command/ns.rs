@@ -154,8 +154,10 @@ impl Remove {
             &removal,
             &["DONE", "NAME", "ROWS", "BYTES"],
             |removal| {
-                let numbers = [removal.rows.to_string(), removal.bytes.to_string()];
-                let [rows, bytes] = numbers;
+                let number = |count: Option<u64>| {
+                    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+                };
+                let (rows, bytes) = (number(removal.rows), number(removal.bytes));
                 vec![what.to_owned(), removal.name.clone(), rows, bytes]
             },
         )
@@ -169,7 +171,8 @@ fn confirm(removal: &NamespaceRemoval) -> Result<(), Failure> {
         let message = "removing a namespace asks first; without a terminal say --yes";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let NamespaceRemoval { name, rows, .. } = removal;
+    let name = &removal.name;
+    let rows = removal.rows.unwrap_or_default();
     let question = format!("This removes '{name}' with its {rows} rows. Type its name to go on: ");
     std::io::stderr()
         .write_all(question.as_bytes())
