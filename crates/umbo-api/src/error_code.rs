@@ -19,10 +19,6 @@ macro_rules! error_codes {
             /// All codes, alphabetically.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The stable names, in the order of [`Self::ALL`]: the name of a code is
-            /// `NAMES[code as usize]`.
-            pub const NAMES: &'static [&'static str] = &[$($name,)+];
-
             /// Returns the stable name, the last part of a problem's `type`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
@@ -126,7 +122,40 @@ error_codes! {
         "The shard has as many writes waiting as it takes and shed this one. Nothing was applied. Back off.";
 }
 
+/// Three ways in which a request does not get what it asked for; never mixed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The request cannot be served as it is.
+    Refused,
+    /// The server had too much to do.
+    Shed,
+    /// Something broke, or took too long.
+    Failed,
+}
+
+impl ErrorKind {
+    /// Returns the name used in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Shed => "shed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl ErrorCode {
+    /// Returns which of the three it is.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::BodyMemoryFull | Self::TooManyRequestsInFlight | Self::WriteQueueFull => {
+                ErrorKind::Shed
+            }
+            code if code.status() < 500 => ErrorKind::Refused,
+            _ => ErrorKind::Failed,
+        }
+    }
+
     /// Returns the `type` of a problem with this code; the server answers it with the meaning.
     pub fn type_uri(self) -> String {
         format!("/v1/errors/{}", self.as_str())

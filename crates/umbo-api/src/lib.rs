@@ -14,5 +14,5 @@ pub mod problem;
 pub mod row;
 pub mod stream;
 
-pub use error_code::ErrorCode;
+pub use error_code::{ErrorCode, ErrorKind};
 pub use problem::{Outcome, Problem, Retry, Scope};

@@ -52,7 +52,9 @@ impl Exchange {
         fields: &Fields<'_>,
         started: Instant,
     ) -> Self {
-        pod.in_flight.fetch_add(1, Ordering::Relaxed);
+        if is_bounded(operation) {
+            pod.in_flight.fetch_add(1, Ordering::Relaxed);
+        }
         let traceparent = fields.traceparent.map(HeaderValue::as_bytes);
         Self {
             pod: Arc::clone(pod),
@@ -188,10 +190,18 @@ impl Exchange {
     }
 }
 
+/// Says whether an operation counts towards the bound on requests in flight. Operators are let in
+/// when services are not.
+const fn is_bounded(operation: Operation) -> bool {
+    !matches!(operation, Operation::Admin | Operation::Service)
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
         let ended = self.pod.clock.monotonic();
-        self.pod.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if is_bounded(self.operation) {
+            self.pod.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
         let metrics = &self.pod.metrics;
         let elapsed = ended.saturating_duration_since(self.started);
         metrics.record(

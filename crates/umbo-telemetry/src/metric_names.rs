@@ -45,6 +45,8 @@ pub const OPERATION: &str = "operation";
 pub const STATUS: &str = "status";
 /// Label that names an error code of the HTTP contract.
 pub const CODE: &str = "code";
+/// Label that says whether a problem was refused, shed or failed.
+pub const KIND: &str = "kind";
 /// Label that holds the number of a shard.
 pub const SHARD: &str = "shard";
 /// Label that holds the version of the program.
@@ -90,8 +92,8 @@ metrics! {
         "Bytes of answer bodies written.";
     REQUESTS_IN_FLIGHT "umbo_requests_in_flight" Gauge [OPERATION]
         "Requests begun and not yet answered.";
-    REFUSED "umbo_refused_total" Counter [CODE]
-        "Requests answered with a problem, by its code.";
+    REFUSED "umbo_refused_total" Counter [CODE, KIND]
+        "Requests answered with a problem: refused as they are, shed, or failed.";
     STREAMS_ABORTED "umbo_streams_aborted_total" Counter []
         "Streamed answers that ended before their end line.";
     CONNECTIONS "umbo_connections" Gauge []

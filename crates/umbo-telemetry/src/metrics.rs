@@ -29,18 +29,28 @@ pub use self::render::{CONTENT_TYPE, Scrape, ShardGauges};
 pub struct RequestMetrics {
     /// The last slot is shared by all threads that have none of their own.
     slots: Box<[Slot]>,
-    codes: &'static [&'static str],
+    codes: Box<[Code]>,
     connections_accepted: AtomicU64,
     connections_closed: AtomicU64,
     tls_handshakes_failed: AtomicU64,
 }
 
+/// An error code, as its counter is labelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    /// Stable name.
+    pub name: &'static str,
+    /// `refused`, `shed` or `failed`.
+    pub kind: &'static str,
+}
+
 impl RequestMetrics {
     /// Makes counters for `threads` threads that record at full speed; more may record, slower.
     ///
-    /// `codes` are the names of all error codes, in the order of the index that
+    /// `codes` are all error codes, in the order of the index that
     /// [`record_refused`](Self::record_refused) takes.
-    pub fn new(codes: &'static [&'static str], threads: usize) -> Self {
+    pub fn new(codes: impl Into<Box<[Code]>>, threads: usize) -> Self {
+        let codes = codes.into();
         Self {
             slots: (0..=threads).map(|_| Slot::new(codes.len())).collect(),
             codes,

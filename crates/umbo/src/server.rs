@@ -89,6 +89,7 @@ impl Server {
         let background_stop = CancellationToken::new();
         let reload = Reload {
             sources,
+            started_with: settings.clone(),
             log,
             tls: opened.tls,
             tokens: opened.tokens,

@@ -135,7 +135,7 @@ impl RequestMetrics {
     fn render_refusals(&self, text: &mut Text) {
         let counts = self.codes.iter().enumerate().filter_map(|(at, code)| {
             let count = self.sum(|slot| &slot.refused[at]);
-            (count > 0).then_some(([*code], count))
+            (count > 0).then_some(([code.name, code.kind], count))
         });
         text.family(&names::REFUSED, counts);
         let aborted = self.sum(|slot| &slot.streams_aborted);
@@ -225,14 +225,15 @@ impl Text {
     }
 
     /// Writes a family of one label; nothing but its head where there is no sample.
-    fn family<L: AsRef<str>>(
+    fn family<L: AsRef<str>, const N: usize>(
         &mut self,
         metric: &Metric,
-        samples: impl IntoIterator<Item = ([L; 1], u64)>,
+        samples: impl IntoIterator<Item = ([L; N], u64)>,
     ) {
         self.head(metric);
-        for ([label], value) in samples {
-            self.sample(metric, "", &[label.as_ref()], value);
+        for (labels, value) in samples {
+            let labels = labels.each_ref().map(AsRef::as_ref);
+            self.sample(metric, "", &labels, value);
         }
     }
 

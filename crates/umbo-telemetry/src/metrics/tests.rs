@@ -7,7 +7,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CODES: &[&str] = &["invalid-key", "shutting-down"];
+const CODES: [Code; 2] = [
+    Code {
+        name: "invalid-key",
+        kind: "refused",
+    },
+    Code {
+        name: "shutting-down",
+        kind: "failed",
+    },
+];
 
 fn text_of<'a>(text: &'a str, series: &str) -> Option<&'a str> {
     text.lines()
@@ -97,7 +106,8 @@ proptest! {
             add(format!("umbo_response_bytes_total{{operation=\"{name}\"}}"), request.bytes_out);
             add(format!("umbo_requests_in_flight{{operation=\"{name}\"}}"), 0);
             if let Some(code) = CODES.get(request.nanos as usize % 3) {
-                add(format!("umbo_refused_total{{code=\"{code}\"}}"), 1);
+                let Code { name, kind } = code;
+                add(format!("umbo_refused_total{{code=\"{name}\",kind=\"{kind}\"}}"), 1);
             }
         }
         for (series, count) in exact {

@@ -13,7 +13,7 @@ use umbo_dispatcher::edge::tls::{TlsFiles, TlsSource};
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
 use umbo_store::Store;
 use umbo_store_redb::{Config, OpenReport, RedbStore};
-use umbo_telemetry::metrics::RequestMetrics;
+use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::{TraceSettings, Tracer};
 use umbo_types::Clock;
 
@@ -52,7 +52,7 @@ impl Opened {
         let store: Arc<dyn Store> = Arc::new(redb);
         let tracer = Arc::new(start_tracer(settings, &clock)?);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let metrics = Arc::new(RequestMetrics::new(ErrorCode::NAMES, cores + 1));
+        let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
         let pod = Dispatcher::open(Parts {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
@@ -114,12 +114,6 @@ impl Opened {
     /// Says what was opened and where it serves.
     pub(super) fn announce(&self) {
         let rows: u64 = self.report.shards.iter().map(|shard| shard.rows).sum();
-        for shard in &self.report.shards {
-            if let Some(reason) = &shard.unavailable {
-                let file = shard.file.display();
-                tracing::error!(shard = shard.shard.0, %file, reason, "a shard does not serve");
-            }
-        }
         let ceiling = self
             .report
             .shards
@@ -138,7 +132,7 @@ impl Opened {
             shards = self.report.shards.len(),
             rows,
             recovered,
-            took_ms = self.report.took.as_secs_f64() * 1_000.0,
+            took_ms = self.report.took.as_millis(),
             "the store is open"
         );
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -161,6 +155,14 @@ fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
              another with --listen and --admin-listen"
         ))
     })
+}
+
+fn codes() -> Vec<Code> {
+    let code = |code: &ErrorCode| Code {
+        name: code.as_str(),
+        kind: code.kind().as_str(),
+    };
+    ErrorCode::ALL.iter().map(code).collect()
 }
 
 fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, Failure> {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
 use umbo_dispatcher::auth::file::read_tokens;
-use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
+use umbo_dispatcher::auth::{AuthError, TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::TlsSource;
 use umbo_telemetry::logging::LogHandle;
 
@@ -22,6 +22,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// What a reload replaces.
 pub(super) struct Reload {
     pub(super) sources: Sources,
+    pub(super) started_with: Settings,
     pub(super) log: LogHandle,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
@@ -79,22 +80,35 @@ impl Reload {
                 return;
             }
         };
-        if let Err(error) = self.log.set_filter(&settings.log.filter) {
-            tracing::error!(%error, "the log filter stays as it is");
+        note(
+            "log filter",
+            Some(self.log.set_filter(&settings.log.filter)),
+        );
+        note("certificates", self.tls.as_ref().map(|tls| tls.reload()));
+        let tokens = settings.auth.token_file.as_deref().map(|path| {
+            let records = read_tokens(Path::new(path))?;
+            self.tokens.replace(TokenSource::File, records);
+            Ok::<(), AuthError>(())
+        });
+        note("token file", tokens);
+        if !is_same_otherwise(&settings, &self.started_with) {
+            tracing::warn!("settings have changed that take effect at the next start");
         }
-        if let Some(Err(error)) = self.tls.as_ref().map(|tls| tls.reload()) {
-            tracing::error!(%error, "the certificates stay as they are");
-        }
-        match settings
-            .auth
-            .token_file
-            .as_deref()
-            .map(|path| read_tokens(Path::new(path)))
-        {
-            Some(Ok(records)) => self.tokens.replace(TokenSource::File, records),
-            Some(Err(error)) => tracing::error!(%error, "the tokens stay as they are"),
-            None => {}
-        }
-        tracing::info!("reloaded log filter, certificates and token file");
     }
+}
+
+/// Says what became of one part; none where there is nothing of the kind.
+fn note<E: std::fmt::Display>(what: &str, outcome: Option<Result<(), E>>) {
+    match outcome {
+        Some(Ok(())) => tracing::info!("reloaded the {what}"),
+        Some(Err(error)) => tracing::error!(%error, "the {what} stays as it was"),
+        None => {}
+    }
+}
+
+/// Says whether two settings differ only in what a reload takes up.
+fn is_same_otherwise(new: &Settings, old: &Settings) -> bool {
+    let mut new = new.clone();
+    new.log.filter.clone_from(&old.log.filter);
+    new == *old
 }
