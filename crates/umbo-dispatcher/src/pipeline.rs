@@ -73,17 +73,32 @@ where
     let namespace = pod.namespaces.find(route.namespace)?;
     exchange.named(&namespace);
 
+    // A future is as large as the largest it may await, and is moved for every request: all but the
+    // point get are boxed.
     match ask {
         Ask::Get(ask) => get::fetch(pod, &namespace, ask, &context, exchange).await,
-        Ask::Write(ask) => write::fetch(pod, &namespace, ask, body, &context, exchange).await,
-        Ask::Range(ask) => range::fetch(pod, &namespace, ask, &context, exchange).await,
+        Ask::Write(ask) => {
+            Box::pin(write::fetch(pod, &namespace, ask, body, &context, exchange)).await
+        }
+        Ask::Range(ask) => Box::pin(range::fetch(pod, &namespace, ask, &context, exchange)).await,
         Ask::DeleteRange(ask) => {
-            delete_range::fetch(pod, &namespace, ask, &context, exchange).await
+            Box::pin(delete_range::fetch(
+                pod, &namespace, ask, &context, exchange,
+            ))
+            .await
         }
-        Ask::MultiGet => multi_get::fetch(pod, &namespace, body, &context, exchange).await,
+        Ask::MultiGet => {
+            Box::pin(multi_get::fetch(pod, &namespace, body, &context, exchange)).await
+        }
         Ask::BatchWrite(ask) => {
-            batch_write::fetch(pod, &namespace, ask, body, &context, exchange).await
+            let work = batch_write::fetch(pod, &namespace, ask, body, &context, exchange);
+            Box::pin(work).await
         }
-        Ask::Scan(layout) => scan::fetch(pod, &namespace, layout, body, &context, exchange).await,
+        Ask::Scan(layout) => {
+            Box::pin(scan::fetch(
+                pod, &namespace, layout, body, &context, exchange,
+            ))
+            .await
+        }
     }
 }

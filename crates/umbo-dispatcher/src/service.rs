@@ -72,21 +72,24 @@ impl Service {
         match route {
             Some(Ok(route)) => {
                 let mut response = pipeline::run(&self.pod, route, &head, &mut body, started).await;
-                unread::settle(&head, Some(body), &mut response).await;
+                if !body.is_end_stream() {
+                    Box::pin(unread::settle(&head, Some(body), &mut response)).await;
+                }
                 response
             }
             Some(Err(failure)) => {
                 let fields = Fields::read(&head.headers);
                 let exchange = Exchange::begin(&self.pod, Operation::Service, &fields, started);
                 let mut response = encode::reply(exchange, Err(failure));
-                unread::settle(&head, Some(body), &mut response).await;
+                Box::pin(unread::settle(&head, Some(body), &mut response)).await;
                 response
             }
             None => {
                 let (lent, mut back) = Lent::new(body);
                 let request = Request::from_parts(head.clone(), axum::body::Body::new(lent));
-                let mut response = self.route(request, started).await;
-                unread::settle(&head, back.try_recv().ok(), &mut response).await;
+                let mut response = Box::pin(self.route(request, started)).await;
+                let body = back.try_recv().ok();
+                Box::pin(unread::settle(&head, body, &mut response)).await;
                 response
             }
         }
