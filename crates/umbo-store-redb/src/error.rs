@@ -12,9 +12,7 @@ use umbo_routing::ShardMapError;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The folder cannot be created, read or written.
-    #[error(
-        "cannot {action} {path}: {source}; give the user that runs Umbo write access to the data folder, or choose another folder"
-    )]
+    #[error("cannot {action} {path}: {source}{}", advice(source))]
     Folder {
         /// What was tried.
         action: &'static str,
@@ -105,4 +103,50 @@ pub enum OpenError {
         /// What it said.
         source: io::Error,
     },
+}
+
+/// Returns what can be done where the system refused a folder, with what separates it from the
+/// words before; nothing where its own words are all there is to say.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AlreadyExists => "; it is a file, not a folder: choose another",
+        io::ErrorKind::NotADirectory => {
+            "; a part of this path is a file, not a folder: choose another"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; give the user that runs Umbo write access to the data folder, or choose another \
+             folder"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: io::ErrorKind) -> String {
+        let (action, path, source) = ("write", PathBuf::from("data"), kind.into());
+        OpenError::Folder {
+            action,
+            path,
+            source,
+        }
+        .to_string()
+    }
+
+    #[test]
+    fn access_is_asked_for_only_where_it_is_missing() {
+        for kind in [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+        ] {
+            assert!(message(kind).contains("write access"), "{kind}");
+        }
+        let full = message(io::ErrorKind::StorageFull);
+        assert_eq!(
+            full,
+            format!("cannot write data: {}", io::ErrorKind::StorageFull)
+        );
+    }
 }

@@ -216,13 +216,15 @@ async fn a_folder_that_cannot_be_made_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     File::create(&file).unwrap();
-    let message = try_open(&file.join("data"), None, &clock())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.contains(&file.display().to_string()) && message.contains("write access"),
-        "{message}"
-    );
+    for data in [file.clone(), file.join("data")] {
+        let message = try_open(&data, None, &clock()).unwrap_err().to_string();
+        assert!(
+            message.contains(&data.display().to_string())
+                && message.contains("is a file, not a folder: choose another")
+                && !message.contains("write access"),
+            "{message}"
+        );
+    }
 }
 
 #[tokio::test]
