@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 precondition false, 5 rejected (quota),
-6 overload, time-out or server not reached, 7 done in part, 8 not authenticated or not allowed,
+6 overload, time-out, or server not reached or lost, 7 done in part, 8 not authenticated or not allowed,
 130 interrupted.";
 
 /// Umbo, a sharded key-value store.

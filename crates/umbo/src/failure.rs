@@ -1,13 +1,15 @@
 //! Why a command failed: the one error type of the binary, its exit code and its words on stderr.
 //! The only place where an exit code is chosen; the list stands in the README and in `--help`.
 
+mod advice;
+
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use umbo_api::ErrorCode;
 use umbo_client::Error;
+use umbo_dispatcher::auth::AuthError;
 
 use crate::settings::SettingsError;
 
@@ -51,6 +53,9 @@ pub(crate) enum Failure {
         /// Where to look, with what separates it from the words before.
         hint: String,
     },
+    /// A token file cannot take a token.
+    #[error(transparent)]
+    Tokens(AuthError),
     /// A file could not be read or written.
     #[error("cannot {verb} {}: {source}", path.display())]
     File {
@@ -90,7 +95,7 @@ impl Failure {
             Self::Partial { .. } => 7,
             Self::Interrupted => INTERRUPTED,
             Self::Client(error) => client_exit_code(error),
-            Self::Output(_) | Self::File { .. } | Self::Start(_) => 1,
+            Self::Output(_) | Self::File { .. } | Self::Start(_) | Self::Tokens(_) => 1,
         })
     }
 
@@ -144,11 +149,13 @@ impl Failure {
             Self::Client(Error::Foreign { .. }) => {
                 Some("check that --server names an Umbo server and not something else")
             }
-            Self::Client(error) => error.code().map(|code| match code {
-                ErrorCode::Unauthenticated => "send a token with --token or UMBO_TOKEN",
-                ErrorCode::PreconditionFailed => "read the row again and decide anew",
-                code => code.meaning(),
-            }),
+            Self::Client(Error::Transport(_)) => {
+                Some("try again; if it was a write, read first whether it was applied")
+            }
+            Self::Client(Error::TruncatedStream { .. }) => {
+                Some("run the command again; what came so far is not all")
+            }
+            Self::Client(error) => error.code().and_then(advice::of_code),
             _ => None,
         }
     }
@@ -157,7 +164,10 @@ impl Failure {
 fn client_exit_code(error: &Error) -> u8 {
     match error {
         Error::BadUrl { .. } | Error::BadOption(_) => 2,
-        Error::Unreachable { .. } | Error::Timeout(_) => 6,
+        Error::Unreachable { .. }
+        | Error::Timeout(_)
+        | Error::Transport(_)
+        | Error::TruncatedStream { .. } => 6,
         Error::Problem { .. } | Error::Foreign { .. } => match error.status().unwrap_or_default() {
             401 | 403 => 8,
             404 => 3,
@@ -166,17 +176,14 @@ fn client_exit_code(error: &Error) -> u8 {
             408 | 503 | 504 | 507 => 6,
             _ => 1,
         },
-        Error::Tls(_)
-        | Error::Transport(_)
-        | Error::TruncatedStream { .. }
-        | Error::Malformed(_) => 1,
+        Error::Tls(_) | Error::Malformed(_) => 1,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use umbo_api::Problem;
+    use umbo_api::{ErrorCode, Problem};
 
     fn code_of(code: ErrorCode) -> u8 {
         client_exit_code(&Error::Problem {
@@ -196,6 +203,26 @@ mod tests {
             };
             assert_eq!(code_of(*code), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_lost_midway_is_one_that_was_not_reached() {
+        let broken = Error::Transport("reset by peer".to_owned());
+        assert_eq!(client_exit_code(&broken), 6);
+        assert_eq!(client_exit_code(&Error::TruncatedStream { rows: 7 }), 6);
+    }
+
+    #[test]
+    fn a_failure_without_advice_gives_none() {
+        let problem = Problem::new(ErrorCode::NamespaceNotFound, "no namespace 'n'");
+        let block = Failure::Client(Error::Problem {
+            problem: Box::new(problem),
+        })
+        .block();
+        assert_eq!(
+            block,
+            "umbo: Namespace not found (404)\n  no namespace 'n'\n"
+        );
     }
 
     #[test]

@@ -84,10 +84,17 @@ pub(crate) fn write_one<T: Serialize>(
     }
 }
 
-fn json_line(document: &impl Serialize) -> Result<Vec<u8>, Failure> {
+/// Returns a JSON document and a newline.
+pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut line = serde_json::to_vec(document).map_err(|error| Failure::Output(error.into()))?;
     line.push(b'\n');
     Ok(line)
+}
+
+/// Returns a number with its noun: `1 row`, `2 rows`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// Returns milliseconds since the Unix epoch as a date and time in UTC, `-` for none.
@@ -107,6 +114,12 @@ pub(crate) fn instant(millis: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        let texts = [0, 1, 2].map(|number| counted(number, "row"));
+        assert_eq!(texts, ["0 rows", "1 row", "2 rows"]);
+    }
 
     #[test]
     fn instants_are_dates_as_far_as_there_are_dates() {

@@ -203,6 +203,101 @@ fn ranges_batches_and_counts() {
 }
 
 #[test]
+fn arguments_that_no_server_takes_are_refused_here() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    for arguments in [
+        &["kv", "put", "n", "k", "--value", "v", "--ttl", "0s"][..],
+        &["kv", "put", "n", "k", "--value", "v", "--ttl", "11y"],
+        &["ns", "create", "m", "--default-ttl", "0s"],
+        &["kv", "get", "n", ""],
+        &["kv", "put", "n", "0x", "--value", "v"],
+        &["kv", "rm", "n", "", "--all"],
+        &["kv", "count", "n", ""],
+        &["kv", "mget", "n", "k", ""],
+        &["kv", "mget", "n", "k", "--partition", ""],
+        &["kv", "range", "n", "k", "--limit", "0"],
+        &["kv", "range", "n", ""],
+        &["kv", "scan", "n", "--limit", "0"],
+        &[
+            "token", "create", "--name", "a", "--grant", "*:*", "--ttl", "0s",
+        ],
+        &["token", "create", "--name", "a b", "--grant", "*:*"],
+    ] {
+        let ran = server.run(2, arguments);
+        assert!(
+            ran.out.is_empty() && !ran.err.contains("Request id"),
+            "{ran:?}"
+        );
+    }
+    let dry = server.run(2, &["kv", "rm", "n", "k", "--dry-run"]);
+    assert!(dry.err.contains("--dry-run is for ranges"), "{}", dry.err);
+}
+
+#[test]
+fn a_token_file_that_takes_no_token_is_named_without_a_start() {
+    let server = Server::start();
+    let create = |code, file: &str, name: &str, grant: &str| {
+        let ran = server.run(
+            code,
+            &[
+                "token", "create", "--file", file, "--name", name, "--grant", grant,
+            ],
+        );
+        assert!(!ran.err.contains("cannot start"), "{}", ran.err);
+        ran
+    };
+    let name = create(2, "tokens.toml", "a b", "*:*");
+    assert!(name.err.contains("name: "), "{}", name.err);
+    create(1, "tokens.toml", "a", "read:*");
+    let folder = create(1, "no such folder/tokens.toml", "a", "*:*");
+    assert!(
+        folder.err.contains("cannot read or write no such folder/"),
+        "{}",
+        folder.err
+    );
+    assert!(
+        create(0, "tokens.toml", "a", "*:*")
+            .text()
+            .starts_with("umbo_")
+    );
+}
+
+#[test]
+fn what_says_nothing_by_itself_answers_programs_that_ask() {
+    let server = Server::start();
+    let row = server.file("row", "{\"pk\":\"k\",\"v\":\"1\"}");
+    server.run(0, &["kv", "import", "n", &row]);
+    let export = ["kv", "export", "n", "-o", "ndjson"];
+    let ran = server.run(0, &[&export[..], &["-f", "rows"]].concat());
+    assert_eq!(ran.json()["rows"], 1);
+    assert_eq!(ran.err, "");
+    let ran = server.run(0, &export);
+    assert_eq!(ran.json()["pk"], "k");
+    let summary: serde_json::Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!(summary["rows"], 1);
+    assert!(
+        server
+            .run(0, &["kv", "export", "n"])
+            .err
+            .starts_with("1 row read, ")
+    );
+    let removed = server.run(0, &["kv", "rm", "n", "k", "-o", "json"]);
+    assert_eq!(removed.text(), "{\"done\":\"removed\"}\n");
+    assert_eq!(server.run(0, &["kv", "rm", "n", "k"]).text(), "");
+    let grant = [
+        "token", "create", "--name", "a", "--grant", "*:*", "-o", "json",
+    ];
+    let created = server.run(0, &grant).json();
+    let (token, id) = (
+        created["token"].as_str().unwrap(),
+        created["id"].as_str().unwrap(),
+    );
+    let revoked = server.run(0, &["token", "revoke", id, "--token", token, "-o", "json"]);
+    assert_eq!(revoked.json(), serde_json::json!({"id": id}));
+}
+
+#[test]
 fn namespaces_are_removed_only_when_meant() {
     let server = Server::start();
     server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
@@ -366,6 +461,6 @@ fn an_interrupted_import_sums_up_and_says_so() {
         .unwrap();
     assert!(killed.success());
     let ran = checked(130, &arguments, child.wait_with_output().unwrap());
-    assert!(ran.err.contains("1 rows written"), "{}", ran.err);
+    assert!(ran.err.contains("1 row written"), "{}", ran.err);
     drop(stdin);
 }

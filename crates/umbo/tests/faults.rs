@@ -113,13 +113,13 @@ fn an_export_that_is_cut_off_leaves_no_file() {
     let ran = run(
         &url,
         folder.path(),
-        1,
+        6,
         &["kv", "export", "n", "-f", "out"],
         b"",
     );
     assert!(ran.err.contains("cut off"), "{}", ran.err);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    let ran = run(&url, folder.path(), 1, &["kv", "range", "n", "a"], b"");
+    let ran = run(&url, folder.path(), 6, &["kv", "range", "n", "a"], b"");
     assert!(ran.err.contains("cut off"), "{}", ran.err);
 }
 

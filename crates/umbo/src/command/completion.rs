@@ -6,8 +6,17 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::output;
 
+const HELP: &str = "\
+Where to put the script; a new shell then completes:
+  bash  umbo completion bash > ~/.local/share/bash-completion/completions/umbo
+  zsh   umbo completion zsh > ~/.zfunc/_umbo
+        and in ~/.zshrc, before compinit: fpath+=(~/.zfunc)
+  fish  umbo completion fish > ~/.config/fish/completions/umbo.fish
+Make the folder first where there is none.";
+
 /// Arguments of `umbo completion`.
 #[derive(Debug, Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Shell to complete for
     shell: Shell,

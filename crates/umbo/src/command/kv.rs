@@ -16,11 +16,13 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use umbo_api::key_text::{self, KeyTextError};
 use umbo_client::Condition;
-use umbo_types::{Namespace, NamespaceError};
+use umbo_types::limits::TTL_SECONDS_MAX;
+use umbo_types::{Namespace, NamespaceError, PartitionKey};
 
 use crate::connection::{Connection, block_on};
 use crate::failure::Failure;
@@ -104,6 +106,7 @@ struct RowKey {
     #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition key
+    #[arg(value_parser = partition_key)]
     pk: Key,
     /// Sort key; empty where not given
     sk: Option<Key>,
@@ -118,6 +121,26 @@ impl RowKey {
 /// Reads a namespace name.
 pub(crate) fn namespace(text: &str) -> Result<Namespace, NamespaceError> {
     Namespace::new(text)
+}
+
+/// Reads a partition key, which unlike other keys has to hold something.
+fn partition_key(text: &str) -> Result<Key, String> {
+    let key: Key = text
+        .parse()
+        .map_err(|error: KeyTextError| error.to_string())?;
+    PartitionKey::new(key.0.clone()).map_err(|error| error.to_string())?;
+    Ok(key)
+}
+
+/// Reads a time to live: 1 second to ten years.
+pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(TTL_SECONDS_MAX);
+    if !bounds.contains(&ttl) {
+        let days = TTL_SECONDS_MAX / 86_400;
+        return Err(format!("a time to live is 1s to {days}d"));
+    }
+    Ok(ttl)
 }
 
 /// Reads a condition: a version, an `ETag`, or `*` for any.
@@ -153,4 +176,27 @@ fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, Failure> {
         )));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_live_has_two_ends() {
+        assert_eq!(ttl("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(ttl("3650d"), Ok(Duration::from_secs(TTL_SECONDS_MAX)));
+        for text in ["0s", "999ms", "3650d 1ns", "11y", "soon", ""] {
+            assert!(ttl(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_partition_key_holds_something_and_not_too_much() {
+        assert_eq!(partition_key("0x00"), Ok(Key(vec![0])));
+        assert!(partition_key(&"k".repeat(1_024)).is_ok());
+        for text in ["", "0x", "b64:", "0x0", &"k".repeat(1_025)] {
+            assert!(partition_key(text).is_err(), "{text}");
+        }
+    }
 }

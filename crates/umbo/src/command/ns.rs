@@ -8,7 +8,7 @@ use umbo_api::ErrorCode;
 use umbo_api::admin::{DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings};
 use umbo_types::Namespace;
 
-use super::kv::{Durability, namespace};
+use super::kv::{Durability, namespace, ttl};
 use crate::connection::{Connection, block_on};
 use crate::failure::Failure;
 use crate::output;
@@ -44,7 +44,7 @@ struct Create {
     #[arg(value_parser = namespace)]
     name: Namespace,
     /// Time to live of rows that name none (like 90s, 10m, 30d)
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
     default_ttl: Option<Duration>,
     /// When writes that do not say are acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
@@ -172,8 +172,8 @@ fn confirm(removal: &NamespaceRemoval) -> Result<(), Failure> {
         return Err(Failure::Usage(message.to_owned()));
     }
     let name = &removal.name;
-    let rows = removal.rows.unwrap_or_default();
-    let question = format!("This removes '{name}' with its {rows} rows. Type its name to go on: ");
+    let rows = output::counted(removal.rows.unwrap_or_default(), "row");
+    let question = format!("This removes '{name}' with its {rows}. Type its name to go on: ");
     std::io::stderr()
         .write_all(question.as_bytes())
         .map_err(Failure::Output)?;

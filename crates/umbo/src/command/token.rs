@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use umbo_api::admin::{NewToken, TokenInfo};
-use umbo_dispatcher::auth::{self, file::append_token};
+use umbo_dispatcher::auth::{self, AuthError, file::append_token};
 use umbo_types::{Clock as _, Criticality, Grant};
 
+use super::kv::ttl;
 use crate::connection::{Connection, block_on};
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -48,7 +50,7 @@ struct Create {
     #[arg(long, value_name = "TIER")]
     criticality_max: Option<Criticality>,
     /// Life of the token (like 12h, 90d); for ever where not given
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
     /// Adds the token to this file (for `umbo serve --token-file`) instead of asking a server
     #[arg(long, value_name = "FILE")]
@@ -62,9 +64,7 @@ impl Arguments {
         match self.command {
             Command::Create(create) => block_on(create.run(connection)),
             Command::Ls => block_on(list(connection)),
-            Command::Revoke { id } => {
-                block_on(async { Ok(connection.client()?.revoke_token(&id).await?) })
-            }
+            Command::Revoke { id } => block_on(revoke(connection, &id)),
         }
     }
 }
@@ -79,17 +79,43 @@ impl Create {
                 .ttl
                 .map(|ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)),
         };
+        let checked = auth::NewToken::check(&token).map_err(token_failure)?;
         let created = match &self.file {
             None => connection.client()?.create_token(&token).await?,
-            Some(path) => auth::NewToken::check(&token)
-                .and_then(|token| append_token(path, &token, SystemClock.wall()))
-                .map_err(Failure::start)?,
+            Some(path) => {
+                append_token(path, &checked, SystemClock.wall()).map_err(token_failure)?
+            }
         };
         match connection.listing_format() {
             // Nothing but the token: made to be put into a variable.
             Format::Table => output::write_bytes(format!("{}\n", created.token).as_bytes()),
             Format::Json | Format::Ndjson => output::write_json(&created),
         }
+    }
+}
+
+fn token_failure(error: AuthError) -> Failure {
+    match error {
+        AuthError::Invalid { .. } => Failure::Usage(error.to_string()),
+        AuthError::File { path, source } => Failure::File {
+            verb: "read or write",
+            path,
+            source,
+        },
+        other => Failure::Tokens(other),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Revoked<'a> {
+    id: &'a str,
+}
+
+async fn revoke(connection: &Connection, id: &str) -> Result<(), Failure> {
+    connection.client()?.revoke_token(id).await?;
+    match connection.listing_format() {
+        Format::Table => Ok(()),
+        Format::Json | Format::Ndjson => output::write_json(&Revoked { id }),
     }
 }
 

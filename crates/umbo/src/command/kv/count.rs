@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use umbo_client::{RangeOptions, RowReader, ScanOptions};
 use umbo_types::{Criticality, Namespace};
 
-use super::{Key, namespace};
+use super::{Key, namespace, partition_key};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -22,6 +22,7 @@ pub(super) struct Arguments {
     #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition key; the whole namespace where not given
+    #[arg(value_parser = partition_key)]
     pk: Option<Key>,
     /// Only sort keys of the partition that begin with this
     #[arg(long, value_name = "SK", requires = "pk")]

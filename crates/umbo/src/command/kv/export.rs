@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use umbo_client::{RowReader, ScanOptions};
@@ -19,9 +20,15 @@ use super::import::progress::bar;
 use super::namespace;
 use crate::connection::Connection;
 use crate::failure::Failure;
+use crate::output::{self, Format, counted};
+
+const HELP: &str = "\
+With -o json or -o ndjson the summary is a JSON object, on stdout; on stderr where the rows are
+on stdout.";
 
 /// Arguments of `umbo kv export`.
 #[derive(Debug, Args)]
+#[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
@@ -65,9 +72,9 @@ impl Arguments {
         let part = self.file.as_deref().map(part_path);
         let written = start_writer(part.clone(), self.compression(), receiver)?;
         let result = finish(segments, written).await;
-        let (rows, bytes) = match (result, part.zip(self.file)) {
+        let (rows, bytes) = match (result, part.zip(self.file.as_ref())) {
             (Ok(counts), Some((part, file))) => {
-                std::fs::rename(&part, &file).map_err(|error| write_failure(&file, error))?;
+                std::fs::rename(&part, file).map_err(|error| write_failure(file, error))?;
                 counts
             }
             (Ok(counts), None) => counts,
@@ -78,11 +85,12 @@ impl Arguments {
             }
             (Err(failure), None) => return Err(failure),
         };
-        let seconds = started.elapsed().as_secs_f64();
-        let line = format!("{rows} rows read, {bytes} bytes in {seconds:.1} s\n");
-        // Where stderr is gone there is nobody left to tell.
-        let _ = io::stderr().write_all(line.as_bytes());
-        Ok(())
+        let summary = Summary {
+            rows,
+            bytes,
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        summary.report(connection.listing_format(), self.file.is_none())
     }
 
     fn compression(&self) -> Option<Compression> {
@@ -92,6 +100,31 @@ impl Arguments {
             _ => None,
         };
         self.compress.or_else(by_name)
+    }
+}
+
+/// How an export went.
+#[derive(Debug, Serialize)]
+struct Summary {
+    rows: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+impl Summary {
+    /// Says it: on stderr, unless a program asked for it and stdout is free.
+    fn report(&self, format: Format, is_stdout_taken: bool) -> Result<(), Failure> {
+        let (rows, bytes) = (counted(self.rows, "row"), counted(self.bytes, "byte"));
+        let line = match format {
+            Format::Json | Format::Ndjson if !is_stdout_taken => return output::write_json(self),
+            Format::Json | Format::Ndjson => output::json_line(self)?,
+            Format::Table => {
+                format!("{rows} read, {bytes} in {:.1} s\n", self.seconds).into_bytes()
+            }
+        };
+        // Where stderr is gone there is nobody left to tell.
+        let _ = io::stderr().write_all(&line);
+        Ok(())
     }
 }
 
@@ -124,7 +157,7 @@ async fn finish(
             }
             Some(segment) = segments.join_next() => {
                 rows += segment.map_err(Failure::start)??;
-                bar.set_message(format!("{rows} rows"));
+                bar.set_message(counted(rows, "row"));
             }
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Failure::start)?;

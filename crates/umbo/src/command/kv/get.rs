@@ -1,5 +1,7 @@
-//! `umbo kv get`: the bytes of a row on stdout, nothing added; with `-o json`, the row with its
-//! version, expiry and content type.
+//! `umbo kv get`: the bytes of a row on stdout, nothing added but the end of the last line on a
+//! terminal; with `-o json`, the row with its version, expiry and content type.
+
+use std::io::IsTerminal as _;
 
 use clap::Args;
 use umbo_api::batch::KeyFields;
@@ -28,7 +30,11 @@ impl Arguments {
             .await?
             .ok_or(Failure::RowNotFound)?;
         if connection.listing_format() == Format::Table {
-            return output::write_bytes(&value.bytes);
+            output::write_bytes(&value.bytes)?;
+            if std::io::stdout().is_terminal() && lacks_line_end(&value.bytes) {
+                output::write_bytes(b"\n")?;
+            }
+            return Ok(());
         }
         let key = KeyFields::of(partition, sort);
         let (v, v64) = match std::str::from_utf8(&value.bytes) {
@@ -48,5 +54,21 @@ impl Arguments {
             v,
             v64,
         })
+    }
+}
+
+/// Says whether a prompt that follows would stand on the line of the value.
+fn lacks_line_end(value: &[u8]) -> bool {
+    value.last().is_some_and(|&byte| byte != b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_that_was_begun_is_ended() {
+        assert!(lacks_line_end(b"Ada") && lacks_line_end(b"a\nb"));
+        assert!(!lacks_line_end(b"Ada\n") && !lacks_line_end(b""));
     }
 }

@@ -135,7 +135,8 @@ impl Arguments {
                     bar.set_position(read.load(Ordering::Relaxed));
                     let rows = target.shared.written();
                     let rate = rate(rows, started.elapsed());
-                    bar.set_message(format!("{rows} rows, {rate} rows/s"));
+                    let rows = output::counted(rows, "row");
+                    bar.set_message(format!("{rows}, {rate} rows/s"));
                 }
             }
         }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use umbo_api::batch::{KeyFields, MultiGetRow};
 use umbo_api::key_text;
-use umbo_types::Namespace;
 use umbo_types::limits::{BATCH_BODY_LEN_MAX, MULTI_GET_KEYS_MAX};
+use umbo_types::{KeyError, Namespace};
 
-use super::{Key, namespace, read_file};
+use super::{Key, namespace, partition_key, read_file};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     #[arg(required_unless_present = "file")]
     keys: Vec<Key>,
     /// The partition whose sort keys the keys are
-    #[arg(long, value_name = "PK")]
+    #[arg(long, value_name = "PK", value_parser = partition_key)]
     partition: Option<Key>,
     /// File of keys, one {"pk":…,"sk":…} a line; - for stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["keys", "partition"])]
@@ -69,6 +69,10 @@ impl Arguments {
                 Some(partition) => KeyFields::of(&partition.0, &key.0),
                 None => KeyFields::of(&key.0, b""),
             };
+            let partitions = self.partition.is_none().then_some(&self.keys);
+            if partitions.is_some_and(|keys| keys.iter().any(|key| key.0.is_empty())) {
+                return Err(Failure::Usage(KeyError::PartitionEmpty.to_string()));
+            }
             return Ok(self.keys.iter().map(fields).collect());
         };
         let text = read_file(file, BATCH_BODY_LEN_MAX)?;

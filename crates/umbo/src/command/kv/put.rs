@@ -9,7 +9,7 @@ use umbo_api::admin::DurabilitySetting;
 use umbo_client::{Condition, PutOptions};
 use umbo_types::limits::VALUE_LEN_MAX;
 
-use super::{RowKey, condition, read_file};
+use super::{RowKey, condition, read_file, ttl};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Time to live (like 90s, 10m, 30d); the namespace's default where not given
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
     /// Media type to store with the value
     #[arg(long, value_name = "TYPE")]

@@ -4,7 +4,7 @@ use clap::Args;
 use umbo_client::RangeOptions;
 use umbo_types::Namespace;
 
-use super::{Key, namespace};
+use super::{Key, namespace, partition_key};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::rows::RowPrinter;
@@ -16,6 +16,7 @@ pub(super) struct Arguments {
     #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition key
+    #[arg(value_parser = partition_key)]
     pk: Key,
     /// Only sort keys that begin with this
     #[arg(long, value_name = "SK")]
@@ -30,7 +31,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     reverse: bool,
     /// Most rows
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Leave the values out
     #[arg(long)]

@@ -1,12 +1,13 @@
 //! `umbo kv rm`: one row, or a range of rows of a partition.
 
 use clap::Args;
+use serde::Serialize;
 use umbo_client::{Condition, DeleteSelection};
 
 use super::{Key, RowKey, condition};
 use crate::connection::Connection;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 
 /// Arguments of `umbo kv rm`.
 #[derive(Debug, Args)]
@@ -42,21 +43,17 @@ pub(super) struct Arguments {
     if_match: Option<Condition>,
 }
 
+#[derive(Debug, Serialize)]
+struct Removed {
+    done: &'static str,
+}
+
 impl Arguments {
     /// Removes.
     pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
         let is_bounded = self.start.is_some() || self.end.is_some() || self.prefix.is_some();
         if !(is_bounded || self.all) {
-            if self.range || self.dry_run {
-                let message = "name what to remove with --start, --end, --prefix or --all";
-                return Err(Failure::Usage(message.to_owned()));
-            }
-            let condition = self.if_match.unwrap_or_default();
-            let key = &self.key;
-            return Ok(connection
-                .client()?
-                .delete(key.ns.as_str(), &key.pk.0, key.sort(), condition)
-                .await?);
+            return self.remove_row(connection).await;
         }
         let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
         let selection = DeleteSelection {
@@ -87,5 +84,28 @@ impl Arguments {
                 ]
             },
         )
+    }
+
+    async fn remove_row(&self, connection: &Connection) -> Result<(), Failure> {
+        let refusal = if self.range {
+            Some("name what to remove with --start, --end, --prefix or --all")
+        } else if self.dry_run {
+            Some("--dry-run is for ranges: add --prefix, --start, --end or --all")
+        } else {
+            None
+        };
+        if let Some(message) = refusal {
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let condition = self.if_match.unwrap_or_default();
+        let key = &self.key;
+        connection
+            .client()?
+            .delete(key.ns.as_str(), &key.pk.0, key.sort(), condition)
+            .await?;
+        match connection.listing_format() {
+            Format::Table => Ok(()),
+            Format::Json | Format::Ndjson => output::write_json(&Removed { done: "removed" }),
+        }
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Arguments {
     #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Most rows
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Leave the values out
     #[arg(long)]

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::failed::{FailedFile, Reason};
 use crate::failure::Failure;
+use crate::output::counted;
 
 /// What all parts of an import share.
 #[derive(Debug)]
@@ -125,11 +126,12 @@ impl Summary {
             rows_per_second,
             ..
         } = self;
+        let rows = counted(*rows, "row");
+        let bytes = counted(*bytes, "byte");
         // Where stderr is gone there is nobody left to tell.
         let _ = writeln!(
             std::io::stderr(),
-            "{rows} rows written, {failed} failed, {bytes} bytes in {seconds:.1} s \
-             ({rows_per_second} rows/s)",
+            "{rows} written, {failed} failed, {bytes} in {seconds:.1} s ({rows_per_second} rows/s)",
         );
     }
 }

@@ -1,0 +1,74 @@
+//! What a person at the command line can do about an error code. Owns no word about what happened:
+//! title and detail have said that. A code about which nothing can be done has no advice, and there
+//! is no wildcard: a new code does not compile before somebody has decided.
+
+use umbo_api::ErrorCode;
+
+/// Returns what to do about an error code; none where the detail says all there is.
+pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
+    Some(match code {
+        ErrorCode::BatchTooLarge | ErrorCode::BodyTooLarge => {
+            "send less in one request; 'umbo kv import' cuts a file of any size into batches"
+        }
+        ErrorCode::ClientClosed | ErrorCode::RequestTimeout => "try again",
+        ErrorCode::DataDamaged => "restore the shard's file that the server's log names",
+        ErrorCode::DeadlineBeforeStore => "give it more time with --timeout",
+        ErrorCode::DeadlineInStore => {
+            "give it more time with --timeout; if it was a write, read whether it was applied"
+        }
+        ErrorCode::Forbidden => "ask for a token with this grant, and send it with --token",
+        ErrorCode::Internal => "look for the request id in the server's log",
+        ErrorCode::InvalidCursor => "run the command again from its start",
+        ErrorCode::LastAdmin => "first create a token with --grant 'admin:*'",
+        ErrorCode::MethodNotAllowed | ErrorCode::RouteNotFound => {
+            "check that --server names an Umbo server of the version of this program"
+        }
+        ErrorCode::PreconditionFailed => "read the row again and decide anew",
+        ErrorCode::ShardUnavailable => {
+            "where it lasts, the server's log and /admin/v1/shards say what the shard lacks"
+        }
+        ErrorCode::ShuttingDown => "try again once this server is back, or name another",
+        ErrorCode::StorageFailed => "check the server's disk; its log names the shard",
+        ErrorCode::StorageFull => "make room on the server's disk; writes then succeed again",
+        ErrorCode::TokenNotFound => "'umbo token ls' lists the ids",
+        ErrorCode::BodyMemoryFull
+        | ErrorCode::TooManyRequestsInFlight
+        | ErrorCode::WriteQueueFull => "try again later, with fewer requests at a time",
+        ErrorCode::Unauthenticated => "send a token with --token or UMBO_TOKEN",
+        ErrorCode::UnboundedDelete => "name --start, --end or --prefix, or say --all",
+        ErrorCode::HeadersTooLarge
+        | ErrorCode::InvalidBody
+        | ErrorCode::InvalidHeader
+        | ErrorCode::InvalidKey
+        | ErrorCode::InvalidQuery
+        | ErrorCode::InvalidRequest
+        | ErrorCode::KeyNotFound
+        | ErrorCode::KeyTooLarge
+        | ErrorCode::NamespaceNotFound
+        | ErrorCode::TokenOfFile
+        | ErrorCode::UriTooLong
+        | ErrorCode::ValueTooLarge => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_does_not_repeat_what_the_server_said() {
+        for code in ErrorCode::ALL {
+            if let Some(advice) = of_code(*code) {
+                assert!(!code.meaning().contains(advice), "{code}");
+                assert!(!advice.ends_with('.') && advice != code.title(), "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_retried_is_never_without_advice() {
+        for code in ErrorCode::ALL.iter().filter(|code| code.is_retryable()) {
+            assert!(of_code(*code).is_some(), "{code}");
+        }
+    }
+}
