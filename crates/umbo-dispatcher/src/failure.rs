@@ -183,9 +183,11 @@ pub enum Failure {
         timeout: Duration,
     },
     /// A delete of a range ended early, with some of its rows removed.
-    #[error("{rows} rows were removed, then: {source}; send the request again for the rest")]
+    #[error(
+        "at least {rows} rows were removed, then: {source}; send the request again for the rest"
+    )]
     RangeCutShort {
-        /// Rows removed.
+        /// Rows removed by the steps known to be done; one more may have been under way.
         rows: u64,
         /// Why no more were.
         source: StoreError,

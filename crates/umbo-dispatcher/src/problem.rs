@@ -68,7 +68,7 @@ fn detail(failure: &Failure) -> String {
             rows,
             source: StoreError::Unavailable { shard, .. } | StoreError::Io { shard, .. },
         } => format!(
-            "{rows} rows were removed, then shard {shard} failed; send the request again for the rest"
+            "at least {rows} rows were removed, then shard {shard} failed; send the request again for the rest"
         ),
         Failure::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
         other => other.to_string(),

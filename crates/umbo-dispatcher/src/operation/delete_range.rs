@@ -1,7 +1,7 @@
 //! Delete range: rows of a partition, in bounded steps; or how many they would be.
 
 use umbo_api::batch::DeleteRangeAnswer;
-use umbo_store::{DeleteRangeRequest, RangeRequest};
+use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
 use umbo_telemetry::trace::Verb;
 use umbo_types::limits;
 
@@ -25,28 +25,44 @@ pub(crate) async fn fetch(
     exchange: &mut Exchange,
 ) -> Result<Answer, Failure> {
     exchange.verb(Verb::Locate);
-    exchange.located(pod.shard_map.locate(namespace.id, &ask.partition));
-    let answer = if ask.range.is_empty() {
-        DeleteRangeAnswer {
-            rows: 0,
-            bytes: 0,
-            dry_run: ask.dry_run,
-        }
-    } else if ask.dry_run {
-        ask_store(pod, context, exchange, count(pod, namespace, ask)).await??
-    } else {
-        let work = remove(pod, namespace, ask, context);
-        ask_store(pod, context, exchange, work).await??
+    let shard = pod.shard_map.locate(namespace.id, &ask.partition);
+    exchange.located(shard);
+    let mut answer = DeleteRangeAnswer {
+        rows: 0,
+        bytes: 0,
+        dry_run: ask.dry_run,
     };
+    if ask.range.is_empty() {
+        return Ok(Answer::DeletedRange(answer));
+    }
+    if ask.dry_run {
+        let work = count(pod, namespace, ask, &mut answer);
+        ask_store(pod, context, exchange, work).await??;
+        return Ok(Answer::DeletedRange(answer));
+    }
+    let work = remove(pod, namespace, ask, context, &mut answer);
+    match ask_store(pod, context, exchange, work).await {
+        Ok(outcome) => outcome?,
+        // Given up in the middle of a step: those before it are done.
+        Err(Failure::DeadlineInStore { .. }) if answer.rows > 0 => {
+            return Err(Failure::RangeCutShort {
+                rows: answer.rows,
+                source: StoreError::DeadlinePassed { shard },
+            });
+        }
+        Err(failure) => return Err(failure),
+    }
     Ok(Answer::DeletedRange(answer))
 }
 
+/// Removes step by step; `answer` counts the steps that are done, also where it is given up.
 async fn remove(
     pod: &Dispatcher,
     namespace: &NamespaceEntry,
     ask: DeleteRangeAsk,
     context: &Context,
-) -> Result<DeleteRangeAnswer, Failure> {
+    answer: &mut DeleteRangeAnswer,
+) -> Result<(), Failure> {
     let mut request = DeleteRangeRequest {
         namespace: namespace.id,
         partition: ask.partition,
@@ -54,11 +70,6 @@ async fn remove(
         rows_max: STEP_ROWS,
         durability: ask.durability.unwrap_or_else(|| namespace.durability()),
         deadline: Some(context.deadline),
-    };
-    let mut answer = DeleteRangeAnswer {
-        rows: 0,
-        bytes: 0,
-        dry_run: false,
     };
     loop {
         let step = match pod.store.delete_range(request.clone()).await {
@@ -72,7 +83,7 @@ async fn remove(
         answer.rows += step.rows;
         answer.bytes += step.bytes;
         let Some(last) = step.resume_after else {
-            return Ok(answer);
+            return Ok(());
         };
         request.range = request.range.beyond(&last, false);
     }
@@ -82,7 +93,8 @@ async fn count(
     pod: &Dispatcher,
     namespace: &NamespaceEntry,
     ask: DeleteRangeAsk,
-) -> Result<DeleteRangeAnswer, Failure> {
+    answer: &mut DeleteRangeAnswer,
+) -> Result<(), Failure> {
     let mut request = RangeRequest {
         namespace: namespace.id,
         partition: ask.partition,
@@ -91,11 +103,6 @@ async fn count(
         rows_max: limits::CHUNK_ROWS_MAX,
         bytes_max: limits::CHUNK_BYTES_MAX,
         keys_only: true,
-    };
-    let mut answer = DeleteRangeAnswer {
-        rows: 0,
-        bytes: 0,
-        dry_run: true,
     };
     loop {
         let page = pod.store.range(&request).await?;
@@ -106,7 +113,7 @@ async fn count(
             .map(|row| row.sort.len() as u64 + u64::from(row.value_len))
             .sum::<u64>();
         let Some(last) = page.resume_after else {
-            return Ok(answer);
+            return Ok(());
         };
         request.range = request.range.beyond(&last, false);
         // A long count must not keep the thread from other requests.
