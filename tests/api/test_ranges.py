@@ -1,10 +1,15 @@
 """Ranges and their deletion: selectors, bounds, cursors in both directions."""
 
+import re
+
 import pytest
 
 from harness import b64u
 
 KEYS = [f"{letter}{number:02}" for letter in "abc" for number in range(20)]
+MANY = 60_000
+# Rows that a delete range removes in one atomic step.
+STEP_ROWS = 1024
 
 
 @pytest.fixture
@@ -203,3 +208,33 @@ def test_delete_range_of_many_rows_spares_the_other_partitions(ns):
         assert ns.write(rows).status == 200
     assert ns.client.delete(f"{ns.base}/range/p?all=true").json()["rows"] == 5000
     assert ns.range_all("p") == [] and len(ns.range_all("q")) == 5000
+
+
+def test_a_delete_range_cut_by_its_deadline_says_what_is_gone(ns):
+    """The same partition under longer and longer timeouts, until one suffices."""
+    for first in range(0, MANY, 5000):
+        rows = [{"pk": "p", "sk": f"{number:05}", "v": ""} for number in range(first, first + 5000)]
+        assert ns.write(rows).status == 200
+    path, left, is_partial = f"{ns.base}/range/p?all=true", MANY, False
+    for timeout in (1, 20, 50, *(100 << shift for shift in range(9))):
+        answer = ns.client.delete(path, Umbo_Timeout_Ms=str(timeout))
+        # A step that was under way may end after the answer; this write stands behind it.
+        ns.delete("p", "nothing")
+        now_left = ns.client.delete(path + "&dry_run=true").json()["rows"]
+        gone, left = left - now_left, now_left
+        if answer.status == 200:
+            assert (answer.json()["rows"], left) == (gone, 0), answer
+            break
+        problem = answer.json()
+        if problem["outcome"] == "not-applied":
+            assert gone == 0, answer
+            answer.problem(504, "deadline-before-store")
+            continue
+        assert problem["outcome"] == "unknown", answer
+        answer.problem(504, "deadline-in-store")
+        # Nothing is told where not even the first step is known to be done.
+        told = re.search(r"at least (\d+) rows were removed", problem["detail"])
+        told = int(told[1]) if told else 0
+        assert told <= gone <= told + STEP_ROWS, answer
+        is_partial |= told > 0
+    assert left == 0 and is_partial

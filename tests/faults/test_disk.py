@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from harness import Namespace, wait_until
+from harness import Namespace, Server, wait_until
 
 MIB = 1 << 20
 
@@ -69,6 +69,45 @@ def test_a_full_disk_stops_writes_and_nothing_else(new_server, small_disk):
     ns = Namespace(server.client(), "demo")
     check_rows = {key: ns.get(key).headers.get("etag") for key in kept}
     assert check_rows == kept and ns.get("after").body == b"x"
+
+
+def fill(disk):
+    """Leaves no page of a file system free."""
+    with pytest.raises(OSError), open(disk / "filler", "ab", buffering=0) as filler:
+        while True:
+            filler.write(bytes(1 << 12))
+
+
+@pytest.mark.parametrize("end", [Server.stop, Server.kill])
+def test_a_full_disk_does_not_keep_a_server_from_starting(new_server, small_disk, end):
+    server = new_server({"store": {"shards": 4}})
+    server.data = small_disk / "data"
+    server.start()
+    ns = server.namespace()
+    keys = [f"key-{number}" for number in range(40)]
+    assert ns.write([{"pk": key, "v": key * 100} for key in keys]).status == 200
+    fill(small_disk)
+    for _ in range(2):
+        end(server)
+        server.start()
+        ns = Namespace(server.client(), "demo")
+        for key in keys:
+            assert ns.get(key).body == key.encode() * 100
+        assert len(ns.scan_all()) == 40
+        assert ns.client.get("/readyz").status == 200
+        for key in keys:
+            answer = ns.put("large-" + key, value=bytes(MIB))
+            assert answer.problem(507, "storage-full")["outcome"] == "not-applied"
+        assert len(ns.scan_all()) == 40
+    (small_disk / "filler").unlink()
+    wait_until(
+        lambda: all(ns.put(key, value=b"after").status == 204 for key in keys),
+        "writes to every shard succeed again",
+    )
+    end(server)
+    server.start()
+    ns = Namespace(server.client(), "demo")
+    assert [row["v"] for row in ns.scan_all()] == ["after"] * 40
 
 
 def shard_files(server):
@@ -140,6 +179,48 @@ def test_a_damaged_shard_is_named_and_the_others_serve(new_server, damage, which
     assert client.delete("/admin/v1/namespaces/more?dry_run=true").status in (200, 503)
     server.stop()
     assert file.read_bytes() == before, "a damaged file is left for those who repair it"
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_namespace_is_removed_though_a_shard_is_damaged(new_server, which):
+    server = new_server({"store": {"shards": 4}}).start()
+    ns, kept = server.namespace(), server.namespace("kept")
+    rows = lambda: server.metric("umbo_shard_rows")
+    assert kept.write([{"pk": f"key-{number}", "v": "x"} for number in range(40)]).status == 200
+    without = rows()
+    assert ns.write([{"pk": f"key-{number}", "v": "x"} for number in range(400)]).status == 200
+    server.stop()
+    file = shard_files(server)[which]
+    whole = file.read_bytes()
+    scrambled_head(file)
+    server.start()
+    client, path = server.client(), "/admin/v1/namespaces/demo"
+    before = rows()
+    dry = client.delete(path + "?dry_run=true")
+    assert dry.problem(503, "shard-unavailable")["shard"] == which
+    reads = [Namespace(client, "demo").get(f"key-{number}").status for number in range(400)]
+    healthy = reads.count(200)
+    assert 40 < healthy < 360 and reads.count(503) == 400 - healthy
+
+    removed = client.delete(path)
+    assert removed.status == 200, removed
+    assert removed.json() == {"name": "demo", "dry_run": False}
+    for answer in (client.get(path), client.delete(path), Namespace(client, "demo").get("key-1")):
+        answer.problem(404, "namespace-not-found")
+    listed = client.get("/admin/v1/namespaces").json()["namespaces"]
+    assert [each["name"] for each in listed] == ["kept"]
+    # Umbo's own records may have come or gone: they are few.
+    wait_until(lambda: abs(before - healthy - rows()) < 20, "the rows of healthy shards go")
+    server.stop()
+
+    # The shard comes back as it was, with the rows and with the record of the namespace.
+    file.write_bytes(whole)
+    server.start()
+    client = server.client()
+    client.get(path).problem(404, "namespace-not-found")
+    wait_until(lambda: rows() < without + 20, "the rows of the shard that came back go")
+    assert len(Namespace(client, "kept").scan_all()) == 40
+    assert server.namespace().scan_all() == []
 
 
 def test_a_changed_value_is_not_given_out(new_server):
