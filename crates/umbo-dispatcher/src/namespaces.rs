@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use umbo_api::admin::{DurabilitySetting, NamespaceInfo, NamespaceSettings};
 use umbo_store::{Durability, Store, StoreError};
 use umbo_types::{Clock, Namespace, NamespaceId};
@@ -50,6 +50,8 @@ pub(crate) struct Namespaces {
     clock: Arc<dyn Clock>,
     /// Held while a namespace is changed, so that what was found stays true until it is done.
     changing: Mutex<()>,
+    /// Told of each removal, for whoever purges.
+    removed: Notify,
 }
 
 impl Namespaces {
@@ -60,6 +62,7 @@ impl Namespaces {
             system,
             clock,
             changing: Mutex::default(),
+            removed: Notify::new(),
         }
     }
 
@@ -173,7 +176,14 @@ impl Namespaces {
                 }),
             })
             .await?;
-        Ok(self.refresh().await?)
+        self.refresh().await?;
+        self.removed.notify_one();
+        Ok(())
+    }
+
+    /// Waits until a namespace has been removed on this pod since the last call.
+    pub(crate) async fn removal(&self) {
+        self.removed.notified().await;
     }
 
     /// Removes the rows of removed namespaces, step by step, until none is left. Yields between

@@ -128,6 +128,11 @@ impl Dispatcher {
         self.namespaces.purge(&*self.store).await
     }
 
+    /// Waits until a namespace has been removed on this pod since the last call.
+    pub async fn removal(&self) {
+        self.namespaces.removal().await;
+    }
+
     /// Runs a change to its end, also when the client that asked for it leaves.
     pub(crate) async fn to_its_end<T: Send + 'static>(
         &self,

@@ -186,7 +186,11 @@ async fn follow(pod: &Dispatcher, clock: &dyn Clock) {
 async fn reclaim(pod: &Dispatcher) {
     let mut wait = PURGE_INTERVAL;
     loop {
-        sleep(wait).await;
+        // A removal on this pod is purged at once, one on another pod or a failure later.
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = pod.removal() => {}
+        }
         wait = match pod.purge().await {
             Ok(()) => PURGE_INTERVAL,
             Err(error) => {
