@@ -242,7 +242,7 @@ def test_a_changed_value_is_not_given_out(new_server):
     assert b"VALUE" not in read.body
     assert read.status in (500, 503), read
     read.problem(read.status, "data-damaged" if read.status == 500 else "shard-unavailable")
-    assert server.logged("ERROR")
+    wait_until(lambda: server.logged("ERROR"), "the damage is logged")
     assert server.client().get("/healthz").status == 200
 
 
