@@ -1,5 +1,7 @@
 //! Benchmarks of one row at a time: gets and durable puts.
 
+use std::path::Path;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -79,6 +81,36 @@ fn get_against(
     Ok(vec![verdict, rates])
 }
 
+/// One server with its requests, as a turn asks for it.
+type Server<'a> = (u16, &'a Path, &'a [u32]);
+
+/// Measures Umbo in turns with two peers, one after the other.
+fn against(
+    lab: &Lab,
+    cores: Cores,
+    umbo: Server<'_>,
+    one: Server<'_>,
+    other: Server<'_>,
+) -> Result<(Pairs, Pairs), Failure> {
+    let turn = |(port, requests, servers): Server<'_>, round| {
+        let target = Target {
+            port,
+            requests,
+            servers,
+            cores,
+        };
+        lab.turn(&target, round)
+    };
+    let pairs = |peer| {
+        Pairs::measure(
+            lab.plan.rounds,
+            |round| turn(umbo, round),
+            |round| turn(peer, round),
+        )
+    };
+    Ok((pairs(one)?, pairs(other)?))
+}
+
 /// Gets a second against webdis and redis, and against etcd; every server on one core.
 pub(super) fn get_peers(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
     let data = lab.loaded()?;
@@ -98,27 +130,12 @@ pub(super) fn get_peers(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
         let body = format!(r#"{{"key":"{}"}}"#, STANDARD.encode(flat_key(row)));
         http("POST", "/v3/kv/range", "", body.as_bytes())
     })?;
-    let turn = |port, requests, servers: &[u32], round| {
-        let cores = Cores::Client;
-        lab.turn(
-            &Target {
-                port,
-                requests,
-                servers,
-                cores,
-            },
-            round,
-        )
-    };
-    let against_webdis = Pairs::measure(
-        lab.plan.rounds,
-        |round| turn(UMBO, &own, &umbo.ids, round),
-        |round| turn(WEBDIS, &redis, &webdis.ids(), round),
-    )?;
-    let against_etcd = Pairs::measure(
-        lab.plan.rounds,
-        |round| turn(UMBO, &own, &umbo.ids, round),
-        |round| turn(ETCD, &etcd_requests, &[etcd.id()], round),
+    let (against_webdis, against_etcd) = against(
+        lab,
+        Cores::Client,
+        (UMBO, &own, &umbo.ids),
+        (WEBDIS, &redis, &webdis.ids()),
+        (ETCD, &etcd_requests, &[etcd.id()]),
     )?;
     umbo.process.stop()?;
     Ok(vec![
@@ -160,27 +177,12 @@ pub(super) fn put(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
         let body = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
         http("POST", "/v3/kv/put", "", body.as_bytes())
     })?;
-    let turn = |port, requests, servers: &[u32], round| {
-        let cores = Cores::All;
-        lab.turn(
-            &Target {
-                port,
-                requests,
-                servers,
-                cores,
-            },
-            round,
-        )
-    };
-    let against_webdis = Pairs::measure(
-        lab.plan.rounds,
-        |round| turn(UMBO, &own, &umbo.ids, round),
-        |round| turn(WEBDIS, &redis, &webdis.ids(), round),
-    )?;
-    let against_etcd = Pairs::measure(
-        lab.plan.rounds,
-        |round| turn(UMBO, &own, &umbo.ids, round),
-        |round| turn(ETCD, &etcd_requests, &[etcd.id()], round),
+    let (against_webdis, against_etcd) = against(
+        lab,
+        Cores::All,
+        (UMBO, &own, &umbo.ids),
+        (WEBDIS, &redis, &webdis.ids()),
+        (ETCD, &etcd_requests, &[etcd.id()]),
     )?;
     umbo.process.stop()?;
     Ok(vec![
