@@ -64,12 +64,15 @@ fn detail(failure: &Failure) -> String {
         Failure::Store(StoreError::Corrupt { shard, .. }) => {
             format!("shard {shard} holds a row that is not what was written")
         }
-        Failure::RangeCutShort {
-            rows,
-            source: StoreError::Unavailable { shard, .. } | StoreError::Io { shard, .. },
-        } => format!(
-            "at least {rows} rows were removed, then shard {shard} failed; send the request again for the rest"
-        ),
+        Failure::RangeCutShort { rows, source } => {
+            let why = match source {
+                StoreError::DeadlinePassed { .. } => "the deadline passed".to_owned(),
+                source => detail(&Failure::Store(source.clone())),
+            };
+            format!(
+                "at least {rows} rows were removed, then {why}; send the request again for the rest"
+            )
+        }
         Failure::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
         other => other.to_string(),
     }
@@ -132,4 +135,26 @@ const fn wait_ms(code: ErrorCode) -> Option<u64> {
 fn jittered(wait_ms: u64) -> u64 {
     let random = getrandom::u32().unwrap_or(0);
     wait_ms + wait_ms * u64::from(random) / (5 * u64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_types::ShardId;
+
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_no_path() {
+        let shard = ShardId(3);
+        let reason = "secret/shard-003.redb: torn".to_owned();
+        let source = StoreError::Corrupt { shard, reason };
+        for failure in [
+            Failure::Store(source.clone()),
+            Failure::RangeCutShort { rows: 7, source },
+        ] {
+            let problem = of_row(&failure);
+            assert!(!problem.detail.contains("secret"), "{}", problem.detail);
+            assert_eq!(problem.shard, Some(3));
+        }
+    }
 }
