@@ -1,0 +1,22 @@
+//! Who asks for what: all that a policy can match or count by.
+
+use umbo_types::{NamespaceId, Operation};
+
+/// What is known of a request when it is to be admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// Who pays.
+    pub caller: &'a str,
+    /// Name of the namespace.
+    pub namespace: &'a str,
+    /// Its id; a namespace made anew under an old name begins anew.
+    pub namespace_id: NamespaceId,
+    /// For whom the caller calls, where it says so.
+    pub user: Option<&'a str>,
+    /// In which session, where it says so.
+    pub session: Option<&'a str>,
+    /// For which organisation, where it says so.
+    pub org: Option<&'a str>,
+    /// What is to be done.
+    pub operation: Operation,
+}
