@@ -1,26 +1,30 @@
 //! The vocabulary of Umbo.
 //!
-//! Owns the types that every other crate speaks in: keys, rows, versions, time, callers and the
-//! hard limits. Deliberately knows nothing of HTTP, storage, asynchronous code, logging or any
-//! real clock: a clock is a trait here and is read only above the storage tier.
+//! Owns the types that every other crate speaks in: keys, rows, versions, time, callers, request
+//! units and the hard limits. Deliberately knows nothing of HTTP, storage, asynchronous code,
+//! logging or any real clock: a clock is a trait here and is read only above the storage tier.
 //!
 //! Start with [`key`] and [`row`].
 
 pub mod caller;
 pub mod clock;
 pub mod criticality;
+pub mod decimal;
 pub mod key;
 pub mod limits;
 pub mod operation;
+pub mod request_units;
 pub mod row;
 pub mod version;
 
 pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Verb};
 pub use clock::{Clock, Deadline, Timestamp};
 pub use criticality::{Criticality, UnknownCriticality};
+pub use decimal::DecimalError;
 pub use key::{
     Key, KeyError, Namespace, NamespaceError, NamespaceId, PartitionKey, ShardId, SortKey,
 };
 pub use operation::Operation;
+pub use request_units::RequestUnits;
 pub use row::{Row, RowError, Value};
 pub use version::{Version, VersionClock};
