@@ -3,7 +3,38 @@
 //! Owns the cost model, token buckets, policies and reservations. Deliberately reads no clock, spawns
 //! nothing, waits for nothing and logs nothing: the instant and the random number of every decision
 //! are parameters, so that all of it runs under a simulated clock.
+//!
+//! Start with [`Limiter`]: a request is priced and admitted by it, its [`Reservation`] is settled with
+//! the [`Work`] that was done.
 
+mod account;
+mod bounded_map;
+mod bucket;
+mod cost;
+mod history;
+mod identity;
+mod latency;
+mod limiter;
+mod policy;
+mod promise;
+mod refusals;
+mod replay;
+mod report;
+mod reporting;
+mod reservation;
+mod residual;
+mod schedule;
 mod subject;
+mod unit;
 
+pub use cost::{Known, Weights, Work};
+pub use limiter::{Limiter, LimiterSettings, Request};
+pub use policy::*;
+pub use replay::{Replay, ReplayRow};
+pub use report::{
+    Advertised, BucketReport, Explanation, Meeting, OTHERS, PolicyReport, Rejection, Residual,
+    ShardUsage, Tally, UsageReport, UsageRow,
+};
+pub use reservation::{Reservation, ShardShare};
+pub use residual::RESIDUAL_CLASSES;
 pub use subject::Subject;

@@ -1,0 +1,322 @@
+//! What is kept of a caller in a namespace: what it used, what its requests cost on average, and the
+//! policies and buckets that concern it, found once and not for every request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
+
+use crate::bucket::Bucket;
+use crate::cost::{Charge, Known, Weights, Work};
+use crate::latency::Medians;
+use crate::policy::{Mode, Policy};
+use crate::report::Tally;
+use crate::residual::Residuals;
+use crate::schedule::Moment;
+use crate::unit::Unit;
+
+/// Operations that are charged: those of the data plane come first in the list.
+pub(crate) const CHARGED: usize = 8;
+/// One new price counts this part of the average.
+const SMOOTHING: u64 = 32;
+/// One request in so many feeds the medians of service times.
+const SAMPLE: u64 = 8;
+
+/// A caller in a namespace, bound to the policies of one generation.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Of the policies that `bindings` belong to.
+    pub(crate) generation: u64,
+    pub(crate) bindings: Box<[Binding]>,
+    pub(crate) record: Arc<Record>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) pricing: Arc<Pricing>,
+}
+
+/// A policy that may concern the account.
+#[derive(Debug, Clone)]
+pub(crate) struct Binding {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) stats: Arc<PolicyStats>,
+    /// There where the account alone decides about it.
+    pub(crate) bucket: Option<Arc<Bucket>>,
+}
+
+impl Binding {
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.policy.mode == Mode::Enforce
+    }
+
+    /// Says whether the policy counts what the operation does.
+    pub(crate) fn counts(&self, operation: Operation) -> bool {
+        let counts = match self.policy.unit {
+            Unit::Ru | Unit::Requests | Unit::Bytes => true,
+            Unit::Reads | Unit::ReadBytes => !operation.is_write(),
+            Unit::Writes | Unit::WriteBytes => operation.is_write(),
+        };
+        counts && self.policy.matches.operations.contains(operation)
+    }
+}
+
+/// What is counted of a policy, for as long as there is one of its name.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyStats {
+    pub(crate) admitted: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) shadow_rejected: AtomicU64,
+    /// Shared by those for whom there is no room.
+    pub(crate) overflow: std::sync::OnceLock<Arc<Bucket>>,
+}
+
+/// How requests are priced.
+#[derive(Debug)]
+pub(crate) struct Pricing {
+    /// When the limiter began.
+    pub(crate) origin: Instant,
+    pub(crate) weights: Weights,
+    pub(crate) medians: Medians,
+    pub(crate) residuals: Residuals,
+}
+
+impl Pricing {
+    /// Returns an instant as the buckets count it; those before the beginning are the beginning.
+    pub(crate) fn moment(&self, now: Instant) -> Moment {
+        let elapsed = now.saturating_duration_since(self.origin).as_millis();
+        Moment(u64::try_from(elapsed).unwrap_or(u64::MAX))
+    }
+}
+
+/// What each shard did for a namespace.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) namespace_id: NamespaceId,
+    pub(crate) shards: Box<[ShardCell]>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ShardCell {
+    pub(crate) requests: AtomicU64,
+    pub(crate) charged: AtomicU64,
+}
+
+impl Space {
+    /// Counts a part of a request.
+    pub(crate) fn count(&self, shard: ShardId, charged: u64) {
+        if let Some(cell) = self.shards.get(usize::from(shard.0)) {
+            cell.requests.fetch_add(1, Relaxed);
+            cell.charged.fetch_add(charged, Relaxed);
+        }
+    }
+}
+
+/// What a caller used of a namespace.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) caller: Arc<str>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) namespace_id: NamespaceId,
+    pub(crate) cells: [Cell; CHARGED],
+}
+
+/// What a caller used with one operation. Fills a cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Cell {
+    requests: AtomicU64,
+    charged: AtomicU64,
+    estimated: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    rejected: AtomicU64,
+    /// Moving average of what is not known beforehand, in micro-RU.
+    average: AtomicU64,
+    /// Requests that the average has learned from.
+    samples: AtomicU64,
+}
+
+impl Record {
+    pub(crate) fn new(caller: Arc<str>, namespace: Arc<str>, namespace_id: NamespaceId) -> Self {
+        Self {
+            caller,
+            namespace,
+            namespace_id,
+            cells: Default::default(),
+        }
+    }
+
+    pub(crate) fn cell(&self, operation: Operation) -> &Cell {
+        &self.cells[(operation as usize).min(CHARGED - 1)]
+    }
+
+    /// Adds what another record counted.
+    pub(crate) fn absorb(&self, other: &Self) {
+        for (own, other) in self.cells.iter().zip(&other.cells) {
+            for (own, other) in [
+                (&own.requests, &other.requests),
+                (&own.charged, &other.charged),
+                (&own.estimated, &other.estimated),
+                (&own.rows, &other.rows),
+                (&own.bytes, &other.bytes),
+                (&own.rejected, &other.rejected),
+            ] {
+                own.fetch_add(other.load(Relaxed), Relaxed);
+            }
+        }
+    }
+}
+
+impl Cell {
+    pub(crate) fn count_rejected(&self) {
+        self.rejected.fetch_add(1, Relaxed);
+    }
+
+    /// Returns what a request will probably cost. Writes are known by their length but for their
+    /// rows and time; reads by what they cost before, within what they may touch.
+    pub(crate) fn estimate(
+        &self,
+        weights: &Weights,
+        operation: Operation,
+        known: &Known,
+    ) -> Charge {
+        let certain = certain(operation, known);
+        let mut price = if operation.is_write() {
+            let exact = weights.price(operation, &certain).as_micros();
+            exact.saturating_add(self.average.load(Relaxed))
+        } else if self.samples.load(Relaxed) > 0 {
+            self.average.load(Relaxed)
+        } else {
+            weights
+                .price(operation, &first_guess(operation))
+                .as_micros()
+        };
+        if let (Some(rows), Some(read_bytes)) = (known.rows_max, known.bytes_max) {
+            let most = Work {
+                rows,
+                read_bytes,
+                ..certain
+            };
+            price = price.min(weights.price(operation, &most).as_micros());
+        }
+        let mut work = certain;
+        let requests = self.requests.load(Relaxed).max(1);
+        match operation {
+            Operation::Put | Operation::Delete | Operation::Get => {}
+            Operation::MultiGet => work.reads = (self.rows.load(Relaxed) / requests).max(1),
+            Operation::BatchWrite | Operation::DeleteRange => {
+                work.writes = (self.rows.load(Relaxed) / requests).max(1);
+            }
+            _ => {}
+        }
+        if !operation.is_write() {
+            work.read_bytes = self.bytes.load(Relaxed) / requests;
+        }
+        Charge::of(RequestUnits::from_micros(price), &work)
+    }
+
+    /// Returns the number of requests that the estimate has learned from.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples.load(Relaxed)
+    }
+
+    /// Counts a request that was served, and learns from what it cost.
+    pub(crate) fn count_served(&self, pricing: &Pricing, served: &Served<'_>) {
+        let Served {
+            operation,
+            known,
+            work,
+            ..
+        } = *served;
+        let price = served.price.as_micros();
+        self.requests.fetch_add(1, Relaxed);
+        self.charged.fetch_add(price, Relaxed);
+        self.estimated.fetch_add(served.estimate, Relaxed);
+        self.rows.fetch_add(work.rows, Relaxed);
+        self.bytes
+            .fetch_add(work.read_bytes + work.write_bytes, Relaxed);
+        if !served.is_whole {
+            return;
+        }
+        let unknown = if operation.is_write() {
+            let exact = pricing.weights.price(operation, &certain(operation, known));
+            price.saturating_sub(exact.as_micros())
+        } else {
+            price
+        };
+        // Threads that collide lose an update; the average does not mind.
+        let samples = self.samples.load(Relaxed);
+        let average = self.average.load(Relaxed);
+        let part = (samples + 1).min(SMOOTHING);
+        let next = if unknown >= average {
+            average + (unknown - average) / part
+        } else {
+            average - (average - unknown).div_ceil(part)
+        };
+        self.average.store(next, Relaxed);
+        self.samples.store(samples + 1, Relaxed);
+        if samples % SAMPLE == 0 {
+            pricing.medians.note(operation, work.service_time);
+            pricing.residuals.note(operation, served.estimate, price);
+        }
+    }
+
+    /// Returns what was counted.
+    pub(crate) fn tally(&self, operation: Operation) -> Tally {
+        let bytes = self.bytes.load(Relaxed);
+        let (read_bytes, write_bytes) = if operation.is_write() {
+            (0, bytes)
+        } else {
+            (bytes, 0)
+        };
+        Tally {
+            requests: self.requests.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
+            charged: RequestUnits::from_micros(self.charged.load(Relaxed)),
+            estimated: RequestUnits::from_micros(self.estimated.load(Relaxed)),
+            rows: self.rows.load(Relaxed),
+            read_bytes,
+            write_bytes,
+        }
+    }
+}
+
+/// A request that was served.
+pub(crate) struct Served<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) known: &'a Known,
+    pub(crate) work: &'a Work,
+    pub(crate) price: RequestUnits,
+    /// In micro-RU.
+    pub(crate) estimate: u64,
+    /// Whether it was done to its end, so that something can be learned from it.
+    pub(crate) is_whole: bool,
+}
+
+/// Returns the work that a request certainly asks for.
+fn certain(operation: Operation, known: &Known) -> Work {
+    let mut work = Work::default();
+    match operation {
+        Operation::Put => (work.rows, work.writes) = (1, 1),
+        Operation::Delete | Operation::DeleteRange | Operation::BatchWrite => work.writes = 1,
+        _ => work.reads = 1,
+    }
+    if operation.is_write() {
+        work.write_bytes = known.body_len.unwrap_or(0);
+    }
+    work
+}
+
+/// Returns what a read is taken for before there was one like it.
+fn first_guess(operation: Operation) -> Work {
+    let (rows, read_bytes) = match operation {
+        Operation::Get => (1, 512),
+        Operation::MultiGet => (10, 5 << 10),
+        _ => (100, 25 << 10),
+    };
+    Work {
+        rows,
+        read_bytes,
+        ..Work::default()
+    }
+}

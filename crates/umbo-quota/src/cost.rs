@@ -1,0 +1,235 @@
+//! The cost model: what a request costs in request units.
+//!
+//! ```text
+//! reads   1 + 0.05 × rows + bytes read    / 4096 + 0.1 × milliseconds
+//! writes  6 + 0.05 × rows + bytes written / 4096 + 0.1 × milliseconds
+//! ```
+//!
+//! The weights are settings with a version. Milliseconds are the store's service time, never our own
+//! queueing, and are capped (see [`latency`](crate::latency)). Everything is integer micro-RU; parts
+//! of a micro-RU are rounded up, once for bytes and once for time.
+
+use std::time::Duration;
+
+use umbo_types::{Operation, RequestUnits};
+
+use crate::unit::Unit;
+
+/// Bytes that cost one weight of bytes.
+const BYTES: u64 = 4_096;
+
+/// Weights of the cost model. Each is at most [`Weights::HIGHEST`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weights {
+    /// Which weights these are; named wherever a price is explained.
+    pub version: u32,
+    /// Any read.
+    pub read_base: RequestUnits,
+    /// Any write.
+    pub write_base: RequestUnits,
+    /// A row read or written.
+    pub row: RequestUnits,
+    /// 4,096 bytes read.
+    pub read_bytes: RequestUnits,
+    /// 4,096 bytes written.
+    pub write_bytes: RequestUnits,
+    /// A millisecond of the store's service time.
+    pub latency_ms: RequestUnits,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        let micros = RequestUnits::from_micros;
+        Self {
+            version: 1,
+            read_base: micros(1_000_000),
+            write_base: micros(6_000_000),
+            row: micros(50_000),
+            read_bytes: micros(1_000_000),
+            write_bytes: micros(1_000_000),
+            latency_ms: micros(100_000),
+        }
+    }
+}
+
+/// What a request made the store do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Rows read or written.
+    pub rows: u64,
+    /// Bytes of keys and values read.
+    pub read_bytes: u64,
+    /// Bytes of keys and values written.
+    pub write_bytes: u64,
+    /// Reads: 1 for a get, range or scan, the keys of a multi-get.
+    pub reads: u64,
+    /// Rows written or removed.
+    pub writes: u64,
+    /// Time that the store took, without our own queues.
+    pub service_time: Duration,
+}
+
+impl Weights {
+    /// Highest weight.
+    pub const HIGHEST: RequestUnits = RequestUnits::from_micros(1_000_000_000);
+
+    /// Returns the price of work done.
+    pub fn price(&self, operation: Operation, work: &Work) -> RequestUnits {
+        let base = if operation.is_write() {
+            self.write_base
+        } else {
+            self.read_base
+        };
+        let micros = base
+            .as_micros()
+            .saturating_add(self.row.as_micros().saturating_mul(work.rows))
+            .saturating_add(weighed(self.read_bytes, work.read_bytes))
+            .saturating_add(weighed(self.write_bytes, work.write_bytes))
+            .saturating_add(self.time(work.service_time));
+        RequestUnits::from_micros(micros)
+    }
+
+    fn time(&self, service_time: Duration) -> u64 {
+        let nanos = u64::try_from(service_time.as_nanos()).unwrap_or(u64::MAX);
+        let weight = self.latency_ms.as_micros();
+        match nanos.checked_mul(weight) {
+            Some(product) => product.div_ceil(1_000_000),
+            None => (nanos / 1_000_000).saturating_mul(weight),
+        }
+    }
+}
+
+fn weighed(weight: RequestUnits, bytes: u64) -> u64 {
+    match weight.as_micros().checked_mul(bytes) {
+        Some(product) => product.div_ceil(BYTES),
+        None => weight.as_micros().saturating_mul(bytes / BYTES),
+    }
+}
+
+/// What is known of a request before it is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Most rows it can touch.
+    pub rows_max: Option<u64>,
+    /// Most bytes it can read.
+    pub bytes_max: Option<u64>,
+    /// Length of its body, where it is announced.
+    pub body_len: Option<u64>,
+}
+
+/// A charge in every unit that a policy can count, in atoms.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Charge {
+    pub(crate) ru: u64,
+    pub(crate) requests: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+}
+
+/// Highest charge of one request in any unit, in atoms: far below where sums could wrap around.
+const CHARGE_MAX: u64 = 1 << 55;
+
+impl Charge {
+    /// Returns the charge of one request that did `work` at a price.
+    pub(crate) fn of(price: RequestUnits, work: &Work) -> Self {
+        let counted = |number: u64| number.saturating_mul(Unit::Requests.atoms_per_unit());
+        Self {
+            ru: price.as_micros().min(CHARGE_MAX),
+            requests: counted(1),
+            reads: counted(work.reads).min(CHARGE_MAX),
+            writes: counted(work.writes).min(CHARGE_MAX),
+            read_bytes: work.read_bytes.min(CHARGE_MAX),
+            write_bytes: work.write_bytes.min(CHARGE_MAX),
+        }
+    }
+
+    /// Returns the charge in a unit.
+    pub(crate) const fn in_unit(&self, unit: Unit) -> u64 {
+        match unit {
+            Unit::Ru => self.ru,
+            Unit::Requests => self.requests,
+            Unit::Reads => self.reads,
+            Unit::Writes => self.writes,
+            Unit::ReadBytes => self.read_bytes,
+            Unit::WriteBytes => self.write_bytes,
+            Unit::Bytes => self.read_bytes + self.write_bytes,
+        }
+    }
+
+    /// Returns the larger of both in each unit.
+    pub(crate) fn max(&self, other: &Self) -> Self {
+        Self {
+            ru: self.ru.max(other.ru),
+            requests: self.requests.max(other.requests),
+            reads: self.reads.max(other.reads),
+            writes: self.writes.max(other.writes),
+            read_bytes: self.read_bytes.max(other.read_bytes),
+            write_bytes: self.write_bytes.max(other.write_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn price(operation: Operation, work: Work) -> String {
+        Weights::default().price(operation, &work).to_string()
+    }
+
+    #[test]
+    fn prices_are_those_of_the_model() {
+        let work = Work {
+            rows: 1,
+            read_bytes: 256,
+            reads: 1,
+            ..Work::default()
+        };
+        assert_eq!(price(Operation::Get, work), "1.1125");
+        let work = Work {
+            rows: 1,
+            write_bytes: 8_192,
+            writes: 1,
+            service_time: Duration::from_millis(5),
+            ..Work::default()
+        };
+        assert_eq!(price(Operation::Put, work), "8.55");
+        let work = Work {
+            rows: 100_000,
+            read_bytes: 25_600_000,
+            reads: 1,
+            ..Work::default()
+        };
+        assert_eq!(price(Operation::Range, work), "11251");
+        assert_eq!(price(Operation::Get, Work::default()), "1");
+    }
+
+    #[test]
+    fn a_part_of_a_micro_ru_is_rounded_up_and_nothing_overflows() {
+        let work = Work {
+            read_bytes: 1,
+            ..Work::default()
+        };
+        assert_eq!(price(Operation::Get, work), "1.000245");
+        let work = Work {
+            service_time: Duration::from_nanos(1),
+            ..Work::default()
+        };
+        assert_eq!(price(Operation::Get, work), "1.000001");
+        let work = Work {
+            rows: u64::MAX,
+            read_bytes: u64::MAX,
+            write_bytes: u64::MAX,
+            reads: u64::MAX,
+            writes: u64::MAX,
+            service_time: Duration::MAX,
+        };
+        let price = Weights::default().price(Operation::Scan, &work);
+        assert_eq!(
+            Charge::of(price, &work).in_unit(Unit::Bytes),
+            CHARGE_MAX * 2
+        );
+    }
+}

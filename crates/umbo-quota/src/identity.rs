@@ -1,0 +1,95 @@
+//! Hashes that stand for accounts and buckets: 128 bits under a secret seed, so that nobody can
+//! choose names that meet.
+
+use smallvec::SmallVec;
+use umbo_types::ShardId;
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+
+use crate::policy::{Dimension, Policy};
+use crate::subject::Subject;
+
+/// Hashes names with a secret seed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identities {
+    seed: u64,
+}
+
+impl Identities {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// Returns the key of the account of a caller in a namespace.
+    pub(crate) fn account(self, subject: &Subject<'_>) -> u128 {
+        let seed = self
+            .seed
+            .wrapping_add(u64::from(subject.namespace_id.0).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        xxh3_128_with_seed(subject.caller.as_bytes(), seed)
+    }
+
+    /// Returns the key of the bucket of a policy that counts a request.
+    pub(crate) fn bucket(
+        self,
+        policy: &Policy,
+        subject: &Subject<'_>,
+        shard: Option<ShardId>,
+    ) -> u128 {
+        let mut text = SmallVec::<[u8; 256]>::new();
+        let mut add = |tag: u8, name: &[u8]| {
+            text.push(tag);
+            text.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            text.extend_from_slice(name);
+        };
+        add(0, policy.name.as_bytes());
+        // A policy that counts in another unit begins anew.
+        add(1, policy.unit.as_str().as_bytes());
+        for dimension in policy.per.iter() {
+            match dimension {
+                Dimension::Namespace => add(2, &subject.namespace_id.0.to_le_bytes()),
+                Dimension::Shard => add(3, &shard.map_or(u16::MAX, |shard| shard.0).to_le_bytes()),
+                other => add(
+                    4 + other as u8,
+                    value(other, subject).unwrap_or("").as_bytes(),
+                ),
+            }
+        }
+        xxh3_128_with_seed(&text, self.seed)
+    }
+
+    /// Returns the key of a claim on the promise of a bucket.
+    pub(crate) fn claim(self, bucket: u64, claimant: u64) -> u64 {
+        let mut both = [0; 16];
+        both[..8].copy_from_slice(&bucket.to_le_bytes());
+        both[8..].copy_from_slice(&claimant.to_le_bytes());
+        xxh3_64_with_seed(&both, self.seed)
+    }
+}
+
+/// Returns by what a policy counts a request, like `caller=web namespace=listings`.
+pub(crate) fn label(policy: &Policy, subject: &Subject<'_>, shard: Option<ShardId>) -> Box<str> {
+    let part = |dimension: Dimension| match (dimension, shard) {
+        (Dimension::Shard, Some(shard)) => format!("shard={shard}"),
+        _ => format!(
+            "{}={}",
+            dimension.as_str(),
+            value(dimension, subject).unwrap_or("-")
+        ),
+    };
+    let parts: Vec<String> = policy.per.iter().map(part).collect();
+    if parts.is_empty() {
+        "everything".into()
+    } else {
+        parts.join(" ").into()
+    }
+}
+
+fn value<'a>(dimension: Dimension, subject: &Subject<'a>) -> Option<&'a str> {
+    match dimension {
+        Dimension::Caller => Some(subject.caller),
+        Dimension::Namespace => Some(subject.namespace),
+        Dimension::User => subject.user,
+        Dimension::Session => subject.session,
+        Dimension::Org => subject.org,
+        Dimension::Shard => None,
+    }
+}

@@ -1,0 +1,443 @@
+//! Who may spend how much, for one pod: policies, accounts and buckets put together.
+//!
+//! A request is priced and admitted by all policies that match it, or refused by one and charged to
+//! none. What concerns a caller is found once per set of policies and kept with its account; a
+//! request then costs one look-up and one addition for each policy. Nothing here grows without
+//! bound: accounts and buckets that may go make room, buckets only where they are full, so that
+//! nobody gets a fresh burst by being forgotten. Those for whom there is no room share one bucket of
+//! each policy.
+//!
+//! Hot path: [`Limiter::admit`] and what it calls allocate nothing for an account that is known.
+
+use std::collections::HashMap;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+use umbo_types::{NamespaceId, ShardId};
+
+use crate::account::{Account, Binding, PolicyStats, Pricing, Record, ShardCell, Space};
+use crate::bounded_map::BoundedMap;
+use crate::bucket::Bucket;
+use crate::cost::{Known, Weights};
+use crate::history::History;
+use crate::identity::{Identities, label};
+use crate::latency::Medians;
+use crate::policy::{Dimension, Mode, Policy, PolicySet};
+use crate::refusals::{PromisesByMode, Refusals};
+use crate::report::{OTHERS, Rejection};
+use crate::reservation::{Debit, Reservation, ShardShare, part};
+use crate::residual::Residuals;
+use crate::schedule::Moment;
+use crate::subject::Subject;
+
+/// What a limiter is made with.
+#[derive(Debug, Clone, Copy)]
+pub struct LimiterSettings {
+    /// The cost model.
+    pub weights: Weights,
+    /// Accounts (a caller in a namespace) that are kept; about 1 KiB each.
+    pub accounts_max: usize,
+    /// Buckets that are kept; about 300 bytes each.
+    pub buckets_max: usize,
+    /// Number of shards.
+    pub shards: u16,
+    /// Secret; the same seed gives the same decisions.
+    pub seed: u64,
+}
+
+/// A request as the limiter sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Who asks for what. The operation is one of the data plane.
+    pub subject: Subject<'a>,
+    /// What is known of it beforehand.
+    pub known: Known,
+    /// A hash of who will come back if it is rejected: of the client's own request id, or of its
+    /// connection.
+    pub claimant: u64,
+}
+
+/// Admission by quotas, for one pod.
+#[derive(Debug)]
+pub struct Limiter {
+    pub(crate) rules: ArcSwap<Rules>,
+    /// That of the rules, where it can be read at the price of a load.
+    generation: AtomicU64,
+    pub(crate) accounts: BoundedMap<Account>,
+    pub(crate) buckets: BoundedMap<Bucket>,
+    /// Buckets of shadow policies: they must not take the room of others.
+    pub(crate) shadow_buckets: BoundedMap<Bucket>,
+    promises: PromisesByMode,
+    pub(crate) pricing: Arc<Pricing>,
+    pub(crate) identities: Identities,
+    pub(crate) shards: u16,
+    pub(crate) spaces: Mutex<HashMap<NamespaceId, Arc<Space>>>,
+    /// What was used by accounts that are gone, by namespace.
+    pub(crate) others: Mutex<HashMap<NamespaceId, Arc<Record>>>,
+    pub(crate) history: Mutex<History>,
+}
+
+/// The policies in effect.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) generation: u64,
+    pub(crate) set: Arc<PolicySet>,
+    /// By name.
+    pub(crate) stats: HashMap<Arc<str>, Arc<PolicyStats>>,
+}
+
+impl Limiter {
+    /// Makes a limiter that begins at `now`; earlier instants count as that one.
+    pub fn new(settings: LimiterSettings, policies: PolicySet, now: Instant) -> Self {
+        let pricing = Pricing {
+            origin: now,
+            weights: settings.weights,
+            medians: Medians::default(),
+            residuals: Residuals::default(),
+        };
+        Self {
+            rules: ArcSwap::from_pointee(Rules::new(1, Arc::new(policies), &HashMap::new())),
+            generation: AtomicU64::new(1),
+            accounts: BoundedMap::new(settings.accounts_max),
+            buckets: BoundedMap::new(settings.buckets_max),
+            shadow_buckets: BoundedMap::new(settings.buckets_max),
+            promises: PromisesByMode::default(),
+            pricing: Arc::new(pricing),
+            identities: Identities::new(settings.seed),
+            shards: settings.shards,
+            spaces: Mutex::default(),
+            others: Mutex::default(),
+            history: Mutex::default(),
+        }
+    }
+
+    /// Returns the policies in effect.
+    pub fn policies(&self) -> Arc<PolicySet> {
+        Arc::clone(&self.rules.load().set)
+    }
+
+    /// Returns the weights of the cost model.
+    pub fn weights(&self) -> Weights {
+        self.pricing.weights
+    }
+
+    /// Puts other policies into effect. A policy that keeps its name keeps its counters and its
+    /// buckets, and no balance moves but for what a lower burst cuts.
+    pub fn replace(&self, policies: PolicySet) {
+        let policies = Arc::new(policies);
+        self.rules
+            .rcu(|rules| Rules::new(rules.generation + 1, Arc::clone(&policies), &rules.stats));
+        // Whoever sees the new generation also sees the new rules.
+        let generation = self.rules.load().generation;
+        self.generation.fetch_max(generation, Release);
+    }
+
+    /// Admits a request, or says why not. What depends on its shards is left to
+    /// [`Self::admit_shards`].
+    pub fn admit(
+        &self,
+        request: &Request<'_>,
+        now: Instant,
+        random: u64,
+    ) -> Result<Reservation, Box<Rejection>> {
+        let now = self.pricing.moment(now);
+        let (subject, known) = (&request.subject, &request.known);
+        let account = self.account(subject, now);
+        let cell = account.record.cell(subject.operation);
+        let charge = cell.estimate(&self.pricing.weights, subject.operation, known);
+        let mut debits = SmallVec::new();
+        let mut refusals = self.refusals(request, now);
+        // Shadow policies are asked last, and only by requests that are let in.
+        for is_enforced in [true, false] {
+            if refusals.longest.is_some() {
+                break;
+            }
+            for (at, binding) in account.bindings.iter().enumerate() {
+                let is_pod_wide = !binding.policy.per.contains(Dimension::Shard);
+                if binding.is_enforced() != is_enforced || !is_pod_wide || !is_met(binding, subject)
+                {
+                    continue;
+                }
+                let own = self.own_bucket(binding, subject, None, now);
+                let bucket = own.as_ref().or(binding.bucket.as_ref());
+                let bucket = bucket.expect("where the account has no bucket there is an own one");
+                let price = charge.in_unit(binding.policy.unit);
+                if refusals.debit(binding, bucket, price) {
+                    debits.push(Debit {
+                        binding: at as u8,
+                        own,
+                        taken: price,
+                        parts: (1, 1),
+                    });
+                }
+            }
+        }
+        let rejection = refusals.end(random);
+        let mut reservation = Reservation::new(account, subject.operation, *known, charge, debits);
+        if let Some(rejection) = rejection {
+            reservation.reject();
+            return Err(rejection);
+        }
+        reservation.count_admitted(0);
+        Ok(reservation)
+    }
+
+    /// Admits a request on the shards it concerns, or says why not; the reservation then has
+    /// nothing left to settle. Does little where no policy counts by shard.
+    pub fn admit_shards(
+        &self,
+        reservation: &mut Reservation,
+        request: &Request<'_>,
+        shares: &[ShardShare],
+        now: Instant,
+        random: u64,
+    ) -> Result<(), Box<Rejection>> {
+        reservation.shares.extend_from_slice(shares);
+        let account = Arc::clone(&reservation.account);
+        let counts = |binding: &Binding| binding.policy.per.contains(Dimension::Shard);
+        if !account.bindings.iter().any(counts) {
+            return Ok(());
+        }
+        let now = self.pricing.moment(now);
+        let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
+        let before = reservation.debits.len();
+        let mut refusals = self.refusals(request, now);
+        for is_enforced in [true, false] {
+            if refusals.longest.is_some() {
+                break;
+            }
+            for (at, binding) in account.bindings.iter().enumerate() {
+                let is_asked = binding.is_enforced() == is_enforced && counts(binding);
+                if !is_asked || !is_met(binding, &request.subject) {
+                    continue;
+                }
+                for share in shares {
+                    let shard = Some(share.shard);
+                    let bucket = self.find_bucket(
+                        &binding.policy,
+                        &binding.stats,
+                        &request.subject,
+                        shard,
+                        now,
+                    );
+                    let parts = (share.parts, all);
+                    let price = part(reservation.estimate.in_unit(binding.policy.unit), parts);
+                    if refusals.debit(binding, &bucket, price) {
+                        reservation.debits.push(Debit {
+                            binding: at as u8,
+                            own: Some(bucket),
+                            taken: price,
+                            parts,
+                        });
+                    }
+                }
+            }
+        }
+        if let Some(rejection) = refusals.end(random) {
+            reservation.reject();
+            return Err(rejection);
+        }
+        reservation.count_admitted(before);
+        Ok(())
+    }
+
+    fn refusals(&self, request: &Request<'_>, now: Moment) -> Refusals<'_> {
+        Refusals {
+            identities: self.identities,
+            promises: &self.promises,
+            claimant: request.claimant,
+            now,
+            longest: None,
+        }
+    }
+
+    /// Returns the bucket of a policy that the account alone does not decide.
+    pub(crate) fn own_bucket(
+        &self,
+        binding: &Binding,
+        subject: &Subject<'_>,
+        shard: Option<ShardId>,
+        now: Moment,
+    ) -> Option<Arc<Bucket>> {
+        if binding.bucket.is_some() {
+            return None;
+        }
+        Some(self.find_bucket(&binding.policy, &binding.stats, subject, shard, now))
+    }
+
+    /// Returns the account of a caller, bound to the policies in effect.
+    pub(crate) fn account(&self, subject: &Subject<'_>, now: Moment) -> Arc<Account> {
+        let key = self.identities.account(subject);
+        match self.accounts.get(key) {
+            Some(account) if account.generation == self.generation.load(Acquire) => account,
+            found => self.bind(key, found.as_deref(), subject, now),
+        }
+    }
+
+    /// Finds the policies and buckets of an account.
+    fn bind(
+        &self,
+        key: u128,
+        known: Option<&Account>,
+        subject: &Subject<'_>,
+        now: Moment,
+    ) -> Arc<Account> {
+        let rules = self.rules.load();
+        let matching = rules.set.bind(subject.caller, subject.namespace);
+        let (record, space) = match known {
+            Some(known) => (Arc::clone(&known.record), Arc::clone(&known.space)),
+            None => {
+                let space = self.space(subject);
+                let name = Arc::clone(&space.namespace);
+                let record = Record::new(subject.caller.into(), name, subject.namespace_id);
+                (Arc::new(record), space)
+            }
+        };
+        let account = Account {
+            generation: rules.generation,
+            bindings: matching
+                .map(|policy| self.binding(policy, &rules, subject, now))
+                .collect(),
+            record,
+            space,
+            pricing: Arc::clone(&self.pricing),
+        };
+        let account = Arc::new(account);
+        if known.is_some() {
+            self.accounts.replace(key, &account);
+            return account;
+        }
+        // A reservation of an older generation may still hold the record.
+        let may_go = |account: &Account| Arc::strong_count(&account.record) == 1;
+        let gone = |account: &Account| {
+            let others = self.others(&account.space);
+            others.absorb(&account.record);
+        };
+        match self.accounts.insert(key, &account, may_go, gone) {
+            Some(account) => account,
+            // No room: it is served all the same, and counted with the others.
+            None => Arc::new(Account {
+                generation: account.generation,
+                bindings: account.bindings.clone(),
+                record: self.others(&account.space),
+                space: Arc::clone(&account.space),
+                pricing: Arc::clone(&self.pricing),
+            }),
+        }
+    }
+
+    fn binding(
+        &self,
+        policy: &Arc<Policy>,
+        rules: &Rules,
+        subject: &Subject<'_>,
+        now: Moment,
+    ) -> Binding {
+        let stats = rules
+            .stats
+            .get(&policy.name)
+            .map(Arc::clone)
+            .unwrap_or_default();
+        let bucket = policy
+            .is_settled_by_account()
+            .then(|| self.find_bucket(policy, &stats, subject, None, now));
+        Binding {
+            policy: Arc::clone(policy),
+            stats,
+            bucket,
+        }
+    }
+
+    /// Returns the bucket of a policy, full where it is new. Where there is no room for another it is
+    /// the one that all strangers share.
+    pub(crate) fn find_bucket(
+        &self,
+        policy: &Policy,
+        stats: &PolicyStats,
+        subject: &Subject<'_>,
+        shard: Option<ShardId>,
+        now: Moment,
+    ) -> Arc<Bucket> {
+        let key = self.identities.bucket(policy, subject, shard);
+        let limit = policy.limit_for(subject);
+        let buckets = match policy.mode {
+            Mode::Enforce => &self.buckets,
+            Mode::Shadow => &self.shadow_buckets,
+        };
+        if let Some(bucket) = buckets.get(key) {
+            bucket.set_limit(limit, policy.refill, now);
+            return bucket;
+        }
+        let make = |key: u128, label: Box<str>| {
+            let id = (key >> 64) as u64 ^ key as u64;
+            let kind = Arc::clone(&policy.name);
+            Arc::new(Bucket::new(id, kind, label, limit, policy.refill, now))
+        };
+        let bucket = make(key, label(policy, subject, shard));
+        let may_go = |bucket: &Bucket| bucket.is_full(now);
+        match buckets.insert(key, &bucket, may_go, |_| {}) {
+            Some(bucket) => bucket,
+            None => {
+                let shared = || make(!key, OTHERS.into());
+                let bucket = Arc::clone(stats.overflow.get_or_init(shared));
+                bucket.set_limit(policy.limit, policy.refill, now);
+                bucket
+            }
+        }
+    }
+
+    fn space(&self, subject: &Subject<'_>) -> Arc<Space> {
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = spaces.entry(subject.namespace_id).or_insert_with(|| {
+            Arc::new(Space {
+                namespace: subject.namespace.into(),
+                namespace_id: subject.namespace_id,
+                shards: (0..self.shards).map(|_| ShardCell::default()).collect(),
+            })
+        });
+        Arc::clone(space)
+    }
+
+    fn others(&self, space: &Space) -> Arc<Record> {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = others.entry(space.namespace_id).or_insert_with(|| {
+            let name = Arc::clone(&space.namespace);
+            Arc::new(Record::new(OTHERS.into(), name, space.namespace_id))
+        });
+        Arc::clone(record)
+    }
+}
+
+impl Rules {
+    fn new(
+        generation: u64,
+        set: Arc<PolicySet>,
+        before: &HashMap<Arc<str>, Arc<PolicyStats>>,
+    ) -> Self {
+        let stats = |policy: &Arc<Policy>| {
+            let stats = before.get(&policy.name).map(Arc::clone).unwrap_or_default();
+            (Arc::clone(&policy.name), stats)
+        };
+        Self {
+            generation,
+            stats: set.iter().map(stats).collect(),
+            set,
+        }
+    }
+}
+
+/// Says whether a policy of the account concerns the request.
+pub(crate) fn is_met(binding: &Binding, subject: &Subject<'_>) -> bool {
+    binding.counts(subject.operation)
+        && (binding.bucket.is_some() || binding.policy.applies_to(subject))
+}
+
+#[cfg(test)]
+#[path = "limiter_tests.rs"]
+mod tests;

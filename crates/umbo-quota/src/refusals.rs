@@ -1,0 +1,134 @@
+//! The refusals of one request: who said no, and how long it has to wait.
+//!
+//! All policies are asked, also after one has said no, so that the wait is the longest of all and a
+//! request is not told a wait that another policy then makes longer. The wait is the time until the
+//! bucket really admits, what was promised to others included; jitter on top spreads those who were
+//! told the same.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::account::Binding;
+use crate::bucket::Bucket;
+use crate::identity::Identities;
+use crate::policy::Mode;
+use crate::promise::{Claim, Promises};
+use crate::report::Rejection;
+use crate::schedule::Moment;
+
+/// Jitter is at most this part of the wait, and at most one quantum where that is more.
+const JITTER_PART: u32 = 5;
+
+/// What the policies say of one request.
+pub(crate) struct Refusals<'a> {
+    pub(crate) identities: Identities,
+    pub(crate) promises: &'a PromisesByMode,
+    pub(crate) claimant: u64,
+    pub(crate) now: Moment,
+    pub(crate) longest: Option<Refusal>,
+}
+
+/// Shadow policies promise as if they were enforced, in a table of their own: they must not change
+/// what an enforced one decides.
+#[derive(Debug, Default)]
+pub(crate) struct PromisesByMode {
+    enforced: Promises,
+    shadow: Promises,
+}
+
+/// The refusal with the longest wait.
+pub(crate) struct Refusal {
+    binding: Binding,
+    bucket: Arc<Bucket>,
+    due: Moment,
+    balance: i64,
+    price: u64,
+}
+
+impl Refusals<'_> {
+    /// Takes a price from a bucket; says whether it was taken. A shadow policy that would refuse is
+    /// counted and refuses nothing; it is asked last, and only by requests that are let in.
+    pub(crate) fn debit(&mut self, binding: &Binding, bucket: &Arc<Bucket>, price: u64) -> bool {
+        let now = self.now;
+        let promises = match binding.policy.mode {
+            Mode::Enforce => &self.promises.enforced,
+            Mode::Shadow => &self.promises.shadow,
+        };
+        let who = self.identities.claim(bucket.id, self.claimant);
+        let is_due = || promises.claim(who, now) == Claim::Due;
+        let outcome = if self.longest.is_none() {
+            bucket.debit(price, now, is_due)
+        } else {
+            // Refused already: this one is only asked how long it would take.
+            match bucket.look(price, now, is_due) {
+                look if look.admits => return false,
+                look => Err(look),
+            }
+        };
+        match outcome {
+            Ok(was_due) => {
+                if was_due {
+                    promises.keep(who);
+                }
+                return true;
+            }
+            Err(look) => {
+                bucket.note_refused(price);
+                let due = match promises.claim(who, now) {
+                    // Too early: what was said before still holds.
+                    Claim::Early(due) => due,
+                    Claim::None | Claim::Due => {
+                        let due = bucket.promise(price, now);
+                        promises.make(who, due);
+                        due
+                    }
+                };
+                if binding.policy.mode == Mode::Shadow {
+                    binding.stats.shadow_rejected.fetch_add(1, Relaxed);
+                    return false;
+                }
+                let is_longer = self
+                    .longest
+                    .as_ref()
+                    .is_none_or(|longest| due > longest.due);
+                if is_longer {
+                    self.longest = Some(Refusal {
+                        binding: binding.clone(),
+                        bucket: Arc::clone(bucket),
+                        due,
+                        balance: look.balance,
+                        price,
+                    });
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns the rejection, where there is one. `random` is uniform over all of `u64`.
+    pub(crate) fn end(self, random: u64) -> Option<Box<Rejection>> {
+        let Refusal {
+            binding,
+            bucket,
+            due,
+            balance,
+            price,
+        } = self.longest?;
+        binding.stats.rejected.fetch_add(1, Relaxed);
+        let quantum = Duration::from_millis(bucket.quantum_ms());
+        let wait = self.now.until(due).max(quantum);
+        let jitter_max = (wait / JITTER_PART).max(quantum);
+        // The high half of a 128-bit product is uniform below the bound, without a division.
+        let jitter_us = (u128::from(random) * jitter_max.as_micros()) >> 64;
+        Some(Box::new(Rejection {
+            label: bucket.label.to_string(),
+            limit: bucket.limit(),
+            observed: bucket.observed(self.now),
+            policy: binding.policy,
+            balance,
+            wait: wait + Duration::from_micros(jitter_us as u64),
+            price,
+        }))
+    }
+}

@@ -1,0 +1,192 @@
+//! A proposed policy tried on what was recorded: what it would have refused.
+//!
+//! Real buckets under the times of the record. Within a slot the requests of a track are spread
+//! evenly, each at the average price of the slot, so bursts shorter than a slot are smoothed away; who
+//! was refused is taken not to have come back. Users, sessions and organisations are not recorded: a
+//! policy that speaks of them is met by nothing. A policy that counts by shard is tried as if work
+//! were spread evenly over the shards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbo_types::RequestUnits;
+
+use crate::bucket::Bucket;
+use crate::history::{Demand, History, SLOT_MS, TrackId};
+use crate::identity::label;
+use crate::policy::{Dimension, Policy};
+use crate::schedule::Moment;
+use crate::subject::Subject;
+use crate::unit::Unit;
+
+/// Steps of a slot: those of the shortest refill quantum that is usual.
+const STEPS: u64 = 100;
+
+/// What a policy would have done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// How far back the record reaches.
+    pub reach: Duration,
+    /// By bucket, those that would have been asked.
+    pub rows: Vec<ReplayRow>,
+    /// Requests of the record that were not kept for want of room, whoever they were of.
+    pub missed: u64,
+}
+
+/// What a policy would have done with one bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayRow {
+    /// Whose bucket.
+    pub label: String,
+    /// Requests asked for.
+    pub requests: u64,
+    /// Requests that would have been refused.
+    pub refused: u64,
+    /// What was asked for in request units, charged or not.
+    pub asked: RequestUnits,
+    /// What was asked for in the unit of the policy, in atoms.
+    pub asked_amount: u64,
+    /// What of that would have been refused.
+    pub refused_amount: u64,
+}
+
+/// Tries a policy on a record.
+pub(crate) fn replay(history: &History, policy: &Policy, shards: u16, last: Duration) -> Replay {
+    let slots = u64::try_from(last.as_millis())
+        .unwrap_or(u64::MAX)
+        .div_ceil(SLOT_MS);
+    let first = history.current().saturating_sub(slots);
+    let parts = if policy.per.contains(Dimension::Shard) {
+        shards.max(1)
+    } else {
+        1
+    };
+    let mut rows: BTreeMap<String, Vec<(u64, Ask, RequestUnits)>> = BTreeMap::new();
+    let mut limits = BTreeMap::new();
+    let mut oldest = history.current();
+    for (id, track) in &history.tracks {
+        let subject = subject_of(id, &track.namespace);
+        let counts = policy.matches.operations.contains(id.operation)
+            && is_counted(policy.unit, id.operation.is_write());
+        if !counts || !policy.applies_to(&subject) {
+            continue;
+        }
+        let name = label(policy, &subject, None).replace("shard=-", "each shard");
+        limits.insert(name.clone(), policy.limit_for(&subject));
+        let asks = rows.entry(name).or_default();
+        for slot in track.slots.iter().filter(|slot| slot.number >= first) {
+            oldest = oldest.min(slot.number);
+            let ask = Ask::of(policy.unit, &slot.demand, u64::from(parts));
+            asks.push((slot.number, ask, RequestUnits::from_micros(slot.demand.ru)));
+        }
+    }
+    let rows = rows.into_iter().filter(|(_, asks)| !asks.is_empty());
+    Replay {
+        reach: Duration::from_millis((history.current() - oldest) * SLOT_MS),
+        rows: rows
+            .map(|(name, asks)| try_row(policy, limits[&name], name, asks, u64::from(parts)))
+            .collect(),
+        missed: history.missed,
+    }
+}
+
+/// What one bucket was asked for in a slot.
+#[derive(Debug, Clone, Copy)]
+struct Ask {
+    requests: u64,
+    amount: u64,
+}
+
+impl Ask {
+    fn of(unit: Unit, demand: &Demand, parts: u64) -> Self {
+        let counted = |number: u64| number.saturating_mul(unit.atoms_per_unit());
+        let amount = match unit {
+            Unit::Ru => demand.ru,
+            Unit::Requests => counted(demand.requests),
+            Unit::Reads | Unit::Writes => counted(demand.rows.max(demand.requests)),
+            Unit::ReadBytes | Unit::WriteBytes | Unit::Bytes => demand.bytes,
+        };
+        Self {
+            requests: demand.requests,
+            amount: amount / parts,
+        }
+    }
+}
+
+fn try_row(
+    policy: &Policy,
+    limit: crate::policy::Limit,
+    label: String,
+    mut asks: Vec<(u64, Ask, RequestUnits)>,
+    parts: u64,
+) -> ReplayRow {
+    asks.sort_by_key(|(number, ..)| *number);
+    let begin = Moment(asks[0].0 * SLOT_MS);
+    let name = Arc::clone(&policy.name);
+    let bucket = Bucket::new(0, name, label.as_str().into(), limit, policy.refill, begin);
+    let mut row = ReplayRow {
+        label,
+        requests: 0,
+        refused: 0,
+        asked: RequestUnits::ZERO,
+        asked_amount: 0,
+        refused_amount: 0,
+    };
+    for (_, ask, ru) in &asks {
+        row.requests += ask.requests;
+        row.asked = row.asked.saturating_add(*ru);
+        row.asked_amount = row
+            .asked_amount
+            .saturating_add(ask.amount.saturating_mul(parts));
+    }
+    for slot in asks.chunk_by(|one, other| one.0 == other.0) {
+        for step in 0..STEPS {
+            let now = Moment(slot[0].0 * SLOT_MS + step * SLOT_MS / STEPS);
+            for (_, ask, _) in slot {
+                let part = |whole: u64| whole * (step + 1) / STEPS - whole * step / STEPS;
+                let requests = part(ask.requests);
+                if requests > 0 {
+                    let price = (ask.amount / ask.requests.max(1)).max(1);
+                    let refused = refused_of(&bucket, requests, price, now);
+                    row.refused += refused;
+                    row.refused_amount += refused * price * parts;
+                }
+            }
+        }
+    }
+    row
+}
+
+/// Asks a bucket for several requests of one price at once; returns how many it refuses.
+fn refused_of(bucket: &Bucket, requests: u64, price: u64, now: Moment) -> u64 {
+    let balance = u64::try_from(bucket.balance(now)).unwrap_or(0);
+    let admitted = balance.div_ceil(price).min(requests);
+    if admitted > 0 && bucket.debit(price, now, || false).is_err() {
+        return requests;
+    }
+    if admitted > 1 {
+        bucket.adjust(((admitted - 1) * price).cast_signed());
+    }
+    requests - admitted
+}
+
+const fn is_counted(unit: Unit, is_write: bool) -> bool {
+    match unit {
+        Unit::Ru | Unit::Requests | Unit::Bytes => true,
+        Unit::Reads | Unit::ReadBytes => !is_write,
+        Unit::Writes | Unit::WriteBytes => is_write,
+    }
+}
+
+fn subject_of<'a>(id: &'a TrackId, namespace: &'a str) -> Subject<'a> {
+    Subject {
+        caller: &id.caller,
+        namespace,
+        namespace_id: id.namespace_id,
+        user: None,
+        session: None,
+        org: None,
+        operation: id.operation,
+    }
+}

@@ -1,0 +1,182 @@
+//! What operators and callers are shown: copies of the counters, made when somebody asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
+
+use crate::policy::{Limit, Policy};
+use crate::residual::RESIDUAL_CLASSES;
+
+/// What was counted of one caller, namespace and operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests that were admitted and are settled.
+    pub requests: u64,
+    /// Requests that a quota rejected.
+    pub rejected: u64,
+    /// What they were charged.
+    pub charged: RequestUnits,
+    /// What they had been estimated at.
+    pub estimated: RequestUnits,
+    /// Rows read or written.
+    pub rows: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+/// One line of the usage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageRow {
+    /// The caller; [`OTHERS`] adds up those that are no longer kept one by one.
+    pub caller: Arc<str>,
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// Its id.
+    pub namespace_id: NamespaceId,
+    /// The operation.
+    pub operation: Operation,
+    /// What was counted.
+    pub tally: Tally,
+}
+
+/// Stands for the callers that are no longer kept one by one. No token has this name.
+pub const OTHERS: &str = "(others)";
+
+/// What a shard did for a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardUsage {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// Its id.
+    pub namespace_id: NamespaceId,
+    /// The shard.
+    pub shard: ShardId,
+    /// Requests that concerned it.
+    pub requests: u64,
+    /// Its part of what they were charged.
+    pub charged: RequestUnits,
+}
+
+/// How far the estimates of an operation were off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Residual {
+    /// The operation.
+    pub operation: Operation,
+    /// Requests by the ratio actual / estimate, of one request in eight: the middle class is from
+    /// 1/√2 to √2, each other one a factor of two, the outer ones are open.
+    pub counts: [u64; RESIDUAL_CLASSES],
+    /// What all requests had been estimated at.
+    pub estimated: RequestUnits,
+    /// What they were charged.
+    pub actual: RequestUnits,
+}
+
+/// All usage since the start. Sums never shrink.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageReport {
+    /// By caller, namespace and operation, those with any.
+    pub rows: Vec<UsageRow>,
+    /// By namespace and shard, those with any.
+    pub shards: Vec<ShardUsage>,
+    /// By operation, those with any.
+    pub residuals: Vec<Residual>,
+}
+
+/// What a policy did.
+#[derive(Debug, Clone)]
+pub struct PolicyReport {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// Requests it admitted.
+    pub admitted: u64,
+    /// Requests it rejected.
+    pub rejected: u64,
+    /// Requests it would have rejected, had it been enforced.
+    pub shadow_rejected: u64,
+    /// Buckets it has now.
+    pub buckets: u64,
+    /// Highest share of its limit that any of its buckets was asked for in the last second.
+    pub utilisation: f64,
+}
+
+/// The bucket of one caller, or of whatever a policy counts by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketReport {
+    /// Whose it is.
+    pub label: String,
+    /// Its rate and burst.
+    pub limit: Limit,
+    /// Its balance in atoms; negative in debt.
+    pub balance: i64,
+    /// Atoms asked for a second.
+    pub observed: u64,
+    /// Requests rejected, or that would have been.
+    pub rejected: u64,
+}
+
+/// What a request would cost and meet.
+#[derive(Debug, Clone)]
+pub struct Explanation {
+    /// The estimate.
+    pub estimate: RequestUnits,
+    /// Requests of the same caller, namespace and operation that it has learned from.
+    pub samples: u64,
+    /// The policies it meets, in the order of their names.
+    pub meets: Vec<Meeting>,
+}
+
+/// A policy that a request meets.
+#[derive(Debug, Clone)]
+pub struct Meeting {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// By what it counts the request.
+    pub label: String,
+    /// The shard, for a policy that counts by shard.
+    pub shard: Option<ShardId>,
+    /// Rate and burst.
+    pub limit: Limit,
+    /// What the request would take, in atoms.
+    pub price: u64,
+    /// Balance in atoms.
+    pub balance: i64,
+    /// Whether it would be admitted now.
+    pub admits: bool,
+    /// How long it would be told to wait; zero where it is admitted.
+    pub wait: Duration,
+}
+
+/// Budget that a caller is told of.
+#[derive(Debug, Clone)]
+pub struct Advertised {
+    /// The tightest enforced policy that somebody configured.
+    pub policy: Arc<Policy>,
+    /// Rate and burst.
+    pub limit: Limit,
+    /// What is left, in atoms; 0 in debt.
+    pub remaining: u64,
+    /// Time until the bucket is full again.
+    pub reset: Duration,
+}
+
+/// Why a request was rejected.
+#[derive(Debug, Clone)]
+pub struct Rejection {
+    /// The policy that asks for the longest wait.
+    pub policy: Arc<Policy>,
+    /// By what it counted the request.
+    pub label: String,
+    /// Rate and burst.
+    pub limit: Limit,
+    /// Atoms asked for a second, this request and other rejected ones included.
+    pub observed: u64,
+    /// Balance in atoms.
+    pub balance: i64,
+    /// After which the request would be admitted; at least one refill quantum.
+    pub wait: Duration,
+    /// What the request asked for, in atoms.
+    pub price: u64,
+}

@@ -1,0 +1,281 @@
+//! What a limiter tells those who ask: usage, policies, buckets, explanations, replays.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use umbo_types::{Operation, RequestUnits, ShardId};
+
+use crate::account::{Binding, CHARGED, Record};
+use crate::bucket::Bucket;
+use crate::limiter::{Limiter, Request, is_met};
+use crate::policy::{Dimension, Mode, Policy};
+use crate::replay::{Replay, replay};
+use crate::report::{
+    BucketReport, Explanation, Meeting, PolicyReport, Residual, ShardUsage, UsageReport, UsageRow,
+};
+use crate::reservation::{ShardShare, part};
+use crate::schedule::Moment;
+
+impl Limiter {
+    /// Does what has to be done now and then: ends the windows of observed rates, records usage.
+    /// To be called about once a second, by one thread at a time.
+    pub fn maintain(&self, now: Instant) {
+        let now = self.pricing.moment(now);
+        self.buckets.for_each(|bucket| bucket.roll(now));
+        self.shadow_buckets.for_each(|bucket| bucket.roll(now));
+        for stats in self.rules.load().stats.values() {
+            if let Some(bucket) = stats.overflow.get() {
+                bucket.roll(now);
+            }
+        }
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if history.advance(now) {
+            self.accounts
+                .for_each(|account| history.note(&account.record));
+            history.forget_idle();
+        }
+    }
+
+    /// Returns what was used since the start.
+    pub fn usage(&self) -> UsageReport {
+        let mut report = UsageReport::default();
+        let mut totals = [(RequestUnits::ZERO, RequestUnits::ZERO); CHARGED];
+        let mut add = |record: &Record| {
+            for operation in Operation::ALL.into_iter().take(CHARGED) {
+                let tally = record.cell(operation).tally(operation);
+                if tally.requests == 0 && tally.rejected == 0 {
+                    continue;
+                }
+                let (estimated, actual) = &mut totals[operation as usize];
+                *estimated = estimated.saturating_add(tally.estimated);
+                *actual = actual.saturating_add(tally.charged);
+                report.rows.push(UsageRow {
+                    caller: Arc::clone(&record.caller),
+                    namespace: Arc::clone(&record.namespace),
+                    namespace_id: record.namespace_id,
+                    operation,
+                    tally,
+                });
+            }
+        };
+        self.accounts.for_each(|account| add(&account.record));
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.values().for_each(|record| add(record));
+        drop(others);
+        report.rows.sort_by(|one, other| {
+            let key = |row: &UsageRow| (row.namespace_id.0, Arc::clone(&row.caller), row.operation);
+            key(one).cmp(&key(other))
+        });
+        report.shards = self.shard_usage();
+        report.residuals = Operation::ALL
+            .into_iter()
+            .take(CHARGED)
+            .map(|operation| Residual {
+                operation,
+                counts: self.pricing.residuals.counts(operation),
+                estimated: totals[operation as usize].0,
+                actual: totals[operation as usize].1,
+            })
+            .filter(|residual| residual.actual > RequestUnits::ZERO)
+            .collect();
+        report
+    }
+
+    fn shard_usage(&self) -> Vec<ShardUsage> {
+        let spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut usage = Vec::new();
+        for space in spaces.values() {
+            for (shard, cell) in (0..).zip(&space.shards) {
+                let requests = cell.requests.load(Relaxed);
+                if requests > 0 {
+                    usage.push(ShardUsage {
+                        namespace: Arc::clone(&space.namespace),
+                        namespace_id: space.namespace_id,
+                        shard: ShardId(shard),
+                        requests,
+                        charged: RequestUnits::from_micros(cell.charged.load(Relaxed)),
+                    });
+                }
+            }
+        }
+        usage.sort_by_key(|usage| (usage.namespace_id.0, usage.shard));
+        usage
+    }
+
+    /// Returns what each policy did, in the order of their names.
+    pub fn policy_report(&self, now: Instant) -> Vec<PolicyReport> {
+        let now = self.pricing.moment(now);
+        let mut seen: HashMap<Arc<str>, (u64, f64)> = HashMap::new();
+        let mut see = |bucket: &Bucket| {
+            let (buckets, highest) = seen.entry(Arc::clone(&bucket.policy)).or_default();
+            *buckets += 1;
+            *highest = highest.max(share(bucket.observed(now), bucket.limit().rate));
+        };
+        self.buckets.for_each(|bucket| see(bucket));
+        self.shadow_buckets.for_each(|bucket| see(bucket));
+        let rules = self.rules.load();
+        let report = |policy: &Arc<Policy>| {
+            let (buckets, utilisation) = seen.get(&policy.name).copied().unwrap_or_default();
+            let stats = rules
+                .stats
+                .get(&policy.name)
+                .map(Arc::clone)
+                .unwrap_or_default();
+            PolicyReport {
+                policy: Arc::clone(policy),
+                admitted: stats.admitted.load(Relaxed),
+                rejected: stats.rejected.load(Relaxed),
+                shadow_rejected: stats.shadow_rejected.load(Relaxed),
+                buckets,
+                utilisation,
+            }
+        };
+        rules.set.iter().map(report).collect()
+    }
+
+    /// Returns the buckets of a policy, those that are asked most first; at most `max`.
+    pub fn buckets(&self, policy: &str, now: Instant, max: usize) -> Vec<BucketReport> {
+        let now = self.pricing.moment(now);
+        let mut found = Vec::new();
+        let mut see = |bucket: &Bucket| {
+            if &*bucket.policy == policy {
+                found.push(BucketReport {
+                    label: bucket.label.to_string(),
+                    limit: bucket.limit(),
+                    balance: bucket.balance(now),
+                    observed: bucket.observed(now),
+                    rejected: bucket.refusals(),
+                });
+            }
+        };
+        self.buckets.for_each(|bucket| see(bucket));
+        self.shadow_buckets.for_each(|bucket| see(bucket));
+        if let Some(stats) = self.rules.load().stats.get(policy)
+            && let Some(bucket) = stats.overflow.get()
+        {
+            see(bucket);
+        }
+        found.sort_by(|one, other| {
+            let key =
+                |found: &BucketReport| (std::cmp::Reverse(found.observed), found.label.clone());
+            key(one).cmp(&key(other))
+        });
+        found.truncate(max);
+        found
+    }
+
+    /// Returns what a request would cost and meet. Takes nothing from any bucket.
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+        shares: &[ShardShare],
+        now: Instant,
+    ) -> Explanation {
+        let now = self.pricing.moment(now);
+        let subject = &request.subject;
+        let account = self.account(subject, now);
+        let cell = account.record.cell(subject.operation);
+        let charge = cell.estimate(&self.pricing.weights, subject.operation, &request.known);
+        let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
+        let mut meets = Vec::new();
+        for binding in account
+            .bindings
+            .iter()
+            .filter(|binding| is_met(binding, subject))
+        {
+            let price = charge.in_unit(binding.policy.unit);
+            if binding.policy.per.contains(Dimension::Shard) {
+                for share in shares {
+                    let bucket = self.find_bucket(
+                        &binding.policy,
+                        &binding.stats,
+                        subject,
+                        Some(share.shard),
+                        now,
+                    );
+                    let price = part(price, (share.parts, all));
+                    meets.push(meeting(binding, &bucket, Some(share.shard), price, now));
+                }
+            } else {
+                let own = self.own_bucket(binding, subject, None, now);
+                if let Some(bucket) = own.as_ref().or(binding.bucket.as_ref()) {
+                    meets.push(meeting(binding, bucket, None, price, now));
+                }
+            }
+        }
+        Explanation {
+            estimate: RequestUnits::from_micros(charge.ru),
+            samples: cell.samples(),
+            meets,
+        }
+    }
+
+    /// Returns what a policy would have done with what was recorded in the last time.
+    pub fn replay(&self, policy: &Policy, last: Duration) -> Replay {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        replay(&history, policy, self.shards, last)
+    }
+
+    /// Returns the number of accounts and of buckets that are kept.
+    pub fn sizes(&self) -> (usize, usize) {
+        (
+            self.accounts.len(),
+            self.buckets.len() + self.shadow_buckets.len(),
+        )
+    }
+
+    /// Returns all that was charged to the buckets of a policy, in atoms. Exact while nobody spends.
+    pub fn spent(&self, policy: &str) -> i64 {
+        let mut spent = 0;
+        let mut see = |bucket: &Bucket| {
+            if &*bucket.policy == policy {
+                spent += bucket.spent();
+            }
+        };
+        self.buckets.for_each(|bucket| see(bucket));
+        self.shadow_buckets.for_each(|bucket| see(bucket));
+        if let Some(bucket) = self
+            .rules
+            .load()
+            .stats
+            .get(policy)
+            .and_then(|stats| stats.overflow.get())
+        {
+            see(bucket);
+        }
+        spent
+    }
+}
+
+fn meeting(
+    binding: &Binding,
+    bucket: &Bucket,
+    shard: Option<ShardId>,
+    price: u64,
+    now: Moment,
+) -> Meeting {
+    let look = bucket.look(price, now, || false);
+    let is_refused = !look.admits;
+    let wait = if is_refused {
+        now.until(bucket.due(price, now))
+    } else {
+        Duration::ZERO
+    };
+    Meeting {
+        policy: Arc::clone(&binding.policy),
+        label: bucket.label.to_string(),
+        shard,
+        limit: bucket.limit(),
+        price,
+        balance: look.balance,
+        admits: look.admits || binding.policy.mode == Mode::Shadow,
+        wait,
+    }
+}
+
+#[expect(clippy::cast_precision_loss)] // a share for a graph
+fn share(observed: u64, rate: u64) -> f64 {
+    observed as f64 / rate.max(1) as f64
+}

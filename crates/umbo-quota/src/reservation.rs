@@ -1,0 +1,284 @@
+//! What an admitted request has taken from its buckets, until it is settled.
+//!
+//! Settled exactly once: by [`Reservation::settle`], or on drop, so that no cancellation, panic or
+//! early return leaks a micro-RU. A request that was dropped before the store was asked gets
+//! everything back; afterwards it pays the estimate or what it is known to have cost, whichever is
+//! more. Buckets, ledger and answer are charged the same figure.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use umbo_types::{Operation, RequestUnits, ShardId};
+
+use crate::account::{Account, Served};
+use crate::bucket::Bucket;
+use crate::cost::{Charge, Known, Work};
+use crate::policy::Source;
+use crate::report::Advertised;
+
+/// Share of a request's work that falls to a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardShare {
+    /// The shard.
+    pub shard: ShardId,
+    /// Its part of the sum of all parts.
+    pub parts: u32,
+}
+
+/// What was taken from one bucket.
+#[derive(Debug)]
+pub(crate) struct Debit {
+    /// Place of the policy in the account.
+    pub(crate) binding: u8,
+    /// Where it is not the one of the binding.
+    pub(crate) own: Option<Arc<Bucket>>,
+    /// In atoms of the policy's unit.
+    pub(crate) taken: u64,
+    /// Parts of the request that this bucket is charged, of all parts.
+    pub(crate) parts: (u32, u32),
+}
+
+/// An admitted request that is under way.
+#[derive(Debug)]
+#[must_use = "a reservation that is dropped at once admits nothing"]
+pub struct Reservation {
+    pub(crate) account: Arc<Account>,
+    pub(crate) operation: Operation,
+    pub(crate) known: Known,
+    pub(crate) estimate: Charge,
+    pub(crate) debits: SmallVec<[Debit; 4]>,
+    pub(crate) shares: SmallVec<[ShardShare; 1]>,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The store was not asked.
+    Admitted,
+    /// It was, and this much is known to be done.
+    Sent(Work),
+    /// It is over, at this price.
+    Settled(RequestUnits),
+}
+
+impl Reservation {
+    pub(crate) fn new(
+        account: Arc<Account>,
+        operation: Operation,
+        known: Known,
+        estimate: Charge,
+        debits: SmallVec<[Debit; 4]>,
+    ) -> Self {
+        Self {
+            account,
+            operation,
+            known,
+            estimate,
+            debits,
+            shares: SmallVec::new(),
+            phase: Phase::Admitted,
+        }
+    }
+
+    /// Returns what was reserved.
+    pub fn estimate(&self) -> RequestUnits {
+        RequestUnits::from_micros(self.estimate.ru)
+    }
+
+    /// Notes that the store is about to be asked: from now on the request costs something.
+    pub fn sent(&mut self) {
+        if self.phase == Phase::Admitted {
+            self.phase = Phase::Sent(Work::default());
+        }
+    }
+
+    /// Charges at once what work done so far costs beyond what was taken. `work` is all of it, not
+    /// what was added.
+    pub fn progress(&mut self, work: &Work) {
+        if matches!(self.phase, Phase::Settled(_)) {
+            return;
+        }
+        self.phase = Phase::Sent(*work);
+        let charge = Charge::of(self.price(work), work).max(&self.estimate);
+        self.charge(&charge);
+    }
+
+    /// Charges what the request cost in the end, and returns it. Only the first call counts; a
+    /// later one returns the same figure.
+    pub fn settle(&mut self, work: &Work) -> RequestUnits {
+        self.end(work, None, true)
+    }
+
+    /// Settles at a fixed price, for work that no shard was asked for.
+    pub fn settle_at(&mut self, price: RequestUnits, work: &Work) -> RequestUnits {
+        self.end(work, Some(price), false)
+    }
+
+    /// Returns what the request is charged at this moment.
+    pub fn charged(&self) -> RequestUnits {
+        match self.phase {
+            Phase::Admitted => self.estimate(),
+            Phase::Sent(work) => self.price(&work).max(self.estimate()),
+            Phase::Settled(price) => price,
+        }
+    }
+
+    /// Returns what is left to the caller under the tightest of the enforced policies that somebody
+    /// configured; none where there is none.
+    pub fn advertised(&self, now: Instant) -> Option<Advertised> {
+        let mut tightest: Option<(&Debit, u128)> = None;
+        for debit in &self.debits {
+            let policy = &self.account.bindings[usize::from(debit.binding)].policy;
+            let is_told = policy.source != Source::BuiltIn && self.is_enforced(debit);
+            if !is_told {
+                continue;
+            }
+            let now = self.account.pricing.moment(now);
+            let balance = self.bucket(debit).balance(now).max(0).cast_unsigned();
+            let share = (u128::from(balance) << 32) / u128::from(self.bucket(debit).limit().burst);
+            if tightest.is_none_or(|(_, least)| share < least) {
+                tightest = Some((debit, share));
+            }
+        }
+        let (debit, _) = tightest?;
+        let bucket = self.bucket(debit);
+        let limit = bucket.limit();
+        let balance = bucket.balance(self.account.pricing.moment(now));
+        let missing = limit.burst.saturating_add_signed(balance.saturating_neg());
+        let reset_ms = u128::from(missing) * 1_000 / u128::from(limit.rate);
+        Some(Advertised {
+            policy: Arc::clone(&self.account.bindings[usize::from(debit.binding)].policy),
+            limit,
+            remaining: balance.max(0).cast_unsigned(),
+            reset: Duration::from_millis(u64::try_from(reset_ms).unwrap_or(u64::MAX)),
+        })
+    }
+
+    pub(crate) fn bucket<'a>(&'a self, debit: &'a Debit) -> &'a Arc<Bucket> {
+        let bound = &self.account.bindings[usize::from(debit.binding)].bucket;
+        debit
+            .own
+            .as_ref()
+            .or(bound.as_ref())
+            .expect("a debit names its bucket where its policy has none for the account")
+    }
+
+    /// Gives everything back: a policy rejects the request.
+    pub(crate) fn reject(&mut self) {
+        self.cancel();
+        self.account.record.cell(self.operation).count_rejected();
+    }
+
+    /// Counts an admission for the policies of the debits from the given one on.
+    pub(crate) fn count_admitted(&self, from: usize) {
+        for debit in &self.debits[from..] {
+            let binding = &self.account.bindings[usize::from(debit.binding)];
+            binding.stats.admitted.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn cancel(&mut self) {
+        for debit in &self.debits {
+            self.bucket(debit).refund(debit.taken);
+        }
+        self.debits.clear();
+        self.phase = Phase::Settled(RequestUnits::ZERO);
+    }
+
+    fn is_enforced(&self, debit: &Debit) -> bool {
+        self.account.bindings[usize::from(debit.binding)].is_enforced()
+    }
+
+    fn price(&self, work: &Work) -> RequestUnits {
+        let pricing = &self.account.pricing;
+        let service_time = pricing.medians.capped(self.operation, work.service_time);
+        let work = Work {
+            service_time,
+            ..*work
+        };
+        pricing.weights.price(self.operation, &work)
+    }
+
+    fn end(&mut self, work: &Work, fixed: Option<RequestUnits>, is_whole: bool) -> RequestUnits {
+        if let Phase::Settled(price) = self.phase {
+            return price;
+        }
+        let price = fixed.unwrap_or_else(|| self.price(work));
+        self.phase = Phase::Settled(price);
+        self.charge(&Charge::of(price, work));
+        self.count(price, work, is_whole);
+        price
+    }
+
+    /// Brings every bucket to what it is to be charged.
+    fn charge(&mut self, charge: &Charge) {
+        let account = &self.account;
+        for debit in &mut self.debits {
+            let binding = &account.bindings[usize::from(debit.binding)];
+            let due = part(charge.in_unit(binding.policy.unit), debit.parts);
+            let bucket = debit.own.as_ref().or(binding.bucket.as_ref());
+            if let Some(bucket) = bucket {
+                // Charges stay below 2^56, so their difference is exact.
+                bucket.adjust(due.wrapping_sub(debit.taken).cast_signed());
+            }
+            debit.taken = due;
+        }
+    }
+
+    fn count(&self, price: RequestUnits, work: &Work, is_whole: bool) {
+        let account = &self.account;
+        let served = Served {
+            operation: self.operation,
+            known: &self.known,
+            work,
+            price,
+            estimate: self.estimate.ru,
+            is_whole,
+        };
+        let cell = account.record.cell(self.operation);
+        cell.count_served(&account.pricing, &served);
+        let all = self
+            .shares
+            .iter()
+            .map(|share| share.parts)
+            .sum::<u32>()
+            .max(1);
+        let mut left = price.as_micros();
+        for (at, share) in self.shares.iter().enumerate() {
+            let is_last = at + 1 == self.shares.len();
+            let own = if is_last {
+                left
+            } else {
+                part(price.as_micros(), (share.parts, all)).min(left)
+            };
+            left -= own;
+            account.space.count(share.shard, own);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        match self.phase {
+            Phase::Settled(_) => {}
+            Phase::Admitted => self.cancel(),
+            Phase::Sent(work) => {
+                let price = self.price(&work).max(self.estimate());
+                let charge = Charge::of(price, &work).max(&self.estimate);
+                self.phase = Phase::Settled(price);
+                self.charge(&charge);
+                self.count(price, &work, false);
+            }
+        }
+    }
+}
+
+/// Returns a part of a charge, rounded down.
+pub(crate) fn part(charge: u64, (parts, all): (u32, u32)) -> u64 {
+    if parts == all {
+        return charge;
+    }
+    (u128::from(charge) * u128::from(parts) / u128::from(all)) as u64
+}
