@@ -309,6 +309,27 @@ fn a_request_that_is_dropped_pays_only_once_the_store_was_asked() {
 }
 
 #[test]
+fn a_request_that_is_given_up_says_what_dropping_it_charges() {
+    let origin = Instant::now();
+    let limiter = limiter([policy("p", &[Dimension::Caller], RU, 100 * RU)], origin);
+    let mut unsent = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    assert_eq!(unsent.abandon(), RequestUnits::ZERO);
+    let mut sent = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    let estimate = sent.estimate();
+    sent.sent();
+    assert_eq!((sent.abandon(), sent.abandon()), (estimate, estimate));
+    sent.release();
+    assert_eq!(sent.settle(&Work::default()), estimate);
+    let mut refused = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    refused.sent();
+    refused.release();
+    assert_eq!(refused.charged(), RequestUnits::ZERO);
+    drop((unsent, sent, refused));
+    assert_eq!(limiter.spent("p").cast_unsigned(), estimate.as_micros());
+    assert_eq!(limiter.usage().rows[0].tally.requests, 1);
+}
+
+#[test]
 fn nothing_leaks_whatever_threads_do() {
     let origin = Instant::now();
     let policies = || {

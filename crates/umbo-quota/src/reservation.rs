@@ -116,6 +116,32 @@ impl Reservation {
         self.end(work, Some(price), false)
     }
 
+    /// Ends the reservation as dropping it would, and returns what it charged: nothing where the
+    /// store was not asked, else the estimate or what is known to be done, whichever is more. Like
+    /// [`Self::settle`] it counts once.
+    pub fn abandon(&mut self) -> RequestUnits {
+        match self.phase {
+            Phase::Settled(price) => return price,
+            Phase::Admitted => self.cancel(),
+            Phase::Sent(work) => {
+                let price = self.price(&work).max(self.estimate());
+                let charge = Charge::of(price, &work).max(&self.estimate);
+                self.phase = Phase::Settled(price);
+                self.charge(&charge);
+                self.count(price, &work, false);
+            }
+        }
+        self.charged()
+    }
+
+    /// Gives everything back, also where the store was asked: it refused before it began. Does
+    /// nothing to a reservation that is settled.
+    pub fn release(&mut self) {
+        if !matches!(self.phase, Phase::Settled(_)) {
+            self.cancel();
+        }
+    }
+
     /// Returns what the request is charged at this moment.
     pub fn charged(&self) -> RequestUnits {
         match self.phase {
@@ -261,17 +287,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        match self.phase {
-            Phase::Settled(_) => {}
-            Phase::Admitted => self.cancel(),
-            Phase::Sent(work) => {
-                let price = self.price(&work).max(self.estimate());
-                let charge = Charge::of(price, &work).max(&self.estimate);
-                self.phase = Phase::Settled(price);
-                self.charge(&charge);
-                self.count(price, &work, false);
-            }
-        }
+        self.abandon();
     }
 }
 
