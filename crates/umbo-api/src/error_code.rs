@@ -24,7 +24,8 @@ macro_rules! error_codes {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Returns the HTTP status.
+            /// Returns the HTTP status; of [`Self::QuotaExceeded`] the one of a policy that
+            /// names no other.
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)+ }
             }
@@ -92,6 +93,14 @@ error_codes! {
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     PreconditionFailed "precondition-failed" 412 false "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
+    QuotaExceeded "quota-exceeded" 429 true "Rejected: quota spent"
+        "The caller has spent what a policy allows it, and the request was rejected before anything was done. The problem names the policy, its limit, what was asked of late and how long to wait.";
+    QuotaInvalid "quota-invalid" 400 false "Invalid policy"
+        "The policy contradicts itself, or has a value that cannot be read. The detail names the place and both values. What was in effect stays.";
+    QuotaNotFound "quota-not-found" 404 false "Policy not found"
+        "No policy has this name.";
+    QuotaOfFile "quota-of-file" 409 false "Policy of the policy file"
+        "The policy stands in the server's policy file. Change it there; the file is read again by itself.";
     RequestTimeout "request-timeout" 408 true "Request too slow"
         "The request did not arrive in time. Nothing of it was applied.";
     RouteNotFound "route-not-found" 404 false "Route not found"
@@ -122,11 +131,13 @@ error_codes! {
         "The shard has as many writes waiting as it takes and shed this one. Nothing was applied. Back off.";
 }
 
-/// Three ways in which a request does not get what it asked for; never mixed up.
+/// Four ways in which a request does not get what it asked for; never mixed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The request cannot be served as it is.
     Refused,
+    /// The caller has spent its quota.
+    Rejected,
     /// The server had too much to do.
     Shed,
     /// Something broke, or took too long.
@@ -138,6 +149,7 @@ impl ErrorKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
+            Self::Rejected => "rejected",
             Self::Shed => "shed",
             Self::Failed => "failed",
         }
@@ -145,9 +157,10 @@ impl ErrorKind {
 }
 
 impl ErrorCode {
-    /// Returns which of the three it is.
+    /// Returns which of the four it is.
     pub const fn kind(self) -> ErrorKind {
         match self {
+            Self::QuotaExceeded => ErrorKind::Rejected,
             Self::BodyMemoryFull | Self::TooManyRequestsInFlight | Self::WriteQueueFull => {
                 ErrorKind::Shed
             }
@@ -191,16 +204,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_sorted_and_read_back() {
-        let names: Vec<_> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
-        let mut sorted = names.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let mut by_list = names.clone();
-        by_list.sort_unstable();
-        assert_eq!(sorted, by_list, "a name stands twice");
+    fn names_are_unique_and_read_back() {
+        let mut names: Vec<_> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ErrorCode::ALL.len(), "a name stands twice");
         for code in ErrorCode::ALL {
             assert_eq!(code.type_uri().parse::<ErrorCode>().unwrap(), *code);
+        }
+    }
+
+    #[test]
+    fn codes_are_declared_by_variant() {
+        let variants: Vec<_> = ErrorCode::ALL
+            .iter()
+            .map(|code| format!("{code:?}"))
+            .collect();
+        assert!(variants.is_sorted(), "{variants:?}");
+    }
+
+    #[test]
+    fn the_three_words_are_kept_apart() {
+        for code in ErrorCode::ALL {
+            let title = code.title();
+            assert_eq!(
+                code.kind() == ErrorKind::Rejected,
+                title.starts_with("Rejected: ")
+            );
+            assert_eq!(code.kind() == ErrorKind::Shed, title.starts_with("Shed: "));
+            assert_eq!(
+                code.kind() == ErrorKind::Rejected,
+                code.status() == 429,
+                "{code}"
+            );
         }
     }
 
@@ -208,7 +244,9 @@ mod tests {
     fn a_retryable_code_is_never_a_client_mistake() {
         for code in ErrorCode::ALL.iter().filter(|code| code.is_retryable()) {
             assert!(
-                code.status() >= 500 || matches!(code.status(), 400 | 408),
+                code.status() >= 500
+                    || matches!(code.status(), 400 | 408)
+                    || code.kind() == ErrorKind::Rejected,
                 "{code}"
             );
         }

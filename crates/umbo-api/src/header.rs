@@ -17,3 +17,22 @@ pub const DURABILITY: &str = "umbo-durability";
 pub const RETRY_AFTER_MS: &str = "umbo-retry-after-ms";
 /// Whether a failed write took effect: `applied`, `not-applied` or `unknown`.
 pub const OUTCOME: &str = "umbo-outcome";
+/// What the request was charged, in request units, as an exact decimal; on every answer.
+pub const RU: &str = "umbo-ru";
+/// Caller whose quota is to pay, 1 to 64 characters of `[A-Za-z0-9._-]`. This and the next three
+/// are honoured only where the credential has the grant `delegate` on the namespace.
+pub const QUOTA_USER: &str = "umbo-quota-user";
+/// User for whom the caller calls.
+pub const USER: &str = "umbo-user";
+/// Session in which the caller calls.
+pub const SESSION: &str = "umbo-session";
+/// Organisation for which the caller calls.
+pub const ORG: &str = "umbo-org";
+/// Which attempt of the same request this is (1 to 100); 1 where absent.
+pub const ATTEMPT: &str = "umbo-attempt";
+/// Who paid; on answers to requests that carried any of the four names above.
+pub const CHARGED_TO: &str = "umbo-charged-to";
+/// What is left of the tightest limit (draft-ietf-httpapi-ratelimit-headers).
+pub const RATELIMIT: &str = "ratelimit";
+/// What the tightest limit is (draft-ietf-httpapi-ratelimit-headers).
+pub const RATELIMIT_POLICY: &str = "ratelimit-policy";

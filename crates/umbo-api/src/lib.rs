@@ -1,7 +1,7 @@
 //! The wire contract of Umbo, shared by server and client.
 //!
 //! Owns error codes and problem bodies, header names, the row format in both directions, key
-//! texts, and the admin types. Deliberately knows nothing of storage, quotas or any HTTP library:
+//! texts, policies, and the admin types. Deliberately knows nothing of storage, quotas or any HTTP library:
 //! a status here is a number, a header name a string.
 
 pub mod admin;
@@ -11,8 +11,11 @@ pub mod header;
 pub mod key_text;
 pub mod path;
 pub mod problem;
+pub mod quantity;
+pub mod quota;
 pub mod row;
 pub mod stream;
 
 pub use error_code::{ErrorCode, ErrorKind};
-pub use problem::{Outcome, Problem, Retry, Scope};
+pub use problem::{Outcome, Problem, QuotaLimit, Retry, Scope};
+pub use quantity::Quantity;

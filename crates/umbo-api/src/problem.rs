@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error_code::ErrorCode;
+use crate::quantity::Quantity;
 
 /// Media type of every error body.
 pub const CONTENT_TYPE: &str = "application/problem+json";
@@ -57,6 +58,17 @@ pub struct Retry {
     pub after_ms: Option<u64>,
 }
 
+/// How much a policy allows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QuotaLimit {
+    /// Units a second, in the long run.
+    pub rate: Quantity,
+    /// Units at once, after a rest.
+    pub burst: Quantity,
+    /// What is counted: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
+    pub unit: String,
+}
+
 /// The body of every refusal and failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
@@ -65,13 +77,22 @@ pub struct Problem {
     pub type_uri: String,
     /// Short summary, the same for every occurrence.
     pub title: String,
-    /// HTTP status.
+    /// HTTP status; 419 instead of 429 where the policy that rejected says so.
     pub status: u16,
     /// What happened this time.
     pub detail: String,
     /// What the refusal concerns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
+    /// Name of the policy that rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// What that policy allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<QuotaLimit>,
+    /// What was asked of that limit over the last second or so, in units a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Quantity>,
     /// Number of the shard concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
@@ -97,6 +118,9 @@ impl Problem {
             status: code.status(),
             detail: detail.into(),
             scope: None,
+            policy: None,
+            limit: None,
+            observed: None,
             shard: None,
             etag: None,
             outcome: None,

@@ -88,7 +88,9 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         ErrorCode::BodyMemoryFull
         | ErrorCode::TooManyRequestsInFlight
         | ErrorCode::ShuttingDown => Some(Scope::Pod),
-        ErrorCode::Forbidden | ErrorCode::Unauthenticated => Some(Scope::Caller),
+        ErrorCode::Forbidden | ErrorCode::QuotaExceeded | ErrorCode::Unauthenticated => {
+            Some(Scope::Caller)
+        }
         ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
         ErrorCode::BatchTooLarge
         | ErrorCode::BodyTooLarge
@@ -108,6 +110,9 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::LastAdmin
         | ErrorCode::MethodNotAllowed
         | ErrorCode::PreconditionFailed
+        | ErrorCode::QuotaInvalid
+        | ErrorCode::QuotaNotFound
+        | ErrorCode::QuotaOfFile
         | ErrorCode::RequestTimeout
         | ErrorCode::RouteNotFound
         | ErrorCode::TokenNotFound

@@ -45,7 +45,7 @@ pub const OPERATION: &str = "operation";
 pub const STATUS: &str = "status";
 /// Label that names an error code of the HTTP contract.
 pub const CODE: &str = "code";
-/// Label that says whether a problem was refused, shed or failed.
+/// Label that says whether a problem was refused, rejected, shed or failed.
 pub const KIND: &str = "kind";
 /// Label that holds the number of a shard.
 pub const SHARD: &str = "shard";

@@ -16,6 +16,7 @@ pub(super) const ANY: &[ErrorCode] = &[
     ErrorCode::InvalidQuery,
     ErrorCode::InvalidRequest,
     ErrorCode::NamespaceNotFound,
+    ErrorCode::QuotaExceeded,
     ErrorCode::RequestTimeout,
     ErrorCode::ShuttingDown,
     ErrorCode::Unauthenticated,

@@ -24,6 +24,10 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
             "check that --server names an Umbo server of the version of this program"
         }
         ErrorCode::PreconditionFailed => "read the row again and decide anew",
+        ErrorCode::QuotaExceeded => {
+            "wait as long as the answer says; where it keeps happening, ask for a larger quota"
+        }
+        ErrorCode::QuotaNotFound => "'umbo quota ls' lists the names",
         ErrorCode::ShardUnavailable => {
             "where it lasts, the server's log and /admin/v1/shards say what the shard lacks"
         }
@@ -45,6 +49,8 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         | ErrorCode::KeyNotFound
         | ErrorCode::KeyTooLarge
         | ErrorCode::NamespaceNotFound
+        | ErrorCode::QuotaInvalid
+        | ErrorCode::QuotaOfFile
         | ErrorCode::TokenOfFile
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => return None,

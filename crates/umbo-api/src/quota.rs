@@ -1,0 +1,250 @@
+//! Policies on the wire and in files: what a person writes, and what the server says of them.
+//!
+//! One shape serves JSON and TOML. Deliberately checks nothing but names of fields: which values
+//! go together is decided where policies are understood, and said there with both values. What a
+//! request costs and what was spent are the files under this one.
+
+mod explain;
+mod simulate;
+mod usage;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub use crate::problem::QuotaLimit;
+use crate::quantity::Quantity;
+pub use explain::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
+pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow};
+pub use usage::{ShardUsage, UsageAnswer, UsageRow};
+
+/// A policy as a person writes it: who is counted, in what, and how much they may have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySpec {
+    /// Name: `[a-z0-9][a-z0-9._-]{0,63}`, unique. It is told to whoever is rejected.
+    pub name: String,
+    /// Which requests are counted; all where absent.
+    #[serde(rename = "match", default, skip_serializing_if = "MatchSpec::is_empty")]
+    pub matches: MatchSpec,
+    /// Dimensions of which each combination of values has a bucket of its own: `caller`, `user`,
+    /// `session`, `org`, `namespace`, `shard`. One bucket for all where absent. A request that
+    /// lacks one of them is not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 6)]
+    pub per: Vec<String>,
+    /// What is counted: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
+    pub unit: String,
+    /// Units a second, above 0: up to 10⁹, of bytes up to 10¹²; at most 6 digits after the point,
+    /// whole bytes. Bytes may be written like `"64KiB"`, `"2MiB"` or `"1GiB"`.
+    pub rate: Quantity,
+    /// Units at once after a rest: at least 1 and what one `refill` brings, up to 5 × 10¹⁰, of
+    /// bytes 10¹⁵. One second of `rate` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Quantity>,
+    /// How often a bucket is refilled: whole milliseconds from `10ms` to `10s`; `50ms` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refill: Option<String>,
+    /// `pod` where a bucket counts a whole dispatcher, `shard` where each storage shard has its
+    /// own; `pod` where absent and `per` does not name `shard`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// `enforce`, or `shadow` to count what would be rejected and reject nothing; `enforce` where
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// HTTP status of a rejection: 429 or 419; 429 where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 419, maximum = 429)]
+    pub status: Option<u16>,
+    /// Other limits for some of the buckets; of those that match, the most specific one counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 256)]
+    pub overrides: Vec<OverrideSpec>,
+}
+
+/// Which requests are meant; all that stands here must match, and what is absent matches anything.
+///
+/// A pattern is a text in which each `*` stands for any run of characters. One over `user`,
+/// `session` or `org` matches no request that lacks it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MatchSpec {
+    /// Pattern over who pays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
+    /// Pattern over the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Pattern over the user the caller calls for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Pattern over the session the caller calls in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Pattern over the organisation the caller calls for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<String>,
+    /// Operations of the data plane (`get`, `put`, `delete`, `range`, `delete-range`, `multi-get`,
+    /// `batch-write`, `scan`); all where absent. Not in an override.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub operations: Vec<String>,
+}
+
+impl MatchSpec {
+    /// Says whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Another limit for the buckets that a pattern picks out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideSpec {
+    /// Which buckets: patterns over dimensions that stand in `per`.
+    #[serde(rename = "match")]
+    pub matches: MatchSpec,
+    /// As in the policy.
+    pub rate: Quantity,
+    /// As in the policy; one second of this `rate` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Quantity>,
+}
+
+/// Where a policy stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicySource {
+    /// In the program.
+    BuiltIn,
+    /// In the server's policy file.
+    File,
+    /// In the store, put there with the admin API.
+    Stored,
+}
+
+/// A policy in effect, everything written out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PolicyInfo {
+    /// The policy, with its defaults written out.
+    pub policy: PolicySpec,
+    /// Where it stands.
+    pub source: PolicySource,
+    /// Version; the `ETag` without its quotes. Only where the source is `stored`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// What it has done on this pod.
+    pub counters: PolicyCounters,
+}
+
+/// What a policy has done on this pod since the pod was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PolicyCounters {
+    /// Requests it admitted.
+    pub admitted: u64,
+    /// Requests it rejected.
+    pub rejected: u64,
+    /// Requests it would have rejected, had its mode not been `shadow`.
+    pub shadow_rejected: u64,
+    /// Buckets it has now.
+    pub buckets: u64,
+    /// Highest share of its rate that any bucket uses now; above 1 where more is asked for.
+    pub utilisation: f64,
+}
+
+/// The policies in effect, by name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PolicyList {
+    /// All of them.
+    pub policies: Vec<PolicyInfo>,
+}
+
+/// What a change of a stored policy did, or in a dry run would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PolicyChange {
+    /// Name.
+    pub name: String,
+    /// What stood in effect under that name before; absent where nothing did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PolicySpec>,
+    /// What stands in effect afterwards; absent where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<PolicySpec>,
+    /// Version of the stored policy afterwards; absent in a dry run and after a removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// Whether nothing was changed because it was a dry run.
+    pub dry_run: bool,
+}
+
+/// Who has a bucket of a policy on this pod, the busiest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QuotaUsers {
+    /// Name of the policy.
+    pub policy: String,
+    /// The busiest of them.
+    pub users: Vec<QuotaUser>,
+    /// How many there are in all.
+    pub total: u64,
+}
+
+/// A bucket of a policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QuotaUser {
+    /// Whose it is, like `caller=search, namespace=listings`; empty where one bucket serves all.
+    pub label: String,
+    /// What it may have, overrides considered.
+    pub limit: QuotaLimit,
+    /// Units left; negative in debt.
+    pub balance: f64,
+    /// Units a second asked for over the last second or so.
+    pub observed: f64,
+    /// Requests rejected so far.
+    pub rejected: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = r#"{
+        "name": "listing-reads",
+        "match": {"caller": "search-*", "namespace": "listings", "user": "u*", "session": "*",
+                  "org": "acme", "operations": ["get", "range"]},
+        "per": ["caller", "user"],
+        "unit": "read-bytes",
+        "rate": "64KiB", "burst": 131072.5, "refill": "50ms", "scope": "shard",
+        "mode": "shadow", "status": 419,
+        "overrides": [{"match": {"caller": "search-web"}, "rate": 0.1, "burst": "2"}]
+    }"#;
+
+    #[test]
+    fn a_policy_is_written_as_it_was_read() {
+        let value: serde_json::Value = serde_json::from_str(FULL).unwrap();
+        let policy: PolicySpec = serde_json::from_str(FULL).unwrap();
+        assert_eq!(policy.rate.as_str(), "64KiB");
+        assert_eq!(serde_json::to_value(&policy).unwrap(), value);
+    }
+
+    #[test]
+    fn little_needs_to_be_said() {
+        let json = r#"{"name":"a","unit":"ru","rate":1000}"#;
+        let policy: PolicySpec = serde_json::from_str(json).unwrap();
+        assert!(policy.matches.is_empty() && policy.per.is_empty() && policy.burst.is_none());
+        assert_eq!(serde_json::to_string(&policy).unwrap(), json);
+    }
+
+    #[test]
+    fn a_field_nobody_knows_is_refused() {
+        for (from, to) in [
+            ("\"refill\"", "\"refil\""),
+            ("\"user\": \"u*\"", "\"users\": \"u*\""),
+            ("\"burst\": \"2\"", "\"bursts\": \"2\""),
+        ] {
+            let wrong = FULL.replace(from, to);
+            let error = serde_json::from_str::<PolicySpec>(&wrong).unwrap_err();
+            assert!(error.to_string().starts_with("unknown field"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a request would cost and which policies it would meet, before it is sent.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::batch::KeyFields;
+use crate::quantity::Quantity;
+
+/// A request to explain. Nothing of it is done and nothing is charged for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainBody {
+    /// What it would do: `get`, `put`, `delete`, `range`, `delete-range`, `multi-get`,
+    /// `batch-write` or `scan`.
+    pub operation: String,
+    /// Partition key as text; of a get, put, delete, range or delete-range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk: Option<String>,
+    /// Partition key as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk64: Option<String>,
+    /// Sort key as text; of a get, put or delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sk: Option<String>,
+    /// Sort key as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sk64: Option<String>,
+    /// Most rows; of a range, delete-range or scan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub limit: Option<u64>,
+    /// Most bytes of keys and values; of a range or scan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_073_741_824)]
+    pub max_bytes: Option<u64>,
+    /// Length of the value of a put or of the body of a batch write, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Keys of a multi-get or batch write.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 10000)]
+    pub keys: Vec<KeyFields>,
+}
+
+/// What the request would cost and whom it would meet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainAnswer {
+    /// Request units that would be reserved before the work, and settled after it.
+    pub estimate_ru: f64,
+    /// What the estimate is made of.
+    pub breakdown: ExplainBreakdown,
+    /// Requests like this one from which the estimate has learned; 0 where it rests on what the
+    /// request says alone.
+    pub samples: u64,
+    /// Shards it would reach, the largest share first; empty where only the rows themselves tell.
+    pub shards: Vec<ExplainShard>,
+    /// Policies that would count it, by name. All that are enforced must admit it.
+    pub policies: Vec<ExplainPolicy>,
+}
+
+/// Parts of an estimate, in request units. They add up to it, but for what rounding leaves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainBreakdown {
+    /// For the operation as such.
+    pub base: f64,
+    /// For the rows read or written.
+    pub rows: f64,
+    /// For the bytes read.
+    pub read_bytes: f64,
+    /// For the bytes written.
+    pub write_bytes: f64,
+    /// For the time the store takes.
+    pub latency: f64,
+}
+
+/// A shard that a request would reach.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainShard {
+    /// Number.
+    pub shard: u16,
+    /// Part of the request that falls on it, above 0 and up to 1.
+    pub share: f64,
+}
+
+/// A bucket that a request would meet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainPolicy {
+    /// Name of the policy.
+    pub name: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// `pod` or `shard`.
+    pub scope: String,
+    /// What is counted.
+    pub unit: String,
+    /// Whose bucket it is, like `caller=search, namespace=listings`; empty where one serves all.
+    pub label: String,
+    /// Number of the shard the bucket is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u16>,
+    /// Units a second it may have.
+    pub rate: Quantity,
+    /// Units at once it may have.
+    pub burst: Quantity,
+    /// Units left; negative in debt.
+    pub balance: f64,
+    /// Units the request would reserve.
+    pub price: f64,
+    /// Whether the request would be admitted now.
+    pub admits: bool,
+    /// How long to wait for that, in milliseconds; 0 where it would be admitted now.
+    pub wait_ms: u64,
+}
