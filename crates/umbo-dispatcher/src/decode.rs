@@ -218,7 +218,9 @@ pub(crate) fn ask(
             Query::read(uri.query(), "")?;
             Ok(Ask::Scan(layout(fields)))
         }
-        Operation::Admin | Operation::Service => Err(Failure::RouteNotFound),
+        Operation::Explain | Operation::Usage | Operation::Admin | Operation::Service => {
+            Err(Failure::RouteNotFound)
+        }
     }
 }
 

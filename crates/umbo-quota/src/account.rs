@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
 
+use crate::breakdown::breakdown;
 use crate::bucket::Bucket;
 use crate::cost::{Charge, Known, Weights, Work};
 use crate::latency::Medians;
 use crate::policy::{Mode, Policy};
-use crate::report::Tally;
+use crate::report::{Breakdown, Tally};
 use crate::residual::Residuals;
 use crate::schedule::Moment;
 use crate::unit::Unit;
@@ -213,6 +214,24 @@ impl Cell {
             work.read_bytes = self.bytes.load(Relaxed) / requests;
         }
         Charge::of(RequestUnits::from_micros(price), &work)
+    }
+
+    /// Returns what an estimate is made of.
+    pub(crate) fn breakdown(
+        &self,
+        weights: &Weights,
+        operation: Operation,
+        known: &Known,
+        estimate: RequestUnits,
+    ) -> Breakdown {
+        let mut like = self.tally(operation);
+        if like.requests == 0 {
+            let Work {
+                rows, read_bytes, ..
+            } = first_guess(operation);
+            (like.rows, like.read_bytes) = (rows, read_bytes);
+        }
+        breakdown(weights, operation, estimate, known, &like)
     }
 
     /// Returns the number of requests that the estimate has learned from.

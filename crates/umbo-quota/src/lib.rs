@@ -9,6 +9,7 @@
 
 mod account;
 mod bounded_map;
+mod breakdown;
 mod bucket;
 mod cost;
 mod history;
@@ -32,8 +33,8 @@ pub use limiter::{Limiter, LimiterSettings, Request};
 pub use policy::*;
 pub use replay::{Replay, ReplayRow};
 pub use report::{
-    Advertised, BucketReport, Explanation, Meeting, OTHERS, PolicyReport, Rejection, Residual,
-    ShardUsage, Tally, UsageReport, UsageRow,
+    Advertised, Breakdown, BucketReport, Explanation, Meeting, OTHERS, PolicyReport, Rejection,
+    Residual, ShardUsage, Tally, UsageReport, UsageRow,
 };
 pub use reservation::{Reservation, ShardShare};
 pub use residual::RESIDUAL_CLASSES;

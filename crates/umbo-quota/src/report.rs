@@ -117,11 +117,28 @@ pub struct BucketReport {
     pub rejected: u64,
 }
 
+/// Parts of an estimate; they add up to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Breakdown {
+    /// For the operation as such.
+    pub base: RequestUnits,
+    /// For rows read or written.
+    pub rows: RequestUnits,
+    /// For bytes read.
+    pub read_bytes: RequestUnits,
+    /// For bytes written.
+    pub write_bytes: RequestUnits,
+    /// For the time the store takes.
+    pub latency: RequestUnits,
+}
+
 /// What a request would cost and meet.
 #[derive(Debug, Clone)]
 pub struct Explanation {
     /// The estimate.
     pub estimate: RequestUnits,
+    /// What it is made of.
+    pub breakdown: Breakdown,
     /// Requests of the same caller, namespace and operation that it has learned from.
     pub samples: u64,
     /// The policies it meets, in the order of their names.

@@ -17,6 +17,7 @@ use crate::report::{
 };
 use crate::reservation::{ShardShare, part};
 use crate::schedule::Moment;
+use crate::subject::Subject;
 
 impl Limiter {
     /// Does what has to be done now and then: ends the windows of observed rates, records usage.
@@ -43,21 +44,11 @@ impl Limiter {
         let mut report = UsageReport::default();
         let mut totals = [(RequestUnits::ZERO, RequestUnits::ZERO); CHARGED];
         let mut add = |record: &Record| {
-            for operation in Operation::ALL.into_iter().take(CHARGED) {
-                let tally = record.cell(operation).tally(operation);
-                if tally.requests == 0 && tally.rejected == 0 {
-                    continue;
-                }
-                let (estimated, actual) = &mut totals[operation as usize];
-                *estimated = estimated.saturating_add(tally.estimated);
-                *actual = actual.saturating_add(tally.charged);
-                report.rows.push(UsageRow {
-                    caller: Arc::clone(&record.caller),
-                    namespace: Arc::clone(&record.namespace),
-                    namespace_id: record.namespace_id,
-                    operation,
-                    tally,
-                });
+            for row in rows(record) {
+                let (estimated, actual) = &mut totals[row.operation as usize];
+                *estimated = estimated.saturating_add(row.tally.estimated);
+                *actual = actual.saturating_add(row.tally.charged);
+                report.rows.push(row);
             }
         };
         self.accounts.for_each(|account| add(&account.record));
@@ -81,6 +72,13 @@ impl Limiter {
             .filter(|residual| residual.actual > RequestUnits::ZERO)
             .collect();
         report
+    }
+
+    /// Returns what one caller used of one namespace since the start, or since its account was last
+    /// forgotten: one look-up, however many callers there are.
+    pub fn usage_of(&self, subject: &Subject<'_>) -> Vec<UsageRow> {
+        let found = self.accounts.get(self.identities.account(subject));
+        found.map_or_else(Vec::new, |account| rows(&account.record).collect())
     }
 
     fn shard_usage(&self) -> Vec<ShardUsage> {
@@ -205,8 +203,11 @@ impl Limiter {
                 }
             }
         }
+        let estimate = RequestUnits::from_micros(charge.ru);
+        let weights = &self.pricing.weights;
         Explanation {
-            estimate: RequestUnits::from_micros(charge.ru),
+            estimate,
+            breakdown: cell.breakdown(weights, subject.operation, &request.known, estimate),
             samples: cell.samples(),
             meets,
         }
@@ -247,6 +248,19 @@ impl Limiter {
         }
         spent
     }
+}
+
+/// Returns the operations of a record that have been used.
+fn rows(record: &Record) -> impl Iterator<Item = UsageRow> {
+    let row = |operation| UsageRow {
+        caller: Arc::clone(&record.caller),
+        namespace: Arc::clone(&record.namespace),
+        namespace_id: record.namespace_id,
+        operation,
+        tally: record.cell(operation).tally(operation),
+    };
+    let rows = Operation::ALL.into_iter().take(CHARGED).map(row);
+    rows.filter(|row| row.tally.requests > 0 || row.tally.rejected > 0)
 }
 
 fn meeting(

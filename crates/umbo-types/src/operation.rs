@@ -19,6 +19,10 @@ pub enum Operation {
     BatchWrite,
     /// Reads a whole namespace.
     Scan,
+    /// Says what a request would cost.
+    Explain,
+    /// Shows what was spent.
+    Usage,
     /// The admin API.
     Admin,
     /// Health, metrics, the `OpenAPI` document, and requests that match no route.
@@ -26,8 +30,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All operations, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    /// All operations, in the order of their declaration. Those that touch rows come first.
+    pub const ALL: [Self; 12] = [
         Self::Get,
         Self::Put,
         Self::Delete,
@@ -36,6 +40,8 @@ impl Operation {
         Self::MultiGet,
         Self::BatchWrite,
         Self::Scan,
+        Self::Explain,
+        Self::Usage,
         Self::Admin,
         Self::Service,
     ];
@@ -51,6 +57,8 @@ impl Operation {
             Self::MultiGet => "multi-get",
             Self::BatchWrite => "batch-write",
             Self::Scan => "scan",
+            Self::Explain => "explain",
+            Self::Usage => "usage",
             Self::Admin => "admin",
             Self::Service => "service",
         }

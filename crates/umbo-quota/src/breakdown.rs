@@ -1,0 +1,152 @@
+//! What an estimate is made of, for people.
+//!
+//! The base and the bytes that a request announces are priced as such. The rest is divided as the
+//! charges of requests like it were so far: the parts add up to the estimate exactly, and only that
+//! division is a guess.
+
+use umbo_types::{Operation, RequestUnits};
+
+use crate::cost::{Known, Weights, Work};
+use crate::report::{Breakdown, Tally};
+
+/// Divides an estimate; `like` is what was counted of requests like this one.
+pub(crate) fn breakdown(
+    weights: &Weights,
+    operation: Operation,
+    estimate: RequestUnits,
+    known: &Known,
+    like: &Tally,
+) -> Breakdown {
+    let nothing = weights.price(operation, &Work::default());
+    let priced = |work: Work| weights.price(operation, &work).saturating_sub(nothing);
+    let rows = |rows| {
+        priced(Work {
+            rows,
+            ..Work::default()
+        })
+    };
+    let read = |read_bytes| {
+        priced(Work {
+            read_bytes,
+            ..Work::default()
+        })
+    };
+    let written = |write_bytes| {
+        priced(Work {
+            write_bytes,
+            ..Work::default()
+        })
+    };
+
+    let announced = if operation.is_write() {
+        known.body_len
+    } else {
+        None
+    };
+    let base = nothing.min(estimate);
+    let left = estimate.saturating_sub(base);
+    let write_bytes = written(announced.unwrap_or(0)).min(left);
+    let rest = left.saturating_sub(write_bytes);
+
+    let bases = nothing.as_micros().saturating_mul(like.requests);
+    let (of_rows, of_bytes) = (rows(like.rows), read(like.read_bytes));
+    let of_time = [
+        RequestUnits::from_micros(bases),
+        of_rows,
+        of_bytes,
+        written(like.write_bytes),
+    ]
+    .into_iter()
+    .fold(like.charged, RequestUnits::saturating_sub);
+    let all = [of_rows, of_bytes, of_time].map(|part| u128::from(part.as_micros()));
+    let all = all.iter().sum::<u128>().max(1);
+    let share = |part: RequestUnits| {
+        let share = u128::from(rest.as_micros()) * u128::from(part.as_micros()) / all;
+        RequestUnits::from_micros(share as u64)
+    };
+    let (rows, read_bytes) = (share(of_rows), share(of_bytes));
+    Breakdown {
+        base,
+        rows,
+        read_bytes,
+        write_bytes,
+        latency: rest.saturating_sub(rows).saturating_sub(read_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parts(breakdown: Breakdown) -> [String; 5] {
+        let Breakdown {
+            base,
+            rows,
+            read_bytes,
+            write_bytes,
+            latency,
+        } = breakdown;
+        [base, rows, read_bytes, write_bytes, latency].map(|part| part.to_string())
+    }
+
+    #[test]
+    fn a_range_is_divided_as_those_before_it_were() {
+        let like = Tally {
+            requests: 10,
+            charged: RequestUnits::from_micros(100_000_000),
+            rows: 1_000,
+            read_bytes: 8 * 4_096 * 4,
+            ..Tally::default()
+        };
+        let estimate = RequestUnits::from_micros(10_000_000);
+        let divided = breakdown(
+            &Weights::default(),
+            Operation::Range,
+            estimate,
+            &Known::default(),
+            &like,
+        );
+        // Rows 50, bytes 32, and what is left of 100 but for ten bases: 8.
+        assert_eq!(parts(divided), ["1", "5", "3.2", "0", "0.8"]);
+    }
+
+    #[test]
+    fn a_put_is_priced_by_its_length() {
+        let known = Known {
+            body_len: Some(8_192),
+            ..Known::default()
+        };
+        let like = Tally {
+            rows: 1,
+            ..Tally::default()
+        };
+        let estimate = RequestUnits::from_micros(8_050_000);
+        let divided = breakdown(&Weights::default(), Operation::Put, estimate, &known, &like);
+        assert_eq!(parts(divided), ["6", "0.05", "0", "2", "0"]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_add_up(
+            estimate: u64, body_len: u64, charged: u64, requests: u64, rows: u64, bytes: u64, at in 0_usize..8,
+        ) {
+            let like = Tally {
+                requests,
+                charged: RequestUnits::from_micros(charged),
+                rows,
+                read_bytes: bytes,
+                write_bytes: bytes,
+                ..Tally::default()
+            };
+            let known = Known { body_len: Some(body_len), ..Known::default() };
+            let estimate = RequestUnits::from_micros(estimate);
+            let operation = Operation::ALL[at];
+            let parts = breakdown(&Weights::default(), operation, estimate, &known, &like);
+            let sum = [parts.base, parts.rows, parts.read_bytes, parts.write_bytes, parts.latency]
+                .map(|part| u128::from(part.as_micros()));
+            prop_assert_eq!(sum.iter().sum::<u128>(), u128::from(estimate.as_micros()));
+        }
+    }
+}
