@@ -2,19 +2,21 @@
 //! policies and buckets that concern it, found once and not for every request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use smallvec::SmallVec;
 use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
 
 use crate::breakdown::breakdown;
+use crate::bounded_map::Kept;
 use crate::bucket::Bucket;
 use crate::cost::{Charge, Known, Weights, Work};
 use crate::latency::Medians;
 use crate::policy::{Mode, Policy};
 use crate::report::{Breakdown, Tally};
 use crate::residual::Residuals;
-use crate::schedule::Moment;
+use crate::schedule::{Moment, Schedule};
 use crate::unit::Unit;
 
 /// Operations that are charged: those of the data plane come first in the list.
@@ -29,10 +31,17 @@ const SAMPLE: u64 = 8;
 pub(crate) struct Account {
     /// Of the policies that `bindings` belong to.
     pub(crate) generation: u64,
-    pub(crate) bindings: Box<[Binding]>,
+    pub(crate) bindings: SmallVec<[Binding; 2]>,
     pub(crate) record: Arc<Record>,
     pub(crate) space: Arc<Space>,
     pub(crate) pricing: Arc<Pricing>,
+    pub(crate) was_used: AtomicBool,
+}
+
+impl Kept for Account {
+    fn was_used(&self) -> &AtomicBool {
+        &self.was_used
+    }
 }
 
 /// A policy that may concern the account.
@@ -41,12 +50,23 @@ pub(crate) struct Binding {
     pub(crate) policy: Arc<Policy>,
     pub(crate) stats: Arc<PolicyStats>,
     /// There where the account alone decides about it.
-    pub(crate) bucket: Option<Arc<Bucket>>,
+    pub(crate) bound: Option<Bound>,
+}
+
+/// A bucket and how it refills, together so that an admission follows one pointer less.
+#[derive(Debug, Clone)]
+pub(crate) struct Bound {
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) schedule: Schedule,
 }
 
 impl Binding {
     pub(crate) fn is_enforced(&self) -> bool {
         self.policy.mode == Mode::Enforce
+    }
+
+    pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
+        self.bound.as_ref().map(|bound| &bound.bucket)
     }
 
     /// Says whether the policy counts what the operation does.
@@ -63,6 +83,7 @@ impl Binding {
 /// What is counted of a policy, for as long as there is one of its name.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyStats {
+    /// By buckets that are gone.
     pub(crate) admitted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) shadow_rejected: AtomicU64,

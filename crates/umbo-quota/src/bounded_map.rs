@@ -1,17 +1,25 @@
 //! A concurrent map of bounded size that evicts only what may go.
 //!
 //! Keys are 128-bit keyed hashes of what they stand for: the seed is secret, so nobody can choose
-//! two that meet. Sharded by key; each shard is a lock over an index and a slab, and makes room with
+//! two that meet. Sharded by key; each shard is a lock over a table, and makes room with
 //! a clock hand (second chance) over what its owner says is evictable. Where nothing is, the map
 //! says that it is full.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
 /// Entries that one insertion looks at before it gives up.
 const LOOKS_MAX: usize = 64;
+
+/// What a bounded map holds.
+pub(crate) trait Kept {
+    /// Whether the value was used since the hand was here last. With the value and not with the map,
+    /// so that a look-up touches no other memory.
+    fn was_used(&self) -> &AtomicBool;
+}
 
 /// A bounded map from hashes to shared values.
 #[derive(Debug)]
@@ -22,25 +30,19 @@ pub(crate) struct BoundedMap<V> {
 
 #[derive(Debug)]
 struct Shard<V> {
-    index: HashMap<u128, u32, BuildHasherDefault<Identity>>,
-    slab: Vec<Entry<V>>,
+    values: HashMap<u128, Arc<V>, BuildHasherDefault<Identity>>,
+    /// The keys, in the order in which the hand looks at them.
+    keys: Vec<u128>,
     hand: usize,
 }
 
-#[derive(Debug)]
-struct Entry<V> {
-    key: u128,
-    value: Arc<V>,
-    was_used: bool,
-}
-
-impl<V> BoundedMap<V> {
+impl<V: Kept> BoundedMap<V> {
     /// Makes an empty map of at most about `capacity` entries; memory is taken as it fills.
     pub(crate) fn new(capacity: usize) -> Self {
         let shard = || {
             Mutex::new(Shard {
-                index: HashMap::default(),
-                slab: Vec::new(),
+                values: HashMap::default(),
+                keys: Vec::new(),
                 hand: 0,
             })
         };
@@ -52,11 +54,11 @@ impl<V> BoundedMap<V> {
 
     /// Returns a value.
     pub(crate) fn get(&self, key: u128) -> Option<Arc<V>> {
-        let mut shard = self.shard(key);
-        let at = *shard.index.get(&key)? as usize;
-        let entry = &mut shard.slab[at];
-        entry.was_used = true;
-        Some(Arc::clone(&entry.value))
+        let value = self.shard(key).values.get(&key).map(Arc::clone)?;
+        if !value.was_used().load(Relaxed) {
+            value.was_used().store(true, Relaxed);
+        }
+        Some(value)
     }
 
     /// Adds a value, or returns the one that another thread has added. `may_go` says what may be
@@ -70,24 +72,21 @@ impl<V> BoundedMap<V> {
     ) -> Option<Arc<V>> {
         let mut guard = self.shard(key);
         let shard = &mut *guard;
-        if let Some(&at) = shard.index.get(&key) {
-            return Some(Arc::clone(&shard.slab[at as usize].value));
+        if let Some(value) = shard.values.get(&key) {
+            return Some(Arc::clone(value));
         }
-        let entry = Entry {
-            key,
-            value: Arc::clone(value),
-            was_used: false,
-        };
-        if shard.slab.len() < self.shard_capacity {
-            shard.index.insert(key, shard.slab.len() as u32);
-            shard.slab.push(entry);
+        if shard.keys.len() < self.shard_capacity {
+            shard.keys.push(key);
+            shard.values.insert(key, Arc::clone(value));
         } else {
             let at = shard.evictable(may_go)?;
-            let old = std::mem::replace(&mut shard.slab[at], entry);
-            shard.index.remove(&old.key);
-            shard.index.insert(key, at as u32);
+            let old = std::mem::replace(&mut shard.keys[at], key);
+            let old = shard.values.remove(&old);
+            shard.values.insert(key, Arc::clone(value));
             drop(guard);
-            gone(&old.value);
+            if let Some(old) = old {
+                gone(&old);
+            }
         }
         Some(Arc::clone(value))
     }
@@ -95,29 +94,22 @@ impl<V> BoundedMap<V> {
     /// Puts a value in the place of the one that a key has.
     pub(crate) fn replace(&self, key: u128, value: &Arc<V>) {
         let mut shard = self.shard(key);
-        if let Some(&at) = shard.index.get(&key) {
-            shard.slab[at as usize].value = Arc::clone(value);
+        if let Some(held) = shard.values.get_mut(&key) {
+            *held = Arc::clone(value);
         }
     }
 
     /// Shows all values, shard by shard.
     pub(crate) fn for_each(&self, mut see: impl FnMut(&Arc<V>)) {
         for shard in &self.shards {
-            let held: Vec<Arc<V>> = {
-                let shard = lock(shard);
-                shard
-                    .slab
-                    .iter()
-                    .map(|entry| Arc::clone(&entry.value))
-                    .collect()
-            };
+            let held: Vec<Arc<V>> = lock(shard).values.values().map(Arc::clone).collect();
             held.iter().for_each(&mut see);
         }
     }
 
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).slab.len()).sum()
+        self.shards.iter().map(|shard| lock(shard).keys.len()).sum()
     }
 
     fn shard(&self, key: u128) -> MutexGuard<'_, Shard<V>> {
@@ -125,15 +117,17 @@ impl<V> BoundedMap<V> {
     }
 }
 
-impl<V> Shard<V> {
+impl<V: Kept> Shard<V> {
     /// Moves the hand to an entry that may go: not used since the hand was here last, held by nobody.
     fn evictable(&mut self, may_go: impl Fn(&V) -> bool) -> Option<usize> {
-        for _ in 0..LOOKS_MAX.min(2 * self.slab.len()) {
+        for _ in 0..LOOKS_MAX.min(2 * self.keys.len()) {
             let at = self.hand;
-            self.hand = (self.hand + 1) % self.slab.len();
-            let entry = &mut self.slab[at];
-            let was_used = std::mem::take(&mut entry.was_used);
-            if !was_used && Arc::strong_count(&entry.value) == 1 && may_go(&entry.value) {
+            self.hand = (self.hand + 1) % self.keys.len();
+            let Some(value) = self.values.get(&self.keys[at]) else {
+                continue;
+            };
+            let was_used = value.was_used().swap(false, Relaxed);
+            if !was_used && Arc::strong_count(value) == 1 && may_go(value) {
                 return Some(at);
             }
         }
@@ -172,8 +166,27 @@ mod tests {
 
     // Small keys are all of one shard.
 
-    fn put(map: &BoundedMap<u32>, number: u128, may_go: bool) -> bool {
-        let value = Arc::new(number as u32);
+    #[derive(Debug, Default)]
+    struct Value {
+        number: u32,
+        was_used: AtomicBool,
+    }
+
+    impl Kept for Value {
+        fn was_used(&self) -> &AtomicBool {
+            &self.was_used
+        }
+    }
+
+    fn value(number: u32) -> Arc<Value> {
+        Arc::new(Value {
+            number,
+            ..Value::default()
+        })
+    }
+
+    fn put(map: &BoundedMap<Value>, number: u128, may_go: bool) -> bool {
+        let value = value(number as u32);
         map.insert(number, &value, |_| may_go, |_| {}).is_some()
     }
 
@@ -203,8 +216,8 @@ mod tests {
     fn whoever_inserts_second_gets_the_first() {
         let map = BoundedMap::new(10);
         for number in [7, 8] {
-            let value = map.insert(1, &Arc::new(number), |_| true, |_| {});
-            assert_eq!(value.as_deref(), Some(&7));
+            let held = map.insert(1, &value(number), |_| true, |_| {});
+            assert_eq!(held.map(|held| held.number), Some(7));
         }
     }
 }

@@ -15,14 +15,15 @@
 //!   refill beyond the burst pays it off too. Nothing is parked on top of it.
 //! - What refill spilled over the burst is counted, so that what was spent can be told exactly.
 //!
-//! Hot path: no lock but that of the schedule's pointer, no allocation, no clock.
+//! Hot path: no lock, no allocation, no clock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::bounded_map::Kept;
 use crate::policy::Limit;
 use crate::schedule::{Moment, Schedule};
 
@@ -44,6 +45,16 @@ pub(crate) struct Bucket {
     /// Whose it is, like `caller=listing-web`.
     pub(crate) label: Box<str>,
     schedule: ArcSwap<Schedule>,
+    /// Where the level stood at first.
+    first_level: u64,
+    window: Window,
+    words: Words,
+}
+
+/// What an admission touches, in one cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Words {
     /// Position on the axis at which the balance is zero.
     level: AtomicU64,
     /// Position on the axis up to which refill is promised.
@@ -52,9 +63,9 @@ pub(crate) struct Bucket {
     parked: AtomicU64,
     /// Refill that spilled over the burst, all together.
     spilled: AtomicU64,
-    /// Where the level stood at first.
-    first_level: u64,
-    window: Window,
+    /// Requests admitted, all together.
+    admitted: AtomicU64,
+    was_used: AtomicBool,
 }
 
 /// What was asked for in the last whole window.
@@ -103,12 +114,13 @@ impl Bucket {
             policy,
             label,
             schedule: ArcSwap::from_pointee(schedule),
-            level: AtomicU64::new(first_level),
-            promised: AtomicU64::new(promised),
-            parked: AtomicU64::new(0),
-            spilled: AtomicU64::new(0),
             first_level,
             window,
+            words: Words {
+                level: AtomicU64::new(first_level),
+                promised: AtomicU64::new(promised),
+                ..Words::default()
+            },
         }
     }
 
@@ -130,22 +142,30 @@ impl Bucket {
         self.schedule.load().limit
     }
 
+    /// Returns how the bucket refills.
+    pub(crate) fn schedule(&self) -> Schedule {
+        Schedule::clone(&self.schedule.load())
+    }
+
     /// Takes `price` if the bucket admits, else says its balance. `is_due` says whether whoever
     /// asks was told to come now; it is asked only where it matters, and the answer returned.
+    ///
+    /// `schedule` is the bucket's own or a copy that was its own a moment ago: where a limit changes
+    /// the axis goes on from where it stood, so that a late reader is off by a moment of refill.
     pub(crate) fn debit(
         &self,
+        schedule: &Schedule,
         price: u64,
         now: Moment,
         is_due: impl Fn() -> bool,
     ) -> Result<bool, Look> {
-        let schedule = self.schedule.load();
         let axis = schedule.level_at(now);
-        let is_promised = self.is_promised(&schedule, axis);
+        let is_promised = self.is_promised(schedule, axis);
         let is_due = is_promised && is_due();
-        let mut level = self.level.load(Relaxed);
+        let mut level = self.words.level.load(Relaxed);
         loop {
-            let parked = self.parked.load(Relaxed);
-            let state = State::of(&schedule, axis, level, parked);
+            let parked = self.words.parked.load(Relaxed);
+            let state = State::of(schedule, axis, level, parked);
             if !state.admits(price, is_promised && !is_due) {
                 let balance = state.balance;
                 return Err(Look {
@@ -159,6 +179,7 @@ impl Bucket {
                 .wrapping_add(price)
                 .wrapping_add(surcharge);
             match self
+                .words
                 .level
                 .compare_exchange_weak(level, next, Relaxed, Relaxed)
             {
@@ -177,8 +198,8 @@ impl Bucket {
     pub(crate) fn look(&self, price: u64, now: Moment, is_due: impl Fn() -> bool) -> Look {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now);
-        let parked = self.parked.load(Relaxed);
-        let state = State::of(&schedule, axis, self.level.load(Relaxed), parked);
+        let parked = self.words.parked.load(Relaxed);
+        let state = State::of(&schedule, axis, self.words.level.load(Relaxed), parked);
         let is_reserved = self.is_promised(&schedule, axis) && !is_due();
         Look {
             balance: state.balance,
@@ -189,13 +210,13 @@ impl Bucket {
     /// Charges what a request cost beyond what was taken, or gives back what it did not cost.
     pub(crate) fn adjust(&self, delta: i64) {
         if delta != 0 {
-            self.level.fetch_add(delta.cast_unsigned(), Relaxed);
+            self.words.level.fetch_add(delta.cast_unsigned(), Relaxed);
         }
     }
 
     /// Takes back a debit that came to nothing.
     pub(crate) fn refund(&self, price: u64) {
-        self.level.fetch_sub(price, Relaxed);
+        self.words.level.fetch_sub(price, Relaxed);
     }
 
     /// Promises refill to whoever was refused, and returns when to come back.
@@ -204,7 +225,7 @@ impl Bucket {
         let axis = schedule.level_at(now);
         self.park(&schedule, axis);
         let reach = schedule.limit.rate.saturating_mul(PROMISE_SECONDS);
-        let mut promised = self.promised.load(Relaxed);
+        let mut promised = self.words.promised.load(Relaxed);
         let first = loop {
             let after = self.after(&schedule, axis, promised, price);
             let first = axis.wrapping_add(after.min(reach));
@@ -213,6 +234,7 @@ impl Bucket {
             }
             let next = first.wrapping_add(price);
             match self
+                .words
                 .promised
                 .compare_exchange_weak(promised, next, Relaxed, Relaxed)
             {
@@ -229,7 +251,7 @@ impl Bucket {
     pub(crate) fn due(&self, price: u64, now: Moment) -> Moment {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now);
-        let after = self.after(&schedule, axis, self.promised.load(Relaxed), price);
+        let after = self.after(&schedule, axis, self.words.promised.load(Relaxed), price);
         schedule
             .first_beyond(axis.wrapping_add(after))
             .max(Moment(now.0 + schedule.quantum_ms))
@@ -238,6 +260,16 @@ impl Bucket {
     /// Returns the refill quantum, in milliseconds.
     pub(crate) fn quantum_ms(&self) -> u64 {
         self.schedule.load().quantum_ms
+    }
+
+    /// Notes that a request was admitted.
+    pub(crate) fn note_admitted(&self) {
+        self.words.admitted.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the requests that were admitted.
+    pub(crate) fn admissions(&self) -> u64 {
+        self.words.admitted.load(Relaxed)
     }
 
     /// Notes that `price` was refused.
@@ -253,9 +285,13 @@ impl Bucket {
 
     /// Returns all that was charged, in atoms. Exact while nobody spends.
     pub(crate) fn spent(&self) -> i64 {
-        let level = self.level.load(Relaxed).wrapping_sub(self.first_level);
-        let spilled = self.spilled.load(Relaxed);
-        let parked = self.parked.load(Relaxed);
+        let level = self
+            .words
+            .level
+            .load(Relaxed)
+            .wrapping_sub(self.first_level);
+        let spilled = self.words.spilled.load(Relaxed);
+        let parked = self.words.parked.load(Relaxed);
         level
             .wrapping_sub(spilled)
             .wrapping_add(parked)
@@ -265,11 +301,11 @@ impl Bucket {
     /// Returns the balance, at most the burst; parked debt counts.
     pub(crate) fn balance(&self, now: Moment) -> i64 {
         let schedule = self.schedule.load();
-        let parked = self.parked.load(Relaxed);
+        let parked = self.words.parked.load(Relaxed);
         let state = State::of(
             &schedule,
             schedule.level_at(now),
-            self.level.load(Relaxed),
+            self.words.level.load(Relaxed),
             parked,
         );
         state.balance.saturating_sub_unsigned(parked)
@@ -277,7 +313,7 @@ impl Bucket {
 
     /// Says whether a new bucket would be the same: full, and nothing parked.
     pub(crate) fn is_full(&self, now: Moment) -> bool {
-        self.parked.load(Relaxed) == 0
+        self.words.parked.load(Relaxed) == 0
             && self.balance(now).cast_unsigned() == self.schedule.load().limit.burst
     }
 
@@ -311,11 +347,12 @@ impl Bucket {
         }
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now);
-        let level = self.level.load(Relaxed);
-        let state = State::of(&schedule, axis, level, self.parked.load(Relaxed));
+        let level = self.words.level.load(Relaxed);
+        let state = State::of(&schedule, axis, level, self.words.parked.load(Relaxed));
         if state.overflow > 0 {
             let next = level.wrapping_add(state.overflow);
             if self
+                .words
                 .level
                 .compare_exchange(level, next, Relaxed, Relaxed)
                 .is_ok()
@@ -323,11 +360,12 @@ impl Bucket {
                 self.repay(state.overflow, 0);
             }
         }
-        let promised = self.promised.load(Relaxed);
+        let promised = self.words.promised.load(Relaxed);
         if !self.is_promised(&schedule, axis) {
             let lapsed = axis.wrapping_sub(schedule.grace());
             // A promise made meanwhile stays.
             let _ = self
+                .words
                 .promised
                 .compare_exchange(promised, lapsed, Relaxed, Relaxed);
         }
@@ -336,7 +374,7 @@ impl Bucket {
     /// Returns the atoms that have to flow in before a request that came now would be admitted.
     fn after(&self, schedule: &Schedule, axis: u64, promised: u64, price: u64) -> u64 {
         let ahead = |position: u64| position.wrapping_sub(axis).cast_signed();
-        let parked = self.parked.load(Relaxed);
+        let parked = self.words.parked.load(Relaxed);
         // While debt is parked a price has to be covered, and one beyond the burst waits for all of it.
         let covered = if parked == 0 {
             0
@@ -345,14 +383,15 @@ impl Bucket {
         } else {
             price.saturating_sub(1)
         };
-        let level = self.level.load(Relaxed).wrapping_add(covered);
+        let level = self.words.level.load(Relaxed).wrapping_add(covered);
         ahead(promised).max(ahead(level)).max(0).cast_unsigned()
     }
 
     /// Says whether refill is promised to somebody who may still come.
     fn is_promised(&self, schedule: &Schedule, axis: u64) -> bool {
         let lapsed = axis.wrapping_sub(schedule.grace());
-        self.promised
+        self.words
+            .promised
             .load(Relaxed)
             .wrapping_sub(lapsed)
             .cast_signed()
@@ -363,6 +402,7 @@ impl Bucket {
     fn repay(&self, overflow: u64, surcharge: u64) {
         let pay = |parked: u64| parked.saturating_sub(overflow).saturating_sub(surcharge);
         let parked = self
+            .words
             .parked
             .fetch_update(Relaxed, Relaxed, |parked| (parked > 0).then(|| pay(parked)))
             .unwrap_or(0);
@@ -370,9 +410,13 @@ impl Bucket {
         let by_overflow = parked.min(overflow);
         let by_surcharge = (parked - by_overflow).min(surcharge);
         if by_surcharge < surcharge {
-            self.level.fetch_sub(surcharge - by_surcharge, Relaxed);
+            self.words
+                .level
+                .fetch_sub(surcharge - by_surcharge, Relaxed);
         }
-        self.spilled.fetch_add(overflow - by_overflow, Relaxed);
+        self.words
+            .spilled
+            .fetch_add(overflow - by_overflow, Relaxed);
     }
 
     /// Sets debt beyond the floor aside.
@@ -382,21 +426,22 @@ impl Bucket {
             .rate
             .saturating_mul(DEBT_SECONDS)
             .max(schedule.limit.burst);
-        let level = self.level.load(Relaxed);
+        let level = self.words.level.load(Relaxed);
         let debt = level.wrapping_sub(axis).cast_signed();
         let Ok(beyond @ 1..) = u64::try_from(debt.saturating_sub_unsigned(floor)) else {
             return;
         };
-        if self.parked.load(Relaxed) > 0 {
+        if self.words.parked.load(Relaxed) > 0 {
             return;
         }
         let next = level.wrapping_sub(beyond);
         if self
+            .words
             .level
             .compare_exchange(level, next, Relaxed, Relaxed)
             .is_ok()
         {
-            self.parked.fetch_add(beyond, Relaxed);
+            self.words.parked.fetch_add(beyond, Relaxed);
         }
     }
 
@@ -408,6 +453,12 @@ impl Bucket {
             .max(0);
         let refused = window.refused.load(Relaxed) - window.refused_then.load(Relaxed);
         spent.cast_unsigned().saturating_add(refused)
+    }
+}
+
+impl Kept for Bucket {
+    fn was_used(&self) -> &AtomicBool {
+        &self.words.was_used
     }
 }
 

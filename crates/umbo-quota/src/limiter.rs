@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Release},
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, ShardId};
 
-use crate::account::{Account, Binding, PolicyStats, Pricing, Record, ShardCell, Space};
+use crate::account::{Account, Binding, Bound, PolicyStats, Pricing, Record, ShardCell, Space};
 use crate::bounded_map::BoundedMap;
 use crate::bucket::Bucket;
 use crate::cost::{Known, Weights};
@@ -164,11 +164,16 @@ impl Limiter {
                 {
                     continue;
                 }
-                let own = self.own_bucket(binding, subject, None, now);
-                let bucket = own.as_ref().or(binding.bucket.as_ref());
-                let bucket = bucket.expect("where the account has no bucket there is an own one");
                 let price = charge.in_unit(binding.policy.unit);
-                if refusals.debit(binding, bucket, price) {
+                let own = self.own_bucket(binding, subject, None, now);
+                let is_taken = match (&own, &binding.bound) {
+                    (None, Some(bound)) => {
+                        refusals.debit(binding, &bound.bucket, &bound.schedule, price)
+                    }
+                    (Some(bucket), _) => refusals.debit(binding, bucket, &bucket.schedule(), price),
+                    (None, None) => false,
+                };
+                if is_taken {
                     debits.push(Debit {
                         binding: at as u8,
                         own,
@@ -228,7 +233,7 @@ impl Limiter {
                     );
                     let parts = (share.parts, all);
                     let price = part(reservation.estimate.in_unit(binding.policy.unit), parts);
-                    if refusals.debit(binding, &bucket, price) {
+                    if refusals.debit(binding, &bucket, &bucket.schedule(), price) {
                         reservation.debits.push(Debit {
                             binding: at as u8,
                             own: Some(bucket),
@@ -265,7 +270,7 @@ impl Limiter {
         shard: Option<ShardId>,
         now: Moment,
     ) -> Option<Arc<Bucket>> {
-        if binding.bucket.is_some() {
+        if binding.bound.is_some() {
             return None;
         }
         Some(self.find_bucket(&binding.policy, &binding.stats, subject, shard, now))
@@ -307,6 +312,7 @@ impl Limiter {
             record,
             space,
             pricing: Arc::clone(&self.pricing),
+            was_used: AtomicBool::new(true),
         };
         let account = Arc::new(account);
         if known.is_some() {
@@ -328,6 +334,7 @@ impl Limiter {
                 record: self.others(&account.space),
                 space: Arc::clone(&account.space),
                 pricing: Arc::clone(&self.pricing),
+                was_used: AtomicBool::new(false),
             }),
         }
     }
@@ -344,13 +351,15 @@ impl Limiter {
             .get(&policy.name)
             .map(Arc::clone)
             .unwrap_or_default();
-        let bucket = policy
-            .is_settled_by_account()
-            .then(|| self.find_bucket(policy, &stats, subject, None, now));
+        let bound = policy.is_settled_by_account().then(|| {
+            let bucket = self.find_bucket(policy, &stats, subject, None, now);
+            let schedule = bucket.schedule();
+            Bound { bucket, schedule }
+        });
         Binding {
             policy: Arc::clone(policy),
             stats,
-            bucket,
+            bound,
         }
     }
 
@@ -381,7 +390,12 @@ impl Limiter {
         };
         let bucket = make(key, label(policy, subject, shard));
         let may_go = |bucket: &Bucket| bucket.is_full(now);
-        match buckets.insert(key, &bucket, may_go, |_| {}) {
+        let gone = |bucket: &Bucket| {
+            if let Some(stats) = self.rules.load().stats.get(&bucket.policy) {
+                stats.admitted.fetch_add(bucket.admissions(), Relaxed);
+            }
+        };
+        match buckets.insert(key, &bucket, may_go, gone) {
             Some(bucket) => bucket,
             None => {
                 let shared = || make(!key, OTHERS.into());
@@ -435,7 +449,7 @@ impl Rules {
 /// Says whether a policy of the account concerns the request.
 pub(crate) fn is_met(binding: &Binding, subject: &Subject<'_>) -> bool {
     binding.counts(subject.operation)
-        && (binding.bucket.is_some() || binding.policy.applies_to(subject))
+        && (binding.bound.is_some() || binding.policy.applies_to(subject))
 }
 
 #[cfg(test)]

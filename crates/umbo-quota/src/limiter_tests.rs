@@ -344,7 +344,7 @@ fn nothing_leaks_whatever_threads_do() {
         ]
     };
     let limiter = limiter(policies(), origin);
-    let total = std::sync::atomic::AtomicU64::new(0);
+    let total = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for seed in 0..4 {
             let (limiter, total) = (&limiter, &total);
@@ -389,13 +389,13 @@ fn nothing_leaks_whatever_threads_do() {
                             let paid = std::panic::catch_unwind(panicking).unwrap_err();
                             total.fetch_add(
                                 *paid.downcast::<u64>().unwrap(),
-                                std::sync::atomic::Ordering::Relaxed,
+                                Relaxed,
                             );
                             continue;
                         }
                         _ => reservation.settle(&work).as_micros(),
                     };
-                    total.fetch_add(paid, std::sync::atomic::Ordering::Relaxed);
+                    total.fetch_add(paid, Relaxed);
                 }
             });
         }

@@ -15,7 +15,7 @@ use crate::identity::Identities;
 use crate::policy::Mode;
 use crate::promise::{Claim, Promises};
 use crate::report::Rejection;
-use crate::schedule::Moment;
+use crate::schedule::{Moment, Schedule};
 
 /// Jitter is at most this part of the wait, and at most one quantum where that is more.
 const JITTER_PART: u32 = 5;
@@ -49,7 +49,13 @@ pub(crate) struct Refusal {
 impl Refusals<'_> {
     /// Takes a price from a bucket; says whether it was taken. A shadow policy that would refuse is
     /// counted and refuses nothing; it is asked last, and only by requests that are let in.
-    pub(crate) fn debit(&mut self, binding: &Binding, bucket: &Arc<Bucket>, price: u64) -> bool {
+    pub(crate) fn debit(
+        &mut self,
+        binding: &Binding,
+        bucket: &Arc<Bucket>,
+        schedule: &Schedule,
+        price: u64,
+    ) -> bool {
         let now = self.now;
         let promises = match binding.policy.mode {
             Mode::Enforce => &self.promises.enforced,
@@ -58,7 +64,7 @@ impl Refusals<'_> {
         let who = self.identities.claim(bucket.id, self.claimant);
         let is_due = || promises.claim(who, now) == Claim::Due;
         let outcome = if self.longest.is_none() {
-            bucket.debit(price, now, is_due)
+            bucket.debit(schedule, price, now, is_due)
         } else {
             // Refused already: this one is only asked how long it would take.
             match bucket.look(price, now, is_due) {

@@ -162,7 +162,11 @@ fn try_row(
 fn refused_of(bucket: &Bucket, requests: u64, price: u64, now: Moment) -> u64 {
     let balance = u64::try_from(bucket.balance(now)).unwrap_or(0);
     let admitted = balance.div_ceil(price).min(requests);
-    if admitted > 0 && bucket.debit(price, now, || false).is_err() {
+    if admitted > 0
+        && bucket
+            .debit(&bucket.schedule(), price, now, || false)
+            .is_err()
+    {
         return requests;
     }
     if admitted > 1 {

@@ -105,17 +105,19 @@ impl Limiter {
     /// Returns what each policy did, in the order of their names.
     pub fn policy_report(&self, now: Instant) -> Vec<PolicyReport> {
         let now = self.pricing.moment(now);
-        let mut seen: HashMap<Arc<str>, (u64, f64)> = HashMap::new();
+        let mut seen: HashMap<Arc<str>, (u64, u64, f64)> = HashMap::new();
         let mut see = |bucket: &Bucket| {
-            let (buckets, highest) = seen.entry(Arc::clone(&bucket.policy)).or_default();
+            let (buckets, admitted, highest) = seen.entry(Arc::clone(&bucket.policy)).or_default();
             *buckets += 1;
+            *admitted += bucket.admissions();
             *highest = highest.max(share(bucket.observed(now), bucket.limit().rate));
         };
         self.buckets.for_each(|bucket| see(bucket));
         self.shadow_buckets.for_each(|bucket| see(bucket));
         let rules = self.rules.load();
         let report = |policy: &Arc<Policy>| {
-            let (buckets, utilisation) = seen.get(&policy.name).copied().unwrap_or_default();
+            let (buckets, admitted, utilisation) =
+                seen.get(&policy.name).copied().unwrap_or_default();
             let stats = rules
                 .stats
                 .get(&policy.name)
@@ -123,7 +125,7 @@ impl Limiter {
                 .unwrap_or_default();
             PolicyReport {
                 policy: Arc::clone(policy),
-                admitted: stats.admitted.load(Relaxed),
+                admitted: admitted + stats.admitted.load(Relaxed),
                 rejected: stats.rejected.load(Relaxed),
                 shadow_rejected: stats.shadow_rejected.load(Relaxed),
                 buckets,
@@ -198,7 +200,7 @@ impl Limiter {
                 }
             } else {
                 let own = self.own_bucket(binding, subject, None, now);
-                if let Some(bucket) = own.as_ref().or(binding.bucket.as_ref()) {
+                if let Some(bucket) = own.as_ref().or(binding.bucket()) {
                     meets.push(meeting(binding, bucket, None, price, now));
                 }
             }

@@ -6,7 +6,6 @@
 //! more. Buckets, ledger and answer are charged the same figure.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -183,11 +182,11 @@ impl Reservation {
     }
 
     pub(crate) fn bucket<'a>(&'a self, debit: &'a Debit) -> &'a Arc<Bucket> {
-        let bound = &self.account.bindings[usize::from(debit.binding)].bucket;
+        let binding = &self.account.bindings[usize::from(debit.binding)];
         debit
             .own
             .as_ref()
-            .or(bound.as_ref())
+            .or(binding.bucket())
             .expect("a debit names its bucket where its policy has none for the account")
     }
 
@@ -201,7 +200,9 @@ impl Reservation {
     pub(crate) fn count_admitted(&self, from: usize) {
         for debit in &self.debits[from..] {
             let binding = &self.account.bindings[usize::from(debit.binding)];
-            binding.stats.admitted.fetch_add(1, Relaxed);
+            if let Some(bucket) = debit.own.as_ref().or(binding.bucket()) {
+                bucket.note_admitted();
+            }
         }
     }
 
@@ -244,7 +245,7 @@ impl Reservation {
         for debit in &mut self.debits {
             let binding = &account.bindings[usize::from(debit.binding)];
             let due = part(charge.in_unit(binding.policy.unit), debit.parts);
-            let bucket = debit.own.as_ref().or(binding.bucket.as_ref());
+            let bucket = debit.own.as_ref().or(binding.bucket());
             if let Some(bucket) = bucket {
                 // Charges stay below 2^56, so their difference is exact.
                 bucket.adjust(due.wrapping_sub(debit.taken).cast_signed());
