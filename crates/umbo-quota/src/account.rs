@@ -8,12 +8,12 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
 
-use crate::breakdown::breakdown;
 use crate::bounded_map::Kept;
+use crate::breakdown::breakdown;
 use crate::bucket::Bucket;
 use crate::cost::{Charge, Known, Weights, Work};
 use crate::latency::Medians;
-use crate::policy::{Mode, Policy};
+use crate::policy::{Limit, Mode, Policy};
 use crate::report::{Breakdown, Tally};
 use crate::residual::Residuals;
 use crate::schedule::{Moment, Schedule};
@@ -47,8 +47,7 @@ impl Kept for Account {
 /// A policy that may concern the account.
 #[derive(Debug, Clone)]
 pub(crate) struct Binding {
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) stats: Arc<PolicyStats>,
+    pub(crate) rule: Arc<Rule>,
     /// There where the account alone decides about it.
     pub(crate) bound: Option<Bound>,
 }
@@ -57,12 +56,12 @@ pub(crate) struct Binding {
 #[derive(Debug, Clone)]
 pub(crate) struct Bound {
     pub(crate) bucket: Arc<Bucket>,
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: Arc<Schedule>,
 }
 
 impl Binding {
     pub(crate) fn is_enforced(&self) -> bool {
-        self.policy.mode == Mode::Enforce
+        self.rule.policy.mode == Mode::Enforce
     }
 
     pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
@@ -71,20 +70,49 @@ impl Binding {
 
     /// Says whether the policy counts what the operation does.
     pub(crate) fn counts(&self, operation: Operation) -> bool {
-        let counts = match self.policy.unit {
+        let counts = match self.rule.policy.unit {
             Unit::Ru | Unit::Requests | Unit::Bytes => true,
             Unit::Reads | Unit::ReadBytes => !operation.is_write(),
             Unit::Writes | Unit::WriteBytes => operation.is_write(),
         };
-        counts && self.policy.matches.operations.contains(operation)
+        counts && self.rule.policy.matches.operations.contains(operation)
+    }
+}
+
+/// A policy in effect.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) stats: Arc<PolicyStats>,
+    /// How its buckets refill, those of its overrides after the others.
+    schedules: Vec<Arc<Schedule>>,
+}
+
+impl Rule {
+    pub(crate) fn new(policy: &Arc<Policy>, stats: Arc<PolicyStats>) -> Self {
+        let limits = std::iter::once(policy.limit)
+            .chain(policy.overrides.iter().map(|exception| exception.limit));
+        let schedule = |limit| Arc::new(Schedule::begin(limit, policy.refill));
+        Self {
+            schedules: limits.map(schedule).collect(),
+            policy: Arc::clone(policy),
+            stats,
+        }
+    }
+
+    /// Returns how a new bucket of a limit refills; shared, so that it stays in the cache.
+    pub(crate) fn schedule(&self, limit: Limit) -> &Arc<Schedule> {
+        let found = self
+            .schedules
+            .iter()
+            .find(|schedule| schedule.limit == limit);
+        found.unwrap_or(&self.schedules[0])
     }
 }
 
 /// What is counted of a policy, for as long as there is one of its name.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyStats {
-    /// By buckets that are gone.
-    pub(crate) admitted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) shadow_rejected: AtomicU64,
     /// Shared by those for whom there is no room.
@@ -148,7 +176,6 @@ pub(crate) struct Record {
 pub(crate) struct Cell {
     requests: AtomicU64,
     charged: AtomicU64,
-    estimated: AtomicU64,
     rows: AtomicU64,
     bytes: AtomicU64,
     rejected: AtomicU64,
@@ -178,7 +205,6 @@ impl Record {
             for (own, other) in [
                 (&own.requests, &other.requests),
                 (&own.charged, &other.charged),
-                (&own.estimated, &other.estimated),
                 (&own.rows, &other.rows),
                 (&own.bytes, &other.bytes),
                 (&own.rejected, &other.rejected),
@@ -202,7 +228,7 @@ impl Cell {
         operation: Operation,
         known: &Known,
     ) -> Charge {
-        let certain = certain(operation, known);
+        let certain = certain(operation, known.body_len.unwrap_or(0));
         let mut price = if operation.is_write() {
             let exact = weights.price(operation, &certain).as_micros();
             exact.saturating_add(self.average.load(Relaxed))
@@ -264,14 +290,13 @@ impl Cell {
     pub(crate) fn count_served(&self, pricing: &Pricing, served: &Served<'_>) {
         let Served {
             operation,
-            known,
+            body_len,
             work,
             ..
         } = *served;
         let price = served.price.as_micros();
         self.requests.fetch_add(1, Relaxed);
         self.charged.fetch_add(price, Relaxed);
-        self.estimated.fetch_add(served.estimate, Relaxed);
         self.rows.fetch_add(work.rows, Relaxed);
         self.bytes
             .fetch_add(work.read_bytes + work.write_bytes, Relaxed);
@@ -279,7 +304,9 @@ impl Cell {
             return;
         }
         let unknown = if operation.is_write() {
-            let exact = pricing.weights.price(operation, &certain(operation, known));
+            let exact = pricing
+                .weights
+                .price(operation, &certain(operation, body_len));
             price.saturating_sub(exact.as_micros())
         } else {
             price
@@ -313,7 +340,6 @@ impl Cell {
             requests: self.requests.load(Relaxed),
             rejected: self.rejected.load(Relaxed),
             charged: RequestUnits::from_micros(self.charged.load(Relaxed)),
-            estimated: RequestUnits::from_micros(self.estimated.load(Relaxed)),
             rows: self.rows.load(Relaxed),
             read_bytes,
             write_bytes,
@@ -324,7 +350,8 @@ impl Cell {
 /// A request that was served.
 pub(crate) struct Served<'a> {
     pub(crate) operation: Operation,
-    pub(crate) known: &'a Known,
+    /// Length of the body, where it was announced.
+    pub(crate) body_len: u64,
     pub(crate) work: &'a Work,
     pub(crate) price: RequestUnits,
     /// In micro-RU.
@@ -334,7 +361,7 @@ pub(crate) struct Served<'a> {
 }
 
 /// Returns the work that a request certainly asks for.
-fn certain(operation: Operation, known: &Known) -> Work {
+fn certain(operation: Operation, body_len: u64) -> Work {
     let mut work = Work::default();
     match operation {
         Operation::Put => (work.rows, work.writes) = (1, 1),
@@ -342,7 +369,7 @@ fn certain(operation: Operation, known: &Known) -> Work {
         _ => work.reads = 1,
     }
     if operation.is_write() {
-        work.write_bytes = known.body_len.unwrap_or(0);
+        work.write_bytes = body_len;
     }
     work
 }

@@ -25,7 +25,7 @@ use arc_swap::ArcSwap;
 
 use crate::bounded_map::Kept;
 use crate::policy::Limit;
-use crate::schedule::{Moment, Schedule};
+use crate::schedule::{Moment, Phase, Schedule};
 
 /// Debt beyond which the rest is parked, in seconds of the rate.
 const DEBT_SECONDS: u64 = 2;
@@ -63,9 +63,8 @@ struct Words {
     parked: AtomicU64,
     /// Refill that spilled over the burst, all together.
     spilled: AtomicU64,
-    /// Requests admitted, all together.
-    admitted: AtomicU64,
     was_used: AtomicBool,
+    phase: Phase,
 }
 
 /// What was asked for in the last whole window.
@@ -97,14 +96,14 @@ impl Bucket {
         id: u64,
         policy: Arc<str>,
         label: Box<str>,
-        limit: Limit,
-        refill: Duration,
+        schedule: &Arc<Schedule>,
         now: Moment,
     ) -> Self {
         // The id is a hash: as good a phase as any.
-        let schedule = Schedule::begin(limit, refill, id >> 32, now);
-        let first_level = schedule.level_at(now).wrapping_sub(limit.burst);
-        let promised = schedule.level_at(now).wrapping_sub(schedule.grace());
+        let phase = Phase::of(id >> 32, Duration::from_millis(schedule.quantum_ms));
+        let axis = schedule.level_at(now, phase);
+        let first_level = axis.wrapping_sub(schedule.limit.burst);
+        let promised = axis.wrapping_sub(schedule.grace());
         let window = Window {
             since_ms: AtomicU64::new(now.0),
             ..Window::default()
@@ -113,12 +112,13 @@ impl Bucket {
             id,
             policy,
             label,
-            schedule: ArcSwap::from_pointee(schedule),
+            schedule: ArcSwap::new(Arc::clone(schedule)),
             first_level,
             window,
             words: Words {
                 level: AtomicU64::new(first_level),
                 promised: AtomicU64::new(promised),
+                phase,
                 ..Words::default()
             },
         }
@@ -131,7 +131,7 @@ impl Bucket {
                 if schedule.is(limit, refill) {
                     Arc::clone(schedule)
                 } else {
-                    Arc::new(schedule.changed(limit, refill, now))
+                    Arc::new(schedule.changed(limit, refill, now, self.words.phase))
                 }
             });
         }
@@ -143,8 +143,8 @@ impl Bucket {
     }
 
     /// Returns how the bucket refills.
-    pub(crate) fn schedule(&self) -> Schedule {
-        Schedule::clone(&self.schedule.load())
+    pub(crate) fn schedule(&self) -> Arc<Schedule> {
+        self.schedule.load_full()
     }
 
     /// Takes `price` if the bucket admits, else says its balance. `is_due` says whether whoever
@@ -159,7 +159,7 @@ impl Bucket {
         now: Moment,
         is_due: impl Fn() -> bool,
     ) -> Result<bool, Look> {
-        let axis = schedule.level_at(now);
+        let axis = schedule.level_at(now, self.words.phase);
         let is_promised = self.is_promised(schedule, axis);
         let is_due = is_promised && is_due();
         let mut level = self.words.level.load(Relaxed);
@@ -197,7 +197,7 @@ impl Bucket {
     /// Says what [`Self::debit`] would say.
     pub(crate) fn look(&self, price: u64, now: Moment, is_due: impl Fn() -> bool) -> Look {
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now);
+        let axis = schedule.level_at(now, self.words.phase);
         let parked = self.words.parked.load(Relaxed);
         let state = State::of(&schedule, axis, self.words.level.load(Relaxed), parked);
         let is_reserved = self.is_promised(&schedule, axis) && !is_due();
@@ -222,7 +222,7 @@ impl Bucket {
     /// Promises refill to whoever was refused, and returns when to come back.
     pub(crate) fn promise(&self, price: u64, now: Moment) -> Moment {
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now);
+        let axis = schedule.level_at(now, self.words.phase);
         self.park(&schedule, axis);
         let reach = schedule.limit.rate.saturating_mul(PROMISE_SECONDS);
         let mut promised = self.words.promised.load(Relaxed);
@@ -243,33 +243,23 @@ impl Bucket {
             }
         };
         schedule
-            .first_beyond(first)
+            .first_beyond(first, self.words.phase)
             .max(Moment(now.0 + schedule.quantum_ms))
     }
 
     /// Returns when a request that is refused now would be told to come back.
     pub(crate) fn due(&self, price: u64, now: Moment) -> Moment {
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now);
+        let axis = schedule.level_at(now, self.words.phase);
         let after = self.after(&schedule, axis, self.words.promised.load(Relaxed), price);
         schedule
-            .first_beyond(axis.wrapping_add(after))
+            .first_beyond(axis.wrapping_add(after), self.words.phase)
             .max(Moment(now.0 + schedule.quantum_ms))
     }
 
     /// Returns the refill quantum, in milliseconds.
     pub(crate) fn quantum_ms(&self) -> u64 {
         self.schedule.load().quantum_ms
-    }
-
-    /// Notes that a request was admitted.
-    pub(crate) fn note_admitted(&self) {
-        self.words.admitted.fetch_add(1, Relaxed);
-    }
-
-    /// Returns the requests that were admitted.
-    pub(crate) fn admissions(&self) -> u64 {
-        self.words.admitted.load(Relaxed)
     }
 
     /// Notes that `price` was refused.
@@ -304,7 +294,7 @@ impl Bucket {
         let parked = self.words.parked.load(Relaxed);
         let state = State::of(
             &schedule,
-            schedule.level_at(now),
+            schedule.level_at(now, self.words.phase),
             self.words.level.load(Relaxed),
             parked,
         );
@@ -346,7 +336,7 @@ impl Bucket {
             window.since_ms.store(now.0, Relaxed);
         }
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now);
+        let axis = schedule.level_at(now, self.words.phase);
         let level = self.words.level.load(Relaxed);
         let state = State::of(&schedule, axis, level, self.words.parked.load(Relaxed));
         if state.overflow > 0 {

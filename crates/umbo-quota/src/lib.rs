@@ -33,9 +33,8 @@ pub use limiter::{Limiter, LimiterSettings, Request};
 pub use policy::*;
 pub use replay::{Replay, ReplayRow};
 pub use report::{
-    Advertised, Breakdown, BucketReport, Explanation, Meeting, OTHERS, PolicyReport, Rejection,
-    Residual, ShardUsage, Tally, UsageReport, UsageRow,
+    Advertised, Breakdown, BucketReport, Explanation, Meeting, OTHERS, PolicyReport,
+    RESIDUAL_CLASSES, Rejection, Residual, ShardUsage, Tally, UsageReport, UsageRow,
 };
 pub use reservation::{Reservation, ShardShare};
-pub use residual::RESIDUAL_CLASSES;
 pub use subject::Subject;

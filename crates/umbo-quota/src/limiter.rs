@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Release},
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, ShardId};
 
-use crate::account::{Account, Binding, Bound, PolicyStats, Pricing, Record, ShardCell, Space};
+use crate::account::{Account, Binding, Bound, Pricing, Record, Rule, ShardCell, Space};
 use crate::bounded_map::BoundedMap;
 use crate::bucket::Bucket;
 use crate::cost::{Known, Weights};
@@ -88,8 +88,7 @@ pub struct Limiter {
 pub(crate) struct Rules {
     pub(crate) generation: u64,
     pub(crate) set: Arc<PolicySet>,
-    /// By name.
-    pub(crate) stats: HashMap<Arc<str>, Arc<PolicyStats>>,
+    pub(crate) by_name: HashMap<Arc<str>, Arc<Rule>>,
 }
 
 impl Limiter {
@@ -132,7 +131,7 @@ impl Limiter {
     pub fn replace(&self, policies: PolicySet) {
         let policies = Arc::new(policies);
         self.rules
-            .rcu(|rules| Rules::new(rules.generation + 1, Arc::clone(&policies), &rules.stats));
+            .rcu(|rules| Rules::new(rules.generation + 1, Arc::clone(&policies), &rules.by_name));
         // Whoever sees the new generation also sees the new rules.
         let generation = self.rules.load().generation;
         self.generation.fetch_max(generation, Release);
@@ -159,12 +158,12 @@ impl Limiter {
                 break;
             }
             for (at, binding) in account.bindings.iter().enumerate() {
-                let is_pod_wide = !binding.policy.per.contains(Dimension::Shard);
+                let is_pod_wide = !binding.rule.policy.per.contains(Dimension::Shard);
                 if binding.is_enforced() != is_enforced || !is_pod_wide || !is_met(binding, subject)
                 {
                     continue;
                 }
-                let price = charge.in_unit(binding.policy.unit);
+                let price = charge.in_unit(binding.rule.policy.unit);
                 let own = self.own_bucket(binding, subject, None, now);
                 let is_taken = match (&own, &binding.bound) {
                     (None, Some(bound)) => {
@@ -184,12 +183,13 @@ impl Limiter {
             }
         }
         let rejection = refusals.end(random);
-        let mut reservation = Reservation::new(account, subject.operation, *known, charge, debits);
+        let body_len = known.body_len.unwrap_or(0);
+        let mut reservation =
+            Reservation::new(account, subject.operation, body_len, charge, debits);
         if let Some(rejection) = rejection {
             reservation.reject();
             return Err(rejection);
         }
-        reservation.count_admitted(0);
         Ok(reservation)
     }
 
@@ -205,13 +205,12 @@ impl Limiter {
     ) -> Result<(), Box<Rejection>> {
         reservation.shares.extend_from_slice(shares);
         let account = Arc::clone(&reservation.account);
-        let counts = |binding: &Binding| binding.policy.per.contains(Dimension::Shard);
+        let counts = |binding: &Binding| binding.rule.policy.per.contains(Dimension::Shard);
         if !account.bindings.iter().any(counts) {
             return Ok(());
         }
         let now = self.pricing.moment(now);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
-        let before = reservation.debits.len();
         let mut refusals = self.refusals(request, now);
         for is_enforced in [true, false] {
             if refusals.longest.is_some() {
@@ -224,15 +223,12 @@ impl Limiter {
                 }
                 for share in shares {
                     let shard = Some(share.shard);
-                    let bucket = self.find_bucket(
-                        &binding.policy,
-                        &binding.stats,
-                        &request.subject,
-                        shard,
-                        now,
-                    );
+                    let bucket = self.find_bucket(&binding.rule, &request.subject, shard, now);
                     let parts = (share.parts, all);
-                    let price = part(reservation.estimate.in_unit(binding.policy.unit), parts);
+                    let price = part(
+                        reservation.estimate.in_unit(binding.rule.policy.unit),
+                        parts,
+                    );
                     if refusals.debit(binding, &bucket, &bucket.schedule(), price) {
                         reservation.debits.push(Debit {
                             binding: at as u8,
@@ -248,7 +244,6 @@ impl Limiter {
             reservation.reject();
             return Err(rejection);
         }
-        reservation.count_admitted(before);
         Ok(())
     }
 
@@ -273,7 +268,7 @@ impl Limiter {
         if binding.bound.is_some() {
             return None;
         }
-        Some(self.find_bucket(&binding.policy, &binding.stats, subject, shard, now))
+        Some(self.find_bucket(&binding.rule, subject, shard, now))
     }
 
     /// Returns the account of a caller, bound to the policies in effect.
@@ -346,33 +341,26 @@ impl Limiter {
         subject: &Subject<'_>,
         now: Moment,
     ) -> Binding {
-        let stats = rules
-            .stats
-            .get(&policy.name)
-            .map(Arc::clone)
-            .unwrap_or_default();
+        let rule = rules.by_name.get(&policy.name).map(Arc::clone);
+        let rule = rule.unwrap_or_else(|| Arc::new(Rule::new(policy, Arc::default())));
         let bound = policy.is_settled_by_account().then(|| {
-            let bucket = self.find_bucket(policy, &stats, subject, None, now);
+            let bucket = self.find_bucket(&rule, subject, None, now);
             let schedule = bucket.schedule();
             Bound { bucket, schedule }
         });
-        Binding {
-            policy: Arc::clone(policy),
-            stats,
-            bound,
-        }
+        Binding { rule, bound }
     }
 
     /// Returns the bucket of a policy, full where it is new. Where there is no room for another it is
     /// the one that all strangers share.
     pub(crate) fn find_bucket(
         &self,
-        policy: &Policy,
-        stats: &PolicyStats,
+        rule: &Rule,
         subject: &Subject<'_>,
         shard: Option<ShardId>,
         now: Moment,
     ) -> Arc<Bucket> {
+        let policy = &rule.policy;
         let key = self.identities.bucket(policy, subject, shard);
         let limit = policy.limit_for(subject);
         let buckets = match policy.mode {
@@ -386,20 +374,15 @@ impl Limiter {
         let make = |key: u128, label: Box<str>| {
             let id = (key >> 64) as u64 ^ key as u64;
             let kind = Arc::clone(&policy.name);
-            Arc::new(Bucket::new(id, kind, label, limit, policy.refill, now))
+            Arc::new(Bucket::new(id, kind, label, rule.schedule(limit), now))
         };
         let bucket = make(key, label(policy, subject, shard));
         let may_go = |bucket: &Bucket| bucket.is_full(now);
-        let gone = |bucket: &Bucket| {
-            if let Some(stats) = self.rules.load().stats.get(&bucket.policy) {
-                stats.admitted.fetch_add(bucket.admissions(), Relaxed);
-            }
-        };
-        match buckets.insert(key, &bucket, may_go, gone) {
+        match buckets.insert(key, &bucket, may_go, |_| {}) {
             Some(bucket) => bucket,
             None => {
                 let shared = || make(!key, OTHERS.into());
-                let bucket = Arc::clone(stats.overflow.get_or_init(shared));
+                let bucket = Arc::clone(rule.stats.overflow.get_or_init(shared));
                 bucket.set_limit(policy.limit, policy.refill, now);
                 bucket
             }
@@ -429,18 +412,15 @@ impl Limiter {
 }
 
 impl Rules {
-    fn new(
-        generation: u64,
-        set: Arc<PolicySet>,
-        before: &HashMap<Arc<str>, Arc<PolicyStats>>,
-    ) -> Self {
-        let stats = |policy: &Arc<Policy>| {
-            let stats = before.get(&policy.name).map(Arc::clone).unwrap_or_default();
-            (Arc::clone(&policy.name), stats)
+    fn new(generation: u64, set: Arc<PolicySet>, before: &HashMap<Arc<str>, Arc<Rule>>) -> Self {
+        let rule = |policy: &Arc<Policy>| {
+            let stats = before.get(&policy.name).map(|rule| Arc::clone(&rule.stats));
+            let rule = Rule::new(policy, stats.unwrap_or_default());
+            (Arc::clone(&policy.name), Arc::new(rule))
         };
         Self {
             generation,
-            stats: set.iter().map(stats).collect(),
+            by_name: set.iter().map(rule).collect(),
             set,
         }
     }
@@ -449,7 +429,7 @@ impl Rules {
 /// Says whether a policy of the account concerns the request.
 pub(crate) fn is_met(binding: &Binding, subject: &Subject<'_>) -> bool {
     binding.counts(subject.operation)
-        && (binding.bound.is_some() || binding.policy.applies_to(subject))
+        && (binding.bound.is_some() || binding.rule.policy.applies_to(subject))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The limiter as its users see it: stories under a simulated clock.
 
 use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use umbo_types::{Operation, RequestUnits};
@@ -25,6 +26,7 @@ fn policy(name: &str, per: &[Dimension], rate: u64, burst: u64) -> Policy {
         mode: Mode::Enforce,
         status: 429,
         source: Source::Stored,
+        overrides: vec![],
     }
 }
 
@@ -387,10 +389,7 @@ fn nothing_leaks_whatever_threads_do() {
                                 std::panic::resume_unwind(Box::new((paid, drop(held)).0));
                             });
                             let paid = std::panic::catch_unwind(panicking).unwrap_err();
-                            total.fetch_add(
-                                *paid.downcast::<u64>().unwrap(),
-                                Relaxed,
-                            );
+                            total.fetch_add(*paid.downcast::<u64>().unwrap(), Relaxed);
                             continue;
                         }
                         _ => reservation.settle(&work).as_micros(),

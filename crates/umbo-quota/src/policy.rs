@@ -74,7 +74,13 @@ pub struct Policy {
     pub mode: Mode,
     pub status: u16,
     pub source: Source,
+    pub overrides: Vec<Override>,
 }
+#[derive(Debug, Clone)]
+pub struct Override {
+    pub limit: Limit,
+}
+
 impl Policy {
     pub fn applies_to(&self, s: &Subject<'_>) -> bool {
         !self.per.contains(Dimension::User) || s.user.is_some()
@@ -115,6 +121,7 @@ impl PolicySet {
             mode: Mode::Enforce,
             status: 429,
             source: Source::BuiltIn,
+            overrides: vec![],
         })])
     }
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {

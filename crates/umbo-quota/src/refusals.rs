@@ -57,7 +57,7 @@ impl Refusals<'_> {
         price: u64,
     ) -> bool {
         let now = self.now;
-        let promises = match binding.policy.mode {
+        let promises = match binding.rule.policy.mode {
             Mode::Enforce => &self.promises.enforced,
             Mode::Shadow => &self.promises.shadow,
         };
@@ -90,8 +90,8 @@ impl Refusals<'_> {
                         due
                     }
                 };
-                if binding.policy.mode == Mode::Shadow {
-                    binding.stats.shadow_rejected.fetch_add(1, Relaxed);
+                if binding.rule.policy.mode == Mode::Shadow {
+                    binding.rule.stats.shadow_rejected.fetch_add(1, Relaxed);
                     return false;
                 }
                 let is_longer = self
@@ -121,7 +121,7 @@ impl Refusals<'_> {
             balance,
             price,
         } = self.longest?;
-        binding.stats.rejected.fetch_add(1, Relaxed);
+        binding.rule.stats.rejected.fetch_add(1, Relaxed);
         let quantum = Duration::from_millis(bucket.quantum_ms());
         let wait = self.now.until(due).max(quantum);
         let jitter_max = (wait / JITTER_PART).max(quantum);
@@ -131,7 +131,7 @@ impl Refusals<'_> {
             label: bucket.label.to_string(),
             limit: bucket.limit(),
             observed: bucket.observed(self.now),
-            policy: binding.policy,
+            policy: Arc::clone(&binding.rule.policy),
             balance,
             wait: wait + Duration::from_micros(jitter_us as u64),
             price,

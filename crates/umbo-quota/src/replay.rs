@@ -16,7 +16,7 @@ use crate::bucket::Bucket;
 use crate::history::{Demand, History, SLOT_MS, TrackId};
 use crate::identity::label;
 use crate::policy::{Dimension, Policy};
-use crate::schedule::Moment;
+use crate::schedule::{Moment, Schedule};
 use crate::subject::Subject;
 use crate::unit::Unit;
 
@@ -124,7 +124,8 @@ fn try_row(
     asks.sort_by_key(|(number, ..)| *number);
     let begin = Moment(asks[0].0 * SLOT_MS);
     let name = Arc::clone(&policy.name);
-    let bucket = Bucket::new(0, name, label.as_str().into(), limit, policy.refill, begin);
+    let schedule = Arc::new(Schedule::begin(limit, policy.refill));
+    let bucket = Bucket::new(0, name, label.as_str().into(), &schedule, begin);
     let mut row = ReplayRow {
         label,
         requests: 0,

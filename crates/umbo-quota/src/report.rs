@@ -6,7 +6,6 @@ use std::time::Duration;
 use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
 
 use crate::policy::{Limit, Policy};
-use crate::residual::RESIDUAL_CLASSES;
 
 /// What was counted of one caller, namespace and operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,8 +16,6 @@ pub struct Tally {
     pub rejected: u64,
     /// What they were charged.
     pub charged: RequestUnits,
-    /// What they had been estimated at.
-    pub estimated: RequestUnits,
     /// Rows read or written.
     pub rows: u64,
     /// Bytes read.
@@ -60,6 +57,10 @@ pub struct ShardUsage {
     pub charged: RequestUnits,
 }
 
+/// Classes of the ratio actual / estimate: the middle one is from 1/√2 to √2, each other one a
+/// factor of two, and the outer ones are open.
+pub const RESIDUAL_CLASSES: usize = 9;
+
 /// How far the estimates of an operation were off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Residual {
@@ -68,7 +69,7 @@ pub struct Residual {
     /// Requests by the ratio actual / estimate, of one request in eight: the middle class is from
     /// 1/√2 to √2, each other one a factor of two, the outer ones are open.
     pub counts: [u64; RESIDUAL_CLASSES],
-    /// What all requests had been estimated at.
+    /// What those requests had been estimated at.
     pub estimated: RequestUnits,
     /// What they were charged.
     pub actual: RequestUnits,
@@ -90,8 +91,6 @@ pub struct UsageReport {
 pub struct PolicyReport {
     /// The policy.
     pub policy: Arc<Policy>,
-    /// Requests it admitted.
-    pub admitted: u64,
     /// Requests it rejected.
     pub rejected: u64,
     /// Requests it would have rejected, had it been enforced.

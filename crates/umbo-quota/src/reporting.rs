@@ -1,19 +1,19 @@
 //! What a limiter tells those who ask: usage, policies, buckets, explanations, replays.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use umbo_types::{Operation, RequestUnits, ShardId};
 
-use crate::account::{Binding, CHARGED, Record};
+use crate::account::{Binding, CHARGED, PolicyStats, Record};
 use crate::bucket::Bucket;
 use crate::limiter::{Limiter, Request, is_met};
 use crate::policy::{Dimension, Mode, Policy};
 use crate::replay::{Replay, replay};
 use crate::report::{
-    BucketReport, Explanation, Meeting, PolicyReport, Residual, ShardUsage, UsageReport, UsageRow,
+    BucketReport, Explanation, Meeting, PolicyReport, ShardUsage, UsageReport, UsageRow,
 };
 use crate::reservation::{ShardShare, part};
 use crate::schedule::Moment;
@@ -26,8 +26,8 @@ impl Limiter {
         let now = self.pricing.moment(now);
         self.buckets.for_each(|bucket| bucket.roll(now));
         self.shadow_buckets.for_each(|bucket| bucket.roll(now));
-        for stats in self.rules.load().stats.values() {
-            if let Some(bucket) = stats.overflow.get() {
+        for rule in self.rules.load().by_name.values() {
+            if let Some(bucket) = rule.stats.overflow.get() {
                 bucket.roll(now);
             }
         }
@@ -42,14 +42,8 @@ impl Limiter {
     /// Returns what was used since the start.
     pub fn usage(&self) -> UsageReport {
         let mut report = UsageReport::default();
-        let mut totals = [(RequestUnits::ZERO, RequestUnits::ZERO); CHARGED];
         let mut add = |record: &Record| {
-            for row in rows(record) {
-                let (estimated, actual) = &mut totals[row.operation as usize];
-                *estimated = estimated.saturating_add(row.tally.estimated);
-                *actual = actual.saturating_add(row.tally.charged);
-                report.rows.push(row);
-            }
+            report.rows.extend(rows(record));
         };
         self.accounts.for_each(|account| add(&account.record));
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,14 +56,7 @@ impl Limiter {
         report.shards = self.shard_usage();
         report.residuals = Operation::ALL
             .into_iter()
-            .take(CHARGED)
-            .map(|operation| Residual {
-                operation,
-                counts: self.pricing.residuals.counts(operation),
-                estimated: totals[operation as usize].0,
-                actual: totals[operation as usize].1,
-            })
-            .filter(|residual| residual.actual > RequestUnits::ZERO)
+            .filter_map(|operation| self.pricing.residuals.of(operation))
             .collect();
         report
     }
@@ -105,29 +92,25 @@ impl Limiter {
     /// Returns what each policy did, in the order of their names.
     pub fn policy_report(&self, now: Instant) -> Vec<PolicyReport> {
         let now = self.pricing.moment(now);
-        let mut seen: HashMap<Arc<str>, (u64, u64, f64)> = HashMap::new();
+        let mut seen: HashMap<Arc<str>, (u64, f64)> = HashMap::new();
         let mut see = |bucket: &Bucket| {
-            let (buckets, admitted, highest) = seen.entry(Arc::clone(&bucket.policy)).or_default();
+            let (buckets, highest) = seen.entry(Arc::clone(&bucket.policy)).or_default();
             *buckets += 1;
-            *admitted += bucket.admissions();
             *highest = highest.max(share(bucket.observed(now), bucket.limit().rate));
         };
         self.buckets.for_each(|bucket| see(bucket));
         self.shadow_buckets.for_each(|bucket| see(bucket));
         let rules = self.rules.load();
         let report = |policy: &Arc<Policy>| {
-            let (buckets, admitted, utilisation) =
-                seen.get(&policy.name).copied().unwrap_or_default();
-            let stats = rules
-                .stats
-                .get(&policy.name)
-                .map(Arc::clone)
-                .unwrap_or_default();
+            let (buckets, utilisation) = seen.get(&policy.name).copied().unwrap_or_default();
+            let stats = rules.by_name.get(&policy.name).map(|rule| &rule.stats);
+            let count = |pick: fn(&PolicyStats) -> &AtomicU64| {
+                stats.map_or(0, |stats| pick(stats).load(Relaxed))
+            };
             PolicyReport {
                 policy: Arc::clone(policy),
-                admitted: admitted + stats.admitted.load(Relaxed),
-                rejected: stats.rejected.load(Relaxed),
-                shadow_rejected: stats.shadow_rejected.load(Relaxed),
+                rejected: count(|stats| &stats.rejected),
+                shadow_rejected: count(|stats| &stats.shadow_rejected),
                 buckets,
                 utilisation,
             }
@@ -152,8 +135,8 @@ impl Limiter {
         };
         self.buckets.for_each(|bucket| see(bucket));
         self.shadow_buckets.for_each(|bucket| see(bucket));
-        if let Some(stats) = self.rules.load().stats.get(policy)
-            && let Some(bucket) = stats.overflow.get()
+        if let Some(rule) = self.rules.load().by_name.get(policy)
+            && let Some(bucket) = rule.stats.overflow.get()
         {
             see(bucket);
         }
@@ -185,16 +168,10 @@ impl Limiter {
             .iter()
             .filter(|binding| is_met(binding, subject))
         {
-            let price = charge.in_unit(binding.policy.unit);
-            if binding.policy.per.contains(Dimension::Shard) {
+            let price = charge.in_unit(binding.rule.policy.unit);
+            if binding.rule.policy.per.contains(Dimension::Shard) {
                 for share in shares {
-                    let bucket = self.find_bucket(
-                        &binding.policy,
-                        &binding.stats,
-                        subject,
-                        Some(share.shard),
-                        now,
-                    );
+                    let bucket = self.find_bucket(&binding.rule, subject, Some(share.shard), now);
                     let price = part(price, (share.parts, all));
                     meets.push(meeting(binding, &bucket, Some(share.shard), price, now));
                 }
@@ -242,9 +219,9 @@ impl Limiter {
         if let Some(bucket) = self
             .rules
             .load()
-            .stats
+            .by_name
             .get(policy)
-            .and_then(|stats| stats.overflow.get())
+            .and_then(|rule| rule.stats.overflow.get())
         {
             see(bucket);
         }
@@ -280,13 +257,13 @@ fn meeting(
         Duration::ZERO
     };
     Meeting {
-        policy: Arc::clone(&binding.policy),
+        policy: Arc::clone(&binding.rule.policy),
         label: bucket.label.to_string(),
         shard,
         limit: bucket.limit(),
         price,
         balance: look.balance,
-        admits: look.admits || binding.policy.mode == Mode::Shadow,
+        admits: look.admits || binding.rule.policy.mode == Mode::Shadow,
         wait,
     }
 }

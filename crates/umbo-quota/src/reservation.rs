@@ -13,7 +13,7 @@ use umbo_types::{Operation, RequestUnits, ShardId};
 
 use crate::account::{Account, Served};
 use crate::bucket::Bucket;
-use crate::cost::{Charge, Known, Work};
+use crate::cost::{Charge, Work};
 use crate::policy::Source;
 use crate::report::Advertised;
 
@@ -45,7 +45,7 @@ pub(crate) struct Debit {
 pub struct Reservation {
     pub(crate) account: Arc<Account>,
     pub(crate) operation: Operation,
-    pub(crate) known: Known,
+    body_len: u64,
     pub(crate) estimate: Charge,
     pub(crate) debits: SmallVec<[Debit; 4]>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
@@ -66,14 +66,14 @@ impl Reservation {
     pub(crate) fn new(
         account: Arc<Account>,
         operation: Operation,
-        known: Known,
+        body_len: u64,
         estimate: Charge,
         debits: SmallVec<[Debit; 4]>,
     ) -> Self {
         Self {
             account,
             operation,
-            known,
+            body_len,
             estimate,
             debits,
             shares: SmallVec::new(),
@@ -155,7 +155,9 @@ impl Reservation {
     pub fn advertised(&self, now: Instant) -> Option<Advertised> {
         let mut tightest: Option<(&Debit, u128)> = None;
         for debit in &self.debits {
-            let policy = &self.account.bindings[usize::from(debit.binding)].policy;
+            let policy = &self.account.bindings[usize::from(debit.binding)]
+                .rule
+                .policy;
             let is_told = policy.source != Source::BuiltIn && self.is_enforced(debit);
             if !is_told {
                 continue;
@@ -174,7 +176,11 @@ impl Reservation {
         let missing = limit.burst.saturating_add_signed(balance.saturating_neg());
         let reset_ms = u128::from(missing) * 1_000 / u128::from(limit.rate);
         Some(Advertised {
-            policy: Arc::clone(&self.account.bindings[usize::from(debit.binding)].policy),
+            policy: Arc::clone(
+                &self.account.bindings[usize::from(debit.binding)]
+                    .rule
+                    .policy,
+            ),
             limit,
             remaining: balance.max(0).cast_unsigned(),
             reset: Duration::from_millis(u64::try_from(reset_ms).unwrap_or(u64::MAX)),
@@ -194,16 +200,6 @@ impl Reservation {
     pub(crate) fn reject(&mut self) {
         self.cancel();
         self.account.record.cell(self.operation).count_rejected();
-    }
-
-    /// Counts an admission for the policies of the debits from the given one on.
-    pub(crate) fn count_admitted(&self, from: usize) {
-        for debit in &self.debits[from..] {
-            let binding = &self.account.bindings[usize::from(debit.binding)];
-            if let Some(bucket) = debit.own.as_ref().or(binding.bucket()) {
-                bucket.note_admitted();
-            }
-        }
     }
 
     fn cancel(&mut self) {
@@ -244,7 +240,7 @@ impl Reservation {
         let account = &self.account;
         for debit in &mut self.debits {
             let binding = &account.bindings[usize::from(debit.binding)];
-            let due = part(charge.in_unit(binding.policy.unit), debit.parts);
+            let due = part(charge.in_unit(binding.rule.policy.unit), debit.parts);
             let bucket = debit.own.as_ref().or(binding.bucket());
             if let Some(bucket) = bucket {
                 // Charges stay below 2^56, so their difference is exact.
@@ -258,7 +254,7 @@ impl Reservation {
         let account = &self.account;
         let served = Served {
             operation: self.operation,
-            known: &self.known,
+            body_len: self.body_len,
             work,
             price,
             estimate: self.estimate.ru,

@@ -2,26 +2,41 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use umbo_types::Operation;
+use umbo_types::{Operation, RequestUnits};
 
-/// Classes of the ratio actual / estimate: the middle one is from 1/√2 to √2, each other one a
-/// factor of two, and the outer ones are open.
-pub const RESIDUAL_CLASSES: usize = 9;
+use crate::report::{RESIDUAL_CLASSES, Residual};
 
 /// The histograms of all operations, of one request in eight.
 #[derive(Debug, Default)]
-pub(crate) struct Residuals([[AtomicU64; RESIDUAL_CLASSES]; Operation::ALL.len()]);
+pub(crate) struct Residuals([Counts; Operation::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct Counts {
+    classes: [AtomicU64; RESIDUAL_CLASSES],
+    estimated: AtomicU64,
+    actual: AtomicU64,
+}
 
 impl Residuals {
     /// Counts one request.
     pub(crate) fn note(&self, operation: Operation, estimate: u64, actual: u64) {
-        self.0[operation as usize][class(estimate, actual)].fetch_add(1, Relaxed);
+        let counts = &self.0[operation as usize];
+        counts.classes[class(estimate, actual)].fetch_add(1, Relaxed);
+        counts.estimated.fetch_add(estimate, Relaxed);
+        counts.actual.fetch_add(actual, Relaxed);
     }
 
-    /// Returns the counts of an operation.
-    pub(crate) fn counts(&self, operation: Operation) -> [u64; RESIDUAL_CLASSES] {
+    /// Returns what is known of an operation; none before the first request.
+    pub(crate) fn of(&self, operation: Operation) -> Option<Residual> {
         let counts = &self.0[operation as usize];
-        std::array::from_fn(|class| counts[class].load(Relaxed))
+        let units = |micros: &AtomicU64| RequestUnits::from_micros(micros.load(Relaxed));
+        let residual = Residual {
+            operation,
+            counts: std::array::from_fn(|class| counts.classes[class].load(Relaxed)),
+            estimated: units(&counts.estimated),
+            actual: units(&counts.actual),
+        };
+        (residual.actual > RequestUnits::ZERO).then_some(residual)
     }
 }
 

@@ -23,38 +23,51 @@ impl Moment {
     }
 }
 
-/// The refill of one bucket.
+/// By how much the grid of a bucket is shifted, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Phase(u64);
+
+impl Phase {
+    /// Takes any number.
+    pub(crate) fn of(number: u64, refill: Duration) -> Self {
+        Self(number % u64::try_from(refill.as_millis()).unwrap_or(u64::MAX).max(1))
+    }
+}
+
+/// How buckets of one limit refill, each on the grid of its phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Schedule {
     pub(crate) limit: Limit,
     pub(crate) quantum_ms: u64,
-    phase_ms: u64,
     base_ms: u64,
     base_level: u64,
 }
 
 impl Schedule {
-    /// Begins an axis at zero. The phase may be any number.
-    pub(crate) fn begin(limit: Limit, refill: Duration, phase: u64, now: Moment) -> Self {
-        let quantum_ms = u64::try_from(refill.as_millis()).unwrap_or(u64::MAX).max(1);
-        let mut schedule = Self {
+    /// Begins an axis at zero.
+    pub(crate) fn begin(limit: Limit, refill: Duration) -> Self {
+        Self {
             limit,
-            quantum_ms,
-            phase_ms: phase % quantum_ms,
+            quantum_ms: u64::try_from(refill.as_millis()).unwrap_or(u64::MAX).max(1),
             base_ms: 0,
             base_level: 0,
-        };
-        schedule.base_ms = schedule.step_before(now);
-        schedule
+        }
     }
 
     /// Continues the axis with another limit from where it stands.
-    pub(crate) fn changed(&self, limit: Limit, refill: Duration, now: Moment) -> Self {
-        let mut next = Self::begin(limit, refill, self.phase_ms, now);
-        // The two grids need not meet: the new one begins where the old one last stepped, at most.
-        next.base_ms = self.step_before(now).max(self.base_ms);
-        next.base_level = self.level_at(now);
-        next
+    pub(crate) fn changed(
+        &self,
+        limit: Limit,
+        refill: Duration,
+        now: Moment,
+        phase: Phase,
+    ) -> Self {
+        Self {
+            // The two grids need not meet: the new one begins where the old one last stepped.
+            base_ms: self.step_before(now, phase).max(self.base_ms),
+            base_level: self.level_at(now, phase),
+            ..Self::begin(limit, refill)
+        }
     }
 
     /// Says whether this refills as given.
@@ -63,8 +76,8 @@ impl Schedule {
     }
 
     /// Returns the position of the axis.
-    pub(crate) fn level_at(&self, now: Moment) -> u64 {
-        let elapsed_ms = self.step_before(now).saturating_sub(self.base_ms);
+    pub(crate) fn level_at(&self, now: Moment, phase: Phase) -> u64 {
+        let elapsed_ms = self.step_before(now, phase).saturating_sub(self.base_ms);
         let (seconds, millis) = (elapsed_ms / 1_000, elapsed_ms % 1_000);
         // A rate has at most 10^15 atoms a second: times 999 it is below 2^63.
         let part = self.limit.rate * millis / 1_000;
@@ -81,7 +94,7 @@ impl Schedule {
     }
 
     /// Returns the first point of the grid at which the axis stands beyond `level`.
-    pub(crate) fn first_beyond(&self, level: u64) -> Moment {
+    pub(crate) fn first_beyond(&self, level: u64, phase: Phase) -> Moment {
         let ahead = level.wrapping_sub(self.base_level).cast_signed();
         let Ok(ahead) = u64::try_from(ahead) else {
             return Moment(self.base_ms);
@@ -91,14 +104,14 @@ impl Schedule {
         let elapsed_ms = u64::try_from(elapsed_ms)
             .unwrap_or(u64::MAX / 4)
             .min(u64::MAX / 4);
-        let steps = (self.base_ms + elapsed_ms + self.phase_ms).div_ceil(self.quantum_ms);
-        Moment((steps * self.quantum_ms).saturating_sub(self.phase_ms))
+        let steps = (self.base_ms + elapsed_ms + phase.0).div_ceil(self.quantum_ms);
+        Moment((steps * self.quantum_ms).saturating_sub(phase.0))
     }
 
     /// Returns the last point of the grid, in milliseconds.
-    fn step_before(&self, now: Moment) -> u64 {
-        let steps = (now.0 + self.phase_ms) / self.quantum_ms;
-        (steps * self.quantum_ms).saturating_sub(self.phase_ms)
+    fn step_before(&self, now: Moment, phase: Phase) -> u64 {
+        let steps = (now.0 + phase.0) / self.quantum_ms;
+        (steps * self.quantum_ms).saturating_sub(phase.0)
     }
 }
 
@@ -118,50 +131,50 @@ mod tests {
 
     #[test]
     fn a_small_rate_is_not_rounded_up() {
-        let schedule = Schedule::begin(limit(1), REFILL, 0, Moment(0));
-        assert_eq!(schedule.level_at(Moment(999)), 0);
-        assert_eq!(schedule.level_at(Moment(1_000)), 1);
-        assert_eq!(schedule.level_at(Moment(3_600_000)), 3_600);
+        let (schedule, phase) = (Schedule::begin(limit(1), REFILL), Phase::default());
+        assert_eq!(schedule.level_at(Moment(999), phase), 0);
+        assert_eq!(schedule.level_at(Moment(1_000), phase), 1);
+        assert_eq!(schedule.level_at(Moment(3_600_000), phase), 3_600);
     }
 
     #[test]
     fn the_axis_steps_on_the_grid_of_its_phase() {
-        let schedule = Schedule::begin(limit(1_000), REFILL, 20, Moment(0));
-        assert_eq!(schedule.level_at(Moment(29)), 0);
-        assert_eq!(schedule.level_at(Moment(30)), 30);
-        assert_eq!(schedule.level_at(Moment(79)), 30);
-        assert_eq!(schedule.level_at(Moment(80)), 80);
+        let (schedule, phase) = (Schedule::begin(limit(1_000), REFILL), Phase(20));
+        assert_eq!(schedule.level_at(Moment(29), phase), 0);
+        assert_eq!(schedule.level_at(Moment(30), phase), 30);
+        assert_eq!(schedule.level_at(Moment(79), phase), 30);
+        assert_eq!(schedule.level_at(Moment(80), phase), 80);
     }
 
     proptest! {
         #[test]
         fn any_second_brings_the_rate_but_for_one_atom(rate in 1..=1_000_000_000_000_000_u64, phase: u64, start in 0..10_000_000_u64, steps in 1..200_u64) {
-            let schedule = Schedule::begin(limit(rate), REFILL, phase, Moment(0));
+            let (schedule, phase) = (Schedule::begin(limit(rate), REFILL), Phase::of(phase, REFILL));
             let (from, to) = (Moment(start), Moment(start + steps * 50));
-            let gained = u128::from(schedule.level_at(to).wrapping_sub(schedule.level_at(from)));
+            let gained = u128::from(schedule.level_at(to, phase).wrapping_sub(schedule.level_at(from, phase)));
             let exact = u128::from(rate) * u128::from(steps) * 50 / 1_000;
             prop_assert!(gained.abs_diff(exact) <= 1, "{} {}", gained, exact);
         }
 
         #[test]
         fn the_first_point_beyond_is_the_first(rate in 1..=1_000_000_000_u64, phase: u64, ahead in 0..10_000_000_u64, start in 0..10_000_u64) {
-            let schedule = Schedule::begin(limit(rate), REFILL, phase, Moment(start));
-            let level = schedule.level_at(Moment(start)).wrapping_add(ahead);
-            let found = schedule.first_beyond(level);
-            let beyond = |at: Moment| schedule.level_at(at).wrapping_sub(level).cast_signed() > 0;
+            let (schedule, phase) = (Schedule::begin(limit(rate), REFILL), Phase::of(phase, REFILL));
+            let level = schedule.level_at(Moment(start), phase).wrapping_add(ahead);
+            let found = schedule.first_beyond(level, phase);
+            let beyond = |at: Moment| schedule.level_at(at, phase).wrapping_sub(level).cast_signed() > 0;
             prop_assert!(beyond(found));
             prop_assert!(!beyond(Moment(found.0 - 1)));
         }
 
         #[test]
         fn a_change_moves_no_balance(one in 1..=1_000_000_000_u64, other in 1..=1_000_000_000_u64, phase: u64, start in 0..100_000_u64, later in 0..100_000_u64) {
-            let before = Schedule::begin(limit(one), REFILL, phase, Moment(start));
+            let (before, phase) = (Schedule::begin(limit(one), REFILL), Phase::of(phase, REFILL));
             let at = Moment(start + later);
-            let after = before.changed(limit(other), REFILL, at);
-            prop_assert_eq!(before.level_at(at), after.level_at(at));
+            let after = before.changed(limit(other), REFILL, at, phase);
+            prop_assert_eq!(before.level_at(at, phase), after.level_at(at, phase));
             let quantum = other / 20 + 1;
-            let next = after.level_at(Moment(at.0 + 50));
-            prop_assert!(next.wrapping_sub(before.level_at(at)) <= quantum);
+            let next = after.level_at(Moment(at.0 + 50), phase);
+            prop_assert!(next.wrapping_sub(before.level_at(at, phase)) <= quantum);
         }
     }
 }
