@@ -32,8 +32,6 @@ use self::open::Opened;
 use self::reload::Reload;
 use self::watcher::Watcher;
 
-/// How often a pod looks for what other pods have changed.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// How often removed namespaces are looked for; their space is not urgent.
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait after purges that failed.
@@ -98,7 +96,11 @@ impl Server {
         background.spawn(async move { stop.run_until_cancelled(reload.run()).await });
         let (pod, clock) = (Arc::clone(&opened.pod), opened.clock);
         let stop = background_stop.clone();
-        background.spawn(async move { stop.run_until_cancelled(follow(&pod, &*clock)).await });
+        let refresh = settings.quota.refresh.0;
+        background.spawn(async move {
+            let following = follow(&pod, &*clock, refresh);
+            stop.run_until_cancelled(following).await
+        });
         let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
         background.spawn(async move { stop.run_until_cancelled(reclaim(&pod)).await });
         Ok(Self {
@@ -170,9 +172,9 @@ async fn told(terminate: &mut Signal, interrupt: &mut Signal) -> bool {
 }
 
 /// Follows what other pods change and watches the clock, for ever.
-async fn follow(pod: &Dispatcher, clock: &dyn Clock) {
+async fn follow(pod: &Dispatcher, clock: &dyn Clock, refresh: Duration) {
     let mut watch = ClockWatch::begin(clock);
-    let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
+    let mut ticks = tokio::time::interval(refresh);
     loop {
         ticks.tick().await;
         watch.look(clock);

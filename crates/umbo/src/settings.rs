@@ -20,7 +20,8 @@ pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
 use self::layer::{Effective, Layers};
 pub(crate) use self::section::{
-    AuthSettings, LogSection, ServerSettings, StoreSettings, TlsSettings, TraceSection,
+    AuthSettings, CostSection, LogSection, QuotaSection, ServerSettings, StoreSettings,
+    TlsSettings, TraceSection,
 };
 
 /// Name of the file that is read from the working folder when none is named.
@@ -40,6 +41,10 @@ pub(crate) struct Settings {
     pub(crate) auth: AuthSettings,
     /// Encryption of connections.
     pub(crate) tls: TlsSettings,
+    /// Who may spend how much.
+    pub(crate) quota: QuotaSection,
+    /// What a request costs.
+    pub(crate) cost: CostSection,
     /// The log.
     pub(crate) log: LogSection,
     /// Spans.

@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// File of tokens
     #[arg(long, value_name = "FILE")]
     token_file: Option<String>,
+    /// File of quota policies
+    #[arg(long, value_name = "FILE")]
+    quota_file: Option<String>,
     /// Serve a public address though no token is asked for
     #[arg(long)]
     insecure: bool,
@@ -39,6 +42,7 @@ impl Arguments {
             ("--listen", "server.listen", self.listen),
             ("--admin-listen", "server.admin_listen", self.admin_listen),
             ("--token-file", "auth.token_file", self.token_file),
+            ("--quota-file", "quota.policy_file", self.quota_file),
             (
                 "--insecure",
                 "server.insecure",

@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use umbo_telemetry::logging;
+use umbo_types::RequestUnits;
 
 use super::layer::Layers;
-use super::unit::{Size, Span};
-use super::{Settings, SettingsError};
+use super::unit::{Price, Size, Span};
+use super::{CostSection, QuotaSection, Settings, SettingsError};
 
 /// Checks all values; the first that cannot be used is the error.
 pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), SettingsError> {
@@ -61,6 +62,9 @@ impl Checker<'_> {
         self.within("store.cache", &settings.store.cache, caches)?;
         self.not_empty("store.folder", &settings.store.folder)?;
 
+        self.check_quota(&settings.quota)?;
+        self.check_cost(&settings.cost)?;
+
         self.within(
             "trace.sample_ratio",
             &settings.trace.sample_ratio,
@@ -72,6 +76,29 @@ impl Checker<'_> {
             key: "log.filter".to_owned(),
             message: error.to_string(),
         })
+    }
+
+    fn check_quota(&self, quota: &QuotaSection) -> Result<(), SettingsError> {
+        let refresh = milliseconds(1_000)..=HOUR;
+        self.within("quota.refresh", &quota.refresh, refresh)?;
+        let places = 64..=16_777_216;
+        self.within("quota.accounts_max", &quota.accounts_max, places.clone())?;
+        self.within("quota.buckets_max", &quota.buckets_max, places)
+    }
+
+    fn check_cost(&self, cost: &CostSection) -> Result<(), SettingsError> {
+        self.within("cost.version", &cost.version, 1..=u32::MAX)?;
+        for (key, price) in [
+            ("cost.read_base", cost.read_base),
+            ("cost.write_base", cost.write_base),
+            ("cost.row", cost.row),
+            ("cost.read_bytes", cost.read_bytes),
+            ("cost.write_bytes", cost.write_bytes),
+            ("cost.latency_ms", cost.latency_ms),
+        ] {
+            self.within(key, &price, Price(RequestUnits::default())..=PRICE_MAX)?;
+        }
+        Ok(())
     }
 
     fn check_relations(&self, settings: &Settings) -> Result<(), SettingsError> {
@@ -161,6 +188,8 @@ impl Checker<'_> {
     }
 }
 
+/// So high that no price of a sane list comes near it, so low that no sum of them overflows.
+const PRICE_MAX: Price = Price(RequestUnits::from_micros(1_000_000_000_000));
 const HOUR: Span = Span(Duration::from_hours(1));
 
 const fn milliseconds(millis: u64) -> Span {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use umbo_telemetry::logging::LogFormat;
+use umbo_types::RequestUnits;
 
-use super::unit::{Size, Span, empty_is_none};
+use super::unit::{Price, Size, Span, empty_is_none};
 
 /// `[server]`: addresses, limits and time-outs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +107,67 @@ pub(crate) struct TlsSettings {
     /// Authorities, PEM, one of which must have signed each client's certificate.
     #[serde(with = "empty_is_none")]
     pub(crate) client_ca: Option<String>,
+}
+
+/// `[quota]`: who may spend how much.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuotaSection {
+    /// File of policies; none leaves those of the store and those built in.
+    #[serde(with = "empty_is_none")]
+    pub(crate) policy_file: Option<String>,
+    /// How often the pod looks for what other pods have changed.
+    pub(crate) refresh: Span,
+    /// Usage that is kept apart by caller, namespace and operation.
+    pub(crate) accounts_max: u32,
+    /// Token buckets.
+    pub(crate) buckets_max: u32,
+}
+
+impl Default for QuotaSection {
+    fn default() -> Self {
+        Self {
+            policy_file: None,
+            refresh: Span(Duration::from_secs(30)),
+            accounts_max: 65_536,
+            buckets_max: 65_536,
+        }
+    }
+}
+
+/// `[cost]`: what a request costs, in request units.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CostSection {
+    /// Number of this list of prices.
+    pub(crate) version: u32,
+    /// A read operation.
+    pub(crate) read_base: Price,
+    /// A row written or removed.
+    pub(crate) write_base: Price,
+    /// Each row read or written.
+    pub(crate) row: Price,
+    /// 4,096 bytes read.
+    pub(crate) read_bytes: Price,
+    /// 4,096 bytes written.
+    pub(crate) write_bytes: Price,
+    /// A millisecond of the store's service time.
+    pub(crate) latency_ms: Price,
+}
+
+impl Default for CostSection {
+    fn default() -> Self {
+        let price = |micros| Price(RequestUnits::from_micros(micros));
+        Self {
+            version: 1,
+            read_base: price(1_000_000),
+            write_base: price(6_000_000),
+            row: price(50_000),
+            read_bytes: price(1_000_000),
+            write_bytes: price(1_000_000),
+            latency_ms: price(100_000),
+        }
+    }
 }
 
 /// `[log]`: the log.

@@ -272,6 +272,22 @@ fn values_outside_their_bounds_say_the_bounds() {
             "umbo.toml:2: store.folder is empty, and must be a text",
         ),
         (
+            "[quota]\nrefresh = \"999ms\"\n",
+            "umbo.toml:2: quota.refresh is 999ms, and must be 1s to 1h",
+        ),
+        (
+            "[quota]\nbuckets_max = 63\n",
+            "umbo.toml:2: quota.buckets_max is 63, and must be 64 to 16777216",
+        ),
+        (
+            "[cost]\nversion = 0\n",
+            "umbo.toml:2: cost.version is 0, and must be 1 to 4294967295",
+        ),
+        (
+            "[cost]\nrow = 1000000.000001\n",
+            "umbo.toml:2: cost.row is 1000000.000001, and must be 0 to 1000000",
+        ),
+        (
             "[trace]\nsample_ratio = nan\n",
             "umbo.toml:2: trace.sample_ratio is NaN, and must be 0 to 1",
         ),
@@ -279,6 +295,55 @@ fn values_outside_their_bounds_say_the_bounds() {
     for (text, expected) in cases {
         assert_eq!(refusal(text, &[]), expected);
     }
+}
+
+#[test]
+fn prices_are_exact_decimals() {
+    let cost = |text: &str, variables: &[(&str, &str)]| {
+        let text = format!("[cost]\n{text}\n");
+        load(&text, variables, &[]).unwrap().settings.cost
+    };
+    for (text, micros) in [
+        ("0", 0),
+        ("0.05", 50_000),
+        ("0.000001", 1),
+        ("1e-6", 1),
+        ("1.062744", 1_062_744),
+        ("999999.999999", 999_999_999_999),
+        ("1_000_000", 1_000_000_000_000),
+    ] {
+        assert_eq!(
+            cost(&format!("row = {text}"), &[]).row.0.as_micros(),
+            micros
+        );
+        if !text.contains('_') {
+            let variable = [("UMBO__COST__ROW", text)];
+            assert_eq!(cost("row = 7", &variable).row.0.as_micros(), micros);
+        }
+    }
+    for text in [
+        "-1",
+        "-0.5",
+        "-0.0",
+        "0.0000001",
+        "1.0000001",
+        "nan",
+        "inf",
+        "-inf",
+        "1e300",
+    ] {
+        let words = refusal(&format!("[cost]\nwrite_base = {text}\n"), &[]);
+        let expected = "is no price (expected a number of request units that is not negative, \
+                        with at most 6 decimals)";
+        assert!(
+            words.starts_with("umbo.toml:2: cost.write_base: "),
+            "{words}"
+        );
+        assert!(words.ends_with(expected), "{words}");
+    }
+    let loaded = load("[cost]\nlatency_ms = 0.123456\n", &[], &[]).unwrap();
+    let again = load(&loaded.to_toml(), &[], &[]).unwrap();
+    assert_eq!(again.settings, loaded.settings);
 }
 
 #[test]

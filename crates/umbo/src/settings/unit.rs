@@ -1,12 +1,15 @@
-//! Values with their unit: a time span like `50ms`, a size like `2MiB`, a text that may be empty.
+//! Values with their unit: a time span like `50ms`, a size like `2MiB`, a price in request units, a
+//! text that may be empty.
 //!
-//! Written values read back as themselves. A bare number is refused: nobody can tell its unit.
+//! Written values read back as themselves. A bare number is refused where nobody could tell its
+//! unit; a price is one, because request units have only one.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use umbo_types::RequestUnits;
 
 /// A time span, like `50ms`, `10s` or `1m 30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +18,10 @@ pub(crate) struct Span(pub(crate) Duration);
 /// A number of bytes, like `256KiB` or `1GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
+
+/// A price in request units, exact to the micro-unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Price(pub(crate) RequestUnits);
 
 impl FromStr for Span {
     type Err = String;
@@ -52,6 +59,32 @@ impl fmt::Display for Size {
             .find(|&power| self.0 > 0 && self.0.is_multiple_of(1 << (10 * power)))
             .unwrap_or(0);
         write!(f, "{}{}", self.0 >> (10 * power), units[power])
+    }
+}
+
+impl fmt::Display for Price {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for Price {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0.as_f64())
+    }
+}
+
+impl<'de> Deserialize<'de> for Price {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The shortest decimal that reads as this number is the one that was written, up to
+        // fifteen digits, so that 0.05 is 50,000 micro-units and not what is near it in binary.
+        let written = f64::deserialize(deserializer)?.to_string();
+        written.parse().map(Self).map_err(|_| {
+            de::Error::custom(format!(
+                "{written} is no price (expected a number of request units that is not negative, \
+                 with at most 6 decimals)"
+            ))
+        })
     }
 }
 
