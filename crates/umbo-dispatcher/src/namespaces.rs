@@ -1,7 +1,7 @@
 //! The namespaces: names, ids and settings, as an immutable snapshot the path reads lock-free.
 //!
 //! The truth is in the system records; this pod's snapshot is replaced at once by its own changes
-//! and every 30 seconds by those of other pods. Ids are never used again: the rows of a removed
+//! and at every refresh by those of other pods. Ids are never used again: the rows of a removed
 //! namespace are unreachable at once and purged in the background.
 
 use std::collections::HashMap;

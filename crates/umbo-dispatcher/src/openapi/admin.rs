@@ -167,7 +167,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/admin/v1/tokens/{id}",
         id: "revokeToken",
         summary: "Revoke a token",
-        about: "At once on this pod, within 30 seconds on the others.",
+        about: "At once on this pod, at the next refresh (quota.refresh, 30 seconds) on the others.",
         parameters: &[&TOKEN_ID],
         body: None,
         answers: &[(204, "The token is no more.", Content::None, &[])],
