@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use umbo_quota::Weights;
 use umbo_telemetry::logging;
 use umbo_types::RequestUnits;
 
@@ -188,8 +189,7 @@ impl Checker<'_> {
     }
 }
 
-/// So high that no price of a sane list comes near it, so low that no sum of them overflows.
-const PRICE_MAX: Price = Price(RequestUnits::from_micros(1_000_000_000_000));
+const PRICE_MAX: Price = Price(Weights::HIGHEST);
 const HOUR: Span = Span(Duration::from_hours(1));
 
 const fn milliseconds(millis: u64) -> Span {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use umbo_quota::Weights;
 use umbo_telemetry::logging::LogFormat;
-use umbo_types::RequestUnits;
 
 use super::unit::{Price, Size, Span, empty_is_none};
 
@@ -118,7 +118,7 @@ pub(crate) struct QuotaSection {
     pub(crate) policy_file: Option<String>,
     /// How often the pod looks for what other pods have changed.
     pub(crate) refresh: Span,
-    /// Usage that is kept apart by caller, namespace and operation.
+    /// Callers in namespaces whose usage is kept apart.
     pub(crate) accounts_max: u32,
     /// Token buckets.
     pub(crate) buckets_max: u32,
@@ -141,9 +141,9 @@ impl Default for QuotaSection {
 pub(crate) struct CostSection {
     /// Number of this list of prices.
     pub(crate) version: u32,
-    /// A read operation.
+    /// Any read.
     pub(crate) read_base: Price,
-    /// A row written or removed.
+    /// Any write.
     pub(crate) write_base: Price,
     /// Each row read or written.
     pub(crate) row: Price,
@@ -157,15 +157,29 @@ pub(crate) struct CostSection {
 
 impl Default for CostSection {
     fn default() -> Self {
-        let price = |micros| Price(RequestUnits::from_micros(micros));
+        let weights = Weights::default();
         Self {
-            version: 1,
-            read_base: price(1_000_000),
-            write_base: price(6_000_000),
-            row: price(50_000),
-            read_bytes: price(1_000_000),
-            write_bytes: price(1_000_000),
-            latency_ms: price(100_000),
+            version: weights.version,
+            read_base: Price(weights.read_base),
+            write_base: Price(weights.write_base),
+            row: Price(weights.row),
+            read_bytes: Price(weights.read_bytes),
+            write_bytes: Price(weights.write_bytes),
+            latency_ms: Price(weights.latency_ms),
+        }
+    }
+}
+
+impl From<&CostSection> for Weights {
+    fn from(cost: &CostSection) -> Self {
+        Self {
+            version: cost.version,
+            read_base: cost.read_base.0,
+            write_base: cost.write_base.0,
+            row: cost.row.0,
+            read_bytes: cost.read_bytes.0,
+            write_bytes: cost.write_bytes.0,
+            latency_ms: cost.latency_ms.0,
         }
     }
 }
