@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
+use umbo_quota::Limiter;
 use umbo_routing::ShardMap;
 use umbo_store::{ShardState, Store};
 use umbo_telemetry::metrics::RequestMetrics;
@@ -45,6 +46,7 @@ pub struct Dispatcher {
     pub(crate) tokens: Arc<TokenRegistry>,
     pub(crate) stored_tokens: StoredTokens,
     pub(crate) cursor_key: CursorKey,
+    pub(crate) quota: Arc<Limiter>,
     pub(crate) metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) limits: PodLimits,
@@ -67,6 +69,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The tokens of the token file.
     pub tokens: Arc<TokenRegistry>,
+    /// The quotas of callers.
+    pub quota: Arc<Limiter>,
     /// Where requests are counted.
     pub metrics: Arc<RequestMetrics>,
     /// Where spans go.
@@ -85,6 +89,7 @@ impl Dispatcher {
             store,
             clock,
             tokens,
+            quota,
             metrics,
             tracer,
             limits,
@@ -108,6 +113,7 @@ impl Dispatcher {
             clock,
             tokens,
             cursor_key,
+            quota,
             metrics,
             tracer,
             limits,
@@ -121,6 +127,11 @@ impl Dispatcher {
     pub async fn refresh(&self) -> Result<(), Failure> {
         self.namespaces.refresh().await?;
         self.stored_tokens.refresh().await
+    }
+
+    /// Looks after the quotas: observed rates, the record of usage. To be called once a second.
+    pub fn maintain(&self) {
+        self.quota.maintain(self.clock.monotonic());
     }
 
     /// Reclaims the rows of removed namespaces. To be called now and then.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_dispatcher::edge::{self, DrainStats, EdgeLimits};
@@ -32,6 +32,8 @@ use self::open::Opened;
 use self::reload::Reload;
 use self::watcher::Watcher;
 
+/// How often the limiter ends its windows.
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
 /// How often removed namespaces are looked for; their space is not urgent.
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait after purges that failed.
@@ -101,6 +103,8 @@ impl Server {
             let following = follow(&pod, &*clock, refresh);
             stop.run_until_cancelled(following).await
         });
+        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
+        background.spawn(async move { stop.run_until_cancelled(maintain(&pod)).await });
         let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
         background.spawn(async move { stop.run_until_cancelled(reclaim(&pod)).await });
         Ok(Self {
@@ -180,6 +184,21 @@ async fn follow(pod: &Dispatcher, clock: &dyn Clock, refresh: Duration) {
         watch.look(clock);
         if let Err(error) = pod.refresh().await {
             tracing::warn!(%error, "what other pods changed could not be read; trying again");
+        }
+    }
+}
+
+/// Looks after the quotas, for ever.
+async fn maintain(pod: &Arc<Dispatcher>) {
+    let mut ticks = tokio::time::interval(MAINTAIN_INTERVAL);
+    // Late rounds are not caught up on: what they would do, the next one does.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let pod = Arc::clone(pod);
+        // It looks at every account, and requests must not wait for that.
+        if let Err(error) = tokio::task::spawn_blocking(move || pod.maintain()).await {
+            tracing::error!(%error, "the quotas could not be looked after; trying again");
         }
     }
 }

@@ -11,6 +11,7 @@ use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::{TlsFiles, TlsSource};
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
+use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
 use umbo_store_redb::{Config, OpenReport, RedbStore};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -50,6 +51,7 @@ impl Opened {
         let redb = open_store(settings, &clock)?;
         let (report, folder) = (redb.report().clone(), redb.folder().to_owned());
         let store: Arc<dyn Store> = Arc::new(redb);
+        let quota = Arc::new(start_quota(settings, &*store, &*clock)?);
         let tracer = Arc::new(start_tracer(settings, &clock)?);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
@@ -57,6 +59,7 @@ impl Opened {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             tokens: Arc::clone(&tokens),
+            quota,
             metrics: Arc::clone(&metrics),
             tracer: Arc::clone(&tracer),
             limits: pod_limits(settings),
@@ -196,6 +199,25 @@ fn open_store(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<RedbStore, 
         ..Config::default()
     };
     RedbStore::open(config, Arc::clone(clock)).map_err(Failure::start)
+}
+
+fn start_quota(
+    settings: &Settings,
+    store: &dyn Store,
+    clock: &dyn Clock,
+) -> Result<Limiter, Failure> {
+    let settings = LimiterSettings {
+        weights: (&settings.cost).into(),
+        accounts_max: settings.quota.accounts_max as usize,
+        buckets_max: settings.quota.buckets_max as usize,
+        shards: u16::try_from(store.shard_map().shards()).unwrap_or(u16::MAX),
+        seed: getrandom::u64().map_err(Failure::start)?,
+    };
+    Ok(Limiter::new(
+        settings,
+        PolicySet::built_in(),
+        clock.monotonic(),
+    ))
 }
 
 fn start_tracer(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Tracer, Failure> {
