@@ -17,7 +17,6 @@ use crate::policy::{Limit, Mode, Policy};
 use crate::report::{Breakdown, Tally};
 use crate::residual::Residuals;
 use crate::schedule::{Moment, Schedule};
-use crate::unit::Unit;
 
 /// Operations that are charged: those of the data plane come first in the list.
 pub(crate) const CHARGED: usize = 8;
@@ -48,6 +47,10 @@ impl Kept for Account {
 #[derive(Debug, Clone)]
 pub(crate) struct Binding {
     pub(crate) rule: Arc<Rule>,
+    /// Operations that it counts, a bit each.
+    pub(crate) operations: u16,
+    /// Whether it has a bucket for each shard.
+    pub(crate) by_shard: bool,
     /// There where the account alone decides about it.
     pub(crate) bound: Option<Bound>,
 }
@@ -66,16 +69,6 @@ impl Binding {
 
     pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
         self.bound.as_ref().map(|bound| &bound.bucket)
-    }
-
-    /// Says whether the policy counts what the operation does.
-    pub(crate) fn counts(&self, operation: Operation) -> bool {
-        let counts = match self.rule.policy.unit {
-            Unit::Ru | Unit::Requests | Unit::Bytes => true,
-            Unit::Reads | Unit::ReadBytes => !operation.is_write(),
-            Unit::Writes | Unit::WriteBytes => operation.is_write(),
-        };
-        counts && self.rule.policy.matches.operations.contains(operation)
     }
 }
 
@@ -248,9 +241,11 @@ impl Cell {
             price = price.min(weights.price(operation, &most).as_micros());
         }
         let mut work = certain;
+        if matches!(operation, Operation::Put | Operation::Delete) {
+            return Charge::of(RequestUnits::from_micros(price), &work);
+        }
         let requests = self.requests.load(Relaxed).max(1);
         match operation {
-            Operation::Put | Operation::Delete | Operation::Get => {}
             Operation::MultiGet => work.reads = (self.rows.load(Relaxed) / requests).max(1),
             Operation::BatchWrite | Operation::DeleteRange => {
                 work.writes = (self.rows.load(Relaxed) / requests).max(1);
@@ -322,7 +317,7 @@ impl Cell {
         };
         self.average.store(next, Relaxed);
         self.samples.store(samples + 1, Relaxed);
-        if samples % SAMPLE == 0 {
+        if samples.is_multiple_of(SAMPLE) {
             pricing.medians.note(operation, work.service_time);
             pricing.residuals.note(operation, served.estimate, price);
         }

@@ -128,6 +128,15 @@ pub(crate) struct Charge {
     pub(crate) write_bytes: u64,
 }
 
+/// Says whether a unit counts what an operation does.
+pub(crate) const fn is_counted(unit: Unit, operation: Operation) -> bool {
+    match unit {
+        Unit::Ru | Unit::Requests | Unit::Bytes => true,
+        Unit::Reads | Unit::ReadBytes => !operation.is_write(),
+        Unit::Writes | Unit::WriteBytes => operation.is_write(),
+    }
+}
+
 /// Highest charge of one request in any unit, in atoms: far below where sums could wrap around.
 const CHARGE_MAX: u64 = 1 << 55;
 

@@ -19,12 +19,12 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use umbo_types::{NamespaceId, ShardId};
+use umbo_types::{NamespaceId, Operation, ShardId};
 
 use crate::account::{Account, Binding, Bound, Pricing, Record, Rule, ShardCell, Space};
 use crate::bounded_map::BoundedMap;
 use crate::bucket::Bucket;
-use crate::cost::{Known, Weights};
+use crate::cost::{Known, Weights, is_counted};
 use crate::history::History;
 use crate::identity::{Identities, label};
 use crate::latency::Medians;
@@ -150,43 +150,36 @@ impl Limiter {
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
         let charge = cell.estimate(&self.pricing.weights, subject.operation, known);
-        let mut debits = SmallVec::new();
+        let body_len = known.body_len.unwrap_or(0);
+        let mut reservation = Reservation::new(account, subject.operation, body_len, charge);
         let mut refusals = self.refusals(request, now);
-        // Shadow policies are asked last, and only by requests that are let in.
-        for is_enforced in [true, false] {
-            if refusals.longest.is_some() {
+        for at in 0..reservation.account.bindings.len() {
+            let binding = &reservation.account.bindings[at];
+            if refusals.longest.is_some() && !binding.is_enforced() {
                 break;
             }
-            for (at, binding) in account.bindings.iter().enumerate() {
-                let is_pod_wide = !binding.rule.policy.per.contains(Dimension::Shard);
-                if binding.is_enforced() != is_enforced || !is_pod_wide || !is_met(binding, subject)
-                {
-                    continue;
+            if binding.by_shard || !is_met(binding, subject) {
+                continue;
+            }
+            let price = charge.in_unit(binding.rule.policy.unit);
+            let own = self.own_bucket(binding, subject, None, now);
+            let is_taken = match (&own, &binding.bound) {
+                (None, Some(bound)) => {
+                    refusals.debit(binding, &bound.bucket, &bound.schedule, price)
                 }
-                let price = charge.in_unit(binding.rule.policy.unit);
-                let own = self.own_bucket(binding, subject, None, now);
-                let is_taken = match (&own, &binding.bound) {
-                    (None, Some(bound)) => {
-                        refusals.debit(binding, &bound.bucket, &bound.schedule, price)
-                    }
-                    (Some(bucket), _) => refusals.debit(binding, bucket, &bucket.schedule(), price),
-                    (None, None) => false,
-                };
-                if is_taken {
-                    debits.push(Debit {
-                        binding: at as u8,
-                        own,
-                        taken: price,
-                        parts: (1, 1),
-                    });
-                }
+                (Some(bucket), _) => refusals.debit(binding, bucket, &bucket.schedule(), price),
+                (None, None) => false,
+            };
+            if is_taken {
+                reservation.debits.push(Debit {
+                    binding: at as u8,
+                    own,
+                    taken: price,
+                    parts: (1, 1),
+                });
             }
         }
-        let rejection = refusals.end(random);
-        let body_len = known.body_len.unwrap_or(0);
-        let mut reservation =
-            Reservation::new(account, subject.operation, body_len, charge, debits);
-        if let Some(rejection) = rejection {
+        if let Some(rejection) = refusals.end(random) {
             reservation.reject();
             return Err(rejection);
         }
@@ -205,38 +198,34 @@ impl Limiter {
     ) -> Result<(), Box<Rejection>> {
         reservation.shares.extend_from_slice(shares);
         let account = Arc::clone(&reservation.account);
-        let counts = |binding: &Binding| binding.rule.policy.per.contains(Dimension::Shard);
-        if !account.bindings.iter().any(counts) {
+        if !account.bindings.iter().any(|binding| binding.by_shard) {
             return Ok(());
         }
         let now = self.pricing.moment(now);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
         let mut refusals = self.refusals(request, now);
-        for is_enforced in [true, false] {
-            if refusals.longest.is_some() {
+        for (at, binding) in account.bindings.iter().enumerate() {
+            if refusals.longest.is_some() && !binding.is_enforced() {
                 break;
             }
-            for (at, binding) in account.bindings.iter().enumerate() {
-                let is_asked = binding.is_enforced() == is_enforced && counts(binding);
-                if !is_asked || !is_met(binding, &request.subject) {
-                    continue;
-                }
-                for share in shares {
-                    let shard = Some(share.shard);
-                    let bucket = self.find_bucket(&binding.rule, &request.subject, shard, now);
-                    let parts = (share.parts, all);
-                    let price = part(
-                        reservation.estimate.in_unit(binding.rule.policy.unit),
+            if !binding.by_shard || !is_met(binding, &request.subject) {
+                continue;
+            }
+            for share in shares {
+                let shard = Some(share.shard);
+                let bucket = self.find_bucket(&binding.rule, &request.subject, shard, now);
+                let parts = (share.parts, all);
+                let price = part(
+                    reservation.reserved.in_unit(binding.rule.policy.unit),
+                    parts,
+                );
+                if refusals.debit(binding, &bucket, &bucket.schedule(), price) {
+                    reservation.debits.push(Debit {
+                        binding: at as u8,
+                        own: Some(bucket),
+                        taken: price,
                         parts,
-                    );
-                    if refusals.debit(binding, &bucket, &bucket.schedule(), price) {
-                        reservation.debits.push(Debit {
-                            binding: at as u8,
-                            own: Some(bucket),
-                            taken: price,
-                            parts,
-                        });
-                    }
+                    });
                 }
             }
         }
@@ -290,20 +279,22 @@ impl Limiter {
     ) -> Arc<Account> {
         let rules = self.rules.load();
         let matching = rules.set.bind(subject.caller, subject.namespace);
-        let (record, space) = match known {
-            Some(known) => (Arc::clone(&known.record), Arc::clone(&known.space)),
-            None => {
-                let space = self.space(subject);
-                let name = Arc::clone(&space.namespace);
-                let record = Record::new(subject.caller.into(), name, subject.namespace_id);
-                (Arc::new(record), space)
-            }
+        let (record, space) = if let Some(known) = known {
+            (Arc::clone(&known.record), Arc::clone(&known.space))
+        } else {
+            let space = self.space(subject);
+            let name = Arc::clone(&space.namespace);
+            let record = Record::new(subject.caller.into(), name, subject.namespace_id);
+            (Arc::new(record), space)
         };
+        let mut bindings: SmallVec<[Binding; 2]> = matching
+            .map(|policy| self.binding(policy, &rules, subject, now))
+            .collect();
+        // Shadow policies are asked last, and only by requests that are let in.
+        bindings.sort_by_key(|binding| !binding.is_enforced());
         let account = Account {
             generation: rules.generation,
-            bindings: matching
-                .map(|policy| self.binding(policy, &rules, subject, now))
-                .collect(),
+            bindings,
             record,
             space,
             pricing: Arc::clone(&self.pricing),
@@ -348,7 +339,12 @@ impl Limiter {
             let schedule = bucket.schedule();
             Bound { bucket, schedule }
         });
-        Binding { rule, bound }
+        Binding {
+            by_shard: policy.per.contains(Dimension::Shard),
+            operations: counted(policy),
+            rule,
+            bound,
+        }
     }
 
     /// Returns the bucket of a policy, full where it is new. Where there is no room for another it is
@@ -378,15 +374,14 @@ impl Limiter {
         };
         let bucket = make(key, label(policy, subject, shard));
         let may_go = |bucket: &Bucket| bucket.is_full(now);
-        match buckets.insert(key, &bucket, may_go, |_| {}) {
-            Some(bucket) => bucket,
-            None => {
-                let shared = || make(!key, OTHERS.into());
-                let bucket = Arc::clone(rule.stats.overflow.get_or_init(shared));
+        buckets
+            .insert(key, &bucket, may_go, |_| {})
+            .unwrap_or_else(|| {
+                let overflow = || make(!key, OTHERS.into());
+                let bucket = Arc::clone(rule.stats.overflow.get_or_init(overflow));
                 bucket.set_limit(policy.limit, policy.refill, now);
                 bucket
-            }
-        }
+            })
     }
 
     fn space(&self, subject: &Subject<'_>) -> Arc<Space> {
@@ -426,9 +421,18 @@ impl Rules {
     }
 }
 
+/// Returns the operations that a policy counts, a bit each.
+fn counted(policy: &Policy) -> u16 {
+    let counts = |operation: &Operation| {
+        is_counted(policy.unit, *operation) && policy.matches.operations.contains(*operation)
+    };
+    let counted = Operation::ALL.into_iter().filter(counts);
+    counted.fold(0, |bits, operation| bits | 1 << operation as u32)
+}
+
 /// Says whether a policy of the account concerns the request.
 pub(crate) fn is_met(binding: &Binding, subject: &Subject<'_>) -> bool {
-    binding.counts(subject.operation)
+    binding.operations >> subject.operation as u32 & 1 == 1
         && (binding.bound.is_some() || binding.rule.policy.applies_to(subject))
 }
 

@@ -1,5 +1,7 @@
 //! The limiter as its users see it: stories under a simulated clock.
 
+#![expect(clippy::cast_precision_loss, reason = "shares in messages")]
+
 use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -250,9 +252,8 @@ fn one_huge_request_is_paid_for_without_a_long_lockout() {
     // 5,001 RU at 10 RU a second: two seconds of silence, then half the rate until it is paid.
     for step in 0..20 * 120 {
         let now = origin + Duration::from_millis(step * 50);
-        let mut reservation = match limiter.admit(&get("c", step), now, 0) {
-            Ok(reservation) => reservation,
-            Err(_) => continue,
+        let Ok(mut reservation) = limiter.admit(&get("c", step), now, 0) else {
+            continue;
         };
         reservation.settle(&work());
         admitted += 1;
@@ -332,6 +333,7 @@ fn a_request_that_is_given_up_says_what_dropping_it_charges() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story")]
 fn nothing_leaks_whatever_threads_do() {
     let origin = Instant::now();
     let policies = || {
@@ -578,13 +580,13 @@ fn a_replay_says_what_a_policy_would_have_refused() {
     }
     limiter.maintain(origin + Duration::from_secs(50));
     let proposed = policy("p", &[Dimension::Caller], 60 * RU, 60 * RU);
-    let replay = limiter.replay(&proposed, Duration::from_secs(3_600));
+    let replay = limiter.replay(&proposed, Duration::from_hours(1));
     let row = &replay.rows[0];
     assert_eq!((row.label.as_str(), row.requests), ("caller=c", 5_000));
     assert!((1_900..=2_000).contains(&row.refused), "{}", row.refused);
     let ample = policy("p", &[Dimension::Caller], 110 * RU, 110 * RU);
     assert_eq!(
-        limiter.replay(&ample, Duration::from_secs(3_600)).rows[0].refused,
+        limiter.replay(&ample, Duration::from_hours(1)).rows[0].refused,
         0
     );
 }

@@ -61,8 +61,8 @@ impl Refusals<'_> {
             Mode::Enforce => &self.promises.enforced,
             Mode::Shadow => &self.promises.shadow,
         };
-        let who = self.identities.claim(bucket.id, self.claimant);
-        let is_due = || promises.claim(who, now) == Claim::Due;
+        let who = || self.identities.claim(bucket.id, self.claimant);
+        let is_due = || promises.claim(who(), now) == Claim::Due;
         let outcome = if self.longest.is_none() {
             bucket.debit(schedule, price, now, is_due)
         } else {
@@ -75,12 +75,13 @@ impl Refusals<'_> {
         match outcome {
             Ok(was_due) => {
                 if was_due {
-                    promises.keep(who);
+                    promises.keep(who());
                 }
                 return true;
             }
             Err(look) => {
                 bucket.note_refused(price);
+                let who = who();
                 let due = match promises.claim(who, now) {
                     // Too early: what was said before still holds.
                     Claim::Early(due) => due,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use umbo_types::RequestUnits;
 
 use crate::bucket::Bucket;
+use crate::cost::is_counted;
 use crate::history::{Demand, History, SLOT_MS, TrackId};
 use crate::identity::label;
 use crate::policy::{Dimension, Policy};
@@ -68,7 +69,7 @@ pub(crate) fn replay(history: &History, policy: &Policy, shards: u16, last: Dura
     for (id, track) in &history.tracks {
         let subject = subject_of(id, &track.namespace);
         let counts = policy.matches.operations.contains(id.operation)
-            && is_counted(policy.unit, id.operation.is_write());
+            && is_counted(policy.unit, id.operation);
         if !counts || !policy.applies_to(&subject) {
             continue;
         }
@@ -174,14 +175,6 @@ fn refused_of(bucket: &Bucket, requests: u64, price: u64, now: Moment) -> u64 {
         bucket.adjust(((admitted - 1) * price).cast_signed());
     }
     requests - admitted
-}
-
-const fn is_counted(unit: Unit, is_write: bool) -> bool {
-    match unit {
-        Unit::Ru | Unit::Requests | Unit::Bytes => true,
-        Unit::Reads | Unit::ReadBytes => !is_write,
-        Unit::Writes | Unit::WriteBytes => is_write,
-    }
 }
 
 fn subject_of<'a>(id: &'a TrackId, namespace: &'a str) -> Subject<'a> {

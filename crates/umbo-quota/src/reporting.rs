@@ -184,6 +184,7 @@ impl Limiter {
         }
         let estimate = RequestUnits::from_micros(charge.ru);
         let weights = &self.pricing.weights;
+        meets.sort_by(|one: &Meeting, other| one.policy.name.cmp(&other.policy.name));
         Explanation {
             estimate,
             breakdown: cell.breakdown(weights, subject.operation, &request.known, estimate),

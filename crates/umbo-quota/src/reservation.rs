@@ -46,8 +46,13 @@ pub struct Reservation {
     pub(crate) account: Arc<Account>,
     pub(crate) operation: Operation,
     body_len: u64,
-    pub(crate) estimate: Charge,
-    pub(crate) debits: SmallVec<[Debit; 4]>,
+    /// In micro-RU.
+    estimate: u64,
+    /// What is charged if nothing more becomes known: the estimate, or what is done where it is more.
+    pub(crate) reserved: Charge,
+    /// Rows and bytes known to be done.
+    done: (u64, u64),
+    pub(crate) debits: SmallVec<[Debit; 3]>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
     phase: Phase,
 }
@@ -56,8 +61,8 @@ pub struct Reservation {
 enum Phase {
     /// The store was not asked.
     Admitted,
-    /// It was, and this much is known to be done.
-    Sent(Work),
+    /// It was.
+    Sent,
     /// It is over, at this price.
     Settled(RequestUnits),
 }
@@ -68,14 +73,15 @@ impl Reservation {
         operation: Operation,
         body_len: u64,
         estimate: Charge,
-        debits: SmallVec<[Debit; 4]>,
     ) -> Self {
         Self {
             account,
             operation,
             body_len,
-            estimate,
-            debits,
+            estimate: estimate.ru,
+            reserved: estimate,
+            done: (0, 0),
+            debits: SmallVec::new(),
             shares: SmallVec::new(),
             phase: Phase::Admitted,
         }
@@ -83,13 +89,13 @@ impl Reservation {
 
     /// Returns what was reserved.
     pub fn estimate(&self) -> RequestUnits {
-        RequestUnits::from_micros(self.estimate.ru)
+        RequestUnits::from_micros(self.estimate)
     }
 
     /// Notes that the store is about to be asked: from now on the request costs something.
     pub fn sent(&mut self) {
         if self.phase == Phase::Admitted {
-            self.phase = Phase::Sent(Work::default());
+            self.phase = Phase::Sent;
         }
     }
 
@@ -99,9 +105,11 @@ impl Reservation {
         if matches!(self.phase, Phase::Settled(_)) {
             return;
         }
-        self.phase = Phase::Sent(*work);
-        let charge = Charge::of(self.price(work), work).max(&self.estimate);
-        self.charge(&charge);
+        self.phase = Phase::Sent;
+        self.done = (work.rows, work.read_bytes + work.write_bytes);
+        self.reserved = Charge::of(self.price(work), work).max(&self.reserved);
+        let reserved = self.reserved;
+        self.charge(&reserved);
     }
 
     /// Charges what the request cost in the end, and returns it. Only the first call counts; a
@@ -122,11 +130,16 @@ impl Reservation {
         match self.phase {
             Phase::Settled(price) => return price,
             Phase::Admitted => self.cancel(),
-            Phase::Sent(work) => {
-                let price = self.price(&work).max(self.estimate());
-                let charge = Charge::of(price, &work).max(&self.estimate);
+            Phase::Sent => {
+                let price = RequestUnits::from_micros(self.reserved.ru);
                 self.phase = Phase::Settled(price);
-                self.charge(&charge);
+                // Every debit is at what is reserved already.
+                let (rows, read_bytes) = self.done;
+                let work = Work {
+                    rows,
+                    read_bytes,
+                    ..Work::default()
+                };
                 self.count(price, &work, false);
             }
         }
@@ -144,8 +157,7 @@ impl Reservation {
     /// Returns what the request is charged at this moment.
     pub fn charged(&self) -> RequestUnits {
         match self.phase {
-            Phase::Admitted => self.estimate(),
-            Phase::Sent(work) => self.price(&work).max(self.estimate()),
+            Phase::Admitted | Phase::Sent => RequestUnits::from_micros(self.reserved.ru),
             Phase::Settled(price) => price,
         }
     }
@@ -257,7 +269,7 @@ impl Reservation {
             body_len: self.body_len,
             work,
             price,
-            estimate: self.estimate.ru,
+            estimate: self.estimate,
             is_whole,
         };
         let cell = account.record.cell(self.operation);
