@@ -30,7 +30,6 @@ pub enum DecimalError {
 ///
 /// Zeros at the end are free (`1.50000000` is fine); any other seventh digit is refused.
 pub fn parse_millionths(text: &str) -> Result<u64, DecimalError> {
-    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, decimals) = match text.split_once('.') {
         Some((whole, decimals)) if is_digits(decimals) => (whole, decimals),
         Some(_) => return Err(not_a_number(text)),
@@ -43,21 +42,37 @@ pub fn parse_millionths(text: &str) -> Result<u64, DecimalError> {
     if decimals.len() > DECIMALS_MAX {
         return Err(DecimalError::TooFine(text.to_owned()));
     }
-    let zeros = DECIMALS_MAX - decimals.len();
-    let digits = whole.bytes().chain(decimals.bytes());
-    digits
-        .chain(std::iter::repeat_n(b'0', zeros))
-        .try_fold(0_u64, |millionths, digit| {
-            millionths
-                .checked_mul(10)?
-                .checked_add(u64::from(digit - b'0'))
-        })
+    let zeros = std::iter::repeat_n(b'0', DECIMALS_MAX - decimals.len());
+    value(whole.bytes().chain(decimals.bytes()).chain(zeros))
         .ok_or_else(|| DecimalError::TooLarge(text.to_owned()))
 }
 
+/// Reads a number without a point, as it is.
+pub fn parse_whole(text: &str) -> Result<u64, DecimalError> {
+    if !is_digits(text) {
+        return Err(not_a_number(text));
+    }
+    value(text.bytes()).ok_or_else(|| DecimalError::TooLarge(text.to_owned()))
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn value(mut digits: impl Iterator<Item = u8>) -> Option<u64> {
+    digits.try_fold(0_u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
 fn not_a_number(text: &str) -> DecimalError {
-    match text.strip_prefix('-') {
-        Some(rest) if parse_millionths(rest).is_ok() => DecimalError::Negative(text.to_owned()),
+    let rest = text
+        .strip_prefix('-')
+        .map(|rest| rest.split_once('.').unwrap_or((rest, "0")));
+    match rest {
+        Some((whole, decimals)) if is_digits(whole) && is_digits(decimals) => {
+            DecimalError::Negative(text.to_owned())
+        }
         _ => DecimalError::NotANumber(text.to_owned()),
     }
 }
@@ -106,6 +121,18 @@ mod tests {
     }
 
     #[test]
+    fn whole_numbers_have_no_point() {
+        assert_eq!(parse_whole("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_whole("0"), Ok(0));
+        for text in ["1.0", "", "+1", "1e3"] {
+            let refused = Err(DecimalError::NotANumber(text.to_owned()));
+            assert_eq!(parse_whole(text), refused, "{text}");
+        }
+        let large = "18446744073709551616".to_owned();
+        assert_eq!(parse_whole(&large), Err(DecimalError::TooLarge(large)));
+    }
+
+    #[test]
     fn what_cannot_be_held_exactly_is_refused() {
         for text in [
             "", ".", "1.", ".5", "1.2.3", "1e3", "NaN", "inf", "+1", " 1", "1_000", "1,5", "٣",
@@ -117,6 +144,7 @@ mod tests {
         let cases = [
             ("-1", DecimalError::Negative("-1".into())),
             ("-0.5", DecimalError::Negative("-0.5".into())),
+            ("-0.0000001", DecimalError::Negative("-0.0000001".into())),
             ("0.0000001", DecimalError::TooFine("0.0000001".into())),
             (
                 "18446744073709.551616",

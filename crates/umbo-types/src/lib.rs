@@ -10,6 +10,7 @@ pub mod caller;
 pub mod clock;
 pub mod criticality;
 pub mod decimal;
+pub mod glob;
 pub mod key;
 pub mod limits;
 pub mod operation;

@@ -64,6 +64,11 @@ impl Operation {
         }
     }
 
+    /// Says whether it works on rows, and so has a price.
+    pub const fn is_data_plane(self) -> bool {
+        !matches!(self, Self::Admin | Self::Service)
+    }
+
     /// Says whether the operation can change rows.
     pub const fn is_write(self) -> bool {
         matches!(
