@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use umbo_types::ShardId;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
-use crate::policy::{Dimension, Policy};
+use crate::dimension::Dimension;
+use crate::policy::Policy;
 use crate::subject::Subject;
 
 /// Hashes names with a secret seed.
@@ -49,7 +50,7 @@ impl Identities {
                 Dimension::Shard => add(3, &shard.map_or(u16::MAX, |shard| shard.0).to_le_bytes()),
                 other => add(
                     4 + other as u8,
-                    value(other, subject).unwrap_or("").as_bytes(),
+                    other.value(subject).unwrap_or("").as_bytes(),
                 ),
             }
         }
@@ -72,7 +73,7 @@ pub(crate) fn label(policy: &Policy, subject: &Subject<'_>, shard: Option<ShardI
         _ => format!(
             "{}={}",
             dimension.as_str(),
-            value(dimension, subject).unwrap_or("-")
+            dimension.value(subject).unwrap_or("-")
         ),
     };
     let parts: Vec<String> = policy.per.iter().map(part).collect();
@@ -80,16 +81,5 @@ pub(crate) fn label(policy: &Policy, subject: &Subject<'_>, shard: Option<ShardI
         "everything".into()
     } else {
         parts.join(" ").into()
-    }
-}
-
-fn value<'a>(dimension: Dimension, subject: &Subject<'a>) -> Option<&'a str> {
-    match dimension {
-        Dimension::Caller => Some(subject.caller),
-        Dimension::Namespace => Some(subject.namespace),
-        Dimension::User => subject.user,
-        Dimension::Session => subject.session,
-        Dimension::Org => subject.org,
-        Dimension::Shard => None,
     }
 }

@@ -12,10 +12,14 @@ mod bounded_map;
 mod breakdown;
 mod bucket;
 mod cost;
+mod dimension;
 mod history;
 mod identity;
+mod known_name;
 mod latency;
 mod limiter;
+pub mod limits;
+mod pattern;
 mod policy;
 mod promise;
 mod refusals;
@@ -29,8 +33,15 @@ mod subject;
 mod unit;
 
 pub use cost::{Known, Weights, Work};
+pub use dimension::{Dimension, Dimensions};
+pub use known_name::UnknownName;
 pub use limiter::{Limiter, LimiterSettings, Request};
-pub use policy::*;
+pub use pattern::{Pattern, PatternError};
+pub use policy::{
+    DEFAULT_CALLER, Limit, MatchDraft, Matcher, Mode, Operations, Override, OverrideDraft, Policy,
+    PolicyDraft, PolicyError, PolicyProblem, PolicyScope, PolicySet, PolicySetError, Source,
+    Specificity,
+};
 pub use replay::{Replay, ReplayRow};
 pub use report::{
     Advertised, Breakdown, BucketReport, Explanation, Meeting, OTHERS, PolicyReport,
@@ -38,3 +49,4 @@ pub use report::{
 };
 pub use reservation::{Reservation, ShardShare};
 pub use subject::Subject;
+pub use unit::{AmountError, Unit, format_amount, parse_amount};

@@ -25,10 +25,11 @@ use crate::account::{Account, Binding, Bound, Pricing, Record, Rule, ShardCell, 
 use crate::bounded_map::BoundedMap;
 use crate::bucket::Bucket;
 use crate::cost::{Known, Weights, is_counted};
+use crate::dimension::Dimension;
 use crate::history::History;
 use crate::identity::{Identities, label};
 use crate::latency::Medians;
-use crate::policy::{Dimension, Mode, Policy, PolicySet};
+use crate::policy::{Mode, Policy, PolicySet};
 use crate::refusals::{PromisesByMode, Refusals};
 use crate::report::{OTHERS, Rejection};
 use crate::reservation::{Debit, Reservation, ShardShare, part};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use umbo_types::{Operation, RequestUnits};
 
 use super::*;
-use crate::policy::{Dimensions, Limit, Matcher, Operations, Source};
+use crate::policy::{Limit, Matcher, PolicyScope, Source};
 use crate::unit::Unit;
 use crate::{Weights, Work};
 
@@ -18,13 +18,16 @@ const RU: u64 = 1_000_000;
 fn policy(name: &str, per: &[Dimension], rate: u64, burst: u64) -> Policy {
     Policy {
         name: name.into(),
-        matches: Matcher {
-            operations: Operations(vec![]),
-        },
-        per: Dimensions(per.to_vec()),
+        matches: Matcher::default(),
+        per: per.iter().copied().collect(),
         unit: Unit::Ru,
         limit: Limit { rate, burst },
         refill: Duration::from_millis(50),
+        scope: if per.contains(&Dimension::Shard) {
+            PolicyScope::Shard
+        } else {
+            PolicyScope::Pod
+        },
         mode: Mode::Enforce,
         status: 429,
         source: Source::Stored,
@@ -33,7 +36,7 @@ fn policy(name: &str, per: &[Dimension], rate: u64, burst: u64) -> Policy {
 }
 
 fn set(policies: impl IntoIterator<Item = Policy>) -> PolicySet {
-    PolicySet(policies.into_iter().map(Arc::new).collect())
+    PolicySet::new(policies.into_iter().collect()).unwrap()
 }
 
 fn limiter(policies: impl IntoIterator<Item = Policy>, origin: Instant) -> Limiter {

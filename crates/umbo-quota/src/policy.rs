@@ -1,130 +1,186 @@
-//! Placeholder of the interface until the real policy data arrives (helper POLICY replaces this whole file).
-#![allow(missing_docs, unused)]
-use crate::Subject;
-use crate::unit::Unit;
+//! Policies: who is counted, in what, by what, and how much they may have.
+//!
+//! Owns what a policy is and whom it concerns; the files under this one own how it is written, which
+//! contradictions are refused, and the set of those in effect. Deliberately counts nothing itself.
+//! Invariant of every policy that was parsed: its limits are exact and within [`crate::limits`], a
+//! bucket has one limit, and `scope` is `shard` exactly where `per` holds the shard.
+
+mod contradiction;
+mod draft;
+mod error;
+mod matcher;
+mod parse;
+mod set;
+
 use std::sync::Arc;
 use std::time::Duration;
-use umbo_types::Operation;
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+
+use crate::dimension::{Dimension, Dimensions};
+use crate::known_name::{self, UnknownName};
+use crate::subject::Subject;
+use crate::unit::Unit;
+
+pub use draft::{MatchDraft, OverrideDraft, PolicyDraft};
+pub use error::{PolicyError, PolicyProblem};
+pub use matcher::{Matcher, Operations, Specificity};
+pub use set::{DEFAULT_CALLER, PolicySet, PolicySetError};
+
+/// What a bucket may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limit {
+    /// Atoms a second in the long run, from 1.
     pub rate: u64,
+    /// Atoms at once after a rest; no less than what one refill brings.
     pub burst: u64,
 }
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+
+/// Whether a policy decides or only counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
+    /// It decides.
     Enforce,
+    /// It counts what it would reject, and rejects nothing.
     Shadow,
 }
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    BuiltIn,
-    File,
-    Stored,
+
+impl Mode {
+    /// Both, in the order of their declaration.
+    pub const ALL: [Self; 2] = [Self::Enforce, Self::Shadow];
+
+    /// Returns the name used in policies.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, UnknownName> {
+        known_name::find("mode", text, Self::ALL, Self::as_str)
+    }
 }
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dimension {
-    Caller,
-    User,
-    Session,
-    Org,
-    Namespace,
+
+/// What a bucket is a ceiling of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PolicyScope {
+    /// All that passes through a dispatcher.
+    Pod,
+    /// What passes through a dispatcher to one storage shard.
     Shard,
 }
-impl Dimension {
-    pub fn as_str(self) -> &'static str {
+
+impl PolicyScope {
+    /// Both, in the order of their declaration.
+    pub const ALL: [Self; 2] = [Self::Pod, Self::Shard];
+
+    /// Returns the name used in policies.
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Caller => "caller",
-            Self::User => "user",
-            Self::Session => "session",
-            Self::Org => "org",
-            Self::Namespace => "namespace",
+            Self::Pod => "pod",
             Self::Shard => "shard",
         }
     }
-}
-#[derive(Debug, Clone)]
-pub struct Dimensions(pub Vec<Dimension>);
-impl Dimensions {
-    pub fn contains(&self, d: Dimension) -> bool {
-        self.0.contains(&d)
-    }
-    pub fn iter(&self) -> impl Iterator<Item = Dimension> + '_ {
-        self.0.iter().copied()
+
+    fn parse(text: &str) -> Result<Self, UnknownName> {
+        known_name::find("scope", text, Self::ALL, Self::as_str)
     }
 }
-#[derive(Debug, Clone)]
-pub struct Operations(pub Vec<Operation>);
-impl Operations {
-    pub fn contains(&self, d: Operation) -> bool {
-        self.0.is_empty() || self.0.contains(&d)
+
+/// Where a policy stands. What comes later in this list replaces what comes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// In the program.
+    BuiltIn,
+    /// In the policy file.
+    File,
+    /// In the store.
+    Stored,
+}
+
+impl Source {
+    /// Returns the name used in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BuiltIn => "built-in",
+            Self::File => "file",
+            Self::Stored => "stored",
+        }
     }
 }
-#[derive(Debug, Clone)]
-pub struct Matcher {
-    pub operations: Operations,
-}
-#[derive(Debug, Clone)]
-pub struct Policy {
-    pub name: Arc<str>,
-    pub matches: Matcher,
-    pub per: Dimensions,
-    pub unit: Unit,
-    pub limit: Limit,
-    pub refill: Duration,
-    pub mode: Mode,
-    pub status: u16,
-    pub source: Source,
-    pub overrides: Vec<Override>,
-}
-#[derive(Debug, Clone)]
+
+/// Another limit for the buckets that it matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
+    /// Which buckets; names dimensions by which the policy counts, and no operations.
+    pub matches: Matcher,
+    /// What they may have.
     pub limit: Limit,
 }
 
+/// A policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Name, unique in its set.
+    pub name: Arc<str>,
+    /// Which requests are counted.
+    pub matches: Matcher,
+    /// By what they are counted.
+    pub per: Dimensions,
+    /// What is counted of them.
+    pub unit: Unit,
+    /// What a bucket may have that no override picks out.
+    pub limit: Limit,
+    /// How often a bucket is refilled, in whole milliseconds.
+    pub refill: Duration,
+    /// What a bucket is a ceiling of.
+    pub scope: PolicyScope,
+    /// Whether it decides or only counts.
+    pub mode: Mode,
+    /// HTTP status of a rejection: 429 or 419.
+    pub status: u16,
+    /// Other limits for some of the buckets, in the order in which they were written.
+    pub overrides: Vec<Override>,
+    /// Where it stands.
+    pub source: Source,
+}
+
 impl Policy {
-    pub fn applies_to(&self, s: &Subject<'_>) -> bool {
-        !self.per.contains(Dimension::User) || s.user.is_some()
+    /// Says whether the policy counts a request: it matches, and brings what is counted by.
+    ///
+    /// Allocates nothing.
+    pub fn applies_to(&self, subject: &Subject<'_>) -> bool {
+        let mut by_name = self.per.iter().filter(|one| *one != Dimension::Shard);
+        self.matches.matches(subject) && by_name.all(|one| one.value(subject).is_some())
     }
-    pub fn limit_for(&self, _: &Subject<'_>) -> Limit {
-        self.limit
+
+    /// Returns what the bucket of a request may have: as the most specific override says that
+    /// matches, of equal ones the first, and where none matches as the policy says.
+    ///
+    /// Allocates nothing; looks at every override.
+    pub fn limit_for(&self, subject: &Subject<'_>) -> Limit {
+        let mut best: Option<(Specificity, Limit)> = None;
+        for one in &self.overrides {
+            let specificity = one.matches.specificity();
+            let is_better = best.is_none_or(|(best, _)| specificity > best);
+            if is_better && one.matches.matches(subject) {
+                best = Some((specificity, one.limit));
+            }
+        }
+        best.map_or(self.limit, |(_, limit)| limit)
     }
+
+    /// Says whether caller and namespace alone decide which bucket counts a request of a given
+    /// operation, and what that bucket may have.
     pub fn is_settled_by_account(&self) -> bool {
-        self.per
-            .iter()
-            .all(|d| matches!(d, Dimension::Caller | Dimension::Namespace))
+        let is_of_account = |one| matches!(one, Dimension::Caller | Dimension::Namespace);
+        self.per.iter().all(is_of_account)
+            && self.matches.dimensions().iter().all(is_of_account)
+            && self
+                .overrides
+                .iter()
+                .all(|one| one.matches.dimensions().iter().all(is_of_account))
     }
 }
-#[derive(Debug, Clone)]
-pub struct PolicySet(pub Vec<Arc<Policy>>);
-impl PolicySet {
-    pub fn bind<'a>(&'a self, _: &'a str, _: &'a str) -> impl Iterator<Item = &'a Arc<Policy>> {
-        self.0.iter()
-    }
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.0.iter()
-    }
-}
-impl PolicySet {
-    pub fn built_in() -> Self {
-        Self(vec![Arc::new(Policy {
-            name: "default-caller".into(),
-            matches: Matcher {
-                operations: Operations(vec![]),
-            },
-            per: Dimensions(vec![Dimension::Caller]),
-            unit: Unit::Ru,
-            limit: Limit {
-                rate: 1_000_000_000_000,
-                burst: 1_000_000_000_000,
-            },
-            refill: Duration::from_millis(50),
-            mode: Mode::Enforce,
-            status: 429,
-            source: Source::BuiltIn,
-            overrides: vec![],
-        })])
-    }
-    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
-        self.0.iter().find(|p| &*p.name == name)
-    }
-}
+
+#[cfg(test)]
+mod tests;

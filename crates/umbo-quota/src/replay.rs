@@ -14,9 +14,10 @@ use umbo_types::RequestUnits;
 
 use crate::bucket::Bucket;
 use crate::cost::is_counted;
+use crate::dimension::Dimension;
 use crate::history::{Demand, History, SLOT_MS, TrackId};
 use crate::identity::label;
-use crate::policy::{Dimension, Policy};
+use crate::policy::Policy;
 use crate::schedule::{Moment, Schedule};
 use crate::subject::Subject;
 use crate::unit::Unit;

@@ -9,8 +9,9 @@ use umbo_types::{Operation, RequestUnits, ShardId};
 
 use crate::account::{Binding, CHARGED, PolicyStats, Record};
 use crate::bucket::Bucket;
+use crate::dimension::Dimension;
 use crate::limiter::{Limiter, Request, is_met};
-use crate::policy::{Dimension, Mode, Policy};
+use crate::policy::{Mode, Policy};
 use crate::replay::{Replay, replay};
 use crate::report::{
     BucketReport, Explanation, Meeting, PolicyReport, ShardUsage, UsageReport, UsageRow,

@@ -1,0 +1,62 @@
+//! Every hard limit of policies. Units are at the end of each name.
+//!
+//! They keep each amount below 2⁵⁶ atoms, so that sums and products of the buckets fit their
+//! integers, and a policy within what somebody can still have meant.
+
+use std::time::Duration;
+
+use crate::unit::Unit;
+
+/// Most policies in effect at a time, the built-in ones included.
+pub const POLICIES_MAX: usize = 256;
+/// Most overrides of one policy.
+pub const OVERRIDES_MAX: usize = 256;
+/// Longest name of a policy, in bytes.
+pub const POLICY_NAME_LEN_MAX: usize = 64;
+/// Longest pattern, in bytes.
+pub const PATTERN_LEN_MAX: usize = 256;
+/// Shortest refill.
+pub const REFILL_MIN: Duration = Duration::from_millis(10);
+/// Refill of a policy that names none.
+pub const REFILL_DEFAULT: Duration = Duration::from_millis(50);
+/// Longest refill.
+pub const REFILL_MAX: Duration = Duration::from_secs(10);
+/// Longest time in which a bucket fills from empty, in seconds: that of one unit at the lowest rate.
+pub const FILL_SECONDS_MAX: u64 = 1_000_000;
+
+/// Highest rate of what is counted one by one, in units a second.
+const COUNT_RATE_MAX: u64 = 1_000_000_000;
+/// Largest burst of what is counted one by one, in units.
+const COUNT_BURST_MAX: u64 = 50_000_000_000;
+/// Highest rate of bytes, in bytes a second.
+const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
+/// Largest burst of bytes.
+const BYTE_BURST_MAX: u64 = 1_000_000_000_000_000;
+
+impl Unit {
+    /// Returns the highest rate, in atoms a second.
+    pub const fn rate_max(self) -> u64 {
+        self.atoms_per_unit()
+            * if self.is_bytes() {
+                BYTE_RATE_MAX
+            } else {
+                COUNT_RATE_MAX
+            }
+    }
+
+    /// Returns the largest burst, in atoms.
+    pub const fn burst_max(self) -> u64 {
+        self.atoms_per_unit()
+            * if self.is_bytes() {
+                BYTE_BURST_MAX
+            } else {
+                COUNT_BURST_MAX
+            }
+    }
+}
+
+const ATOMS_MAX: u64 = 1 << 56;
+const _: () = assert!(Unit::Ru.burst_max() < ATOMS_MAX && Unit::Bytes.burst_max() < ATOMS_MAX);
+const _: () = assert!(REFILL_MAX.as_secs() * Unit::Ru.rate_max() <= Unit::Ru.burst_max());
+const _: () = assert!(REFILL_MAX.as_secs() * Unit::Bytes.rate_max() <= Unit::Bytes.burst_max());
+const _: () = assert!(FILL_SECONDS_MAX >= Unit::Ru.atoms_per_unit());

@@ -1,0 +1,125 @@
+//! A policy as a person writes it: texts, nothing understood yet.
+
+use crate::dimension::Dimension;
+use crate::pattern::Pattern;
+use crate::policy::parse::format_refill;
+use crate::policy::{Limit, Matcher, Policy, PolicyScope};
+use crate::unit::{Unit, format_amount};
+
+/// A policy as written. What is absent takes its default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicyDraft {
+    /// Name.
+    pub name: String,
+    /// Which requests are counted.
+    pub matches: MatchDraft,
+    /// Names of the dimensions by which they are counted.
+    pub per: Vec<String>,
+    /// Name of the unit.
+    pub unit: String,
+    /// Units a second.
+    pub rate: String,
+    /// Units at once; one second of the rate, at least one unit and one refill, where absent.
+    pub burst: Option<String>,
+    /// Like `50ms` or `1s`.
+    pub refill: Option<String>,
+    /// `pod` or `shard`; `shard` where absent and `per` names it, else `pod`.
+    pub scope: Option<String>,
+    /// `enforce` or `shadow`.
+    pub mode: Option<String>,
+    /// `429` or `419`.
+    pub status: Option<String>,
+    /// Other limits for some of the buckets.
+    pub overrides: Vec<OverrideDraft>,
+}
+
+/// Patterns and operations as written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MatchDraft {
+    /// Pattern over who pays.
+    pub caller: Option<String>,
+    /// Pattern over the namespace.
+    pub namespace: Option<String>,
+    /// Pattern over the user.
+    pub user: Option<String>,
+    /// Pattern over the session.
+    pub session: Option<String>,
+    /// Pattern over the organisation.
+    pub org: Option<String>,
+    /// Names of operations.
+    pub operations: Vec<String>,
+}
+
+/// An override as written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OverrideDraft {
+    /// Which buckets.
+    pub matches: MatchDraft,
+    /// Units a second.
+    pub rate: String,
+    /// Units at once; as in the policy where absent.
+    pub burst: Option<String>,
+}
+
+impl MatchDraft {
+    /// Returns what is written over a dimension; there is nothing to write over the shard.
+    pub(super) fn pattern(&self, dimension: Dimension) -> Option<&str> {
+        match dimension {
+            Dimension::Caller => self.caller.as_deref(),
+            Dimension::Namespace => self.namespace.as_deref(),
+            Dimension::User => self.user.as_deref(),
+            Dimension::Session => self.session.as_deref(),
+            Dimension::Org => self.org.as_deref(),
+            Dimension::Shard => None,
+        }
+    }
+
+    fn of(matcher: &Matcher) -> Self {
+        let text = |pattern: &Option<Pattern>| pattern.as_ref().map(ToString::to_string);
+        let operations = matcher.operations.iter();
+        Self {
+            caller: text(&matcher.caller),
+            namespace: text(&matcher.namespace),
+            user: text(&matcher.user),
+            session: text(&matcher.session),
+            org: text(&matcher.org),
+            operations: operations.map(|one| one.as_str().to_owned()).collect(),
+        }
+    }
+}
+
+impl PolicyDraft {
+    /// Writes a policy with all its defaults; what is read from it is the same policy.
+    pub fn of(policy: &Policy) -> Self {
+        let amounts = |unit: Unit, limit: Limit| {
+            let burst = format_amount(unit, limit.burst);
+            (format_amount(unit, limit.rate), Some(burst))
+        };
+        let (rate, burst) = amounts(policy.unit, policy.limit);
+        let by_name = policy.per.iter().filter(|one| {
+            // The scope says it already.
+            policy.scope != PolicyScope::Shard || *one != Dimension::Shard
+        });
+        let overrides = policy.overrides.iter().map(|one| {
+            let (rate, burst) = amounts(policy.unit, one.limit);
+            OverrideDraft {
+                matches: MatchDraft::of(&one.matches),
+                rate,
+                burst,
+            }
+        });
+        Self {
+            name: policy.name.to_string(),
+            matches: MatchDraft::of(&policy.matches),
+            per: by_name.map(|one| one.as_str().to_owned()).collect(),
+            unit: policy.unit.as_str().to_owned(),
+            rate,
+            burst,
+            refill: Some(format_refill(policy.refill)),
+            scope: Some(policy.scope.as_str().to_owned()),
+            mode: Some(policy.mode.as_str().to_owned()),
+            status: Some(policy.status.to_string()),
+            overrides: overrides.collect(),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Why a policy is refused: the place, what stands there, and what it contradicts.
+
+use umbo_types::limits::NAMESPACE_LEN_MAX;
+
+use crate::dimension::{Dimension, Dimensions};
+use crate::known_name::UnknownName;
+use crate::limits::{FILL_SECONDS_MAX, OVERRIDES_MAX};
+use crate::pattern::PatternError;
+use crate::unit::{AmountError, Unit};
+
+/// Says which policy is refused, where, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{policy}': {place}: {problem}")]
+pub struct PolicyError {
+    /// Name of the policy, as written.
+    pub policy: String,
+    /// Which field, like `overrides[2].rate`; counted from 0.
+    pub place: String,
+    /// What is wrong with it.
+    pub problem: Box<PolicyProblem>,
+}
+
+/// What is wrong with a policy. Amounts are as written, or exact decimals in the policy's unit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyProblem {
+    /// The name is none a policy can have.
+    #[error(
+        "a policy is named by 1 to 64 characters of [a-z0-9._-], the first a letter or digit; \
+         '{0}' is not"
+    )]
+    BadName(String),
+    /// A name that is in no list.
+    #[error("{0}")]
+    Unknown(#[from] UnknownName),
+    /// The same twice in a list.
+    #[error("'{0}' stands twice")]
+    Repeated(String),
+    /// A text that is no amount.
+    #[error("{0}")]
+    Amount(#[from] AmountError),
+    /// A rate of nothing.
+    #[error("a rate of 0 would reject for ever; the lowest is {min}")]
+    Zero {
+        /// Lowest rate.
+        min: String,
+    },
+    /// More than is allowed.
+    #[error("'{value}' is more than the highest there is, {max} {unit}")]
+    TooHigh {
+        /// As written.
+        value: String,
+        /// The most there may be.
+        max: String,
+        /// Of what.
+        unit: Unit,
+    },
+    /// A burst of less than one unit.
+    #[error("burst {burst} is less than 1 of {unit}, the least that can be told to anybody")]
+    BurstBelowOne {
+        /// The burst.
+        burst: String,
+        /// Of what.
+        unit: Unit,
+    },
+    /// A burst that a single refill exceeds: the rate could never be reached.
+    #[error(
+        "burst {burst} is less than what one refill brings: rate {rate} brings {brings} in {refill}"
+    )]
+    BurstBelowRefill {
+        /// The burst.
+        burst: String,
+        /// The rate.
+        rate: String,
+        /// How often.
+        refill: String,
+        /// What the rate brings in that time.
+        brings: String,
+    },
+    /// A burst that takes too long to gather.
+    #[error(
+        "burst {burst} takes {seconds} s to gather at rate {rate}, and may take at most \
+         {FILL_SECONDS_MAX} s"
+    )]
+    BurstTooSlow {
+        /// The burst.
+        burst: String,
+        /// The rate.
+        rate: String,
+        /// Time in which the one brings the other, in seconds, rounded up.
+        seconds: u64,
+    },
+    /// A text that is no refill.
+    #[error("'{0}' is no time like 50ms or 1s, in whole milliseconds")]
+    BadRefill(String),
+    /// A refill that is too short or too long.
+    #[error("'{value}' is not between {min} and {max}")]
+    RefillOutOfRange {
+        /// As written.
+        value: String,
+        /// Shortest.
+        min: String,
+        /// Longest.
+        max: String,
+    },
+    /// A status that says something else.
+    #[error("'{0}' is neither 429 nor 419")]
+    BadStatus(String),
+    /// A text that is no pattern.
+    #[error("{0}")]
+    Pattern(#[from] PatternError),
+    /// A pattern that no namespace can match.
+    #[error(
+        "'{0}' can match no namespace: their names are at most {NAMESPACE_LEN_MAX} of [a-z0-9._-]"
+    )]
+    NoNamespace(String),
+    /// A bucket of the pod that is counted by shard.
+    #[error("scope 'pod' counts all shards together, but per {0} counts them apart")]
+    ScopeAgainstPer(Dimensions),
+    /// A unit that none of the operations does anything of.
+    #[error("unit '{unit}' counts nothing of operations [{}]", .operations.join(", "))]
+    CountsNothing {
+        /// What is counted.
+        unit: Unit,
+        /// The operations that are matched.
+        operations: Vec<&'static str>,
+    },
+    /// More overrides than a policy may have.
+    #[error("a policy has at most {OVERRIDES_MAX} overrides, this one has {0}")]
+    TooManyOverrides(usize),
+    /// An override that names nothing.
+    #[error("an override has to say whom it is for; per is {per}")]
+    OverrideOfNobody {
+        /// By what the policy counts.
+        per: Dimensions,
+    },
+    /// An override that names operations.
+    #[error("a bucket counts all operations of its policy; make another policy for some of them")]
+    OverrideOfOperations,
+    /// An override by something that the policy does not count by: one bucket would have two limits.
+    #[error(
+        "an override by {dimension} would give one bucket two limits: the policy counts per {per}, \
+         add {dimension} to it"
+    )]
+    OverrideOutsidePer {
+        /// What is not counted by.
+        dimension: Dimension,
+        /// By what the policy counts.
+        per: Dimensions,
+    },
+    /// An override for names that the policy does not match.
+    #[error("'{pattern}' never matches: the policy is only for {dimension} '{policy}'")]
+    OverrideOfNone {
+        /// Where they exclude each other.
+        dimension: Dimension,
+        /// Pattern of the override.
+        pattern: String,
+        /// Pattern of the policy.
+        policy: String,
+    },
+    /// An override for all that the policy matches.
+    #[error(
+        "it matches all that the policy does, so that the policy's own rate {rate} never counts"
+    )]
+    OverrideOfAll {
+        /// Rate of the policy.
+        rate: String,
+    },
+    /// Two overrides for the same.
+    #[error(
+        "it matches the same as overrides[{first}], which has rate {first_rate}; this has {rate}"
+    )]
+    OverrideTwice {
+        /// Which stands first, from 0.
+        first: usize,
+        /// Its rate.
+        first_rate: String,
+        /// Rate of this one.
+        rate: String,
+    },
+}

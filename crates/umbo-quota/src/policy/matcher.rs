@@ -1,0 +1,133 @@
+//! Which requests are meant: patterns over their names, and a set of operations.
+
+use umbo_types::Operation;
+
+use crate::dimension::{Dimension, Dimensions};
+use crate::known_name::{self, UnknownName};
+use crate::pattern::Pattern;
+use crate::subject::Subject;
+
+/// A set of operations of the data plane. The empty one stands for all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Operations(u16);
+
+impl Operations {
+    /// Returns the operations there are to choose from, in the order of their declaration.
+    pub fn all() -> impl Iterator<Item = Operation> {
+        let all = Operation::ALL.into_iter();
+        all.filter(|operation| operation.is_data_plane())
+    }
+
+    /// Finds an operation by its name.
+    pub fn find(name: &str) -> Result<Operation, UnknownName> {
+        known_name::find("operation", name, Self::all(), Operation::as_str)
+    }
+
+    /// Says whether an operation is meant; all of the data plane are where none was chosen.
+    pub const fn contains(self, operation: Operation) -> bool {
+        operation.is_data_plane() && (self.0 == 0 || self.has_chosen(operation))
+    }
+
+    /// Says whether an operation was chosen.
+    pub const fn has_chosen(self, operation: Operation) -> bool {
+        self.0 & (1 << operation as u16) != 0
+    }
+
+    /// Says whether none was chosen.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns those that were chosen, in the order of their declaration.
+    pub fn iter(self) -> impl Iterator<Item = Operation> {
+        Self::all().filter(move |operation| self.has_chosen(*operation))
+    }
+}
+
+impl FromIterator<Operation> for Operations {
+    /// Chooses operations; those that are not of the data plane are left out.
+    fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
+        let chosen = operations.into_iter().filter(|one| one.is_data_plane());
+        Self(chosen.fold(0, |bits, operation| bits | 1 << operation as u16))
+    }
+}
+
+/// How much a matcher says: the more exact names, and then the more characters, the more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Specificity {
+    exact: usize,
+    literal_len: usize,
+}
+
+/// Which requests are meant: those that match all that is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Matcher {
+    /// Over who pays.
+    pub caller: Option<Pattern>,
+    /// Over the namespace.
+    pub namespace: Option<Pattern>,
+    /// Over the user; a request without one does not match.
+    pub user: Option<Pattern>,
+    /// Over the session; a request without one does not match.
+    pub session: Option<Pattern>,
+    /// Over the organisation; a request without one does not match.
+    pub org: Option<Pattern>,
+    /// The operations meant.
+    pub operations: Operations,
+}
+
+impl Matcher {
+    /// Says whether a request is meant. Allocates nothing.
+    pub fn matches(&self, subject: &Subject<'_>) -> bool {
+        self.operations.contains(subject.operation)
+            && self.patterns().all(|(dimension, pattern)| {
+                dimension
+                    .value(subject)
+                    .is_some_and(|name| pattern.matches(name))
+            })
+    }
+
+    /// Says whether requests of a caller to a namespace can be meant, whatever else they bring.
+    pub fn is_possible_for(&self, caller: &str, namespace: &str) -> bool {
+        let is_open = |pattern: &Option<Pattern>, name| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
+        };
+        is_open(&self.caller, caller) && is_open(&self.namespace, namespace)
+    }
+
+    /// Returns the pattern over a dimension; there is never one over the shard.
+    pub const fn pattern(&self, dimension: Dimension) -> Option<&Pattern> {
+        match dimension {
+            Dimension::Caller => self.caller.as_ref(),
+            Dimension::Namespace => self.namespace.as_ref(),
+            Dimension::User => self.user.as_ref(),
+            Dimension::Session => self.session.as_ref(),
+            Dimension::Org => self.org.as_ref(),
+            Dimension::Shard => None,
+        }
+    }
+
+    /// Returns the patterns there are, in the order of the dimensions.
+    pub fn patterns(&self) -> impl Iterator<Item = (Dimension, &Pattern)> {
+        let all = Dimension::ALL.into_iter();
+        all.filter_map(|dimension| Some((dimension, self.pattern(dimension)?)))
+    }
+
+    /// Returns the dimensions over which there is a pattern.
+    pub fn dimensions(&self) -> Dimensions {
+        self.patterns().map(|(dimension, _)| dimension).collect()
+    }
+
+    /// Returns how much is said of names; operations do not count.
+    pub fn specificity(&self) -> Specificity {
+        let start = Specificity {
+            exact: 0,
+            literal_len: 0,
+        };
+        self.patterns()
+            .fold(start, |sum, (_, pattern)| Specificity {
+                exact: sum.exact + usize::from(pattern.is_exact()),
+                literal_len: sum.literal_len + pattern.literal_len(),
+            })
+    }
+}

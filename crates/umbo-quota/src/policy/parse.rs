@@ -1,0 +1,250 @@
+//! From text to policy. Whatever is not understood exactly is refused with its place.
+//!
+//! Each field is read here; which of them contradict each other is the file beside this one.
+
+use std::time::Duration;
+
+use umbo_types::decimal::{self, MILLIONTHS};
+use umbo_types::{NamespacePattern, Operation};
+
+use super::contradiction;
+use super::error::{PolicyError, PolicyProblem};
+use super::{
+    Limit, MatchDraft, Matcher, Mode, Operations, Override, OverrideDraft, Policy, PolicyDraft,
+    PolicyScope, Source,
+};
+use crate::dimension::{Dimension, Dimensions};
+use crate::limits::{POLICY_NAME_LEN_MAX, REFILL_DEFAULT, REFILL_MAX, REFILL_MIN};
+use crate::pattern::Pattern;
+use crate::unit::{Unit, format_amount, parse_amount};
+
+/// What is wrong, and in which field.
+pub(super) type Refused = (String, PolicyProblem);
+
+impl Policy {
+    /// Reads a policy and holds its values against each other.
+    ///
+    /// The first thing that is wrong is the error; the order is that of the fields.
+    pub fn parse(draft: &PolicyDraft, source: Source) -> Result<Self, PolicyError> {
+        read(draft, source).map_err(|(place, problem)| PolicyError {
+            policy: draft.name.clone(),
+            place,
+            problem: Box::new(problem),
+        })
+    }
+}
+
+fn read(draft: &PolicyDraft, source: Source) -> Result<Policy, Refused> {
+    if !is_name(&draft.name) {
+        return Err(at("name", PolicyProblem::BadName(draft.name.clone())));
+    }
+    let matches = read_matcher(&draft.matches, "match")?;
+    let per = read_dimensions(&draft.per)?;
+    let unit: Unit = draft.unit.parse().map_err(|error| at("unit", error))?;
+    let refill = draft.refill.as_deref().map(read_refill).transpose();
+    let refill = refill
+        .map_err(|problem| at("refill", problem))?
+        .unwrap_or(REFILL_DEFAULT);
+    let limit = read_limit(unit, refill, &draft.rate, draft.burst.as_deref(), "")?;
+    let scope = draft.scope.as_deref().map(PolicyScope::parse).transpose();
+    let (scope, per) = scope
+        .map_err(PolicyProblem::from)
+        .and_then(|scope| settle_scope(scope, per))
+        .map_err(|problem| at("scope", problem))?;
+    let mode = draft.mode.as_deref().map(Mode::parse).transpose();
+    let mode = mode
+        .map_err(|error| at("mode", error))?
+        .unwrap_or(Mode::Enforce);
+    let status = match draft.status.as_deref() {
+        None | Some("429") => 429,
+        Some("419") => 419,
+        Some(other) => return Err(at("status", PolicyProblem::BadStatus(other.to_owned()))),
+    };
+    let mut policy = Policy {
+        name: draft.name.as_str().into(),
+        matches,
+        per,
+        unit,
+        limit,
+        refill,
+        scope,
+        mode,
+        status,
+        overrides: Vec::new(),
+        source,
+    };
+    contradiction::check_policy(&policy)?;
+    contradiction::check_override_count(draft.overrides.len())?;
+    for (index, one) in draft.overrides.iter().enumerate() {
+        let place = format!("overrides[{index}]");
+        let one = read_override(&policy, one, &place)?;
+        contradiction::check_override(&policy, &one, &place)?;
+        policy.overrides.push(one);
+    }
+    Ok(policy)
+}
+
+pub(super) fn at(place: impl Into<String>, problem: impl Into<PolicyProblem>) -> Refused {
+    (place.into(), problem.into())
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= POLICY_NAME_LEN_MAX
+        && name.bytes().next().is_some_and(is_plain)
+        && name
+            .bytes()
+            .all(|byte| is_plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+fn read_dimensions(names: &[String]) -> Result<Dimensions, Refused> {
+    let mut per = Dimensions::default();
+    for (index, name) in names.iter().enumerate() {
+        let place = || format!("per[{index}]");
+        let dimension: Dimension = name.parse().map_err(|error| at(place(), error))?;
+        if per.contains(dimension) {
+            return Err(at(place(), PolicyProblem::Repeated(name.clone())));
+        }
+        per = per.with(dimension);
+    }
+    Ok(per)
+}
+
+/// Brings `scope` and the shard in `per` together: either says it, and both must say the same.
+fn settle_scope(
+    scope: Option<PolicyScope>,
+    per: Dimensions,
+) -> Result<(PolicyScope, Dimensions), PolicyProblem> {
+    match (scope, per.contains(Dimension::Shard)) {
+        (Some(PolicyScope::Pod), true) => Err(PolicyProblem::ScopeAgainstPer(per)),
+        (Some(PolicyScope::Shard), _) | (None, true) => {
+            Ok((PolicyScope::Shard, per.with(Dimension::Shard)))
+        }
+        (Some(PolicyScope::Pod) | None, false) => Ok((PolicyScope::Pod, per)),
+    }
+}
+
+fn read_matcher(draft: &MatchDraft, place: &str) -> Result<Matcher, Refused> {
+    let read = |dimension: Dimension| {
+        let Some(text) = draft.pattern(dimension) else {
+            return Ok(None);
+        };
+        let place = || format!("{place}.{dimension}");
+        let pattern = Pattern::parse(text).map_err(|error| at(place(), error))?;
+        if dimension == Dimension::Namespace && !can_be_namespace(&pattern) {
+            return Err(at(place(), PolicyProblem::NoNamespace(text.to_owned())));
+        }
+        Ok(Some(pattern))
+    };
+    Ok(Matcher {
+        caller: read(Dimension::Caller)?,
+        namespace: read(Dimension::Namespace)?,
+        user: read(Dimension::User)?,
+        session: read(Dimension::Session)?,
+        org: read(Dimension::Org)?,
+        operations: read_operations(&draft.operations, place)?,
+    })
+}
+
+fn can_be_namespace(pattern: &Pattern) -> bool {
+    pattern.literal_len() <= umbo_types::limits::NAMESPACE_LEN_MAX
+        && pattern.as_str().parse::<NamespacePattern>().is_ok()
+}
+
+fn read_operations(names: &[String], place: &str) -> Result<Operations, Refused> {
+    let mut chosen: Vec<Operation> = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let place = || format!("{place}.operations[{index}]");
+        let operation = Operations::find(name).map_err(|error| at(place(), error))?;
+        if chosen.contains(&operation) {
+            return Err(at(place(), PolicyProblem::Repeated(name.clone())));
+        }
+        chosen.push(operation);
+    }
+    Ok(chosen.into_iter().collect())
+}
+
+fn read_override(policy: &Policy, draft: &OverrideDraft, place: &str) -> Result<Override, Refused> {
+    let matches = read_matcher(&draft.matches, &format!("{place}.match"))?;
+    let (rate, burst) = (draft.rate.as_str(), draft.burst.as_deref());
+    let limit = read_limit(
+        policy.unit,
+        policy.refill,
+        rate,
+        burst,
+        &format!("{place}."),
+    )?;
+    Ok(Override { matches, limit })
+}
+
+/// Reads rate and burst. `prefix` is the place in which they stand, with a point after it.
+fn read_limit(
+    unit: Unit,
+    refill: Duration,
+    rate: &str,
+    burst: Option<&str>,
+    prefix: &str,
+) -> Result<Limit, Refused> {
+    let read = |field: &str, text: &str, max: u64| {
+        let place = || format!("{prefix}{field}");
+        let atoms = parse_amount(unit, text).map_err(|error| at(place(), error))?;
+        if atoms > max {
+            let (value, max) = (text.to_owned(), format_amount(unit, max));
+            return Err(at(place(), PolicyProblem::TooHigh { value, max, unit }));
+        }
+        Ok(atoms)
+    };
+    let rate = read("rate", rate, unit.rate_max())?;
+    if rate == 0 {
+        let min = format_amount(unit, 1);
+        return Err(at(format!("{prefix}rate"), PolicyProblem::Zero { min }));
+    }
+    let burst = match burst {
+        Some(text) => read("burst", text, unit.burst_max())?,
+        None => rate
+            .max(unit.atoms_per_unit())
+            .max(refill_brings(rate, refill)),
+    };
+    let limit = Limit { rate, burst };
+    contradiction::check_limit(unit, limit, refill)
+        .map_err(|problem| at(format!("{prefix}burst"), problem))?;
+    Ok(limit)
+}
+
+/// Returns the most atoms that one refill brings.
+pub(super) fn refill_brings(rate: u64, refill: Duration) -> u64 {
+    let atoms = (u128::from(rate) * refill.as_millis()).div_ceil(1_000);
+    u64::try_from(atoms).expect("ten seconds of the highest rate are fewer than 2^56 atoms")
+}
+
+fn read_refill(text: &str) -> Result<Duration, PolicyProblem> {
+    let bad = || PolicyProblem::BadRefill(text.to_owned());
+    let (number, micros_each) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1_000),
+        None => (text.strip_suffix('s').ok_or_else(bad)?, MILLIONTHS),
+    };
+    let millionths = decimal::parse_millionths(number).map_err(|_| bad())?;
+    let micros = u128::from(millionths) * u128::from(micros_each) / u128::from(MILLIONTHS);
+    let is_whole = u128::from(millionths) * u128::from(micros_each) % 1_000_000_000 == 0;
+    if !is_whole {
+        return Err(bad());
+    }
+    let refill = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+    if !(REFILL_MIN..=REFILL_MAX).contains(&refill) {
+        return Err(PolicyProblem::RefillOutOfRange {
+            value: text.to_owned(),
+            min: format_refill(REFILL_MIN),
+            max: format_refill(REFILL_MAX),
+        });
+    }
+    Ok(refill)
+}
+
+/// Writes a refill as it is read.
+pub(super) fn format_refill(refill: Duration) -> String {
+    if refill.subsec_nanos() == 0 {
+        format!("{}s", refill.as_secs())
+    } else {
+        format!("{}ms", refill.as_millis())
+    }
+}

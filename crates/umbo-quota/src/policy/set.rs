@@ -1,0 +1,122 @@
+//! The policies in effect together, by name.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use super::{Policy, PolicyDraft, Source};
+use crate::limits::POLICIES_MAX;
+
+/// Name of the policy that every caller has whom nobody configured.
+pub const DEFAULT_CALLER: &str = "default-caller";
+/// What it allows, in request units a second: far above what one pod serves, so that it stops
+/// nothing but a runaway.
+const DEFAULT_CALLER_RATE: &str = "1000000";
+
+/// Says why policies cannot be in effect together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicySetError {
+    /// Two policies have one name.
+    #[error(
+        "two policies are named '{name}': policies[{first}] ({}) and policies[{second}] ({})",
+        .first_source.as_str(),
+        .second_source.as_str()
+    )]
+    Twice {
+        /// The name.
+        name: Arc<str>,
+        /// Which stands first, from 0.
+        first: usize,
+        /// Where that one stands.
+        first_source: Source,
+        /// Which stands second, from 0.
+        second: usize,
+        /// Where that one stands.
+        second_source: Source,
+    },
+    /// More policies than there may be.
+    #[error("there are {0} policies, and may be at most {POLICIES_MAX}")]
+    TooMany(usize),
+}
+
+/// Policies in effect together: each name once, at most 256 of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicySet(Vec<Arc<Policy>>);
+
+impl PolicySet {
+    /// Puts policies together, in any order. A built-in one gives way to another of its name.
+    pub fn new(policies: Vec<Policy>) -> Result<Self, PolicySetError> {
+        let mut by_name: BTreeMap<Arc<str>, (usize, Policy)> = BTreeMap::new();
+        for (second, policy) in policies.into_iter().enumerate() {
+            match by_name.entry(policy.name.clone()) {
+                Entry::Vacant(place) => {
+                    place.insert((second, policy));
+                }
+                Entry::Occupied(mut place) => {
+                    let (first, other) = place.get();
+                    match (other.source, policy.source) {
+                        (Source::BuiltIn, Source::File | Source::Stored) => {
+                            place.insert((second, policy));
+                        }
+                        (Source::File | Source::Stored, Source::BuiltIn) => {}
+                        (first_source, second_source) => {
+                            return Err(PolicySetError::Twice {
+                                name: policy.name,
+                                first: *first,
+                                first_source,
+                                second,
+                                second_source,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        if by_name.len() > POLICIES_MAX {
+            return Err(PolicySetError::TooMany(by_name.len()));
+        }
+        let in_order = by_name.into_values();
+        Ok(Self(in_order.map(|(_, policy)| Arc::new(policy)).collect()))
+    }
+
+    /// Returns the policies that stand in the program: one that bounds every caller for itself.
+    pub fn built_in() -> Self {
+        let draft = PolicyDraft {
+            name: DEFAULT_CALLER.to_owned(),
+            per: vec!["caller".to_owned()],
+            unit: "ru".to_owned(),
+            rate: DEFAULT_CALLER_RATE.to_owned(),
+            ..PolicyDraft::default()
+        };
+        let policy = Policy::parse(&draft, Source::BuiltIn).expect("a test reads this policy");
+        Self(vec![Arc::new(policy)])
+    }
+
+    /// Returns the policies, by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Policy>> {
+        self.0.iter()
+    }
+
+    /// Returns the policy of a name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
+        let found = self.0.binary_search_by(|policy| (*policy.name).cmp(name));
+        found.ok().map(|at| &self.0[at])
+    }
+
+    /// Returns the policies that can count requests of a caller to a namespace, by name. What else
+    /// a request brings may still take it out of some of them.
+    pub fn bind(&self, caller: &str, namespace: &str) -> impl Iterator<Item = &Arc<Policy>> {
+        let all = self.0.iter();
+        all.filter(move |policy| policy.matches.is_possible_for(caller, namespace))
+    }
+
+    /// Returns how many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Says whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
