@@ -192,7 +192,7 @@ pub struct QuotaUsers {
 /// A bucket of a policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct QuotaUser {
-    /// Whose it is, like `caller=search, namespace=listings`; empty where one bucket serves all.
+    /// Whose it is, like `caller=search namespace=listings`; `everything` where one serves all.
     pub label: String,
     /// What it may have, overrides considered.
     pub limit: QuotaLimit,

@@ -23,6 +23,7 @@ mod pipeline;
 mod pod;
 mod problem;
 mod query;
+pub mod quota_spec;
 mod request_id;
 mod router;
 mod service;

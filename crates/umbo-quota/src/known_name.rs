@@ -45,7 +45,7 @@ pub(crate) fn find<T: Copy>(
 }
 
 /// Returns the name that looks most like a misspelt one, none where none does.
-fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = name.to_lowercase().replace('_', "-");
     let near = known.iter().map(|known| (edits(&plain, known), *known));
     let (distance, nearest) = near.min_by_key(|(distance, _)| *distance)?;

@@ -34,7 +34,7 @@ mod unit;
 
 pub use cost::{Known, Weights, Work};
 pub use dimension::{Dimension, Dimensions};
-pub use known_name::UnknownName;
+pub use known_name::{UnknownName, nearest};
 pub use limiter::{Limiter, LimiterSettings, Request};
 pub use pattern::{Pattern, PatternError};
 pub use policy::{

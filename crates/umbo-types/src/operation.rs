@@ -65,8 +65,18 @@ impl Operation {
     }
 
     /// Says whether it works on rows, and so has a price.
-    pub const fn is_data_plane(self) -> bool {
-        !matches!(self, Self::Admin | Self::Service)
+    pub const fn has_price(self) -> bool {
+        match self {
+            Self::Get
+            | Self::Put
+            | Self::Delete
+            | Self::Range
+            | Self::DeleteRange
+            | Self::MultiGet
+            | Self::BatchWrite
+            | Self::Scan => true,
+            Self::Explain | Self::Usage | Self::Admin | Self::Service => false,
+        }
     }
 
     /// Says whether the operation can change rows.

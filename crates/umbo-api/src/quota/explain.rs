@@ -93,7 +93,7 @@ pub struct ExplainPolicy {
     pub scope: String,
     /// What is counted.
     pub unit: String,
-    /// Whose bucket it is, like `caller=search, namespace=listings`; empty where one serves all.
+    /// Whose bucket it is, like `caller=search namespace=listings`; `everything` where one serves all.
     pub label: String,
     /// Number of the shard the bucket is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,7 @@ pub struct SimulateAnswer {
 /// What it would have done to one bucket.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SimulateRow {
-    /// Whose bucket, like `caller=search, namespace=listings`; empty where one serves all.
+    /// Whose bucket, like `caller=search namespace=listings`; `everything` where one serves all.
     pub label: String,
     /// Requests it would have counted.
     pub requests: u64,

@@ -7,7 +7,7 @@ use crate::known_name::{self, UnknownName};
 use crate::pattern::Pattern;
 use crate::subject::Subject;
 
-/// A set of operations of the data plane. The empty one stands for all of them.
+/// A set of operations that have a price. The empty one stands for all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Operations(u16);
 
@@ -15,7 +15,7 @@ impl Operations {
     /// Returns the operations there are to choose from, in the order of their declaration.
     pub fn all() -> impl Iterator<Item = Operation> {
         let all = Operation::ALL.into_iter();
-        all.filter(|operation| operation.is_data_plane())
+        all.filter(|operation| operation.has_price())
     }
 
     /// Finds an operation by its name.
@@ -23,9 +23,9 @@ impl Operations {
         known_name::find("operation", name, Self::all(), Operation::as_str)
     }
 
-    /// Says whether an operation is meant; all of the data plane are where none was chosen.
+    /// Says whether an operation is meant; all that have a price are where none was chosen.
     pub const fn contains(self, operation: Operation) -> bool {
-        operation.is_data_plane() && (self.0 == 0 || self.has_chosen(operation))
+        operation.has_price() && (self.0 == 0 || self.has_chosen(operation))
     }
 
     /// Says whether an operation was chosen.
@@ -45,9 +45,9 @@ impl Operations {
 }
 
 impl FromIterator<Operation> for Operations {
-    /// Chooses operations; those that are not of the data plane are left out.
+    /// Chooses operations; those that have no price are left out.
     fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
-        let chosen = operations.into_iter().filter(|one| one.is_data_plane());
+        let chosen = operations.into_iter().filter(|one| one.has_price());
         Self(chosen.fold(0, |bits, operation| bits | 1 << operation as u16))
     }
 }
