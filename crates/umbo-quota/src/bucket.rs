@@ -7,8 +7,8 @@
 //! instead of time keeps every micro-RU.)
 //!
 //! Three departures from a plain bucket:
-//! - *Promises*: `promised` says how far the refill has been promised to those who were rejected.
-//!   While it lies ahead of the axis, newcomers leave half a burst to those who come back as told.
+//! - *Promises*: whoever is rejected is promised refill, and newcomers leave in the bucket what is
+//!   due to those who were, at most half a burst (see [`owed`](crate::owed)).
 //! - *Parked debt*: what one request overdraws beyond the debt floor is set aside, so that a
 //!   single huge request does not lock its owner out for minutes. While anything is parked, a
 //!   request has to be covered, pays its price twice, the second time off the parked debt, and
@@ -24,6 +24,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::bounded_map::Kept;
+use crate::owed::{Lessons, Owed};
 use crate::policy::Limit;
 use crate::schedule::{Moment, Phase, Schedule};
 
@@ -48,6 +49,7 @@ pub(crate) struct Bucket {
     /// Where the level stood at first.
     first_level: u64,
     window: Window,
+    lessons: Lessons,
     words: Words,
 }
 
@@ -57,8 +59,7 @@ pub(crate) struct Bucket {
 struct Words {
     /// Position on the axis at which the balance is zero.
     level: AtomicU64,
-    /// Position on the axis up to which refill is promised.
-    promised: AtomicU64,
+    owed: Owed,
     /// Debt set aside.
     parked: AtomicU64,
     /// Refill that spilled over the burst, all together.
@@ -103,7 +104,6 @@ impl Bucket {
         let phase = Phase::of(id >> 32, Duration::from_millis(schedule.quantum_ms));
         let axis = schedule.level_at(now, phase);
         let first_level = axis.wrapping_sub(schedule.limit.burst);
-        let promised = axis.wrapping_sub(schedule.grace());
         let window = Window {
             since_ms: AtomicU64::new(now.0),
             ..Window::default()
@@ -115,9 +115,10 @@ impl Bucket {
             schedule: ArcSwap::new(Arc::clone(schedule)),
             first_level,
             window,
+            lessons: Lessons::none(axis, now),
             words: Words {
                 level: AtomicU64::new(first_level),
-                promised: AtomicU64::new(promised),
+                owed: Owed::nothing(axis),
                 phase,
                 ..Words::default()
             },
@@ -160,13 +161,18 @@ impl Bucket {
         is_due: impl Fn() -> bool,
     ) -> Result<bool, Look> {
         let axis = schedule.level_at(now, self.words.phase);
-        let is_promised = self.is_promised(schedule, axis);
-        let is_due = is_promised && is_due();
+        let is_owed = self.words.owed.is_any();
+        let is_due = is_owed && is_due();
+        let reserve = if is_owed && !is_due {
+            self.reserve(schedule, axis)
+        } else {
+            0
+        };
         let mut level = self.words.level.load(Relaxed);
         loop {
             let parked = self.words.parked.load(Relaxed);
             let state = State::of(schedule, axis, level, parked);
-            if !state.admits(price, is_promised && !is_due) {
+            if !state.admits(price, reserve) {
                 let balance = state.balance;
                 return Err(Look {
                     balance,
@@ -187,6 +193,10 @@ impl Bucket {
                     if state.overflow > 0 || surcharge > 0 {
                         self.repay(state.overflow, surcharge);
                     }
+                    if is_due {
+                        self.lessons.note_kept(price);
+                        self.words.owed.close(price);
+                    }
                     return Ok(is_due);
                 }
                 Err(found) => level = found,
@@ -200,10 +210,14 @@ impl Bucket {
         let axis = schedule.level_at(now, self.words.phase);
         let parked = self.words.parked.load(Relaxed);
         let state = State::of(&schedule, axis, self.words.level.load(Relaxed), parked);
-        let is_reserved = self.is_promised(&schedule, axis) && !is_due();
+        let reserve = if self.words.owed.is_any() && !is_due() {
+            self.reserve(&schedule, axis)
+        } else {
+            0
+        };
         Look {
             balance: state.balance,
-            admits: state.admits(price, is_reserved),
+            admits: state.admits(price, reserve),
         }
     }
 
@@ -219,31 +233,24 @@ impl Bucket {
         self.words.level.fetch_sub(price, Relaxed);
     }
 
-    /// Promises refill to whoever was refused, and returns when to come back.
-    pub(crate) fn promise(&self, price: u64, now: Moment) -> Moment {
+    /// Promises refill to whoever was refused, and returns when to come back. `is_kept` says that
+    /// they came as they were told before.
+    pub(crate) fn promise(&self, price: u64, now: Moment, is_kept: bool) -> Moment {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.phase);
         self.park(&schedule, axis);
+        if is_kept {
+            self.lessons.note_kept(price);
+        }
+        self.lessons.draw(&self.words.owed, axis, now, price);
         let reach = schedule.limit.rate.saturating_mul(PROMISE_SECONDS);
-        let mut promised = self.words.promised.load(Relaxed);
-        let first = loop {
-            let after = self.after(&schedule, axis, promised, price);
-            let first = axis.wrapping_add(after.min(reach));
-            if after > reach {
-                break first;
-            }
-            let next = first.wrapping_add(price);
-            match self
-                .words
-                .promised
-                .compare_exchange_weak(promised, next, Relaxed, Relaxed)
-            {
-                Ok(_) => break first,
-                Err(found) => promised = found,
-            }
+        let after = |ahead| {
+            let after = self.after(&schedule, axis, ahead, price);
+            (after <= reach).then_some(after)
         };
+        let first = self.words.owed.promise(&self.lessons, axis, after, price);
         schedule
-            .first_beyond(first, self.words.phase)
+            .first_beyond(first.unwrap_or(axis.wrapping_add(reach)), self.words.phase)
             .max(Moment(now.0 + schedule.quantum_ms))
     }
 
@@ -251,7 +258,7 @@ impl Bucket {
     pub(crate) fn due(&self, price: u64, now: Moment) -> Moment {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.phase);
-        let after = self.after(&schedule, axis, self.words.promised.load(Relaxed), price);
+        let after = self.after(&schedule, axis, self.words.owed.ahead(axis), price);
         schedule
             .first_beyond(axis.wrapping_add(after), self.words.phase)
             .max(Moment(now.0 + schedule.quantum_ms))
@@ -350,20 +357,21 @@ impl Bucket {
                 self.repay(state.overflow, 0);
             }
         }
-        let promised = self.words.promised.load(Relaxed);
-        if !self.is_promised(&schedule, axis) {
-            let lapsed = axis.wrapping_sub(schedule.grace());
-            // A promise made meanwhile stays.
-            let _ = self
-                .words
-                .promised
-                .compare_exchange(promised, lapsed, Relaxed, Relaxed);
-        }
+        self.words.owed.follow(axis);
     }
 
-    /// Returns the atoms that have to flow in before a request that came now would be admitted.
+    /// Returns what newcomers leave to those who were told to come. They have a fifth of their wait
+    /// for jitter, and two quanta at least.
+    fn reserve(&self, schedule: &Schedule, axis: u64) -> u64 {
+        let owed = &self.words.owed;
+        let term = schedule.grace() + owed.ahead(axis) / 5;
+        let reserve = owed.reserve(&self.lessons, axis, term);
+        reserve.min(schedule.limit.burst / 2)
+    }
+
+    /// Returns the atoms that have to flow in before a request that came now would be admitted, where
+    /// so many are promised.
     fn after(&self, schedule: &Schedule, axis: u64, promised: u64, price: u64) -> u64 {
-        let ahead = |position: u64| position.wrapping_sub(axis).cast_signed();
         let parked = self.words.parked.load(Relaxed);
         // While debt is parked a price has to be covered, and one beyond the burst waits for all of it.
         let covered = if parked == 0 {
@@ -374,18 +382,8 @@ impl Bucket {
             price.saturating_sub(1)
         };
         let level = self.words.level.load(Relaxed).wrapping_add(covered);
-        ahead(promised).max(ahead(level)).max(0).cast_unsigned()
-    }
-
-    /// Says whether refill is promised to somebody who may still come.
-    fn is_promised(&self, schedule: &Schedule, axis: u64) -> bool {
-        let lapsed = axis.wrapping_sub(schedule.grace());
-        self.words
-            .promised
-            .load(Relaxed)
-            .wrapping_sub(lapsed)
-            .cast_signed()
-            > 0
+        let debt = level.wrapping_sub(axis).cast_signed().max(0);
+        promised.max(debt.cast_unsigned())
     }
 
     /// Pays off parked debt: `surcharge` was charged for it, and `overflow` would be lost.
@@ -458,7 +456,6 @@ struct State {
     balance: i64,
     /// Refill beyond the burst.
     overflow: u64,
-    burst: i64,
     parked: u64,
 }
 
@@ -469,15 +466,13 @@ impl State {
         Self {
             balance: gained.min(burst),
             overflow: gained.saturating_sub(burst).max(0).cast_unsigned(),
-            burst,
             parked,
         }
     }
 
-    /// Says whether `price` can be taken; where refill is promised to others, a newcomer leaves half
-    /// a burst to them.
-    fn admits(&self, price: u64, is_reserved: bool) -> bool {
-        if self.balance <= 0 || (is_reserved && self.balance <= self.burst / 2) {
+    /// Says whether `price` can be taken by one who leaves `reserve`.
+    fn admits(&self, price: u64, reserve: u64) -> bool {
+        if self.balance <= reserve.cast_signed() {
             return false;
         }
         // Refill that spills over pays off the parked debt first.

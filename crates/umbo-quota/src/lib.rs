@@ -19,6 +19,7 @@ mod known_name;
 mod latency;
 mod limiter;
 pub mod limits;
+mod owed;
 mod pattern;
 mod policy;
 mod promise;

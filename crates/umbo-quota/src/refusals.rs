@@ -85,8 +85,8 @@ impl Refusals<'_> {
                 let due = match promises.claim(who, now) {
                     // Too early: what was said before still holds.
                     Claim::Early(due) => due,
-                    Claim::None | Claim::Due => {
-                        let due = bucket.promise(price, now);
+                    claim @ (Claim::None | Claim::Due) => {
+                        let due = bucket.promise(price, now, claim == Claim::Due);
                         promises.make(who, due);
                         due
                     }

@@ -86,8 +86,7 @@ impl Schedule {
             .wrapping_add(part)
     }
 
-    /// Returns what flows in during two quanta: for that long after it was due a promise still counts,
-    /// because those who come back come with a quantum of jitter.
+    /// Returns what flows in during two quanta: those who come back come with a quantum of jitter.
     pub(crate) fn grace(&self) -> u64 {
         self.limit.rate / 1_000 * (2 * self.quantum_ms)
             + self.limit.rate % 1_000 * (2 * self.quantum_ms) / 1_000
