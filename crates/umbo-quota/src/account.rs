@@ -2,7 +2,7 @@
 //! policies and buckets that concern it, found once and not for every request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -172,8 +172,9 @@ pub(crate) struct Cell {
     rows: AtomicU64,
     bytes: AtomicU64,
     rejected: AtomicU64,
-    /// Moving average of what is not known beforehand, in micro-RU.
-    average: AtomicU64,
+    /// Moving average of what is not known beforehand, in micro-RU. Of writes it is what they cost
+    /// beyond what their length says, and negative where a body is longer than what is written.
+    average: AtomicI64,
     /// Requests that the average has learned from.
     samples: AtomicU64,
 }
@@ -224,9 +225,11 @@ impl Cell {
         let certain = certain(operation, known.body_len.unwrap_or(0));
         let mut price = if operation.is_write() {
             let exact = weights.price(operation, &certain).as_micros();
-            exact.saturating_add(self.average.load(Relaxed))
+            let least = weights.price(operation, &Work::default()).as_micros();
+            let average = self.average.load(Relaxed);
+            exact.saturating_add_signed(average).max(least)
         } else if self.samples.load(Relaxed) > 0 {
-            self.average.load(Relaxed)
+            self.average.load(Relaxed).max(0).cast_unsigned()
         } else {
             weights
                 .price(operation, &first_guess(operation))
@@ -302,20 +305,17 @@ impl Cell {
             let exact = pricing
                 .weights
                 .price(operation, &certain(operation, body_len));
-            price.saturating_sub(exact.as_micros())
+            signed(price).saturating_sub(signed(exact.as_micros()))
         } else {
-            price
+            signed(price)
         };
         // Threads that collide lose an update; the average does not mind.
         let samples = self.samples.load(Relaxed);
         let average = self.average.load(Relaxed);
-        let part = (samples + 1).min(SMOOTHING);
-        let next = if unknown >= average {
-            average + (unknown - average) / part
-        } else {
-            average - (average - unknown).div_ceil(part)
-        };
-        self.average.store(next, Relaxed);
+        let part = (samples + 1).min(SMOOTHING).cast_signed();
+        let step = unknown.saturating_sub(average);
+        // Rounded down, so that an average reaches what is always the same.
+        self.average.store(average + step.div_euclid(part), Relaxed);
         self.samples.store(samples + 1, Relaxed);
         if samples.is_multiple_of(SAMPLE) {
             pricing.medians.note(operation, work.service_time);
@@ -367,6 +367,11 @@ fn certain(operation: Operation, body_len: u64) -> Work {
         work.write_bytes = body_len;
     }
     work
+}
+
+/// Prices are far below what a signed number holds; one that is not is as good as the highest.
+fn signed(price: u64) -> i64 {
+    i64::try_from(price).unwrap_or(i64::MAX)
 }
 
 /// Returns what a read is taken for before there was one like it.

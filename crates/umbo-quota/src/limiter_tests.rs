@@ -622,6 +622,36 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
 }
 
 #[test]
+fn a_write_that_is_shorter_than_its_body_is_learned_too() {
+    let origin = Instant::now();
+    let limiter = limiter([], origin);
+    let batch = |body_len| Request {
+        subject: subject("c", Operation::BatchWrite),
+        known: Known {
+            body_len: Some(body_len),
+            ..Known::default()
+        },
+        claimant: 1,
+    };
+    let estimate = |body_len| limiter.explain(&batch(body_len), &[], origin).estimate;
+    assert_eq!(estimate(81_920).as_micros(), 26 * RU);
+    for _ in 0..1_000 {
+        let mut reservation = limiter.admit(&batch(81_920), origin, 0).unwrap();
+        reservation.sent();
+        reservation.settle(&Work {
+            write_bytes: 40_960,
+            ..Work::default()
+        });
+    }
+    assert_eq!(estimate(81_920).as_micros(), 16 * RU);
+    assert_eq!(
+        estimate(8_192).as_micros(),
+        6 * RU,
+        "never less than the base"
+    );
+}
+
+#[test]
 fn a_replay_says_what_a_policy_would_have_refused() {
     let origin = Instant::now();
     let limiter = limiter([], origin);
