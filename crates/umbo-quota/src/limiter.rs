@@ -436,7 +436,3 @@ pub(crate) fn is_met(binding: &Binding, subject: &Subject<'_>) -> bool {
     binding.operations >> subject.operation as u32 & 1 == 1
         && (binding.bound.is_some() || binding.rule.policy.applies_to(subject))
 }
-
-#[cfg(test)]
-#[path = "limiter_tests.rs"]
-mod tests;

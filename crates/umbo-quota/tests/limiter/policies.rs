@@ -1,0 +1,131 @@
+//! Several policies, changed policies, and more callers than there is room for.
+
+use std::time::{Duration, Instant};
+
+use umbo_quota::{Dimension, Mode, Policy};
+
+use crate::support::{RU, Random, admit, get, limiter, policy, set};
+
+#[test]
+fn all_policies_must_admit_and_a_refusal_charges_none() {
+    let origin = Instant::now();
+    let narrow = policy("narrow", &[Dimension::Caller, Dimension::Namespace], RU, RU);
+    let wide = policy("wide", &[Dimension::Namespace], 10 * RU, 10 * RU);
+    let limiter = limiter([narrow, wide], origin);
+    assert!(admit(&limiter, &get("a", 1), origin));
+    let rejection = limiter.admit(&get("a", 1), origin, 0).unwrap_err();
+    assert_eq!(&*rejection.policy.name, "narrow");
+    assert_eq!(rejection.label, "caller=a namespace=n");
+    assert_eq!(limiter.spent("wide"), RU.cast_signed());
+    for caller in ["b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        assert!(admit(&limiter, &get(caller, 1), origin));
+    }
+    let rejection = limiter.admit(&get("k", 1), origin, 0).unwrap_err();
+    assert_eq!((&*rejection.policy.name, rejection.balance), ("wide", 0));
+    assert_eq!(limiter.spent("narrow"), 10 * RU.cast_signed());
+}
+
+#[test]
+fn a_shadow_policy_is_counted_and_changes_nothing() {
+    let origin = Instant::now();
+    let shadow = Policy {
+        mode: Mode::Shadow,
+        ..policy("shadow", &[Dimension::Caller], 5 * RU, 5 * RU)
+    };
+    let enforced = || policy("enforced", &[Dimension::Caller], 10 * RU, 10 * RU);
+    let with = limiter([enforced(), shadow.clone()], origin);
+    let without = limiter([enforced()], origin);
+    let alone = limiter(
+        [Policy {
+            mode: Mode::Enforce,
+            ..shadow
+        }],
+        origin,
+    );
+    let mut random = Random(3);
+    let mut refused_alone = 0;
+    for step in 0..5_000 {
+        let now = origin + Duration::from_millis(step * 20);
+        let request = get("c", random.next());
+        let verdict = admit(&with, &request, now);
+        assert_eq!(verdict, admit(&without, &request, now), "{step}");
+        if verdict {
+            refused_alone += u64::from(!admit(&alone, &request, now));
+        }
+    }
+    let report = with.policy_report(origin);
+    assert_eq!(report[1].shadow_rejected, refused_alone);
+    assert!(refused_alone > 400);
+    assert_eq!((report[1].rejected, report[0].shadow_rejected), (0, 0));
+}
+
+#[test]
+fn a_changed_limit_moves_no_balance_and_a_lower_burst_cuts_it() {
+    let origin = Instant::now();
+    let limiter = limiter(
+        [policy("p", &[Dimension::Caller], 100 * RU, 1_000 * RU)],
+        origin,
+    );
+    for _ in 0..400 {
+        assert!(admit(&limiter, &get("c", 1), origin));
+    }
+    let balance = |now: Instant| limiter.buckets("p", now, 1)[0].balance / RU.cast_signed();
+    let later = origin + Duration::from_secs(1);
+    // The grid of the bucket has a phase of its own.
+    let gained = balance(later) - balance(origin);
+    assert!(
+        balance(origin) == 600 && (95..=105).contains(&gained),
+        "{gained}"
+    );
+    limiter.replace(set([policy(
+        "p",
+        &[Dimension::Caller],
+        1_000 * RU,
+        5_000 * RU,
+    )]));
+    assert!(admit(&limiter, &get("c", 1), later));
+    assert_eq!(balance(later), 600 + gained - 1);
+    let gained_more = balance(later + Duration::from_secs(1)) - balance(later);
+    assert!((950..=1_050).contains(&gained_more), "{gained_more}");
+    limiter.replace(set([policy("p", &[Dimension::Caller], 10 * RU, 50 * RU)]));
+    assert!(admit(&limiter, &get("c", 1), later));
+    assert_eq!(balance(later), 49);
+    limiter.replace(set([]));
+    assert!(admit(&limiter, &get("c", 1), later));
+}
+
+#[test]
+fn a_flood_of_callers_takes_no_balance_and_hands_out_no_burst() {
+    let origin = Instant::now();
+    let limiter = limiter([policy("p", &[Dimension::Caller], RU, 10 * RU)], origin);
+    for _ in 0..10 {
+        assert!(admit(&limiter, &get("known", 1), origin));
+    }
+    let mut admitted = 0;
+    for number in 0..50_000_u64 {
+        let name = format!("stranger-{number}");
+        admitted += u64::from(admit(&limiter, &get(&name, number), origin));
+    }
+    let (accounts, buckets) = limiter.sizes();
+    assert!(
+        accounts <= 1_024 && buckets <= 1_024,
+        "{accounts} {buckets}"
+    );
+    assert!(
+        admitted <= 1_024 + 10,
+        "those without room share one burst: {admitted}"
+    );
+    assert!(!admit(&limiter, &get("known", 1), origin));
+    assert_eq!(
+        limiter
+            .usage()
+            .rows
+            .iter()
+            .map(|row| row.tally.requests)
+            .sum::<u64>(),
+        10 + admitted
+    );
+    let later = origin + Duration::from_millis(1_100);
+    let admitted = (0..10).filter(|_| admit(&limiter, &get("known", 1), later));
+    assert_eq!(admitted.count(), 2, "a little more than one has flowed in");
+}

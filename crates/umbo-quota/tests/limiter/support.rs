@@ -1,0 +1,92 @@
+//! What the stories need: policies, requests, random numbers.
+
+use std::time::{Duration, Instant};
+
+use umbo_quota::{
+    Dimension, Known, Limit, Limiter, LimiterSettings, Matcher, Mode, Policy, PolicyScope,
+    PolicySet, Request, Source, Subject, Unit, Weights, Work,
+};
+use umbo_types::{NamespaceId, Operation};
+
+pub(crate) const RU: u64 = 1_000_000;
+
+pub(crate) fn policy(name: &str, per: &[Dimension], rate: u64, burst: u64) -> Policy {
+    Policy {
+        name: name.into(),
+        matches: Matcher::default(),
+        per: per.iter().copied().collect(),
+        unit: Unit::Ru,
+        limit: Limit { rate, burst },
+        refill: Duration::from_millis(50),
+        scope: if per.contains(&Dimension::Shard) {
+            PolicyScope::Shard
+        } else {
+            PolicyScope::Pod
+        },
+        mode: Mode::Enforce,
+        status: 429,
+        source: Source::Stored,
+        overrides: vec![],
+    }
+}
+
+pub(crate) fn set(policies: impl IntoIterator<Item = Policy>) -> PolicySet {
+    PolicySet::new(policies.into_iter().collect()).expect("the policies are sound")
+}
+
+pub(crate) fn limiter(policies: impl IntoIterator<Item = Policy>, origin: Instant) -> Limiter {
+    let settings = LimiterSettings {
+        weights: Weights::default(),
+        accounts_max: 1_000,
+        buckets_max: 1_000,
+        shards: 4,
+        seed: 7,
+    };
+    Limiter::new(settings, set(policies), origin)
+}
+
+pub(crate) fn subject(caller: &str, operation: Operation) -> Subject<'_> {
+    Subject {
+        caller,
+        namespace: "n",
+        namespace_id: NamespaceId(1),
+        user: None,
+        session: None,
+        org: None,
+        operation,
+    }
+}
+
+pub(crate) fn get(caller: &str, claimant: u64) -> Request<'_> {
+    Request {
+        subject: subject(caller, Operation::Get),
+        known: Known::default(),
+        claimant,
+    }
+}
+
+/// Work of a get that costs exactly 1 RU.
+pub(crate) fn work() -> Work {
+    Work::default()
+}
+
+/// `SplitMix64` (Steele et al. 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+pub(crate) fn admit(limiter: &Limiter, request: &Request<'_>, now: Instant) -> bool {
+    let Ok(mut reservation) = limiter.admit(request, now, 0) else {
+        return false;
+    };
+    reservation.settle(&work());
+    true
+}
