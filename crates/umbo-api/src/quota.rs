@@ -141,8 +141,6 @@ pub struct PolicyInfo {
 /// What a policy has done on this pod since the pod was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyCounters {
-    /// Requests it admitted.
-    pub admitted: u64,
     /// Requests it rejected.
     pub rejected: u64,
     /// Requests it would have rejected, had its mode not been `shadow`.

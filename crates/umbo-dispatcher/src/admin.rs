@@ -1,6 +1,8 @@
-//! The admin API: namespaces, tokens, shards, settings.
+//! The admin API: namespaces, tokens, shards, settings; quotas in the file under this one.
 //!
 //! Every route needs a grant of the verb `admin`: on the namespace it names, or on `*`.
+
+pub(crate) mod quotas;
 
 use std::sync::Arc;
 
@@ -25,8 +27,8 @@ use crate::operation::body::json_object;
 use crate::pod::Dispatcher;
 use crate::query::Query;
 
-/// Bodies of the admin API are small.
-const BODY_LEN_MAX: u64 = 64 << 10;
+/// Bodies of the admin API are small; the longest are policies with hundreds of overrides.
+const BODY_LEN_MAX: u64 = 256 << 10;
 /// Stands for every namespace in a refusal.
 const EVERYWHERE: &str = "*";
 

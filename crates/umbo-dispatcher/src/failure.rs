@@ -12,6 +12,7 @@ use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
 
 use crate::auth::AuthError;
 use crate::edge::body::BodyError;
+use crate::policies::QuotaError;
 
 /// Which key of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +211,9 @@ pub enum Failure {
     /// The response would be larger than a multi-get may be.
     #[error("the rows before this one fill the answer; ask for this one again")]
     AnswerFull,
+    /// A policy cannot be changed like this.
+    #[error("{0}")]
+    Quota(Box<QuotaError>),
     /// A defect.
     #[error("internal error: {0}")]
     Internal(String),
@@ -224,7 +228,7 @@ fn known_text(known: &str) -> String {
 
 fn current_text(current: Option<Version>) -> String {
     current.map_or_else(
-        || "there is no visible row".to_owned(),
+        || "nothing is stored there".to_owned(),
         |version| format!("the current ETag is \"{}\"", version.0),
     )
 }
@@ -236,6 +240,12 @@ fn timeout_text(timeout: Duration) -> String {
 impl From<AuthError> for Failure {
     fn from(error: AuthError) -> Self {
         Self::Auth(Arc::new(error))
+    }
+}
+
+impl From<QuotaError> for Failure {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(Box::new(error))
     }
 }
 
@@ -293,6 +303,7 @@ impl Failure {
             Self::DeadlineBeforeStore { .. } => ErrorCode::DeadlineBeforeStore,
             Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
             Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
+            Self::Quota(error) => error.code(),
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

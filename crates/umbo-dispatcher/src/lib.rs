@@ -21,6 +21,7 @@ mod operation;
 mod page;
 mod pipeline;
 mod pod;
+pub mod policies;
 mod problem;
 mod query;
 pub mod quota_spec;

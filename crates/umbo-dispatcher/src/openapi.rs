@@ -4,11 +4,12 @@
 
 mod admin;
 mod data;
+mod quotas;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use umbo_api::{ErrorCode, admin as admin_types, batch, problem, row, stream};
+use umbo_api::{ErrorCode, admin as admin_types, batch, problem, quota, row, stream};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -34,6 +35,11 @@ use utoipa::OpenApi;
     admin_types::TokenList,
     admin_types::ShardList,
     admin_types::Health,
+    quota::PolicyList,
+    quota::PolicyChange,
+    quota::QuotaUsers,
+    quota::SimulateBody,
+    quota::SimulateAnswer,
 )))]
 struct Schemas;
 
@@ -82,7 +88,11 @@ struct Operation {
 }
 
 fn operations() -> impl Iterator<Item = &'static Operation> {
-    data::GROUPS.into_iter().flatten().chain(admin::OPERATIONS)
+    data::GROUPS
+        .into_iter()
+        .flatten()
+        .chain(admin::OPERATIONS)
+        .chain(quotas::OPERATIONS)
 }
 
 /// Returns the document.

@@ -19,6 +19,7 @@ use crate::auth::TokenRegistry;
 use crate::cursor::CursorKey;
 use crate::failure::Failure;
 use crate::namespaces::Namespaces;
+use crate::policies::{FilePolicies, Policies, PolicyFileError};
 use crate::request_id::RequestIds;
 use crate::system::SystemRecords;
 use crate::tokens::StoredTokens;
@@ -47,6 +48,7 @@ pub struct Dispatcher {
     pub(crate) stored_tokens: StoredTokens,
     pub(crate) cursor_key: CursorKey,
     pub(crate) quota: Arc<Limiter>,
+    pub(crate) policies: Policies,
     pub(crate) metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) limits: PodLimits,
@@ -55,7 +57,7 @@ pub struct Dispatcher {
     pub(crate) body_memory: Semaphore,
     pub(crate) request_ids: RequestIds,
     pub(crate) config_text: String,
-    /// Changes of namespaces and tokens under way.
+    /// Changes of namespaces, tokens and policies under way.
     changes: TaskTracker,
     is_draining: AtomicBool,
 }
@@ -71,6 +73,8 @@ pub struct Parts {
     pub tokens: Arc<TokenRegistry>,
     /// The quotas of callers.
     pub quota: Arc<Limiter>,
+    /// The policies of the policy file.
+    pub policies: FilePolicies,
     /// Where requests are counted.
     pub metrics: Arc<RequestMetrics>,
     /// Where spans go.
@@ -82,14 +86,15 @@ pub struct Parts {
 }
 
 impl Dispatcher {
-    /// Opens a dispatcher: loads namespaces and tokens, and the key of cursors, which is made where
-    /// there is none yet.
+    /// Opens a dispatcher: loads namespaces, tokens and policies, and the key of cursors, which is
+    /// made where there is none yet.
     pub async fn open(parts: Parts) -> Result<Arc<Self>, Failure> {
         let Parts {
             store,
             clock,
             tokens,
             quota,
+            policies,
             metrics,
             tracer,
             limits,
@@ -99,6 +104,12 @@ impl Dispatcher {
         let cursor_key = CursorKey::new(shared_secret(&system).await?);
         let stored_tokens =
             StoredTokens::new(Arc::clone(&system), Arc::clone(&tokens), Arc::clone(&clock));
+        let policies = Policies::new(
+            Arc::clone(&system),
+            Arc::clone(&quota),
+            Arc::clone(&clock),
+            policies,
+        );
         let namespaces = Namespaces::new(system, Arc::clone(&clock));
         let pod = Self {
             stored_tokens,
@@ -114,6 +125,7 @@ impl Dispatcher {
             tokens,
             cursor_key,
             quota,
+            policies,
             metrics,
             tracer,
             limits,
@@ -126,7 +138,13 @@ impl Dispatcher {
     /// Loads what other pods may have changed. To be called now and then.
     pub async fn refresh(&self) -> Result<(), Failure> {
         self.namespaces.refresh().await?;
-        self.stored_tokens.refresh().await
+        self.stored_tokens.refresh().await?;
+        self.policies.refresh().await
+    }
+
+    /// Takes up another policy file; refuses one beside which stored policies would find no room.
+    pub async fn replace_policy_file(&self, policies: FilePolicies) -> Result<(), PolicyFileError> {
+        self.policies.replace_file(policies).await
     }
 
     /// Looks after the quotas: observed rates, the record of usage. To be called once a second.

@@ -14,7 +14,7 @@ use umbo_api::admin::Health;
 use umbo_store::ShardState;
 use umbo_telemetry::metrics::{self as counters, ProcessSample, Scrape, ShardGauges};
 
-use crate::admin::{self, PathText};
+use crate::admin::{self, PathText, quotas};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
 
@@ -51,6 +51,18 @@ fn common() -> Router<Arc<Dispatcher>> {
             "/admin/v1/tokens/{id}",
             axum::routing::delete(admin::revoke_token),
         )
+        .route("/admin/v1/quotas", get(quotas::list_policies))
+        .route(
+            "/admin/v1/quotas/{name}",
+            get(quotas::describe_policy)
+                .put(quotas::put_policy)
+                .delete(quotas::remove_policy),
+        )
+        .route(
+            "/admin/v1/quotas/simulate",
+            axum::routing::post(quotas::simulate),
+        )
+        .route("/admin/v1/quotas/{name}/users", get(quotas::list_users))
         .route("/admin/v1/shards", get(admin::list_shards))
         .route("/admin/v1/config", get(admin::show_config))
         .fallback(async || Failure::RouteNotFound)

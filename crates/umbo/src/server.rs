@@ -93,6 +93,7 @@ impl Server {
             log,
             tls: opened.tls,
             tokens: opened.tokens,
+            pod: Arc::clone(&opened.pod),
         };
         let stop = background_stop.clone();
         background.spawn(async move { stop.run_until_cancelled(reload.run()).await });

@@ -7,7 +7,7 @@ use super::data::NS;
 use super::{Content, In, Operation, Parameter};
 
 /// What any request of the admin API can meet.
-const ADMIN: &[ErrorCode] = &[
+pub(super) const ADMIN: &[ErrorCode] = &[
     ErrorCode::Forbidden,
     ErrorCode::HeadersTooLarge,
     ErrorCode::Internal,
@@ -22,7 +22,7 @@ const ADMIN: &[ErrorCode] = &[
     ErrorCode::UriTooLong,
     ErrorCode::WriteQueueFull,
 ];
-const BODY: &[ErrorCode] = &[
+pub(super) const BODY: &[ErrorCode] = &[
     ErrorCode::BodyTooLarge,
     ErrorCode::ClientClosed,
     ErrorCode::InvalidBody,
@@ -35,10 +35,10 @@ const SERVICE: &[ErrorCode] = &[
     ErrorCode::UriTooLong,
 ];
 
-fn flag() -> Value {
+pub(super) fn flag() -> Value {
     json!({"type": "boolean", "default": false})
 }
-fn word() -> Value {
+pub(super) fn word() -> Value {
     json!({"type": "string", "minLength": 1})
 }
 

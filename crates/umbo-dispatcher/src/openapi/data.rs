@@ -135,13 +135,13 @@ const DURABILITY: Parameter = Parameter {
     schema: durability,
     about: "When the write is acknowledged: on the disk, or once readers see it.",
 };
-const IF_MATCH: Parameter = Parameter {
+pub(super) const IF_MATCH: Parameter = Parameter {
     name: "If-Match",
     place: In::Header,
     schema: text,
     about: "Entity tags, or *.",
 };
-const IF_NONE_MATCH: Parameter = Parameter {
+pub(super) const IF_NONE_MATCH: Parameter = Parameter {
     name: "If-None-Match",
     place: In::Header,
     schema: text,

@@ -1,9 +1,10 @@
 //! `umbo config show` and `umbo config check FILE`: which settings are in effect, and whether a
 //! file could be used.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use umbo_dispatcher::policies::FilePolicies;
 
 use crate::failure::Failure;
 use crate::output;
@@ -46,12 +47,17 @@ impl Arguments {
             }
             Command::Check { file } => {
                 let settings = Loaded::read_file(file)?.settings;
+                let path = settings.quota.policy_file.as_deref();
+                let policies = path.map(|path| FilePolicies::read(Path::new(path)));
+                let policies = policies.transpose().map_err(Failure::start)?;
+                let policies = policies.map(|found| format!(", with {} policies", found.len()));
                 let text = format!(
-                    "{}: ok (would serve {}, admin on {}, from the folder {})\n",
+                    "{}: ok (would serve {}, admin on {}, from the folder {}{})\n",
                     file.display(),
                     settings.server.listen,
                     settings.server.admin_listen,
                     settings.store.folder,
+                    policies.unwrap_or_default(),
                 );
                 output::write_bytes(text.as_bytes())
             }

@@ -1,5 +1,5 @@
 //! Opening the parts of a server, in an order that touches nothing before it is known to be free:
-//! ports, certificates, tokens, data folder, Umbo's own records.
+//! ports, certificates, tokens, policies, data folder, Umbo's own records.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use umbo_api::ErrorCode;
 use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::{TlsFiles, TlsSource};
+use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
@@ -48,6 +49,7 @@ impl Opened {
         let admin_port = bind(settings.server.admin_listen, "server.admin_listen")?;
         let tls = load_tls(settings)?;
         let tokens = Arc::new(load_tokens(settings)?);
+        let policies = load_policies(settings)?;
         let redb = open_store(settings, &clock)?;
         let (report, folder) = (redb.report().clone(), redb.folder().to_owned());
         let store: Arc<dyn Store> = Arc::new(redb);
@@ -60,6 +62,7 @@ impl Opened {
             clock: Arc::clone(&clock),
             tokens: Arc::clone(&tokens),
             quota,
+            policies,
             metrics: Arc::clone(&metrics),
             tracer: Arc::clone(&tracer),
             limits: pod_limits(settings),
@@ -189,6 +192,15 @@ fn load_tokens(settings: &Settings) -> Result<TokenRegistry, Failure> {
         tokens.replace(TokenSource::File, records);
     }
     Ok(tokens)
+}
+
+fn load_policies(settings: &Settings) -> Result<FilePolicies, Failure> {
+    let path = settings.quota.policy_file.as_deref();
+    let policies = path.map(|path| FilePolicies::read(Path::new(path)));
+    Ok(policies
+        .transpose()
+        .map_err(Failure::start)?
+        .unwrap_or_default())
 }
 
 fn open_store(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<RedbStore, Failure> {

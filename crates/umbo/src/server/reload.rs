@@ -1,4 +1,5 @@
-//! What can be reloaded while the server runs: the log filter, the certificates, the token file.
+//! What can be reloaded while the server runs: the log filter, the certificates, the token file, the
+//! policy file.
 //!
 //! At SIGHUP, and within ten seconds of a change of one of the files. What cannot be used is
 //! refused with its reason and the old one stays.
@@ -9,9 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
+use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{AuthError, TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::TlsSource;
+use umbo_dispatcher::policies::{FilePolicies, PolicyFileError};
 use umbo_telemetry::logging::LogHandle;
 
 use crate::settings::{Loaded, Settings, Sources};
@@ -26,6 +29,7 @@ pub(super) struct Reload {
     pub(super) log: LogHandle,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
+    pub(super) pod: Arc<Dispatcher>,
 }
 
 impl Reload {
@@ -48,7 +52,7 @@ impl Reload {
             let now = self.seen().await;
             if was_told || now != seen {
                 seen = now;
-                self.reload();
+                self.reload().await;
             }
         }
     }
@@ -57,8 +61,16 @@ impl Reload {
     async fn seen(&self) -> BTreeMap<PathBuf, Option<SystemTime>> {
         let mut files: Vec<PathBuf> = Vec::new();
         if let Ok(loaded) = Loaded::read(&self.sources) {
-            let Settings { auth, tls, .. } = loaded.settings;
-            let named = [auth.token_file, tls.certificate, tls.key, tls.client_ca];
+            let Settings {
+                auth, tls, quota, ..
+            } = loaded.settings;
+            let named = [
+                auth.token_file,
+                tls.certificate,
+                tls.key,
+                tls.client_ca,
+                quota.policy_file,
+            ];
             files.extend(loaded.file);
             files.extend(named.into_iter().flatten().map(PathBuf::from));
         }
@@ -72,7 +84,7 @@ impl Reload {
         seen
     }
 
-    fn reload(&self) {
+    async fn reload(&self) {
         let settings = match Loaded::read(&self.sources) {
             Ok(loaded) => loaded.settings,
             Err(error) => {
@@ -91,9 +103,22 @@ impl Reload {
             Ok::<(), AuthError>(())
         });
         note("token file", tokens);
+        let path = settings.quota.policy_file.as_deref();
+        let policies = self.reload_policies(path).await;
+        let is_named = path
+            .or(self.started_with.quota.policy_file.as_deref())
+            .is_some();
+        note("policy file", is_named.then_some(policies));
         if !is_same_otherwise(&settings, &self.started_with) {
             tracing::warn!("settings have changed that take effect at the next start");
         }
+    }
+
+    /// Takes up the policies of a file, or of none any more.
+    async fn reload_policies(&self, path: Option<&str>) -> Result<(), PolicyFileError> {
+        let policies = path.map(|path| FilePolicies::read(Path::new(path)));
+        let policies = policies.transpose()?.unwrap_or_default();
+        self.pod.replace_policy_file(policies).await
     }
 }
 
@@ -110,5 +135,6 @@ fn note<E: std::fmt::Display>(what: &str, outcome: Option<Result<(), E>>) {
 fn is_same_otherwise(new: &Settings, old: &Settings) -> bool {
     let mut new = new.clone();
     new.log.filter.clone_from(&old.log.filter);
+    new.quota.policy_file.clone_from(&old.quota.policy_file);
     new == *old
 }

@@ -1,0 +1,145 @@
+//! The admin API of quotas: policies, who they count, and what one would do.
+//!
+//! A policy is of no namespace, so every route needs a grant of `admin` on `*`. A change says what
+//! stood in effect before and what stands afterwards; a dry run says the same and does nothing. The
+//! word `simulate` is taken by the route of that name: no stored policy can be called so.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use http::header::ETAG;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use umbo_api::quota::{
+    PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers, SimulateAnswer, SimulateBody,
+};
+use umbo_store::Condition;
+use umbo_types::Version;
+
+use super::{PathText, Pod, full_admin, json_body};
+use crate::encode;
+use crate::failure::Failure;
+use crate::fields::Fields;
+use crate::policies::QuotaError;
+use crate::query::Query;
+
+/// Users that are listed where the request does not say how many.
+const USERS_DEFAULT: u64 = 100;
+
+type Tag = [(HeaderName, HeaderValue); 1];
+
+pub(crate) async fn list_policies(
+    State(pod): Pod,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<PolicyList>, Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(pod.policies.list()))
+}
+
+pub(crate) async fn describe_policy(
+    State(pod): Pod,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<(Option<Tag>, Json<PolicyInfo>), Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let info = pod.policies.describe(&name)?;
+    Ok((tag(info.version), Json(info)))
+}
+
+pub(crate) async fn put_policy(
+    State(pod): Pod,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Option<Tag>, Json<PolicyChange>), Failure> {
+    full_admin(&pod, &headers)?;
+    let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
+    let condition = condition(&headers)?;
+    let spec: PolicySpec = json_body(&pod, body).await?;
+    if spec.name != name {
+        return Err(QuotaError::OtherName {
+            path: name,
+            body: spec.name,
+        }
+        .into());
+    }
+    let worker = Arc::clone(&pod);
+    let (change, is_new) = pod
+        .to_its_end(async move { worker.policies.put(&spec, &condition, dry_run).await })
+        .await?;
+    let status = if is_new && !dry_run {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, tag(change.version), Json(change)))
+}
+
+pub(crate) async fn remove_policy(
+    State(pod): Pod,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<PolicyChange>, Failure> {
+    full_admin(&pod, &headers)?;
+    let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
+    let condition = condition(&headers)?;
+    let worker = Arc::clone(&pod);
+    let change = pod
+        .to_its_end(async move { worker.policies.remove(&name, &condition, dry_run).await })
+        .await?;
+    Ok(Json(change))
+}
+
+pub(crate) async fn list_users(
+    State(pod): Pod,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<QuotaUsers>, Failure> {
+    full_admin(&pod, &headers)?;
+    let query = Query::read(query.as_deref(), "limit")?;
+    let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
+    let limit = limit.unwrap_or(USERS_DEFAULT);
+    let users = pod.policies.users(&name, limit as usize)?;
+    Ok(Json(users))
+}
+
+pub(crate) async fn simulate(
+    State(pod): Pod,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<SimulateAnswer>, Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let asked: SimulateBody = json_body(&pod, body).await?;
+    if asked.last_seconds == Some(0) {
+        let expected = "'last_seconds' is 0, expected 1 or more".to_owned();
+        return Err(Failure::BadBody(expected));
+    }
+    let worker = Arc::clone(&pod);
+    // A record of an hour takes a while to replay; requests must not wait for it.
+    let replay = tokio::task::spawn_blocking(move || worker.policies.simulate(&asked));
+    let answer = replay
+        .await
+        .map_err(|error| Failure::Internal(error.to_string()))?;
+    Ok(Json(answer?))
+}
+
+/// Returns the condition under which a policy may be changed.
+fn condition(headers: &HeaderMap) -> Result<Condition, Failure> {
+    let fields = Fields::read(headers);
+    fields.check_repeated()?;
+    fields.write_condition()
+}
+
+fn tag(version: Option<u64>) -> Option<Tag> {
+    version.map(|version| [(ETAG, encode::etag(Version(version)))])
+}

@@ -1,0 +1,60 @@
+//! Why something about policies cannot be done. Every message names the policy, and where two
+//! values contradict each other, both.
+
+use umbo_api::ErrorCode;
+use umbo_quota::{PolicyError, PolicySetError};
+
+/// Says why something about policies cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// The policy contradicts itself or cannot be read (`QuotaInvalid`).
+    #[error("policy {0}")]
+    Policy(#[from] PolicyError),
+    /// The policy cannot be in effect beside the others (`QuotaInvalid`).
+    #[error("policy '{name}': {why}")]
+    Set {
+        /// The policy for which there is no room.
+        name: String,
+        /// Why.
+        why: PolicySetError,
+    },
+    /// Path and body name different policies (`QuotaInvalid`).
+    #[error("policy '{path}' is named in the path and '{body}' in the body: name")]
+    OtherName {
+        /// The name in the path.
+        path: String,
+        /// The name in the body.
+        body: String,
+    },
+    /// No policy has this name (`QuotaNotFound`).
+    #[error("no policy is named '{name}'")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
+    /// The policy is built in, so there is nothing to remove (`QuotaNotFound`).
+    #[error(
+        "policy '{name}' is built in and no other is stored under its name; store one to replace it"
+    )]
+    BuiltIn {
+        /// The name.
+        name: String,
+    },
+    /// The policy is of the policy file, which only its owner changes (`QuotaOfFile`).
+    #[error("policy '{name}' stands in the policy file of this server; change it there")]
+    OfFile {
+        /// The name.
+        name: String,
+    },
+}
+
+impl QuotaError {
+    /// Returns the code under which a client hears of it.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Policy(_) | Self::Set { .. } | Self::OtherName { .. } => ErrorCode::QuotaInvalid,
+            Self::NotFound { .. } | Self::BuiltIn { .. } => ErrorCode::QuotaNotFound,
+            Self::OfFile { .. } => ErrorCode::QuotaOfFile,
+        }
+    }
+}

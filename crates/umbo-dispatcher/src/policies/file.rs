@@ -1,0 +1,102 @@
+//! The policy file as it stands on the disk.
+//!
+//! Invariant of what was read: its policies hold together, also with those built in. A file of
+//! which anything cannot be used is refused as a whole.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use umbo_quota::{Policy, PolicySet, PolicySetError};
+
+use super::error::QuotaError;
+use crate::quota_spec::{self, read_policies};
+
+/// Says why a policy file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyFileError {
+    /// It cannot be read.
+    #[error("policy file {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line of it is wrong.
+    #[error("policy file {}: {error}", path.display())]
+    Line {
+        /// Which.
+        path: PathBuf,
+        /// Which line, and what is wrong there.
+        error: quota_spec::PolicyFileError,
+    },
+    /// Its policies cannot be in effect together.
+    #[error("policy file {}: {error}", path.display())]
+    Set {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: PolicySetError,
+    },
+    /// Its policies are good, but one of the store would find no room beside them.
+    #[error("the policy file leaves no room for the stored {0}")]
+    NoRoom(QuotaError),
+}
+
+/// The policies of a policy file, or none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FilePolicies(Vec<Policy>);
+
+impl FilePolicies {
+    /// Reads a policy file.
+    pub fn read(path: &Path) -> Result<Self, PolicyFileError> {
+        let path = || path.to_owned();
+        let text = fs::read_to_string(path());
+        let text = text.map_err(|source| PolicyFileError::Read {
+            path: path(),
+            source,
+        })?;
+        let policies = read_policies(&text);
+        let policies = policies.map_err(|error| PolicyFileError::Line {
+            path: path(),
+            error,
+        })?;
+        let read = Self(policies);
+        match read.together([]) {
+            Ok(_) => Ok(read),
+            Err(error) => Err(PolicyFileError::Set {
+                path: path(),
+                error,
+            }),
+        }
+    }
+
+    /// Says whether one of the policies has this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|policy| *policy.name == *name)
+    }
+
+    /// Returns how many policies there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Says whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Puts these policies together with those built in and some of the store, none of which has
+    /// the name of one of these.
+    pub(super) fn together<'a>(
+        &self,
+        stored: impl IntoIterator<Item = &'a Policy>,
+    ) -> Result<PolicySet, PolicySetError> {
+        let built_in = PolicySet::built_in();
+        let mut all = self.0.clone();
+        all.extend(built_in.iter().map(|policy| (**policy).clone()));
+        all.extend(stored.into_iter().cloned());
+        PolicySet::new(all)
+    }
+}
