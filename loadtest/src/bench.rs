@@ -7,7 +7,6 @@ mod point;
 mod process_size;
 mod range;
 mod servers;
-mod verdict;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,8 +14,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use self::lab::Lab;
-use self::verdict::Verdict;
 use crate::failure::Failure;
+use crate::verdict::Verdict;
 
 /// Arguments of `umbo-loadtest bench`.
 #[derive(Debug, Args)]
@@ -118,7 +117,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Benchmark>, Failure> {
     }
     let find = |name: &String| {
         let found = BENCHMARKS.iter().find(|benchmark| benchmark.name == name);
-        found.ok_or_else(|| Failure::UnknownBenchmark {
+        found.ok_or_else(|| Failure::UnknownName {
+            kind: "benchmark",
             name: name.clone(),
             known: BENCHMARKS.map(|benchmark| benchmark.name).join(", "),
         })

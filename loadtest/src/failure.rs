@@ -30,14 +30,19 @@ pub(crate) enum Failure {
     /// A server answered something else than it was asked for.
     #[error("{0}")]
     WrongAnswer(String),
-    /// A benchmark of this name does not exist.
-    #[error("no benchmark is called {name}; there are {known}")]
-    UnknownBenchmark {
+    /// There is nothing of this name.
+    #[error("no {kind} is called {name}; there are {known}")]
+    UnknownName {
+        /// What was asked for.
+        kind: &'static str,
         /// The name.
         name: String,
         /// Those that exist.
         known: String,
     },
+    /// Settings that cannot hold at the same time.
+    #[error("{0}")]
+    Contradiction(String),
     /// A file or socket failed.
     #[error("{what}: {source}")]
     Io {

@@ -6,7 +6,8 @@
 
 #![expect(
     clippy::cast_precision_loss,
-    reason = "what is counted here stays far below two to the power of 52"
+    clippy::cast_sign_loss,
+    reason = "what is counted here stays far below two to the power of 52, and is not negative"
 )]
 
 use std::process::ExitCode;
@@ -15,12 +16,15 @@ use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 
 mod bench;
+mod check;
 mod dataset;
 mod failure;
 mod load;
 mod peer;
 mod process;
 mod random;
+mod simulate;
+mod verdict;
 
 use crate::failure::Failure;
 
@@ -40,6 +44,10 @@ struct Cli {
 enum Command {
     /// Run benchmarks against peers and say whether their bounds hold
     Bench(bench::Arguments),
+    /// Simulate callers, traffic and limiters; print tables, draw plots
+    Simulate(simulate::Arguments),
+    /// Check what must hold, and say of each figure whether its bound holds
+    Check(check::Arguments),
     /// Write the rows of the scenario as NDJSON to standard output
     Rows(dataset::Arguments),
     /// Send prepared requests in a closed loop (what the benchmarks run)
@@ -53,6 +61,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(arguments) => arguments.run(),
+        Command::Check(arguments) => arguments.run(),
+        Command::Simulate(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Rows(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Peer(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),

@@ -24,6 +24,35 @@ impl Random {
         ((self.next() as u128 * bound as u128) >> 64) as u64
     }
 
+    /// Returns a number from 0 to below 1, a multiple of 2⁻⁵³.
+    pub(crate) const fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
+    }
+
+    /// Returns a number with the exponential distribution of mean 1 (von Neumann 1951).
+    ///
+    /// Comparisons alone, no logarithm: the logarithm of the system library differs in its last
+    /// bit from one machine to another, and equal seeds would not give equal sequences.
+    pub(crate) fn exponential(&mut self) -> f64 {
+        let mut whole = 0.0;
+        loop {
+            let first = self.unit();
+            let (mut last, mut run_len) = (first, 1_u32);
+            loop {
+                let next = self.unit();
+                if next >= last {
+                    break;
+                }
+                (last, run_len) = (next, run_len + 1);
+            }
+            // A falling run that begins with x has an odd length with probability e⁻ˣ.
+            if run_len % 2 == 1 {
+                return whole + first;
+            }
+            whole += 1.0;
+        }
+    }
+
     /// Shuffles (Fisher and Yates, in Durstenfeld's form).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
@@ -49,6 +78,21 @@ mod tests {
                 9_817_491_932_198_370_423
             ]
         );
+    }
+
+    #[test]
+    fn exponential_numbers_have_the_moments_of_their_distribution() {
+        let mut random = Random::seeded(3);
+        let drawn: Vec<f64> = (0..200_000).map(|_| random.exponential()).collect();
+        let share_above = |bound: f64| {
+            drawn.iter().filter(|&&number| number > bound).count() as f64 / drawn.len() as f64
+        };
+        let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+        assert!((mean - 1.0).abs() < 0.01, "mean {mean}");
+        for (bound, expected) in [(0.5, 0.606_531), (1.0, 0.367_879), (3.0, 0.049_787)] {
+            let share = share_above(bound);
+            assert!((share - expected).abs() < 0.005, "{share} above {bound}");
+        }
     }
 
     #[test]

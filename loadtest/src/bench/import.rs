@@ -6,10 +6,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::lab::{Lab, UMBO};
-use super::verdict::{Bound, Verdict};
 use crate::dataset::{self, Order};
 use crate::failure::Failure;
 use crate::process::{Cores, command, resident_bytes};
+use crate::verdict::{Bound, Verdict};
 
 const MIB: f64 = 1_048_576.0;
 /// How often the memory of client and server is read.

@@ -2,9 +2,9 @@
 //!
 //! A shared machine has fast and slow minutes. A ratio of two neighbours in time does not care.
 
-use super::verdict::median;
 use crate::failure::Failure;
 use crate::load::Report;
+use crate::verdict::median;
 
 /// How long and how often is measured.
 #[derive(Debug, Clone, Copy)]

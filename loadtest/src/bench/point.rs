@@ -8,12 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use super::lab::{Lab, Target, UMBO};
 use super::plan::Pairs;
 use super::servers::{self, ETCD, NGINX, WEBDIS, Webdis};
-use super::verdict::{Bound, Verdict};
 use crate::dataset;
 use crate::failure::Failure;
 use crate::load::Report;
 use crate::load::requests::http;
 use crate::process::Cores;
+use crate::verdict::{Bound, Verdict};
 
 /// Port of the bare axum handler.
 const AXUM: u16 = 18_087;

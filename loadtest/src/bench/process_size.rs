@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use super::lab::{Lab, UMBO};
-use super::verdict::{Bound, Verdict};
 use crate::dataset;
 use crate::failure::Failure;
 use crate::process::{self, Cores};
+use crate::verdict::{Bound, Verdict};
 
 const MIB: f64 = 1_048_576.0;
 

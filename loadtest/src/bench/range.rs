@@ -2,11 +2,11 @@
 
 use super::lab::{Lab, Target, UMBO};
 use super::plan::Pairs;
-use super::verdict::{Bound, Verdict};
 use crate::dataset;
 use crate::failure::Failure;
 use crate::load::Report;
 use crate::process::Cores;
+use crate::verdict::{Bound, Verdict};
 
 /// Port of the bare axum handler.
 const AXUM: u16 = 18_087;

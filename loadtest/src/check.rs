@@ -1,0 +1,121 @@
+//! The checks of quotas: what can be simulated, counted or measured as a ratio, beside its bound.
+//!
+//! Owns what a limiter must hold and under which circumstances. Deliberately holds nothing against
+//! the clock but ratios within one run. A figure that is simulated or counted is the worst of all
+//! cases, one that is measured is the median of rounds.
+
+mod cases;
+mod full_use;
+mod speed;
+mod truth;
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+use crate::verdict::Verdict;
+
+/// What can be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// Admission by quotas
+    Quota,
+}
+
+/// Arguments of `umbo-loadtest check`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// What is checked
+    #[arg(value_enum)]
+    subject: Subject,
+    /// Checks to run; all where none is named
+    names: Vec<String>,
+    /// Fewer and shorter cases: about a minute for all
+    #[arg(long)]
+    quick: bool,
+    /// Of everything that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// List the checks and their bounds
+    #[arg(long)]
+    list: bool,
+}
+
+/// How a check is to be run.
+#[derive(Debug)]
+struct Plan {
+    seed: u64,
+    is_quick: bool,
+}
+
+/// A check.
+struct Check {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Plan) -> Result<Vec<Verdict>, Failure>,
+}
+
+const CHECKS: [Check; 3] = [
+    Check {
+        name: "truth",
+        about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
+        run: |plan| Ok(truth::truth(plan)),
+    },
+    Check {
+        name: "full-use",
+        about: "64 obedient clients at 4 x demand: 0.97 of the quota, 1.2 rejections a success",
+        run: |plan| Ok(full_use::full_use(plan)),
+    },
+    Check {
+        name: "speed",
+        about: "an hour of 8 pods x 1,000 requests a second, simulated within 60 s on one core",
+        run: |plan| Ok(speed::speed(plan)),
+    },
+];
+
+impl Arguments {
+    /// Runs the checks, prints each verdict when it is known, and fails where a bound does not hold.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let Subject::Quota = self.subject;
+        if self.list {
+            for check in CHECKS {
+                println!("{:<13} {}", check.name, check.about);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let chosen = chosen(&self.names)?;
+        let plan = Plan {
+            seed: self.seed,
+            is_quick: self.quick,
+        };
+        println!("{}", Verdict::HEADING);
+        let mut failed = 0;
+        for check in chosen {
+            for verdict in (check.run)(&plan)? {
+                println!("{verdict}");
+                failed += u32::from(!verdict.holds());
+            }
+        }
+        if failed > 0 {
+            println!("{failed} fall short");
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Check>, Failure> {
+    if names.is_empty() {
+        return Ok(CHECKS.iter().collect());
+    }
+    let find = |name: &String| {
+        let found = CHECKS.iter().find(|check| check.name == name);
+        found.ok_or_else(|| Failure::UnknownName {
+            kind: "check",
+            name: name.clone(),
+            known: CHECKS.each_ref().map(|check| check.name).join(", "),
+        })
+    };
+    names.iter().map(find).collect()
+}

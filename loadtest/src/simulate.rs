@@ -1,0 +1,144 @@
+//! The simulator: the real limiters of `umbo-quota` under simulated traffic, in discrete events.
+//!
+//! Owns traffic patterns, models of estimation errors, simulated clients, and what is measured of
+//! them. Deliberately sleeps nowhere, reads no clock and uses no function of the system whose last
+//! bit may differ, so that a seed gives the same bytes everywhere.
+
+mod account;
+mod agenda;
+mod arrivals;
+mod client;
+mod ideal;
+mod pattern;
+mod plot;
+mod rules;
+mod settle_error;
+mod study;
+mod work;
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+pub(crate) use self::account::Account;
+pub(crate) use self::arrivals::Shape;
+pub(crate) use self::ideal::Quota;
+pub(crate) use self::pattern::{Behaviour, CLIENTS, Caller, Pattern};
+pub(crate) use self::rules::{REFILL, one_quota};
+pub(crate) use self::settle_error::SettleError;
+pub(crate) use self::study::Study;
+pub(crate) use self::work::Knowledge;
+pub(crate) use self::world::{Outcome, Scenario};
+use crate::failure::Failure;
+
+/// What can be simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// Admission by quotas
+    Quota,
+}
+
+/// Arguments of `umbo-loadtest simulate`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// What is simulated
+    #[arg(value_enum)]
+    subject: Subject,
+    /// The same seed gives the same bytes
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Traffic patterns; all where none is named
+    #[arg(long, value_enum)]
+    pattern: Vec<Pattern>,
+    /// Models of estimation errors; all where none is named
+    #[arg(long, value_enum)]
+    error: Vec<SettleError>,
+    /// How costs can be known beforehand
+    #[arg(long, value_enum, default_value_t = Knowledge::Declared)]
+    knowledge: Knowledge,
+    /// Simulated seconds of each run
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Dispatchers, over which requests are spread; each has a limiter of its own
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pods: u32,
+    /// Quota of a caller on a pod, in request units a second
+    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    rate: u64,
+    /// Burst, in milliseconds of the rate
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    burst_ms: u64,
+    /// Refill quantum, in milliseconds
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    refill_ms: u64,
+    /// Mean cost of a request, in request units
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    mean_cost: u64,
+    /// Folder into which the plots and the table are written
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Runs the study, prints its tables and writes its files.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Subject::Quota = self.subject;
+        let folder = self.folder.clone();
+        let report = self.study()?.run(|line| println!("{line}"));
+        let Some(folder) = folder else {
+            return Ok(());
+        };
+        fs::create_dir_all(&folder).map_err(Failure::io(folder.display().to_string()))?;
+        let table = ("quota.txt".to_owned(), report.tables);
+        for (name, text) in report.plots.into_iter().chain([table]) {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(Failure::io(path.display().to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn study(self) -> Result<Study, Failure> {
+        let quota = Quota {
+            rate: self.rate * 1_000_000,
+            burst: (self.rate * 1_000 * self.burst_ms).max(1_000_000),
+        };
+        // What a refill brings has to fit the burst.
+        let brings = self.rate * 1_000 * self.refill_ms;
+        if quota.burst < brings {
+            return Err(Failure::Contradiction(format!(
+                "a burst of {} ms is less than the {} ms that one refill brings",
+                self.burst_ms, self.refill_ms
+            )));
+        }
+        let or_all = |named: Vec<Pattern>| {
+            if named.is_empty() {
+                Pattern::ALL.to_vec()
+            } else {
+                named
+            }
+        };
+        let errors = if self.error.is_empty() {
+            SettleError::ALL.to_vec()
+        } else {
+            self.error
+        };
+        Ok(Study {
+            seed: self.seed,
+            patterns: or_all(self.pattern),
+            errors,
+            knowledge: self.knowledge,
+            length_s: self.seconds,
+            pods: self.pods,
+            quota,
+            refill: Duration::from_millis(self.refill_ms),
+            mean_cost: self.mean_cost * 1_000_000,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "simulate_tests.rs"]
+mod tests;

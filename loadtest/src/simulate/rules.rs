@@ -1,0 +1,37 @@
+//! The policies of simulations, written as a person would and read as the server reads them.
+
+use std::time::Duration;
+
+use umbo_quota::{Mode, Policy, PolicyDraft, PolicySet, Source, Unit, format_amount};
+
+use super::ideal::Quota;
+
+/// The usual refill.
+pub(crate) const REFILL: Duration = Duration::from_millis(50);
+
+/// Returns a policy that gives each caller this quota.
+pub(crate) fn per_caller(
+    name: &str,
+    unit: Unit,
+    quota: Quota,
+    refill: Duration,
+    mode: Mode,
+) -> Policy {
+    let draft = PolicyDraft {
+        name: name.to_owned(),
+        per: vec!["caller".to_owned()],
+        unit: unit.as_str().to_owned(),
+        rate: format_amount(unit, quota.rate),
+        burst: Some(format_amount(unit, quota.burst)),
+        refill: Some(format!("{}ms", refill.as_millis())),
+        mode: Some(mode.as_str().to_owned()),
+        ..PolicyDraft::default()
+    };
+    Policy::parse(&draft, Source::File).expect("a simulated policy is one that can be written")
+}
+
+/// Returns a set of one enforced policy: each caller has this quota.
+pub(crate) fn one_quota(unit: Unit, quota: Quota, refill: Duration) -> PolicySet {
+    let policy = per_caller("quota", unit, quota, refill, Mode::Enforce);
+    PolicySet::new(vec![policy]).expect("one policy has no other of its name")
+}
