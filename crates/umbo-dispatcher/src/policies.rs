@@ -68,8 +68,10 @@ impl Policies {
     pub(crate) async fn refresh(&self) -> Result<(), Failure> {
         let _changing = self.changing.lock().await;
         let records = self.system.load(KIND).await?;
-        let file = self.in_effect.load().file().clone();
-        self.take_effect(Arrangement::new(file, records));
+        let before = self.in_effect.load();
+        if records != *before.records() {
+            self.take_effect(Arrangement::new(before.file().clone(), records));
+        }
         Ok(())
     }
 
@@ -231,7 +233,9 @@ impl Policies {
             dry_run,
         };
         if !dry_run {
-            tracing::info!(name, "changed a quota policy");
+            if change.before != change.after {
+                tracing::info!(name, "changed a quota policy");
+            }
             self.take_effect(after);
         }
         change

@@ -28,8 +28,11 @@ pub struct SimulateAnswer {
     pub requests: u64,
     /// Requests it would have rejected.
     pub rejected: u64,
-    /// By bucket, the most rejected first.
+    /// By bucket, the most rejected first; at most 1,000.
     pub rows: Vec<SimulateRow>,
+    /// What these figures leave out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// What it would have done to one bucket.

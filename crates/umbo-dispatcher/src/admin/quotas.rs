@@ -23,6 +23,7 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::policies::QuotaError;
 use crate::query::Query;
+use crate::quota_spec::with_nearest;
 
 /// Users that are listed where the request does not say how many.
 const USERS_DEFAULT: u64 = 100;
@@ -61,7 +62,7 @@ pub(crate) async fn put_policy(
     full_admin(&pod, &headers)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let condition = condition(&headers)?;
-    let spec: PolicySpec = json_body(&pod, body).await?;
+    let spec: PolicySpec = json_body(&pod, body).await.map_err(suggest)?;
     if spec.name != name {
         return Err(QuotaError::OtherName {
             path: name,
@@ -119,7 +120,7 @@ pub(crate) async fn simulate(
 ) -> Result<Json<SimulateAnswer>, Failure> {
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let asked: SimulateBody = json_body(&pod, body).await?;
+    let asked: SimulateBody = json_body(&pod, body).await.map_err(suggest)?;
     if asked.last_seconds == Some(0) {
         let expected = "'last_seconds' is 0, expected 1 or more".to_owned();
         return Err(Failure::BadBody(expected));
@@ -131,6 +132,14 @@ pub(crate) async fn simulate(
         .await
         .map_err(|error| Failure::Internal(error.to_string()))?;
     Ok(Json(answer?))
+}
+
+/// Adds what was probably meant where a field is misspelt.
+fn suggest(failure: Failure) -> Failure {
+    match failure {
+        Failure::BadBody(message) => Failure::BadBody(with_nearest(&message)),
+        other => other,
+    }
 }
 
 /// Returns the condition under which a policy may be changed.

@@ -26,7 +26,7 @@ enum Unused {
     #[error("its record cannot be used: {0}")]
     Unreadable(String),
     /// The policy file has one of its name.
-    #[error("the policy file has one of the same name, which counts")]
+    #[error("a stored quota policy does not count: the policy file has one of its name")]
     OfFile,
     /// The others leave no room for it.
     #[error("{0}")]
@@ -147,8 +147,14 @@ impl Arrangement {
     /// Logs what does not count and did before, or was not there.
     pub(super) fn complain(&self, before: &Self) {
         for (name, why) in &self.unused {
-            if before.unused.get(name) != Some(why) {
-                tracing::error!(name, %why, "a stored quota policy does not count");
+            if before.unused.get(name) == Some(why) {
+                continue;
+            }
+            match why {
+                Unused::OfFile => tracing::warn!(name, "{why}"),
+                Unused::Unreadable(_) | Unused::Misfit(_) => {
+                    tracing::error!(name, %why, "a stored quota policy does not count");
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use umbo_api::quota::{
     PolicyCounters, PolicyInfo, QuotaLimit, QuotaUser, SimulateAnswer, SimulateRow,
 };
 use umbo_quota::{
-    BucketReport, Limit, Policy, PolicyReport, Replay, ReplayRow, Unit, format_amount,
+    BucketReport, Dimension, Limit, Policy, PolicyReport, Replay, ReplayRow, Unit, format_amount,
 };
 use umbo_types::Version;
 
@@ -65,7 +65,28 @@ pub(super) fn simulated(policy: &Policy, replay: Replay) -> SimulateAnswer {
         requests: sum(|row| row.requests),
         rejected: sum(|row| row.refused),
         rows: rows.iter().take(ROWS_MAX).map(row).collect(),
+        notes: notes(policy, replay.missed),
     }
+}
+
+/// Says what the figures of a simulation leave out.
+fn notes(policy: &Policy, missed: u64) -> Vec<String> {
+    let unrecorded = [Dimension::User, Dimension::Session, Dimension::Org];
+    let dimensions = policy.matches.dimensions();
+    let is_named = |one| policy.per.contains(one) || dimensions.contains(one);
+    let mut notes = Vec::new();
+    if let Some(one) = unrecorded.into_iter().find(|one| is_named(*one)) {
+        notes.push(format!(
+            "the record holds no {one} of any request, so none of it meets this policy"
+        ));
+    }
+    if policy.per.contains(Dimension::Shard) {
+        notes.push("the work is taken to be spread evenly over the shards".to_owned());
+    }
+    if missed > 0 {
+        notes.push(format!("the record had no room for {missed} requests"));
+    }
+    notes
 }
 
 fn limit(unit: Unit, limit: Limit) -> QuotaLimit {

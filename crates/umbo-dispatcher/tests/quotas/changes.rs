@@ -244,7 +244,11 @@ async fn bad_policies_are_refused_with_the_place_and_the_running_ones_stay() {
     ];
     for body in bodies {
         let answer = pod.ask("PUT", "/admin/v1/quotas/bad", &[], body).await;
-        answer.refused(400, "invalid-body");
+        let detail = answer.refused(400, "invalid-body");
+        assert!(
+            !body.contains("rates") || detail.ends_with("did you mean `rate`?"),
+            "{detail}"
+        );
     }
     let huge = vec![b' '; (256 << 10) + 1];
     pod.ask("PUT", "/admin/v1/quotas/bad", &[], huge)

@@ -135,6 +135,19 @@ async fn a_simulation_says_what_would_have_been_rejected_and_changes_nothing() {
     let elsewhere = simulate(json!({"policy": elsewhere})).await;
     assert_eq!(elsewhere.body["requests"], 0, "{elsewhere:?}");
 
+    let by_user = json!({"name": "a", "per": ["user", "shard"], "unit": "ru", "rate": 1});
+    let by_user = simulate(json!({"policy": by_user})).await.body;
+    assert_eq!(by_user["requests"], 0);
+    assert!(
+        by_user["notes"][0].as_str().unwrap().contains("no user"),
+        "{by_user}"
+    );
+    assert!(
+        by_user["notes"][1].as_str().unwrap().contains("shards"),
+        "{by_user}"
+    );
+    assert!(found.get("notes").is_none(), "{found}");
+
     let zero = simulate(json!({"policy": policy("tried", 0)})).await;
     zero.refused(400, "quota-invalid");
     for body in [

@@ -50,7 +50,7 @@ impl Arguments {
                 let path = settings.quota.policy_file.as_deref();
                 let policies = path.map(|path| FilePolicies::read(Path::new(path)));
                 let policies = policies.transpose().map_err(Failure::start)?;
-                let policies = policies.map(|found| format!(", with {} policies", found.len()));
+                let policies = policies.map(|found| format!(", policies: {}", found.len()));
                 let text = format!(
                     "{}: ok (would serve {}, admin on {}, from the folder {}{})\n",
                     file.display(),
