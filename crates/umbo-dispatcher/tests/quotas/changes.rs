@@ -108,7 +108,7 @@ async fn conditions_are_about_the_stored_policy() {
     assert_eq!((anew.status, anew.tag()), (201, changed.tag()));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[tokio::test]
 async fn of_changes_at_the_same_moment_one_wins() {
     let site = Site::new();
     let pods = [site.pod().await, site.pod().await];

@@ -5,5 +5,6 @@
 
 mod changes;
 mod limiter;
+mod slow_store;
 mod sources;
 mod support;

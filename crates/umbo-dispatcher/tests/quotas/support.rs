@@ -18,6 +18,8 @@ use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value as StoredValue, Version};
 
+use crate::slow_store::SlowStore;
+
 /// What all pods of a case share.
 pub(crate) struct Site {
     pub(crate) store: Arc<dyn Store>,
@@ -61,7 +63,7 @@ impl Site {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_000_000)));
         let store = MemoryStore::new(3, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
         Self {
-            store: Arc::new(store),
+            store: Arc::new(SlowStore(store)),
             clock,
             folder: tempfile::tempdir().unwrap(),
         }

@@ -1,0 +1,74 @@
+//! A store that takes its time: before each answer, whoever else waits gets a turn. Without it, what
+//! two pods do at the same moment would never interleave over a store in memory.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::task::yield_now;
+use umbo_routing::ShardMap;
+use umbo_store::{
+    DeleteRangeRequest, Deleted, MemoryStore, Page, PurgeProgress, RangeRequest, ScanPage,
+    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+};
+use umbo_types::{Key, NamespaceId, Row};
+
+#[derive(Debug)]
+pub(crate) struct SlowStore(pub(crate) MemoryStore);
+
+#[async_trait]
+impl Store for SlowStore {
+    fn shard_map(&self) -> Arc<ShardMap> {
+        self.0.shard_map()
+    }
+
+    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+        yield_now().await;
+        self.0.get(namespace, key).await
+    }
+
+    async fn multi_get(
+        &self,
+        namespace: NamespaceId,
+        keys: &[Key],
+    ) -> Vec<Result<Option<Row>, StoreError>> {
+        yield_now().await;
+        self.0.multi_get(namespace, keys).await
+    }
+
+    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+        yield_now().await;
+        self.0.range(request).await
+    }
+
+    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
+        yield_now().await;
+        self.0.scan(request).await
+    }
+
+    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+        yield_now().await;
+        self.0.write(request).await
+    }
+
+    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
+        yield_now().await;
+        self.0.delete_range(request).await
+    }
+
+    async fn purge(
+        &self,
+        namespace: NamespaceId,
+        rows_max: u32,
+    ) -> Result<PurgeProgress, StoreError> {
+        yield_now().await;
+        self.0.purge(namespace, rows_max).await
+    }
+
+    fn status(&self) -> Vec<ShardStatus> {
+        self.0.status()
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+}
