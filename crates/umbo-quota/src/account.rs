@@ -43,6 +43,19 @@ impl Kept for Account {
     }
 }
 
+impl Account {
+    /// Loads a word of each cache line that an admission is about to need.
+    #[inline]
+    pub(crate) fn touch(&self, operation: Operation) {
+        self.record.cell(operation).samples.load(Relaxed);
+        for binding in &self.bindings {
+            if let Some(bound) = &binding.bound {
+                bound.bucket.touch();
+            }
+        }
+    }
+}
+
 /// A policy that may concern the account.
 #[derive(Debug, Clone)]
 pub(crate) struct Binding {

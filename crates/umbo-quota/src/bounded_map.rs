@@ -54,11 +54,20 @@ impl<V: Kept> BoundedMap<V> {
 
     /// Returns a value.
     pub(crate) fn get(&self, key: u128) -> Option<Arc<V>> {
-        let value = self.shard(key).values.get(&key).map(Arc::clone)?;
+        self.get_after(key, |_| ())
+    }
+
+    /// Returns a value that `touch` has seen. What is loaded there comes from memory side by side;
+    /// taking a reference, or a lock, waits for all that was loaded before it.
+    #[inline]
+    pub(crate) fn get_after(&self, key: u128, touch: impl FnOnce(&V)) -> Option<Arc<V>> {
+        let shard = self.shard(key);
+        let value = shard.values.get(&key)?;
+        touch(value);
         if !value.was_used().load(Relaxed) {
             value.was_used().store(true, Relaxed);
         }
-        Some(value)
+        Some(Arc::clone(value))
     }
 
     /// Adds a value, or returns the one that another thread has added. `may_go` says what may be

@@ -204,6 +204,12 @@ impl Bucket {
         }
     }
 
+    /// Loads the cache line that [`Self::debit`] needs.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        self.words.level.load(Relaxed);
+    }
+
     /// Says what [`Self::debit`] would say.
     pub(crate) fn look(&self, price: u64, now: Moment, is_due: impl Fn() -> bool) -> Look {
         let schedule = self.schedule.load();

@@ -264,7 +264,8 @@ impl Limiter {
     /// Returns the account of a caller, bound to the policies in effect.
     pub(crate) fn account(&self, subject: &Subject<'_>, now: Moment) -> Arc<Account> {
         let key = self.identities.account(subject);
-        match self.accounts.get(key) {
+        let operation = subject.operation;
+        match self.accounts.get_after(key, |account| account.touch(operation)) {
             Some(account) if account.generation == self.generation.load(Acquire) => account,
             found => self.bind(key, found.as_deref(), subject, now),
         }
