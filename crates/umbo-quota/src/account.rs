@@ -13,10 +13,11 @@ use crate::breakdown::breakdown;
 use crate::bucket::Bucket;
 use crate::cost::{Charge, Known, Weights, Work};
 use crate::latency::Medians;
-use crate::policy::{Limit, Mode, Policy};
+use crate::policy::{Limit, Policy};
 use crate::report::{Breakdown, Tally};
 use crate::residual::Residuals;
 use crate::schedule::{Moment, Schedule};
+use crate::unit::Unit;
 
 /// Operations that are charged: those of the data plane come first in the list.
 pub(crate) const CHARGED: usize = 8;
@@ -26,15 +27,21 @@ const SMOOTHING: u64 = 32;
 const SAMPLE: u64 = 8;
 
 /// A caller in a namespace, bound to the policies of one generation.
+///
+/// In this order: the counts of an `Arc`, two words, and all up to the first binding fill a cache
+/// line, and a request that meets one policy needs no other.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Account {
-    /// Of the policies that `bindings` belong to.
-    pub(crate) generation: u64,
-    pub(crate) bindings: SmallVec<[Binding; 2]>,
+    /// Of the policies that the bindings belong to.
+    generation: u32,
+    was_used: AtomicBool,
+    has_more: bool,
     pub(crate) record: Arc<Record>,
+    first: Option<Binding>,
+    /// All bindings but the first.
+    more: SmallVec<[Binding; 1]>,
     pub(crate) space: Arc<Space>,
-    pub(crate) pricing: Arc<Pricing>,
-    pub(crate) was_used: AtomicBool,
 }
 
 impl Kept for Account {
@@ -44,11 +51,65 @@ impl Kept for Account {
 }
 
 impl Account {
+    /// Makes the account of those whose use is counted in `record`.
+    pub(crate) fn new(
+        generation: u32,
+        bindings: impl IntoIterator<Item = Binding>,
+        record: Arc<Record>,
+        space: Arc<Space>,
+    ) -> Self {
+        let mut bindings = bindings.into_iter();
+        let first = bindings.next();
+        let more: SmallVec<[Binding; 1]> = bindings.collect();
+        Self {
+            generation,
+            was_used: AtomicBool::new(true),
+            has_more: !more.is_empty(),
+            record,
+            first,
+            more,
+            space,
+        }
+    }
+
+    /// Says whether the bindings are those of the policies in effect.
+    #[inline]
+    pub(crate) const fn is_of(&self, generation: u32) -> bool {
+        self.generation == generation
+    }
+
+    /// Returns the policies that may concern the account.
+    #[inline]
+    pub(crate) fn bindings(&self) -> impl Iterator<Item = &Binding> {
+        let more: &[Binding] = if self.has_more { &self.more } else { &[] };
+        self.first.iter().chain(more)
+    }
+
+    /// Returns the binding at a place among them.
+    #[inline]
+    pub(crate) fn binding(&self, at: u8) -> &Binding {
+        let binding = match at.checked_sub(1) {
+            None => self.first.as_ref(),
+            Some(at) => self.more.get(usize::from(at)),
+        };
+        binding.expect("a debit names a binding of its own account")
+    }
+
+    /// Returns how requests are priced.
+    #[inline]
+    pub(crate) fn pricing(&self) -> &Pricing {
+        // A rule is in the cache of whoever asks; the end of an account rarely is.
+        match &self.first {
+            Some(binding) => &binding.rule.pricing,
+            None => &self.space.pricing,
+        }
+    }
+
     /// Loads a word of each cache line that an admission is about to need.
     #[inline]
     pub(crate) fn touch(&self, operation: Operation) {
         self.record.cell(operation).samples.load(Relaxed);
-        for binding in &self.bindings {
+        for binding in self.bindings() {
             if let Some(bound) = &binding.bound {
                 bound.bucket.touch();
             }
@@ -62,6 +123,10 @@ pub(crate) struct Binding {
     pub(crate) rule: Arc<Rule>,
     /// Operations that it counts, a bit each.
     pub(crate) operations: u16,
+    /// What its policy counts.
+    pub(crate) unit: Unit,
+    /// Whether its policy is more than a shadow.
+    pub(crate) is_enforced: bool,
     /// Whether it has a bucket for each shard.
     pub(crate) by_shard: bool,
     /// There where the account alone decides about it.
@@ -76,10 +141,7 @@ pub(crate) struct Bound {
 }
 
 impl Binding {
-    pub(crate) fn is_enforced(&self) -> bool {
-        self.rule.policy.mode == Mode::Enforce
-    }
-
+    #[inline]
     pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
         self.bound.as_ref().map(|bound| &bound.bucket)
     }
@@ -90,12 +152,18 @@ impl Binding {
 pub(crate) struct Rule {
     pub(crate) policy: Arc<Policy>,
     pub(crate) stats: Arc<PolicyStats>,
+    /// That of the limiter; here because whoever admits has the rule at hand.
+    pub(crate) pricing: Arc<Pricing>,
     /// How its buckets refill, those of its overrides after the others.
     schedules: Vec<Arc<Schedule>>,
 }
 
 impl Rule {
-    pub(crate) fn new(policy: &Arc<Policy>, stats: Arc<PolicyStats>) -> Self {
+    pub(crate) fn new(
+        policy: &Arc<Policy>,
+        stats: Arc<PolicyStats>,
+        pricing: &Arc<Pricing>,
+    ) -> Self {
         let limits = std::iter::once(policy.limit)
             .chain(policy.overrides.iter().map(|exception| exception.limit));
         let schedule = |limit| Arc::new(Schedule::begin(limit, policy.refill));
@@ -103,6 +171,7 @@ impl Rule {
             schedules: limits.map(schedule).collect(),
             policy: Arc::clone(policy),
             stats,
+            pricing: Arc::clone(pricing),
         }
     }
 
@@ -149,6 +218,8 @@ pub(crate) struct Space {
     pub(crate) namespace: Arc<str>,
     pub(crate) namespace_id: NamespaceId,
     pub(crate) shards: Box<[ShardCell]>,
+    /// That of the limiter.
+    pub(crate) pricing: Arc<Pricing>,
 }
 
 #[derive(Debug, Default)]

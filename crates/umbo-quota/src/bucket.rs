@@ -153,6 +153,7 @@ impl Bucket {
     ///
     /// `schedule` is the bucket's own or a copy that was its own a moment ago: where a limit changes
     /// the axis goes on from where it stood, so that a late reader is off by a moment of refill.
+    #[inline]
     pub(crate) fn debit(
         &self,
         schedule: &Schedule,

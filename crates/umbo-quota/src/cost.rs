@@ -117,11 +117,10 @@ pub struct Known {
     pub body_len: Option<u64>,
 }
 
-/// A charge in every unit that a policy can count, in atoms.
+/// A charge in every unit that a policy can count, in atoms; it is always that of one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Charge {
     pub(crate) ru: u64,
-    pub(crate) requests: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) read_bytes: u64,
@@ -146,7 +145,6 @@ impl Charge {
         let counted = |number: u64| number.saturating_mul(Unit::Requests.atoms_per_unit());
         Self {
             ru: price.as_micros().min(CHARGE_MAX),
-            requests: counted(1),
             reads: counted(work.reads).min(CHARGE_MAX),
             writes: counted(work.writes).min(CHARGE_MAX),
             read_bytes: work.read_bytes.min(CHARGE_MAX),
@@ -158,7 +156,7 @@ impl Charge {
     pub(crate) const fn in_unit(&self, unit: Unit) -> u64 {
         match unit {
             Unit::Ru => self.ru,
-            Unit::Requests => self.requests,
+            Unit::Requests => Unit::Requests.atoms_per_unit(),
             Unit::Reads => self.reads,
             Unit::Writes => self.writes,
             Unit::ReadBytes => self.read_bytes,
@@ -171,7 +169,6 @@ impl Charge {
     pub(crate) fn max(&self, other: &Self) -> Self {
         Self {
             ru: self.ru.max(other.ru),
-            requests: self.requests.max(other.requests),
             reads: self.reads.max(other.reads),
             writes: self.writes.max(other.writes),
             read_bytes: self.read_bytes.max(other.read_bytes),

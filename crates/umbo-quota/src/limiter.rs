@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicU32,
     Ordering::{Acquire, Release},
 };
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +69,7 @@ pub struct Request<'a> {
 pub struct Limiter {
     pub(crate) rules: ArcSwap<Rules>,
     /// That of the rules, where it can be read at the price of a load.
-    generation: AtomicU64,
+    generation: AtomicU32,
     pub(crate) accounts: BoundedMap<Account>,
     pub(crate) buckets: BoundedMap<Bucket>,
     /// Buckets of shadow policies: they must not take the room of others.
@@ -87,7 +87,7 @@ pub struct Limiter {
 /// The policies in effect.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    pub(crate) generation: u64,
+    pub(crate) generation: u32,
     pub(crate) set: Arc<PolicySet>,
     pub(crate) by_name: HashMap<Arc<str>, Arc<Rule>>,
 }
@@ -95,20 +95,25 @@ pub(crate) struct Rules {
 impl Limiter {
     /// Makes a limiter that begins at `now`; earlier instants count as that one.
     pub fn new(settings: LimiterSettings, policies: PolicySet, now: Instant) -> Self {
-        let pricing = Pricing {
+        let pricing = Arc::new(Pricing {
             origin: now,
             weights: settings.weights,
             medians: Medians::default(),
             residuals: Residuals::default(),
-        };
+        });
         Self {
-            rules: ArcSwap::from_pointee(Rules::new(1, Arc::new(policies), &HashMap::new())),
-            generation: AtomicU64::new(1),
+            rules: ArcSwap::from_pointee(Rules::new(
+                1,
+                Arc::new(policies),
+                &HashMap::new(),
+                &pricing,
+            )),
+            generation: AtomicU32::new(1),
             accounts: BoundedMap::new(settings.accounts_max),
             buckets: BoundedMap::new(settings.buckets_max),
             shadow_buckets: BoundedMap::new(settings.buckets_max),
             promises: PromisesByMode::default(),
-            pricing: Arc::new(pricing),
+            pricing,
             identities: Identities::new(settings.seed),
             shards: settings.shards,
             spaces: Mutex::default(),
@@ -131,8 +136,15 @@ impl Limiter {
     /// buckets, and no balance moves but for what a lower burst cuts.
     pub fn replace(&self, policies: PolicySet) {
         let policies = Arc::new(policies);
-        self.rules
-            .rcu(|rules| Rules::new(rules.generation + 1, Arc::clone(&policies), &rules.by_name));
+        self.rules.rcu(|rules| {
+            let generation = rules.generation + 1;
+            Rules::new(
+                generation,
+                Arc::clone(&policies),
+                &rules.by_name,
+                &self.pricing,
+            )
+        });
         // Whoever sees the new generation also sees the new rules.
         let generation = self.rules.load().generation;
         self.generation.fetch_max(generation, Release);
@@ -154,15 +166,17 @@ impl Limiter {
         let body_len = known.body_len.unwrap_or(0);
         let mut reservation = Reservation::new(account, subject.operation, body_len, charge);
         let mut refusals = self.refusals(request, now);
-        for at in 0..reservation.account.bindings.len() {
-            let binding = &reservation.account.bindings[at];
-            if refusals.longest.is_some() && !binding.is_enforced() {
+        let Reservation {
+            account, debits, ..
+        } = &mut reservation;
+        for (at, binding) in account.bindings().enumerate() {
+            if refusals.longest.is_some() && !binding.is_enforced {
                 break;
             }
             if binding.by_shard || !is_met(binding, subject) {
                 continue;
             }
-            let price = charge.in_unit(binding.rule.policy.unit);
+            let price = charge.in_unit(binding.unit);
             let own = self.own_bucket(binding, subject, None, now);
             let is_taken = match (&own, &binding.bound) {
                 (None, Some(bound)) => {
@@ -172,7 +186,7 @@ impl Limiter {
                 (None, None) => false,
             };
             if is_taken {
-                reservation.debits.push(Debit {
+                debits.push(Debit {
                     binding: at as u8,
                     own,
                     taken: price,
@@ -198,15 +212,19 @@ impl Limiter {
         random: u64,
     ) -> Result<(), Box<Rejection>> {
         reservation.shares.extend_from_slice(shares);
-        let account = Arc::clone(&reservation.account);
-        if !account.bindings.iter().any(|binding| binding.by_shard) {
+        if !reservation
+            .account
+            .bindings()
+            .any(|binding| binding.by_shard)
+        {
             return Ok(());
         }
+        let account = Arc::clone(&reservation.account);
         let now = self.pricing.moment(now);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
         let mut refusals = self.refusals(request, now);
-        for (at, binding) in account.bindings.iter().enumerate() {
-            if refusals.longest.is_some() && !binding.is_enforced() {
+        for (at, binding) in account.bindings().enumerate() {
+            if refusals.longest.is_some() && !binding.is_enforced {
                 break;
             }
             if !binding.by_shard || !is_met(binding, &request.subject) {
@@ -216,10 +234,7 @@ impl Limiter {
                 let shard = Some(share.shard);
                 let bucket = self.find_bucket(&binding.rule, &request.subject, shard, now);
                 let parts = (share.parts, all);
-                let price = part(
-                    reservation.reserved.in_unit(binding.rule.policy.unit),
-                    parts,
-                );
+                let price = part(reservation.reserved.in_unit(binding.unit), parts);
                 if refusals.debit(binding, &bucket, &bucket.schedule(), price) {
                     reservation.debits.push(Debit {
                         binding: at as u8,
@@ -237,6 +252,7 @@ impl Limiter {
         Ok(())
     }
 
+    #[inline]
     fn refusals(&self, request: &Request<'_>, now: Moment) -> Refusals<'_> {
         Refusals {
             identities: self.identities,
@@ -265,13 +281,17 @@ impl Limiter {
     pub(crate) fn account(&self, subject: &Subject<'_>, now: Moment) -> Arc<Account> {
         let key = self.identities.account(subject);
         let operation = subject.operation;
-        match self.accounts.get_after(key, |account| account.touch(operation)) {
-            Some(account) if account.generation == self.generation.load(Acquire) => account,
+        match self
+            .accounts
+            .get_after(key, |account| account.touch(operation))
+        {
+            Some(account) if account.is_of(self.generation.load(Acquire)) => account,
             found => self.bind(key, found.as_deref(), subject, now),
         }
     }
 
     /// Finds the policies and buckets of an account.
+    #[cold]
     fn bind(
         &self,
         key: u128,
@@ -293,16 +313,9 @@ impl Limiter {
             .map(|policy| self.binding(policy, &rules, subject, now))
             .collect();
         // Shadow policies are asked last, and only by requests that are let in.
-        bindings.sort_by_key(|binding| !binding.is_enforced());
-        let account = Account {
-            generation: rules.generation,
-            bindings,
-            record,
-            space,
-            pricing: Arc::clone(&self.pricing),
-            was_used: AtomicBool::new(true),
-        };
-        let account = Arc::new(account);
+        bindings.sort_by_key(|binding| !binding.is_enforced);
+        let generation = rules.generation;
+        let account = Arc::new(Account::new(generation, bindings, record, space));
         if known.is_some() {
             self.accounts.replace(key, &account);
             return account;
@@ -313,18 +326,14 @@ impl Limiter {
             let others = self.others(&account.space);
             others.absorb(&account.record);
         };
-        match self.accounts.insert(key, &account, may_go, gone) {
-            Some(account) => account,
-            // No room: it is served all the same, and counted with the others.
-            None => Arc::new(Account {
-                generation: account.generation,
-                bindings: account.bindings.clone(),
-                record: self.others(&account.space),
-                space: Arc::clone(&account.space),
-                pricing: Arc::clone(&self.pricing),
-                was_used: AtomicBool::new(false),
-            }),
+        if let Some(account) = self.accounts.insert(key, &account, may_go, gone) {
+            return account;
         }
+        // No room: it is served all the same, and counted with the others.
+        let others = self.others(&account.space);
+        let space = Arc::clone(&account.space);
+        let bindings = account.bindings().cloned();
+        Arc::new(Account::new(generation, bindings, others, space))
     }
 
     fn binding(
@@ -335,7 +344,8 @@ impl Limiter {
         now: Moment,
     ) -> Binding {
         let rule = rules.by_name.get(&policy.name).map(Arc::clone);
-        let rule = rule.unwrap_or_else(|| Arc::new(Rule::new(policy, Arc::default())));
+        let rule =
+            rule.unwrap_or_else(|| Arc::new(Rule::new(policy, Arc::default(), &self.pricing)));
         let bound = policy.is_settled_by_account().then(|| {
             let bucket = self.find_bucket(&rule, subject, None, now);
             let schedule = bucket.schedule();
@@ -344,6 +354,8 @@ impl Limiter {
         Binding {
             by_shard: policy.per.contains(Dimension::Shard),
             operations: counted(policy),
+            unit: policy.unit,
+            is_enforced: policy.mode == Mode::Enforce,
             rule,
             bound,
         }
@@ -393,6 +405,7 @@ impl Limiter {
                 namespace: subject.namespace.into(),
                 namespace_id: subject.namespace_id,
                 shards: (0..self.shards).map(|_| ShardCell::default()).collect(),
+                pricing: Arc::clone(&self.pricing),
             })
         });
         Arc::clone(space)
@@ -409,10 +422,15 @@ impl Limiter {
 }
 
 impl Rules {
-    fn new(generation: u64, set: Arc<PolicySet>, before: &HashMap<Arc<str>, Arc<Rule>>) -> Self {
+    fn new(
+        generation: u32,
+        set: Arc<PolicySet>,
+        before: &HashMap<Arc<str>, Arc<Rule>>,
+        pricing: &Arc<Pricing>,
+    ) -> Self {
         let rule = |policy: &Arc<Policy>| {
             let stats = before.get(&policy.name).map(|rule| Arc::clone(&rule.stats));
-            let rule = Rule::new(policy, stats.unwrap_or_default());
+            let rule = Rule::new(policy, stats.unwrap_or_default(), pricing);
             (Arc::clone(&policy.name), Arc::new(rule))
         };
         Self {

@@ -11,7 +11,7 @@ use crate::account::{Binding, CHARGED, PolicyStats, Record};
 use crate::bucket::Bucket;
 use crate::dimension::Dimension;
 use crate::limiter::{Limiter, Request, is_met};
-use crate::policy::{Mode, Policy};
+use crate::policy::Policy;
 use crate::replay::{Replay, replay};
 use crate::report::{
     BucketReport, Explanation, Meeting, PolicyReport, ShardUsage, UsageReport, UsageRow,
@@ -165,11 +165,10 @@ impl Limiter {
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
         let mut meets = Vec::new();
         for binding in account
-            .bindings
-            .iter()
+            .bindings()
             .filter(|binding| is_met(binding, subject))
         {
-            let price = charge.in_unit(binding.rule.policy.unit);
+            let price = charge.in_unit(binding.unit);
             if binding.rule.policy.per.contains(Dimension::Shard) {
                 for share in shares {
                     let bucket = self.find_bucket(&binding.rule, subject, Some(share.shard), now);
@@ -265,7 +264,7 @@ fn meeting(
         limit: bucket.limit(),
         price,
         balance: look.balance,
-        admits: look.admits || binding.rule.policy.mode == Mode::Shadow,
+        admits: look.admits || !binding.is_enforced,
         wait,
     }
 }

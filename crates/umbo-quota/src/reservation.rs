@@ -52,7 +52,7 @@ pub struct Reservation {
     pub(crate) reserved: Charge,
     /// Rows and bytes known to be done.
     done: (u64, u64),
-    pub(crate) debits: SmallVec<[Debit; 3]>,
+    pub(crate) debits: SmallVec<[Debit; 2]>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
     phase: Phase,
 }
@@ -68,6 +68,7 @@ enum Phase {
 }
 
 impl Reservation {
+    #[inline]
     pub(crate) fn new(
         account: Arc<Account>,
         operation: Operation,
@@ -167,14 +168,12 @@ impl Reservation {
     pub fn advertised(&self, now: Instant) -> Option<Advertised> {
         let mut tightest: Option<(&Debit, u128)> = None;
         for debit in &self.debits {
-            let policy = &self.account.bindings[usize::from(debit.binding)]
-                .rule
-                .policy;
+            let policy = &self.account.binding(debit.binding).rule.policy;
             let is_told = policy.source != Source::BuiltIn && self.is_enforced(debit);
             if !is_told {
                 continue;
             }
-            let now = self.account.pricing.moment(now);
+            let now = self.account.pricing().moment(now);
             let balance = self.bucket(debit).balance(now).max(0).cast_unsigned();
             let share = (u128::from(balance) << 32) / u128::from(self.bucket(debit).limit().burst);
             if tightest.is_none_or(|(_, least)| share < least) {
@@ -184,15 +183,11 @@ impl Reservation {
         let (debit, _) = tightest?;
         let bucket = self.bucket(debit);
         let limit = bucket.limit();
-        let balance = bucket.balance(self.account.pricing.moment(now));
+        let balance = bucket.balance(self.account.pricing().moment(now));
         let missing = limit.burst.saturating_add_signed(balance.saturating_neg());
         let reset_ms = u128::from(missing) * 1_000 / u128::from(limit.rate);
         Some(Advertised {
-            policy: Arc::clone(
-                &self.account.bindings[usize::from(debit.binding)]
-                    .rule
-                    .policy,
-            ),
+            policy: Arc::clone(&self.account.binding(debit.binding).rule.policy),
             limit,
             remaining: balance.max(0).cast_unsigned(),
             reset: Duration::from_millis(u64::try_from(reset_ms).unwrap_or(u64::MAX)),
@@ -200,7 +195,7 @@ impl Reservation {
     }
 
     pub(crate) fn bucket<'a>(&'a self, debit: &'a Debit) -> &'a Arc<Bucket> {
-        let binding = &self.account.bindings[usize::from(debit.binding)];
+        let binding = self.account.binding(debit.binding);
         debit
             .own
             .as_ref()
@@ -223,11 +218,11 @@ impl Reservation {
     }
 
     fn is_enforced(&self, debit: &Debit) -> bool {
-        self.account.bindings[usize::from(debit.binding)].is_enforced()
+        self.account.binding(debit.binding).is_enforced
     }
 
     fn price(&self, work: &Work) -> RequestUnits {
-        let pricing = &self.account.pricing;
+        let pricing = self.account.pricing();
         let service_time = pricing.medians.capped(self.operation, work.service_time);
         let work = Work {
             service_time,
@@ -251,8 +246,8 @@ impl Reservation {
     fn charge(&mut self, charge: &Charge) {
         let account = &self.account;
         for debit in &mut self.debits {
-            let binding = &account.bindings[usize::from(debit.binding)];
-            let due = part(charge.in_unit(binding.rule.policy.unit), debit.parts);
+            let binding = account.binding(debit.binding);
+            let due = part(charge.in_unit(binding.unit), debit.parts);
             let bucket = debit.own.as_ref().or(binding.bucket());
             if let Some(bucket) = bucket {
                 // Charges stay below 2^56, so their difference is exact.
@@ -273,7 +268,13 @@ impl Reservation {
             is_whole,
         };
         let cell = account.record.cell(self.operation);
-        cell.count_served(&account.pricing, &served);
+        cell.count_served(account.pricing(), &served);
+        if !self.shares.is_empty() {
+            self.count_by_shard(price);
+        }
+    }
+
+    fn count_by_shard(&self, price: RequestUnits) {
         let all = self
             .shares
             .iter()
@@ -289,18 +290,22 @@ impl Reservation {
                 part(price.as_micros(), (share.parts, all)).min(left)
             };
             left -= own;
-            account.space.count(share.shard, own);
+            self.account.space.count(share.shard, own);
         }
     }
 }
 
 impl Drop for Reservation {
+    #[inline]
     fn drop(&mut self) {
-        self.abandon();
+        if !matches!(self.phase, Phase::Settled(_)) {
+            self.abandon();
+        }
     }
 }
 
 /// Returns a part of a charge, rounded down.
+#[inline]
 pub(crate) fn part(charge: u64, (parts, all): (u32, u32)) -> u64 {
     if parts == all {
         return charge;
