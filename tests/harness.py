@@ -93,11 +93,20 @@ class Answer:
         assert self.body.endswith(b"\n"), self
         return [json.loads(line) for line in self.body.splitlines()]
 
+    def batch(self):
+        """Lines of a batch; its end says what was charged, as the header does."""
+        lines = self.lines()
+        assert lines[-1]["end"].pop("ru") == float(self.headers["umbo-ru"]), self
+        return lines
+
     def rows_and_end(self):
-        """Rows of a page and its end; the end line is there once, and last."""
+        """Rows of a page and its end; the end line is there once, and last. It says what the page
+        was charged, and the header what it was when the head left."""
         lines = self.lines() if self.headers["content-type"] == NDJSON else self.json()
         assert all("end" not in line and "error" not in line for line in lines[:-1]), self
-        return lines[:-1], lines[-1]["end"]
+        end = lines[-1]["end"]
+        assert end["ru"] >= 1 and float(self.headers["umbo-ru"]) > 0, self
+        return lines[:-1], end
 
     def problem(self, status, code):
         """Checks that this is the given problem, complete, and returns it."""

@@ -12,7 +12,7 @@ def test_multi_get_answers_in_order_with_a_status_a_row(ns):
     ns.put(b"\xff", value=b"\xfe")
     keys = [{"pk": "zz"}, {"pk": "a", "sk": "1"}, {"pk64": b64u(b"\xff")}, {"pk": "a", "sk": "1"}]
     answer = ns.multi_get(keys)
-    *rows, last = answer.lines()
+    *rows, last = answer.batch()
     assert answer.status == 200, "absent rows are no failures"
     assert [(row["i"], row["status"]) for row in rows] == [(0, 404), (1, 200), (2, 200), (3, 200)]
     assert rows[1]["v"] == "x" and rows[1]["content_type"] == "text/plain"
@@ -20,7 +20,7 @@ def test_multi_get_answers_in_order_with_a_status_a_row(ns):
     assert rows[2]["v64"] == b64u(b"\xfe") and rows[2]["pk64"] == b64u(b"\xff")
     assert rows[0] == {"i": 0, "status": 404, "pk": "zz", "sk": ""}
     assert last == {"end": {"rows": 4, "failed": 0}}
-    assert ns.multi_get([]).lines() == [{"end": {"rows": 0, "failed": 0}}]
+    assert ns.multi_get([]).batch() == [{"end": {"rows": 0, "failed": 0}}]
 
 
 def test_multi_get_bounds(ns):
@@ -29,7 +29,7 @@ def test_multi_get_bounds(ns):
     for number in range(9):
         ns.put(str(number), value=b"x" * (1 << 20))
     answer = ns.multi_get([{"pk": str(number)} for number in range(9)])
-    *rows, last = answer.lines()
+    *rows, last = answer.batch()
     assert answer.status == 207 and last["end"] == {"rows": 9, "failed": rows[-1]["i"] - 6}
     assert {row["status"] for row in rows} == {200, 413}
     assert rows[-1]["error"]["type"].endswith("batch-too-large")
@@ -73,7 +73,7 @@ def test_batch_write_answers_each_line(ns):
             "   ",
         ]
     )
-    *rows, last = answer.lines()
+    *rows, last = answer.batch()
     statuses = [201, 204, 204, 201, 204, 412, 201, 412]
     assert [row["status"] for row in rows] == statuses
     assert [row["i"] for row in rows] == list(range(8)) and answer.status == 207
@@ -119,7 +119,7 @@ def test_malformed_lines_are_named_and_the_others_done(ns):
     for number, line in enumerate(bad):
         lines += [{"pk": f"good-{number}", "v": "x"}, line]
     answer = ns.write(lines)
-    *rows, last = answer.lines()
+    *rows, last = answer.batch()
     assert answer.status == 207
     assert last["end"] == {"rows": 2 * len(bad), "failed": len(bad)}
     for row in rows:
@@ -140,7 +140,7 @@ def test_atomic_by_partition(ns):
         {"pk": "a", "sk": "2", "v": "x"},
     ]
     answer = ns.write(lines, "?atomic=partition")
-    *rows, last = answer.lines()
+    *rows, last = answer.batch()
     assert answer.status == 207 and last["end"]["failed"] == 2
     assert [row["status"] for row in rows] == [201, 412, 412, 201]
     assert "row 2" in rows[1]["error"]["detail"]
@@ -167,7 +167,7 @@ def test_batch_bounds(server, ns):
     rows = [{"op": "del", "pk": str(number)} for number in range(10_000)]
     assert ns.write(rows).status == 200
     ns.write(rows + rows[:1]).problem(413, "batch-too-large")
-    assert ns.write([]).lines() == [{"end": {"rows": 0, "failed": 0}}]
+    assert ns.write([]).batch() == [{"end": {"rows": 0, "failed": 0}}]
     huge = json.dumps({"pk": "a", "v": "x" * 1_000_000})
     url = f"http://127.0.0.1:{server.port}{ns.base}/batch/write"
     refused = curl("--data-binary", "@-", url, data="\n".join([huge] * 17).encode())
@@ -177,7 +177,7 @@ def test_batch_bounds(server, ns):
 
 def test_minimal_answers_hold_only_what_failed(ns):
     lines = [{"pk": "a", "v": "x"}, "bad", {"pk": "b", "v": "x"}]
-    rows = ns.write(lines, headers={"Prefer": "return=minimal"}).lines()
+    rows = ns.write(lines, headers={"Prefer": "return=minimal"}).batch()
     assert [row.get("i") for row in rows] == [1, None]
     assert rows[-1] == {"end": {"rows": 3, "failed": 1}}
 

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::problem::{Outcome, Problem, Retry};
 use crate::row::{JsonRow, RowFieldError, pair_bytes};
+use crate::ru::Ru;
 
 /// Body of a multi-get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -231,6 +232,10 @@ pub struct BatchEnd {
     pub rows: u64,
     /// Rows that failed.
     pub failed: u64,
+    /// Request units charged, the same as in `Umbo-RU`.
+    #[serde(default)]
+    #[schema(required, inline)]
+    pub ru: Ru,
 }
 
 /// The last line of the answer to a batch.

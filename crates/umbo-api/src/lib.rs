@@ -14,6 +14,7 @@ pub mod problem;
 pub mod quantity;
 pub mod quota;
 pub mod row;
+pub mod ru;
 pub mod stream;
 
 pub use error_code::{ErrorCode, ErrorKind};

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 use crate::row::JsonRow;
+use crate::ru::Ru;
 
 /// Why a page ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -34,6 +35,11 @@ pub struct End {
     pub rows: u64,
     /// Bytes of keys and values in this page.
     pub bytes: u64,
+    /// Request units charged for the whole page. `Umbo-RU` says so too, or, where the page is
+    /// longer than one chunk, what had been charged when the head of the answer left.
+    #[serde(default)]
+    #[schema(required, inline)]
+    pub ru: Ru,
 }
 
 /// The line that ends a page.
@@ -48,6 +54,10 @@ pub struct EndLine {
 pub struct ErrorLine {
     /// What happened.
     pub error: Problem,
+    /// Request units charged for what was read of the page.
+    #[serde(default)]
+    #[schema(required, inline)]
+    pub ru: Ru,
 }
 
 /// Any line of a range or scan.

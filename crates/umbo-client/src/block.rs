@@ -89,7 +89,8 @@ fn parse_last(line: &[u8]) -> Result<LastLine, Error> {
     if let Ok(EndLine { end }) = serde_json::from_slice(line) {
         return Ok(LastLine::End(end));
     }
-    let ErrorLine { error } = serde_json::from_slice(line).map_err(|error| Error::json(&error))?;
+    let ErrorLine { error, .. } =
+        serde_json::from_slice(line).map_err(|error| Error::json(&error))?;
     Ok(LastLine::Error(Box::new(error)))
 }
 

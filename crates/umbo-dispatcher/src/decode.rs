@@ -65,6 +65,9 @@ pub(crate) fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'
         ("batch", Some("get")) => (post(method, Operation::MultiGet), ""),
         ("batch", Some("write")) => (post(method, Operation::BatchWrite), ""),
         ("scan", None) => (post(method, Operation::Scan), ""),
+        ("explain", None) => (post(method, Operation::Explain), ""),
+        ("usage", None) if *method == Method::GET => (Ok(Operation::Usage), ""),
+        ("usage", None) => (Err("GET"), ""),
         _ => return None,
     };
     let is_head = *method == Method::HEAD;
@@ -105,6 +108,10 @@ pub(crate) enum Ask {
     BatchWrite(BatchAsk),
     /// Read a namespace; the selection follows in the body.
     Scan(Layout),
+    /// Say what a request would cost; it follows in the body.
+    Explain,
+    /// Show what was spent.
+    Usage,
 }
 
 /// A get.
@@ -218,9 +225,15 @@ pub(crate) fn ask(
             Query::read(uri.query(), "")?;
             Ok(Ask::Scan(layout(fields)))
         }
-        Operation::Explain | Operation::Usage | Operation::Admin | Operation::Service => {
-            Err(Failure::RouteNotFound)
+        Operation::Explain => {
+            Query::read(uri.query(), "")?;
+            Ok(Ask::Explain)
         }
+        Operation::Usage => {
+            Query::read(uri.query(), "")?;
+            Ok(Ask::Usage)
+        }
+        Operation::Admin | Operation::Service => Err(Failure::RouteNotFound),
     }
 }
 
@@ -392,6 +405,9 @@ mod tests {
                 Some(Operation::BatchWrite),
             ),
             (Method::POST, "/v1/ns/a/scan", Some(Operation::Scan)),
+            (Method::POST, "/v1/ns/a/explain", Some(Operation::Explain)),
+            (Method::GET, "/v1/ns/a/usage", Some(Operation::Usage)),
+            (Method::GET, "/v1/ns/a/usage/x", None),
             (Method::GET, "/v1/ns/a/range/x/y", None),
             (Method::GET, "/v1/ns/a/kv", None),
             (Method::GET, "/healthz", None),

@@ -10,20 +10,24 @@ use http::header::{
 use http::{Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
+use umbo_api::quota::{ExplainAnswer, UsageAnswer};
+use umbo_api::ru::Ru;
 use umbo_api::{Problem, header};
 use umbo_store::{StoreError, Written};
-use umbo_types::{Row, Timestamp, Version};
+use umbo_types::{RequestUnits, Row, Timestamp, Version};
 
 use crate::decode::Layout;
 use crate::edge::body::ReplyBody;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::page::{Chunk, PageWalk};
-use crate::problem;
+use crate::{problem, rate_limit_fields};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
 const EXPIRES_AT: HeaderName = HeaderName::from_static(header::EXPIRES_AT);
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static(header::RETRY_AFTER_MS);
+const RU: HeaderName = HeaderName::from_static(header::RU);
+const CHARGED_TO: HeaderName = HeaderName::from_static(header::CHARGED_TO);
 const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
@@ -64,6 +68,10 @@ pub(crate) enum Answer {
         /// Whether any of them failed.
         is_partial: bool,
     },
+    /// A request was explained.
+    Explanation(Box<ExplainAnswer>),
+    /// What was spent.
+    Usage(Box<UsageAnswer>),
 }
 
 /// Makes the answer of an exchange.
@@ -104,12 +112,9 @@ fn success(mut exchange: Exchange, answer: Answer) -> Response<ReplyBody> {
             }
         }
         Answer::Deleted => StatusCode::NO_CONTENT,
-        Answer::DeletedRange(answer) => {
-            let mut text = BytesMut::new();
-            write_json_line(&mut text, &answer);
-            full(&mut response, &mut exchange, JSON, text.freeze());
-            StatusCode::OK
-        }
+        Answer::DeletedRange(answer) => json(&mut response, &mut exchange, &answer),
+        Answer::Explanation(answer) => json(&mut response, &mut exchange, &*answer),
+        Answer::Usage(answer) => json(&mut response, &mut exchange, &*answer),
         Answer::Batch { lines, is_partial } => {
             full(&mut response, &mut exchange, NDJSON, lines);
             if is_partial {
@@ -139,6 +144,17 @@ fn page(mut exchange: Exchange, walk: PageWalk, first: Chunk) -> Response<ReplyB
     response
 }
 
+fn json(
+    response: &mut Response<ReplyBody>,
+    exchange: &mut Exchange,
+    answer: &impl serde::Serialize,
+) -> StatusCode {
+    let mut text = BytesMut::new();
+    write_json_line(&mut text, answer);
+    full(response, exchange, JSON, text.freeze());
+    StatusCode::OK
+}
+
 fn full(
     response: &mut Response<ReplyBody>,
     exchange: &mut Exchange,
@@ -155,6 +171,7 @@ fn finish(
     mut exchange: Exchange,
     status: StatusCode,
 ) -> Response<ReplyBody> {
+    exchange.close();
     common_headers(&mut response, &mut exchange, status);
     response
 }
@@ -164,6 +181,16 @@ fn common_headers(response: &mut Response<ReplyBody>, exchange: &mut Exchange, s
     exchange.answered(status.as_u16());
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, exchange.request_id().to_header());
+    // Of a page that is still being read, this is what it has been charged so far; its end line
+    // says the whole.
+    let charged = rate_limit_fields::request_units(exchange.charged());
+    headers.insert(RU, charged);
+    if let Some(left) = exchange.advertised() {
+        rate_limit_fields::insert_left(headers, &left);
+    }
+    if let Some(payer) = exchange.charged_to() {
+        headers.insert(CHARGED_TO, payer);
+    }
     if let Some(timing) = exchange.server_timing() {
         headers.insert(SERVER_TIMING, timing);
     }
@@ -229,6 +256,9 @@ fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static(allowed));
     }
+    if let Failure::Rejected(rejection) = failure {
+        rate_limit_fields::insert_spent(response.headers_mut(), rejection);
+    }
     if let ReplyBody::Full(bytes) = response.body() {
         exchange.sent(bytes.len());
     }
@@ -279,6 +309,11 @@ fn log(failure: &Failure, exchange: &Exchange) {
         }
         _ => tracing::debug!(request_id, code = failure.code().as_str(), %failure, "refused"),
     }
+}
+
+/// Returns request units as a number of a body.
+pub(crate) const fn ru(units: RequestUnits) -> Ru {
+    Ru::from_micros(units.as_micros())
 }
 
 /// Writes a value as JSON.

@@ -2,19 +2,24 @@
 //!
 //! Begun when the request is recognised, settled when it is dropped, so that no exit forgets to
 //! count: an answer, an early return, a client that left, a panic. For a streamed page it lives as
-//! long as the stream.
+//! long as the stream. What the request is charged is its `charge`.
 //!
 //! Hot path.
+
+mod charge;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use umbo_quota::ShardShare;
 use umbo_telemetry::metrics::{InFlight, RequestMetrics};
 use umbo_telemetry::trace::{Summary, Trace, Verb};
-use umbo_types::{Caller, Criticality, Operation, ShardId};
+use umbo_types::{Caller, Criticality, Operation, ShardId, Verb as Grant};
 
+use self::charge::Charge;
+pub(crate) use self::charge::is_unbegun;
 use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::namespaces::NamespaceEntry;
@@ -39,28 +44,32 @@ pub(crate) struct Exchange {
     status: u16,
     shard: Option<ShardId>,
     store_time: Option<Duration>,
+    charge: Charge,
     request_bytes: u64,
     response_bytes: u64,
     wants_timing: bool,
 }
 
 impl Exchange {
-    /// Begins an exchange.
+    /// Begins an exchange. `origin` stands for the client where the request has no id of its own.
     pub(crate) fn begin(
         pod: &Arc<Dispatcher>,
         operation: Operation,
         fields: &Fields<'_>,
+        origin: u64,
         started: Instant,
     ) -> Self {
         if is_bounded(operation) {
             pod.in_flight.fetch_add(1, Ordering::Relaxed);
         }
         let traceparent = fields.traceparent.map(HeaderValue::as_bytes);
+        let request_id = pod.request_ids.of(fields.request_id);
         Self {
             pod: Arc::clone(pod),
             operation,
             started,
-            request_id: pod.request_ids.of(fields.request_id),
+            charge: Charge::new(request_id.claimant(origin)),
+            request_id,
             trace: pod.tracer.begin(traceparent, started),
             traceparent: fields.traceparent.cloned(),
             namespace: None,
@@ -98,6 +107,14 @@ impl Exchange {
         self.caller = Some(caller);
     }
 
+    /// Says whether the caller administers the namespace.
+    pub(crate) fn is_by_admin(&self) -> bool {
+        let (Some(caller), Some(namespace)) = (&self.caller, &self.namespace) else {
+            return false;
+        };
+        caller.is_allowed(Grant::Admin, &namespace.info.name)
+    }
+
     /// Notes the tier in effect.
     pub(crate) fn ranked(&mut self, criticality: Criticality) {
         self.criticality = Some(criticality);
@@ -108,9 +125,11 @@ impl Exchange {
         self.namespace = Some(Arc::clone(namespace));
     }
 
-    /// Notes the shard that the request concerns.
-    pub(crate) fn located(&mut self, shard: ShardId) {
+    /// Notes the shard that alone the request concerns, and debits its quotas.
+    pub(crate) fn located(&mut self, shard: ShardId) -> Result<(), Failure> {
         self.shard = Some(shard);
+        let whole = [ShardShare { shard, parts: 1 }];
+        self.admit_shards(&whole, self.started)
     }
 
     /// Notes the size of the request body.
@@ -123,9 +142,9 @@ impl Exchange {
         self.response_bytes += bytes as u64;
     }
 
-    /// Notes how long the store took.
+    /// Notes how long the store took; adds up where it is asked more than once.
     pub(crate) fn stored(&mut self, time: Duration) {
-        self.store_time = Some(time);
+        self.store_time = Some(self.store_time.unwrap_or_default() + time);
     }
 
     /// Notes the status of the answer.
@@ -137,6 +156,7 @@ impl Exchange {
     pub(crate) fn refused(&mut self, failure: &Failure) {
         self.code = Some(failure.code().as_str());
         self.pod.metrics.record_refused(failure.code() as usize);
+        self.close_failed(failure);
     }
 
     /// Notes that a stream broke off.
@@ -199,6 +219,7 @@ const fn is_bounded(operation: Operation) -> bool {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let ended = self.pod.clock.monotonic();
+        self.record_charge();
         if is_bounded(self.operation) {
             self.pod.in_flight.fetch_sub(1, Ordering::Relaxed);
         }

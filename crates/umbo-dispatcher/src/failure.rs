@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use umbo_api::ErrorCode;
 use umbo_api::path::PathError;
+use umbo_quota::Rejection;
 use umbo_store::{StoreError, WriteError};
 use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
 
@@ -199,6 +200,9 @@ pub enum Failure {
         /// The time that was given.
         timeout: Duration,
     },
+    /// A quota is spent.
+    #[error("{}", crate::rejection::detail(.0))]
+    Rejected(Box<Rejection>),
     /// As many requests are in flight as the pod takes.
     #[error("{max} requests are in flight, as many as this pod takes")]
     TooManyInFlight {
@@ -301,6 +305,7 @@ impl Failure {
             | Self::DeadlineInStore { .. } => ErrorCode::DeadlineInStore,
             Self::RangeCutShort { source, .. } => store_code(source),
             Self::DeadlineBeforeStore { .. } => ErrorCode::DeadlineBeforeStore,
+            Self::Rejected(_) => ErrorCode::QuotaExceeded,
             Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
             Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
             Self::Quota(error) => error.code(),

@@ -60,12 +60,17 @@ known_fields! {
     if_none_match name::IF_NONE_MATCH;
     prefer name::PREFER;
     traceparent name::TRACEPARENT;
+    attempt header::ATTEMPT;
     criticality header::CRITICALITY;
     durability header::DURABILITY;
     expires_at header::EXPIRES_AT;
+    org header::ORG;
+    quota_user header::QUOTA_USER;
     request_id header::REQUEST_ID;
+    session header::SESSION;
     timeout_ms header::TIMEOUT_MS;
     ttl header::TTL;
+    user header::USER;
 }
 
 /// Tags of `If-Match` or `If-None-Match`.
@@ -104,6 +109,20 @@ impl Fields<'_> {
             "1 to 600000 milliseconds",
         );
         Ok(number?.map(Duration::from_millis))
+    }
+
+    /// Says whether the client marks the request as sent again.
+    pub(crate) fn is_repeated(&self) -> Result<bool, Failure> {
+        let attempt = number(self.attempt, header::ATTEMPT, 1..=100, "1 to 100")?;
+        Ok(attempt.is_some_and(|attempt| attempt > 1))
+    }
+
+    /// Says whether the request names anybody beside the credential.
+    pub(crate) const fn names_payer(&self) -> bool {
+        self.quota_user.is_some()
+            || self.user.is_some()
+            || self.session.is_some()
+            || self.org.is_some()
     }
 
     /// Returns the criticality the caller claims.

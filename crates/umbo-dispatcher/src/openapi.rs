@@ -3,6 +3,7 @@
 //! which a test holds against this.
 
 mod admin;
+mod cost;
 mod data;
 mod quotas;
 
@@ -26,6 +27,9 @@ use utoipa::OpenApi;
     batch::BatchEndLine,
     batch::ScanBody,
     batch::DeleteRangeAnswer,
+    quota::ExplainBody,
+    quota::ExplainAnswer,
+    quota::UsageAnswer,
     admin_types::NamespaceInfo,
     admin_types::NamespaceSettings,
     admin_types::NamespaceList,
@@ -88,9 +92,8 @@ struct Operation {
 }
 
 fn operations() -> impl Iterator<Item = &'static Operation> {
-    data::GROUPS
-        .into_iter()
-        .flatten()
+    let data_plane = data::GROUPS.into_iter().flatten().chain(cost::OPERATIONS);
+    data_plane
         .chain(admin::OPERATIONS)
         .chain(quotas::OPERATIONS)
 }
@@ -145,11 +148,14 @@ fn describe(operation: &Operation) -> Value {
         "description": operation.about,
         "responses": responses(operation),
     });
-    let parameters: Vec<Value> = operation
+    let mut parameters: Vec<Value> = operation
         .parameters
         .iter()
         .map(|one| parameter(one))
         .collect();
+    if is_of_data_plane(operation) {
+        parameters.extend(cost::FIELDS.iter().map(parameter));
+    }
     if !parameters.is_empty() {
         item["parameters"] = parameters.into();
     }
@@ -157,6 +163,10 @@ fn describe(operation: &Operation) -> Value {
         item["requestBody"] = json!({"required": is_required, "content": content(body)});
     }
     item
+}
+
+fn is_of_data_plane(operation: &Operation) -> bool {
+    operation.path.starts_with("/v1/ns/")
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -199,8 +209,14 @@ fn content(content: &Content) -> Value {
 
 fn responses(operation: &Operation) -> Value {
     let mut responses = Map::new();
+    let told: &[&str] = if is_of_data_plane(operation) {
+        cost::ANSWER_FIELDS
+    } else {
+        &[]
+    };
     for (status, about, body, header_names) in operation.answers {
-        let mut response = json!({"description": about, "headers": headers(header_names)});
+        let headers = headers(&[header_names, told].concat());
+        let mut response = json!({"description": about, "headers": headers});
         if !matches!(body, Content::None) {
             response["content"] = content(body);
         }
@@ -209,6 +225,10 @@ fn responses(operation: &Operation) -> Value {
     let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
     for code in operation.errors.iter().flat_map(|codes| codes.iter()) {
         by_status.entry(code.status()).or_default().push(*code);
+        if *code == ErrorCode::QuotaExceeded {
+            let codes = by_status.entry(cost::OTHER_STATUS).or_default();
+            codes.push(*code);
+        }
     }
     for (status, mut codes) in by_status {
         codes.sort_by_key(|code| code.as_str());
@@ -217,11 +237,13 @@ fn responses(operation: &Operation) -> Value {
             .iter()
             .map(|code| format!("`{code}`: {}", code.meaning()))
             .collect();
+        let is_rejection = codes.contains(&ErrorCode::QuotaExceeded);
+        let waits: &[&str] = if is_rejection { cost::WAIT_FIELDS } else { &[] };
         responses.insert(
             status.to_string(),
             json!({
                 "description": about.join("\n\n"),
-                "headers": headers(&[]),
+                "headers": headers(&[told, waits].concat()),
                 "content": {
                     problem::CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}
                 }
@@ -233,7 +255,7 @@ fn responses(operation: &Operation) -> Value {
 
 fn headers(names: &[&str]) -> Value {
     let mut headers = Map::new();
-    for name in names.iter().copied().chain(["Umbo-Request-Id"]) {
+    for name in names.iter().copied().chain(["Umbo-Request-Id", "Umbo-RU"]) {
         headers.insert(name.to_owned(), json!({"schema": {"type": "string"}}));
     }
     headers.into()

@@ -3,10 +3,13 @@
 pub(crate) mod batch_write;
 pub(crate) mod body;
 pub(crate) mod delete_range;
+pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod multi_get;
 pub(crate) mod range;
 pub(crate) mod scan;
+pub(crate) mod shares;
+pub(crate) mod usage;
 pub(crate) mod write;
 
 use std::future::Future;
@@ -38,6 +41,7 @@ pub(crate) async fn ask_store<T>(
             timeout: context.timeout,
         });
     }
+    exchange.begin_store();
     let mut work = pin!(work);
     // A store in this process answers a read at once: no timer is made for that.
     let result = match poll_immediate(work.as_mut()).await {

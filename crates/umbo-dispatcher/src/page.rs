@@ -12,12 +12,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use umbo_api::row::{RowFields, ValueField};
 use umbo_api::stream::{End, EndLine, EndReason, ErrorLine};
+use umbo_quota::Work;
 use umbo_store::{RangeRequest, RowBatch, RowRef, ScanRequest};
-use umbo_types::{Deadline, limits};
+use umbo_types::{Deadline, RequestUnits, limits};
 
 use crate::cursor::{RangeCursor, ScanCursor};
 use crate::decode::{Layout, PageBounds};
 use crate::edge::body::{ReplyAborted, ReplyBody};
+use crate::encode;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
@@ -60,6 +62,13 @@ pub(crate) struct PageWalk {
     bytes: u64,
 }
 
+/// The rows of one chunk, and whether more may follow.
+#[derive(Debug)]
+pub(crate) struct ChunkRows {
+    rows: RowBatch,
+    may_continue: bool,
+}
+
 /// One encoded chunk, and whether it is the last.
 #[derive(Debug)]
 pub(crate) struct Chunk {
@@ -93,25 +102,42 @@ impl PageWalk {
         self.layout
     }
 
-    /// Reads and encodes the next chunk.
-    pub(crate) async fn next(&mut self) -> Result<Chunk, Failure> {
+    /// Reads the rows of the next chunk and moves the source beyond them.
+    pub(crate) async fn read(&mut self) -> Result<ChunkRows, Failure> {
         let rows_max = self.left.rows_max.min(limits::CHUNK_ROWS_MAX.into()) as u32;
         let bytes_max = self.left.bytes_max.min(limits::CHUNK_BYTES_MAX.into()) as u32;
         let (rows, may_continue) = self.fetch(rows_max, bytes_max).await?;
+        Ok(ChunkRows { rows, may_continue })
+    }
+
+    /// Encodes the rows of a chunk and charges them; the last one settles the exchange, because
+    /// its end line says what the whole page was charged.
+    pub(crate) fn encode(&mut self, chunk: &ChunkRows, exchange: &mut Exchange) -> Chunk {
+        let rows = &chunk.rows;
         let mut text = BytesMut::with_capacity(rows.bytes() + rows.len() * 64 + 256);
-        self.write_rows(&rows, &mut text);
+        self.write_rows(rows, &mut text);
         self.rows += rows.len() as u64;
         self.bytes += rows.bytes() as u64;
         self.left.rows_max -= rows.len() as u64;
         self.left.bytes_max = self.left.bytes_max.saturating_sub(rows.bytes() as u64);
-        let reason = self.end_reason(may_continue);
-        if let Some(why) = reason {
-            self.write_end(why, &mut text);
+        let work = Work {
+            rows: self.rows,
+            read_bytes: self.bytes,
+            reads: 1,
+            ..Work::default()
+        };
+        let reason = self.end_reason(chunk.may_continue);
+        match reason {
+            Some(why) => {
+                let charged = exchange.settle(work);
+                self.write_end(why, charged, &mut text);
+            }
+            None => exchange.progress(work),
         }
-        Ok(Chunk {
+        Chunk {
             text: text.freeze(),
             is_last: reason.is_some(),
-        })
+        }
     }
 
     fn end_reason(&self, may_continue: bool) -> Option<EndReason> {
@@ -173,7 +199,7 @@ impl PageWalk {
         }
     }
 
-    fn write_end(&self, why: EndReason, text: &mut BytesMut) {
+    fn write_end(&self, why: EndReason, charged: RequestUnits, text: &mut BytesMut) {
         let cursor = (why != EndReason::Done).then(|| self.cursor()).flatten();
         let end = End {
             more: cursor.is_some(),
@@ -181,6 +207,7 @@ impl PageWalk {
             why,
             rows: self.rows,
             bytes: self.bytes,
+            ru: encode::ru(charged),
         };
         serde_json::to_writer(text.writer(), &EndLine { end })
             .expect("a buffer that grows takes every write");
@@ -226,7 +253,8 @@ impl PageWalk {
                     exchange.sent(text.len());
                     Some((Ok(text), Walk::More(walk, exchange)))
                 }
-                Walk::More(mut walk, mut exchange) => match walk.next().await {
+                Walk::More(mut walk, mut exchange) => match read_on(&mut walk, &mut exchange).await
+                {
                     Ok(chunk) => {
                         exchange.sent(chunk.text.len());
                         let next = if chunk.is_last {
@@ -252,6 +280,14 @@ impl PageWalk {
     }
 }
 
+/// Reads and encodes the next chunk of a page that is being streamed.
+async fn read_on(walk: &mut PageWalk, exchange: &mut Exchange) -> Result<Chunk, Failure> {
+    let asked = walk.pod.clock.monotonic();
+    let rows = walk.read().await;
+    exchange.stored(walk.pod.clock.monotonic() - asked);
+    Ok(walk.encode(&rows?, exchange))
+}
+
 /// States of a streamed page.
 enum Walk {
     First(Bytes, Box<PageWalk>, Exchange),
@@ -263,7 +299,8 @@ enum Walk {
 fn error_line(failure: &Failure, exchange: &mut Exchange) -> Bytes {
     exchange.stream_failed(failure);
     let error = problem::of_request(failure, exchange);
-    let mut line = serde_json::to_vec(&ErrorLine { error }).unwrap_or_default();
+    let ru = encode::ru(exchange.charged());
+    let mut line = serde_json::to_vec(&ErrorLine { error, ru }).unwrap_or_default();
     line.push(b'\n');
     line.into()
 }

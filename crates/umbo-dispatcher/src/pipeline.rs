@@ -2,9 +2,9 @@
 //!
 //! Hot path. Ten verbs, the same as in spans, metrics and documents: decode, classify, price,
 //! admit, locate, shield, wait, fetch, settle, encode. Helpers answer, this function decides.
-//! What is not built yet has no line here: price and admit come between classify and locate,
-//! shield and wait between locate and fetch. Settling is the exchange's, on drop, so that no exit
-//! forgets it.
+//! What is not built yet has no line here: shield and wait come between locate and fetch. A request
+//! is admitted before its body is read, and once more where the shards are known. Settling is the
+//! exchange's, also on drop, so that no exit forgets it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,8 +22,12 @@ use crate::encode::{self, Answer};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::fields::Fields;
-use crate::operation::{batch_write, delete_range, get, multi_get, range, scan, write};
+use crate::operation::{
+    batch_write, delete_range, explain, get, multi_get, range, scan, usage, write,
+};
+use crate::payer::Payer;
 use crate::pod::Dispatcher;
+use crate::price;
 
 /// Serves a request of the data plane.
 pub(crate) async fn run<B>(
@@ -31,6 +35,7 @@ pub(crate) async fn run<B>(
     route: Route<'_>,
     head: &Parts,
     body: B,
+    origin: u64,
     started: Instant,
 ) -> Response<ReplyBody>
 where
@@ -38,7 +43,7 @@ where
     B::Error: std::fmt::Display,
 {
     let fields = Fields::read(&head.headers);
-    let mut exchange = Exchange::begin(pod, route.operation, &fields, started);
+    let mut exchange = Exchange::begin(pod, route.operation, &fields, origin, started);
     let outcome = serve(pod, &route, head, &fields, body, &mut exchange, started).await;
     exchange.verb(Verb::Encode);
     encode::reply(exchange, outcome)
@@ -64,14 +69,27 @@ where
     let caller = classify::caller(pod, fields, now)?;
     classify::authorize(&caller, route.verb(), route.namespace)?;
     let criticality = classify::criticality(route.operation, fields, &caller);
+    let payer = Payer::read(fields, &caller, route.namespace);
     exchange.classified(caller);
     exchange.ranked(criticality?);
+    exchange.paid_by(payer?);
+    if fields.is_repeated()? {
+        pod.metrics.record_repeated(route.operation);
+    }
 
     exchange.verb(Verb::Decode);
     let context = classify::context(pod, fields, now, started)?;
     let ask = decode::ask(route, &head.uri, fields, now)?;
     let namespace = pod.namespaces.find(route.namespace)?;
     exchange.named(&namespace);
+
+    exchange.verb(Verb::Price);
+    exchange.priced(price::known(&ask, &body.size_hint()));
+
+    exchange.verb(Verb::Admit);
+    if route.operation.has_price() {
+        exchange.admit()?;
+    }
 
     // A future is as large as the largest it may await, and is moved for every request: all but the
     // point get are boxed.
@@ -94,6 +112,8 @@ where
             let work = batch_write::fetch(pod, &namespace, ask, body, &context, exchange);
             Box::pin(work).await
         }
+        Ask::Explain => Box::pin(explain::fetch(pod, &namespace, body, &context, exchange)).await,
+        Ask::Usage => usage::fetch(pod, &namespace, exchange),
         Ask::Scan(layout) => {
             Box::pin(scan::fetch(
                 pod, &namespace, layout, body, &context, exchange,

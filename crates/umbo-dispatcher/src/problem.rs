@@ -8,6 +8,7 @@ use umbo_store::StoreError;
 
 use crate::exchange::Exchange;
 use crate::failure::Failure;
+use crate::rejection;
 
 /// Makes the problem of a refused or failed request.
 pub(crate) fn of_request(failure: &Failure, exchange: &Exchange) -> Problem {
@@ -34,6 +35,9 @@ pub(crate) fn of_row(failure: &Failure) -> Problem {
         problem.etag = Some(format!("\"{}\"", version.0));
     }
     problem.retry.after_ms = wait_ms(code).map(jittered);
+    if let Failure::Rejected(rejection) = failure {
+        rejection::describe(rejection, &mut problem);
+    }
     problem
 }
 

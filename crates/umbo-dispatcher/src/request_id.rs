@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::failure::Failure;
 
@@ -25,6 +26,15 @@ impl RequestId {
         match self {
             Self::Own(text) => std::str::from_utf8(text).unwrap_or_default(),
             Self::Sent(value) => value.to_str().unwrap_or_default(),
+        }
+    }
+
+    /// Returns who is told to wait where a quota is spent: the request by the id its client gave
+    /// it, or else where it came from.
+    pub(crate) fn claimant(&self, origin: u64) -> u64 {
+        match self {
+            Self::Own(_) => origin,
+            Self::Sent(value) => xxh3_64(value.as_bytes()),
         }
     }
 

@@ -17,6 +17,7 @@ use umbo_telemetry::metrics::{self as counters, ProcessSample, Scrape, ShardGaug
 use crate::admin::{self, PathText, quotas};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
+use crate::quota_gauges::QuotaSample;
 
 /// Routes of the data port, without the data plane itself.
 pub(crate) fn data(pod: &Arc<Dispatcher>) -> Router {
@@ -128,7 +129,15 @@ async fn explain(PathText(code): PathText) -> Result<String, Failure> {
     ))
 }
 
-async fn metrics(State(pod): State<Arc<Dispatcher>>) -> impl IntoResponse {
+async fn metrics(State(pod): State<Arc<Dispatcher>>) -> Result<impl IntoResponse, Failure> {
+    let worker = Arc::clone(&pod);
+    // Many callers take their time to add up: not on a thread that serves requests.
+    let sample = tokio::task::spawn_blocking(move || {
+        QuotaSample::take(&worker.quota, worker.clock.monotonic())
+    });
+    let sample = sample
+        .await
+        .map_err(|error| Failure::Internal(error.to_string()))?;
     let gauges = |status: umbo_store::ShardStatus| ShardGauges {
         shard: status.shard.0,
         is_available: status.state == ShardState::Available,
@@ -140,10 +149,13 @@ async fn metrics(State(pod): State<Arc<Dispatcher>>) -> impl IntoResponse {
         reclaimed_rows: status.reclaimed,
     };
     let shards: Vec<ShardGauges> = pod.store.status().into_iter().map(gauges).collect();
-    let text = pod.metrics.render(&Scrape {
-        version: env!("CARGO_PKG_VERSION"),
-        shards: &shards,
-        process: ProcessSample::read(),
+    let text = sample.show(|quota| {
+        pod.metrics.render(&Scrape {
+            version: env!("CARGO_PKG_VERSION"),
+            shards: &shards,
+            quota,
+            process: ProcessSample::read(),
+        })
     });
-    ([(CONTENT_TYPE, counters::CONTENT_TYPE)], text)
+    Ok(([(CONTENT_TYPE, counters::CONTENT_TYPE)], text))
 }

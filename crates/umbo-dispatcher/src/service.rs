@@ -9,12 +9,14 @@ use std::time::Instant;
 use axum::Router;
 use bytes::Bytes;
 use http::header::ALLOW;
-use http::{Request, Response};
+use http::request::Parts;
+use http::{Request, Response, Version};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tower::ServiceExt as _;
 use umbo_types::Operation;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::decode;
 use crate::edge::body::ReplyBody;
@@ -25,6 +27,7 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::pipeline;
 use crate::pod::Dispatcher;
+use crate::random;
 use crate::unread::{self, Lent};
 
 /// Answers the requests of one port.
@@ -56,8 +59,9 @@ impl Service {
         }
     }
 
-    /// Answers a request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<ReplyBody>
+    /// Answers a request. `origin` stands for the connection it came by: who is told to wait for a
+    /// quota and comes back by the same one is known again.
+    pub async fn answer<B>(&self, request: Request<B>, origin: u64) -> Response<ReplyBody>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -71,7 +75,9 @@ impl Service {
         };
         match route {
             Some(Ok(route)) => {
-                let mut response = pipeline::run(&self.pod, route, &head, &mut body, started).await;
+                let origin = claimant(&head, origin);
+                let work = pipeline::run(&self.pod, route, &head, &mut body, origin, started);
+                let mut response = work.await;
                 if !body.is_end_stream() {
                     Box::pin(unread::settle(&head, Some(body), &mut response)).await;
                 }
@@ -79,7 +85,7 @@ impl Service {
             }
             Some(Err(failure)) => {
                 let fields = Fields::read(&head.headers);
-                let exchange = Exchange::begin(&self.pod, Operation::Service, &fields, started);
+                let exchange = Exchange::begin(&self.pod, Operation::Service, &fields, 0, started);
                 let mut response = encode::reply(exchange, Err(failure));
                 Box::pin(unread::settle(&head, Some(body), &mut response)).await;
                 response
@@ -107,7 +113,7 @@ impl Service {
             Operation::Service
         };
         let fields = Fields::read(request.headers());
-        let exchange = Exchange::begin(&self.pod, operation, &fields, started);
+        let exchange = Exchange::begin(&self.pod, operation, &fields, 0, started);
         let response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -131,8 +137,18 @@ impl Handler for Service {
     async fn call(
         &self,
         request: Request<Incoming>,
-        _connection: &Arc<Connection>,
+        connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
-        self.answer(request).await
+        // The address is the connection's alone as long as it lives, and costs nothing to read.
+        let origin = random::mixed(Arc::as_ptr(connection).addr() as u64);
+        self.answer(request, origin).await
     }
+}
+
+/// Tells those apart who share a connection of HTTP/2, as far as they ask for different things.
+fn claimant(head: &Parts, origin: u64) -> u64 {
+    if head.version < Version::HTTP_2 {
+        return origin;
+    }
+    origin ^ xxh3_64(head.uri.path().as_bytes())
 }

@@ -355,10 +355,12 @@ impl Cell {
     ) -> Breakdown {
         let mut like = self.tally(operation);
         if like.requests == 0 {
-            let Work {
-                rows, read_bytes, ..
-            } = first_guess(operation);
-            (like.rows, like.read_bytes) = (rows, read_bytes);
+            let first = if operation.is_write() {
+                certain(operation, known.body_len.unwrap_or(0))
+            } else {
+                first_guess(operation)
+            };
+            (like.rows, like.read_bytes) = (first.rows, first.read_bytes);
         }
         breakdown(weights, operation, estimate, known, &like)
     }

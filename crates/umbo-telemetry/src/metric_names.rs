@@ -47,6 +47,12 @@ pub const STATUS: &str = "status";
 pub const CODE: &str = "code";
 /// Label that says whether a problem was refused, rejected, shed or failed.
 pub const KIND: &str = "kind";
+/// Label that names a quota policy.
+pub const POLICY: &str = "policy";
+/// Label that names a caller; only those who spent most have a series.
+pub const CALLER: &str = "caller";
+/// Label that holds the upper bound of what was charged over what was estimated.
+pub const RATIO: &str = "ratio";
 /// Label that holds the number of a shard.
 pub const SHARD: &str = "shard";
 /// Label that holds the version of the program.
@@ -92,8 +98,30 @@ metrics! {
         "Bytes of answer bodies written.";
     REQUESTS_IN_FLIGHT "umbo_requests_in_flight" Gauge [OPERATION]
         "Requests begun and not yet answered.";
+    REQUEST_UNITS "umbo_request_units_total" Counter [OPERATION]
+        "Request units charged.";
+    REQUESTS_ADMITTED "umbo_requests_admitted_total" Counter [OPERATION]
+        "Requests that every quota admitted.";
+    REQUESTS_REJECTED "umbo_requests_rejected_total" Counter [OPERATION]
+        "Requests that a quota rejected.";
+    REQUESTS_REPEATED "umbo_requests_repeated_total" Counter [OPERATION]
+        "Requests that their client marked as sent again.";
+    ESTIMATES "umbo_estimates_total" Counter [OPERATION, RATIO]
+        "One request in eight, by what it was charged over what was estimated; the label is the upper bound.";
+    ESTIMATED_REQUEST_UNITS "umbo_estimated_request_units_total" Counter [OPERATION]
+        "Request units estimated before the work; beside those charged it shows the error.";
+    POLICY_REJECTED "umbo_policy_rejected_total" Counter [POLICY]
+        "Requests that the policy rejected.";
+    POLICY_SHADOW_REJECTED "umbo_policy_shadow_rejected_total" Counter [POLICY]
+        "Requests that the policy would have rejected were it enforced.";
+    POLICY_BUCKETS "umbo_policy_buckets" Gauge [POLICY]
+        "Buckets of the policy, one for each it tells apart.";
+    POLICY_UTILISATION "umbo_policy_utilisation_ratio" Gauge [POLICY]
+        "Highest rate asked of any bucket of the policy over its limit.";
+    CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER]
+        "Request units charged to those callers who spent most.";
     REFUSED "umbo_refused_total" Counter [CODE, KIND]
-        "Requests answered with a problem: refused as they are, shed, or failed.";
+        "Requests answered with a problem: refused as they are, rejected, shed, or failed.";
     STREAMS_ABORTED "umbo_streams_aborted_total" Counter []
         "Streamed answers that ended before their end line.";
     CONNECTIONS "umbo_connections" Gauge []

@@ -2,26 +2,30 @@
 //!
 //! Owns what is counted per request: no label string, no allocation and no lock when recording.
 //! Each live thread updates a slot of its own (`thread_slot`), and a scrape adds the slots up.
-//! Deliberately has no series per caller, namespace or key: label values come from closed lists
-//! (see [`metric_names`](crate::metric_names)). A scrape is not one instant: counters that move
+//! Counters have no series per caller, namespace or key: label values come from closed lists (see
+//! [`metric_names`](crate::metric_names)); a few callers and policies are handed in by whoever
+//! scrapes, and bounded there. A scrape is not one instant: counters that move
 //! while it reads may differ by what moved.
 
 mod buckets;
 mod counters;
 mod process;
+mod quota;
 mod render;
+mod text;
 mod thread_slot;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use umbo_types::Operation;
+use umbo_types::{Operation, RequestUnits};
 
 use self::counters::{Access, Slot};
 use crate::metric_names::status_index;
 
 pub use self::process::ProcessSample;
+pub use self::quota::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
 pub use self::render::{CONTENT_TYPE, Scrape, ShardGauges};
 
 /// Counters of one process, or of one of several servers in a process.
@@ -40,7 +44,7 @@ pub struct RequestMetrics {
 pub struct Code {
     /// Stable name.
     pub name: &'static str,
-    /// `refused`, `shed` or `failed`.
+    /// `refused`, `rejected`, `shed` or `failed`.
     pub kind: &'static str,
 }
 
@@ -86,6 +90,29 @@ impl RequestMetrics {
         let (slot, access) = self.slot();
         let histogram = &slot.operation(operation).store_duration;
         histogram.observe(access, buckets::nanos(elapsed));
+    }
+
+    /// Counts one request that the quotas admitted, and what it was charged in the end.
+    #[inline]
+    pub fn record_admitted(&self, operation: Operation, charged: RequestUnits) {
+        let (slot, access) = self.slot();
+        let counters = slot.operation(operation);
+        counters.admitted.add(access, 1);
+        counters.charged_micros.add(access, charged.as_micros());
+    }
+
+    /// Counts one request that a quota rejected.
+    #[inline]
+    pub fn record_rejected(&self, operation: Operation) {
+        let (slot, access) = self.slot();
+        slot.operation(operation).rejected.add(access, 1);
+    }
+
+    /// Counts one request that its client marked as sent again.
+    #[inline]
+    pub fn record_repeated(&self, operation: Operation) {
+        let (slot, access) = self.slot();
+        slot.operation(operation).repeated.add(access, 1);
     }
 
     /// Counts one answer that carries a problem; `code` is its index in the list of codes.

@@ -9,6 +9,7 @@ use crate::quantity::Quantity;
 /// A request to explain. Nothing of it is done and nothing is charged for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"operation": "range", "pk": "listing-7", "limit": 100}))]
 pub struct ExplainBody {
     /// What it would do: `get`, `put`, `delete`, `range`, `delete-range`, `multi-get`,
     /// `batch-write` or `scan`.
@@ -44,6 +45,17 @@ pub struct ExplainBody {
 
 /// What the request would cost and whom it would meet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "estimate_ru": 7.31,
+    "breakdown": {"base": 1.0, "rows": 5.0, "read_bytes": 1.25, "write_bytes": 0.0, "latency": 0.06},
+    "samples": 4120,
+    "shards": [{"shard": 3, "share": 1.0}],
+    "policies": [{
+        "name": "listing-reads", "mode": "enforce", "scope": "pod", "unit": "ru",
+        "label": "caller=search", "rate": 1000, "burst": 2000, "balance": 1480.5, "price": 7.31,
+        "admits": true, "wait_ms": 0
+    }]
+}))]
 pub struct ExplainAnswer {
     /// Request units that would be reserved before the work, and settled after it.
     pub estimate_ru: f64,

@@ -5,6 +5,15 @@ use utoipa::ToSchema;
 
 /// What has been spent on a namespace through this pod since the pod was started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "namespace": "listings",
+    "ru": 5320.5,
+    "rows": [{
+        "caller": "search", "operation": "get", "requests": 5000, "rejected": 12, "ru": 5320.5,
+        "rows": 4990, "read_bytes": 1_277_440, "write_bytes": 0
+    }],
+    "shards": [{"shard": 0, "requests": 2480, "ru": 2641.2}, {"shard": 1, "requests": 2520, "ru": 2679.3}]
+}))]
 pub struct UsageAnswer {
     /// Name of the namespace.
     pub namespace: String,
@@ -12,7 +21,7 @@ pub struct UsageAnswer {
     pub ru: f64,
     /// By caller and operation, the most spent first; without the grant `admin` only one's own.
     pub rows: Vec<UsageRow>,
-    /// By shard, in their order; what is spent here is spent above too.
+    /// By shard, in their order, whoever spent it; only with the grant `admin`.
     pub shards: Vec<ShardUsage>,
 }
 

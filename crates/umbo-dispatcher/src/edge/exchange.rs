@@ -110,6 +110,7 @@ fn refuse(code: ErrorCode, detail: String) -> Response<ReplyBody> {
     if let Ok(request_id) = HeaderValue::try_from(request_id) {
         headers.insert(umbo_api::header::REQUEST_ID, request_id);
     }
+    headers.insert(umbo_api::header::RU, HeaderValue::from_static("0"));
     response
 }
 

@@ -90,12 +90,13 @@ pub(super) async fn write<S: AsyncWrite + Unpin>(
     let status = http::StatusCode::from_u16(code.status()).unwrap_or_default();
     let mut answer = format!(
         "HTTP/1.1 {} {}\r\ncontent-type: {}\r\ncontent-length: {}\r\n{}: {request_id}\r\n\
-         date: {}\r\nconnection: close\r\n\r\n",
+         {}: 0\r\ndate: {}\r\nconnection: close\r\n\r\n",
         status.as_u16(),
         status.canonical_reason().unwrap_or_default(),
         umbo_api::problem::CONTENT_TYPE,
         body.len(),
         umbo_api::header::REQUEST_ID,
+        umbo_api::header::RU,
         httpdate::fmt_http_date(SystemTime::now()),
     )
     .into_bytes();

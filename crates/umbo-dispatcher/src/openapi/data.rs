@@ -27,12 +27,13 @@ const STORE: &[ErrorCode] = &[
     ErrorCode::DeadlineBeforeStore,
     ErrorCode::DeadlineInStore,
     ErrorCode::KeyTooLarge,
+    ErrorCode::QuotaExceeded,
     ErrorCode::ShardUnavailable,
     ErrorCode::StorageFailed,
     ErrorCode::TooManyRequestsInFlight,
 ];
 const WRITE: &[ErrorCode] = &[ErrorCode::StorageFull, ErrorCode::WriteQueueFull];
-const BODY: &[ErrorCode] = &[
+pub(super) const BODY: &[ErrorCode] = &[
     ErrorCode::BodyMemoryFull,
     ErrorCode::BodyTooLarge,
     ErrorCode::ClientClosed,

@@ -14,14 +14,16 @@ use umbo_api::batch::{
 };
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::RowFieldError;
-use umbo_store::{Atomicity, Change, Condition, Mutation, WriteRequest, Written};
-use umbo_types::{Key, Timestamp, Value, Version, limits};
+use umbo_quota::Work;
+use umbo_store::{Atomicity, Change, Condition, Mutation, WriteError, WriteRequest, Written};
+use umbo_telemetry::trace::Verb;
+use umbo_types::{Key, RequestUnits, Timestamp, Value, Version, limits};
 
-use super::{ask_store, body, write};
+use super::{ask_store, body, shares, write};
 use crate::classify::Context;
 use crate::decode::BatchAsk;
 use crate::encode::{self, Answer};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, is_unbegun};
 use crate::failure::Failure;
 use crate::fields::{EXPIRES_AT_MS_MAX, parse_number};
 use crate::namespaces::NamespaceEntry;
@@ -56,16 +58,17 @@ where
     let mut results: Vec<Result<Done, Failure>> = Vec::with_capacity(rows.len());
     for (index, row) in rows.into_iter().enumerate() {
         results.push(row.map(|mutation| {
-            let is_put = matches!(mutation.change, Change::Put { .. });
+            let done = Done::begin(&mutation);
             lines.push(index);
             mutations.push(mutation);
-            Done {
-                written: None,
-                is_put,
-            }
+            done
         }));
     }
     if !mutations.is_empty() {
+        exchange.verb(Verb::Locate);
+        let keys = mutations.iter().map(|mutation| &mutation.key);
+        let shares = shares::by_keys(&pod.shard_map, namespace.id, keys);
+        exchange.admit_shards(&shares, pod.clock.monotonic())?;
         let request = WriteRequest {
             namespace: namespace.id,
             mutations,
@@ -75,18 +78,40 @@ where
             deadline: Some(context.deadline),
         };
         let written = ask_store(pod, context, exchange, pod.store.write(request)).await?;
-        for (&index, written) in lines.iter().zip(written) {
-            match written {
-                Ok(written) => {
-                    if let Ok(done) = &mut results[index] {
-                        done.written = Some(written);
-                    }
-                }
-                Err(error) => results[index] = Err(at_line(error.into(), &lines)),
-            }
+        settle(&mut results, &lines, written, exchange);
+    }
+    Ok(answer(&results, ask.is_minimal, exchange.close()))
+}
+
+/// Notes what became of each mutation, and charges those that the store took up. A condition that
+/// was false cost as much as one that was true.
+fn settle(
+    results: &mut [Result<Done, Failure>],
+    lines: &[usize],
+    written: Vec<Result<Written, WriteError>>,
+    exchange: &mut Exchange,
+) {
+    let mut work = Work::default();
+    for (&index, written) in lines.iter().zip(written) {
+        let Ok(done) = &mut results[index] else {
+            continue;
+        };
+        let outcome = written.map_err(Failure::from);
+        if !outcome.as_ref().is_err_and(is_unbegun) {
+            work.rows += 1;
+            work.writes += 1;
+            work.write_bytes += done.bytes;
+        }
+        match outcome {
+            Ok(written) => done.written = Some(written),
+            Err(failure) => results[index] = Err(at_line(failure, lines)),
         }
     }
-    Ok(answer(&results, ask.is_minimal))
+    if work.rows > 0 {
+        exchange.settle(work);
+    } else {
+        exchange.release();
+    }
 }
 
 /// What became of a line that was applied.
@@ -94,6 +119,24 @@ where
 struct Done {
     written: Option<Written>,
     is_put: bool,
+    /// Bytes of keys and value that a put writes; a removal writes none.
+    bytes: u64,
+}
+
+impl Done {
+    fn begin(mutation: &Mutation) -> Self {
+        let Key { partition, sort } = &mutation.key;
+        let keys = partition.as_bytes().len() + sort.as_bytes().len();
+        let put = match &mutation.change {
+            Change::Put { value, .. } => Some((keys + value.bytes.len()) as u64),
+            Change::Delete => None,
+        };
+        Self {
+            written: None,
+            is_put: put.is_some(),
+            bytes: put.unwrap_or(0),
+        }
+    }
 }
 
 /// Names the line of the request where the store named the mutation.
@@ -106,7 +149,7 @@ fn at_line(failure: Failure, lines: &[usize]) -> Failure {
     }
 }
 
-fn answer(results: &[Result<Done, Failure>], is_minimal: bool) -> Answer {
+fn answer(results: &[Result<Done, Failure>], is_minimal: bool, charged: RequestUnits) -> Answer {
     let mut lines = BytesMut::with_capacity(results.len() * 48 + 64);
     let mut failed = 0;
     for (index, result) in results.iter().enumerate() {
@@ -131,6 +174,7 @@ fn answer(results: &[Result<Done, Failure>], is_minimal: bool) -> Answer {
     let end = BatchEnd {
         rows: results.len() as u64,
         failed,
+        ru: encode::ru(charged),
     };
     encode::write_json_line(&mut lines, &BatchEndLine { end });
     Answer::Batch {

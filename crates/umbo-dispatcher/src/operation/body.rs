@@ -5,6 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use tokio::sync::SemaphorePermit;
+use umbo_api::batch::KeyFields;
+use umbo_types::Key;
 
 use crate::classify::Context;
 use crate::edge::body::{BodyError, BodyLimits, read_bounded};
@@ -69,6 +71,13 @@ where
         ));
     }
     serde_json::from_slice(text).map_err(|error| Failure::BadBody(error.to_string()))
+}
+
+/// Reads a key of a list; `index` is its place.
+pub(crate) fn key(index: usize, fields: &KeyFields) -> Result<Key, Failure> {
+    let at = |problem: String| Failure::BadBody(format!("key {index}: {problem}"));
+    let (partition, sort) = fields.key().map_err(|error| at(error.to_string()))?;
+    Key::new(partition, sort).map_err(|error| at(error.to_string()))
 }
 
 async fn take_memory<'a>(

@@ -1,6 +1,7 @@
 //! Delete range: rows of a partition, in bounded steps; or how many they would be.
 
 use umbo_api::batch::DeleteRangeAnswer;
+use umbo_quota::Work;
 use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
 use umbo_telemetry::trace::Verb;
 use umbo_types::limits;
@@ -26,7 +27,7 @@ pub(crate) async fn fetch(
 ) -> Result<Answer, Failure> {
     exchange.verb(Verb::Locate);
     let shard = pod.shard_map.locate(namespace.id, &ask.partition);
-    exchange.located(shard);
+    exchange.located(shard)?;
     let mut answer = DeleteRangeAnswer {
         rows: 0,
         bytes: 0,
@@ -38,10 +39,27 @@ pub(crate) async fn fetch(
     if ask.dry_run {
         let work = count(pod, namespace, ask, &mut answer);
         ask_store(pod, context, exchange, work).await??;
+        exchange.settle(Work {
+            rows: answer.rows,
+            read_bytes: answer.bytes,
+            reads: 1,
+            ..Work::default()
+        });
         return Ok(Answer::DeletedRange(answer));
     }
     let work = remove(pod, namespace, ask, context, &mut answer);
-    match ask_store(pod, context, exchange, work).await {
+    let outcome = ask_store(pod, context, exchange, work).await;
+    let removed = Work {
+        rows: answer.rows,
+        writes: answer.rows,
+        ..Work::default()
+    };
+    if matches!(outcome, Ok(Ok(()))) {
+        exchange.settle(removed);
+    } else {
+        exchange.progress(removed);
+    }
+    match outcome {
         Ok(outcome) => outcome?,
         // Given up in the middle of a step: those before it are done.
         Err(Failure::DeadlineInStore { .. }) if answer.rows > 0 => {

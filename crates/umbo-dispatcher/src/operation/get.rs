@@ -1,5 +1,6 @@
 //! Get: one row by its key. Hot path.
 
+use umbo_quota::Work;
 use umbo_telemetry::trace::Verb;
 use umbo_types::Version;
 
@@ -21,7 +22,7 @@ pub(crate) async fn fetch(
     exchange: &mut Exchange,
 ) -> Result<Answer, Failure> {
     exchange.verb(Verb::Locate);
-    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition));
+    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition))?;
     let row = ask_store(
         pod,
         context,
@@ -29,6 +30,14 @@ pub(crate) async fn fetch(
         pod.store.get(namespace.id, &ask.key),
     )
     .await??;
+    exchange.settle(Work {
+        rows: u64::from(row.is_some()),
+        read_bytes: row.as_ref().map_or(0, |row| {
+            (ask.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
+        }),
+        reads: 1,
+        ..Work::default()
+    });
     let current = row.as_ref().map(|row| row.version);
     // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
     if let Some(tags) = &ask.if_match

@@ -4,9 +4,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body;
 use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
 use umbo_api::row::{RowFields, ValueField};
+use umbo_quota::Work;
+use umbo_telemetry::trace::Verb;
 use umbo_types::{Key, Row, Timestamp, limits};
 
-use super::{ask_store, body};
+use super::{ask_store, body, shares};
 use crate::classify::Context;
 use crate::encode::{self, Answer};
 use crate::exchange::Exchange;
@@ -33,13 +35,24 @@ where
 {
     let held = body::read(pod, request_body, BODY_LEN_MAX, context, exchange).await?;
     let keys = parse(&held.bytes)?;
+    exchange.verb(Verb::Locate);
+    let shares = shares::by_keys(&pod.shard_map, namespace.id, keys.iter());
+    exchange.admit_shards(&shares, pod.clock.monotonic())?;
     let mut lines = BytesMut::new();
     let mut failed = 0;
+    let mut done = Work {
+        reads: keys.len() as u64,
+        ..Work::default()
+    };
     let work = async {
         for (at, keys) in keys.chunks(KEYS_AT_ONCE).enumerate() {
             let rows = pod.store.multi_get(namespace.id, keys).await;
             for (offset, (key, row)) in keys.iter().zip(rows).enumerate() {
                 let index = at * KEYS_AT_ONCE + offset;
+                if let Ok(Some(row)) = &row {
+                    done.rows += 1;
+                    done.read_bytes += bytes_of(key, row);
+                }
                 let row = match row {
                     Ok(Some(row)) if !fits(&row, &lines) => Err(Failure::AnswerFull),
                     Ok(row) => Ok(row),
@@ -52,16 +65,26 @@ where
             tokio::task::yield_now().await;
         }
     };
-    ask_store(pod, context, exchange, work).await?;
+    if let Err(failure) = ask_store(pod, context, exchange, work).await {
+        exchange.progress(done);
+        return Err(failure);
+    }
     let end = BatchEnd {
         rows: keys.len() as u64,
         failed,
+        ru: encode::ru(exchange.settle(done)),
     };
     encode::write_json_line(&mut lines, &BatchEndLine { end });
     Ok(Answer::Batch {
         lines: lines.freeze(),
         is_partial: failed > 0,
     })
+}
+
+/// Returns the bytes of a row with both of its keys.
+fn bytes_of(key: &Key, row: &Row) -> u64 {
+    let keys = key.partition.as_bytes().len() + key.sort.as_bytes().len();
+    (keys + row.value.bytes.len()) as u64
 }
 
 /// Says whether a row still fits into the answer. The first always does.
@@ -77,12 +100,9 @@ fn parse(bytes: &[u8]) -> Result<Vec<Key>, Failure> {
             max: limits::MULTI_GET_KEYS_MAX,
         });
     }
-    let key = |(index, fields): (usize, &umbo_api::batch::KeyFields)| {
-        let at = |problem: String| Failure::BadBody(format!("key {index}: {problem}"));
-        let (partition, sort) = fields.key().map_err(|error| at(error.to_string()))?;
-        Key::new(partition, sort).map_err(|error| at(error.to_string()))
-    };
-    ask.keys.iter().enumerate().map(key).collect()
+    let keys = ask.keys.iter().enumerate();
+    keys.map(|(index, fields)| body::key(index, fields))
+        .collect()
 }
 
 fn write_line(lines: &mut BytesMut, index: usize, key: &Key, row: Result<Option<Row>, Failure>) {

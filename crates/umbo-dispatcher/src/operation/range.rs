@@ -24,7 +24,7 @@ pub(crate) async fn fetch(
     exchange: &mut Exchange,
 ) -> Result<Answer, Failure> {
     exchange.verb(Verb::Locate);
-    exchange.located(pod.shard_map.locate(namespace.id, &ask.partition));
+    exchange.located(pod.shard_map.locate(namespace.id, &ask.partition))?;
     let mut selectors = digest(&ask.range, ask.reverse);
     let (mut range, mut reverse) = (ask.range, ask.reverse);
     if let Some(text) = &ask.cursor {
@@ -49,7 +49,8 @@ pub(crate) async fn fetch(
     let deadline = context.is_timeout_named.then_some(context.deadline);
     let source = Source::Range { request, selectors };
     let mut walk = PageWalk::new(pod, source, ask.bounds, ask.layout, deadline);
-    let first = ask_store(pod, context, exchange, walk.next()).await??;
+    let rows = ask_store(pod, context, exchange, walk.read()).await??;
+    let first = walk.encode(&rows, exchange);
     Ok(Answer::Page {
         walk: Box::new(walk),
         first,

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use http_body::Body;
 use umbo_api::batch::ScanBody;
 use umbo_routing::ShardMap;
-use umbo_store::ScanRequest;
+use umbo_store::{ScanPosition, ScanRequest};
+use umbo_telemetry::trace::Verb;
 use umbo_types::limits;
 
-use super::{ask_store, body};
+use super::{ask_store, body, shares};
 use crate::classify::Context;
 use crate::cursor::CursorError;
 use crate::decode::{Layout, page_bounds};
@@ -56,6 +57,10 @@ where
         value: format!("{segment} of {segments}"),
         expected: "segments from 1 to 4096 and a segment from 0 to segments - 1",
     })?;
+    exchange.verb(Verb::Locate);
+    let visited = after.as_ref().map(|after: &ScanPosition| after.shard);
+    let shares = shares::by_slots(&pod.shard_map, slots.clone(), visited);
+    exchange.admit_shards(&shares, pod.clock.monotonic())?;
     let bounds = page_bounds(
         ask.limit,
         ask.max_bytes,
@@ -77,7 +82,8 @@ where
         segment,
     };
     let mut walk = PageWalk::new(pod, source, bounds, layout, deadline);
-    let first = ask_store(pod, context, exchange, walk.next()).await??;
+    let rows = ask_store(pod, context, exchange, walk.read()).await??;
+    let first = walk.encode(&rows, exchange);
     Ok(Answer::Page {
         walk: Box::new(walk),
         first,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body;
+use umbo_quota::Work;
 use umbo_store::{Atomicity, Change, Mutation, WriteRequest};
 use umbo_telemetry::trace::Verb;
 use umbo_types::{RowError, Timestamp, Version, limits};
@@ -30,6 +31,8 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
+    exchange.verb(Verb::Locate);
+    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition))?;
     let is_put = matches!(ask.change, Change::Put { .. });
     if let Change::Put { value, expires_at } = &mut ask.change {
         let announced = request_body.size_hint().lower();
@@ -47,8 +50,12 @@ where
             .bytes;
         *expires_at = expires_at.or_else(|| default_expiry(namespace, context.now));
     }
-    exchange.verb(Verb::Locate);
-    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition));
+    let work = Work {
+        rows: 1,
+        write_bytes: bytes_of(&ask),
+        writes: 1,
+        ..Work::default()
+    };
     let request = WriteRequest {
         namespace: namespace.id,
         mutations: vec![Mutation {
@@ -66,12 +73,25 @@ where
         .pop();
     let written = written
         .ok_or_else(|| Failure::Internal("a write was not answered".to_owned()))
-        .and_then(|result| result.map_err(Failure::from))?;
+        .and_then(|result| result.map_err(Failure::from));
+    // A condition that was false cost as much as one that was true.
+    if matches!(written, Ok(_) | Err(Failure::PreconditionFailed { .. })) {
+        exchange.settle(work);
+    }
+    let written = written?;
     Ok(if is_put {
         Answer::Put(written)
     } else {
         Answer::Deleted
     })
+}
+
+/// Returns the bytes that a put writes; a removal writes none.
+fn bytes_of(ask: &WriteAsk) -> u64 {
+    match &ask.change {
+        Change::Put { value, .. } => (ask.key.sort.as_bytes().len() + value.bytes.len()) as u64,
+        Change::Delete => 0,
+    }
 }
 
 /// Returns when a row of a namespace expires that names no time itself.

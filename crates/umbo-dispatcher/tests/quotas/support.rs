@@ -202,7 +202,7 @@ impl Pod {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(body.into())).unwrap();
-        let (head, body) = self.service.answer(request).await.into_parts();
+        let (head, body) = self.service.answer(request, 0).await.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer {
             status: head.status.as_u16(),

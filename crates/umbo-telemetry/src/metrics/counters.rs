@@ -76,6 +76,10 @@ pub(super) struct OperationCounters {
     pub(super) response_bytes: Counter,
     pub(super) begun: Counter,
     pub(super) ended: Counter,
+    pub(super) admitted: Counter,
+    pub(super) rejected: Counter,
+    pub(super) repeated: Counter,
+    pub(super) charged_micros: Counter,
     pub(super) duration: Histogram,
     pub(super) store_duration: Histogram,
 }
@@ -88,6 +92,10 @@ impl Default for OperationCounters {
             response_bytes: Counter::default(),
             begun: Counter::default(),
             ended: Counter::default(),
+            admitted: Counter::default(),
+            rejected: Counter::default(),
+            repeated: Counter::default(),
+            charged_micros: Counter::default(),
             duration: Histogram::default(),
             store_duration: Histogram::default(),
         }

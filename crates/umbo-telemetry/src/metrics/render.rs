@@ -1,16 +1,16 @@
-//! Text of a scrape, in the Prometheus exposition format 0.0.4.
+//! Text of a scrape: which series there are, in which order, and their values.
 //!
-//! Owns the format: `# HELP`, `# TYPE`, label quoting, cumulative buckets. Series of an operation
-//! appear with its first request, so that a scrape of an idle server is short.
+//! Series of an operation appear with its first request, so that a scrape of an idle server is
+//! short. How a line is written is for `text`.
 
-use std::fmt::{Display, Write};
-
-use umbo_types::Operation;
+use umbo_types::{Operation, RequestUnits};
 
 use super::RequestMetrics;
 use super::buckets::{BOUNDS, BUCKETS, bound_nanos};
 use super::counters::{Counter, Histogram, OperationCounters, STATUS_SERIES, Slot};
 use super::process::ProcessSample;
+use super::quota::QuotaGauges;
+use super::text::{Seconds, Text, quoted};
 use crate::metric_names::{self as names, Metric, STATUSES};
 
 /// Content type of the text.
@@ -44,6 +44,8 @@ pub struct Scrape<'a> {
     pub version: &'a str,
     /// Shards in order.
     pub shards: &'a [ShardGauges],
+    /// What the quotas did.
+    pub quota: QuotaGauges<'a>,
     /// The process, where it could be read.
     pub process: Option<ProcessSample>,
 }
@@ -54,6 +56,8 @@ impl RequestMetrics {
         let mut text = Text(String::with_capacity(16 << 10));
         text.family(&names::BUILD_INFO, [([quoted(scrape.version)], 1_u64)]);
         self.render_operations(&mut text);
+        self.render_charges(&mut text);
+        scrape.quota.render(&mut text);
         self.render_refusals(&mut text);
         self.render_connections(&mut text);
         render_shards(&mut text, scrape.shards);
@@ -104,6 +108,22 @@ impl RequestMetrics {
             .zip(ended)
             .map(|((label, begun), ended)| (label, begun.saturating_sub(ended)));
         text.family(&names::REQUESTS_IN_FLIGHT, in_flight);
+    }
+
+    /// Writes what requests were charged; operations that cost nothing have no series.
+    fn render_charges(&self, text: &mut Text) {
+        let by_operation = |pick: fn(&OperationCounters) -> &Counter| {
+            Operation::ALL.into_iter().filter_map(move |operation| {
+                let sum = self.sum(|slot| pick(slot.operation(operation)));
+                (sum > 0).then_some(([operation.as_str()], sum))
+            })
+        };
+        let charged = by_operation(|c| &c.charged_micros)
+            .map(|(label, micros)| (label, RequestUnits::from_micros(micros)));
+        text.family(&names::REQUEST_UNITS, charged);
+        text.family(&names::REQUESTS_ADMITTED, by_operation(|c| &c.admitted));
+        text.family(&names::REQUESTS_REJECTED, by_operation(|c| &c.rejected));
+        text.family(&names::REQUESTS_REPEATED, by_operation(|c| &c.repeated));
     }
 
     fn render_histogram(
@@ -187,112 +207,4 @@ fn render_process(text: &mut Text, process: &ProcessSample) {
     text.single(&names::PROCESS_OPEN_FDS, process.open_fds);
     text.single(&names::PROCESS_MAX_FDS, process.max_fds);
     text.single(&names::PROCESS_START_TIME, process.start_time_seconds);
-}
-
-/// Nanoseconds, written as exact decimal seconds.
-struct Seconds(u64);
-
-impl Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (whole, nanos) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
-        if nanos == 0 {
-            return write!(f, "{whole}");
-        }
-        let digits = format!("{nanos:09}");
-        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
-    }
-}
-
-/// Escapes a label value that does not come from a closed list.
-fn quoted(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, metric: &Metric) {
-        let Metric {
-            name, kind, help, ..
-        } = metric;
-        self.line(format_args!(
-            "# HELP {name} {help}\n# TYPE {name} {}",
-            kind.as_str()
-        ));
-    }
-
-    /// Writes a family of one label; nothing but its head where there is no sample.
-    fn family<L: AsRef<str>, const N: usize>(
-        &mut self,
-        metric: &Metric,
-        samples: impl IntoIterator<Item = ([L; N], u64)>,
-    ) {
-        self.head(metric);
-        for (labels, value) in samples {
-            let labels = labels.each_ref().map(AsRef::as_ref);
-            self.sample(metric, "", &labels, value);
-        }
-    }
-
-    fn single(&mut self, metric: &Metric, value: impl Display) {
-        self.head(metric);
-        self.sample(metric, "", &[], value);
-    }
-
-    fn sample(&mut self, metric: &Metric, suffix: &str, values: &[&str], value: impl Display) {
-        debug_assert_eq!(metric.labels.len(), values.len());
-        let labels: Vec<String> = metric
-            .labels
-            .iter()
-            .zip(values)
-            .map(|(name, value)| format!("{name}=\"{value}\""))
-            .collect();
-        let name = metric.name;
-        if labels.is_empty() {
-            self.line(format_args!("{name}{suffix} {value}"));
-        } else {
-            let labels = labels.join(",");
-            self.line(format_args!("{name}{suffix}{{{labels}}} {value}"));
-        }
-    }
-
-    fn bucket(&mut self, metric: &Metric, label: &str, bound: &str, count: u64) {
-        let (name, label_name) = (metric.name, metric.labels[0]);
-        self.line(format_args!(
-            "{name}_bucket{{{label_name}=\"{label}\",le=\"{bound}\"}} {count}"
-        ));
-    }
-
-    fn line(&mut self, arguments: std::fmt::Arguments<'_>) {
-        // Writing to a String cannot fail.
-        let _ = self.0.write_fmt(arguments);
-        self.0.push('\n');
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_are_written_exactly() {
-        let cases = [
-            (0, "0"),
-            (1, "0.000000001"),
-            (16_384, "0.000016384"),
-            (1_500_000_000, "1.5"),
-            (34_000_000_000, "34"),
-        ];
-        for (nanos, expected) in cases {
-            assert_eq!(Seconds(nanos).to_string(), expected);
-        }
-    }
-
-    #[test]
-    fn foreign_label_values_are_escaped() {
-        assert_eq!(quoted("1.0-\"x\\\n"), "1.0-\\\"x\\\\\\n");
-    }
 }

@@ -85,6 +85,10 @@ proptest! {
                         );
                         metrics.record_store(request.operation, elapsed);
                         metrics.record_refused(request.nanos as usize % 3);
+                        let charged = RequestUnits::from_micros(request.bytes_in);
+                        metrics.record_admitted(request.operation, charged);
+                        metrics.record_rejected(request.operation);
+                        metrics.record_repeated(request.operation);
                     }
                 });
             }
@@ -105,6 +109,9 @@ proptest! {
             add(format!("umbo_request_bytes_total{{operation=\"{name}\"}}"), request.bytes_in);
             add(format!("umbo_response_bytes_total{{operation=\"{name}\"}}"), request.bytes_out);
             add(format!("umbo_requests_in_flight{{operation=\"{name}\"}}"), 0);
+            for family in ["admitted", "rejected", "repeated"] {
+                add(format!("umbo_requests_{family}_total{{operation=\"{name}\"}}"), 1);
+            }
             if let Some(code) = CODES.get(request.nanos as usize % 3) {
                 let Code { name, kind } = code;
                 add(format!("umbo_refused_total{{code=\"{name}\",kind=\"{kind}\"}}"), 1);
@@ -117,6 +124,10 @@ proptest! {
             let mine = requests.iter().filter(|request| request.operation == operation);
             let nanos: u64 = mine.clone().map(|request| 5 * request.nanos).sum();
             let label = format!("{{operation=\"{}\"}}", operation.as_str());
+            let micros: u64 = mine.clone().map(|request| 5 * request.bytes_in).sum();
+            let charged = text_of(&text, &format!("umbo_request_units_total{label}"));
+            let exact = RequestUnits::from_micros(micros).to_string();
+            prop_assert_eq!(charged, (micros > 0).then_some(&*exact));
             let sum = nanos_of(&text, &format!("umbo_request_duration_seconds_sum{label}"));
             prop_assert_eq!(sum, (mine.count() > 0).then_some(nanos));
         }
@@ -179,6 +190,10 @@ fn a_scrape_reads_as_written_down() {
     metrics.record(Operation::Put, 507, Duration::from_mins(1), 1_000, 300);
     metrics.record(Operation::Put, 418, Duration::ZERO, 1, 2);
     metrics.record_store(Operation::Get, Duration::from_micros(2));
+    metrics.record_admitted(Operation::Get, RequestUnits::from_micros(1_112_744));
+    metrics.record_admitted(Operation::Get, RequestUnits::from_micros(1_000_000));
+    metrics.record_rejected(Operation::Put);
+    metrics.record_repeated(Operation::Put);
     metrics.record_refused(1);
     metrics.record_stream_aborted();
     metrics.record_tls_handshake_failed();
@@ -199,6 +214,22 @@ fn a_scrape_reads_as_written_down() {
             ..ShardGauges::default()
         },
     ];
+    let policies = [PolicyGauges {
+        policy: "listing-reads",
+        rejected: 4,
+        shadow_rejected: 0,
+        buckets: 2,
+        utilisation: 1.25,
+    }];
+    let callers = [CallerCharge {
+        caller: "search \"v2\"",
+        charged: RequestUnits::from_micros(2_112_744),
+    }];
+    let estimates = [Estimates {
+        operation: Operation::Get,
+        ratios: &[("0.5", 0), ("1", 2), ("+Inf", 1)],
+        estimated: RequestUnits::from_micros(3_000_000),
+    }];
     let process = ProcessSample {
         cpu_seconds: 1.25,
         resident_memory_bytes: 30 << 20,
@@ -209,6 +240,11 @@ fn a_scrape_reads_as_written_down() {
     let text = metrics.render(&Scrape {
         version: "1.2.3",
         shards: &shards,
+        quota: QuotaGauges {
+            policies: &policies,
+            callers: &callers,
+            estimates: &estimates,
+        },
         process: Some(process),
     });
     let golden = include_str!("golden_scrape.txt");

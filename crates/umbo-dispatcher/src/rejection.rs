@@ -1,0 +1,100 @@
+//! What a caller is told whose quota is spent: which policy, how much it allows, what was asked
+//! for, and when to come back.
+//!
+//! The wait is the limiter's and stays exact: it holds what others were promised and the jitter.
+
+use std::time::Duration;
+
+use umbo_api::problem::QuotaLimit;
+use umbo_api::quantity::Quantity;
+use umbo_api::{Problem, Scope};
+use umbo_quota::{Dimension, Limit, Policy, Rejection, Unit, format_amount};
+
+/// Adds what a rejection says to its problem.
+pub(crate) fn describe(rejection: &Rejection, problem: &mut Problem) {
+    let policy = &*rejection.policy;
+    problem.status = policy.status;
+    problem.scope = Some(scope(policy));
+    problem.policy = Some(policy.name.to_string());
+    problem.limit = Some(limit(policy.unit, rejection.limit));
+    problem.observed = Some(Quantity::number(format_amount(
+        policy.unit,
+        rejection.observed,
+    )));
+    problem.retry.after_ms = Some(wait_ms(rejection.wait));
+}
+
+/// Returns a limit as it is written in bodies.
+pub(crate) fn limit(unit: Unit, limit: Limit) -> QuotaLimit {
+    QuotaLimit {
+        rate: Quantity::number(format_amount(unit, limit.rate)),
+        burst: Quantity::number(format_amount(unit, limit.burst)),
+        unit: unit.as_str().to_owned(),
+    }
+}
+
+/// Returns a wait in milliseconds: never short of it, and never zero.
+pub(crate) fn wait_ms(wait: Duration) -> u64 {
+    let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}
+
+/// Says in a sentence what was spent and when to come back.
+pub(crate) fn detail(rejection: &Rejection) -> String {
+    let policy = &*rejection.policy;
+    let (name, unit) = (&policy.name, policy.unit.as_str());
+    let rate = format_amount(policy.unit, rejection.limit.rate);
+    let whom = whom(policy);
+    let wait = wait_ms(rejection.wait);
+    let spent = if rejection.observed > rejection.limit.rate {
+        let observed = about(policy.unit, rejection.observed);
+        format!("about {observed} {unit}/s were asked for")
+    } else {
+        // One large request can spend more than a second allows, and then asks for nothing.
+        let over = about(policy.unit, rejection.balance.min(0).unsigned_abs());
+        format!("{over} {unit} more than that were spent before")
+    };
+    format!("policy '{name}' allows {rate} {unit}/s {whom}; {spent}; come back in {wait} ms")
+}
+
+fn whom(policy: &Policy) -> String {
+    let names: Vec<&str> = policy.per.iter().map(Dimension::as_str).collect();
+    match names.as_slice() {
+        [] => "in all".to_owned(),
+        [one] => format!("per {one}"),
+        [first @ .., last] => format!("per {} and {last}", first.join(", ")),
+    }
+}
+
+/// Rounds an amount for the eye: whole units where there are ten or more.
+fn about(unit: Unit, atoms: u64) -> String {
+    let whole = unit.atoms_per_unit();
+    let step = if atoms >= 10 * whole {
+        whole
+    } else {
+        (whole / 100).max(1)
+    };
+    format_amount(unit, atoms.div_ceil(step).saturating_mul(step))
+}
+
+/// Returns what the limit holds for: the narrowest of what the policy counts by.
+fn scope(policy: &Policy) -> Scope {
+    let has = |dimension| policy.per.contains(dimension);
+    let is_of_caller = [
+        Dimension::Caller,
+        Dimension::User,
+        Dimension::Session,
+        Dimension::Org,
+    ]
+    .into_iter()
+    .any(has);
+    if has(Dimension::Shard) {
+        Scope::Shard
+    } else if is_of_caller {
+        Scope::Caller
+    } else if has(Dimension::Namespace) {
+        Scope::Namespace
+    } else {
+        Scope::Pod
+    }
+}

@@ -1,0 +1,10 @@
+//! Costs and quotas as a client sees them: a pod on a store in memory, under a simulated clock.
+#![cfg(test)]
+
+mod charges;
+mod conservation;
+mod explanations;
+mod payers;
+mod rejections;
+mod store;
+mod support;

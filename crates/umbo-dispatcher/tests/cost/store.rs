@@ -1,0 +1,137 @@
+//! A store whose every call takes a fixed simulated time, and which can be told to hang or to fail.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use umbo_routing::ShardMap;
+use umbo_store::{
+    DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, PurgeProgress, RangeRequest,
+    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+};
+use umbo_types::{Key, NamespaceId, Row};
+
+#[derive(Debug)]
+pub(crate) struct TestStore {
+    inner: MemoryStore,
+    clock: Arc<ManualClock>,
+    micros: AtomicU64,
+    hangs: AtomicBool,
+    error: Mutex<Option<StoreError>>,
+    calls: AtomicU64,
+}
+
+impl TestStore {
+    pub(crate) fn new(shards: u16, clock: Arc<ManualClock>) -> Self {
+        Self {
+            inner: MemoryStore::new(shards, clock.clone()).unwrap(),
+            clock,
+            micros: AtomicU64::new(0),
+            hangs: AtomicBool::new(false),
+            error: Mutex::new(None),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// Lets every call for rows take this long.
+    pub(crate) fn set_time(&self, time: Duration) {
+        self.micros.store(time.as_micros() as u64, SeqCst);
+    }
+
+    /// Lets every call for rows wait for ever, or no longer.
+    pub(crate) fn set_hangs(&self, hangs: bool) {
+        self.hangs.store(hangs, SeqCst);
+    }
+
+    /// Lets every call for rows fail, or no longer.
+    pub(crate) fn set_error(&self, error: Option<StoreError>) {
+        *self.error.lock().unwrap() = error;
+    }
+
+    /// Calls for rows so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(SeqCst)
+    }
+
+    /// Serves one call; records of Umbo itself take no time and never fail.
+    async fn enter(&self, namespace: NamespaceId) -> Result<(), StoreError> {
+        if namespace == NamespaceId::SYSTEM {
+            return Ok(());
+        }
+        self.calls.fetch_add(1, SeqCst);
+        if self.hangs.load(SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        self.clock
+            .advance(Duration::from_micros(self.micros.load(SeqCst)));
+        match &*self.error.lock().unwrap() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for TestStore {
+    fn shard_map(&self) -> Arc<ShardMap> {
+        self.inner.shard_map()
+    }
+
+    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+        self.enter(namespace).await?;
+        self.inner.get(namespace, key).await
+    }
+
+    async fn multi_get(
+        &self,
+        namespace: NamespaceId,
+        keys: &[Key],
+    ) -> Vec<Result<Option<Row>, StoreError>> {
+        match self.enter(namespace).await {
+            Ok(()) => self.inner.multi_get(namespace, keys).await,
+            Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+        self.enter(request.namespace).await?;
+        self.inner.range(request).await
+    }
+
+    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
+        self.enter(request.namespace).await?;
+        self.inner.scan(request).await
+    }
+
+    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+        match self.enter(request.namespace).await {
+            Ok(()) => self.inner.write(request).await,
+            Err(error) => {
+                let failed = || Err(WriteError::Store(error.clone()));
+                request.mutations.iter().map(|_| failed()).collect()
+            }
+        }
+    }
+
+    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
+        self.enter(request.namespace).await?;
+        self.inner.delete_range(request).await
+    }
+
+    async fn purge(
+        &self,
+        namespace: NamespaceId,
+        rows_max: u32,
+    ) -> Result<PurgeProgress, StoreError> {
+        self.inner.purge(namespace, rows_max).await
+    }
+
+    fn status(&self) -> Vec<ShardStatus> {
+        self.inner.status()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

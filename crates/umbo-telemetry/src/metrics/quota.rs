@@ -1,0 +1,95 @@
+//! What the quotas did, in a scrape: by policy, by caller, and how good the estimates were.
+//!
+//! Owns the series and their order. The figures are handed in by whoever has the quotas; so are
+//! their bounds: policies are few, and of the callers only those who spent most.
+
+use umbo_types::{Operation, RequestUnits};
+
+use super::text::{Text, quoted};
+use crate::metric_names as names;
+
+/// State of the quotas at the time of a scrape.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QuotaGauges<'a> {
+    /// The policies in force.
+    pub policies: &'a [PolicyGauges<'a>],
+    /// Those callers who spent most.
+    pub callers: &'a [CallerCharge<'a>],
+    /// Estimates by operation.
+    pub estimates: &'a [Estimates<'a>],
+}
+
+/// What one policy did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PolicyGauges<'a> {
+    /// Name of the policy.
+    pub policy: &'a str,
+    /// Requests it rejected.
+    pub rejected: u64,
+    /// Requests it would have rejected.
+    pub shadow_rejected: u64,
+    /// Its buckets.
+    pub buckets: u64,
+    /// Highest rate asked of any of them over its limit.
+    pub utilisation: f64,
+}
+
+/// What one caller was charged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallerCharge<'a> {
+    /// Name of the caller.
+    pub caller: &'a str,
+    /// Charged since the start.
+    pub charged: RequestUnits,
+}
+
+/// How good the estimates of one operation were.
+#[derive(Debug, Clone, Copy)]
+pub struct Estimates<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// Upper bounds of what was charged over what was estimated, ascending, with the requests
+    /// between the bound before and this one.
+    pub ratios: &'a [(&'static str, u64)],
+    /// Sum of the estimates.
+    pub estimated: RequestUnits,
+}
+
+impl QuotaGauges<'_> {
+    pub(super) fn render(&self, text: &mut Text) {
+        self.render_estimates(text);
+        self.render_policies(text);
+        let callers = self.callers.iter();
+        let charged = callers.map(|one| ([quoted(one.caller)], one.charged));
+        text.family(&names::CALLER_REQUEST_UNITS, charged);
+    }
+
+    fn render_estimates(&self, text: &mut Text) {
+        text.head(&names::ESTIMATES);
+        for one in self.estimates {
+            for (bound, count) in one.ratios {
+                let labels = [one.operation.as_str(), bound];
+                text.sample(&names::ESTIMATES, "", &labels, count);
+            }
+        }
+        let sums = self.estimates.iter();
+        let sums = sums.map(|one| ([one.operation.as_str()], one.estimated));
+        text.family(&names::ESTIMATED_REQUEST_UNITS, sums);
+    }
+
+    fn render_policies(&self, text: &mut Text) {
+        type Pick = fn(&PolicyGauges<'_>) -> u64;
+        let families: [(&names::Metric, Pick); 3] = [
+            (&names::POLICY_REJECTED, |p| p.rejected),
+            (&names::POLICY_SHADOW_REJECTED, |p| p.shadow_rejected),
+            (&names::POLICY_BUCKETS, |p| p.buckets),
+        ];
+        for (metric, pick) in families {
+            let policies = self.policies.iter();
+            text.family(metric, policies.map(|p| ([quoted(p.policy)], pick(p))));
+        }
+        let policies = self.policies.iter();
+        let utilisation = policies.map(|p| ([quoted(p.policy)], p.utilisation));
+        text.family(&names::POLICY_UTILISATION, utilisation);
+    }
+}
