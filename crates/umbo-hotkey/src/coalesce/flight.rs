@@ -1,0 +1,316 @@
+//! One flight: a read of the store under way, and everybody who waits for it.
+//!
+//! The one who reads is the *leader*, the others are *followers*. A leader that fails is replaced
+//! once, by the follower that has waited longest; the failure goes to the leader's own client and
+//! to nobody else. Should the elected follower leave before it begins, the next one is elected. The
+//! second failure goes to all who are left. A flight that nobody waits for ends with its leader.
+//!
+//! The lock of a flight is taken after that of its stripe, never before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64 as Gauge;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+use std::time::Instant;
+
+use umbo_types::Criticality;
+
+use super::board::Board;
+use super::fill::Fill;
+use super::generation::Stamp;
+use super::key::ReadKey;
+use super::sync::{AtomicU8, Mutex, MutexGuard};
+
+/// Leaders a flight may have, one after the other.
+const LEADERS_MAX: u8 = 2;
+
+/// Why a leader brought nothing.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure<E> {
+    /// The store has answered so.
+    Error(E),
+    /// The leader has panicked or was dropped.
+    Lost,
+}
+
+/// Somebody who waits.
+#[derive(Debug)]
+struct Waiter<E> {
+    waker: Option<Waker>,
+    role: Role,
+    /// What became of the read that this one's request has paid for.
+    failure: Option<Failure<E>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Follower,
+    /// The client whose request leads, or has led, as the leader of this number.
+    Client(u8),
+}
+
+#[derive(Debug)]
+struct State<V, E> {
+    /// Number of the leader, from 1.
+    leader: u8,
+    waiters: BTreeMap<u64, Waiter<E>>,
+    next_id: u64,
+    elected: Option<u64>,
+    landed: Option<Result<Fill<V>, Failure<E>>>,
+    held: Option<Held>,
+}
+
+/// Bytes of an answer that somebody has still to pick up; counts them down on drop.
+#[derive(Debug)]
+struct Held {
+    gauge: Arc<Gauge>,
+    bytes: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.gauge.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub(crate) struct Flight<V, E> {
+    pub(crate) key: ReadKey,
+    /// State of the writes when it began.
+    pub(crate) stamp: Stamp,
+    pub(crate) started: Instant,
+    /// Decides, with the settings, how long its answer is kept.
+    pub(crate) random: u64,
+    /// Whether the key was hot when it began.
+    pub(crate) is_hot: bool,
+    /// Whether the key was read just before.
+    pub(crate) is_repeated: bool,
+    criticality: AtomicU8,
+    state: Mutex<State<V, E>>,
+}
+
+/// What a waiter finds when it looks.
+pub(crate) enum Progress<V, E> {
+    /// Nothing yet.
+    Waiting,
+    /// It is to lead, as the leader of this number.
+    Elected(u8),
+    /// The end, for this waiter.
+    Landed(Result<Fill<V>, Failure<E>>),
+}
+
+/// What comes after a leader has failed.
+pub(crate) enum Succession {
+    /// A follower was elected, and is to be woken.
+    Elected(Wake),
+    /// Nobody is left to lead: the flight has landed, and these are to be woken.
+    Over(Wake),
+}
+
+/// Those to be woken, once no lock is held.
+#[derive(Debug, Default)]
+#[must_use = "waiters that are not woken wait for ever"]
+pub(crate) struct Wake(Vec<Waker>);
+
+impl Wake {
+    pub(crate) fn now(self) {
+        for waker in self.0 {
+            waker.wake();
+        }
+    }
+}
+
+/// What a flight begins with.
+pub(crate) struct Departure {
+    pub(crate) key: ReadKey,
+    pub(crate) stamp: Stamp,
+    pub(crate) started: Instant,
+    pub(crate) random: u64,
+    pub(crate) is_hot: bool,
+    pub(crate) is_repeated: bool,
+    pub(crate) criticality: Criticality,
+}
+
+impl<V: Clone, E: Clone> Flight<V, E> {
+    pub(crate) fn new(departure: Departure) -> Self {
+        Self {
+            key: departure.key,
+            stamp: departure.stamp,
+            started: departure.started,
+            random: departure.random,
+            is_hot: departure.is_hot,
+            is_repeated: departure.is_repeated,
+            criticality: AtomicU8::new(departure.criticality as u8),
+            state: Mutex::new(State {
+                leader: 1,
+                waiters: BTreeMap::new(),
+                next_id: 0,
+                elected: None,
+                landed: None,
+                held: None,
+            }),
+        }
+    }
+
+    /// Returns the highest criticality of all who have joined so far.
+    pub(crate) fn criticality(&self) -> Criticality {
+        let tier = usize::from(self.criticality.load(Relaxed));
+        Criticality::ALL[tier]
+    }
+
+    /// Adds a follower, and returns its id; none where `waiters_max` wait already.
+    pub(crate) fn follow(&self, criticality: Criticality, waiters_max: usize) -> Option<u64> {
+        let mut state = self.lock();
+        if state.waiters.len() >= waiters_max {
+            return None;
+        }
+        self.criticality.fetch_max(criticality as u8, Relaxed);
+        Some(state.add(Role::Follower))
+    }
+
+    /// Returns the number of the leader, from 1.
+    pub(crate) fn leader(&self) -> u8 {
+        self.lock().leader
+    }
+
+    /// Adds the client of the leader of this number.
+    pub(crate) fn wait_for_own(&self, leader: u8) -> u64 {
+        self.lock().add(Role::Client(leader))
+    }
+
+    /// Tells a waiter where it stands; where it has to wait on, `waker` is woken.
+    pub(crate) fn progress(&self, id: u64, waker: &Waker) -> Progress<V, E> {
+        let mut state = self.lock();
+        let failure = state.waiters.get_mut(&id).and_then(|w| w.failure.take());
+        if let Some(failure) = failure {
+            state.waiters.remove(&id);
+            return Progress::Landed(Err(failure));
+        }
+        if let Some(landed) = state.landed.clone() {
+            state.waiters.remove(&id);
+            return Progress::Landed(landed);
+        }
+        if state.elected == Some(id) {
+            state.elected = None;
+            state.waiters.remove(&id);
+            return Progress::Elected(state.leader);
+        }
+        if let Some(waiter) = state.waiters.get_mut(&id)
+            && !waiter.waker.as_ref().is_some_and(|w| w.will_wake(waker))
+        {
+            waiter.waker = Some(waker.clone());
+        }
+        Progress::Waiting
+    }
+
+    /// Takes out a waiter that does not wait any more; says whether it was the one to lead.
+    pub(crate) fn leave(&self, id: u64) -> bool {
+        let mut state = self.lock();
+        state.waiters.remove(&id);
+        state.elected == Some(id)
+    }
+
+    /// Lands the flight with an answer; its bytes count in `gauge` until all have picked it up.
+    /// Returns how many followers there are, and who is to be woken.
+    pub(crate) fn land(&self, fill: &Fill<V>, gauge: &Arc<Gauge>) -> (usize, Wake) {
+        let mut state = self.lock();
+        if state.waiters.is_empty() {
+            return (0, Wake::default());
+        }
+        state.landed = Some(Ok(fill.clone()));
+        let bytes = fill.bytes as u64;
+        gauge.fetch_add(bytes, Relaxed);
+        state.held = Some(Held {
+            gauge: Arc::clone(gauge),
+            bytes,
+        });
+        let waiters = state.waiters.values();
+        let followers = waiters.filter(|waiter| waiter.role == Role::Follower);
+        (followers.count(), state.wake_all())
+    }
+
+    /// Ends the term of the leader of this number, and elects its successor where there may be one.
+    pub(crate) fn fail(&self, leader: u8, failure: Failure<E>) -> Succession {
+        let mut state = self.lock();
+        let mut wake = Wake::default();
+        for waiter in state.waiters.values_mut() {
+            if waiter.role == Role::Client(leader) {
+                waiter.failure = Some(failure.clone());
+                wake.0.extend(waiter.waker.take());
+            }
+        }
+        if leader < LEADERS_MAX
+            && let Some(elected) = state.elect()
+        {
+            state.leader = leader + 1;
+            wake.0.extend(elected.0);
+            return Succession::Elected(wake);
+        }
+        state.landed = Some(Err(failure));
+        wake.0.extend(state.wake_all().0);
+        Succession::Over(wake)
+    }
+
+    /// Elects another follower in the place of one that has left before it led.
+    pub(crate) fn pass_on(&self) -> Succession {
+        let mut state = self.lock();
+        state.elected = None;
+        if let Some(wake) = state.elect() {
+            return Succession::Elected(wake);
+        }
+        state.landed = Some(Err(Failure::Lost));
+        Succession::Over(state.wake_all())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<V, E>> {
+        Board::<V, E>::lock(&self.state)
+    }
+}
+
+impl<V, E> State<V, E> {
+    fn add(&mut self, role: Role) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let waiter = Waiter {
+            waker: None,
+            role,
+            failure: None,
+        };
+        self.waiters.insert(id, waiter);
+        id
+    }
+
+    fn elect(&mut self) -> Option<Wake> {
+        let mut waiters = self.waiters.iter_mut();
+        let (&id, waiter) = waiters.find(|(_, waiter)| waiter.role == Role::Follower)?;
+        self.elected = Some(id);
+        Some(Wake(waiter.waker.take().into_iter().collect()))
+    }
+
+    fn wake_all(&mut self) -> Wake {
+        let wakers = self.waiters.values_mut().filter_map(|w| w.waker.take());
+        Wake(wakers.collect())
+    }
+}
+
+/// What a leader knows of its flight while it reads.
+#[derive(Debug)]
+pub struct Lead<V, E> {
+    pub(crate) flight: Arc<Flight<V, E>>,
+    pub(crate) leader: u8,
+}
+
+impl<V: Clone, E: Clone> Lead<V, E> {
+    /// Returns the highest criticality of all who wait for the answer at this moment. It may rise
+    /// while the leader waits in a queue.
+    pub fn criticality(&self) -> Criticality {
+        self.flight.criticality()
+    }
+
+    /// Returns 1 for the first leader of a flight, 2 for the one that replaces it.
+    pub fn attempt(&self) -> u8 {
+        self.leader
+    }
+}

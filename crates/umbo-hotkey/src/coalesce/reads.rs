@@ -1,0 +1,344 @@
+//! Reads that share: from the local cache, from the afterglow, or from one read of the store.
+//!
+//! Owns the protocol of leader and follower. The leader's read is polled once where it was asked
+//! for, because a store in this process answers at once; one that does not is handed to a task of
+//! its own, so that a client that leaves cannot cancel what others wait for. Each reader brings the
+//! read along, so that a follower can lead when the leader has failed.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use umbo_types::Criticality;
+
+use super::board::{Board, BoardTotals, Boarding, FlightSettings, Stripe};
+use super::cache::{CacheSettings, Cached, LocalCache};
+use super::duty::{Landing, Leading, Waiting};
+use super::fill::{Fill, Payload, Served, ShareError, Source};
+use super::flight::{Departure, Failure, Flight, Lead};
+use super::generation::{Generations, Stamp, WriteGuard};
+use super::key::KeyRef;
+
+/// A read of the store, to be run by a leader.
+pub type Reading<V, E> = Pin<Box<dyn Future<Output = Result<Fill<V>, E>> + Send>>;
+/// Work that outlives the request it came from.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Starts a task on the runtime of the caller.
+pub type Spawner = Box<dyn Fn(Task) + Send + Sync>;
+
+/// What a reader says beside its key.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Now.
+    pub now: Instant,
+    /// How critical the request is.
+    pub criticality: Criticality,
+    /// Age of the oldest answer the client takes (`Cache-Control: max-age`); none for any age.
+    pub age_max: Option<Duration>,
+    /// A random number.
+    pub random: u64,
+}
+
+/// What meets where tasks meet.
+pub(crate) struct SharedReads<V, E> {
+    generations: Arc<Generations>,
+    pub(super) board: Board<V, E>,
+    cache: LocalCache<V>,
+    spawner: Spawner,
+}
+
+impl<V, E> fmt::Debug for SharedReads<V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReads").finish_non_exhaustive()
+    }
+}
+
+/// What a reader is to do.
+enum Joined<V: Payload, E: Payload> {
+    Lead(Leading<V, E>),
+    Follow(Waiting<V, E>),
+    Served(Served<V>),
+    Crowded,
+}
+
+impl<V: Payload, E: Payload> SharedReads<V, E> {
+    pub(crate) fn new(
+        generations: usize,
+        flights: FlightSettings,
+        cache: CacheSettings,
+        spawner: Spawner,
+    ) -> Self {
+        Self {
+            generations: Arc::new(Generations::new(generations)),
+            board: Board::new(flights),
+            cache: LocalCache::new(cache),
+            spawner,
+        }
+    }
+
+    /// Returns the kept answer of a hot key.
+    pub(crate) fn look(&self, key: &KeyRef<'_>, terms: &Terms) -> Option<Cached<V>> {
+        let stamp = self.generations.stamp(key);
+        self.cache.get(key, stamp, terms.now, terms.age_max)
+    }
+
+    /// Reads through the flight of the key: follows it, or leads one.
+    ///
+    /// Dropping the future gives up the waiting and nothing else.
+    pub(crate) async fn share<F>(
+        self: &Arc<Self>,
+        key: &KeyRef<'_>,
+        is_hot: bool,
+        terms: &Terms,
+        read: F,
+    ) -> Result<Served<V>, ShareError<E>>
+    where
+        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+    {
+        let leading = match self.join(key, is_hot, terms) {
+            Joined::Served(served) => return Ok(served),
+            Joined::Crowded => return Err(ShareError::Crowded),
+            Joined::Lead(leading) => leading,
+            Joined::Follow(waiting) => {
+                let started = waiting.flight.started;
+                match waiting.await {
+                    Landing::Elected(leading) => leading,
+                    Landing::Landed(result) => return served(result, Source::Follower, started),
+                }
+            }
+        };
+        self.lead(leading, read).await
+    }
+
+    /// Reads in a task of its own, unless the key is being read already.
+    pub(crate) fn refresh<F>(self: &Arc<Self>, key: &KeyRef<'_>, terms: &Terms, read: F)
+    where
+        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+    {
+        // What glows is no newer than what is to be refreshed.
+        let mut stripe = self.board.stripe(key.hash());
+        let stamp = self.generations.stamp(key);
+        let joined = self.join_flight(&mut stripe, key, stamp, true, terms);
+        drop(stripe);
+        if let Joined::Lead(leading) = joined {
+            let reading = read(leading.lead());
+            (self.spawner)(Box::pin(async move {
+                let result = reading.await;
+                drop(leading.land(result));
+            }));
+        }
+    }
+
+    /// Returns the state that a read which begins now depends on, for [`Self::keep`].
+    pub(crate) fn stamp(&self, key: &KeyRef<'_>) -> Stamp {
+        self.generations.stamp(key)
+    }
+
+    /// Keeps the answer of a read that no flight has made, where nothing was written since `stamp`
+    /// was taken. Says whether it was kept.
+    pub(crate) fn keep(
+        &self,
+        key: &KeyRef<'_>,
+        stamp: Stamp,
+        fill: &Fill<V>,
+        terms: &Terms,
+    ) -> bool {
+        if !self.cache.fits(fill.bytes) {
+            return false;
+        }
+        let mut stripe = self.board.stripe(key.hash());
+        if self.generations.stamp(key) != stamp {
+            stripe.totals.stale += 1;
+            return false;
+        }
+        let (key, fill) = (key.to_owned(), fill.clone());
+        self.cache.insert(key, fill, stamp, terms.now, terms.random);
+        true
+    }
+
+    /// Begins a write; the guard is told what it touches.
+    pub(crate) fn begin_write(&self) -> WriteGuard {
+        self.generations.begin()
+    }
+
+    /// Lets the kept answer of a key go.
+    pub(crate) fn forget(&self, key: &KeyRef<'_>) {
+        self.cache.remove(key);
+    }
+
+    /// Lets what is over go. To be called now and then.
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.board.sweep(now);
+    }
+
+    pub(crate) fn totals(&self) -> BoardTotals {
+        self.board.totals()
+    }
+
+    pub(crate) fn flights(&self) -> usize {
+        self.board.flights()
+    }
+
+    /// Returns the entries of the local cache and their bytes.
+    pub(crate) fn cache_size(&self) -> (u64, u64) {
+        self.cache.size()
+    }
+
+    /// Returns the bytes of answers that somebody has still to pick up.
+    pub(crate) fn landed_bytes(&self) -> u64 {
+        self.board.landed_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn glow_bytes(&self) -> u64 {
+        self.board.glow_bytes()
+    }
+
+    fn join(self: &Arc<Self>, key: &KeyRef<'_>, is_hot: bool, terms: &Terms) -> Joined<V, E> {
+        let mut stripe = self.board.stripe(key.hash());
+        let stamp = self.generations.stamp(key);
+        if let Some(served) = self.glowing(&mut stripe, key, stamp, is_hot, terms) {
+            return Joined::Served(served);
+        }
+        self.join_flight(&mut stripe, key, stamp, is_hot, terms)
+    }
+
+    fn join_flight(
+        self: &Arc<Self>,
+        stripe: &mut Stripe<V, E>,
+        key: &KeyRef<'_>,
+        stamp: Stamp,
+        is_hot: bool,
+        terms: &Terms,
+    ) -> Joined<V, E> {
+        let timeout = self.board.settings.timeout;
+        let is_joinable = |flight: &Flight<V, E>| {
+            let age = terms.now.saturating_duration_since(flight.started);
+            flight.stamp == stamp
+                && age < timeout * u32::from(flight.leader())
+                && terms.age_max.is_none_or(|age_max| age <= age_max)
+        };
+        let boarding = self
+            .board
+            .board(stripe, key, terms.criticality, is_joinable, |afterglow| {
+                Departure {
+                    key: key.to_owned(),
+                    stamp,
+                    started: terms.now,
+                    random: terms.random,
+                    is_hot,
+                    is_repeated: afterglow.is_repeated(key.hash(), terms.now),
+                    criticality: terms.criticality,
+                }
+            });
+        match boarding {
+            Boarding::Crowded => Joined::Crowded,
+            Boarding::Follow(flight, id) => Joined::Follow(Waiting::new(self, flight, id)),
+            Boarding::Lead(flight) => Joined::Lead(Leading::new(self, flight, 1)),
+        }
+    }
+
+    /// Returns the afterglow of the key where it may be served. Once the key is hot, the answer
+    /// moves to the local cache.
+    fn glowing(
+        &self,
+        stripe: &mut Stripe<V, E>,
+        key: &KeyRef<'_>,
+        stamp: Stamp,
+        is_hot: bool,
+        terms: &Terms,
+    ) -> Option<Served<V>> {
+        let ember = stripe.afterglow.find(key)?;
+        if ember.stamp != stamp || !ember.is_fresh(terms.now) {
+            self.board.extinguish(stripe, |_| true);
+            return None;
+        }
+        let age = terms.now.saturating_duration_since(ember.read_at);
+        if terms.age_max.is_some_and(|age_max| age > age_max) {
+            return None;
+        }
+        let (fill, read_at) = (ember.fill.clone(), ember.read_at);
+        let served = Served::of(fill.clone(), Source::Afterglow, read_at);
+        stripe.totals.afterglows += 1;
+        if is_hot {
+            self.board.extinguish(stripe, |_| true);
+            self.cache
+                .insert(key.to_owned(), fill, stamp, read_at, terms.random);
+        }
+        Some(served)
+    }
+
+    /// Leads: reads here where the store answers at once, else in a task of its own.
+    async fn lead<F>(
+        self: &Arc<Self>,
+        leading: Leading<V, E>,
+        read: F,
+    ) -> Result<Served<V>, ShareError<E>>
+    where
+        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+    {
+        let started = leading.flight.started;
+        let mut reading = read(leading.lead());
+        if let Poll::Ready(result) = poll_once(&mut reading) {
+            return served(leading.land(result), Source::Leader, started);
+        }
+        let id = leading.flight.wait_for_own(leading.leader);
+        let own = Waiting::new(self, Arc::clone(&leading.flight), id);
+        (self.spawner)(Box::pin(async move {
+            let result = reading.await;
+            drop(leading.land(result));
+        }));
+        match own.await {
+            Landing::Landed(result) => served(result, Source::Leader, started),
+            // Only followers are elected.
+            Landing::Elected(leading) => {
+                drop(leading);
+                Err(ShareError::Lost)
+            }
+        }
+    }
+
+    /// Lands a flight: takes it off the board, keeps the answer where it may be kept, and wakes.
+    pub(super) fn land(&self, flight: &Arc<Flight<V, E>>, fill: &Fill<V>) {
+        let key = flight.key.borrow();
+        let mut stripe = self.board.stripe(key.hash());
+        Board::take_off(&mut stripe, flight);
+        let (followers, wake) = flight.land(fill, &self.board.landed_bytes);
+        let is_wanted = flight.is_hot || flight.is_repeated || followers > 0;
+        if is_wanted && self.cache.fits(fill.bytes) {
+            if self.generations.stamp(&key) != flight.stamp {
+                stripe.totals.stale += 1;
+            } else if flight.is_hot {
+                let (key, fill) = (flight.key.clone(), fill.clone());
+                let (stamp, random) = (flight.stamp, flight.random);
+                self.cache.insert(key, fill, stamp, flight.started, random);
+            } else {
+                self.board.glow(&mut stripe, flight, fill);
+            }
+        }
+        drop(stripe);
+        wake.now();
+    }
+}
+
+/// Polls a read before there is a task for it; the task polls again first of all.
+fn poll_once<V, E>(reading: &mut Reading<V, E>) -> Poll<Result<Fill<V>, E>> {
+    reading
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn served<V, E>(
+    result: Result<Fill<V>, Failure<E>>,
+    source: Source,
+    read_at: Instant,
+) -> Result<Served<V>, ShareError<E>> {
+    match result {
+        Ok(fill) => Ok(Served::of(fill, source, read_at)),
+        Err(Failure::Error(error)) => Err(ShareError::Failed(error)),
+        Err(Failure::Lost) => Err(ShareError::Lost),
+    }
+}

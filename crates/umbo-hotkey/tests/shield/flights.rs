@@ -1,0 +1,251 @@
+//! Flights: one read for all who want the same at the same time, whatever becomes of any of them.
+
+use std::time::Duration;
+
+use umbo_hotkey::{FlightSettings, Settings, ShareError, Source, Terms};
+use umbo_types::Criticality;
+
+use super::lab::{Lab, Mood, settings, settle};
+
+#[tokio::test]
+async fn readers_of_a_cold_key_follow_the_read_under_way() {
+    let lab = Lab::new();
+    lab.put("a", "1");
+    let gate = lab.moods(&[Mood::Waiting]);
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        clients.push(lab.client("a").await);
+    }
+    let other = lab.client("b").await;
+    assert!(other.await.unwrap().unwrap().value.is_none());
+    gate.add_permits(1);
+    let mut values = Vec::new();
+    for client in clients {
+        let served = client.await.unwrap().unwrap();
+        values.push(served.value.unwrap());
+    }
+    assert_eq!(lab.reads(), 2);
+    // One buffer for all of them.
+    assert!(
+        values
+            .iter()
+            .all(|value| value.as_ptr() == values[0].as_ptr())
+    );
+    let report = lab.shield.report(lab.now);
+    assert_eq!((report.board.leaders, report.board.followers), (2, 49));
+    assert_eq!((report.flights, report.landed_bytes), (0, 0));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_nothing_for_the_others() {
+    let lab = Lab::new();
+    lab.put("a", "1");
+    let gate = lab.moods(&[Mood::Waiting]);
+    let first = lab.client("a").await;
+    let follower = lab.client("a").await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    gate.add_permits(1);
+    let served = follower.await.unwrap().unwrap();
+    assert_eq!(served.source, Source::Follower);
+    assert_eq!(lab.reads(), 1);
+}
+
+#[tokio::test]
+async fn a_read_goes_on_when_all_have_left_and_newcomers_join_it() {
+    let lab = Lab::new();
+    lab.put("a", "1");
+    let gate = lab.moods(&[Mood::Waiting]);
+    let first = lab.client("a").await;
+    first.abort();
+    settle().await;
+    let late = lab.client("a").await;
+    gate.add_permits(1);
+    assert!(late.await.unwrap().is_ok());
+    assert_eq!((lab.reads(), lab.shield.report(lab.now).flights), (1, 0));
+}
+
+#[tokio::test]
+async fn a_leader_that_fails_is_replaced_once_and_only_its_own_client_is_told() {
+    for mood in [Mood::Failing, Mood::Panicking] {
+        let lab = Lab::new();
+        lab.put("a", "1");
+        let gate = lab.moods(&[mood, Mood::Waiting]);
+        let first = lab.client("a").await;
+        let mut followers = Vec::new();
+        for _ in 0..20 {
+            followers.push(lab.client("a").await);
+        }
+        gate.add_permits(1);
+        settle().await;
+        assert!(first.await.unwrap().is_err());
+        assert_eq!(lab.reads(), 2);
+        gate.add_permits(1);
+        for follower in followers {
+            assert!(follower.await.unwrap().is_ok());
+        }
+        let report = lab.shield.report(lab.now);
+        assert_eq!((lab.reads(), report.board.elections), (2, 1));
+        assert_eq!((report.flights, report.landed_bytes), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_second_failure_is_told_to_all() {
+    let lab = Lab::new();
+    let gate = lab.moods(&[Mood::Panicking, Mood::Failing]);
+    let first = lab.client("a").await;
+    let mut followers = Vec::new();
+    for _ in 0..20 {
+        followers.push(lab.client("a").await);
+    }
+    gate.add_permits(2);
+    assert_eq!(first.await.unwrap(), Err(ShareError::Lost));
+    for follower in followers {
+        let failed = Err(ShareError::Failed("the store failed"));
+        assert_eq!(follower.await.unwrap(), failed);
+    }
+    assert_eq!((lab.reads(), lab.shield.report(lab.now).flights), (2, 0));
+}
+
+#[tokio::test]
+async fn an_elected_follower_that_leaves_passes_the_duty_on() {
+    let lab = Lab::new();
+    lab.put("a", "1");
+    let gate = lab.moods(&[Mood::Failing]);
+    let first = lab.client("a").await;
+    let elected = lab.client("a").await;
+    let last = lab.client("a").await;
+    // The follower is ended in the same moment in which it is elected.
+    gate.add_permits(1);
+    elected.abort();
+    assert!(first.await.unwrap().is_err());
+    assert!(last.await.unwrap().is_ok());
+    assert_eq!(lab.reads(), 2);
+}
+
+#[tokio::test]
+async fn a_leader_knows_the_highest_criticality_of_those_who_wait() {
+    let lab = Lab::new();
+    let gate = lab.moods(&[Mood::Waiting]);
+    let mut clients = Vec::new();
+    for criticality in [
+        Criticality::Sheddable,
+        Criticality::CriticalPlus,
+        Criticality::Critical,
+    ] {
+        let terms = Terms {
+            criticality,
+            ..lab.terms()
+        };
+        clients.push(lab.client_on("a", terms).await);
+    }
+    gate.add_permits(1);
+    for client in clients {
+        client.await.unwrap().unwrap();
+    }
+    assert_eq!(
+        *lab.store.criticality.lock().unwrap(),
+        [Criticality::CriticalPlus]
+    );
+}
+
+fn bounded(change: impl FnOnce(&mut FlightSettings)) -> Lab {
+    let mut flights = FlightSettings::default();
+    change(&mut flights);
+    Lab::with(Settings {
+        flights,
+        ..settings()
+    })
+}
+
+#[tokio::test]
+async fn so_many_may_wait_and_no_more() {
+    let lab = bounded(|flights| flights.waiters_max = 3);
+    let gate = lab.moods(&[Mood::Waiting]);
+    let mut clients = Vec::new();
+    // The client of the leader waits too.
+    for _ in 0..3 {
+        clients.push(lab.client("a").await);
+    }
+    let crowded = lab.client("a").await;
+    assert_eq!(crowded.await.unwrap(), Err(ShareError::Crowded));
+    gate.add_permits(1);
+    for client in clients {
+        assert!(client.await.unwrap().is_ok());
+    }
+    assert_eq!(lab.shield.report(lab.now).board.crowded, 1);
+}
+
+#[tokio::test]
+async fn so_many_flights_may_be_under_way_and_no_more() {
+    let lab = bounded(|flights| {
+        flights.flights_max = 2;
+        flights.stripes = 1;
+    });
+    let gate = lab.moods(&[Mood::Waiting, Mood::Waiting]);
+    let (one, two) = (lab.client("a").await, lab.client("b").await);
+    let crowded = lab.client("c").await;
+    assert_eq!(crowded.await.unwrap(), Err(ShareError::Crowded));
+    gate.add_permits(2);
+    assert!(one.await.unwrap().is_ok() && two.await.unwrap().is_ok());
+    assert!(lab.get("c").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_flight_that_should_have_ended_is_not_joined() {
+    let mut lab = bounded(|flights| flights.timeout = Duration::from_secs(2));
+    lab.put("a", "1");
+    let gate = lab.moods(&[Mood::Waiting]);
+    let stuck = lab.client("a").await;
+    lab.pass(1_999);
+    let follower = lab.client("a").await;
+    lab.pass(1);
+    let served = lab.get("a").await.unwrap();
+    assert_eq!((served.source, lab.reads()), (Source::Leader, 2));
+    gate.add_permits(1);
+    assert!(stuck.await.unwrap().is_ok() && follower.await.unwrap().is_ok());
+    assert_eq!(lab.shield.report(lab.now).flights, 0);
+}
+
+#[tokio::test]
+async fn a_client_may_refuse_to_join_an_older_read() {
+    let mut lab = Lab::new();
+    lab.put("a", "1");
+    let gate = lab.moods(&[Mood::Waiting]);
+    let first = lab.client("a").await;
+    lab.pass(10);
+    let terms = Terms {
+        age_max: Some(Duration::ZERO),
+        ..lab.terms()
+    };
+    assert_eq!(lab.get_on("a", terms).await.unwrap().source, Source::Leader);
+    gate.add_permits(1);
+    assert!(first.await.unwrap().is_ok());
+    assert_eq!(lab.reads(), 2);
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_leaves_nobody_waiting() {
+    let lab = Lab::new();
+    let _gate = lab.moods(&[Mood::Waiting]);
+    let other = tokio::task::spawn_blocking({
+        let (shield, store) = (lab.shield.clone(), lab.store.clone());
+        let (terms, caller) = (lab.terms(), lab.caller.clone());
+        move || {
+            // The leader's task belongs to this runtime, and is dropped with it.
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.build().unwrap();
+            runtime.spawn(async move {
+                let row = super::lab::key("a");
+                let key = shield.seed().row(super::lab::NAMESPACE, &row);
+                let read = super::lab::read(&store, row.clone());
+                shield.read(&key, &terms, &caller, read).await
+            });
+            runtime.block_on(settle());
+        }
+    });
+    other.await.unwrap();
+    assert_eq!(lab.shield.report(lab.now).flights, 0);
+    assert!(lab.get("a").await.is_ok());
+}
