@@ -52,7 +52,7 @@ pub struct Reservation {
     pub(crate) reserved: Charge,
     /// Rows and bytes known to be done.
     done: (u64, u64),
-    pub(crate) debits: SmallVec<[Debit; 2]>,
+    pub(crate) debits: SmallVec<[Debit; 3]>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
     phase: Phase,
 }
