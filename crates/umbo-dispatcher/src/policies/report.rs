@@ -2,16 +2,12 @@
 //!
 //! Inside, everything is counted in atoms; people and graphs get units.
 
-use umbo_api::quantity::Quantity;
-use umbo_api::quota::{
-    PolicyCounters, PolicyInfo, QuotaLimit, QuotaUser, SimulateAnswer, SimulateRow,
-};
-use umbo_quota::{
-    BucketReport, Dimension, Limit, Policy, PolicyReport, Replay, ReplayRow, Unit, format_amount,
-};
+use umbo_api::quota::{PolicyCounters, PolicyInfo, QuotaUser, SimulateAnswer, SimulateRow};
+use umbo_quota::{BucketReport, Dimension, Policy, PolicyReport, Replay, ReplayRow, Unit};
 use umbo_types::Version;
 
 use crate::quota_spec::{source_of, spec_of};
+use crate::rejection;
 
 /// Rows of a simulation that are shown; the sums are over all of them.
 const ROWS_MAX: usize = 1_000;
@@ -34,7 +30,7 @@ pub(super) fn user(unit: Unit, bucket: BucketReport) -> QuotaUser {
     let balance = units(unit, bucket.balance.unsigned_abs());
     QuotaUser {
         label: bucket.label,
-        limit: limit(unit, bucket.limit),
+        limit: rejection::limit(unit, bucket.limit),
         balance: if bucket.balance < 0 {
             -balance
         } else {
@@ -87,14 +83,6 @@ fn notes(policy: &Policy, missed: u64) -> Vec<String> {
         notes.push(format!("the record had no room for {missed} requests"));
     }
     notes
-}
-
-fn limit(unit: Unit, limit: Limit) -> QuotaLimit {
-    QuotaLimit {
-        rate: Quantity::number(format_amount(unit, limit.rate)),
-        burst: Quantity::number(format_amount(unit, limit.burst)),
-        unit: unit.as_str().to_owned(),
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people and graphs")]
