@@ -19,8 +19,8 @@ pub const RETRY_AFTER_MS: &str = "umbo-retry-after-ms";
 pub const OUTCOME: &str = "umbo-outcome";
 /// What the request was charged, in request units, as an exact decimal; on every answer.
 pub const RU: &str = "umbo-ru";
-/// Caller whose quota is to pay, 1 to 64 characters of `[A-Za-z0-9._-]`. This and the next three
-/// are honoured only where the credential has the grant `delegate` on the namespace.
+/// Caller whose quota is to pay. This and the next three are 1 to 128 visible ASCII characters, and
+/// honoured only where the credential has the grant `delegate` on the namespace.
 pub const QUOTA_USER: &str = "umbo-quota-user";
 /// User for whom the caller calls.
 pub const USER: &str = "umbo-user";
@@ -30,7 +30,8 @@ pub const SESSION: &str = "umbo-session";
 pub const ORG: &str = "umbo-org";
 /// Which attempt of the same request this is (1 to 100); 1 where absent.
 pub const ATTEMPT: &str = "umbo-attempt";
-/// Who paid; on answers to requests that carried any of the four names above.
+/// Who paid: the caller, then `;user="…"`, `;session="…"` and `;org="…"` for those honoured. On
+/// answers to requests that carried any of the four names above.
 pub const CHARGED_TO: &str = "umbo-charged-to";
 /// What is left of the tightest limit (draft-ietf-httpapi-ratelimit-headers).
 pub const RATELIMIT: &str = "ratelimit";

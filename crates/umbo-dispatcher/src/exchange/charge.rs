@@ -76,14 +76,29 @@ impl Exchange {
         shares: &[ShardShare],
         now: Instant,
     ) -> Result<(), Failure> {
-        let Some(mut reservation) = self.charge.reservation.take() else {
+        // Taken apart, so that the reservation stays where it is: it is large.
+        let Self {
+            pod,
+            operation,
+            caller,
+            namespace,
+            charge,
+            ..
+        } = self;
+        let (Some(caller), Some(namespace), Some(reservation)) =
+            (caller, namespace, &mut charge.reservation)
+        else {
             return Ok(());
         };
-        let quota = &self.pod.quota;
-        let request = self.request()?;
-        let admitted = quota.admit_shards(&mut reservation, &request, shares, now, random::next());
-        self.charge.reservation = Some(reservation);
-        admitted.map_err(|rejection| self.rejected(rejection))
+        let request = Request {
+            subject: charge.payer.subject(caller, namespace, *operation),
+            known: charge.known,
+            claimant: charge.claimant,
+        };
+        let quota = &pod.quota;
+        quota
+            .admit_shards(reservation, &request, shares, now, random::next())
+            .map_err(|rejection| self.rejected(rejection))
     }
 
     fn rejected(&mut self, rejection: Box<Rejection>) -> Failure {

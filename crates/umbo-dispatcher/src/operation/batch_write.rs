@@ -1,31 +1,24 @@
 //! Batch write: many rows, each with its own answer; or the rows of a partition all together.
 //!
 //! A malformed line is refused by its number and the others are done. In an atomic batch it
-//! refuses the whole, because nobody can tell which group it belongs to. Values that need no
-//! unescaping are slices of the request body.
+//! refuses the whole, because nobody can tell which group it belongs to.
 
-use std::borrow::Cow;
-use std::time::Duration;
+mod lines;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
-use umbo_api::batch::{
-    BatchEnd, BatchEndLine, MatchField, Text, WriteLine, WriteOp, WriteRow, WriteRowError,
-};
-use umbo_api::path::KeyEncoding;
-use umbo_api::row::RowFieldError;
+use umbo_api::batch::{BatchEnd, BatchEndLine, WriteRow, WriteRowError};
 use umbo_quota::Work;
-use umbo_store::{Atomicity, Change, Condition, Mutation, WriteError, WriteRequest, Written};
+use umbo_store::{Atomicity, Change, Mutation, WriteError, WriteRequest, Written};
 use umbo_telemetry::trace::Verb;
-use umbo_types::{Key, RequestUnits, Timestamp, Value, Version, limits};
+use umbo_types::{Key, RequestUnits, Version, limits};
 
-use super::{ask_store, body, shares, write};
+use super::{ask_store, body, shares};
 use crate::classify::Context;
 use crate::decode::BatchAsk;
 use crate::encode::{self, Answer};
 use crate::exchange::{Exchange, is_unbegun};
 use crate::failure::Failure;
-use crate::fields::{EXPIRES_AT_MS_MAX, parse_number};
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::problem;
@@ -50,7 +43,7 @@ where
         exchange,
     )
     .await?;
-    let rows = parse(&held.bytes, namespace, context.now)?;
+    let rows = lines::parse(&held.bytes, namespace, context.now)?;
     if ask.atomicity == Atomicity::Partition {
         check_atomic(&rows)?;
     }
@@ -218,171 +211,4 @@ fn check_atomic(rows: &[Result<Mutation, Failure>]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Reads the lines of a batch; blank lines do not count.
-fn parse(
-    body: &Bytes,
-    namespace: &NamespaceEntry,
-    now: Timestamp,
-) -> Result<Vec<Result<Mutation, Failure>>, Failure> {
-    let mut rows = Vec::new();
-    let mut rest = &body[..];
-    while !rest.is_empty() {
-        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-        let line = rest[..end].trim_ascii();
-        rest = rest.get(end + 1..).unwrap_or_default();
-        if line.is_empty() {
-            continue;
-        }
-        if rows.len() == limits::BATCH_ROWS_MAX {
-            return Err(Failure::BatchTooLarge {
-                what: "rows",
-                max: limits::BATCH_ROWS_MAX,
-            });
-        }
-        rows.push(mutation(line, body, namespace, now));
-    }
-    Ok(rows)
-}
-
-fn mutation(
-    line: &[u8],
-    body: &Bytes,
-    namespace: &NamespaceEntry,
-    now: Timestamp,
-) -> Result<Mutation, Failure> {
-    let line: WriteLine<'_> = body::json_object(line)?;
-    let condition = condition(line.if_match.as_ref(), line.if_none_match.as_ref())?;
-    let expires_at = expiry(line.ttl, line.expires_at, now)?;
-    let field = |error: RowFieldError| Failure::BadBody(error.to_string());
-    let partition = pair("pk", line.pk, line.pk64, body)
-        .and_then(|found| found.ok_or(RowFieldError::Neither("pk")))
-        .map_err(field)?;
-    let sort = pair("sk", line.sk, line.sk64, body)
-        .map_err(field)?
-        .unwrap_or_default();
-    let bytes = pair("v", line.v, line.v64, body).map_err(field)?;
-    let key = Key::new(partition, sort)?;
-    let change = match (line.op, bytes) {
-        (WriteOp::Put, Some(bytes)) => {
-            let text =
-                |text: Option<Text<'_>>| text.map_or_else(Bytes::new, |text| own(text, body));
-            let content_type = content_field(text(line.content_type))?;
-            let content_encoding = content_field(text(line.content_encoding))?;
-            let value = Value::new(bytes, content_type, content_encoding)?;
-            let expires_at = expires_at.or_else(|| write::default_expiry(namespace, now));
-            Change::Put { value, expires_at }
-        }
-        (WriteOp::Put, None) => return Err(field(RowFieldError::Neither("v"))),
-        (WriteOp::Del, None) if expires_at.is_none() => Change::Delete,
-        (WriteOp::Del, _) => {
-            return Err(Failure::BadBody(
-                "a 'del' has no value and no expiry".to_owned(),
-            ));
-        }
-    };
-    Ok(Mutation {
-        key,
-        change,
-        condition,
-    })
-}
-
-/// Refuses content types and encodings that could not be header values again.
-fn content_field(bytes: Bytes) -> Result<Bytes, Failure> {
-    if bytes.iter().all(|byte| matches!(byte, b' '..=b'~')) {
-        return Ok(bytes);
-    }
-    Err(Failure::BadBody(
-        "a content type or encoding is visible ASCII".to_owned(),
-    ))
-}
-
-fn pair(
-    name: &'static str,
-    text: Option<Text<'_>>,
-    base64: Option<Text<'_>>,
-    body: &Bytes,
-) -> Result<Option<Bytes>, RowFieldError> {
-    match (text, base64) {
-        (Some(_), Some(_)) => Err(RowFieldError::Both(name)),
-        (Some(text), None) => Ok(Some(own(text, body))),
-        (None, Some(encoded)) => KeyEncoding::Base64Url
-            .decode(encoded.0.as_bytes())
-            .map(|bytes| Some(bytes.into()))
-            .map_err(|_| RowFieldError::BadBase64(name)),
-        (None, None) => Ok(None),
-    }
-}
-
-/// Keeps a text: as a slice of the body it was read from, where it lies there.
-fn own(text: Text<'_>, body: &Bytes) -> Bytes {
-    match text.0 {
-        Cow::Borrowed(text) => body.slice_ref(text.as_bytes()),
-        Cow::Owned(text) => text.into(),
-    }
-}
-
-fn expiry(
-    ttl: Option<u64>,
-    expires_at: Option<u64>,
-    now: Timestamp,
-) -> Result<Option<Timestamp>, Failure> {
-    let bad = |name, value: u64, expected| Failure::BadParameter {
-        name,
-        value: value.to_string(),
-        expected,
-    };
-    match (ttl, expires_at) {
-        (Some(_), Some(_)) => Err(Failure::Contradiction {
-            one: "ttl",
-            other: "expires_at",
-        }),
-        (Some(ttl), None) if !(1..=limits::TTL_SECONDS_MAX).contains(&ttl) => {
-            Err(bad("ttl", ttl, "1 to 315360000 seconds"))
-        }
-        (None, Some(at)) if !(1..=EXPIRES_AT_MS_MAX).contains(&at) => {
-            Err(bad("expires_at", at, "milliseconds since the Unix epoch"))
-        }
-        (Some(ttl), None) => Ok(Some(now.saturating_add(Duration::from_secs(ttl)))),
-        (None, Some(at)) => Ok(Some(Timestamp::from_millis(at))),
-        (None, None) => Ok(None),
-    }
-}
-
-fn condition(
-    if_match: Option<&MatchField>,
-    if_none_match: Option<&MatchField>,
-) -> Result<Condition, Failure> {
-    let bad = |name, field: &MatchField, expected| Failure::BadParameter {
-        name,
-        value: match field {
-            MatchField::Version(version) => version.to_string(),
-            MatchField::Text(text) => text.chars().take(64).collect(),
-        },
-        expected,
-    };
-    match (if_match, if_none_match) {
-        (None, None) => Ok(Condition::Always),
-        (Some(_), Some(_)) => Err(Failure::Contradiction {
-            one: "if_match",
-            other: "if_none_match",
-        }),
-        (Some(MatchField::Version(version)), None) => {
-            Ok(Condition::VersionIn(vec![Version(*version)]))
-        }
-        (Some(MatchField::Text(text)), None) if text == "*" => Ok(Condition::Present),
-        (Some(field @ MatchField::Text(text)), None) => {
-            let tag = text
-                .strip_prefix('"')
-                .and_then(|rest| rest.strip_suffix('"'));
-            let version = tag.and_then(parse_number).map(Version);
-            let version =
-                version.ok_or_else(|| bad("if_match", field, "a version, an ETag or \"*\""))?;
-            Ok(Condition::VersionIn(vec![version]))
-        }
-        (None, Some(MatchField::Text(text))) if text == "*" => Ok(Condition::Absent),
-        (None, Some(field)) => Err(bad("if_none_match", field, "\"*\"")),
-    }
 }
