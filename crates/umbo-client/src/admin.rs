@@ -1,4 +1,5 @@
-//! The admin API: namespaces, tokens, shards, configuration. Needs the `admin` grant.
+//! The admin API: namespaces, tokens, shards, configuration. Needs the `admin` grant. Quotas have a
+//! module of their own.
 
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
@@ -8,8 +9,9 @@ use umbo_api::admin::{
 };
 use umbo_api::path::percent_encode;
 
-use crate::client::{Client, Request};
+use crate::client::Client;
 use crate::error::Error;
+use crate::request::Request;
 use crate::retry::Repeat;
 
 impl Client {
@@ -97,6 +99,6 @@ fn namespace_target(name: &str) -> String {
     format!("/namespaces/{}", percent_encode(name.as_bytes()))
 }
 
-fn json(body: &impl Serialize) -> Result<Vec<u8>, Error> {
+pub(crate) fn json(body: &impl Serialize) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(body).map_err(|error| Error::json(&error))
 }

@@ -9,9 +9,10 @@ use umbo_api::batch::{BatchEnd, BatchEndLine, KeyFields, MultiGetBody, MultiGetR
 use umbo_api::header;
 
 use crate::block::is_last;
-use crate::client::{Client, Request};
+use crate::client::Client;
 use crate::error::Error;
 use crate::kv::durability_name;
+use crate::request::Request;
 use crate::retry::Repeat;
 
 /// How to write a batch.
@@ -48,8 +49,9 @@ impl Client {
         let body =
             serde_json::to_vec(&MultiGetBody { keys }).map_err(|error| Error::json(&error))?;
         let target = format!("/v1/ns/{namespace}/batch/get");
-        let request =
+        let mut request =
             Request::new(Method::POST, target, Repeat::Always).with_body("application/json", body);
+        request.rows = asked as u64;
         let answer = self.send_for_body(&request).await?;
         let (rows, _) = parse::<MultiGetRow>(&answer)?;
         if rows.len() != asked {
@@ -75,8 +77,11 @@ impl Client {
         };
         let target = format!("/v1/ns/{namespace}/batch/write{query}");
         let repeat = Repeat::always_if(options.is_repeatable);
-        let mut request =
-            Request::new(Method::POST, target, repeat).with_body("application/x-ndjson", lines);
+        let lines = lines.into();
+        let rows = memchr::memchr_iter(b'\n', &lines).count() as u64;
+        let mut request = Request::new(Method::POST, target, repeat)
+            .with_body("application/x-ndjson", lines)
+            .writing(rows.max(1));
         if options.is_minimal {
             request = request.with_header("prefer", HeaderValue::from_static("return=minimal"));
         }

@@ -34,7 +34,26 @@ pub enum Error {
         status: u16,
         /// The beginning of its body.
         body: String,
+        /// How long it asks to wait.
+        retry_after: Option<Duration>,
     },
+    /// Not sent: of what was sent lately the server rejected or shed too much. Asking again later
+    /// helps; once a second something is sent in any case.
+    #[error(
+        "given up here and not sent: the server took {accepts} of the last {requests} requests \
+         and answered the others with {status}"
+    )]
+    GivenUp {
+        /// Requests of the last 30 seconds, those given up here included.
+        requests: u64,
+        /// Those of them that the server took.
+        accepts: u64,
+        /// The status with which it last refused one: 419 or 429 (rejected), or 503 (shed).
+        status: u16,
+    },
+    /// Not sent: the client was told to wait no longer.
+    #[error("given up while it waited to be sent")]
+    WaitEnded,
     /// The server was not reached; nothing was sent.
     #[error("cannot connect to {url}: {reason}")]
     Unreachable {
@@ -91,9 +110,12 @@ impl Error {
             } else {
                 Outcome::Unknown
             }),
-            Self::BadUrl { .. } | Self::BadOption(_) | Self::Tls(_) | Self::Unreachable { .. } => {
-                Outcome::NotApplied
-            }
+            Self::BadUrl { .. }
+            | Self::BadOption(_)
+            | Self::Tls(_)
+            | Self::GivenUp { .. }
+            | Self::WaitEnded
+            | Self::Unreachable { .. } => Outcome::NotApplied,
             Self::Foreign { .. }
             | Self::Transport(_)
             | Self::Timeout(_)
@@ -104,8 +126,18 @@ impl Error {
 
     /// Returns how long the server asks to wait before a repetition.
     pub fn retry_after(&self) -> Option<Duration> {
-        let after_ms = self.problem()?.retry.after_ms?;
-        Some(Duration::from_millis(after_ms))
+        match self {
+            Self::Problem { problem } => problem.retry.after_ms.map(Duration::from_millis),
+            Self::Foreign { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Says whether this is Umbo's answer to too much being asked of it, by the caller (419, 429)
+    /// or by all together (503). What a proxy answers is not.
+    pub fn is_overload(&self) -> bool {
+        self.problem()
+            .is_some_and(|problem| matches!(problem.status, 419 | 429 | 503))
     }
 
     pub(crate) fn json(error: &serde_json::Error) -> Self {

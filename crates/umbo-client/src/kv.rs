@@ -9,8 +9,10 @@ use umbo_api::admin::DurabilitySetting;
 use umbo_api::path::kv_target;
 use umbo_api::{ErrorCode, header};
 
-use crate::client::{Client, Request, number_header, text_header};
+use crate::answer::{number_header, text_header};
+use crate::client::Client;
 use crate::error::Error;
+use crate::request::Request;
 use crate::retry::Repeat;
 
 /// What a write asks of the row that is there before it.
@@ -28,6 +30,16 @@ pub enum Condition {
 }
 
 impl Condition {
+    /// Adds the condition to a request.
+    pub(crate) fn on(self, request: Request) -> Result<Request, Error> {
+        let Some((name, text)) = self.header() else {
+            return Ok(request);
+        };
+        let value = HeaderValue::try_from(text)
+            .map_err(|_| Error::BadOption("a condition holds control characters"))?;
+        Ok(request.with_header(name, value))
+    }
+
     fn header(self) -> Option<(&'static str, String)> {
         match self {
             Self::None => None,
@@ -172,15 +184,11 @@ impl Client {
 }
 
 fn with_write_headers(
-    mut request: Request,
+    request: Request,
     condition: Condition,
     durability: Option<DurabilitySetting>,
 ) -> Result<Request, Error> {
-    if let Some((name, text)) = condition.header() {
-        let value = HeaderValue::try_from(text)
-            .map_err(|_| Error::BadOption("a condition holds control characters"))?;
-        request = request.with_header(name, value);
-    }
+    let mut request = condition.on(request)?;
     if let Some(durability) = durability {
         let name = durability_name(durability);
         request = request.with_header(header::DURABILITY, HeaderValue::from_static(name));

@@ -1,8 +1,9 @@
 //! The Rust client of Umbo.
 //!
 //! Owns typed calls over HTTP, the repetition of what is safe to repeat, and streams that follow
-//! cursors and know whether they reached their end. Deliberately uses no server crate and keeps no
-//! state between calls but its pool of connections.
+//! cursors and know whether they reached their end. Deliberately uses no server crate. Between calls
+//! it keeps its pool of connections, and of the answers what it takes to be no burden: how many were
+//! rejected or shed of late, how much was repeated, and for paced work what quotas have left.
 //!
 //! The invariant: a call that returns `Ok` was answered in full. A stream cut short, an answer
 //! that cannot be read and a row that is missing are errors, never a shorter result.
@@ -10,22 +11,40 @@
 //! Start with [`Client`] and [`Options`].
 
 mod admin;
+mod advertised;
+mod answer;
 mod batch;
 mod block;
+mod budget;
+mod call;
 mod client;
 mod error;
+mod flow;
 mod kv;
+mod mirror;
+mod pacer;
 mod page;
+mod quota;
+mod random;
 mod range;
+mod request;
+mod restraint;
 mod retry;
 mod scan;
+mod send;
 mod tls;
+mod window;
 
+pub use advertised::{Advertised, QuotaUnit};
 pub use batch::{BatchOptions, BatchResult};
+pub use budget::RetryBudget;
 pub use client::{Client, Options};
 pub use error::Error;
 pub use kv::{Condition, PutOptions, StoredValue, Written};
+pub use mirror::Limit;
+pub use pacer::{Fate, Load, Pace, Pacer, Rejected, Sent, Told, Turn};
 pub use page::RowReader;
 pub use range::{DeleteSelection, RangeOptions};
-pub use retry::{Repeat, RetryPolicy};
+pub use restraint::Restraint;
+pub use retry::{Failures, Repeat, RetryPolicy};
 pub use scan::ScanOptions;

@@ -12,8 +12,11 @@ use umbo_api::row::JsonRow;
 use umbo_api::stream::{End, EndReason};
 
 use crate::block::{LastLine, Lines, divide};
-use crate::client::{Client, Request};
+use crate::client::Client;
 use crate::error::Error;
+use crate::pacer::Sent;
+use crate::request::Request;
+use crate::send::Streamed;
 
 /// Makes the request for the page at a cursor, with at most so many rows.
 pub(crate) type PageRequest =
@@ -36,6 +39,7 @@ pub struct RowReader {
 
 struct Page {
     response: Response,
+    sent: Option<Sent>,
     lines: Lines,
     rows: u64,
     end: Option<End>,
@@ -86,8 +90,8 @@ impl RowReader {
                 page
             } else {
                 let request = (self.request)(self.cursor.as_deref(), self.left)?;
-                let response = self.client.send(&request).await?;
-                self.page.insert(Page::new(response))
+                let streamed = self.client.send_for_stream(&request).await?;
+                self.page.insert(Page::new(streamed))
             };
             if let Some((block, rows)) = page.next(&self.client, self.rows).await? {
                 self.rows += rows;
@@ -136,9 +140,10 @@ impl RowReader {
 }
 
 impl Page {
-    fn new(response: Response) -> Self {
+    fn new(streamed: Streamed) -> Self {
         Self {
-            response,
+            response: streamed.response,
+            sent: streamed.sent,
             lines: Lines::default(),
             rows: 0,
             end: None,
@@ -181,7 +186,13 @@ impl Page {
             self.rows += rows;
             match last {
                 Some(LastLine::Error(problem)) => self.failure = Some(problem),
-                Some(LastLine::End(end)) => self.end = Some(end),
+                Some(LastLine::End(end)) => {
+                    // A server that does not say it says nothing about prices.
+                    if let Some(sent) = self.sent.take().filter(|_| end.ru.as_f64() > 0.0) {
+                        client.charged_late(&sent, end.ru.as_f64());
+                    }
+                    self.end = Some(end);
+                }
                 None => {}
             }
             if rows > 0 {

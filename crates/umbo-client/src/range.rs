@@ -4,9 +4,10 @@ use reqwest::Method;
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::path::{base64url, percent_encode};
 
-use crate::client::{Client, Request};
+use crate::client::Client;
 use crate::error::Error;
 use crate::page::RowReader;
+use crate::request::Request;
 use crate::retry::Repeat;
 
 /// Which rows of a partition, and how.

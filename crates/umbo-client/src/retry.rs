@@ -1,7 +1,10 @@
 //! What is repeated, and after which wait. Pure: the random number is a parameter.
 //!
-//! The wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter",
-//! 2015), never below what the server asked for.
+//! A wait that the server names is obeyed as it is: the server has worked out when it will have
+//! room, spread its callers itself, and keeps the place of whoever comes back when told. Where it
+//! names none, the wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And
+//! Jitter", 2015), which grows with the failures that named none. How many repetitions there are in
+//! all is [`crate::RetryBudget`]'s to say.
 
 use std::time::Duration;
 
@@ -38,6 +41,10 @@ pub struct RetryPolicy {
     pub wait_first: Duration,
     /// Upper bound of any wait that the server did not ask for.
     pub wait_max: Duration,
+    /// Most repetitions for a hundred requests of a client, over the last ten seconds.
+    pub budget_percent: u32,
+    /// Repetitions a second that a client may make in any case.
+    pub budget_per_second_min: u32,
 }
 
 impl Default for RetryPolicy {
@@ -46,37 +53,51 @@ impl Default for RetryPolicy {
             attempts_max: 3,
             wait_first: Duration::from_millis(100),
             wait_max: Duration::from_secs(5),
+            budget_percent: 10,
+            budget_per_second_min: 1,
         }
     }
 }
 
+/// How often one call has failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Failures {
+    attempts: u32,
+    /// Those after which the server named no wait.
+    unnamed: u32,
+}
+
 impl RetryPolicy {
-    /// Returns how long to wait before the next attempt after `attempts` failed ones (from 1),
-    /// none where there must be no next one. `random` is uniform over all of `u64`.
+    /// Notes a failed attempt and returns how long to wait before the next one, none where there
+    /// must be no next one. `random` is uniform over all of `u64`.
     pub fn wait(
         &self,
-        attempts: u32,
+        failures: &mut Failures,
         error: &Error,
         repeat: Repeat,
         random: u64,
     ) -> Option<Duration> {
-        if attempts >= self.attempts_max || !is_repeatable(error, repeat) {
+        failures.attempts += 1;
+        if failures.attempts >= self.attempts_max || !is_repeatable(error, repeat) {
             return None;
         }
-        let doublings = attempts.saturating_sub(1).min(20);
-        let bound = self
-            .wait_first
-            .saturating_mul(1 << doublings)
-            .min(self.wait_max);
-        let bound_us = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
-        // The high half of a 128-bit product is uniform below the bound, without a division.
-        let jitter_us = (u128::from(random) * u128::from(bound_us)) >> 64;
-        let jitter = Duration::from_micros(jitter_us as u64);
-        Some(match error.retry_after() {
-            Some(asked) => asked.saturating_add(jitter / 4),
-            None => jitter,
-        })
+        if let Some(named) = error.retry_after() {
+            return Some(named);
+        }
+        let doublings = failures.unnamed.min(20);
+        failures.unnamed += 1;
+        let bound = self.wait_first.saturating_mul(1 << doublings);
+        Some(full_jitter(bound.min(self.wait_max), random))
     }
+}
+
+/// Returns a wait that is uniform between nothing and a bound. `random` is uniform over all of
+/// `u64`.
+pub(crate) fn full_jitter(bound: Duration, random: u64) -> Duration {
+    let bound_us = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
+    // The high half of a 128-bit product is uniform below the bound, without a division.
+    let jitter_us = (u128::from(random) * u128::from(bound_us)) >> 64;
+    Duration::from_micros(jitter_us as u64)
 }
 
 /// Says whether the same request may be sent again after this failure, and may then succeed.
@@ -89,6 +110,8 @@ fn is_repeatable(error: &Error, repeat: Repeat) -> bool {
         | Error::BadOption(_)
         | Error::Tls(_)
         | Error::Timeout(_)
+        | Error::GivenUp { .. }
+        | Error::WaitEnded
         | Error::Malformed(_) => false,
     };
     may_help && (repeat == Repeat::Always || error.outcome() == Outcome::NotApplied)
@@ -108,8 +131,12 @@ mod tests {
         }
     }
 
+    fn first_wait(error: &Error, repeat: Repeat, random: u64) -> Option<Duration> {
+        RetryPolicy::default().wait(&mut Failures::default(), error, repeat, random)
+    }
+
     fn is_repeated(error: &Error, repeat: Repeat) -> bool {
-        RetryPolicy::default().wait(1, error, repeat, 0).is_some()
+        first_wait(error, repeat, 0).is_some()
     }
 
     #[test]
@@ -142,7 +169,7 @@ mod tests {
     fn what_cannot_get_better_is_not_repeated() {
         for code in ErrorCode::ALL
             .iter()
-            .filter(|code| !matches!(code.status(), 503 | 504))
+            .filter(|code| !matches!(code.status(), 429 | 503 | 504))
         {
             assert!(
                 !is_repeated(&problem(*code, None, None), Repeat::Always),
@@ -162,9 +189,10 @@ mod tests {
     #[test]
     fn three_attempts_are_the_end() {
         let error = problem(ErrorCode::ShuttingDown, None, None);
-        let policy = RetryPolicy::default();
-        assert!(policy.wait(2, &error, Repeat::Always, 0).is_some());
-        assert_eq!(policy.wait(3, &error, Repeat::Always, 0), None);
+        let (policy, mut failures) = (RetryPolicy::default(), Failures::default());
+        let mut wait = || policy.wait(&mut failures, &error, Repeat::Always, 0);
+        let waits = [wait(), wait(), wait()];
+        assert_eq!(waits.map(|wait| wait.is_some()), [true, true, false]);
     }
 
     #[test]
@@ -173,25 +201,47 @@ mod tests {
             attempts_max: 100,
             wait_first: Duration::from_millis(100),
             wait_max: Duration::from_millis(350),
+            ..RetryPolicy::default()
         };
         let error = Error::Transport(String::new());
-        let wait = |attempts, random| policy.wait(attempts, &error, Repeat::Always, random);
-        assert_eq!(wait(1, 0), Some(Duration::ZERO));
-        for (attempts, bound_ms) in [(1, 100), (2, 200), (3, 350), (99, 350)] {
-            let highest = wait(attempts, u64::MAX).unwrap();
-            assert_eq!(highest.as_micros(), bound_ms * 1_000 - 1, "{attempts}");
+        assert_eq!(first_wait(&error, Repeat::Always, 0), Some(Duration::ZERO));
+        let mut failures = Failures::default();
+        for bound_ms in [100, 200, 350, 350, 350] {
+            let wait = policy.wait(&mut failures, &error, Repeat::Always, u64::MAX);
+            assert_eq!(wait.unwrap().as_micros(), bound_ms * 1_000 - 1);
         }
     }
 
     #[test]
-    fn the_wait_is_never_below_what_the_server_asks_for() {
-        let error = problem(
+    fn a_wait_that_the_server_names_is_obeyed_as_it_is_and_makes_no_other_longer() {
+        let policy = RetryPolicy {
+            attempts_max: 100,
+            ..RetryPolicy::default()
+        };
+        let named = problem(
             ErrorCode::WriteQueueFull,
             Some(Outcome::NotApplied),
-            Some(7_000),
+            Some(7_013),
         );
-        let wait = |random| RetryPolicy::default().wait(1, &error, Repeat::Always, random);
-        assert_eq!(wait(0), Some(Duration::from_secs(7)));
-        assert!(wait(u64::MAX).unwrap() <= Duration::from_millis(7_025));
+        let unnamed = Error::Transport(String::new());
+        let mut failures = Failures::default();
+        for random in [0, 1 << 63, u64::MAX] {
+            let wait = policy.wait(&mut failures, &named, Repeat::Always, random);
+            assert_eq!(wait, Some(Duration::from_millis(7_013)));
+        }
+        let wait = policy.wait(&mut failures, &unnamed, Repeat::Always, u64::MAX);
+        assert_eq!(wait, Some(Duration::from_micros(99_999)));
+    }
+
+    #[test]
+    fn what_a_proxy_asks_for_is_obeyed_too() {
+        let error = Error::Foreign {
+            status: 429,
+            body: String::new(),
+            retry_after: Some(Duration::from_secs(2)),
+        };
+        assert_eq!(first_wait(&error, Repeat::IfNotApplied, 1), None);
+        let wait = first_wait(&error, Repeat::Always, 1);
+        assert_eq!(wait, Some(Duration::from_secs(2)));
     }
 }

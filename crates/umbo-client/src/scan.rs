@@ -3,9 +3,10 @@
 use reqwest::Method;
 use umbo_api::batch::ScanBody;
 
-use crate::client::{Client, Request};
+use crate::client::Client;
 use crate::error::Error;
 use crate::page::RowReader;
+use crate::request::Request;
 use crate::retry::Repeat;
 
 /// Which part of a namespace, and how.

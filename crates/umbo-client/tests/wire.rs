@@ -60,6 +60,8 @@ async fn serve(answers: impl IntoIterator<Item = Response<Body>>) -> (Client, Sh
     options.token = Some("umbo_a_b".to_owned());
     options.seed = Some(1);
     options.retry.wait_first = Duration::from_micros(10);
+    // A script has more refusals than a server that is asked on should give.
+    options.restraint_factor = 1e9;
     (Client::new(&options).unwrap(), script)
 }
 
@@ -363,10 +365,90 @@ async fn a_removal_of_a_range_names_its_bounds() {
 }
 
 #[tokio::test]
+async fn policies_are_changed_under_a_condition() {
+    let change =
+        "{\"name\":\"a\",\"before\":{\"name\":\"a\",\"unit\":\"ru\",\"rate\":1},\"dry_run\":false}";
+    let users = "{\"policy\":\"a\",\"total\":1,\"users\":[{\"label\":\"caller=x\",\
+        \"limit\":{\"rate\":1,\"burst\":\"1\",\"unit\":\"ru\"},\"balance\":-0.5,\"observed\":2,\"rejected\":3}]}";
+    let (client, script) = serve([
+        ok("{\"policies\":[]}"),
+        ok(change),
+        ok(change),
+        ok(change),
+        ok(users),
+    ])
+    .await;
+    assert!(client.quotas().await.unwrap().policies.is_empty());
+    let policy =
+        serde_json::from_str("{\"name\":\"a\",\"unit\":\"ru\",\"rate\":\"0.10\"}").unwrap();
+    let changed = client
+        .put_quota(&policy, Condition::Absent, true)
+        .await
+        .unwrap();
+    assert_eq!(changed.before.unwrap().rate.as_str(), "1");
+    let version = Condition::Version(7);
+    client.put_quota(&policy, version, false).await.unwrap();
+    client.delete_quota("a", version, false).await.unwrap();
+    let users = client.quota_users("a", Some(5)).await.unwrap();
+    assert_eq!(users.users[0].limit.burst.as_str(), "1");
+    assert_eq!(
+        lines(&script),
+        [
+            "GET /admin/v1/quotas",
+            "PUT /admin/v1/quotas/a?dry_run=true",
+            "PUT /admin/v1/quotas/a",
+            "DELETE /admin/v1/quotas/a",
+            "GET /admin/v1/quotas/a/users?limit=5",
+        ]
+    );
+    assert_eq!(header(&script, 1, "if-none-match").as_deref(), Some("*"));
+    for at in [2, 3] {
+        assert_eq!(header(&script, at, "if-match").as_deref(), Some("\"7\""));
+    }
+    let body = script.lock().unwrap().seen[2].body.clone();
+    assert_eq!(body, "{\"name\":\"a\",\"unit\":\"ru\",\"rate\":\"0.10\"}");
+}
+
+#[tokio::test]
+async fn costs_are_asked_for() {
+    let explained = "{\"estimate_ru\":1.05,\"breakdown\":{\"base\":1,\"rows\":0.05,\"read_bytes\":0,\
+        \"write_bytes\":0,\"latency\":0},\"samples\":0,\"shards\":[{\"shard\":3,\"share\":1}],\"policies\":[]}";
+    let usage = "{\"namespace\":\"n\",\"ru\":2.5,\"rows\":[],\"shards\":[]}";
+    let simulated = "{\"policy\":{\"name\":\"a\",\"unit\":\"ru\",\"rate\":1},\"seconds\":60,\
+        \"requests\":9,\"rejected\":4,\"rows\":[]}";
+    let (client, script) = serve([ok(explained), ok(usage), ok(simulated)]).await;
+    let get = umbo_api::quota::ExplainBody {
+        operation: "get".to_owned(),
+        pk: Some("a".to_owned()),
+        ..Default::default()
+    };
+    let explained = client.explain("n", &get).await.unwrap();
+    assert_eq!(explained.shards[0].shard, 3);
+    assert!((client.usage("n").await.unwrap().ru - 2.5).abs() < 1e-9);
+    let body = umbo_api::quota::SimulateBody {
+        policy: serde_json::from_str("{\"name\":\"a\",\"unit\":\"ru\",\"rate\":1}").unwrap(),
+        last_seconds: Some(60),
+    };
+    assert_eq!(client.simulate_quota(&body).await.unwrap().rejected, 4);
+    assert_eq!(
+        lines(&script),
+        [
+            "POST /v1/ns/n/explain",
+            "GET /v1/ns/n/usage",
+            "POST /admin/v1/quotas/simulate",
+        ]
+    );
+    let body = script.lock().unwrap().seen[0].body.clone();
+    assert_eq!(body, "{\"operation\":\"get\",\"pk\":\"a\"}");
+}
+
+#[tokio::test]
 async fn what_is_not_umbo_is_told_apart() {
     let (client, _) = serve([with(403, &[], "<html>\nno</html>"), ok("{}")]).await;
     let error = client.namespaces().await.unwrap_err();
-    assert!(matches!(&error, Error::Foreign { status: 403, body } if body == "<html>no</html>"));
+    assert!(
+        matches!(&error, Error::Foreign { status: 403, body, .. } if body == "<html>no</html>")
+    );
     assert!(matches!(client.tokens().await, Err(Error::Malformed(_))));
 }
 

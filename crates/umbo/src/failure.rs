@@ -164,9 +164,12 @@ impl Failure {
 fn client_exit_code(error: &Error) -> u8 {
     match error {
         Error::BadUrl { .. } | Error::BadOption(_) => 2,
+        Error::GivenUp { status, .. } if *status != 503 => 5,
         Error::Unreachable { .. }
         | Error::Timeout(_)
         | Error::Transport(_)
+        | Error::GivenUp { .. }
+        | Error::WaitEnded
         | Error::TruncatedStream { .. } => 6,
         Error::Problem { .. } | Error::Foreign { .. } => match error.status().unwrap_or_default() {
             401 | 403 => 8,
@@ -198,11 +201,23 @@ mod tests {
                 401 | 403 => 8,
                 404 => 3,
                 412 => 4,
+                429 => 5,
                 408 | 503 | 504 | 507 => 6,
                 _ => 1,
             };
             assert_eq!(code_of(*code), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn what_is_given_up_here_is_what_the_server_would_have_said() {
+        let given_up = |status| Error::GivenUp {
+            requests: 9,
+            accepts: 1,
+            status,
+        };
+        let codes = [419, 429, 503].map(|status| client_exit_code(&given_up(status)));
+        assert_eq!(codes, [5, 5, 6]);
     }
 
     #[test]

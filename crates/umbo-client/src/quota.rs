@@ -1,0 +1,105 @@
+//! Quotas: the policies of a server, what they do, and what requests cost.
+
+use reqwest::Method;
+use umbo_api::path::percent_encode;
+use umbo_api::quota::{
+    ExplainAnswer, ExplainBody, PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers,
+    SimulateAnswer, SimulateBody, UsageAnswer,
+};
+
+use crate::admin::json;
+use crate::client::Client;
+use crate::error::Error;
+use crate::kv::Condition;
+use crate::request::Request;
+use crate::retry::Repeat;
+
+impl Client {
+    /// Lists the policies in effect. Like all that concerns policies it needs the grant `admin` on
+    /// every namespace.
+    pub async fn quotas(&self) -> Result<PolicyList, Error> {
+        self.send_for_json(&Request::read("/admin/v1/quotas".to_owned()))
+            .await
+    }
+
+    /// Describes a policy.
+    pub async fn quota(&self, name: &str) -> Result<PolicyInfo, Error> {
+        self.send_for_json(&Request::read(target(name, ""))).await
+    }
+
+    /// Stores a policy where the condition holds of the stored one of its name; in a dry run only
+    /// says what that would change. The server refuses one that contradicts itself or the others.
+    pub async fn put_quota(
+        &self,
+        policy: &PolicySpec,
+        condition: Condition,
+        dry_run: bool,
+    ) -> Result<PolicyChange, Error> {
+        let target = target(&policy.name, dry_run_query(dry_run));
+        let request = Request::new(Method::PUT, target, repeat(condition, dry_run))
+            .with_body("application/json", json(policy)?);
+        self.send_for_json(&condition.on(request)?).await
+    }
+
+    /// Removes a stored policy where the condition holds of it; in a dry run only says what that
+    /// would change.
+    pub async fn delete_quota(
+        &self,
+        name: &str,
+        condition: Condition,
+        dry_run: bool,
+    ) -> Result<PolicyChange, Error> {
+        let target = target(name, dry_run_query(dry_run));
+        let repeat = Repeat::always_if(dry_run);
+        let request = condition.on(Request::new(Method::DELETE, target, repeat))?;
+        self.send_for_json(&request).await
+    }
+
+    /// Lists who has a bucket of a policy on the server that answers, the busiest first, and up to
+    /// `limit` of them; the server's default where none is given.
+    pub async fn quota_users(&self, name: &str, limit: Option<u64>) -> Result<QuotaUsers, Error> {
+        let query = limit.map_or_else(String::new, |limit| format!("?limit={limit}"));
+        let target = target(name, &format!("/users{query}"));
+        self.send_for_json(&Request::read(target)).await
+    }
+
+    /// Says what a policy would have rejected of what the server remembers. Nothing is changed.
+    pub async fn simulate_quota(&self, body: &SimulateBody) -> Result<SimulateAnswer, Error> {
+        let target = "/admin/v1/quotas/simulate".to_owned();
+        let request = Request::new(Method::POST, target, Repeat::Always)
+            .with_body("application/json", json(body)?);
+        self.send_for_json(&request).await
+    }
+
+    /// Says what a request would cost, which shards it would reach and which policies it would
+    /// meet. Nothing of it is done. Needs the grant `read` on the namespace.
+    pub async fn explain(
+        &self,
+        namespace: &str,
+        body: &ExplainBody,
+    ) -> Result<ExplainAnswer, Error> {
+        let target = format!("/v1/ns/{namespace}/explain");
+        let request = Request::new(Method::POST, target, Repeat::Always)
+            .with_body("application/json", json(body)?);
+        self.send_for_json(&request).await
+    }
+
+    /// Says what was spent on a namespace: by oneself, or with the grant `admin` by everybody.
+    pub async fn usage(&self, namespace: &str) -> Result<UsageAnswer, Error> {
+        let target = format!("/v1/ns/{namespace}/usage");
+        self.send_for_json(&Request::read(target)).await
+    }
+}
+
+fn target(name: &str, rest: &str) -> String {
+    format!("/admin/v1/quotas/{}{rest}", percent_encode(name.as_bytes()))
+}
+
+const fn dry_run_query(dry_run: bool) -> &'static str {
+    if dry_run { "?dry_run=true" } else { "" }
+}
+
+/// A change under a condition makes the condition false, so a repetition would be refused.
+fn repeat(condition: Condition, dry_run: bool) -> Repeat {
+    Repeat::always_if(dry_run || matches!(condition, Condition::None | Condition::Exists))
+}

@@ -1,0 +1,94 @@
+//! A request, ready to be sent more than once.
+
+use bytes::Bytes;
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::pacer::Load;
+use crate::retry::Repeat;
+
+/// One request, ready to be sent more than once.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) repeat: Repeat,
+    /// Rows it reads or writes, as far as that is known.
+    pub(crate) rows: u64,
+    /// Whether it writes rows.
+    pub(crate) is_write: bool,
+}
+
+impl Request {
+    pub(crate) fn new(method: Method, target: String, repeat: Repeat) -> Self {
+        Self {
+            is_write: matches!(method, Method::PUT | Method::DELETE),
+            method,
+            target,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            repeat,
+            rows: 1,
+        }
+    }
+
+    pub(crate) fn read(target: String) -> Self {
+        Self::new(Method::GET, target, Repeat::Always)
+    }
+
+    pub(crate) fn with_header(mut self, name: &'static str, value: HeaderValue) -> Self {
+        self.headers.insert(HeaderName::from_static(name), value);
+        self
+    }
+
+    pub(crate) fn with_body(mut self, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self.with_header("content-type", HeaderValue::from_static(content_type))
+    }
+
+    /// Says that it writes this many rows.
+    pub(crate) fn writing(mut self, rows: u64) -> Self {
+        (self.is_write, self.rows) = (true, rows);
+        self
+    }
+
+    /// Returns the namespace it concerns; none of the admin API's, which no quota counts.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        let rest = self.target.strip_prefix("/v1/ns/")?;
+        rest.split(['/', '?']).next()
+    }
+
+    /// Returns what is known of its cost.
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            is_write: self.is_write,
+            rows: self.rows,
+            bytes: if self.is_write {
+                self.body.len() as u64
+            } else {
+                0
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_namespace_stands_in_the_target() {
+        for (target, namespace) in [
+            ("/v1/ns/listings/kv/a", Some("listings")),
+            ("/v1/ns/a.b/scan", Some("a.b")),
+            ("/v1/ns/a?x", Some("a")),
+            ("/admin/v1/namespaces/a", None),
+            ("/healthz", None),
+        ] {
+            let request = Request::read(target.to_owned());
+            assert_eq!(request.namespace(), namespace, "{target}");
+        }
+    }
+}

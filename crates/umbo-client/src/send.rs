@@ -1,0 +1,239 @@
+//! How one request is sent, repeated and turned into an answer or an [`Error`].
+//!
+//! The timeout of a call is a budget for all its attempts: each attempt tells the server what is
+//! left of it. Waiting for its turn in paced work comes before and does not count. The body of a
+//! streamed answer may take longer; there the timeout bounds each wait for more bytes.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use reqwest::Response;
+use reqwest::header::HeaderMap;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use umbo_api::header;
+
+use crate::answer::{advertised, charged, refusal};
+use crate::call::Call;
+use crate::client::{Client, chain};
+use crate::error::Error;
+use crate::flow::{UnderWay, fate};
+use crate::pacer::{Sent, Told};
+use crate::request::Request;
+use crate::retry::Failures;
+
+/// How much longer than the server's deadline the client waits, so that the server's own answer
+/// to a passed deadline still arrives.
+const GRACE: Duration = Duration::from_secs(2);
+/// Most bytes of a body that is read whole.
+const BODY_LEN_MAX: usize = 64 << 20;
+
+/// What is wanted of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Its header fields; the body is left where it is.
+    Head,
+    /// Its whole body.
+    Body,
+    /// A body that is read later and says at its end what it was charged.
+    Stream,
+}
+
+/// A successful answer whose body is not read yet.
+#[derive(Debug)]
+pub(crate) struct Streamed {
+    pub(crate) response: Response,
+    /// What the charge at the end of the body belongs to, where work is paced.
+    pub(crate) sent: Option<Sent>,
+}
+
+impl Client {
+    /// Sends a request, again where that is safe and may help, and returns the answer if it is a
+    /// success; its body is not read yet.
+    pub(crate) async fn send(&self, request: &Request) -> Result<Response, Error> {
+        let (streamed, _) = self.attempts(request, Wanted::Head).await?;
+        Ok(streamed.response)
+    }
+
+    /// Like [`Client::send`], for a body that says at its end what it was charged.
+    pub(crate) async fn send_for_stream(&self, request: &Request) -> Result<Streamed, Error> {
+        let (streamed, _) = self.attempts(request, Wanted::Stream).await?;
+        Ok(streamed)
+    }
+
+    /// Like [`Client::send`], and reads the whole body too; a body cut off is repeated as well.
+    pub(crate) async fn send_for_body(&self, request: &Request) -> Result<Bytes, Error> {
+        let (_, body) = self.attempts(request, Wanted::Body).await?;
+        Ok(body)
+    }
+
+    /// Like [`Client::send_for_body`], and returns the headers too.
+    pub(crate) async fn send_for_parts(
+        &self,
+        request: &Request,
+    ) -> Result<(HeaderMap, Bytes), Error> {
+        let (mut streamed, body) = self.attempts(request, Wanted::Body).await?;
+        Ok((std::mem::take(streamed.response.headers_mut()), body))
+    }
+
+    /// Like [`Client::send_for_body`], and reads the body as JSON.
+    pub(crate) async fn send_for_json<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+    ) -> Result<T, Error> {
+        let body = self.send_for_body(request).await?;
+        serde_json::from_slice(&body).map_err(|error| Error::json(&error))
+    }
+
+    async fn attempts(
+        &self,
+        request: &Request,
+        wanted: Wanted,
+    ) -> Result<(Streamed, Bytes), Error> {
+        let (shared, call) = (&self.shared, self.call());
+        let flow = &shared.flow;
+        let mut under_way = self.enter(request, &call).await?;
+        if call.is_new() {
+            flow.deposit();
+        }
+        let deadline = Instant::now() + shared.timeout;
+        let mut failures = Failures::default();
+        loop {
+            let attempt = self.attempt(request, &call, deadline, under_way, wanted);
+            let error = match self.whole(attempt.await, wanted).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let random = shared.random.next();
+            let wait = shared
+                .retry
+                .wait(&mut failures, &error, request.repeat, random);
+            let Some(wait) = wait.filter(|wait| Instant::now() + *wait < deadline) else {
+                return Err(error);
+            };
+            // What the server said last says more than that it is not asked again.
+            if !flow.withdraw() || flow.wait(wait).await.is_err() {
+                return Err(error);
+            }
+            under_way = match self.enter(request, &call).await {
+                Ok(under_way) => under_way,
+                Err(_) => return Err(error),
+            };
+        }
+    }
+
+    /// Waits until a request may be sent, or says why it is given up.
+    async fn enter(&self, request: &Request, call: &Call) -> Result<UnderWay<'_>, Error> {
+        let shared = &self.shared;
+        if !call.is_due() {
+            let random = shared.random.next();
+            shared.flow.admit(request.namespace(), random)?;
+        }
+        shared.flow.enter(request.load(), call.is_due()).await
+    }
+
+    /// Reads the body too where it is wanted.
+    async fn whole(
+        &self,
+        answer: Result<Streamed, Error>,
+        wanted: Wanted,
+    ) -> Result<(Streamed, Bytes), Error> {
+        let mut streamed = answer?;
+        let body = match wanted {
+            Wanted::Body => self.body(&mut streamed.response).await?,
+            Wanted::Head | Wanted::Stream => Bytes::new(),
+        };
+        Ok((streamed, body))
+    }
+
+    async fn attempt(
+        &self,
+        request: &Request,
+        call: &Call,
+        deadline: Instant,
+        under_way: UnderWay<'_>,
+        wanted: Wanted,
+    ) -> Result<Streamed, Error> {
+        let shared = &self.shared;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+        let url = format!("{}{}", shared.base, request.target);
+        let mut builder = shared
+            .http
+            .request(request.method.clone(), url)
+            .headers(request.headers.clone())
+            .header(header::TIMEOUT_MS, left_ms)
+            .header(header::REQUEST_ID, call.id());
+        if let Some(number) = call.next_attempt() {
+            builder = builder.header(header::ATTEMPT, number);
+        }
+        let sending = builder.body(request.body.clone()).send();
+        let response = tokio::time::timeout(left + GRACE, sending)
+            .await
+            .map_err(|_| Error::Timeout(shared.timeout))?
+            .map_err(|error| self.transport(&error))?;
+        let advertised = advertised(response.headers());
+        let charged = charged(response.headers()).filter(|_| wanted != Wanted::Stream);
+        let result = if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(self.refusal(response).await)
+        };
+        let error = result.as_ref().err();
+        shared.flow.note(request.namespace(), error);
+        call.set_due(
+            error.is_some_and(|error| error.is_overload() && error.retry_after().is_some()),
+        );
+        let sent = under_way.answered(&Told {
+            advertised,
+            charged,
+            fate: fate(error),
+        });
+        result.map(|response| Streamed { response, sent })
+    }
+
+    async fn refusal(&self, mut response: Response) -> Error {
+        match self.body(&mut response).await {
+            Ok(body) => refusal(response.status().as_u16(), response.headers(), &body),
+            Err(error) => error,
+        }
+    }
+
+    /// Notes what a streamed answer says at its end that it was charged.
+    pub(crate) fn charged_late(&self, sent: &Sent, charged: f64) {
+        self.shared.flow.charged_late(sent, charged);
+    }
+
+    /// Waits for the next bytes of a body, none at its end.
+    pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, Error> {
+        let patience = self.shared.timeout + GRACE;
+        tokio::time::timeout(patience, response.chunk())
+            .await
+            .map_err(|_| Error::Timeout(self.shared.timeout))?
+            .map_err(|error| self.transport(&error))
+    }
+
+    /// Reads a body whole, up to a bound.
+    pub(crate) async fn body(&self, response: &mut Response) -> Result<Bytes, Error> {
+        let mut body = BytesMut::new();
+        while let Some(chunk) = self.chunk(response).await? {
+            if body.len() + chunk.len() > BODY_LEN_MAX {
+                return Err(Error::Malformed(format!(
+                    "its body has more than {BODY_LEN_MAX} bytes"
+                )));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.freeze())
+    }
+
+    fn transport(&self, error: &reqwest::Error) -> Error {
+        if error.is_connect() {
+            return Error::Unreachable {
+                url: self.shared.base.clone(),
+                reason: chain(error),
+            };
+        }
+        Error::Transport(chain(error))
+    }
+}
