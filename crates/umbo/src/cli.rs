@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::command::{completion, config, kv, ns, serve, token, version};
+use crate::command::{completion, config, dlq, kv, ns, serve, token, version};
 use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
@@ -24,6 +24,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Read and write rows
     Kv(kv::Arguments),
+    /// Send again what imports have given up
+    Dlq(dlq::Arguments),
     /// Manage namespaces
     Ns(ns::Arguments),
     /// Manage tokens
@@ -44,6 +46,7 @@ impl Cli {
         match self.command {
             None => serve::Arguments::default().run(),
             Some(Command::Kv(arguments)) => arguments.run(),
+            Some(Command::Dlq(arguments)) => arguments.run(),
             Some(Command::Ns(arguments)) => arguments.run(),
             Some(Command::Token(arguments)) => arguments.run(),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),

@@ -2,6 +2,7 @@
 
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod dlq;
 pub(crate) mod kv;
 pub(crate) mod ns;
 pub(crate) mod serve;

@@ -62,17 +62,22 @@ pub(crate) struct Connection {
 impl Connection {
     /// Makes a client.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        self.client_for(self.criticality)
+        Ok(Client::new(&self.options())?)
     }
 
-    /// Makes a client that claims this tier where the command line names none.
-    pub(crate) fn client_for(&self, criticality: Option<Criticality>) -> Result<Client, Failure> {
+    /// Makes a client for work that nobody waits for: paced, and the first to be shed where the
+    /// command line names no criticality.
+    pub(crate) fn bulk_client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(&self.options().for_bulk())?)
+    }
+
+    fn options(&self) -> Options {
         let mut options = Options::new(&*self.server);
         options.token = self.token.clone().filter(|token| !token.is_empty());
         options.ca_file.clone_from(&self.ca_file);
         options.timeout = self.timeout;
-        options.criticality = self.criticality.or(criticality);
-        Ok(Client::new(&options)?)
+        options.criticality = self.criticality;
+        options
     }
 
     /// Returns the form for a listing: a table where none was asked for.

@@ -91,6 +91,12 @@ pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, Failure> {
     Ok(line)
 }
 
+/// Says something on stderr, for people.
+pub(crate) fn note(line: &str) {
+    // Where stderr is gone there is nobody left to tell.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Returns a number with its noun: `1 row`, `2 rows`.
 pub(crate) fn counted(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

@@ -8,12 +8,12 @@
 )]
 
 #[path = "support/server.rs"]
-mod support;
+mod server;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 
-use support::{Server, checked, command};
+use server::{Server, checked, command};
 
 /// Rows of every kind: text, any bytes, an expiry, a content type, an empty value.
 fn rows() -> String {

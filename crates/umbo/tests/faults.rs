@@ -9,50 +9,17 @@
 )]
 
 #[path = "support/server.rs"]
-mod support;
+mod server;
+#[path = "support/stub.rs"]
+mod stub;
 
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
-use axum::extract::{Request, State};
 use axum::http::Response;
-use support::run;
+use server::run;
+use stub::{answer, serve};
 use umbo_api::{ErrorCode, Outcome, Problem};
-
-type Answer = Box<dyn FnMut(&str, &[u8]) -> Response<Body> + Send>;
-
-/// Starts a server on a thread of its own; it ends with the test program.
-fn serve(answer: impl FnMut(&str, &[u8]) -> Response<Body> + Send + 'static) -> String {
-    async fn handle(State(answer): State<Arc<Mutex<Answer>>>, request: Request) -> Response<Body> {
-        let (parts, body) = request.into_parts();
-        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-        let line = format!("{} {}", parts.method, parts.uri);
-        (answer.lock().unwrap())(&line, &body)
-    }
-    let answer: Arc<Mutex<Answer>> = Arc::new(Mutex::new(Box::new(answer)));
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            let router = axum::Router::new().fallback(handle).with_state(answer);
-            axum::serve(listener, router).await
-        })
-    });
-    url
-}
-
-fn answer(status: u16, body: impl Into<Body>) -> Response<Body> {
-    Response::builder()
-        .status(status)
-        .body(body.into())
-        .unwrap()
-}
 
 fn refusal(code: ErrorCode) -> Response<Body> {
     let mut problem = Problem::new(code, "for a test");

@@ -5,7 +5,7 @@ mod batch;
 mod count;
 mod export;
 mod get;
-mod import;
+pub(super) mod import;
 mod mget;
 mod put;
 mod range;
@@ -89,7 +89,7 @@ impl Arguments {
 
 /// A key of the command line, in any of its forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Key(Vec<u8>);
+pub(super) struct Key(pub(super) Vec<u8>);
 
 impl FromStr for Key {
     type Err = KeyTextError;
@@ -155,7 +155,7 @@ fn condition(text: &str) -> Result<Condition, String> {
 }
 
 /// Reads a file whole, `-` for stdin, up to a bound.
-fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, Failure> {
+pub(super) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, Failure> {
     let failed = |source| Failure::File {
         verb: "read",
         path: path.to_owned(),

@@ -5,7 +5,7 @@ use clap::Args;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use umbo_client::{RangeOptions, RowReader, ScanOptions};
-use umbo_types::{Criticality, Namespace};
+use umbo_types::Namespace;
 
 use super::{Key, namespace, partition_key};
 use crate::connection::Connection;
@@ -57,7 +57,7 @@ impl Arguments {
 }
 
 async fn count_namespace(connection: &Connection, ns: &Namespace) -> Result<u64, Failure> {
-    let client = connection.client_for(Some(Criticality::Sheddable))?;
+    let client = connection.bulk_client()?;
     let mut counts = JoinSet::new();
     for segment in 0..SEGMENTS {
         let options = ScanOptions {

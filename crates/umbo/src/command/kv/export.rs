@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use umbo_client::{RowReader, ScanOptions};
-use umbo_types::{Criticality, Namespace};
+use umbo_types::Namespace;
 
 use super::import::progress::bar;
 use super::namespace;
@@ -57,7 +57,7 @@ impl Arguments {
     /// Exports.
     pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
         let started = Instant::now();
-        let client = connection.client_for(Some(Criticality::Sheddable))?;
+        let client = connection.bulk_client()?;
         let (blocks, receiver) = mpsc::channel(2 * self.segments as usize);
         let mut segments = JoinSet::new();
         for segment in 0..self.segments {

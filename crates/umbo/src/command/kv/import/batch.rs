@@ -34,6 +34,12 @@ impl Batch {
         self.numbers[at]
     }
 
+    /// Returns the bytes of all lines but some.
+    pub(super) fn bytes_without(&self, lines: &[usize]) -> u64 {
+        let left_out: usize = lines.iter().map(|&at| self.line(at).len() + 1).sum();
+        (self.body.len() - left_out) as u64
+    }
+
     /// Returns the body of a request with only some of the lines.
     pub(super) fn body_of(&self, lines: &[usize]) -> Bytes {
         if lines.len() == self.len() {

@@ -1,16 +1,20 @@
-//! The file of failed rows. Each line is one JSON object: why a line failed, and the line itself:
+//! The file of failed rows, the dead letters of an import. Each line is one JSON object: why a line
+//! failed and where it was to go, and the line itself:
 //!
 //! ```text
-//! {"failed":{"line":3,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"row":{…}}
-//! {"failed":{"line":9,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"text":"{\"pk"}
+//! {"failed":{"namespace":"a","line":3,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"row":{…}}
+//! {"failed":{"namespace":"a","line":9,"status":429,"type":"/v1/errors/quota-exceeded","detail":"…",
+//!  "attempts":7},"row":{…}}
+//! {"failed":{"namespace":"a","line":12,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"text":"{\"pk"}
 //! ```
 //!
-//! `row` is the line as it was, `text` stands for a line that is no JSON object. Import takes such
-//! a file as it is: put right what stands in `row` (or put a `row` in the place of `text`), and
-//! import the file. The file is made with the first failed row.
+//! `row` is the line as it was, `text` stands for a line that is no JSON object, `attempts` says how
+//! often it was sent where that was more than once. Such a file is sent again as it is: put right
+//! what stands in `row` (or put a `row` in the place of `text`). The file is made with the first
+//! failed row; what it is sent again with never takes a line away from it.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -18,9 +22,6 @@ use serde::de::IgnoredAny;
 use umbo_api::ErrorCode;
 
 use crate::failure::Failure;
-
-/// Most bytes of a line too long to be written that are kept.
-const EXCERPT_LEN_MAX: usize = 4 << 10;
 
 /// Why a line failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,6 +35,17 @@ pub(super) struct Reason {
     pub(super) type_uri: String,
     /// What happened.
     pub(super) detail: String,
+    /// How often the row was sent; 0 where it was not.
+    #[serde(skip_serializing_if = "is_at_most_one")]
+    pub(super) attempts: u32,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_at_most_one(attempts: &u32) -> bool {
+    *attempts <= 1
 }
 
 impl Reason {
@@ -44,34 +56,59 @@ impl Reason {
             status: ErrorCode::InvalidBody.status(),
             type_uri: ErrorCode::InvalidBody.type_uri(),
             detail,
+            attempts: 0,
         }
     }
 }
 
 #[derive(Serialize)]
 struct Head<'a> {
-    failed: &'a Reason,
+    failed: Failed<'a>,
+}
+
+#[derive(Serialize)]
+struct Failed<'a> {
+    namespace: &'a str,
+    #[serde(flatten)]
+    reason: &'a Reason,
+}
+
+/// What to do with a file that is there before the first row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Existing {
+    /// Begin anew: what it says is about to be found out again.
+    Replace,
+    /// Go on after this many bytes; what follows them is found out again.
+    Continue(u64),
 }
 
 /// The file, once there is a failed row.
 #[derive(Debug)]
 pub(super) struct FailedFile {
     path: PathBuf,
+    existing: Existing,
     out: Option<BufWriter<File>>,
     rows: u64,
+    bytes: u64,
 }
 
 impl FailedFile {
     /// Names the file; nothing is written yet.
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(super) fn new(path: PathBuf, existing: Existing) -> Self {
+        let bytes = match existing {
+            Existing::Replace => 0,
+            Existing::Continue(bytes) => bytes,
+        };
         Self {
             path,
+            existing,
             out: None,
             rows: 0,
+            bytes,
         }
     }
 
-    /// Returns the number of rows in it.
+    /// Returns the number of rows added to it.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }
@@ -81,11 +118,31 @@ impl FailedFile {
         &self.path
     }
 
-    /// Adds a line.
-    pub(super) fn push(&mut self, line: &[u8], reason: &Reason) -> Result<(), Failure> {
-        self.rows += 1;
-        self.write(line, reason)
-            .map_err(|error| self.failure(error))
+    /// Cuts off what does not count of a file that is continued, where there is one.
+    pub(super) fn cut(&mut self) -> Result<(), Failure> {
+        if self.out.is_none() && self.path.exists() {
+            let opened = open(&self.path, self.existing);
+            let file = opened.map_err(|error| self.failure(error))?;
+            self.out = Some(BufWriter::new(file));
+        }
+        Ok(())
+    }
+
+    /// Adds a line that was to go to a namespace.
+    pub(super) fn push(
+        &mut self,
+        namespace: &str,
+        line: &[u8],
+        reason: &Reason,
+    ) -> Result<(), Failure> {
+        let added = entry(namespace, line, reason).and_then(|entry| self.write(&entry));
+        added.map_err(|error| self.failure(error))
+    }
+
+    /// Adds an entry of another such file as it is, without its newline.
+    pub(super) fn push_entry(&mut self, entry: &[u8]) -> Result<(), Failure> {
+        let added = self.write(&[entry, b"\n"].concat());
+        added.map_err(|error| self.failure(error))
     }
 
     /// Writes out what is still in memory.
@@ -96,12 +153,27 @@ impl FailedFile {
         }
     }
 
-    fn write(&mut self, line: &[u8], reason: &Reason) -> io::Result<()> {
+    /// Has the disk hold all of it, and returns its length.
+    pub(super) fn sync(&mut self) -> Result<u64, Failure> {
+        self.flush()?;
+        if let Some(out) = &self.out {
+            let synced = out.get_ref().sync_all();
+            synced.map_err(|error| self.failure(error))?;
+        }
+        Ok(self.bytes)
+    }
+
+    fn write(&mut self, entry: &[u8]) -> io::Result<()> {
         let out = match &mut self.out {
             Some(out) => out,
-            None => self.out.insert(BufWriter::new(File::create(&self.path)?)),
+            None => self
+                .out
+                .insert(BufWriter::new(open(&self.path, self.existing)?)),
         };
-        out.write_all(&entry(line, reason)?)
+        out.write_all(entry)?;
+        self.rows += 1;
+        self.bytes += entry.len() as u64;
+        Ok(())
     }
 
     fn failure(&self, source: io::Error) -> Failure {
@@ -113,8 +185,26 @@ impl FailedFile {
     }
 }
 
-fn entry(line: &[u8], reason: &Reason) -> io::Result<Vec<u8>> {
-    let mut entry = serde_json::to_vec(&Head { failed: reason })?;
+fn open(path: &Path, existing: Existing) -> io::Result<File> {
+    match existing {
+        Existing::Replace => File::create(path),
+        Existing::Continue(bytes) => {
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?;
+            file.set_len(bytes)?;
+            file.seek(SeekFrom::Start(bytes))?;
+            Ok(file)
+        }
+    }
+}
+
+fn entry(namespace: &str, line: &[u8], reason: &Reason) -> io::Result<Vec<u8>> {
+    let failed = Failed { namespace, reason };
+    let mut entry = serde_json::to_vec(&Head { failed })?;
     entry.pop();
     let line = line.trim_ascii();
     let is_object = line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok();
@@ -123,8 +213,7 @@ fn entry(line: &[u8], reason: &Reason) -> io::Result<Vec<u8>> {
         entry.extend_from_slice(line);
     } else {
         entry.extend_from_slice(b",\"text\":");
-        let excerpt = &line[..line.len().min(EXCERPT_LEN_MAX)];
-        serde_json::to_writer(&mut entry, &String::from_utf8_lossy(excerpt))?;
+        serde_json::to_writer(&mut entry, &String::from_utf8_lossy(line))?;
     }
     entry.extend_from_slice(b"}\n");
     Ok(entry)
@@ -142,23 +231,25 @@ mod tests {
     #[test]
     fn a_row_comes_back_as_it_was() {
         let line = r#" {"pk":"a", "v":{"x":1}} "#;
-        let entry = entry(line.as_bytes(), &reason()).unwrap();
+        let entry = entry("n", line.as_bytes(), &reason()).unwrap();
         let Ok(Line::Failed(range)) = read(&entry, &mut Vec::new()) else {
             panic!("{entry:?}");
         };
         assert_eq!(&entry[range], line.trim().as_bytes());
         let json: serde_json::Value = serde_json::from_slice(&entry).unwrap();
+        assert_eq!(json["failed"]["namespace"], "n");
         assert_eq!(json["failed"]["line"], 7);
+        assert_eq!(json["failed"]["attempts"], serde_json::Value::Null);
         assert_eq!(json["failed"]["status"], 400);
     }
 
     #[test]
     fn what_is_no_object_comes_back_as_text() {
         for line in [&b"{\"pk\":"[..], b"7", b"\xff\x00", &[b'x'; 9_999]] {
-            let entry = entry(line, &reason()).unwrap();
+            let entry = entry("n", line, &reason()).unwrap();
             let json: serde_json::Value = serde_json::from_slice(&entry).unwrap();
             let text = json["text"].as_str().unwrap();
-            assert!(text.len() <= EXCERPT_LEN_MAX && !text.is_empty());
+            assert_eq!(text, String::from_utf8_lossy(line));
             assert!(matches!(
                 read(&entry, &mut Vec::new()),
                 Ok(Line::FailedText(_))
@@ -170,11 +261,33 @@ mod tests {
     fn no_failed_row_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.failed.ndjson");
-        let mut file = FailedFile::new(path.clone());
+        let mut file = FailedFile::new(path.clone(), Existing::Replace);
         file.flush().unwrap();
+        assert_eq!(file.sync().unwrap(), 0);
         assert!(!path.exists());
-        file.push(b"{}", &reason()).unwrap();
+        file.push("n", b"{}", &reason()).unwrap();
         file.flush().unwrap();
         assert!(path.exists() && file.rows() == 1);
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_replaced_or_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let add = |existing, entry: &str| {
+            let mut file = FailedFile::new(path.clone(), existing);
+            file.push_entry(entry.as_bytes()).and_then(|()| file.sync())
+        };
+        assert_eq!(add(Existing::Continue(0), "a").unwrap(), 2);
+        assert_eq!(add(Existing::Continue(2), "c").unwrap(), 4);
+        assert_eq!(add(Existing::Continue(2), "d").unwrap(), 4);
+        assert_eq!(std::fs::read(&path).unwrap(), b"a\nd\n");
+        let mut file = FailedFile::new(path.clone(), Existing::Continue(2));
+        file.cut().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"a\n");
+        assert_eq!(add(Existing::Replace, "e").unwrap(), 2);
+        assert_eq!(std::fs::read(&path).unwrap(), b"e\n");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(add(Existing::Continue(0), "f").unwrap(), 2);
     }
 }

@@ -1,5 +1,5 @@
-//! The writing half of an import: a lane sends its batches one after the other, repeats rows that
-//! the server shed, and keeps those that failed for good.
+//! The writing half of an import: a lane sends its batches one after the other, sends rows again
+//! that the server rejected or shed, and keeps those that failed for good.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -17,13 +17,12 @@ use umbo_types::Namespace;
 use super::batch::Batch;
 use super::failed::Reason;
 use super::line;
+use super::patience::Again;
 use super::progress::Shared;
 use crate::failure::Failure;
 
-/// Most times a row is sent that the server asks to send again.
-const ROUNDS_MAX: u32 = 5;
-/// Wait before a row is sent again, where the server names none; grows with each round.
-const ROUND_WAIT: Duration = Duration::from_millis(100);
+/// Bound of the wait before rows are sent again where the server names none.
+const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 
 /// What all lanes share.
 #[derive(Debug)]
@@ -34,11 +33,36 @@ pub(super) struct Target {
     /// Whether to create the namespace where it is absent.
     pub(super) is_created: bool,
     pub(super) creation: OnceCell<()>,
+    /// How long rejected and shed rows are sent again while nothing is written.
+    pub(super) patience: Duration,
     pub(super) shared: Arc<Shared>,
 }
 
-/// Rows that failed for good, by their place in the batch.
+/// Rows that failed, by their place in the batch.
 type Failures = Vec<(usize, Reason)>;
+
+/// Rows that were not written and may be if they are sent again.
+#[derive(Debug, Default)]
+struct Leftover {
+    rows: Vec<(usize, Reason, Again)>,
+    /// The longest wait that the server named.
+    wait: Option<Duration>,
+}
+
+impl Leftover {
+    /// Keeps the rows that are to be sent again; the others have failed for good.
+    fn divide(self, goes_on: impl Fn(Again) -> bool, failures: &mut Failures) -> Vec<usize> {
+        let mut again = Vec::new();
+        for (at, reason, why) in self.rows {
+            if goes_on(why) {
+                again.push(at);
+            } else {
+                failures.push((at, reason));
+            }
+        }
+        again
+    }
+}
 
 /// Writes batches until there are no more, or until everything is to stop.
 pub(super) async fn run(target: Arc<Target>, mut batches: Receiver<Batch>) {
@@ -50,8 +74,9 @@ pub(super) async fn run(target: Arc<Target>, mut batches: Receiver<Batch>) {
             batch = batches.recv() => batch,
         };
         let Some(batch) = batch else { return };
-        if let Err(failure) = target.write(&batch).await {
+        if let Err(failure) = target.write(&batch, &mut stopping).await {
             target.shared.abort(failure);
+            target.client.end_waits();
             return;
         }
     }
@@ -65,29 +90,51 @@ async fn is_stopped(stopping: &mut watch::Receiver<bool>) {
 }
 
 impl Target {
-    async fn write(&self, batch: &Batch) -> Result<(), Failure> {
+    /// Has lanes end after the request they are at.
+    pub(super) fn stop(&self) {
+        self.shared.stop();
+        self.client.end_waits();
+    }
+
+    async fn write(
+        &self,
+        batch: &Batch,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> Result<(), Failure> {
+        // All rounds are attempts of one call: whoever comes back when told is known by its id.
+        let client = self.client.one_call(None)?;
         let mut pending: Vec<usize> = (0..batch.len()).collect();
         let mut failures: Failures = Vec::new();
         for round in 1.. {
-            let rows = match self.send(batch, &pending).await {
-                Ok(rows) => rows,
-                Err(error) if self.is_hopeless(&error) => return Err(error.into()),
-                Err(error) => {
-                    let reason = |&at: &usize| (at, reason_of(batch.number(at), &error));
-                    failures.extend(pending.iter().map(reason));
-                    break;
+            let leftover = match self.send(&client, batch, &pending).await {
+                Ok(rows) => {
+                    let leftover = sort_out(batch, &pending, rows, round, &mut failures);
+                    self.shared.note_answer(leftover.rows.len() < pending.len());
+                    leftover
                 }
+                Err(Error::WaitEnded) => break,
+                Err(error) if self.is_hopeless(&error) => return Err(error.into()),
+                Err(error) => leftover_of(batch, &pending, &error, round, &mut failures),
             };
-            let (again, wait) = sort_out(batch, &pending, rows, round, &mut failures);
-            if again.is_empty() {
+            let wait = leftover.wait;
+            let goes_on = |why| self.shared.goes_on(why, round, wait, self.patience);
+            let again = leftover.divide(goes_on, &mut failures);
+            pending = with_later_lines_of_the_same_keys(batch, &again);
+            if pending.is_empty() {
                 break;
             }
-            tokio::time::sleep(wait).await;
-            pending = with_later_lines_of_the_same_keys(batch, &again);
             failures.retain(|(at, _)| !pending.contains(at));
+            let wait = wait.unwrap_or_else(|| self.client.jitter(UNNAMED_WAIT));
+            tokio::select! {
+                biased;
+                () = is_stopped(stopping) => break,
+                () = tokio::time::sleep(wait) => {}
+            }
         }
-        let written = batch.len() - failures.len();
-        self.shared.count(written as u64, batch.body.len() as u64);
+        // What is still pending was stopped: neither written nor failed.
+        let written = batch.len() - failures.len() - pending.len();
+        self.shared
+            .count(written as u64, batch.bytes_without(&pending));
         for (at, reason) in failures {
             self.shared.fail(batch.line(at), &reason)?;
         }
@@ -95,7 +142,12 @@ impl Target {
     }
 
     /// Sends lines; creates the namespace where it is absent.
-    async fn send(&self, batch: &Batch, lines: &[usize]) -> Result<Vec<WriteRow>, Error> {
+    async fn send(
+        &self,
+        client: &Client,
+        batch: &Batch,
+        lines: &[usize],
+    ) -> Result<Vec<WriteRow>, Error> {
         let options = BatchOptions {
             is_minimal: true,
             is_repeatable: true,
@@ -104,8 +156,7 @@ impl Target {
         };
         let send = || {
             let body = batch.body_of(lines);
-            self.client
-                .batch_write(self.namespace.as_str(), body, options)
+            client.batch_write(self.namespace.as_str(), body, options)
         };
         let is_absent =
             |error: &Error| error.code() == Some(ErrorCode::NamespaceNotFound) && self.is_created;
@@ -116,6 +167,7 @@ impl Target {
             }
             result => result?,
         };
+        self.shared.charge(result.end.ru);
         let is_whole = result.end.rows == lines.len() as u64
             && result.rows.iter().all(|row| (row.i as usize) < lines.len());
         if is_whole {
@@ -152,40 +204,61 @@ impl Target {
     }
 }
 
-/// Divides the rows of an answer into those that failed for good and those to send again, and
-/// says after which wait.
+/// Divides the rows of an answer into those that failed for good and those to send again.
 fn sort_out(
     batch: &Batch,
     sent: &[usize],
     rows: Vec<WriteRow>,
-    round: u32,
+    attempts: u32,
     failures: &mut Failures,
-) -> (Vec<usize>, Duration) {
-    let (mut again, mut wait) = (Vec::new(), ROUND_WAIT * round);
+) -> Leftover {
+    let mut leftover = Leftover::default();
     for row in rows {
         let (at, status) = (sent[row.i as usize], row.status);
         let Some(error) = row.error else { continue };
-        if round < ROUNDS_MAX && is_worth_another(status, &error) {
-            wait = wait.max(Duration::from_millis(
-                error.retry.after_ms.unwrap_or_default(),
-            ));
-            again.push(at);
-        } else {
-            let reason = Reason {
-                line: batch.number(at),
-                status,
-                type_uri: error.type_uri,
-                detail: error.detail,
-            };
-            failures.push((at, reason));
+        let again = again(status, &error);
+        let named = error.retry.after_ms.map(Duration::from_millis);
+        let reason = Reason {
+            line: batch.number(at),
+            status,
+            type_uri: error.type_uri,
+            detail: error.detail,
+            attempts,
+        };
+        match again {
+            None => failures.push((at, reason)),
+            Some(why) => {
+                leftover.wait = leftover.wait.max(named);
+                leftover.rows.push((at, reason, why));
+            }
         }
     }
-    (again, wait)
+    leftover
 }
 
-fn is_worth_another(status: u16, error: &WriteRowError) -> bool {
-    let is_passing = matches!(status, 419 | 429 | 503 | 504);
-    is_passing && error.retry.safe && error.outcome == Outcome::NotApplied
+/// Returns why a row is to be sent again, none where it failed for good.
+fn again(status: u16, error: &WriteRowError) -> Option<Again> {
+    let is_safe = error.retry.safe && error.outcome == Outcome::NotApplied;
+    Again::of_row(status, &error.type_uri).filter(|_| is_safe)
+}
+
+/// The same for a request that failed as a whole.
+fn leftover_of(
+    batch: &Batch,
+    sent: &[usize],
+    error: &Error,
+    attempts: u32,
+    failures: &mut Failures,
+) -> Leftover {
+    let reason = |at: usize| reason_of(batch.number(at), error, attempts);
+    let Some(why) = Again::of_request(error) else {
+        failures.extend(sent.iter().map(|&at| (at, reason(at))));
+        return Leftover::default();
+    };
+    Leftover {
+        rows: sent.iter().map(|&at| (at, reason(at), why)).collect(),
+        wait: error.retry_after(),
+    }
 }
 
 /// Adds to lines that are sent again the later ones with the same keys: sent alone, the earlier
@@ -213,7 +286,7 @@ fn with_later_lines_of_the_same_keys(batch: &Batch, again: &[usize]) -> Vec<usiz
         .collect()
 }
 
-fn reason_of(line: u64, error: &Error) -> Reason {
+fn reason_of(line: u64, error: &Error, attempts: u32) -> Reason {
     let (type_uri, detail) = match error.problem() {
         Some(problem) => (problem.type_uri.clone(), problem.detail.clone()),
         None => (String::new(), error.to_string()),
@@ -223,6 +296,7 @@ fn reason_of(line: u64, error: &Error) -> Reason {
         status: error.status().unwrap_or_default(),
         type_uri,
         detail,
+        attempts,
     }
 }
 
@@ -283,25 +357,39 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_shed_and_not_applied_is_sent_again_and_not_for_ever() {
-        let batch = batch(&["{}", "{}", "{}"]);
-        let rows = || {
-            vec![
-                row(0, 503, Outcome::NotApplied),
-                row(1, 400, Outcome::NotApplied),
-                row(2, 503, Outcome::Unknown),
-            ]
+    fn only_what_may_pass_and_was_not_applied_is_sent_again() {
+        let batch = batch(&["{}", "{}", "{}", "{}"]);
+        let rows = vec![
+            row(0, 429, Outcome::NotApplied),
+            row(1, 400, Outcome::NotApplied),
+            row(2, 503, Outcome::Unknown),
+            row(3, 503, Outcome::NotApplied),
+        ];
+        let mut failures = Vec::new();
+        let leftover = sort_out(&batch, &[0, 1, 2, 3], rows, 2, &mut failures);
+        assert_eq!(leftover.wait, Some(Duration::from_millis(700)));
+        let places = |failures: &Failures| failures.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        assert_eq!(places(&failures), [1, 2]);
+        let again = leftover.divide(|why| why == Again::Refused, &mut failures);
+        assert_eq!((again, places(&failures)), (vec![0], vec![1, 2, 3]));
+        assert_eq!((failures[2].1.line, failures[2].1.attempts), (4, 2));
+    }
+
+    #[test]
+    fn a_request_that_is_rejected_leaves_all_its_rows() {
+        let batch = batch(&["{}", "{}"]);
+        let mut problem = umbo_api::Problem::new(ErrorCode::QuotaExceeded, "spent");
+        problem.retry.after_ms = Some(40);
+        let error = Error::Problem {
+            problem: Box::new(problem),
         };
         let mut failures = Vec::new();
-        let (again, wait) = sort_out(&batch, &[0, 1, 2], rows(), 1, &mut failures);
-        assert_eq!((again, wait), (vec![0], Duration::from_millis(700)));
-        assert_eq!(
-            failures.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
-            [1, 2]
-        );
-        let mut failures = Vec::new();
-        let (again, _) = sort_out(&batch, &[0, 1, 2], rows(), ROUNDS_MAX, &mut failures);
-        assert!(again.is_empty() && failures.len() == 3);
-        assert_eq!(failures[0].1.line, 1);
+        let leftover = leftover_of(&batch, &[0, 1], &error, 1, &mut failures);
+        assert!(failures.is_empty());
+        assert_eq!(leftover.wait, Some(Duration::from_millis(40)));
+        assert_eq!(leftover.divide(|_| true, &mut failures), [0, 1]);
+        let broken = Error::Transport("reset".to_owned());
+        let leftover = leftover_of(&batch, &[1], &broken, 1, &mut failures);
+        assert!(leftover.rows.is_empty() && failures.len() == 1);
     }
 }

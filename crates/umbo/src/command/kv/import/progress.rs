@@ -3,33 +3,44 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tokio::sync::watch;
+use umbo_api::ru::Ru;
+use umbo_client::{Client, Pace};
+use umbo_types::Namespace;
 
 use super::failed::{FailedFile, Reason};
+use super::patience::{Again, Stall};
 use crate::failure::Failure;
 use crate::output::counted;
 
 /// What all parts of an import share.
 #[derive(Debug)]
 pub(super) struct Shared {
+    namespace: Namespace,
     written: AtomicU64,
     bytes: AtomicU64,
-    failed: Mutex<FailedFile>,
+    charged_micros: AtomicU64,
+    failed: Arc<Mutex<FailedFile>>,
+    stall: Mutex<Stall>,
     failure: Mutex<Option<Failure>>,
     stop: watch::Sender<bool>,
 }
 
 impl Shared {
-    pub(super) fn new(failed: FailedFile) -> Self {
+    /// Begins to write to a namespace; others may add to the same file.
+    pub(super) fn new(namespace: Namespace, failed: Arc<Mutex<FailedFile>>) -> Self {
         Self {
+            namespace,
             written: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            failed: Mutex::new(failed),
+            charged_micros: AtomicU64::new(0),
+            failed,
+            stall: Mutex::default(),
             failure: Mutex::new(None),
             stop: watch::Sender::new(false),
         }
@@ -46,16 +57,38 @@ impl Shared {
         self.written.load(Ordering::Relaxed)
     }
 
+    /// Notes what an answer was charged.
+    pub(super) fn charge(&self, charged: Ru) {
+        let micros = charged.as_micros();
+        self.charged_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
     /// Keeps a line that failed.
     pub(super) fn fail(&self, line: &[u8], reason: &Reason) -> Result<(), Failure> {
-        self.file().push(line, reason)
+        lock(&self.failed).push(self.namespace.as_str(), line, reason)
+    }
+
+    /// Notes an answer, and whether it says that rows were written.
+    pub(super) fn note_answer(&self, has_progress: bool) {
+        if has_progress {
+            lock(&self.stall).end();
+        }
+    }
+
+    /// Says whether rows that were not written are to be sent once more ([`Stall::goes_on`]).
+    pub(super) fn goes_on(
+        &self,
+        again: Again,
+        round: u32,
+        wait: Option<Duration>,
+        patience: Duration,
+    ) -> bool {
+        lock(&self.stall).goes_on(again, round, wait, patience, Instant::now())
     }
 
     /// Stops everything for a reason; the first one stays.
     pub(super) fn abort(&self, failure: Failure) {
-        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get_or_insert(failure);
-        drop(kept);
+        lock(&self.failure).get_or_insert(failure);
         self.stop();
     }
 
@@ -76,29 +109,12 @@ impl Shared {
 
     /// Takes why everything was stopped.
     pub(super) fn take_failure(&self) -> Option<Failure> {
-        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.take()
+        lock(&self.failure).take()
     }
+}
 
-    /// Writes out the file of failed rows and sums up.
-    pub(super) fn summary(&self, elapsed: Duration) -> Result<Summary, Failure> {
-        let mut file = self.file();
-        file.flush()?;
-        let (failed, written) = (file.rows(), self.written());
-        let elapsed = elapsed.max(Duration::from_millis(1));
-        Ok(Summary {
-            rows: written,
-            failed,
-            bytes: self.bytes.load(Ordering::Relaxed),
-            seconds: elapsed.as_secs_f64(),
-            rows_per_second: rate(written, elapsed),
-            failed_file: (failed > 0).then(|| file.path().display().to_string()),
-        })
-    }
-
-    fn file(&self) -> std::sync::MutexGuard<'_, FailedFile> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How an import went.
@@ -113,9 +129,36 @@ pub(super) struct Summary {
     rows_per_second: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failed_file: Option<String>,
+    /// Request units it was charged.
+    ru: Ru,
+    /// Quota to whose pace it kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<String>,
 }
 
 impl Summary {
+    /// Writes out the file of failed rows and sums up.
+    pub(super) fn new(
+        shared: &Shared,
+        pace: Option<Pace>,
+        elapsed: Duration,
+    ) -> Result<Self, Failure> {
+        let mut file = lock(&shared.failed);
+        file.flush()?;
+        let (rows, failed) = (shared.written(), file.rows());
+        let elapsed = elapsed.max(Duration::from_millis(1));
+        Ok(Self {
+            rows,
+            failed,
+            bytes: shared.bytes.load(Ordering::Relaxed),
+            ru: Ru::from_micros(shared.charged_micros.load(Ordering::Relaxed)),
+            seconds: elapsed.as_secs_f64(),
+            rows_per_second: rate(rows, elapsed),
+            failed_file: (failed > 0).then(|| file.path().display().to_string()),
+            quota: pace.map(|pace| pace.policy),
+        })
+    }
+
     /// Says it on stderr.
     pub(super) fn report(&self) {
         let Self {
@@ -128,18 +171,30 @@ impl Summary {
         } = self;
         let rows = counted(*rows, "row");
         let bytes = counted(*bytes, "byte");
+        let pace = self.quota.as_ref();
+        let pace = pace.map_or_else(String::new, |quota| {
+            format!(", the pace of quota '{quota}'")
+        });
         // Where stderr is gone there is nobody left to tell.
         let _ = writeln!(
             std::io::stderr(),
-            "{rows} written, {failed} failed, {bytes} in {seconds:.1} s ({rows_per_second} rows/s)",
+            "{rows} written, {failed} failed, {bytes} in {seconds:.1} s ({rows_per_second} rows/s{pace})",
         );
     }
 }
 
 /// Returns how many a second.
-pub(super) fn rate(count: u64, elapsed: Duration) -> u64 {
+fn rate(count: u64, elapsed: Duration) -> u64 {
     let millis = elapsed.as_millis().max(1);
     (u128::from(count) * 1_000 / millis) as u64
+}
+
+/// Says how far an import is: rows, their rate, and whose pace that is.
+pub(super) fn describe(rows: u64, elapsed: Duration, client: &Client) -> String {
+    let rate = rate(rows, elapsed);
+    let pace = client.pace();
+    let pace = pace.map_or_else(String::new, |pace| format!(", quota '{}'", pace.policy));
+    format!("{}, {rate} rows/s{pace}", counted(rows, "row"))
 }
 
 /// Makes a progress bar on stderr, invisible where that is no terminal. Its length is in bytes

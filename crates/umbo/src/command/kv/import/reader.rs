@@ -20,6 +20,8 @@ use crate::failure::Failure;
 
 /// Longest line: what one request can hold.
 const LINE_LEN_MAX: usize = (16 << 20) - 1;
+/// Bytes of a longer line that are kept, which nobody could send.
+const EXCERPT_LEN: usize = 4 << 10;
 const CHUNK_LEN: usize = 256 << 10;
 
 /// What the reader needs to know.
@@ -103,6 +105,22 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Takes lines with their numbers in the file instead, to their end or until all is stopped.
+    pub(super) fn run_lines<'l>(
+        mut self,
+        lines: impl Iterator<Item = (u64, &'l [u8])>,
+    ) -> Result<(), Failure> {
+        for (number, line) in lines {
+            self.lines = number.saturating_sub(1);
+            match self.line(line) {
+                Ok(()) => {}
+                Err(Ended::Stopped) => return Ok(()),
+                Err(Ended::Failed(failure)) => return Err(failure),
+            }
+        }
+        self.finish().map_or_else(|Stopped| Ok(()), Ok)
+    }
+
     fn read(&mut self, source: &mut dyn Read) -> Result<(), ReadError> {
         let mut buffer: Vec<u8> = Vec::with_capacity(2 * CHUNK_LEN);
         let mut is_skipping = false;
@@ -125,7 +143,7 @@ impl<'a> Reader<'a> {
                 if !std::mem::replace(&mut is_skipping, true) {
                     self.lines += 1;
                     let detail = format!("the line has more than {LINE_LEN_MAX} bytes");
-                    self.refuse(&buffer, detail)?;
+                    self.refuse(&buffer[..EXCERPT_LEN], detail)?;
                 }
                 buffer.clear();
             } else if is_skipping {

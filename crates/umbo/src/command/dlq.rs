@@ -1,0 +1,60 @@
+//! `umbo dlq …`: dead letters, the rows that an import has given up, in the files it made of them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::kv::import::dead_letters::{Kind, census};
+use super::kv::import::redrive;
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output;
+
+/// Arguments of `umbo dlq`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Count the rows of a file of failed rows, by namespace and reason
+    Ls {
+        /// File of failed rows, as 'umbo kv import' makes them; - for stdin
+        file: PathBuf,
+    },
+    /// Send the rows of a file of failed rows again
+    Redrive(redrive::Arguments),
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let connection = self.connection;
+        match self.command {
+            Command::Ls { file } => {
+                let kinds = census(&file)?;
+                output::write_list(connection.listing_format(), &kinds, &HEADER, cells)
+            }
+            Command::Redrive(arguments) => block_on(arguments.run(&connection)),
+        }
+    }
+}
+
+const HEADER: [&str; 5] = ["NAMESPACE", "STATUS", "TYPE", "ROWS", "EXAMPLE"];
+
+fn cells(kind: &Kind) -> Vec<String> {
+    vec![
+        kind.namespace.clone().unwrap_or_default(),
+        match kind.status {
+            0 => String::new(),
+            status => status.to_string(),
+        },
+        kind.code.clone(),
+        kind.rows.to_string(),
+        kind.example.clone(),
+    ]
+}

@@ -1,0 +1,398 @@
+//! `umbo dlq redrive`: sends the rows of a file of failed rows again, each to its namespace.
+//!
+//! The file itself is never changed. What fails again goes to a new file, and how far it got to a
+//! third one beside it ([`Checkpoint`]), in this order and each time on the disk before the next,
+//! so that whatever ends the program, the next run goes on where this one was: at worst it sends
+//! some rows twice, which a put does not mind. Once all is sent the checkpoint is removed.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use tokio::sync::OnceCell;
+use umbo_client::Client;
+use umbo_types::Namespace;
+
+use super::checkpoint::Checkpoint;
+use super::dead_letters::{Letter, Lines, read_letter};
+use super::failed::{Existing, FailedFile};
+use super::lane::Target;
+use super::progress::{Shared, bar, describe};
+use super::transfer::Transfer;
+use super::with_suffix;
+use crate::command::kv::namespace;
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{self, Format, counted};
+
+/// Most bytes between two checkpoints.
+const CHUNK_LEN: usize = 32 << 20;
+/// Lines between two checkpoints: at first, and twice or half as many after one that was fast or
+/// slow, within bounds.
+const CHUNK_LINES: usize = 1_000;
+const CHUNK_LINES_MIN: usize = 50;
+const CHUNK_LINES_MAX: usize = 50_000;
+const FAST: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(5);
+
+const HELP: &str = "\
+What fails again goes to a new file, with its new reason; FILE stays as it is. An interrupted run is
+continued by running it again: FILE.progress says how far it was. FILE can be removed once all of it
+was sent.";
+
+/// Arguments of `umbo dlq redrive`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(in crate::command) struct Arguments {
+    /// File of failed rows, as 'umbo kv import' makes them
+    file: PathBuf,
+    /// Namespace of rows whose entry names none
+    #[arg(long, value_name = "NS", value_parser = namespace)]
+    namespace: Option<Namespace>,
+    /// Send only rows that failed with this (like quota-exceeded); the others go to the new file
+    /// as they are. May be repeated
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// Where rows go that fail again; FILE with a number in its name where not given
+    #[arg(long, value_name = "FILE")]
+    failed: Option<PathBuf>,
+    #[command(flatten)]
+    transfer: Transfer,
+}
+
+/// Lines that are sent before a checkpoint is made.
+#[derive(Debug, Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    groups: Vec<Group>,
+    lines: usize,
+    last_number: u64,
+}
+
+/// Lines of a chunk that go to one namespace.
+#[derive(Debug)]
+struct Group {
+    namespace: Namespace,
+    lines: Vec<Place>,
+}
+
+/// A line of a chunk: its number in the file, and its bytes.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    range: Range<usize>,
+}
+
+/// How it went, earlier runs over the same file included.
+#[derive(Debug, Serialize)]
+struct Summary {
+    rows: u64,
+    failed: u64,
+    /// Rows that were not sent because of `--type`.
+    kept: u64,
+    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<String>,
+}
+
+/// A run.
+struct Redrive<'a> {
+    arguments: &'a Arguments,
+    client: Client,
+    checkpoint: Checkpoint,
+    failed: Arc<Mutex<FailedFile>>,
+    /// Entries added to the new file before this chunk.
+    failed_before: u64,
+    chunk_lines: usize,
+    started: Instant,
+}
+
+impl Arguments {
+    /// Sends the rows, reports, and fails if any row did.
+    pub(in crate::command) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+        self.check_namespaces()?;
+        let checkpoint = Checkpoint::load_or_begin(&self.file, self.failed_path())?;
+        let failed_path = checkpoint.failed_file.clone();
+        let existing = Existing::Continue(checkpoint.failed_bytes);
+        let mut failed = FailedFile::new(failed_path, existing);
+        failed.cut()?;
+        let mut redrive = Redrive {
+            client: connection.bulk_client()?,
+            checkpoint,
+            failed: Arc::new(Mutex::new(failed)),
+            failed_before: 0,
+            chunk_lines: CHUNK_LINES,
+            started: Instant::now(),
+            arguments: &self,
+        };
+        let result = redrive.run().await;
+        let summary = redrive.summary();
+        match connection.listing_format() {
+            Format::Table => summary.report(),
+            Format::Json | Format::Ndjson => output::write_json(&summary)?,
+        }
+        result?;
+        redrive.checkpoint.remove()?;
+        match summary.failed_file {
+            Some(file) if summary.failed > 0 => Err(Failure::Partial {
+                failed: summary.failed,
+                rows: summary.rows + summary.failed,
+                hint: format!("; they are in {file}, with the reason of each"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds out before anything is sent whether every row has a namespace.
+    fn check_namespaces(&self) -> Result<(), Failure> {
+        if self.file.as_os_str() == "-" {
+            let message = "a redrive may be interrupted and continued, so it needs a file";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let (mut lines, mut line) = (Lines::open(&self.file)?, Vec::new());
+        while let Some(number) = lines.next(&mut line)? {
+            let has_none = match read_letter(&line) {
+                Letter::Entry(failed) => failed.namespace.is_none(),
+                Letter::Row | Letter::Malformed => true,
+            };
+            if has_none && self.namespace.is_none() {
+                return Err(Failure::Usage(format!(
+                    "line {number} names no namespace; say where it is to go with --namespace"
+                )));
+            }
+            line.clear();
+        }
+        Ok(())
+    }
+
+    fn failed_path(&self) -> PathBuf {
+        self.failed.clone().unwrap_or_else(|| next_name(&self.file))
+    }
+
+    /// Returns where a line is to go: to a namespace, or none where it is kept as it is.
+    fn destination(&self, line: &[u8]) -> Option<Namespace> {
+        let Letter::Entry(failed) = read_letter(line) else {
+            return self.namespace.clone();
+        };
+        let is_wanted =
+            self.types.is_empty() || self.types.iter().any(|wanted| wanted == failed.code());
+        match failed.namespace {
+            _ if !is_wanted => None,
+            None => self.namespace.clone(),
+            Some(name) => Namespace::new(&name).ok(),
+        }
+    }
+}
+
+impl Redrive<'_> {
+    async fn run(&mut self) -> Result<(), Failure> {
+        let file = self.arguments.file.clone();
+        let mut lines = Lines::open(&file)?;
+        let bar = bar(None);
+        loop {
+            let chunk = self.read_chunk(&mut lines)?;
+            if chunk.lines == 0 {
+                bar.finish_and_clear();
+                return Ok(());
+            }
+            let (chunk, begun) = (Arc::new(chunk), Instant::now());
+            for at in 0..chunk.groups.len() {
+                self.send(&chunk, at, &bar).await?;
+            }
+            self.conclude(&chunk)?;
+            self.chunk_lines = next_chunk_lines(self.chunk_lines, begun.elapsed());
+        }
+    }
+
+    /// Reads lines up to the bounds of a chunk, beginning after the checkpoint.
+    fn read_chunk(&mut self, lines: &mut Lines<'_>) -> Result<Chunk, Failure> {
+        let mut chunk = Chunk::default();
+        while chunk.bytes.len() < CHUNK_LEN && chunk.lines < self.chunk_lines {
+            let start = chunk.bytes.len();
+            let Some(number) = lines.next(&mut chunk.bytes)? else {
+                break;
+            };
+            if number <= self.checkpoint.lines {
+                chunk.bytes.truncate(start);
+                continue;
+            }
+            chunk.lines += 1;
+            chunk.last_number = number;
+            let range = start..chunk.bytes.len();
+            let line = &chunk.bytes[range.clone()];
+            if let Some(namespace) = self.arguments.destination(line) {
+                chunk.push(namespace, Place { number, range });
+            } else {
+                self.checkpoint.kept += 1;
+                lock(&self.failed).push_entry(line)?;
+            }
+        }
+        Ok(chunk)
+    }
+
+    /// Sends the lines of one namespace.
+    async fn send(
+        &mut self,
+        chunk: &Arc<Chunk>,
+        at: usize,
+        bar: &indicatif::ProgressBar,
+    ) -> Result<(), Failure> {
+        let namespace = chunk.groups[at].namespace.clone();
+        let transfer = &self.arguments.transfer;
+        let shared = Arc::new(Shared::new(namespace.clone(), Arc::clone(&self.failed)));
+        let target = Arc::new(Target {
+            client: self.client.clone(),
+            namespace,
+            durability: transfer.durability.map(Into::into),
+            // Where the namespace is gone somebody has meant it.
+            is_created: false,
+            creation: OnceCell::new(),
+            patience: transfer.patience,
+            shared: Arc::clone(&shared),
+        });
+        let lines = Arc::clone(chunk);
+        let read = move |reader: super::reader::Reader<'_>| {
+            let line = |place: &Place| (place.number, &lines.bytes[place.range.clone()]);
+            reader.run_lines(lines.groups[at].lines.iter().map(line))
+        };
+        let before = self.checkpoint.rows;
+        let tick = || {
+            bar.tick();
+            let rows = before + shared.written();
+            bar.set_message(describe(rows, self.started.elapsed(), &target.client));
+        };
+        let is_interrupted = transfer.run(&target, read, tick).await?;
+        self.checkpoint.rows += shared.written();
+        if let Some(failure) = shared.take_failure() {
+            return Err(failure);
+        }
+        if is_interrupted {
+            return Err(Failure::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint after a chunk whose every line was written, or stands in the new file.
+    fn conclude(&mut self, chunk: &Chunk) -> Result<(), Failure> {
+        let mut failed = lock(&self.failed);
+        self.checkpoint.failed_bytes = failed.sync()?;
+        self.checkpoint.failed += failed.rows() - self.failed_before;
+        self.failed_before = failed.rows();
+        self.checkpoint.lines = chunk.last_number;
+        self.checkpoint.save()
+    }
+
+    fn summary(&self) -> Summary {
+        let checkpoint = &self.checkpoint;
+        let added = lock(&self.failed).rows() - self.failed_before + checkpoint.failed;
+        let path = &checkpoint.failed_file;
+        Summary {
+            rows: checkpoint.rows,
+            failed: added.saturating_sub(checkpoint.kept),
+            kept: checkpoint.kept,
+            seconds: self.started.elapsed().as_secs_f64(),
+            failed_file: (added > 0).then(|| path.display().to_string()),
+            quota: self.client.pace().map(|pace| pace.policy),
+        }
+    }
+}
+
+impl Chunk {
+    fn push(&mut self, namespace: Namespace, line: Place) {
+        let known = self
+            .groups
+            .iter_mut()
+            .find(|group| group.namespace == namespace);
+        match known {
+            Some(group) => group.lines.push(line),
+            None => self.groups.push(Group {
+                namespace,
+                lines: vec![line],
+            }),
+        }
+    }
+}
+
+impl Summary {
+    /// Says it on stderr.
+    fn report(&self) {
+        let rows = counted(self.rows, "row");
+        let kept = match self.kept {
+            0 => String::new(),
+            kept => format!(", {kept} kept"),
+        };
+        let (failed, seconds) = (self.failed, self.seconds);
+        output::note(&format!(
+            "{rows} written, {failed} failed again{kept}, in {seconds:.1} s"
+        ));
+    }
+}
+
+/// Returns how many lines to send before the next checkpoint.
+fn next_chunk_lines(lines: usize, took: Duration) -> usize {
+    let lines = match took {
+        took if took < FAST => lines * 2,
+        took if took > SLOW => lines / 2,
+        _ => lines,
+    };
+    lines.clamp(CHUNK_LINES_MIN, CHUNK_LINES_MAX)
+}
+
+/// Returns the name of the file for what fails again: `x.failed.ndjson` is followed by
+/// `x.failed-2.ndjson`.
+fn next_name(path: &Path) -> PathBuf {
+    let follow = || {
+        let name = path.file_name()?.to_str()?.strip_suffix(".ndjson")?;
+        let (stem, number) = match name.rsplit_once(".failed") {
+            Some((stem, "")) => (stem, 1),
+            Some((stem, rest)) => (stem, rest.strip_prefix('-')?.parse::<u32>().ok()?),
+            None => return None,
+        };
+        let next = number.checked_add(1)?;
+        Some(path.with_file_name(format!("{stem}.failed-{next}.ndjson")))
+    };
+    follow().unwrap_or_else(|| with_suffix(path, ".failed.ndjson"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_come_every_few_seconds() {
+        assert_eq!(next_chunk_lines(1_000, Duration::from_millis(9)), 2_000);
+        assert_eq!(next_chunk_lines(1_000, Duration::from_secs(2)), 1_000);
+        assert_eq!(next_chunk_lines(1_000, Duration::from_secs(9)), 500);
+        assert_eq!(
+            next_chunk_lines(60, Duration::from_secs(9)),
+            CHUNK_LINES_MIN
+        );
+        assert_eq!(next_chunk_lines(40_000, Duration::ZERO), CHUNK_LINES_MAX);
+    }
+
+    #[test]
+    fn each_redrive_has_a_file_of_its_own() {
+        for (from, to) in [
+            ("a/x.ndjson.failed.ndjson", "a/x.ndjson.failed-2.ndjson"),
+            ("x.failed-2.ndjson", "x.failed-3.ndjson"),
+            ("x.failed-99.ndjson", "x.failed-100.ndjson"),
+            (
+                "x.failed-4294967295.ndjson",
+                "x.failed-4294967295.ndjson.failed.ndjson",
+            ),
+            ("x.failed-a.ndjson", "x.failed-a.ndjson.failed.ndjson"),
+            ("dead", "dead.failed.ndjson"),
+        ] {
+            assert_eq!(next_name(Path::new(from)), Path::new(to));
+        }
+    }
+}

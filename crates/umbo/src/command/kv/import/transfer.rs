@@ -1,0 +1,112 @@
+//! Reader and lanes at work, from the first line to the last answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use umbo_types::limits::BATCH_ROWS_MAX;
+
+use super::batch::{Batch, BatchLimits};
+use super::lane::{self, Target};
+use super::progress::Shared;
+use super::reader::{Reader, ReaderOptions};
+use crate::command::kv::put::Durability;
+use crate::failure::Failure;
+
+/// Batches that wait before a lane, beside the one it writes.
+const LANE_QUEUE: usize = 1;
+const TICK: Duration = Duration::from_millis(100);
+
+/// How rows are sent.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Transfer {
+    /// Connections that write side by side
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..))]
+    connections: u8,
+    /// Most rows of a request
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u16).range(1..=BATCH_ROWS_MAX as i64))]
+    batch_rows: u16,
+    /// Most bytes of a request, in KiB; a larger row is a request of its own
+    #[arg(long, value_name = "KIB", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=8_192))]
+    batch_kib: u32,
+    /// Memory in which lines are sorted by key before they are sent, in MiB; 0 sorts nothing
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=2_048))]
+    sort_window: u32,
+    /// How long rows that a quota rejects or the server sheds are sent again while nothing at all
+    /// is written, beside the time that the server itself names
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    pub(super) patience: Duration,
+    /// When a batch is acknowledged
+    #[arg(long, value_enum)]
+    pub(super) durability: Option<Durability>,
+}
+
+impl Transfer {
+    /// Runs reader and lanes to their end; says whether Ctrl-C ended them. `read` feeds the
+    /// reader, on a thread of its own, and `tick` is called now and then.
+    pub(super) async fn run(
+        &self,
+        target: &Arc<Target>,
+        read: impl FnOnce(Reader<'_>) -> Result<(), Failure> + Send + 'static,
+        mut tick: impl FnMut(),
+    ) -> Result<bool, Failure> {
+        let (mut lanes, mut senders) = (JoinSet::new(), Vec::new());
+        for _ in 0..self.connections {
+            let (sender, receiver) = mpsc::channel(LANE_QUEUE);
+            senders.push(sender);
+            lanes.spawn(lane::run(Arc::clone(target), receiver));
+        }
+        let mut reading = self.start_reader(read, senders, Arc::clone(&target.shared))?;
+        let mut ticks = tokio::time::interval(TICK);
+        let mut is_interrupted = false;
+        loop {
+            tokio::select! {
+                lane = lanes.join_next() => {
+                    if lane.is_none() {
+                        break;
+                    }
+                }
+                signal = tokio::signal::ctrl_c(), if !is_interrupted => {
+                    signal.map_err(Failure::start)?;
+                    is_interrupted = true;
+                    target.stop();
+                }
+                _ = ticks.tick() => tick(),
+            }
+        }
+        // A reader that was stopped may still wait for its source; nobody waits for it.
+        if !target.shared.is_stopped()
+            && let Ok(Err(failure)) = (&mut reading).await
+        {
+            target.shared.abort(failure);
+        }
+        Ok(is_interrupted)
+    }
+
+    fn start_reader(
+        &self,
+        read: impl FnOnce(Reader<'_>) -> Result<(), Failure> + Send + 'static,
+        lanes: Vec<mpsc::Sender<Batch>>,
+        shared: Arc<Shared>,
+    ) -> Result<oneshot::Receiver<Result<(), Failure>>, Failure> {
+        let options = ReaderOptions {
+            limits: BatchLimits {
+                rows: self.batch_rows.into(),
+                bytes: self.batch_kib as usize * 1_024,
+            },
+            window_bytes: self.sort_window as usize * 1_024 * 1_024,
+        };
+        let (done, reading) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("umbo-import-reader".to_owned())
+            .spawn(move || {
+                let result = read(Reader::new(options, lanes, &shared));
+                // Where nobody waits any more the import was stopped.
+                let _ = done.send(result);
+            })
+            .map_err(Failure::start)?;
+        Ok(reading)
+    }
+}
