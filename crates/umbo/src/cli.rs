@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::command::{completion, config, dlq, kv, ns, serve, token, version};
+use crate::command::{completion, config, dlq, kv, ns, quota, serve, token, version};
 use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
@@ -28,6 +28,8 @@ enum Command {
     Dlq(dlq::Arguments),
     /// Manage namespaces
     Ns(ns::Arguments),
+    /// Say who may spend how much, and what was spent
+    Quota(quota::Arguments),
     /// Manage tokens
     Token(token::Arguments),
     /// Print the completion script of a shell
@@ -48,6 +50,7 @@ impl Cli {
             Some(Command::Kv(arguments)) => arguments.run(),
             Some(Command::Dlq(arguments)) => arguments.run(),
             Some(Command::Ns(arguments)) => arguments.run(),
+            Some(Command::Quota(arguments)) => arguments.run(),
             Some(Command::Token(arguments)) => arguments.run(),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),
             Some(Command::Config(arguments)) => arguments.run(),

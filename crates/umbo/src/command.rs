@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod dlq;
 pub(crate) mod kv;
 pub(crate) mod ns;
+pub(crate) mod quota;
 pub(crate) mod serve;
 pub(crate) mod token;
 pub(crate) mod version;

@@ -1,0 +1,223 @@
+//! `umbo quota …`: policies, what they do, and what requests cost. Each command that does more than
+//! ask is a module of its own. Policies need the `admin` grant on every namespace; costs and usage
+//! need `read` on theirs.
+
+mod change;
+mod explain;
+mod policy;
+mod simulate;
+
+use clap::{Args, Subcommand};
+use umbo_api::quota::{PolicyInfo, PolicySource, QuotaUser, UsageAnswer, UsageRow};
+use umbo_types::Namespace;
+
+use super::kv::namespace;
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo quota`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the policies in effect
+    Ls,
+    /// Describe a policy
+    Get {
+        /// Name
+        name: String,
+        /// As an entry of a policy file, which 'umbo quota set --file' takes
+        #[arg(long, conflicts_with = "output")]
+        toml: bool,
+    },
+    /// Store a policy, or change one
+    Set(change::Set),
+    /// Remove a stored policy
+    Rm(change::Remove),
+    /// List who has a bucket of a policy on the server that answers, the busiest first
+    Users {
+        /// Name of the policy
+        name: String,
+        /// Most of them that are listed
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+        limit: u64,
+    },
+    /// Say what a policy would have rejected of what the server remembers; changes nothing
+    Simulate(simulate::Arguments),
+    /// Say what a request would cost and which policies it would meet; does nothing of it
+    Explain(explain::Arguments),
+    /// Say what was spent on a namespace, by caller and operation
+    Usage {
+        /// Namespace
+        #[arg(value_parser = namespace)]
+        ns: Namespace,
+    },
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let connection = &self.connection;
+        match self.command {
+            Command::Ls => block_on(list(connection)),
+            Command::Get { name, toml } => block_on(get(connection, &name, toml)),
+            Command::Set(set) => block_on(set.run(connection)),
+            Command::Rm(remove) => block_on(remove.run(connection)),
+            Command::Users { name, limit } => block_on(users(connection, &name, limit)),
+            Command::Simulate(arguments) => block_on(arguments.run(connection)),
+            Command::Explain(arguments) => block_on(arguments.run(connection)),
+            Command::Usage { ns } => block_on(usage(connection, &ns)),
+        }
+    }
+}
+
+const POLICY_HEADER: [&str; 14] = [
+    "NAME",
+    "SOURCE",
+    "VERSION",
+    "UNIT",
+    "RATE",
+    "BURST",
+    "PER",
+    "MATCH",
+    "SCOPE",
+    "MODE",
+    "STATUS",
+    "OVERRIDES",
+    "REJECTED",
+    "USED",
+];
+
+fn policy_cells(info: &PolicyInfo) -> Vec<String> {
+    let source = match info.source {
+        PolicySource::BuiltIn => "built-in",
+        PolicySource::File => "file",
+        PolicySource::Stored => "stored",
+    };
+    let version = info
+        .version
+        .map_or_else(String::new, |version| version.to_string());
+    // What a shadow policy counts it has not rejected, and says so in its mode.
+    let rejected = info.counters.rejected + info.counters.shadow_rejected;
+    let mut cells = vec![info.policy.name.clone(), source.to_owned(), version];
+    cells.extend(policy::cells(&info.policy));
+    cells.push(rejected.to_string());
+    cells.push(format!("{:.0}%", info.counters.utilisation * 100.0));
+    cells
+}
+
+async fn list(connection: &Connection) -> Result<(), Failure> {
+    let list = connection.client()?.quotas().await?;
+    let format = connection.listing_format();
+    output::write_list(format, &list.policies, &POLICY_HEADER, policy_cells)
+}
+
+async fn get(connection: &Connection, name: &str, is_toml: bool) -> Result<(), Failure> {
+    let info = connection.client()?.quota(name).await?;
+    if is_toml {
+        return output::write_bytes(policy::to_toml(&info.policy)?.as_bytes());
+    }
+    let format = connection.listing_format();
+    output::write_one(format, &info, &POLICY_HEADER, policy_cells)
+}
+
+async fn users(connection: &Connection, name: &str, limit: u64) -> Result<(), Failure> {
+    let users = connection.client()?.quota_users(name, Some(limit)).await?;
+    let header = [
+        "USER", "UNIT", "RATE", "BURST", "BALANCE", "OBSERVED", "REJECTED",
+    ];
+    let cells = |user: &QuotaUser| {
+        vec![
+            user.label.clone(),
+            user.limit.unit.clone(),
+            user.limit.rate.to_string(),
+            user.limit.burst.to_string(),
+            amount(user.balance),
+            amount(user.observed),
+            user.rejected.to_string(),
+        ]
+    };
+    let (shown, total) = (users.users.len() as u64, users.total);
+    output::write_list(connection.listing_format(), &users.users, &header, cells)?;
+    if shown < total {
+        output::note(&format!("{shown} of {total}; --limit shows more"));
+    }
+    Ok(())
+}
+
+async fn usage(connection: &Connection, ns: &Namespace) -> Result<(), Failure> {
+    let usage = connection.client()?.usage(ns.as_str()).await?;
+    match connection.listing_format() {
+        Format::Table => {}
+        Format::Json | Format::Ndjson => return output::write_json(&usage),
+    }
+    output::write_list(Format::Table, &usage.rows, &USAGE_HEADER, usage_cells)?;
+    output::write_bytes(b"\n")?;
+    let UsageAnswer { ru, shards, .. } = &usage;
+    let cells = |shard: &umbo_api::quota::ShardUsage| {
+        vec![
+            shard.shard.to_string(),
+            shard.requests.to_string(),
+            amount(shard.ru),
+        ]
+    };
+    output::write_list(Format::Table, shards, &["SHARD", "REQUESTS", "RU"], cells)?;
+    output::note(&format!(
+        "{} RU in all, through the server that answered",
+        amount(*ru)
+    ));
+    Ok(())
+}
+
+const USAGE_HEADER: [&str; 8] = [
+    "CALLER",
+    "OPERATION",
+    "REQUESTS",
+    "REJECTED",
+    "RU",
+    "ROWS",
+    "READ-BYTES",
+    "WRITE-BYTES",
+];
+
+fn usage_cells(row: &UsageRow) -> Vec<String> {
+    vec![
+        row.caller.clone(),
+        row.operation.clone(),
+        row.requests.to_string(),
+        row.rejected.to_string(),
+        amount(row.ru),
+        row.rows.to_string(),
+        row.read_bytes.to_string(),
+        row.write_bytes.to_string(),
+    ]
+}
+
+/// Returns an amount with three digits after the point at most.
+fn amount(amount: f64) -> String {
+    let text = format!("{amount:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" {
+        "0".to_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_short() {
+        let texts = [0.0, -0.0001, 1.5, 1_000.0, -2.123_456, 1e9].map(amount);
+        assert_eq!(texts, ["0", "0", "1.5", "1000", "-2.123", "1000000000"]);
+    }
+}

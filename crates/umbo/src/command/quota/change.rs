@@ -1,0 +1,212 @@
+//! `umbo quota set` and `umbo quota rm`. What a person has seen is what is changed: a policy that
+//! somebody else has changed meanwhile is left alone, by its version.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use umbo_api::ErrorCode;
+use umbo_api::quota::{PolicyChange, PolicyInfo, PolicySpec};
+use umbo_client::{Client, Condition};
+
+use super::policy::{self, PolicyArguments, read_policy_file};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+
+const HELP: &str = "\
+A policy that exists is changed in what the flags name; one of a file is replaced as it stands there.
+With --file all policies are tried before the first is stored.
+
+  umbo quota set default-caller --rate 5000
+  umbo quota set listing-reads --unit ru --rate 1000 --per caller --match namespace=listing-* --mode shadow
+  umbo quota get listing-reads --toml > policies.toml; umbo quota set --file policies.toml --dry-run";
+
+/// Arguments of `umbo quota set`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Set {
+    /// Name of the policy
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    name: Option<String>,
+    /// Policy file ([[policy]] entries in TOML) of which all are stored; - for stdin
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    policy: PolicyArguments,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Arguments of `umbo quota rm`.
+#[derive(Debug, Args)]
+pub(super) struct Remove {
+    /// Name of the policy
+    name: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+struct Common {
+    /// Only say what would change
+    #[arg(long)]
+    dry_run: bool,
+    /// Only where the stored policy has this version; the one in effect now where not given
+    #[arg(long, value_name = "VERSION")]
+    if_match: Option<u64>,
+}
+
+impl Set {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+        let client = connection.client()?;
+        let mut puts = Vec::new();
+        match (&self.file, &self.name) {
+            (Some(file), _) => {
+                self.check_file_alone()?;
+                for policy in read_policy_file(file)? {
+                    let before = find(&client, &policy.name).await?;
+                    puts.push((policy, self.common.condition(before.as_ref())));
+                }
+            }
+            (None, Some(name)) => {
+                let before = find(&client, name).await?;
+                let condition = self.common.condition(before.as_ref());
+                let before = before.map(|before| before.policy);
+                puts.push((self.policy.policy(name, before)?, condition));
+            }
+            (None, None) => return Err(Failure::Usage("name a policy or a file".to_owned())),
+        }
+        let changes = put_all(&client, &puts, self.common.dry_run).await;
+        let (changes, failure) = match changes {
+            Ok(changes) => (changes, None),
+            Err((changes, failure)) => (changes, Some(failure)),
+        };
+        if failure.is_none() || !changes.is_empty() {
+            let is_list = self.file.is_some();
+            report(connection, &changes, is_list)?;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn check_file_alone(&self) -> Result<(), Failure> {
+        if self.policy.is_empty() && self.common.if_match.is_none() {
+            return Ok(());
+        }
+        let message =
+            "with --file the policies are those of the file; give no other flags for them";
+        Err(Failure::Usage(message.to_owned()))
+    }
+}
+
+/// Tries all, and then stores all; says what was done before one failed.
+async fn put_all(
+    client: &Client,
+    puts: &[(PolicySpec, Condition)],
+    dry_run: bool,
+) -> Result<Vec<PolicyChange>, (Vec<PolicyChange>, Failure)> {
+    let mut changes = Vec::new();
+    if dry_run || puts.len() > 1 {
+        for (policy, condition) in puts {
+            match client.put_quota(policy, *condition, true).await {
+                Ok(change) => changes.push(change),
+                Err(error) => return Err((Vec::new(), error.into())),
+            }
+        }
+    }
+    if dry_run {
+        return Ok(changes);
+    }
+    changes.clear();
+    for (policy, condition) in puts {
+        match client.put_quota(policy, *condition, false).await {
+            Ok(change) => changes.push(change),
+            Err(error) => return Err((changes, error.into())),
+        }
+    }
+    Ok(changes)
+}
+
+impl Remove {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+        let client = connection.client()?;
+        let condition = match self.common.if_match {
+            Some(version) => Condition::Version(version),
+            None => Condition::None,
+        };
+        let change = client.delete_quota(&self.name, condition, self.common.dry_run);
+        report(connection, &[change.await?], false)
+    }
+}
+
+impl Common {
+    /// Returns what must be true of the stored policy so that nobody else's change is undone.
+    fn condition(self, before: Option<&PolicyInfo>) -> Condition {
+        let seen = before.and_then(|before| before.version);
+        match self.if_match.or(seen) {
+            Some(version) => Condition::Version(version),
+            None => Condition::Absent,
+        }
+    }
+}
+
+/// Returns the policy in effect under a name.
+async fn find(client: &Client, name: &str) -> Result<Option<PolicyInfo>, Failure> {
+    match client.quota(name).await {
+        Ok(info) => Ok(Some(info)),
+        Err(error) if error.code() == Some(ErrorCode::QuotaNotFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn report(connection: &Connection, changes: &[PolicyChange], is_list: bool) -> Result<(), Failure> {
+    use crate::output::Format::{Json, Ndjson, Table};
+    let format = connection.listing_format();
+    match (format, changes) {
+        (Json | Ndjson, [change]) if !is_list => return output::write_json(change),
+        (Json | Ndjson, _) => return output::write_list(format, changes, &[], |_| Vec::new()),
+        (Table, _) => {}
+    }
+    let header = [
+        "STATE",
+        "NAME",
+        "UNIT",
+        "RATE",
+        "BURST",
+        "PER",
+        "MATCH",
+        "SCOPE",
+        "MODE",
+        "STATUS",
+        "OVERRIDES",
+        "VERSION",
+    ];
+    let mut lines = Vec::new();
+    for change in changes {
+        lines.push(("before", change, change.before.as_ref(), None));
+        let after = if change.dry_run { "would-be" } else { "now" };
+        lines.push((after, change, change.after.as_ref(), change.version));
+    }
+    output::write_list(Table, &lines_of(&lines), &header, Vec::clone)
+}
+
+type Line<'a> = (
+    &'a str,
+    &'a PolicyChange,
+    Option<&'a PolicySpec>,
+    Option<u64>,
+);
+
+fn lines_of(lines: &[Line<'_>]) -> Vec<Vec<String>> {
+    lines
+        .iter()
+        .map(|(state, change, policy, version)| {
+            let mut cells = vec![(*state).to_owned(), change.name.clone()];
+            match policy {
+                Some(policy) => cells.extend(policy::cells(policy)),
+                None => cells.extend(std::iter::repeat_n("none".to_owned(), 9)),
+            }
+            cells.push(version.map_or_else(String::new, |version| version.to_string()));
+            cells
+        })
+        .collect()
+}

@@ -1,0 +1,127 @@
+//! `umbo quota explain`: what a request would cost, which shards it would reach and which policies
+//! it would meet.
+
+use clap::Args;
+use umbo_api::batch::KeyFields;
+use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy, ExplainShard};
+use umbo_types::Namespace;
+
+use super::amount;
+use crate::command::kv::{Key, namespace};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo quota explain`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// get, put, delete, range, delete-range, multi-get, batch-write or scan
+    operation: String,
+    /// Partition key; of a multi-get or batch-write all of its keys
+    pk: Option<Key>,
+    /// Sort key; of a multi-get or batch-write more partition keys
+    sk: Vec<Key>,
+    /// Most rows; of a range, delete-range or scan
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Most bytes of keys and values; of a range or scan
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    max_bytes: Option<u64>,
+    /// Length of the value of a put or of the body of a batch-write
+    #[arg(long, value_name = "BYTES")]
+    bytes: Option<u64>,
+}
+
+impl Arguments {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+        let body = self.body()?;
+        let client = connection.client()?;
+        let answer = client.explain(self.ns.as_str(), &body).await?;
+        match connection.listing_format() {
+            Format::Table => report(&answer),
+            Format::Json | Format::Ndjson => output::write_json(&answer),
+        }
+    }
+
+    fn body(&self) -> Result<ExplainBody, Failure> {
+        let mut body = ExplainBody {
+            operation: self.operation.clone(),
+            limit: self.limit,
+            max_bytes: self.max_bytes,
+            bytes: self.bytes,
+            ..ExplainBody::default()
+        };
+        let Some(partition) = &self.pk else {
+            return Ok(body);
+        };
+        if matches!(self.operation.as_str(), "multi-get" | "batch-write") {
+            let keys = std::iter::once(partition).chain(&self.sk);
+            body.keys = keys.map(|key| KeyFields::of(&key.0, b"")).collect();
+            return Ok(body);
+        }
+        let sort = match self.sk.as_slice() {
+            [] => &[][..],
+            [sort] => &sort.0,
+            _ => return Err(Failure::Usage("a row has one sort key".to_owned())),
+        };
+        let KeyFields { pk, pk64, sk, sk64 } = KeyFields::of(&partition.0, sort);
+        (body.pk, body.pk64) = (pk, pk64);
+        if !sort.is_empty() {
+            (body.sk, body.sk64) = (sk, sk64);
+        }
+        Ok(body)
+    }
+}
+
+fn report(answer: &ExplainAnswer) -> Result<(), Failure> {
+    let breakdown = &answer.breakdown;
+    let parts = [
+        ("base", breakdown.base),
+        ("rows", breakdown.rows),
+        ("read-bytes", breakdown.read_bytes),
+        ("write-bytes", breakdown.write_bytes),
+        ("latency", breakdown.latency),
+        ("estimate", answer.estimate_ru),
+    ];
+    let lines = parts.map(|(part, ru)| vec![part.to_owned(), amount(ru)]);
+    output::write_list(Format::Table, &lines, &["PART", "RU"], Vec::clone)?;
+    let shard = |shard: &ExplainShard| vec![shard.shard.to_string(), amount(shard.share)];
+    output::write_bytes(b"\n")?;
+    output::write_list(Format::Table, &answer.shards, &["SHARD", "SHARE"], shard)?;
+    let header = [
+        "POLICY", "MODE", "SCOPE", "SHARD", "USER", "UNIT", "RATE", "BURST", "BALANCE", "PRICE",
+        "ADMITS", "WAIT-MS",
+    ];
+    output::write_bytes(b"\n")?;
+    output::write_list(Format::Table, &answer.policies, &header, cells)?;
+    match answer.samples {
+        0 => output::note("the estimate rests on the request alone"),
+        samples => output::note(&format!(
+            "the estimate has learned from {}",
+            output::counted(samples, "request")
+        )),
+    }
+    Ok(())
+}
+
+fn cells(policy: &ExplainPolicy) -> Vec<String> {
+    vec![
+        policy.name.clone(),
+        policy.mode.clone(),
+        policy.scope.clone(),
+        policy
+            .shard
+            .map_or_else(String::new, |shard| shard.to_string()),
+        policy.label.clone(),
+        policy.unit.clone(),
+        policy.rate.to_string(),
+        policy.burst.to_string(),
+        amount(policy.balance),
+        amount(policy.price),
+        if policy.admits { "yes" } else { "no" }.to_owned(),
+        policy.wait_ms.to_string(),
+    ]
+}

@@ -1,0 +1,91 @@
+//! `umbo quota simulate`: a policy held against what the server remembers of its requests.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use umbo_api::ErrorCode;
+use umbo_api::quota::{PolicySpec, SimulateBody, SimulateRow};
+use umbo_client::Client;
+
+use super::amount;
+use super::policy::{PolicyArguments, read_one_policy};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo quota simulate`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Name of the policy, as it is or with what the flags change in it; a new one where there is
+    /// none of the name
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    name: Option<String>,
+    /// Policy file with the one policy to simulate; - for stdin
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How far to go back (like 10m); as far as the record reaches where not given
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    last: Option<Duration>,
+    #[command(flatten)]
+    policy: PolicyArguments,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let last = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if last < Duration::from_secs(1) {
+        return Err("the record has whole seconds".to_owned());
+    }
+    Ok(last)
+}
+
+impl Arguments {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+        let client = connection.client()?;
+        let body = SimulateBody {
+            policy: self.policy(&client).await?,
+            last_seconds: self.last.map(|last| last.as_secs()),
+        };
+        let answer = client.simulate_quota(&body).await?;
+        match connection.listing_format() {
+            Format::Table => {}
+            Format::Json | Format::Ndjson => return output::write_json(&answer),
+        }
+        let header = ["USER", "REQUESTS", "REJECTED", "RU", "REJECTED-AMOUNT"];
+        output::write_list(Format::Table, &answer.rows, &header, cells)?;
+        let (rejected, requests, unit) = (answer.rejected, answer.requests, &answer.policy.unit);
+        output::note(&format!(
+            "{rejected} of {requests} requests of the last {} s would have been rejected (amounts in {unit})",
+            amount(answer.seconds),
+        ));
+        Ok(())
+    }
+
+    async fn policy(&self, client: &Client) -> Result<PolicySpec, Failure> {
+        let (name, before) = match (&self.file, &self.name) {
+            (Some(file), _) => {
+                let policy = read_one_policy(file)?;
+                (policy.name.clone(), Some(policy))
+            }
+            (None, Some(name)) => match client.quota(name).await {
+                Ok(info) => (name.clone(), Some(info.policy)),
+                Err(error) if error.code() == Some(ErrorCode::QuotaNotFound) => {
+                    (name.clone(), None)
+                }
+                Err(error) => return Err(error.into()),
+            },
+            (None, None) => return Err(Failure::Usage("name a policy or a file".to_owned())),
+        };
+        self.policy.policy(&name, before)
+    }
+}
+
+fn cells(row: &SimulateRow) -> Vec<String> {
+    vec![
+        row.label.clone(),
+        row.requests.to_string(),
+        row.rejected.to_string(),
+        amount(row.ru),
+        amount(row.rejected_amount),
+    ]
+}
