@@ -49,7 +49,7 @@ fn take<'a>(cases: &'a [Case], next: &AtomicUsize) -> Option<(usize, &'a Case)> 
 }
 
 /// Makes a verdict of which the worst figure decides, and which says whose it is.
-pub(super) fn worst_of(what: &str, bound: Bound, figures: Vec<Figure>) -> Verdict {
+fn worst_of(what: &str, bound: Bound, figures: Vec<Figure>) -> Verdict {
     let order = |one: &&Figure, other: &&Figure| one.figure.total_cmp(&other.figure);
     let worst = match bound {
         Bound::AtLeast(_) => figures.iter().min_by(order),
@@ -59,4 +59,21 @@ pub(super) fn worst_of(what: &str, bound: Bound, figures: Vec<Figure>) -> Verdic
     let detail = format!("{} figures, the worst: {worst}", figures.len());
     let figures = figures.into_iter().map(|figure| figure.figure).collect();
     Verdict::worst(what, bound, figures, detail)
+}
+
+/// Makes a verdict of each metric, over all cases.
+pub(super) fn verdicts_of<const N: usize>(
+    metrics: [(&str, Bound); N],
+    measured: Vec<[Figure; N]>,
+) -> Vec<Verdict> {
+    let mut columns = metrics.map(|_| Vec::new());
+    for figures in measured {
+        for (column, figure) in columns.iter_mut().zip(figures) {
+            column.push(figure);
+        }
+    }
+    let verdicts = metrics.into_iter().zip(columns);
+    verdicts
+        .map(|((what, bound), figures)| worst_of(what, bound, figures))
+        .collect()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use umbo_quota::Unit;
 
 use super::Plan;
-use super::cases::{Case, Figure, run_all, worst_of};
+use super::cases::{Case, Figure, run_all, verdicts_of};
 use crate::simulate::{
     Account, Behaviour, CLIENTS, Caller, Knowledge, Quota, REFILL, Scenario, SettleError, Shape,
     one_quota,
@@ -47,12 +47,16 @@ pub(super) fn full_use(plan: &Plan) -> Vec<Verdict> {
         let clients = &outcome.clients.obedient;
         let wait_least = clients.wait_least.unwrap_or_default();
         let refill = case.refill();
-        [
+        let figures = [
             least,
             clients.rejections_a_success(),
             wait_least.as_secs_f64() / refill.as_secs_f64(),
             clients.first_retry_share(),
-        ]
+        ];
+        figures.map(|figure| Figure {
+            name: case.name.clone(),
+            figure,
+        })
     });
     let metrics = [
         ("full use: share of the quota", Bound::AtLeast(0.97)),
@@ -60,14 +64,7 @@ pub(super) fn full_use(plan: &Plan) -> Vec<Verdict> {
         ("full use: shortest wait, in quanta", Bound::AtLeast(1.0)),
         ("full use: let in on the first retry", Bound::AtLeast(0.9)),
     ];
-    let of_metric = |(at, (what, bound)): (usize, (&str, Bound))| {
-        let figures = cases.iter().zip(&measured).map(|(case, figures)| Figure {
-            name: case.name.clone(),
-            figure: figures[at],
-        });
-        worst_of(what, bound, figures.collect())
-    };
-    metrics.into_iter().enumerate().map(of_metric).collect()
+    verdicts_of(metrics, measured)
 }
 
 impl Case {
