@@ -43,7 +43,7 @@ def test_405_names_what_is_allowed(server, ns, path, allowed):
 @pytest.mark.parametrize(
     "path",
     ["/", "/v1", "/v1/ns", "/v1/ns/a", "/v1/ns/a/kv", "/v1/ns/a/range/a/b", "/v1/ns/a/batch/put",
-     "/v2/ns/a/kv/a", "/admin", "/admin/v1/quotas", "/v1/ns/a/scan/b",
+     "/v2/ns/a/kv/a", "/admin", "/admin/v1/quota", "/v1/ns/a/scan/b",
      "//", "/%00", "/healthz/", "/metrics"],
 )  # fmt: skip
 def test_unknown_paths(server, path):

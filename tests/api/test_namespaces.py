@@ -38,7 +38,7 @@ def test_settings_that_cannot_be_read(server, body):
 
 
 def test_large_admin_bodies_are_refused(server):
-    answer = server.client().put("/admin/v1/namespaces/refused", b" " * 70_000)
+    answer = server.client().put("/admin/v1/namespaces/refused", b" " * 300_000)
     answer.problem(413, "body-too-large")
 
 

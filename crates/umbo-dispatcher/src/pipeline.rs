@@ -113,7 +113,7 @@ where
             Box::pin(work).await
         }
         Ask::Explain => Box::pin(explain::fetch(pod, &namespace, body, &context, exchange)).await,
-        Ask::Usage => usage::fetch(pod, &namespace, exchange),
+        Ask::Usage => Box::pin(usage::fetch(pod, &namespace, exchange)).await,
         Ask::Scan(layout) => {
             Box::pin(scan::fetch(
                 pod, &namespace, layout, body, &context, exchange,

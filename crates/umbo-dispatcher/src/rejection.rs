@@ -50,9 +50,15 @@ pub(crate) fn detail(rejection: &Rejection) -> String {
         let observed = about(policy.unit, rejection.observed);
         format!("about {observed} {unit}/s were asked for")
     } else {
-        // One large request can spend more than a second allows, and then asks for nothing.
-        let over = about(policy.unit, rejection.balance.min(0).unsigned_abs());
-        format!("{over} {unit} more than that were spent before")
+        match rejection.balance {
+            // One large request can spend more than a second allows, and then little is asked for.
+            ..0 => {
+                let over = about(policy.unit, rejection.balance.unsigned_abs());
+                format!("{over} {unit} more than that were spent before")
+            }
+            0 => "all of it is spent".to_owned(),
+            1.. => "what is left is promised to those who wait".to_owned(),
+        }
     };
     format!("policy '{name}' allows {rate} {unit}/s {whom}; {spent}; come back in {wait} ms")
 }
@@ -96,5 +102,60 @@ fn scope(policy: &Policy) -> Scope {
         Scope::Namespace
     } else {
         Scope::Pod
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use umbo_quota::{PolicyDraft, Source};
+
+    use super::*;
+
+    fn rejection(per: &[&str], observed: u64, balance: i64) -> Rejection {
+        let draft = PolicyDraft {
+            name: "p".to_owned(),
+            per: per.iter().map(|&one| one.to_owned()).collect(),
+            unit: "ru".to_owned(),
+            rate: "100".to_owned(),
+            ..PolicyDraft::default()
+        };
+        let policy = Policy::parse(&draft, Source::File).unwrap();
+        Rejection {
+            limit: policy.limit,
+            policy: Arc::new(policy),
+            label: String::new(),
+            observed,
+            balance,
+            wait: Duration::from_micros(349_001),
+            price: 1,
+        }
+    }
+
+    #[test]
+    fn the_sentence_says_what_was_spent() {
+        let flood = rejection(&["caller"], 400_200_000, -5);
+        let text = "policy 'p' allows 100 ru/s per caller; about 401 ru/s were asked for; come back in 350 ms";
+        assert_eq!(detail(&flood), text);
+        let debt = rejection(&["caller", "user", "namespace"], 0, -1_234_567);
+        let text = "policy 'p' allows 100 ru/s per caller, user and namespace; 1.24 ru more than that were spent before; come back in 350 ms";
+        assert_eq!(detail(&debt), text);
+        let promised = rejection(&[], 0, 5);
+        let text = "policy 'p' allows 100 ru/s in all; what is left is promised to those who wait; come back in 350 ms";
+        assert_eq!(detail(&promised), text);
+    }
+
+    #[test]
+    fn the_scope_is_the_narrowest_of_the_dimensions() {
+        for (per, expected) in [
+            (&[][..], Scope::Pod),
+            (&["namespace"], Scope::Namespace),
+            (&["org", "namespace"], Scope::Caller),
+            (&["caller", "shard"], Scope::Shard),
+        ] {
+            let Rejection { policy, .. } = rejection(per, 0, 0);
+            assert_eq!(scope(&policy), expected, "{per:?}");
+        }
     }
 }

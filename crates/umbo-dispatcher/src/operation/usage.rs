@@ -4,6 +4,7 @@
 //! for the answer.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use umbo_api::quota::{ShardUsage, UsageAnswer, UsageRow};
 use umbo_quota::{Limiter, UsageReport};
@@ -15,13 +16,16 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 
-pub(crate) fn fetch(
+pub(crate) async fn fetch(
     pod: &Dispatcher,
     namespace: &NamespaceEntry,
     exchange: &Exchange,
 ) -> Result<Answer, Failure> {
     let report = if exchange.is_by_admin() {
-        of_namespace(&pod.quota, namespace.id)
+        // All accounts are looked at: not on a thread that serves requests.
+        let (quota, id) = (Arc::clone(&pod.quota), namespace.id);
+        let report = tokio::task::spawn_blocking(move || of_namespace(&quota, id)).await;
+        report.map_err(|error| Failure::Internal(error.to_string()))?
     } else {
         UsageReport {
             rows: exchange.own_usage()?,
