@@ -28,7 +28,7 @@ use crate::pod::Dispatcher;
 use crate::query::Query;
 
 /// Bodies of the admin API are small; the longest are policies with hundreds of overrides.
-const BODY_LEN_MAX: u64 = 256 << 10;
+const BODY_LEN_MAX: u64 = 512 << 10;
 /// Stands for every namespace in a refusal.
 const EVERYWHERE: &str = "*";
 

@@ -10,7 +10,6 @@ mod error;
 mod file;
 mod report;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use tokio::sync::Mutex;
 use umbo_api::quota::{
     PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers, SimulateAnswer, SimulateBody,
 };
-use umbo_quota::{Limiter, Source};
+use umbo_quota::{Limiter, PolicyReport, Source};
 use umbo_store::Condition;
 use umbo_types::Clock;
 
@@ -53,7 +52,7 @@ impl Policies {
         clock: Arc<dyn Clock>,
         file: FilePolicies,
     ) -> Self {
-        let arrangement = Arrangement::new(file, BTreeMap::new());
+        let arrangement = Arrangement::of_file(file);
         limiter.replace(arrangement.set().clone());
         Self {
             system,
@@ -69,8 +68,8 @@ impl Policies {
         let _changing = self.changing.lock().await;
         let records = self.system.load(KIND).await?;
         let before = self.in_effect.load();
-        if records != *before.records() {
-            self.take_effect(Arrangement::new(before.file().clone(), records));
+        if !before.is_of(&records) {
+            self.take_effect(before.with_records(records));
         }
         Ok(())
     }
@@ -80,7 +79,7 @@ impl Policies {
     pub(crate) async fn replace_file(&self, file: FilePolicies) -> Result<(), PolicyFileError> {
         let _changing = self.changing.lock().await;
         let before = self.in_effect.load();
-        let after = Arrangement::new(file, before.records().clone());
+        let after = before.with_file(file);
         after
             .check_room(&before, None)
             .map_err(PolicyFileError::NoRoom)?;
@@ -105,8 +104,15 @@ impl Policies {
 
     /// Returns one policy.
     pub(crate) fn describe(&self, name: &str) -> Result<PolicyInfo, QuotaError> {
-        let is_it = |info: &PolicyInfo| info.policy.name == name;
-        let found = self.list().policies.into_iter().find(is_it);
+        let report = self.report(name)?;
+        let version = self.in_effect.load().version(name);
+        Ok(report::info(&report, version))
+    }
+
+    fn report(&self, name: &str) -> Result<PolicyReport, QuotaError> {
+        let reports = self.limiter.policy_report(self.clock.monotonic());
+        let is_it = |report: &PolicyReport| *report.policy.name == *name;
+        let found = reports.into_iter().find(is_it);
         found.ok_or_else(|| QuotaError::NotFound {
             name: name.to_owned(),
         })
@@ -128,7 +134,7 @@ impl Policies {
         let before = self.load().await?;
         before.check_changeable(&name)?;
         check(condition, before.record(&name))?;
-        let after = before.with(&name, Some(content.clone()));
+        let after = before.with_record(&name, Some(content.clone()));
         after.check_room(&before, Some(&name))?;
         let mut is_new = before.record(&name).is_none();
         if !dry_run {
@@ -170,23 +176,16 @@ impl Policies {
                 })
                 .await?;
         }
-        let after = before.with(name, None);
+        let after = before.with_record(name, None);
         Ok(self.conclude(name, &before, after, dry_run))
     }
 
     /// Returns the busiest users of a policy, `max` at most.
     pub(crate) fn users(&self, name: &str, max: usize) -> Result<QuotaUsers, QuotaError> {
-        let now = self.clock.monotonic();
-        let reports = self.limiter.policy_report(now);
-        let report = reports
-            .into_iter()
-            .find(|report| *report.policy.name == *name);
-        let Some(report) = report else {
-            let name = name.to_owned();
-            return Err(QuotaError::NotFound { name });
-        };
+        let report = self.report(name)?;
         let unit = report.policy.unit;
-        let buckets = self.limiter.buckets(name, now, max).into_iter();
+        let buckets = self.limiter.buckets(name, self.clock.monotonic(), max);
+        let buckets = buckets.into_iter();
         Ok(QuotaUsers {
             policy: name.to_owned(),
             users: buckets.map(|bucket| report::user(unit, bucket)).collect(),
@@ -204,10 +203,10 @@ impl Policies {
         Ok(report::simulated(&policy, replay))
     }
 
+    /// Chooses from what is stored now.
     async fn load(&self) -> Result<Arrangement, Failure> {
         let records = self.system.load(KIND).await?;
-        let file = self.in_effect.load().file().clone();
-        Ok(Arrangement::new(file, records))
+        Ok(self.in_effect.load().with_records(records))
     }
 
     /// Says what a change did or would do, and lets it take effect unless it is a dry run.

@@ -6,6 +6,7 @@
 //! Pure: the same file and records give the same arrangement.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_api::quota::PolicySpec;
@@ -33,32 +34,44 @@ enum Unused {
     Misfit(PolicySetError),
 }
 
+/// What is stored under a name.
+#[derive(Debug, Clone)]
+struct Record {
+    content: Bytes,
+    policy: Result<Arc<Policy>, String>,
+}
+
 /// The policies that count, and what they were chosen from.
 #[derive(Debug, Clone)]
 pub(super) struct Arrangement {
     file: FilePolicies,
-    records: BTreeMap<String, Bytes>,
+    records: BTreeMap<String, Record>,
     set: PolicySet,
     unused: BTreeMap<String, Unused>,
 }
 
 impl Arrangement {
-    /// Chooses from the policies of the file and the records of the store, by name.
-    pub(super) fn new(file: FilePolicies, records: BTreeMap<String, Bytes>) -> Self {
+    /// Chooses from the policies of the file and what is built in.
+    pub(super) fn of_file(file: FilePolicies) -> Self {
+        Self::choose(file, BTreeMap::new())
+    }
+
+    fn choose(file: FilePolicies, records: BTreeMap<String, Record>) -> Self {
         let mut unused = BTreeMap::new();
         let mut stored = BTreeMap::new();
-        for (name, content) in &records {
-            let found = if file.has(name) {
-                Err(Unused::OfFile)
-            } else {
-                read(name, content).map_err(Unused::Unreadable)
+        for (name, record) in &records {
+            let why = match &record.policy {
+                _ if file.has(name) => Unused::OfFile,
+                Err(reason) => Unused::Unreadable(reason.clone()),
+                Ok(policy) => {
+                    stored.insert(name, policy);
+                    continue;
+                }
             };
-            match found {
-                Ok(policy) => drop(stored.insert(name.clone(), policy)),
-                Err(why) => drop(unused.insert(name.clone(), why)),
-            }
+            unused.insert(name.clone(), why);
         }
-        let set = file.together(stored.values()).unwrap_or_else(|_| {
+        let set = file.together(stored.values().copied());
+        let set = set.unwrap_or_else(|_| {
             let (set, misfits) = one_by_one(&file, &stored);
             unused.extend(misfits);
             set
@@ -71,12 +84,39 @@ impl Arrangement {
         }
     }
 
-    pub(super) const fn file(&self) -> &FilePolicies {
-        &self.file
+    /// Chooses again, with another file.
+    pub(super) fn with_file(&self, file: FilePolicies) -> Self {
+        Self::choose(file, self.records.clone())
     }
 
-    pub(super) const fn records(&self) -> &BTreeMap<String, Bytes> {
-        &self.records
+    /// Chooses again, with other contents of the store. Reads only those that are new.
+    pub(super) fn with_records(&self, contents: BTreeMap<String, Bytes>) -> Self {
+        let record = |(name, content): (String, Bytes)| {
+            let known = self.records.get(&name);
+            let known = known.filter(|known| known.content == content).cloned();
+            let record = known.unwrap_or_else(|| Record::read(&name, content));
+            (name, record)
+        };
+        let records = contents.into_iter().map(record).collect();
+        Self::choose(self.file.clone(), records)
+    }
+
+    /// Chooses again, with another record under a name, or with none.
+    pub(super) fn with_record(&self, name: &str, content: Option<Bytes>) -> Self {
+        let mut records = self.records.clone();
+        match content {
+            Some(content) => records.insert(name.to_owned(), Record::read(name, content)),
+            None => records.remove(name),
+        };
+        Self::choose(self.file.clone(), records)
+    }
+
+    /// Says whether these are the contents of the store that it was chosen from.
+    pub(super) fn is_of(&self, contents: &BTreeMap<String, Bytes>) -> bool {
+        let known = self.records.iter();
+        known
+            .map(|(name, record)| (name, &record.content))
+            .eq(contents)
     }
 
     pub(super) const fn set(&self) -> &PolicySet {
@@ -85,23 +125,13 @@ impl Arrangement {
 
     /// Returns what is stored under a name, whether it counts or not.
     pub(super) fn record(&self, name: &str) -> Option<&Bytes> {
-        self.records.get(name)
+        self.records.get(name).map(|record| &record.content)
     }
 
     /// Returns the version of a stored policy that counts.
     pub(super) fn version(&self, name: &str) -> Option<Version> {
         let is_used = !self.unused.contains_key(name);
-        self.records.get(name).filter(|_| is_used).map(version_of)
-    }
-
-    /// Returns this arrangement with another record under a name, or with none.
-    pub(super) fn with(&self, name: &str, content: Option<Bytes>) -> Self {
-        let mut records = self.records.clone();
-        match content {
-            Some(content) => records.insert(name.to_owned(), content),
-            None => records.remove(name),
-        };
-        Self::new(self.file.clone(), records)
+        self.record(name).filter(|_| is_used).map(version_of)
     }
 
     /// Refuses where a policy would be left out for want of room that was not before, or the one
@@ -173,6 +203,13 @@ pub(super) fn record_of(policy: &Policy) -> Bytes {
     text.expect("a policy is made of texts and numbers").into()
 }
 
+impl Record {
+    fn read(name: &str, content: Bytes) -> Self {
+        let policy = read(name, &content).map(Arc::new);
+        Self { content, policy }
+    }
+}
+
 fn read(name: &str, content: &Bytes) -> Result<Policy, String> {
     let spec: PolicySpec = serde_json::from_slice(content).map_err(|error| error.to_string())?;
     let policy = policy_of(&spec, Source::Stored).map_err(|error| error.to_string())?;
@@ -186,18 +223,18 @@ fn read(name: &str, content: &Bytes) -> Result<Policy, String> {
 /// Lets stored policies in one after the other, as long as they fit.
 fn one_by_one(
     file: &FilePolicies,
-    stored: &BTreeMap<String, Policy>,
+    stored: &BTreeMap<&String, &Arc<Policy>>,
 ) -> (PolicySet, Vec<(String, Unused)>) {
     let base = file.together([]);
     let mut set = base.expect("a file is in hand only where it holds together");
     let (mut fitting, mut misfits) = (Vec::new(), Vec::new());
     for (name, policy) in stored {
-        fitting.push(policy);
+        fitting.push(*policy);
         match file.together(fitting.iter().copied()) {
             Ok(larger) => set = larger,
             Err(why) => {
                 fitting.pop();
-                misfits.push((name.clone(), Unused::Misfit(why)));
+                misfits.push(((*name).clone(), Unused::Misfit(why)));
             }
         }
     }

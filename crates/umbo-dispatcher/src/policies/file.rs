@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use umbo_quota::{Policy, PolicySet, PolicySetError};
 
@@ -46,7 +47,7 @@ pub enum PolicyFileError {
 
 /// The policies of a policy file, or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FilePolicies(Vec<Policy>);
+pub struct FilePolicies(Vec<Arc<Policy>>);
 
 impl FilePolicies {
     /// Reads a policy file.
@@ -62,7 +63,7 @@ impl FilePolicies {
             path: path(),
             error,
         })?;
-        let read = Self(policies);
+        let read = Self(policies.into_iter().map(Arc::new).collect());
         match read.together([]) {
             Ok(_) => Ok(read),
             Err(error) => Err(PolicyFileError::Set {
@@ -91,12 +92,10 @@ impl FilePolicies {
     /// the name of one of these.
     pub(super) fn together<'a>(
         &self,
-        stored: impl IntoIterator<Item = &'a Policy>,
+        stored: impl IntoIterator<Item = &'a Arc<Policy>>,
     ) -> Result<PolicySet, PolicySetError> {
         let built_in = PolicySet::built_in();
-        let mut all = self.0.clone();
-        all.extend(built_in.iter().map(|policy| (**policy).clone()));
-        all.extend(stored.into_iter().cloned());
-        PolicySet::new(all)
+        let own = self.0.iter().chain(built_in.iter()).cloned();
+        PolicySet::new(own.chain(stored.into_iter().cloned()).collect())
     }
 }

@@ -250,7 +250,7 @@ async fn bad_policies_are_refused_with_the_place_and_the_running_ones_stay() {
             "{detail}"
         );
     }
-    let huge = vec![b' '; (256 << 10) + 1];
+    let huge = vec![b' '; (512 << 10) + 1];
     pod.ask("PUT", "/admin/v1/quotas/bad", &[], huge)
         .await
         .refused(413, "body-too-large");

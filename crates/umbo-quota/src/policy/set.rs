@@ -44,10 +44,12 @@ pub enum PolicySetError {
 pub struct PolicySet(Vec<Arc<Policy>>);
 
 impl PolicySet {
-    /// Puts policies together, in any order. A built-in one gives way to another of its name.
-    pub fn new(policies: Vec<Policy>) -> Result<Self, PolicySetError> {
-        let mut by_name: BTreeMap<Arc<str>, (usize, Policy)> = BTreeMap::new();
+    /// Puts policies together, owned or shared, in any order. A built-in one gives way to another
+    /// of its name.
+    pub fn new<P: Into<Arc<Policy>>>(policies: Vec<P>) -> Result<Self, PolicySetError> {
+        let mut by_name: BTreeMap<Arc<str>, (usize, Arc<Policy>)> = BTreeMap::new();
         for (second, policy) in policies.into_iter().enumerate() {
+            let policy = policy.into();
             match by_name.entry(policy.name.clone()) {
                 Entry::Vacant(place) => {
                     place.insert((second, policy));
@@ -61,7 +63,7 @@ impl PolicySet {
                         (Source::File | Source::Stored, Source::BuiltIn) => {}
                         (first_source, second_source) => {
                             return Err(PolicySetError::Twice {
-                                name: policy.name,
+                                name: policy.name.clone(),
                                 first: *first,
                                 first_source,
                                 second,
@@ -76,7 +78,7 @@ impl PolicySet {
             return Err(PolicySetError::TooMany(by_name.len()));
         }
         let in_order = by_name.into_values();
-        Ok(Self(in_order.map(|(_, policy)| Arc::new(policy)).collect()))
+        Ok(Self(in_order.map(|(_, policy)| policy).collect()))
     }
 
     /// Returns the policies that stand in the program: one that bounds every caller for itself.
