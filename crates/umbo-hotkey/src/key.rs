@@ -130,13 +130,22 @@ impl<'a> KeyRef<'a> {
 
     /// Copies the key.
     pub fn to_owned(&self) -> ReadKey {
-        let mut bytes = SmallVec::with_capacity(self.partition.len() + self.detail.len());
-        bytes.extend_from_slice(self.partition);
-        bytes.extend_from_slice(self.detail);
+        let (partition, len) = (
+            self.partition.len(),
+            self.partition.len() + self.detail.len(),
+        );
+        let bytes = if len <= INLINE_LEN {
+            let mut inline = [0; INLINE_LEN];
+            inline[..partition].copy_from_slice(self.partition);
+            inline[partition..len].copy_from_slice(self.detail);
+            SmallVec::from_buf_and_len(inline, len)
+        } else {
+            SmallVec::from_vec([self.partition, self.detail].concat())
+        };
         ReadKey {
             namespace: self.namespace,
             kind: self.kind,
-            partition_len: self.partition.len(),
+            partition_len: partition,
             bytes,
             hash: self.hash,
             partition_hash: self.partition_hash,

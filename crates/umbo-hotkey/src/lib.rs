@@ -55,9 +55,9 @@
 //! shield.count(&key, price);
 //! let terms = Terms { now, criticality: Criticality::Critical, age_max: None, random };
 //! // Called only to lead. It lives on when the client leaves, and so owns what it needs; it waits
-//! // for its slot with the criticality of all who wait, and ends after `shield.leader_timeout()`.
+//! // for its slot with `shield.criticality(&lead)`, and ends after `shield.leader_timeout()`.
 //! let read = |row: Key| {
-//!     move |_lead: Lead<_, _>| -> Reading<Option<Bytes>, Failed> {
+//!     move |_lead: Lead| -> Reading<Option<Bytes>, Failed> {
 //!         Box::pin(async move {
 //!             let value = store_get(namespace, row).await?;
 //!             Ok(Fill {

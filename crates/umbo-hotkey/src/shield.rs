@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use umbo_types::{CallerId, Key, NamespaceId, PartitionKey, RequestUnits};
+use umbo_types::{CallerId, Criticality, Key, NamespaceId, PartitionKey, RequestUnits};
 
 use crate::coalesce::board::FlightSettings;
 use crate::coalesce::cache::CacheSettings;
@@ -20,7 +20,7 @@ use crate::coalesce::generation::{Stamp, WriteGuard};
 use crate::coalesce::reads::{Reading, SharedReads, Spawner, Terms};
 use crate::decay::Decay;
 use crate::detector::{Detector, HotRule};
-use crate::hot_set::{HotEntry, HotKey, HotSet, Standing};
+use crate::hot_set::{HotEntry, HotFilter, HotKey, HotSet, Standing};
 use crate::key::{KeyRef, KeySeed, ReadKey};
 use crate::report::{HotKeyReport, Report};
 use crate::workers::Workers;
@@ -112,6 +112,7 @@ pub struct Shield<V, E> {
     seed: KeySeed,
     timeout: Duration,
     workers: Workers,
+    filter: HotFilter,
     hot: ArcSwap<HotSet>,
     reads: Arc<SharedReads<V, E>>,
     control: Mutex<Control>,
@@ -138,6 +139,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
             seed,
             timeout: flights.timeout,
             workers: Workers::new(workers, Decay::first()),
+            filter: HotFilter::new(),
             hot: ArcSwap::from_pointee(HotSet::new(Vec::new())),
             reads: Arc::new(SharedReads::new(generations, flights, cache, spawner)),
             control: Mutex::new(Control {
@@ -167,11 +169,17 @@ impl<V: Payload, E: Payload> Shield<V, E> {
     /// Says what holds of a key; none for one that is neither hot nor listed.
     #[inline]
     pub fn standing(&self, key: &KeyRef<'_>) -> Option<Standing> {
+        if !self.filter.may_hold(key.hash()) {
+            return None;
+        }
         self.hot.load().find(key).map(|entry| entry.standing)
     }
 
     /// Looks a read up: one probe of the hot set, and for a hot key one of the local cache.
     pub fn look(&self, key: &KeyRef<'_>, terms: &Terms, caller: &CallerId) -> Look<V> {
+        if !self.filter.may_hold(key.hash()) {
+            return Look::Cold;
+        }
         let hot = self.hot.load();
         let Some(entry) = hot.find(key) else {
             return Look::Cold;
@@ -204,16 +212,22 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         read: F,
     ) -> Result<Served<V>, ShareError<E>>
     where
-        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+        F: FnOnce(Lead) -> Reading<V, E>,
     {
         let is_hot = self.keeps(key);
         self.reads.share(key, is_hot, terms, read).await
     }
 
+    /// Returns the highest criticality of all who wait for this leader's read at this moment. It may
+    /// rise while the leader waits for its slot.
+    pub fn criticality(&self, lead: &Lead) -> Criticality {
+        self.reads.criticality(lead)
+    }
+
     /// Reads in a task of its own to replace a kept answer, unless the key is being read already.
     pub fn refresh<F>(&self, key: &KeyRef<'_>, terms: &Terms, read: F)
     where
-        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+        F: FnOnce(Lead) -> Reading<V, E>,
     {
         self.reads.refresh(key, terms, read);
     }
@@ -227,7 +241,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         read: F,
     ) -> Result<Served<V>, ShareError<E>>
     where
-        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+        F: FnOnce(Lead) -> Reading<V, E>,
     {
         let is_hot = match self.look(key, terms, caller) {
             Look::Hit {
@@ -262,14 +276,13 @@ impl<V: Payload, E: Payload> Shield<V, E> {
     /// before now is served again. The guard is to be dropped when the store has answered, before
     /// the writer is told; until then answers are read and not kept for later.
     pub fn begin_write<'a>(&self, touched: impl IntoIterator<Item = Touched<'a>>) -> WriteGuard {
-        let hot = self.hot.load();
         let mut write = self.reads.begin_write();
         for touched in touched {
             match touched {
                 Touched::Row(namespace, key) => {
                     let key = self.seed.row(namespace, key);
                     write.row(&key);
-                    if hot.find(&key).is_some() {
+                    if self.standing(&key).is_some() {
                         self.reads.forget(&key);
                     }
                 }
@@ -373,7 +386,10 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         let pinned = listed.pinned.iter().map(entry(Standing::Pinned));
         let hot = control.detector.hot().iter().map(|tracked| &tracked.key);
         let entries = blocked.chain(pinned).chain(hot.map(entry(Standing::Hot)));
-        self.hot.store(Arc::new(HotSet::new(entries.collect())));
+        let set = Arc::new(HotSet::new(entries.collect()));
+        self.filter.admit(&set);
+        self.hot.store(Arc::clone(&set));
+        self.filter.restrict(&set);
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {

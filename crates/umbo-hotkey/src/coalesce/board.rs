@@ -1,9 +1,12 @@
-//! The board: which flights are under way, by key.
+//! The board: which reads are under way, by key.
 //!
-//! Divided into stripes by hash, each with a lock that is held for a few comparisons. What a flight
-//! brings back is kept, if at all, under that lock, with the stamp checked there. The invariants: a
-//! key has at most one flight that readers join; a flight leaves the board when it lands, fails for
-//! good, or is overtaken by a write or by its deadline, and then takes on nobody any more.
+//! Divided into stripes by hash, each with a lock that is held for a few comparisons. A read writes
+//! a *claim* on the board before it asks the store, and takes it off when it is over; the flight
+//! itself, in which others wait, is made with the first of them, so that a read nobody joins costs
+//! two short locks. What a read brings back is kept, if at all, under the lock of its stripe, with
+//! the stamp checked there. The invariants: a key has at most one claim that readers join; a claim
+//! that a write or its deadline has overtaken is joined by nobody any more; a claim leaves the
+//! board when its read has landed or failed for good, and not before.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -15,8 +18,9 @@ use umbo_types::Criticality;
 
 use super::afterglow::{Afterglow, Ember};
 use super::fill::Fill;
-use super::flight::{Departure, Failure, Flight, Succession};
-use super::key::KeyRef;
+use super::flight::{Failure, Flight, Lead, Succession};
+use super::generation::Stamp;
+use super::key::{KeyRef, ReadKey};
 use super::sync::{Mutex, MutexGuard};
 
 /// Bounds of the flights.
@@ -82,14 +86,86 @@ impl BoardTotals {
     }
 }
 
+/// A read under way.
+#[derive(Debug)]
+pub(crate) struct Claim<V, E> {
+    id: u64,
+    pub(crate) key: ReadKey,
+    /// State of the writes when it began.
+    pub(crate) stamp: Stamp,
+    pub(crate) started: Instant,
+    /// Decides, with the settings, how long its answer is kept.
+    pub(crate) random: u64,
+    /// Whether the key was hot when it began.
+    pub(crate) is_hot: bool,
+    /// Whether the key was read just before.
+    pub(crate) is_repeated: bool,
+    /// Whether something newer has taken its place.
+    is_overtaken: bool,
+    /// Highest of all who have joined.
+    criticality: Criticality,
+    pub(crate) flight: Option<Arc<Flight<V, E>>>,
+}
+
+impl<V: Clone, E: Clone> Claim<V, E> {
+    fn flight(&mut self) -> &Arc<Flight<V, E>> {
+        self.flight.get_or_insert_with(Arc::default)
+    }
+
+    fn leader(&self) -> u8 {
+        self.flight.as_ref().map_or(1, |flight| flight.leader())
+    }
+}
+
+/// What a reader says that wants a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Want {
+    /// State of the writes now.
+    pub(crate) stamp: Stamp,
+    pub(crate) now: Instant,
+    pub(crate) criticality: Criticality,
+    pub(crate) age_max: Option<Duration>,
+    pub(crate) random: u64,
+    pub(crate) is_hot: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Stripe<V, E> {
-    pub(crate) flights: Vec<Arc<Flight<V, E>>>,
+    claims: Vec<Claim<V, E>>,
+    next_id: u64,
     pub(crate) afterglow: Afterglow<V>,
     pub(crate) totals: BoardTotals,
 }
 
-/// All flights of a pod.
+impl<V, E> Stripe<V, E> {
+    /// Returns the claim of a leader.
+    pub(crate) fn claim(&mut self, lead: &Lead) -> Option<&mut Claim<V, E>> {
+        self.claims.iter_mut().find(|claim| claim.id == lead.claim)
+    }
+
+    /// Takes a claim off the board: its read is over.
+    pub(crate) fn take_off(&mut self, lead: &Lead) -> Option<Claim<V, E>> {
+        let at = self
+            .claims
+            .iter()
+            .position(|claim| claim.id == lead.claim)?;
+        Some(self.claims.swap_remove(at))
+    }
+
+    /// Takes a claim off the board that nobody wants to look at again. It is dropped where it is:
+    /// claims are large, and this is the way of nearly every read.
+    pub(crate) fn drop_claim(&mut self, lead: &Lead) {
+        let Some(last) = self.claims.len().checked_sub(1) else {
+            return;
+        };
+        if let Some(at) = self.claims.iter().position(|claim| claim.id == lead.claim) {
+            self.claims.swap(at, last);
+            self.claims.truncate(last);
+        }
+    }
+}
+
+/// All reads under way of a pod.
 #[derive(Debug)]
 pub(crate) struct Board<V, E> {
     stripes: Box<[Mutex<Stripe<V, E>>]>,
@@ -102,9 +178,9 @@ pub(crate) struct Board<V, E> {
 /// What a reader found on the board.
 pub(crate) enum Boarding<V, E> {
     /// Nobody reads the key: the reader leads.
-    Lead(Arc<Flight<V, E>>),
-    /// The reader waits under this id.
-    Follow(Arc<Flight<V, E>>, u64),
+    Lead(Lead),
+    /// The reader waits for the read of this leader, under this id.
+    Follow(Arc<Flight<V, E>>, Lead, u64),
     /// Too many wait.
     Crowded,
 }
@@ -112,7 +188,8 @@ pub(crate) enum Boarding<V, E> {
 impl<V: Clone, E: Clone> Board<V, E> {
     pub(crate) fn new(settings: FlightSettings) -> Self {
         let stripe = || Stripe {
-            flights: Vec::new(),
+            claims: Vec::new(),
+            next_id: 0,
             afterglow: Afterglow::default(),
             totals: BoardTotals::default(),
         };
@@ -136,99 +213,148 @@ impl<V: Clone, E: Clone> Board<V, E> {
         Self::lock(&self.stripes[at])
     }
 
-    fn stripe_flights_max(&self) -> usize {
+    fn stripe_claims_max(&self) -> usize {
         (self.settings.flights_max / self.stripes.len()).max(1)
     }
 
-    /// Joins the flight of a key, or begins one with what `depart` says.
+    /// Joins the read of a key, or claims it.
     pub(crate) fn board(
         &self,
         stripe: &mut Stripe<V, E>,
         key: &KeyRef<'_>,
-        criticality: Criticality,
-        is_joinable: impl FnOnce(&Flight<V, E>) -> bool,
-        depart: impl FnOnce(&mut Afterglow<V>) -> Departure,
+        want: &Want,
     ) -> Boarding<V, E> {
-        let found = stripe.flights.iter().position(|f| f.key.borrow() == *key);
-        if let Some(at) = found {
-            let flight = &stripe.flights[at];
-            if is_joinable(flight) {
-                let is_full = self.landed_bytes.load(Relaxed) > self.settings.landed_bytes_max;
-                let waiters_max = if is_full {
-                    0
-                } else {
-                    self.settings.waiters_max
-                };
-                return if let Some(id) = flight.follow(criticality, waiters_max) {
-                    stripe.totals.followers += 1;
-                    Boarding::Follow(Arc::clone(flight), id)
-                } else {
-                    stripe.totals.crowded += 1;
-                    Boarding::Crowded
-                };
+        let is_it = |claim: &&mut Claim<V, E>| !claim.is_overtaken && claim.key.borrow() == *key;
+        if let Some(claim) = stripe.claims.iter_mut().find(is_it) {
+            if self.is_joinable(claim, want) {
+                let joined = self.follow(claim, want);
+                match joined {
+                    Boarding::Follow(..) => stripe.totals.followers += 1,
+                    _ => stripe.totals.crowded += 1,
+                }
+                return joined;
             }
             // Those who joined before keep it; everybody else has a newer one.
-            stripe.flights.swap_remove(at);
+            claim.is_overtaken = true;
             stripe.totals.overtaken += 1;
         }
-        if stripe.flights.len() >= self.stripe_flights_max() {
+        if stripe.claims.len() >= self.stripe_claims_max() {
             stripe.totals.crowded += 1;
             return Boarding::Crowded;
         }
-        let flight = Arc::new(Flight::new(depart(&mut stripe.afterglow)));
-        stripe.flights.push(Arc::clone(&flight));
+        let id = stripe.next_id;
+        stripe.next_id += 1;
+        stripe.claims.push(Claim {
+            id,
+            key: key.to_owned(),
+            stamp: want.stamp,
+            started: want.now,
+            random: want.random,
+            is_hot: want.is_hot,
+            is_repeated: stripe.afterglow.is_repeated(key.hash(), want.now),
+            is_overtaken: false,
+            criticality: want.criticality,
+            flight: None,
+        });
         stripe.totals.leaders += 1;
-        Boarding::Lead(flight)
+        Boarding::Lead(Lead {
+            hash: key.hash(),
+            claim: id,
+            leader: 1,
+            criticality: want.criticality,
+            started: want.now,
+        })
     }
 
-    /// Takes a flight off the board, where it is still on it.
-    pub(crate) fn take_off(stripe: &mut Stripe<V, E>, flight: &Arc<Flight<V, E>>) {
-        let is_it = |held: &Arc<Flight<V, E>>| Arc::ptr_eq(held, flight);
-        if let Some(at) = stripe.flights.iter().position(is_it) {
-            stripe.flights.swap_remove(at);
+    fn is_joinable(&self, claim: &Claim<V, E>, want: &Want) -> bool {
+        let age = want.now.saturating_duration_since(claim.started);
+        claim.stamp == want.stamp
+            && age < self.settings.timeout * u32::from(claim.leader())
+            && want.age_max.is_none_or(|age_max| age <= age_max)
+    }
+
+    fn follow(&self, claim: &mut Claim<V, E>, want: &Want) -> Boarding<V, E> {
+        if self.landed_bytes.load(Relaxed) > self.settings.landed_bytes_max {
+            return Boarding::Crowded;
         }
+        let Some(waiter) = claim.flight().follow(self.settings.waiters_max) else {
+            return Boarding::Crowded;
+        };
+        claim.criticality = claim.criticality.max(want.criticality);
+        let lead = Lead {
+            hash: claim.key.borrow().hash(),
+            claim: claim.id,
+            leader: claim.leader(),
+            criticality: claim.criticality,
+            started: claim.started,
+        };
+        Boarding::Follow(Arc::clone(claim.flight()), lead, waiter)
     }
 
-    /// Ends the term of a leader; where nobody succeeds it, the flight is over.
-    pub(crate) fn fail(&self, flight: &Arc<Flight<V, E>>, leader: u8, failure: Failure<E>) {
-        self.succeed(flight, || flight.fail(leader, failure));
+    /// Adds the client of a leader to those who wait.
+    pub(crate) fn wait_for_own(&self, lead: &Lead) -> Option<(Arc<Flight<V, E>>, u64)> {
+        let mut stripe = self.stripe(lead.hash);
+        let flight = stripe.claim(lead)?.flight();
+        let id = flight.wait_for_own(lead.leader);
+        Some((Arc::clone(flight), id))
+    }
+
+    /// Returns the highest criticality of all who wait for this leader's read now.
+    pub(crate) fn criticality(&self, lead: &Lead) -> Criticality {
+        let mut stripe = self.stripe(lead.hash);
+        let claim = stripe.claim(lead);
+        claim.map_or(lead.criticality, |claim| claim.criticality)
+    }
+
+    /// Ends the term of a leader; where nobody succeeds it, the read is over.
+    pub(crate) fn fail(&self, lead: &Lead, failure: Failure<E>) {
+        self.succeed(lead, |flight| flight.fail(lead.leader, failure));
     }
 
     /// Finds another one in the place of an elected follower that has left.
-    pub(crate) fn pass_on(&self, flight: &Arc<Flight<V, E>>) {
-        self.succeed(flight, || flight.pass_on());
+    pub(crate) fn pass_on(&self, lead: &Lead) {
+        self.succeed(lead, Flight::pass_on);
     }
 
-    fn succeed(&self, flight: &Arc<Flight<V, E>>, next: impl FnOnce() -> Succession) {
-        let mut stripe = self.stripe(flight.key.borrow().hash());
-        let wake = match next() {
-            Succession::Elected(wake) => wake,
-            Succession::Over(wake) => {
-                Self::take_off(&mut stripe, flight);
+    fn succeed(&self, lead: &Lead, next: impl FnOnce(&Flight<V, E>) -> Succession) {
+        let mut stripe = self.stripe(lead.hash);
+        let flight = stripe.claim(lead).and_then(|claim| claim.flight.clone());
+        let wake = match flight.map(|flight| next(&flight)) {
+            Some(Succession::Elected(wake)) => wake,
+            Some(Succession::Over(wake)) => {
+                stripe.drop_claim(lead);
                 wake
+            }
+            None => {
+                stripe.drop_claim(lead);
+                return;
             }
         };
         drop(stripe);
         wake.now();
     }
 
-    /// Counts a follower that now leads.
-    pub(crate) fn elected(&self, flight: &Flight<V, E>) {
-        let mut stripe = self.stripe(flight.key.borrow().hash());
+    /// Counts a follower that now leads, and says what it leads.
+    pub(crate) fn elected(&self, followed: &Lead, leader: u8) -> Lead {
+        let mut stripe = self.stripe(followed.hash);
         stripe.totals.elections += 1;
         stripe.totals.leaders += 1;
+        Lead {
+            leader,
+            ..*followed
+        }
     }
 
     /// Keeps an answer for a moment, where there is room.
-    pub(crate) fn glow(&self, stripe: &mut Stripe<V, E>, flight: &Flight<V, E>, fill: &Fill<V>) {
-        if !stripe.afterglow.has_room(&flight.key, flight.started) {
+    pub(crate) fn glow(&self, stripe: &mut Stripe<V, E>, claim: Claim<V, E>, fill: Fill<V>) {
+        if !stripe.afterglow.has_room(&claim.key, claim.started) {
             return;
         }
         let ember = Ember {
-            key: flight.key.clone(),
-            fill: fill.clone(),
-            stamp: flight.stamp,
-            read_at: flight.started,
+            key: claim.key,
+            fill,
+            stamp: claim.stamp,
+            read_at: claim.started,
         };
         let bytes = ember.bytes() as u64;
         if self.glow_bytes.load(Relaxed) + bytes > self.settings.glow_bytes_max {
@@ -269,10 +395,10 @@ impl<V: Clone, E: Clone> Board<V, E> {
         totals
     }
 
-    /// Returns the number of flights that readers may join.
+    /// Returns the number of reads under way.
     pub(crate) fn flights(&self) -> usize {
-        let flights = self.stripes.iter().map(|s| Self::lock(s).flights.len());
-        flights.sum()
+        let claims = self.stripes.iter().map(|s| Self::lock(s).claims.len());
+        claims.sum()
     }
 
     /// Returns the bytes of all afterglows.

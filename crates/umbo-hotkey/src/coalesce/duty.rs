@@ -1,10 +1,11 @@
-//! Duties that no exit forgets: to lead a flight, and to wait for one.
+//! Duties that no exit forgets: to lead a read, and to wait for one.
 //!
-//! Both are undone on drop. A leader that is dropped before it has landed its flight, because it
+//! Both are undone on drop. A leader that is dropped before its read has landed, because it
 //! panicked or its task was ended, counts as failed; an elected follower that leaves passes the
-//! duty on. So a flight always has somebody who will end it, and nobody waits for nothing.
+//! duty on. So a claim always has somebody who will end it, and nobody waits for nothing.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,84 +14,102 @@ use super::fill::{Fill, Payload};
 use super::flight::{Failure, Flight, Lead, Progress};
 use super::reads::SharedReads;
 
-/// The duty to bring a flight to its end. Dropping it unfulfilled, in a panic or because the task
-/// was ended, fails the leader, so that somebody else takes its place.
-pub(crate) struct Leading<V: Payload, E: Payload> {
-    reads: Arc<SharedReads<V, E>>,
-    pub(crate) flight: Arc<Flight<V, E>>,
-    pub(crate) leader: u8,
+/// Who holds the shared reads for a leader.
+pub(crate) enum Holder<'a, V, E> {
+    /// The request, while the read is polled where it was asked for.
+    Request(&'a SharedReads<V, E>),
+    /// The task of the read.
+    Task(Arc<SharedReads<V, E>>),
+}
+
+impl<V, E> Deref for Holder<'_, V, E> {
+    type Target = SharedReads<V, E>;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Request(reads) => reads,
+            Self::Task(reads) => reads,
+        }
+    }
+}
+
+/// The duty to bring a read to its end.
+pub(crate) struct Leading<'a, V: Payload, E: Payload> {
+    reads: Holder<'a, V, E>,
+    pub(crate) lead: Lead,
     is_over: bool,
 }
 
-impl<V: Payload, E: Payload> Leading<V, E> {
-    pub(crate) fn new(
-        reads: &Arc<SharedReads<V, E>>,
-        flight: Arc<Flight<V, E>>,
-        leader: u8,
-    ) -> Self {
+impl<'a, V: Payload, E: Payload> Leading<'a, V, E> {
+    pub(crate) fn new(reads: Holder<'a, V, E>, lead: Lead) -> Self {
         Self {
-            reads: Arc::clone(reads),
-            flight,
-            leader,
+            reads,
+            lead,
             is_over: false,
         }
     }
 
-    pub(crate) fn lead(&self) -> Lead<V, E> {
-        Lead {
-            flight: Arc::clone(&self.flight),
-            leader: self.leader,
-        }
+    /// Hands the duty to a task.
+    pub(crate) fn hand_over(mut self, reads: &Arc<SharedReads<V, E>>) -> Leading<'static, V, E> {
+        self.is_over = true;
+        Leading::new(Holder::Task(Arc::clone(reads)), self.lead)
     }
 
+    /// Brings the read to its end, and returns its result.
     pub(crate) fn land(mut self, result: Result<Fill<V>, E>) -> Result<Fill<V>, Failure<E>> {
         self.is_over = true;
         match result {
             Ok(fill) => {
-                self.reads.land(&self.flight, &fill);
+                self.reads.land(&self.lead, &fill);
                 Ok(fill)
             }
             Err(error) => {
                 let failure = Failure::Error(error);
-                self.reads
-                    .board
-                    .fail(&self.flight, self.leader, failure.clone());
+                self.reads.board.fail(&self.lead, failure.clone());
                 Err(failure)
             }
         }
     }
 }
 
-impl<V: Payload, E: Payload> Drop for Leading<V, E> {
+impl<V: Payload, E: Payload> Drop for Leading<'_, V, E> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.reads
-                .board
-                .fail(&self.flight, self.leader, Failure::Lost);
+            self.reads.board.fail(&self.lead, Failure::Lost);
         }
     }
 }
 
 /// How the waiting ends.
 pub(crate) enum Landing<V: Payload, E: Payload> {
+    /// With a result.
     Landed(Result<Fill<V>, Failure<E>>),
-    Elected(Leading<V, E>),
+    /// With the duty to lead.
+    Elected(Leading<'static, V, E>),
 }
 
 /// A place among those who wait. Dropping it leaves the flight; an elected follower that leaves
 /// passes the duty on.
 pub(crate) struct Waiting<V: Payload, E: Payload> {
     reads: Arc<SharedReads<V, E>>,
-    pub(crate) flight: Arc<Flight<V, E>>,
+    flight: Arc<Flight<V, E>>,
+    /// The leader that was followed at first.
+    pub(crate) followed: Lead,
     id: u64,
     is_over: bool,
 }
 
 impl<V: Payload, E: Payload> Waiting<V, E> {
-    pub(crate) fn new(reads: &Arc<SharedReads<V, E>>, flight: Arc<Flight<V, E>>, id: u64) -> Self {
+    pub(crate) fn new(
+        reads: &Arc<SharedReads<V, E>>,
+        flight: Arc<Flight<V, E>>,
+        followed: Lead,
+        id: u64,
+    ) -> Self {
         Self {
             reads: Arc::clone(reads),
             flight,
+            followed,
             id,
             is_over: false,
         }
@@ -110,10 +129,9 @@ impl<V: Payload, E: Payload> Future for Waiting<V, E> {
             }
             Progress::Elected(leader) => {
                 this.is_over = true;
-                // The duty exists from here on: whatever happens next, it is not lost.
-                let leading = Leading::new(&this.reads, Arc::clone(&this.flight), leader);
-                this.reads.board.elected(&this.flight);
-                Poll::Ready(Landing::Elected(leading))
+                let lead = this.reads.board.elected(&this.followed, leader);
+                let holder = Holder::Task(Arc::clone(&this.reads));
+                Poll::Ready(Landing::Elected(Leading::new(holder, lead)))
             }
         }
     }
@@ -122,7 +140,7 @@ impl<V: Payload, E: Payload> Future for Waiting<V, E> {
 impl<V: Payload, E: Payload> Drop for Waiting<V, E> {
     fn drop(&mut self) {
         if !self.is_over && self.flight.leave(self.id) {
-            self.reads.board.pass_on(&self.flight);
+            self.reads.board.pass_on(&self.followed);
         }
     }
 }

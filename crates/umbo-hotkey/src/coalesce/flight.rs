@@ -1,4 +1,4 @@
-//! One flight: a read of the store under way, and everybody who waits for it.
+//! One flight: everybody who waits for one read of the store, and who of them is to lead.
 //!
 //! The one who reads is the *leader*, the others are *followers*. A leader that fails is replaced
 //! once, by the follower that has waited longest; the failure goes to the leader's own client and
@@ -18,9 +18,7 @@ use umbo_types::Criticality;
 
 use super::board::Board;
 use super::fill::Fill;
-use super::generation::Stamp;
-use super::key::ReadKey;
-use super::sync::{AtomicU8, Mutex, MutexGuard};
+use super::sync::{Mutex, MutexGuard};
 
 /// Leaders a flight may have, one after the other.
 const LEADERS_MAX: u8 = 2;
@@ -74,20 +72,9 @@ impl Drop for Held {
     }
 }
 
-/// A read under way.
+/// Those who wait for a read under way. Made with the first of them.
 #[derive(Debug)]
 pub(crate) struct Flight<V, E> {
-    pub(crate) key: ReadKey,
-    /// State of the writes when it began.
-    pub(crate) stamp: Stamp,
-    pub(crate) started: Instant,
-    /// Decides, with the settings, how long its answer is kept.
-    pub(crate) random: u64,
-    /// Whether the key was hot when it began.
-    pub(crate) is_hot: bool,
-    /// Whether the key was read just before.
-    pub(crate) is_repeated: bool,
-    criticality: AtomicU8,
     state: Mutex<State<V, E>>,
 }
 
@@ -122,27 +109,9 @@ impl Wake {
     }
 }
 
-/// What a flight begins with.
-pub(crate) struct Departure {
-    pub(crate) key: ReadKey,
-    pub(crate) stamp: Stamp,
-    pub(crate) started: Instant,
-    pub(crate) random: u64,
-    pub(crate) is_hot: bool,
-    pub(crate) is_repeated: bool,
-    pub(crate) criticality: Criticality,
-}
-
-impl<V: Clone, E: Clone> Flight<V, E> {
-    pub(crate) fn new(departure: Departure) -> Self {
+impl<V, E> Default for Flight<V, E> {
+    fn default() -> Self {
         Self {
-            key: departure.key,
-            stamp: departure.stamp,
-            started: departure.started,
-            random: departure.random,
-            is_hot: departure.is_hot,
-            is_repeated: departure.is_repeated,
-            criticality: AtomicU8::new(departure.criticality as u8),
             state: Mutex::new(State {
                 leader: 1,
                 waiters: BTreeMap::new(),
@@ -153,21 +122,13 @@ impl<V: Clone, E: Clone> Flight<V, E> {
             }),
         }
     }
+}
 
-    /// Returns the highest criticality of all who have joined so far.
-    pub(crate) fn criticality(&self) -> Criticality {
-        let tier = usize::from(self.criticality.load(Relaxed));
-        Criticality::ALL[tier]
-    }
-
+impl<V: Clone, E: Clone> Flight<V, E> {
     /// Adds a follower, and returns its id; none where `waiters_max` wait already.
-    pub(crate) fn follow(&self, criticality: Criticality, waiters_max: usize) -> Option<u64> {
+    pub(crate) fn follow(&self, waiters_max: usize) -> Option<u64> {
         let mut state = self.lock();
-        if state.waiters.len() >= waiters_max {
-            return None;
-        }
-        self.criticality.fetch_max(criticality as u8, Relaxed);
-        Some(state.add(Role::Follower))
+        (state.waiters.len() < waiters_max).then(|| state.add(Role::Follower))
     }
 
     /// Returns the number of the leader, from 1.
@@ -295,20 +256,18 @@ impl<V, E> State<V, E> {
     }
 }
 
-/// What a leader knows of its flight while it reads.
-#[derive(Debug)]
-pub struct Lead<V, E> {
-    pub(crate) flight: Arc<Flight<V, E>>,
+/// What a leader is told when it is asked to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lead {
+    pub(crate) hash: u64,
+    pub(crate) claim: u64,
     pub(crate) leader: u8,
+    pub(crate) criticality: Criticality,
+    /// When the first leader began.
+    pub(crate) started: Instant,
 }
 
-impl<V: Clone, E: Clone> Lead<V, E> {
-    /// Returns the highest criticality of all who wait for the answer at this moment. It may rise
-    /// while the leader waits in a queue.
-    pub fn criticality(&self) -> Criticality {
-        self.flight.criticality()
-    }
-
+impl Lead {
     /// Returns 1 for the first leader of a flight, 2 for the one that replaces it.
     pub fn attempt(&self) -> u8 {
         self.leader

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use umbo_types::Criticality;
 
-use super::board::{Board, BoardTotals, Boarding, FlightSettings, Stripe};
+use super::board::{Board, BoardTotals, Boarding, FlightSettings, Stripe, Want};
 use super::cache::{CacheSettings, Cached, LocalCache};
-use super::duty::{Landing, Leading, Waiting};
+use super::duty::{Holder, Landing, Leading, Waiting};
 use super::fill::{Fill, Payload, Served, ShareError, Source};
-use super::flight::{Departure, Failure, Flight, Lead};
+use super::flight::{Failure, Lead};
 use super::generation::{Generations, Stamp, WriteGuard};
 use super::key::KeyRef;
 
@@ -57,12 +57,14 @@ impl<V, E> fmt::Debug for SharedReads<V, E> {
     }
 }
 
-/// What a reader is to do.
-enum Joined<V: Payload, E: Payload> {
-    Lead(Leading<V, E>),
-    Follow(Waiting<V, E>),
-    Served(Served<V>),
-    Crowded,
+/// How far a read gets without waiting.
+enum Begun<V: Payload, E: Payload, F> {
+    /// To its end.
+    Over(Result<Served<V>, ShareError<E>>),
+    /// Its own read of the store is under way, in a task.
+    Leading(Waiting<V, E>),
+    /// Somebody else's is; what it brought along to read with is returned.
+    Following(Waiting<V, E>, F),
 }
 
 impl<V: Payload, E: Payload> SharedReads<V, E> {
@@ -86,7 +88,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         self.cache.get(key, stamp, terms.now, terms.age_max)
     }
 
-    /// Reads through the flight of the key: follows it, or leads one.
+    /// Reads with others: follows the read of the key that is under way, or leads one.
     ///
     /// Dropping the future gives up the waiting and nothing else.
     pub(crate) async fn share<F>(
@@ -97,39 +99,109 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         read: F,
     ) -> Result<Served<V>, ShareError<E>>
     where
-        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+        F: FnOnce(Lead) -> Reading<V, E>,
     {
-        let leading = match self.join(key, is_hot, terms) {
-            Joined::Served(served) => return Ok(served),
-            Joined::Crowded => return Err(ShareError::Crowded),
-            Joined::Lead(leading) => leading,
-            Joined::Follow(waiting) => {
-                let started = waiting.flight.started;
+        // All that needs no waiting is done in there, so that the future stays small.
+        let begun = match self.begin(key, is_hot, terms, read) {
+            Begun::Following(waiting, read) => {
+                let started = waiting.followed.started;
                 match waiting.await {
-                    Landing::Elected(leading) => leading,
                     Landing::Landed(result) => return served(result, Source::Follower, started),
+                    Landing::Elected(leading) => self.lead(leading, read),
                 }
             }
+            begun => begun,
         };
-        self.lead(leading, read).await
+        match begun {
+            Begun::Over(result) => result,
+            Begun::Leading(own) | Begun::Following(own, _) => {
+                let started = own.followed.started;
+                match own.await {
+                    Landing::Landed(result) => served(result, Source::Leader, started),
+                    // Only followers are elected. Dropping the duty passes it on.
+                    Landing::Elected(_) => Err(ShareError::Lost),
+                }
+            }
+        }
+    }
+
+    fn begin<F>(
+        self: &Arc<Self>,
+        key: &KeyRef<'_>,
+        is_hot: bool,
+        terms: &Terms,
+        read: F,
+    ) -> Begun<V, E, F>
+    where
+        F: FnOnce(Lead) -> Reading<V, E>,
+    {
+        let mut stripe = self.board.stripe(key.hash());
+        let stamp = self.generations.stamp(key);
+        if let Some(served) = self.glowing(&mut stripe, key, stamp, is_hot, terms) {
+            return Begun::Over(Ok(served));
+        }
+        let boarding = self
+            .board
+            .board(&mut stripe, key, &want(stamp, is_hot, terms));
+        drop(stripe);
+        match boarding {
+            Boarding::Crowded => Begun::Over(Err(ShareError::Crowded)),
+            Boarding::Lead(lead) => self.lead(Leading::new(Holder::Request(self), lead), read),
+            Boarding::Follow(flight, followed, id) => {
+                Begun::Following(Waiting::new(self, flight, followed, id), read)
+            }
+        }
+    }
+
+    /// Leads: reads here where the store answers at once, else in a task of its own.
+    fn lead<F>(self: &Arc<Self>, leading: Leading<'_, V, E>, read: F) -> Begun<V, E, F>
+    where
+        F: FnOnce(Lead) -> Reading<V, E>,
+    {
+        let lead = leading.lead;
+        let mut reading = read(lead);
+        if let Poll::Ready(result) = poll_once(&mut reading) {
+            return Begun::Over(served(leading.land(result), Source::Leader, lead.started));
+        }
+        let own = self.board.wait_for_own(&lead);
+        let leading = leading.hand_over(self);
+        (self.spawner)(Box::pin(async move {
+            let result = reading.await;
+            drop(leading.land(result));
+        }));
+        match own {
+            Some((flight, id)) => Begun::Leading(Waiting::new(self, flight, lead, id)),
+            // The claim stays on the board for as long as somebody leads it.
+            None => Begun::Over(Err(ShareError::Lost)),
+        }
     }
 
     /// Reads in a task of its own, unless the key is being read already.
     pub(crate) fn refresh<F>(self: &Arc<Self>, key: &KeyRef<'_>, terms: &Terms, read: F)
     where
-        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
+        F: FnOnce(Lead) -> Reading<V, E>,
     {
-        // What glows is no newer than what is to be refreshed.
+        // Not from the afterglow: what glows is no newer than what is to be refreshed.
         let mut stripe = self.board.stripe(key.hash());
         let stamp = self.generations.stamp(key);
-        let joined = self.join_flight(&mut stripe, key, stamp, true, terms);
+        let boarding = self
+            .board
+            .board(&mut stripe, key, &want(stamp, true, terms));
         drop(stripe);
-        if let Joined::Lead(leading) = joined {
-            let reading = read(leading.lead());
-            (self.spawner)(Box::pin(async move {
-                let result = reading.await;
-                drop(leading.land(result));
-            }));
+        match boarding {
+            Boarding::Crowded => {}
+            // Somebody reads it already, which is as good; leaves what it has joined.
+            Boarding::Follow(flight, followed, id) => {
+                drop(Waiting::new(self, flight, followed, id));
+            }
+            Boarding::Lead(lead) => {
+                let leading = Leading::new(Holder::Task(Arc::clone(self)), lead);
+                let reading = read(lead);
+                (self.spawner)(Box::pin(async move {
+                    let result = reading.await;
+                    drop(leading.land(result));
+                }));
+            }
         }
     }
 
@@ -158,6 +230,11 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         let (key, fill) = (key.to_owned(), fill.clone());
         self.cache.insert(key, fill, stamp, terms.now, terms.random);
         true
+    }
+
+    /// Returns the highest criticality of all who wait for this leader's read now.
+    pub(crate) fn criticality(&self, lead: &Lead) -> Criticality {
+        self.board.criticality(lead)
     }
 
     /// Begins a write; the guard is told what it touches.
@@ -197,50 +274,6 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         self.board.glow_bytes()
     }
 
-    fn join(self: &Arc<Self>, key: &KeyRef<'_>, is_hot: bool, terms: &Terms) -> Joined<V, E> {
-        let mut stripe = self.board.stripe(key.hash());
-        let stamp = self.generations.stamp(key);
-        if let Some(served) = self.glowing(&mut stripe, key, stamp, is_hot, terms) {
-            return Joined::Served(served);
-        }
-        self.join_flight(&mut stripe, key, stamp, is_hot, terms)
-    }
-
-    fn join_flight(
-        self: &Arc<Self>,
-        stripe: &mut Stripe<V, E>,
-        key: &KeyRef<'_>,
-        stamp: Stamp,
-        is_hot: bool,
-        terms: &Terms,
-    ) -> Joined<V, E> {
-        let timeout = self.board.settings.timeout;
-        let is_joinable = |flight: &Flight<V, E>| {
-            let age = terms.now.saturating_duration_since(flight.started);
-            flight.stamp == stamp
-                && age < timeout * u32::from(flight.leader())
-                && terms.age_max.is_none_or(|age_max| age <= age_max)
-        };
-        let boarding = self
-            .board
-            .board(stripe, key, terms.criticality, is_joinable, |afterglow| {
-                Departure {
-                    key: key.to_owned(),
-                    stamp,
-                    started: terms.now,
-                    random: terms.random,
-                    is_hot,
-                    is_repeated: afterglow.is_repeated(key.hash(), terms.now),
-                    criticality: terms.criticality,
-                }
-            });
-        match boarding {
-            Boarding::Crowded => Joined::Crowded,
-            Boarding::Follow(flight, id) => Joined::Follow(Waiting::new(self, flight, id)),
-            Boarding::Lead(flight) => Joined::Lead(Leading::new(self, flight, 1)),
-        }
-    }
-
     /// Returns the afterglow of the key where it may be served. Once the key is hot, the answer
     /// moves to the local cache.
     fn glowing(
@@ -271,56 +304,50 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         Some(served)
     }
 
-    /// Leads: reads here where the store answers at once, else in a task of its own.
-    async fn lead<F>(
-        self: &Arc<Self>,
-        leading: Leading<V, E>,
-        read: F,
-    ) -> Result<Served<V>, ShareError<E>>
-    where
-        F: FnOnce(Lead<V, E>) -> Reading<V, E>,
-    {
-        let started = leading.flight.started;
-        let mut reading = read(leading.lead());
-        if let Poll::Ready(result) = poll_once(&mut reading) {
-            return served(leading.land(result), Source::Leader, started);
-        }
-        let id = leading.flight.wait_for_own(leading.leader);
-        let own = Waiting::new(self, Arc::clone(&leading.flight), id);
-        (self.spawner)(Box::pin(async move {
-            let result = reading.await;
-            drop(leading.land(result));
-        }));
-        match own.await {
-            Landing::Landed(result) => served(result, Source::Leader, started),
-            // Only followers are elected.
-            Landing::Elected(leading) => {
-                drop(leading);
-                Err(ShareError::Lost)
-            }
-        }
-    }
-
-    /// Lands a flight: takes it off the board, keeps the answer where it may be kept, and wakes.
-    pub(super) fn land(&self, flight: &Arc<Flight<V, E>>, fill: &Fill<V>) {
-        let key = flight.key.borrow();
-        let mut stripe = self.board.stripe(key.hash());
-        Board::take_off(&mut stripe, flight);
-        let (followers, wake) = flight.land(fill, &self.board.landed_bytes);
-        let is_wanted = flight.is_hot || flight.is_repeated || followers > 0;
+    /// Lands a read: takes it off the board, keeps the answer where it may be kept, and wakes.
+    pub(super) fn land(&self, lead: &Lead, fill: &Fill<V>) {
+        let mut stripe = self.board.stripe(lead.hash);
+        let Some(claim) = stripe.claim(lead) else {
+            return;
+        };
+        let landed = claim.flight.as_ref();
+        let landed = landed.map(|flight| flight.land(fill, &self.board.landed_bytes));
+        let (followers, wake) = landed.unwrap_or_default();
+        let is_wanted = claim.is_hot || claim.is_repeated || followers > 0;
         if is_wanted && self.cache.fits(fill.bytes) {
-            if self.generations.stamp(&key) != flight.stamp {
-                stripe.totals.stale += 1;
-            } else if flight.is_hot {
-                let (key, fill) = (flight.key.clone(), fill.clone());
-                let (stamp, random) = (flight.stamp, flight.random);
-                self.cache.insert(key, fill, stamp, flight.started, random);
-            } else {
-                self.board.glow(&mut stripe, flight, fill);
-            }
+            self.keep_landed(&mut stripe, lead, fill);
+        } else {
+            stripe.drop_claim(lead);
         }
         drop(stripe);
         wake.now();
+    }
+
+    /// Keeps the answer of a read that lands: for long where the key was hot, else for a moment.
+    fn keep_landed(&self, stripe: &mut Stripe<V, E>, lead: &Lead, fill: &Fill<V>) {
+        let Some(claim) = stripe.take_off(lead) else {
+            return;
+        };
+        if self.generations.stamp(&claim.key.borrow()) != claim.stamp {
+            stripe.totals.stale += 1;
+        } else if claim.is_hot {
+            let (stamp, started, random) = (claim.stamp, claim.started, claim.random);
+            self.cache
+                .insert(claim.key, fill.clone(), stamp, started, random);
+        } else {
+            self.board.glow(stripe, claim, fill.clone());
+        }
+    }
+}
+
+fn want(stamp: Stamp, is_hot: bool, terms: &Terms) -> Want {
+    Want {
+        stamp,
+        now: terms.now,
+        criticality: terms.criticality,
+        age_max: terms.age_max,
+        random: terms.random,
+        is_hot,
     }
 }
 

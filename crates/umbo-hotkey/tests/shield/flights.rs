@@ -239,7 +239,7 @@ async fn a_runtime_that_ends_leaves_nobody_waiting() {
             runtime.spawn(async move {
                 let row = super::lab::key("a");
                 let key = shield.seed().row(super::lab::NAMESPACE, &row);
-                let read = super::lab::read(&store, row.clone());
+                let read = super::lab::read(&shield, &store, row.clone());
                 shield.read(&key, &terms, &caller, read).await
             });
             runtime.block_on(settle());

@@ -134,7 +134,7 @@ impl Lab {
         let row = key(name);
         let key = self.shield.seed().row(NAMESPACE, &row);
         self.shield.count(&key, RequestUnits::ZERO);
-        let read = read(&self.store, row.clone());
+        let read = read(&self.shield, &self.store, row.clone());
         self.shield.read(&key, &terms, &self.caller, read).await
     }
 
@@ -150,7 +150,7 @@ impl Lab {
     ) -> tokio::task::JoinHandle<Answer> {
         let row = key(name);
         let (shield, caller) = (Arc::clone(&self.shield), self.caller.clone());
-        let read = read(&self.store, row.clone());
+        let read = read(&self.shield, &self.store, row.clone());
         let client = tokio::spawn(async move {
             let key = shield.seed().row(NAMESPACE, &row);
             shield.read(&key, &terms, &caller, read).await
@@ -164,7 +164,7 @@ impl Lab {
         let row = key(name);
         let partition = row.partition.as_bytes();
         let key = self.range_key(partition, selectors);
-        let read = read(&self.store, row.clone());
+        let read = read(&self.shield, &self.store, row.clone());
         self.shield
             .read(&key, &self.terms(), &self.caller, read)
             .await
@@ -185,10 +185,11 @@ pub(crate) async fn settle() {
 
 /// Returns what reads the row from the store.
 pub(crate) fn read(
+    shield: &Arc<Shield<Option<Bytes>, Fault>>,
     store: &Arc<Store>,
     row: Key,
-) -> impl FnOnce(Lead<Option<Bytes>, Fault>) -> Reading<Option<Bytes>, Fault> + Send + 'static {
-    let store = Arc::clone(store);
+) -> impl FnOnce(Lead) -> Reading<Option<Bytes>, Fault> + Send + 'static {
+    let (shield, store) = (Arc::clone(shield), Arc::clone(store));
     move |lead| {
         Box::pin(async move {
             store.reads.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +205,8 @@ pub(crate) fn read(
             if let Mood::Waiting(gate) | Mood::Failing(gate) | Mood::Panicking(gate) = &mood {
                 gate.acquire().await.unwrap().forget();
             }
-            store.criticality.lock().unwrap().push(lead.criticality());
+            let criticality = shield.criticality(&lead);
+            store.criticality.lock().unwrap().push(criticality);
             match mood {
                 Mood::Failing(_) => return Err("the store failed"),
                 Mood::Panicking(_) => panic!("on purpose"),

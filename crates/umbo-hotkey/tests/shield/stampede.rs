@@ -24,7 +24,7 @@ async fn attack(lab: &mut Lab, rate: u64, millis: u64) -> u64 {
         let row = &rows[(at % 10) as usize];
         let name = lab.shield.seed().row(NAMESPACE, row);
         lab.shield.count(&name, RequestUnits::ZERO);
-        let read = read(&lab.store, row.clone());
+        let read = read(&lab.shield, &lab.store, row.clone());
         let terms = Terms {
             random: at << 32,
             ..lab.terms()

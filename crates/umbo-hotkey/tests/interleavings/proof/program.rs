@@ -193,7 +193,7 @@ fn reading(
     world: &Arc<World>,
     reader: Reader,
     fault: Fault,
-) -> impl FnOnce(Lead<Seen, Fault>) -> Reading<Seen, Fault> {
+) -> impl FnOnce(Lead) -> Reading<Seen, Fault> {
     let world = Arc::clone(world);
     move |lead| {
         Box::pin(async move {
