@@ -27,8 +27,8 @@ use crate::operation::body::json_object;
 use crate::pod::Dispatcher;
 use crate::query::Query;
 
-/// Bodies of the admin API are small; the longest are policies with hundreds of overrides.
-const BODY_LEN_MAX: u64 = 512 << 10;
+/// Bodies of the admin API are small.
+const BODY_LEN_MAX: u64 = 64 << 10;
 /// Stands for every namespace in a refusal.
 const EVERYWHERE: &str = "*";
 
@@ -77,12 +77,12 @@ fn full_admin(pod: &Dispatcher, headers: &HeaderMap) -> Result<(), Failure> {
     })
 }
 
-async fn json_body<T>(pod: &Dispatcher, body: Body) -> Result<T, Failure>
+async fn json_body<T>(pod: &Dispatcher, body: Body, len_max: u64) -> Result<T, Failure>
 where
     T: serde::de::DeserializeOwned,
 {
     let limits = BodyLimits {
-        len_max: BODY_LEN_MAX,
+        len_max,
         timeout: pod.limits.body_timeout,
     };
     let bytes = read_bounded(body, limits).await?;
@@ -130,7 +130,7 @@ pub(crate) async fn put_namespace(
 ) -> Result<(StatusCode, Json<NamespaceInfo>), Failure> {
     let name = namespace_admin(&pod, &headers, &name)?;
     Query::read(query.as_deref(), "")?;
-    let settings: NamespaceSettings = json_body(&pod, body).await?;
+    let settings: NamespaceSettings = json_body(&pod, body, BODY_LEN_MAX).await?;
     if let Some(ttl) = settings.default_ttl
         && !(1..=limits::TTL_SECONDS_MAX).contains(&ttl)
     {
@@ -230,7 +230,7 @@ pub(crate) async fn create_token(
 ) -> Result<(StatusCode, Json<CreatedToken>), Failure> {
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let new: NewToken = json_body(&pod, body).await?;
+    let new: NewToken = json_body(&pod, body, BODY_LEN_MAX).await?;
     let worker = Arc::clone(&pod);
     let created = pod
         .to_its_end(async move { worker.stored_tokens.create(&new).await })

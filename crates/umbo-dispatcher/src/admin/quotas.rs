@@ -25,6 +25,8 @@ use crate::policies::QuotaError;
 use crate::query::Query;
 use crate::quota_spec::with_nearest;
 
+/// Longest body with a policy: room for as many overrides as one may have, each pattern at its longest.
+const POLICY_LEN_MAX: u64 = 512 << 10;
 /// Users that are listed where the request does not say how many.
 const USERS_DEFAULT: u64 = 100;
 
@@ -62,7 +64,9 @@ pub(crate) async fn put_policy(
     full_admin(&pod, &headers)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let condition = condition(&headers)?;
-    let spec: PolicySpec = json_body(&pod, body).await.map_err(suggest)?;
+    let spec: PolicySpec = json_body(&pod, body, POLICY_LEN_MAX)
+        .await
+        .map_err(suggest)?;
     if spec.name != name {
         return Err(QuotaError::OtherName {
             path: name,
@@ -120,7 +124,9 @@ pub(crate) async fn simulate(
 ) -> Result<Json<SimulateAnswer>, Failure> {
     full_admin(&pod, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let asked: SimulateBody = json_body(&pod, body).await.map_err(suggest)?;
+    let asked: SimulateBody = json_body(&pod, body, POLICY_LEN_MAX)
+        .await
+        .map_err(suggest)?;
     if asked.last_seconds == Some(0) {
         let expected = "'last_seconds' is 0, expected 1 or more".to_owned();
         return Err(Failure::BadBody(expected));
