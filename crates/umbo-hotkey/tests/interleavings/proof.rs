@@ -6,6 +6,8 @@
 //! schedulers of shuttle, which picks who goes on at every lock and every atomic. A run that
 //! violates a promise panics with the schedule that leads there.
 //!
+//! Other packages may include this file by its path: its modules name theirs.
+//!
 //! Promises: nobody waits for ever (shuttle reports a deadlock), nobody is told a value of another
 //! key, nobody reads what is older than a write acknowledged before the read began, a leader asks
 //! the store once, one follower is elected for a failed leader, and nothing stays behind.
@@ -16,6 +18,7 @@ mod afterglow;
 mod board;
 #[path = "../../src/coalesce/cache.rs"]
 mod cache;
+#[path = "proof/cases.rs"]
 mod cases;
 #[path = "../../src/coalesce/duty.rs"]
 mod duty;
@@ -25,11 +28,15 @@ mod fill;
 mod flight;
 #[path = "../../src/coalesce/generation.rs"]
 mod generation;
+#[path = "proof/preemption.rs"]
 mod preemption;
+#[path = "proof/program.rs"]
 mod program;
 #[path = "../../src/coalesce/reads.rs"]
 mod reads;
+#[path = "proof/sync.rs"]
 mod sync;
+#[path = "proof/world.rs"]
 mod world;
 
 /// The crate's keys: they are plain data.

@@ -57,6 +57,23 @@ async fn a_read_that_a_write_has_overtaken_is_neither_joined_nor_kept() {
 }
 
 #[tokio::test]
+async fn readers_after_a_write_share_one_read_again() {
+    let lab = Lab::new();
+    lab.put("a", "1");
+    let gate = lab.moods(&[Mood::Waiting, Mood::Waiting]);
+    let before = lab.client("a").await;
+    drop(lab.shield.begin_write([Touched::Row(NAMESPACE, &key("a"))]));
+    let after = lab.client("a").await;
+    let follower = lab.client("a").await;
+    assert_eq!(lab.reads(), 2);
+    gate.add_permits(2);
+    assert_eq!(before.await.unwrap().unwrap().source, Source::Leader);
+    assert_eq!(after.await.unwrap().unwrap().source, Source::Leader);
+    assert_eq!(follower.await.unwrap().unwrap().source, Source::Follower);
+    assert_eq!(lab.shield.report(lab.now).flights, 0);
+}
+
+#[tokio::test]
 async fn a_write_that_is_cancelled_or_panics_ends_too() {
     let mut lab = Lab::new();
     lab.put("a", "1");

@@ -6,6 +6,10 @@
 //! with a power of the length of a run instead of exponentially, and the faults that need few
 //! preemptions, nearly all of those ever found, are found for certain.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 /// Which of the tasks that may go on was chosen at a point.
@@ -24,7 +28,8 @@ pub(crate) struct PreemptionScheduler {
     choices: Vec<Choice>,
     step: usize,
     preemptions: usize,
-    pub(crate) is_complete: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// Whether there was nothing left to walk through.
+    pub(crate) is_complete: Arc<AtomicBool>,
 }
 
 impl PreemptionScheduler {
@@ -37,7 +42,7 @@ impl PreemptionScheduler {
             choices: Vec::new(),
             step: 0,
             preemptions: 0,
-            is_complete: std::sync::Arc::default(),
+            is_complete: Arc::default(),
         }
     }
 
@@ -58,8 +63,7 @@ impl Scheduler for PreemptionScheduler {
     fn new_execution(&mut self) -> Option<Schedule> {
         let is_over = self.runs > 0 && !self.advance();
         if is_over {
-            let is_complete = std::sync::atomic::Ordering::Relaxed;
-            self.is_complete.store(true, is_complete);
+            self.is_complete.store(true, Relaxed);
         }
         if is_over || self.runs == self.runs_max {
             return None;
