@@ -291,9 +291,15 @@ fn reason_of(line: u64, error: &Error, attempts: u32) -> Reason {
         Some(problem) => (problem.type_uri.clone(), problem.detail.clone()),
         None => (String::new(), error.to_string()),
     };
+    // What the client gave up by itself failed for what the server last said.
+    let (status, type_uri) = match error {
+        Error::GivenUp { status: 503, .. } => (503, type_uri),
+        Error::GivenUp { status, .. } => (*status, ErrorCode::QuotaExceeded.type_uri()),
+        _ => (error.status().unwrap_or_default(), type_uri),
+    };
     Reason {
         line,
-        status: error.status().unwrap_or_default(),
+        status,
         type_uri,
         detail,
         attempts,
