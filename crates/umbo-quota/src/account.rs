@@ -319,7 +319,8 @@ impl Cell {
                 .price(operation, &first_guess(operation))
                 .as_micros()
         };
-        if let (Some(rows), Some(read_bytes)) = (known.rows_max, known.bytes_max) {
+        let bytes_max = self.bytes_max(known);
+        if let (Some(rows), Some(read_bytes)) = (known.rows_max, bytes_max) {
             let most = Work {
                 rows,
                 read_bytes,
@@ -340,9 +341,22 @@ impl Cell {
             _ => {}
         }
         if !operation.is_write() {
-            work.read_bytes = self.bytes.load(Relaxed) / requests;
+            let average = self.bytes.load(Relaxed) / requests;
+            work.read_bytes = average.min(bytes_max.unwrap_or(u64::MAX));
         }
         Charge::of(RequestUnits::from_micros(price), &work)
+    }
+
+    /// Returns the most bytes that a read can be expected to return: as many as it allows, or as
+    /// the rows it allows if they are as large as those before.
+    fn bytes_max(&self, known: &Known) -> Option<u64> {
+        let (bytes_max, rows_max) = (known.bytes_max?, known.rows_max);
+        let seen = self.rows.load(Relaxed);
+        let Some(rows) = rows_max.filter(|_| seen > 0) else {
+            return Some(bytes_max);
+        };
+        let each = self.bytes.load(Relaxed).div_ceil(seen);
+        Some(bytes_max.min(each.saturating_mul(rows)))
     }
 
     /// Returns what an estimate is made of.

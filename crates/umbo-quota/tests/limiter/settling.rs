@@ -219,6 +219,39 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
 }
 
 #[test]
+fn few_rows_are_expected_to_be_as_large_as_those_before() {
+    let origin = Instant::now();
+    let limiter = limiter([], origin);
+    let range = |rows_max: u64, bytes_max: u64| Request {
+        subject: subject("c", Operation::Range),
+        known: Known {
+            rows_max: Some(rows_max),
+            bytes_max: Some(bytes_max),
+            body_len: None,
+        },
+        claimant: 1,
+    };
+    let estimate = |rows_max, bytes_max| {
+        let explained = limiter.explain(&range(rows_max, bytes_max), &[], origin);
+        explained.estimate.as_micros()
+    };
+    assert_eq!(estimate(1, 4_096), 2_050_000, "nothing is known of rows");
+    for _ in 0..100 {
+        let mut reservation = limiter.admit(&range(1_000, 1 << 30), origin, 0).unwrap();
+        reservation.sent();
+        reservation.settle(&Work {
+            rows: 1_000,
+            read_bytes: 1_000 * 1_024,
+            reads: 1,
+            ..Work::default()
+        });
+    }
+    assert_eq!(estimate(5_000, 1 << 30), 301 * RU, "what it was before");
+    assert_eq!(estimate(4, 1 << 30), 2_200_000, "four rows of a kibibyte");
+    assert_eq!(estimate(4, 2_048), 1_700_000, "fewer bytes than that");
+}
+
+#[test]
 fn a_replay_says_what_a_policy_would_have_refused() {
     let origin = Instant::now();
     let limiter = limiter([], origin);
