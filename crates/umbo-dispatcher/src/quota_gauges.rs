@@ -68,6 +68,7 @@ impl QuotaSample {
                 operation: residual.operation,
                 ratios,
                 estimated: residual.estimated,
+                actual: residual.actual,
             })
             .collect();
         see(QuotaGauges {

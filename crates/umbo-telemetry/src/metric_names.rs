@@ -109,7 +109,9 @@ metrics! {
     ESTIMATES "umbo_estimates_total" Counter [OPERATION, RATIO]
         "One request in eight, by what it was charged over what was estimated; the label is the upper bound.";
     ESTIMATED_REQUEST_UNITS "umbo_estimated_request_units_total" Counter [OPERATION]
-        "Request units estimated before the work; beside those charged it shows the error.";
+        "Request units estimated before the work, of those requests whose estimates are counted.";
+    SAMPLED_REQUEST_UNITS "umbo_sampled_request_units_total" Counter [OPERATION]
+        "Request units charged to those same requests; less what was estimated it is the error.";
     POLICY_REJECTED "umbo_policy_rejected_total" Counter [POLICY]
         "Requests that the policy rejected.";
     POLICY_SHADOW_REJECTED "umbo_policy_shadow_rejected_total" Counter [POLICY]

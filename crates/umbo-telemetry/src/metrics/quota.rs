@@ -53,6 +53,8 @@ pub struct Estimates<'a> {
     pub ratios: &'a [(&'static str, u64)],
     /// Sum of the estimates.
     pub estimated: RequestUnits,
+    /// Sum of what the same requests were charged.
+    pub actual: RequestUnits,
 }
 
 impl QuotaGauges<'_> {
@@ -75,6 +77,9 @@ impl QuotaGauges<'_> {
         let sums = self.estimates.iter();
         let sums = sums.map(|one| ([one.operation.as_str()], one.estimated));
         text.family(&names::ESTIMATED_REQUEST_UNITS, sums);
+        let sums = self.estimates.iter();
+        let sums = sums.map(|one| ([one.operation.as_str()], one.actual));
+        text.family(&names::SAMPLED_REQUEST_UNITS, sums);
     }
 
     fn render_policies(&self, text: &mut Text) {

@@ -229,6 +229,7 @@ fn a_scrape_reads_as_written_down() {
         operation: Operation::Get,
         ratios: &[("0.5", 0), ("1", 2), ("+Inf", 1)],
         estimated: RequestUnits::from_micros(3_000_000),
+        actual: RequestUnits::from_micros(3_250_000),
     }];
     let process = ProcessSample {
         cpu_seconds: 1.25,
