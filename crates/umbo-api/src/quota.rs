@@ -5,6 +5,7 @@
 //! request costs and what was spent are the files under this one.
 
 mod explain;
+mod object;
 mod simulate;
 mod usage;
 
@@ -24,7 +25,12 @@ pub struct PolicySpec {
     /// Name: `[a-z0-9][a-z0-9._-]{0,63}`, unique. It is told to whoever is rejected.
     pub name: String,
     /// Which requests are counted; all where absent.
-    #[serde(rename = "match", default, skip_serializing_if = "MatchSpec::is_empty")]
+    #[serde(
+        rename = "match",
+        default,
+        deserialize_with = "object::read",
+        skip_serializing_if = "MatchSpec::is_empty"
+    )]
     pub matches: MatchSpec,
     /// Dimensions of which each combination of values has a bucket of its own: `caller`, `user`,
     /// `session`, `org`, `namespace`, `shard`. One bucket for all where absent. A request that
@@ -57,7 +63,11 @@ pub struct PolicySpec {
     #[schema(minimum = 419, maximum = 429)]
     pub status: Option<u16>,
     /// Other limits for some of the buckets; of those that match, the most specific one counts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "object::read_list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schema(max_items = 256)]
     pub overrides: Vec<OverrideSpec>,
 }
@@ -103,7 +113,7 @@ impl MatchSpec {
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
     /// Which buckets: patterns over dimensions that stand in `per`.
-    #[serde(rename = "match")]
+    #[serde(rename = "match", deserialize_with = "object::read")]
     pub matches: MatchSpec,
     /// As in the policy.
     pub rate: Quantity,
@@ -244,5 +254,28 @@ mod tests {
             let error = serde_json::from_str::<PolicySpec>(&wrong).unwrap_err();
             assert!(error.to_string().starts_with("unknown field"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        for (from, to) in [
+            (
+                r#"{"match": {"caller": "search-web"}, "rate": 0.1, "burst": "2"}"#,
+                r#"[{"caller": "x"}, 1]"#,
+            ),
+            (
+                r#""match": {"caller": "search-web"}"#,
+                r#""match": ["search-web"]"#,
+            ),
+        ] {
+            let wrong = FULL.replace(from, to);
+            assert_ne!(wrong, FULL);
+            let error = serde_json::from_str::<PolicySpec>(&wrong).unwrap_err();
+            assert!(error.to_string().contains("expected an object"), "{error}");
+        }
+        let wrong = r#"{"name":"a","match":["x"],"unit":"ru","rate":1}"#;
+        assert!(serde_json::from_str::<PolicySpec>(wrong).is_err());
+        let wrong = r#"{"policy":["a",{},[],"ru",1]}"#;
+        assert!(serde_json::from_str::<SimulateBody>(wrong).is_err());
     }
 }

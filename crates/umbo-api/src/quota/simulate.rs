@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::PolicySpec;
+use super::{PolicySpec, object};
 
 /// A policy to hold against what this pod remembers of its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SimulateBody {
     /// The policy; it need not exist, and nothing is changed.
+    #[serde(deserialize_with = "object::read")]
     pub policy: PolicySpec,
     /// How far to go back, in seconds; as far as the record reaches where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -65,6 +65,13 @@ fn known(operation: Operation, ask: &ExplainBody) -> Result<Known, Failure> {
             expected: "a number of bytes from 1 to 1073741824",
         });
     }
+    if ask.limit == Some(0) {
+        return Err(Failure::BadParameter {
+            name: "limit",
+            value: "0".to_owned(),
+            expected: "a number of rows, at least 1",
+        });
+    }
     let bytes_max = || Some(ask.max_bytes.unwrap_or(limits::PAGE_BYTES_DEFAULT));
     Ok(match operation {
         Operation::Range | Operation::Scan => Known {
