@@ -87,6 +87,10 @@ SEEDS = [
     b"GET /v1/ns/demo/range/a?prefix=b&limit=5&cursor=AAAA HTTP/1.1\r\nHost: a\r\n\r\n",
     b'POST /v1/ns/demo/scan HTTP/1.1\r\nHost: a\r\nContent-Length: 13\r\n\r\n{"segments":2}',
     b"PUT /admin/v1/namespaces/demo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
+    b"GET /v1/ns/demo/kv/a HTTP/1.1\r\nHost: a\r\nUmbo-Quota-User: b\r\nUmbo-User: c\r\nUmbo-Org: d\r\n"
+    b"Umbo-Attempt: 2\r\n\r\n",
+    b"POST /v1/ns/demo/explain HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\n"
+    b'{"operation":"range","pk":"a"}',
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64"
     b"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x82",
@@ -190,7 +194,8 @@ def test_random_paths_and_queries(fuzzed):
     dice = random.Random(14)
     pieces = ["/v1", "/ns", "/demo", "/kv", "/range", "/batch", "/scan", "/get", "/a", "//", "/..",
               "%2F", "%00", "%ff", "%", "?", "&", "limit=", "prefix=", "cursor=", "enc=b64u", "=", "1",
-              "start=%ff", "reverse", "#", "*", "/admin/v1", "/namespaces", "/tokens", ";", "+"]  # fmt: skip
+              "start=%ff", "reverse", "#", "*", "/admin/v1", "/namespaces", "/tokens", "/quotas", "/explain", "/usage", "/simulate", "/users",
+              ";", "+"]  # fmt: skip
     for _ in range(60 * EXAMPLES):
         path = "/" + "".join(dice.choices(pieces, k=dice.randint(1, 9))).lstrip("/")
         method = dice.choice(["GET", "PUT", "DELETE", "POST", "HEAD"])
@@ -215,3 +220,75 @@ def test_random_lines_of_a_batch(fuzzed):
         assert last["end"]["rows"] == len(rows)
         assert all(row["status"] in (201, 204, 400, 412, 413) for row in rows), rows
     assert isinstance(Namespace(ns.client, "lines").scan_all(), list)
+
+
+AMOUNTS = [0, 1, 5, -1, 0.5, 1e-6, 1e-7, 1e300, 1 << 63, 1 << 64, 999_999_999.999999, "64KiB", "1e3", "NaN",
+           "", "0", "007", "1.", ".5", "1_000", "9" * 50, 50_000_000_000, None, True, [1], {}]  # fmt: skip
+NAMES = ["a", "*", "a*", "*a*b*", "", "A", "fuzz", "\u00e9", "x" * 300, "a b", "**", 5, None]
+
+
+def random_policy(dice):
+    """A policy whose fields are each sometimes good, sometimes bad, sometimes absent."""
+    fields = ["caller", "namespace", "user", "session", "org"]
+    words = ["get", "put", "scan", "batch-write", "fly", "", 1]
+
+    def matcher():
+        found = {name: dice.choice(NAMES) for name in dice.sample(fields, dice.randint(0, 2))}
+        if not dice.randrange(4):
+            found["operations"] = dice.choices(words, k=dice.randint(0, 3))
+        return found
+
+    def either(good, bad):
+        return lambda: dice.choice(good if dice.randrange(8) else bad)
+
+    values = {
+        "name": either(["fuzz"], NAMES),
+        "match": lambda: matcher() | ({} if dice.randrange(5) else {"caller": "nobody"}),
+        "per": lambda: dice.sample([*fields, "shard"], dice.randint(0, 3)),
+        "unit": either(["ru", "requests", "reads", "writes", "bytes", "read-bytes"], ["x", "", 1]),
+        "rate": either([1000, 0.1, "5", "2.5", 1 << 20], AMOUNTS),
+        "burst": either([1_000_000, "5000.5", 50_000], AMOUNTS),
+        "refill": either(["50ms", "10s", "0.1s"], ["0ms", "1h", "1e3ms", "", 50, "-1s"]),
+        "scope": either(["pod", "shard"], ["fleet", None]),
+        "mode": either(["enforce", "shadow"], ["", 1]),
+        "status": either([429, 419], [400, -1, "429", 1 << 40]),
+        "overrides": lambda: [
+            {"match": matcher(), "rate": dice.choice([*AMOUNTS, *range(1, 9)])}
+            for _ in range(dice.choice([0, 0, 1, 3]))
+        ],
+        "more": lambda: 1,
+    }
+    chosen = {"name", "unit", "rate"} | set(dice.sample(list(values)[:-1], dice.randint(0, 6)))
+    chosen ^= {dice.choice(list(values))} if not dice.randrange(12) else set()
+    return {name: values[name]() for name in values if name in chosen}
+
+
+def test_random_policies(fuzzed):
+    """Taken or refused, never half of both; what was taken is shown, and can be put again."""
+    ns, quotas = fuzzed.namespace("demo"), "/admin/v1/quotas"
+    client, dice, taken = Client(fuzzed.port), random.Random(16), 0
+    for number in range(120 * EXAMPLES):
+        body = json.dumps(random_policy(dice)).encode()
+        if number % 4 == 3:
+            body = mutated(dice, body)
+        simulated = client.post(f"{quotas}/simulate", b'{"policy":' + body + b"}")
+        answer = client.put(f"{quotas}/fuzz", body)
+        assert answer.status in (200, 201, 400), (body, answer)
+        if answer.status == 400:
+            assert answer.json()["type"].rsplit("/", 1)[1] in ("quota-invalid", "invalid-body"), answer
+            continue
+        taken += 1
+        assert simulated.status == 200, (body, simulated)
+        shown = client.get(f"{quotas}/fuzz").json()["policy"]
+        assert shown == answer.json()["after"], body
+        again = client.put(f"{quotas}/fuzz", json.dumps(shown))
+        assert again.status == 200 and again.json()["after"] == shown, (body, again)
+        who = {"Umbo-Quota-User": dice.choice("ab"), "Umbo-Org": "a"}
+        for ask in (ns.get("k", **who), ns.put("k", value=b"x", **who), ns.range("k")):
+            assert ask.status < 500, (body, ask)
+        assert client.get(f"{quotas}/fuzz/users").status == 200
+        if dice.randrange(3) == 0:
+            assert client.delete(f"{quotas}/fuzz").status == 200
+    assert taken >= 10 * EXAMPLES, taken
+    client.delete(f"{quotas}/fuzz")
+    assert client.get(quotas).json()["policies"][0]["policy"]["name"] == "default-caller"

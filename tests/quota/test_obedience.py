@@ -1,0 +1,129 @@
+"""Waiting as told is enough: plain clients that know nothing of Umbo but its wait."""
+
+import http.client
+import threading
+import time
+
+from harness import WAIT_SECONDS, Namespace
+from quotas import in_threads, limited, make_token, policy, put_policy, rejected, rest
+
+CLIENTS = 64
+
+
+class Plain:
+    """A keep-alive connection that sends its credential and nothing else of ours."""
+
+    def __init__(self, port, token, path):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
+        self.headers, self.path = {"Authorization": f"Bearer {token}"}, path
+        self.successes = self.rejections = self.asked_again = self.came_in_vain = 0
+
+    def ask(self):
+        self.connection.request("GET", self.path, headers=self.headers)
+        answer = self.connection.getresponse()
+        answer.read()
+        assert answer.status in (200, 404, 429), answer.status
+        if answer.status != 429:
+            self.successes += 1
+            return None
+        self.rejections += 1
+        return answer
+
+    def obey(self, successes, wait_of, stop):
+        """Asks until it was served so many times; waits as told after each rejection."""
+        while self.successes < successes and time.monotonic() < stop:
+            is_again = False
+            while (refusal := self.ask()) is not None and time.monotonic() < stop:
+                self.came_in_vain += is_again
+                self.asked_again += not is_again
+                is_again = True
+                rest(wait_of(refusal))
+        self.connection.close()
+
+
+def exact_ms(answer):
+    return int(answer.headers["umbo-retry-after-ms"])
+
+
+def whole_seconds_ms(answer):
+    return int(answer.headers["retry-after"]) * 1000
+
+
+def obedient(closed, clients, successes, wait_of):
+    """All of them at once on one caller's quota."""
+    token = make_token(closed.root, "crowd", "read:*")
+    path = "/v1/ns/crowd/kv/a"
+    crowd = [Plain(closed.server.port, token, path) for _ in range(clients)]
+    stop = time.monotonic() + WAIT_SECONDS
+    in_threads(clients, lambda number: crowd[number].obey(successes, wait_of, stop))
+    assert all(plain.successes == successes for plain in crowd), [p.successes for p in crowd]
+    return crowd
+
+
+def sums(crowd):
+    fields = ("successes", "rejections", "asked_again", "came_in_vain")
+    return [sum(getattr(plain, field) for plain in crowd) for field in fields]
+
+
+def test_a_crowd_that_waits_as_told_is_served_when_it_comes_back(closed):
+    """Four times as many as the quota serves; nine of ten are told the truth at once."""
+    closed.namespace("crowd")
+    put_policy(closed.root, policy("crowd", 100, per=["caller"], match={"caller": "crowd"}))
+    begun = time.monotonic()
+    successes, rejections, asked_again, in_vain = sums(obedient(closed, CLIENTS, 8, exact_ms))
+    elapsed = time.monotonic() - begun
+    assert rejections <= 1.2 * successes, (rejections, successes)
+    assert in_vain <= 0.1 * asked_again, (in_vain, asked_again)
+    # 100 are there at once and 100 a second come in; a third of that is a slow machine.
+    assert successes <= 100 + 105 * elapsed + 1
+    assert elapsed < 3 * (successes - 100) / 100 + 5
+
+
+def test_whole_seconds_are_enough_too(closed):
+    """The field that every HTTP client knows is rounded up: many come late and all at once, so that
+    some of them find newcomers before them."""
+    closed.namespace("crowd")
+    put_policy(closed.root, policy("crowd", 100, per=["caller"], match={"caller": "crowd"}))
+    successes, rejections, asked_again, in_vain = sums(obedient(closed, CLIENTS, 8, whole_seconds_ms))
+    assert rejections <= 1.2 * successes, (rejections, successes)
+    assert in_vain <= 0.4 * asked_again, (in_vain, asked_again)
+
+
+def test_those_who_do_not_wait_gain_nothing(closed):
+    """Some hammer the same bucket: who waits as told is served all the same."""
+    closed.namespace("crowd")
+    put_policy(closed.root, policy("crowd", 100, per=["caller"], match={"caller": "crowd"}))
+    token = make_token(closed.root, "crowd", "read:*")
+    done = threading.Event()
+    hammering = [Plain(closed.server.port, token, "/v1/ns/crowd/kv/a") for _ in range(3)]
+
+    def hammer(plain):
+        while not done.is_set():
+            plain.ask()
+        plain.connection.close()
+
+    threads = [threading.Thread(target=hammer, args=(plain,)) for plain in hammering]
+    for thread in threads:
+        thread.start()
+    try:
+        crowd = obedient(closed, 16, 12, exact_ms)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+    successes, rejections, asked_again, in_vain = sums(crowd)
+    assert in_vain <= 0.2 * asked_again, (in_vain, asked_again)
+    assert sum(plain.rejections for plain in hammering) > 100, "they did hammer"
+
+
+def test_a_new_connection_for_each_attempt_is_told_the_truth_by_its_request_id(server, ns):
+    """A client without keep-alive is known again by the id it sends with each attempt."""
+    limited(server, ns, rate=20, burst=20)
+    in_vain = 0
+    for number in range(25):
+        headers = {"Umbo-Request-Id": f"job-{number}"}
+        answer = Namespace(server.client(), ns.name).get("a", **headers)
+        if rejected(answer):
+            rest(int(answer.headers["umbo-retry-after-ms"]))
+            in_vain += rejected(Namespace(server.client(), ns.name).get("a", **headers))
+    assert in_vain <= 2
