@@ -29,10 +29,10 @@ pub(crate) async fn settle<B>(head: &Parts, body: Option<B>, response: &mut Resp
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    // A stream of HTTP/2 ends alone.
-    if head.version >= Version::HTTP_2 || body.as_ref().is_some_and(Body::is_end_stream) {
+    if body.as_ref().is_some_and(Body::is_end_stream) {
         return;
     }
+    let is_own_stream = head.version >= Version::HTTP_2;
     if let Some(body) = body {
         let hint = body.size_hint();
         let is_long = hint.lower() > LEN_MAX;
@@ -42,8 +42,12 @@ where
             return;
         }
     }
-    let headers = response.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    // A stream of HTTP/2 ends alone. It is reset with its unread body, and the reset may overtake
+    // the answer: so what is short is read there, too.
+    if !is_own_stream {
+        let headers = response.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
 }
 
 /// Reads a body; says whether that was all of it.

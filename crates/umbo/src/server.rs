@@ -67,6 +67,7 @@ impl Server {
         log: LogHandle,
     ) -> Result<Self, Failure> {
         let settings = &loaded.settings;
+        let seen = reload::seen(&sources).await;
         let opened = Opened::open(&loaded).await?;
         opened.announce();
         let watcher = Arc::new(Watcher::new(opened.metrics));
@@ -94,6 +95,7 @@ impl Server {
             tls: opened.tls,
             tokens: opened.tokens,
             pod: Arc::clone(&opened.pod),
+            seen,
         };
         let stop = background_stop.clone();
         background.spawn(async move { stop.run_until_cancelled(reload.run()).await });

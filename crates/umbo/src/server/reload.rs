@@ -30,11 +30,16 @@ pub(super) struct Reload {
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) pod: Arc<Dispatcher>,
+    /// From before the files were read, so that no change falls in between.
+    pub(super) seen: Seen,
 }
+
+/// When each file that counts was last changed.
+pub(super) type Seen = BTreeMap<PathBuf, Option<SystemTime>>;
 
 impl Reload {
     /// Reloads whenever there is a reason to, for ever.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let mut hangup = match signal(SignalKind::hangup()) {
             Ok(hangup) => hangup,
             Err(error) => {
@@ -43,45 +48,17 @@ impl Reload {
             }
         };
         let mut look = tokio::time::interval(LOOK_INTERVAL);
-        let mut seen = self.seen().await;
         loop {
             let was_told = tokio::select! {
                 _ = hangup.recv() => true,
                 _ = look.tick() => false,
             };
-            let now = self.seen().await;
-            if was_told || now != seen {
-                seen = now;
+            let now = seen(&self.sources).await;
+            if was_told || now != self.seen {
+                self.seen = now;
                 self.reload().await;
             }
         }
-    }
-
-    /// Returns when each file that counts was last changed.
-    async fn seen(&self) -> BTreeMap<PathBuf, Option<SystemTime>> {
-        let mut files: Vec<PathBuf> = Vec::new();
-        if let Ok(loaded) = Loaded::read(&self.sources) {
-            let Settings {
-                auth, tls, quota, ..
-            } = loaded.settings;
-            let named = [
-                auth.token_file,
-                tls.certificate,
-                tls.key,
-                tls.client_ca,
-                quota.policy_file,
-            ];
-            files.extend(loaded.file);
-            files.extend(named.into_iter().flatten().map(PathBuf::from));
-        }
-        let mut seen = BTreeMap::new();
-        for file in files {
-            let changed = tokio::fs::metadata(&file)
-                .await
-                .and_then(|found| found.modified());
-            seen.insert(file, changed.ok());
-        }
-        seen
     }
 
     async fn reload(&self) {
@@ -120,6 +97,33 @@ impl Reload {
         let policies = policies.transpose()?.unwrap_or_default();
         self.pod.replace_policy_file(policies).await
     }
+}
+
+/// Looks at the files that count.
+pub(super) async fn seen(sources: &Sources) -> Seen {
+    let mut files: Vec<PathBuf> = Vec::new();
+    if let Ok(loaded) = Loaded::read(sources) {
+        let Settings {
+            auth, tls, quota, ..
+        } = loaded.settings;
+        let named = [
+            auth.token_file,
+            tls.certificate,
+            tls.key,
+            tls.client_ca,
+            quota.policy_file,
+        ];
+        files.extend(loaded.file);
+        files.extend(named.into_iter().flatten().map(PathBuf::from));
+    }
+    let mut seen = Seen::new();
+    for file in files {
+        let changed = tokio::fs::metadata(&file)
+            .await
+            .and_then(|found| found.modified());
+        seen.insert(file, changed.ok());
+    }
+    seen
 }
 
 /// Says what became of one part; none where there is nothing of the kind.
