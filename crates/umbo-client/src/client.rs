@@ -14,6 +14,7 @@ use crate::call::{Call, Calls};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::pacer::Pace;
+use crate::payer::Payer;
 use crate::random::Random;
 use crate::retry::{RetryPolicy, full_jitter};
 use crate::tls;
@@ -84,6 +85,8 @@ pub struct Client {
     pub(crate) shared: Arc<Shared>,
     /// The call that all requests belong to; each is one of its own where there is none.
     call: Option<Call>,
+    /// Who pays, as header fields.
+    pub(crate) payer: HeaderMap,
 }
 
 #[derive(Debug)]
@@ -126,6 +129,7 @@ impl Client {
         let random = Random::new(options.seed.unwrap_or_else(random_seed));
         Ok(Self {
             call: None,
+            payer: HeaderMap::new(),
             shared: Arc::new(Shared {
                 http,
                 base: url.as_str().trim_end_matches('/').to_owned(),
@@ -148,8 +152,17 @@ impl Client {
             None => self.shared.calls.begin(),
         };
         Ok(Self {
-            shared: Arc::clone(&self.shared),
             call: Some(call),
+            ..self.clone()
+        })
+    }
+
+    /// Returns a client whose requests somebody else pays for. It shares everything with this
+    /// client. The server believes it where the token has the grant `delegate`.
+    pub fn paid_by(&self, payer: &Payer<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            payer: payer.headers()?,
+            ..self.clone()
         })
     }
 

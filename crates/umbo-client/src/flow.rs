@@ -92,12 +92,14 @@ impl Flow {
                 restraints.remove(&name);
             }
         }
+        if !restraints.contains_key(namespace) {
+            let restraint = Restraint::new(self.factor, now);
+            let status = 503;
+            restraints.insert(namespace.to_owned(), Restrained { restraint, status });
+        }
         restraints
-            .entry(namespace.to_owned())
-            .or_insert_with(|| Restrained {
-                restraint: Restraint::new(self.factor, now),
-                status: 503,
-            })
+            .get_mut(namespace)
+            .expect("a namespace that was absent has just been added")
     }
 
     /// Notes a request that is sent for the first time.
@@ -110,10 +112,15 @@ impl Flow {
         lock(&self.budget).withdraw(Instant::now())
     }
 
-    /// Waits until it is a request's turn; at once where work is not paced, and where `is_due`
-    /// because the server has named the time.
-    pub(crate) async fn enter(&self, load: Load, is_due: bool) -> Result<UnderWay<'_>, Error> {
-        let Some(pacer) = &self.pacer else {
+    /// Waits until it is a request's turn; at once where work is not paced, of one to no
+    /// namespace, and where `is_due` because the server has named the time.
+    pub(crate) async fn enter(
+        &self,
+        namespace: Option<&str>,
+        load: Load,
+        is_due: bool,
+    ) -> Result<UnderWay<'_>, Error> {
+        let (Some(pacer), Some(_)) = (&self.pacer, namespace) else {
             return Ok(UnderWay {
                 flow: self,
                 sent: None,

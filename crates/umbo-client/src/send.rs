@@ -125,11 +125,13 @@ impl Client {
     /// Waits until a request may be sent, or says why it is given up.
     async fn enter(&self, request: &Request, call: &Call) -> Result<UnderWay<'_>, Error> {
         let shared = &self.shared;
+        let namespace = request.namespace();
         if !call.is_due() {
             let random = shared.random.next();
-            shared.flow.admit(request.namespace(), random)?;
+            shared.flow.admit(namespace, random)?;
         }
-        shared.flow.enter(request.load(), call.is_due()).await
+        let entering = shared.flow.enter(namespace, request.load(), call.is_due());
+        entering.await
     }
 
     /// Reads the body too where it is wanted.
@@ -161,6 +163,7 @@ impl Client {
         let mut builder = shared
             .http
             .request(request.method.clone(), url)
+            .headers(self.payer.clone())
             .headers(request.headers.clone())
             .header(header::TIMEOUT_MS, left_ms)
             .header(header::REQUEST_ID, call.id());

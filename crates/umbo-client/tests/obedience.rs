@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response};
 use umbo_api::{ErrorCode, Outcome, Problem};
-use umbo_client::{BatchOptions, Client, Error, Options, PutOptions, QuotaUnit};
+use umbo_client::{BatchOptions, Client, Error, Options, Payer, PutOptions, QuotaUnit};
 
 /// A request as it came in.
 #[derive(Debug, Clone)]
@@ -145,6 +145,30 @@ async fn one_call_keeps_its_id_and_goes_on_counting() {
     assert_eq!(ids[..2], ["upload-7", "upload-7"]);
     assert_eq!(ids[2].len(), 26);
     assert_eq!(seen[1].header("umbo-attempt"), Some("2"));
+}
+
+#[tokio::test]
+async fn who_pays_is_said_with_each_request() {
+    let (options, server) = serve(|_, _| ok()).await;
+    let client = client(&options);
+    let payer = Payer {
+        quota_user: Some("search"),
+        org: Some("acme"),
+        ..Payer::default()
+    };
+    let paid = client.paid_by(&payer).unwrap();
+    paid.get("n", b"a", b"").await.unwrap();
+    client.get("n", b"a", b"").await.unwrap();
+    let names = ["umbo-quota-user", "umbo-user", "umbo-session", "umbo-org"];
+    let seen = seen(&server);
+    let said = seen.iter().map(|seen| names.map(|name| seen.header(name)));
+    let expected = [[Some("search"), None, None, Some("acme")], [None; 4]];
+    assert_eq!(said.collect::<Vec<_>>(), expected);
+    let payer = Payer {
+        user: Some("a\nb"),
+        ..Payer::default()
+    };
+    assert!(client.paid_by(&payer).is_err());
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::MethodNotAllowed | ErrorCode::RouteNotFound => {
             "check that --server names an Umbo server of the version of this program"
         }
-        ErrorCode::PreconditionFailed => "read the row again and decide anew",
+        ErrorCode::PreconditionFailed => "read it again and decide anew",
         ErrorCode::QuotaExceeded => {
             "wait as long as the answer says; where it keeps happening, ask for a larger quota"
         }

@@ -1,0 +1,38 @@
+//! Who pays for a request, where that is not the caller: a proxy calls for others.
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use umbo_api::header;
+
+use crate::error::Error;
+
+/// Who pays; what is absent is the caller's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Payer<'a> {
+    /// Caller whose quotas count, 1 to 64 characters of `[A-Za-z0-9._-]`.
+    pub quota_user: Option<&'a str>,
+    /// User for whom the request is made.
+    pub user: Option<&'a str>,
+    /// Session in which it is made.
+    pub session: Option<&'a str>,
+    /// Organisation for which it is made.
+    pub org: Option<&'a str>,
+}
+
+impl Payer<'_> {
+    pub(crate) fn headers(&self) -> Result<HeaderMap, Error> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            (header::QUOTA_USER, self.quota_user),
+            (header::USER, self.user),
+            (header::SESSION, self.session),
+            (header::ORG, self.org),
+        ] {
+            if let Some(value) = value {
+                let value = HeaderValue::from_str(value)
+                    .map_err(|_| Error::BadOption("who pays is named in visible ASCII"))?;
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        }
+        Ok(headers)
+    }
+}
