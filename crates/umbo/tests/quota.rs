@@ -1,4 +1,5 @@
-//! `umbo quota …`: what it sends, what it prints, and that nobody's change is undone.
+//! `umbo quota …`: what it sends, what it prints, and that nobody's change is undone; and what comes
+//! of it on a real server.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -9,7 +10,7 @@ mod stub;
 
 use std::path::Path;
 
-use server::{Ran, run};
+use server::{Ran, Server, run};
 use stub::{Seen, Stub, answer, stub};
 use umbo_api::{ErrorCode, Problem};
 
@@ -338,5 +339,125 @@ fn what_is_asked_is_printed_in_every_form() {
             &[arguments, &["-o", "json"]].concat(),
         );
         assert!(json.json().pointer(member).is_some(), "{json:?}");
+    }
+}
+
+#[test]
+fn quotas_are_set_obeyed_and_reported() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    let set = [
+        "quota",
+        "set",
+        "bulk",
+        "--unit",
+        "writes",
+        "--rate",
+        "2000",
+        "--burst",
+        "500",
+        "--per",
+        "caller",
+        "--match",
+        "namespace=n",
+        "-o",
+        "json",
+    ];
+    let change = server.run(0, &set).json();
+    let version = change["version"].to_string();
+    let rows: String = (0..3_000)
+        .map(|at| format!("{{\"pk\":\"p{at}\",\"v\":\"1\"}}\n"))
+        .collect();
+    let file = server.file("rows", rows);
+    let import = [
+        "kv",
+        "import",
+        "n",
+        &file,
+        "--batch-rows",
+        "100",
+        "-o",
+        "json",
+    ];
+    let summary = server.run(0, &import).json();
+    assert_eq!(
+        (&summary["rows"], &summary["failed"]),
+        (&3_000.into(), &0.into())
+    );
+    assert_eq!(summary["quota"], "bulk");
+    assert!(summary["ru"].as_f64() > Some(30.0 * 6.0), "{summary}");
+    assert_eq!(server.run(0, &["kv", "count", "n"]).text(), "3000\n");
+    let users = server
+        .run(0, &["quota", "users", "bulk", "-o", "json"])
+        .json();
+    assert!(users[0]["rejected"].as_u64() <= Some(5), "{users}");
+
+    let explain = ["quota", "explain", "n", "get", "p1", "-o", "json"];
+    let explained = server.run(0, &explain).json();
+    assert_eq!(explained["shards"].as_array().unwrap().len(), 1);
+    let usage = server.run(0, &["quota", "usage", "n", "-o", "json"]).json();
+    let written = usage["rows"].as_array().unwrap().iter();
+    let written = written.filter(|row| row["operation"] == "batch-write");
+    assert_eq!(
+        written
+            .map(|row| row["rows"].as_u64().unwrap())
+            .sum::<u64>(),
+        3_000
+    );
+    let simulate = [
+        "quota", "simulate", "bulk", "--rate", "10", "--burst", "10", "-o", "json",
+    ];
+    // What is remembered is there after some seconds.
+    let rejects = || server.run(0, &simulate).json()["rejected"].as_u64() > Some(0);
+    assert!((0..2_000).any(|_| rejects()), "nothing is remembered");
+
+    let slower = ["quota", "set", "bulk", "--rate", "1000"];
+    server.run(0, &[&slower[..], &["--if-match", &version]].concat());
+    server.run(4, &[&slower[..], &["--if-match", &version]].concat());
+    server.run(1, &["quota", "set", "bulk", "--rate", "0"]);
+    let toml = server.run(0, &["quota", "get", "bulk", "--toml"]);
+    server.run(0, &["quota", "rm", "bulk"]);
+    server.run(3, &["quota", "get", "bulk"]);
+    server.run(
+        0,
+        &["quota", "set", "--file", &server.file("p.toml", &toml.out)],
+    );
+    assert_eq!(
+        server.run(0, &["quota", "get", "bulk", "--toml"]).out,
+        toml.out
+    );
+}
+
+#[test]
+fn a_spent_quota_has_its_exit_code_and_is_explained() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    for (name, status) in [("a", "429"), ("b", "419")] {
+        let set = [
+            "quota",
+            "set",
+            name,
+            "--unit",
+            "requests",
+            "--rate",
+            "0.000001",
+            "--burst",
+            "1",
+            "--match",
+            "operations=get",
+            "--status",
+            status,
+        ];
+        server.run(0, &set);
+        server.run(3, &["kv", "get", "n", "k"]);
+        // The next one is due in a second, which this does not wait for.
+        let ran = server.run(5, &["kv", "get", "n", "k", "--timeout", "500ms"]);
+        assert!(
+            ran.err.contains(&format!("'{name}'")) && ran.err.contains(status),
+            "{}",
+            ran.err
+        );
+        assert!(ran.err.contains("Try again in "), "{}", ran.err);
+        server.run(0, &["quota", "rm", name]);
     }
 }
