@@ -2,6 +2,7 @@
 //! of it on a real server.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::format_collect, reason = "tests are read, not timed")]
 
 #[path = "support/server.rs"]
 mod server;
