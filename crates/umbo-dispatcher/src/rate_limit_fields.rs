@@ -1,20 +1,25 @@
 //! What an answer says of cost and quota: `Umbo-RU`, `RateLimit-Policy`, `RateLimit`.
 //!
 //! The one place that knows how these fields are written (draft-ietf-httpapi-ratelimit-headers-10;
-//! its drafts have changed the form before). Hot path: no `format!`; each field costs the one
-//! allocation that holds its value.
+//! its drafts have changed the form before). Hot path: no `format!`, one allocation for what
+//! changes with every answer.
 
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut, BytesMut};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
 use umbo_api::header;
 use umbo_quota::{Advertised, Limit, Policy, Rejection};
 use umbo_types::RequestUnits;
 
 const RATELIMIT: HeaderName = HeaderName::from_static(header::RATELIMIT);
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static(header::RATELIMIT_POLICY);
+
+/// A field while it is written; the longest name of a policy fits in.
+type Text = SmallVec<[u8; 128]>;
 
 /// Digits after the point of a request unit.
 const DECIMALS: usize = 6;
@@ -64,52 +69,66 @@ pub(crate) fn insert_spent(headers: &mut HeaderMap, rejection: &Rejection) {
 }
 
 /// Writes both fields: quota and window of the policy, units left and seconds until all are back.
-fn insert(headers: &mut HeaderMap, policy: &Policy, limit: Limit, left: u64, reset: Duration) {
-    let mut text = quoted_name(policy);
-    put_parameter(
-        &mut text,
-        b";q=",
-        limit.burst / policy.unit.atoms_per_unit(),
-    );
-    put_parameter(
-        &mut text,
-        b";w=",
-        limit.burst.div_ceil(limit.rate.max(1)).max(1),
-    );
-    text.put_slice(b";qu=\"");
-    text.put_slice(policy.unit.as_str().as_bytes());
-    text.put_u8(b'"');
-    headers.insert(RATELIMIT_POLICY, value(text));
-
-    let mut text = quoted_name(policy);
+fn insert(headers: &mut HeaderMap, policy: &Arc<Policy>, limit: Limit, left: u64, reset: Duration) {
+    headers.insert(RATELIMIT_POLICY, policy_field(policy, limit));
+    let mut text = Text::new();
+    put_name(&mut text, policy);
     put_parameter(&mut text, b";r=", left);
     let seconds = reset.as_secs() + u64::from(reset.subsec_nanos() > 0);
     put_parameter(&mut text, b";t=", seconds);
-    headers.insert(RATELIMIT, value(text));
+    headers.insert(RATELIMIT, value(&text));
+}
+
+thread_local! {
+    /// What the thread wrote last of a policy: most answers in a row say the same of it.
+    static LAST: RefCell<Option<(Arc<Policy>, Limit, HeaderValue)>> = const { RefCell::new(None) };
+}
+
+/// Returns quota and window of a policy.
+fn policy_field(policy: &Arc<Policy>, limit: Limit) -> HeaderValue {
+    LAST.with_borrow_mut(|last| match last {
+        Some((of, at, field)) if Arc::ptr_eq(of, policy) && *at == limit => field.clone(),
+        _ => {
+            let field = write_policy(policy, limit);
+            *last = Some((Arc::clone(policy), limit, field.clone()));
+            field
+        }
+    })
+}
+
+fn write_policy(policy: &Policy, limit: Limit) -> HeaderValue {
+    let mut text = Text::new();
+    put_name(&mut text, policy);
+    let quota = limit.burst / policy.unit.atoms_per_unit();
+    put_parameter(&mut text, b";q=", quota);
+    let window = limit.burst.div_ceil(limit.rate.max(1)).max(1);
+    put_parameter(&mut text, b";w=", window);
+    text.extend_from_slice(b";qu=\"");
+    text.extend_from_slice(policy.unit.as_str().as_bytes());
+    text.push(b'"');
+    value(&text)
 }
 
 /// Begins a field with the name of the policy, a string of RFC 9651.
-fn quoted_name(policy: &Policy) -> BytesMut {
-    let mut text = BytesMut::with_capacity(policy.name.len() + 64);
-    text.put_u8(b'"');
+fn put_name(text: &mut Text, policy: &Policy) {
+    text.push(b'"');
     for &byte in policy.name.as_bytes() {
         if matches!(byte, b'"' | b'\\') {
-            text.put_u8(b'\\');
+            text.push(b'\\');
         }
-        text.put_u8(byte);
+        text.push(byte);
     }
-    text.put_u8(b'"');
-    text
+    text.push(b'"');
 }
 
-fn put_parameter(text: &mut BytesMut, key: &[u8], number: u64) {
+fn put_parameter(text: &mut Text, key: &[u8], number: u64) {
     // Integers of RFC 9651 have fifteen digits at most.
     const INTEGER_MAX: u64 = 999_999_999_999_999;
     let mut digits = [0; 20];
     let first = digits.len();
     let first = put_digits(&mut digits, first, number.min(INTEGER_MAX));
-    text.put_slice(key);
-    text.put_slice(&digits[first..]);
+    text.extend_from_slice(key);
+    text.extend_from_slice(&digits[first..]);
 }
 
 /// Writes a number before `end`; returns where it begins.
@@ -125,9 +144,9 @@ fn put_digits(text: &mut [u8], end: usize, mut number: u64) -> usize {
     }
 }
 
-fn value(text: BytesMut) -> HeaderValue {
+fn value(text: &[u8]) -> HeaderValue {
     // A policy's name that is no header value would be a defect of its check; the answer stands.
-    HeaderValue::from_maybe_shared(text.freeze()).unwrap_or(HeaderValue::from_static("\"?\""))
+    HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static("\"?\""))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use umbo_types::{Operation, RequestUnits, ShardId};
 use crate::account::{Account, Served};
 use crate::bucket::Bucket;
 use crate::cost::{Charge, Work};
-use crate::policy::Source;
+use crate::policy::{Limit, Source};
 use crate::report::Advertised;
 
 /// Share of a request's work that falls to a shard.
@@ -166,31 +166,32 @@ impl Reservation {
     /// Returns what is left to the caller under the tightest of the enforced policies that somebody
     /// configured; none where there is none.
     pub fn advertised(&self, now: Instant) -> Option<Advertised> {
-        let mut tightest: Option<(&Debit, u128)> = None;
+        let now = self.account.pricing().moment(now);
+        let mut tightest: Option<(&Debit, Limit, i64)> = None;
         for debit in &self.debits {
             let policy = &self.account.binding(debit.binding).rule.policy;
-            let is_told = policy.source != Source::BuiltIn && self.is_enforced(debit);
-            if !is_told {
+            if policy.source == Source::BuiltIn || !self.is_enforced(debit) {
                 continue;
             }
-            let now = self.account.pricing().moment(now);
-            let balance = self.bucket(debit).balance(now).max(0).cast_unsigned();
-            let share = (u128::from(balance) << 32) / u128::from(self.bucket(debit).limit().burst);
-            if tightest.is_none_or(|(_, least)| share < least) {
-                tightest = Some((debit, share));
+            let bucket = self.bucket(debit);
+            let (limit, balance) = (bucket.limit(), bucket.balance(now));
+            let share = |balance: i64, of: Limit| i128::from(balance) * i128::from(of.burst);
+            let is_tighter = tightest
+                .is_none_or(|(_, other, least)| share(balance, other) < share(least, limit));
+            if is_tighter {
+                tightest = Some((debit, limit, balance));
             }
         }
-        let (debit, _) = tightest?;
-        let bucket = self.bucket(debit);
-        let limit = bucket.limit();
-        let balance = bucket.balance(self.account.pricing().moment(now));
+        let (debit, limit, balance) = tightest?;
         let missing = limit.burst.saturating_add_signed(balance.saturating_neg());
-        let reset_ms = u128::from(missing) * 1_000 / u128::from(limit.rate);
         Some(Advertised {
             policy: Arc::clone(&self.account.binding(debit.binding).rule.policy),
             limit,
             remaining: balance.max(0).cast_unsigned(),
-            reset: Duration::from_millis(u64::try_from(reset_ms).unwrap_or(u64::MAX)),
+            reset: Duration::from_millis(match missing.checked_mul(1_000) {
+                Some(product) => product / limit.rate,
+                None => (missing / limit.rate).saturating_mul(1_000),
+            }),
         })
     }
 
