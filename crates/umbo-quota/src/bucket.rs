@@ -127,7 +127,10 @@ impl Bucket {
 
     /// Sets how the bucket refills from now on; its balance stays, but for what a lower burst cuts.
     pub(crate) fn set_limit(&self, limit: Limit, refill: Duration, now: Moment) {
-        if !self.schedule.load().is(limit, refill) {
+        let schedule = self.schedule.load();
+        if !schedule.is(limit, refill) {
+            // What an idle bucket could not hold must not come back under a higher burst.
+            self.spill(&schedule, schedule.level_at(now, self.words.phase));
             self.schedule.rcu(|schedule| {
                 if schedule.is(limit, refill) {
                     Arc::clone(schedule)
@@ -351,20 +354,23 @@ impl Bucket {
         }
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.phase);
-        let level = self.words.level.load(Relaxed);
-        let state = State::of(&schedule, axis, level, self.words.parked.load(Relaxed));
+        self.spill(&schedule, axis);
+        self.words.owed.follow(axis);
+    }
+
+    /// Lets go of refill beyond the burst.
+    fn spill(&self, schedule: &Schedule, axis: u64) {
+        let words = &self.words;
+        let level = words.level.load(Relaxed);
+        let state = State::of(schedule, axis, level, words.parked.load(Relaxed));
+        let next = level.wrapping_add(state.overflow);
         if state.overflow > 0 {
-            let next = level.wrapping_add(state.overflow);
-            if self
-                .words
-                .level
-                .compare_exchange(level, next, Relaxed, Relaxed)
-                .is_ok()
-            {
+            let changed = words.level.compare_exchange(level, next, Relaxed, Relaxed);
+            // Where somebody spends meanwhile, they have let go of it themselves.
+            if changed.is_ok() {
                 self.repay(state.overflow, 0);
             }
         }
-        self.words.owed.follow(axis);
     }
 
     /// Returns what newcomers leave to those who were told to come. They have a fifth of their wait

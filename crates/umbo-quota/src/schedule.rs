@@ -62,12 +62,15 @@ impl Schedule {
         now: Moment,
         phase: Phase,
     ) -> Self {
-        Self {
-            // The two grids need not meet: the new one begins where the old one last stepped.
-            base_ms: self.step_before(now, phase).max(self.base_ms),
-            base_level: self.level_at(now, phase),
-            ..Self::begin(limit, refill)
-        }
+        let mut next = Self::begin(limit, refill);
+        // The two grids need not meet: what has flowed in since the old one last stepped counts at
+        // the old rate, up to where the new one steps. So a change brings one old refill at most.
+        let last_ms = self.step_before(now, phase).max(self.base_ms);
+        next.base_ms = next.step_before(now, phase).max(last_ms);
+        let since_ms = next.base_ms - last_ms;
+        let part = u128::from(self.limit.rate) * u128::from(since_ms) / 1_000;
+        next.base_level = self.level_at(now, phase).wrapping_add(part as u64);
+        next
     }
 
     /// Says whether this refills as given.
@@ -174,6 +177,27 @@ mod tests {
             let quantum = other / 20 + 1;
             let next = after.level_at(Moment(at.0 + 50), phase);
             prop_assert!(next.wrapping_sub(before.level_at(at, phase)) <= quantum);
+        }
+
+        #[test]
+        fn another_refill_brings_no_more_than_one_of_either(one in 1..=1_000_000_000_u64, other in 1..=1_000_000_000_u64, refills in (0..4_usize, 0..4_usize), phase: u64, at in 0..100_000_u64) {
+            let refill = |index: usize| Duration::from_millis([10, 50, 200, 1_000][index]);
+            let (old, new) = (refill(refills.0), refill(refills.1));
+            let phase = Phase::of(phase, old);
+            let before = Schedule::begin(limit(one), old);
+            let after = before.changed(limit(other), new, Moment(at), phase);
+            let brings = |rate: u64, refill: Duration| rate * refill.as_millis() as u64 / 1_000 + 1;
+            let (then, now) = (before.level_at(Moment(at), phase), after.level_at(Moment(at), phase));
+            prop_assert!(now.wrapping_sub(then) <= brings(one, old));
+            let later = Moment(at + new.as_millis() as u64);
+            let next = after.level_at(later, phase).wrapping_sub(now);
+            prop_assert!(next <= brings(other, new));
+            // Nor is anything lost: a second later what both brought is there.
+            let later = Moment(at + 1_000);
+            let least = u128::from(one.min(other)) * 1_000 / 1_000;
+            let gained = after.level_at(later, phase).wrapping_sub(then);
+            let missing = brings(other, new) + brings(one, old);
+            prop_assert!(u128::from(gained) + u128::from(missing) >= least);
         }
     }
 }

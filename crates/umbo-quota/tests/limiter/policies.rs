@@ -60,6 +60,18 @@ fn a_shadow_policy_is_counted_and_changes_nothing() {
 }
 
 #[test]
+fn a_higher_burst_is_not_full_of_what_an_idle_bucket_could_not_hold() {
+    let origin = Instant::now();
+    let of = |burst| policy("p", &[Dimension::Caller], 100 * RU, burst);
+    let limiter = limiter([of(100 * RU)], origin);
+    assert!(admit(&limiter, &get("c", 1), origin));
+    let later = origin + Duration::from_mins(1);
+    limiter.replace(set([of(10_000 * RU)]));
+    let meets = limiter.explain(&get("c", 1), &[], later).meets;
+    assert_eq!(meets[0].balance, (100 * RU).cast_signed());
+}
+
+#[test]
 fn a_changed_limit_moves_no_balance_and_a_lower_burst_cuts_it() {
     let origin = Instant::now();
     let limiter = limiter(
