@@ -4,8 +4,15 @@
 //! the clock but ratios within one run. A figure that is simulated or counted is the worst of all
 //! cases, one that is measured is the median of rounds.
 
+mod attack;
+mod bad_input;
 mod cases;
+mod conservation;
+mod cost;
 mod full_use;
+mod reload;
+mod setting;
+mod shadow;
 mod speed;
 mod truth;
 
@@ -56,7 +63,7 @@ struct Check {
     run: fn(&Plan) -> Result<Vec<Verdict>, Failure>,
 }
 
-const CHECKS: [Check; 3] = [
+const CHECKS: [Check; 9] = [
     Check {
         name: "truth",
         about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
@@ -66,6 +73,36 @@ const CHECKS: [Check; 3] = [
         name: "full-use",
         about: "64 obedient clients at 4 x demand: 0.97 of the quota, 1.2 rejections a success",
         run: |plan| Ok(full_use::full_use(plan)),
+    },
+    Check {
+        name: "conservation",
+        about: "10 million requests that end in all ways there are: not a micro-RU is lost",
+        run: |plan| Ok(conservation::conservation(plan)),
+    },
+    Check {
+        name: "shadow",
+        about: "shadow policies change no decision and count what they would refuse",
+        run: |plan| Ok(shadow::shadow(plan)),
+    },
+    Check {
+        name: "reload",
+        about: "1,000 reloads: no balance jumps by more than a refill, no request is lost",
+        run: |plan| Ok(reload::reload(plan)),
+    },
+    Check {
+        name: "cost",
+        about: "admit + settle: 2 x governor's check, a fifth of limitador's, no allocation",
+        run: cost::cost,
+    },
+    Check {
+        name: "attack",
+        about: "a million strangers: memory within its bound, known balances exactly kept",
+        run: |plan| Ok(attack::attack(plan)),
+    },
+    Check {
+        name: "bad-input",
+        about: "policies that cannot be meant: refused with place and value",
+        run: |plan| Ok(bad_input::bad_input(plan)),
     },
     Check {
         name: "speed",

@@ -40,6 +40,9 @@ pub(crate) enum Failure {
         /// Those that exist.
         known: String,
     },
+    /// A crate that is measured beside ours refuses what it is given.
+    #[error("a peer: {0}")]
+    Peer(String),
     /// Settings that cannot hold at the same time.
     #[error("{0}")]
     Contradiction(String),
@@ -67,6 +70,11 @@ impl Failure {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
+    }
+
+    /// Wraps any error of a crate that is measured beside ours.
+    pub(crate) fn peer(error: impl std::fmt::Display) -> Self {
+        Self::Peer(error.to_string())
     }
 
     /// Wraps any error of redb.

@@ -12,9 +12,11 @@
 
 use std::process::ExitCode;
 
+use alloc_tracker::Allocator;
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 
+mod allocations;
 mod bench;
 mod check;
 mod dataset;
@@ -28,9 +30,10 @@ mod verdict;
 
 use crate::failure::Failure;
 
-/// The allocator of the server, so that the peers built here are no slower for theirs.
+/// The allocator of the server, so that the peers built here are no slower for theirs. It is counted,
+/// in words of the thread that asks.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Allocator<MiMalloc> = Allocator::new(MiMalloc);
 
 /// Load, scenario data, and benchmarks against peers
 #[derive(Debug, Parser)]

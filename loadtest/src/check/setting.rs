@@ -1,0 +1,109 @@
+//! Limiters, policies and requests as the checks use them.
+
+use std::time::{Duration, Instant};
+
+use umbo_quota::{
+    Known, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Request, Source, Subject,
+    Weights, Work,
+};
+use umbo_types::{NamespaceId, Operation};
+
+/// Accounts that a limiter keeps.
+pub(super) const ACCOUNTS_MAX: usize = 20_000;
+/// Buckets that it keeps.
+pub(super) const BUCKETS_MAX: usize = 20_000;
+
+/// A policy as a person would write it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rule {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) per: &'static [&'static str],
+    /// Units a second.
+    pub(super) rate: u64,
+    /// Units.
+    pub(super) burst: u64,
+    pub(super) refill_ms: u64,
+    pub(super) scope: &'static str,
+    pub(super) mode: &'static str,
+}
+
+/// One quota for each caller, enforced; what differs is named where it is used.
+pub(super) const USUAL: Rule = Rule {
+    name: "callers",
+    unit: "ru",
+    per: &["caller"],
+    rate: 1_000,
+    burst: 1_000,
+    refill_ms: 50,
+    scope: "pod",
+    mode: "enforce",
+};
+
+impl Rule {
+    pub(super) fn draft(&self) -> PolicyDraft {
+        PolicyDraft {
+            name: self.name.to_owned(),
+            per: self.per.iter().map(|&one| one.to_owned()).collect(),
+            unit: self.unit.to_owned(),
+            rate: self.rate.to_string(),
+            burst: Some(self.burst.to_string()),
+            refill: Some(format!("{}ms", self.refill_ms)),
+            scope: Some(self.scope.to_owned()),
+            mode: Some(self.mode.to_owned()),
+            ..PolicyDraft::default()
+        }
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        Policy::parse(&self.draft(), Source::File).expect("the rules of the checks can be written")
+    }
+}
+
+/// Returns a set of these rules, whose names differ.
+pub(super) fn set(rules: &[Rule]) -> PolicySet {
+    let policies = rules.iter().map(Rule::policy).collect();
+    PolicySet::new(policies).expect("the rules of the checks have names of their own")
+}
+
+pub(super) fn limiter(rules: &[Rule], origin: Instant, seed: u64) -> Limiter {
+    let settings = LimiterSettings {
+        weights: Weights::default(),
+        accounts_max: ACCOUNTS_MAX,
+        buckets_max: BUCKETS_MAX,
+        shards: 4,
+        seed,
+    };
+    Limiter::new(settings, set(rules), origin)
+}
+
+/// Makes a put whose length is known, so that its estimate is what it costs.
+pub(super) fn put(caller: &str, claimant: u64, body_len: u64) -> Request<'_> {
+    Request {
+        subject: Subject {
+            caller,
+            namespace: "checked",
+            namespace_id: NamespaceId(1),
+            user: None,
+            session: None,
+            org: None,
+            operation: Operation::Put,
+        },
+        known: Known {
+            body_len: Some(body_len),
+            ..Known::default()
+        },
+        claimant,
+    }
+}
+
+/// Returns what such a put does.
+pub(super) fn work_of_put(body_len: u64) -> Work {
+    Work {
+        rows: 1,
+        write_bytes: body_len,
+        writes: 1,
+        service_time: Duration::ZERO,
+        ..Work::default()
+    }
+}
