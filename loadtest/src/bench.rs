@@ -1,8 +1,8 @@
 //! The benchmarks: each compares Umbo with a peer, by turns, and says whether its bound holds.
 
 mod import;
-mod lab;
-mod plan;
+pub(crate) mod lab;
+pub(crate) mod plan;
 mod point;
 mod process_size;
 mod range;

@@ -10,10 +10,13 @@ mod cases;
 mod conservation;
 mod cost;
 mod full_use;
+mod neighbour;
 mod reload;
+mod server;
 mod setting;
 mod shadow;
 mod speed;
+mod throughput;
 mod truth;
 
 use std::process::ExitCode;
@@ -63,7 +66,7 @@ struct Check {
     run: fn(&Plan) -> Result<Vec<Verdict>, Failure>,
 }
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 11] = [
     Check {
         name: "truth",
         about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
@@ -103,6 +106,16 @@ const CHECKS: [Check; 9] = [
         name: "bad-input",
         about: "policies that cannot be meant: refused with place and value",
         run: |plan| Ok(bad_input::bad_input(plan)),
+    },
+    Check {
+        name: "throughput",
+        about: "gets a second of a real server with quotas, of without: 0.97",
+        run: throughput::throughput,
+    },
+    Check {
+        name: "neighbour",
+        about: "beside a flood of ranges no get of another is refused, and its p99 stays within 1.3",
+        run: neighbour::neighbour,
     },
     Check {
         name: "speed",

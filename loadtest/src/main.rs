@@ -56,6 +56,9 @@ enum Command {
     /// Send prepared requests in a closed loop (what the benchmarks run)
     #[command(hide = true)]
     Load(load::Arguments),
+    /// Send prepared requests at fixed instants (what the checks run)
+    #[command(hide = true)]
+    Pace(load::pace::Arguments),
     /// Serve as a peer (what the benchmarks run)
     #[command(hide = true)]
     Peer(peer::Arguments),
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Simulate(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Rows(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Pace(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Peer(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|failure: Failure| {

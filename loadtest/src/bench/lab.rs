@@ -17,49 +17,49 @@ use crate::process::{self, Cores, Process};
 use crate::random::Random;
 
 /// Port of Umbo's data plane.
-pub(super) const UMBO: u16 = 18_080;
+pub(crate) const UMBO: u16 = 18_080;
 /// Port of Umbo's metrics.
 const UMBO_ADMIN: u16 = 18_081;
 /// Connections of every load.
-pub(super) const CONNECTIONS: usize = 64;
+pub(crate) const CONNECTIONS: usize = 64;
 /// Requests prepared for a load; after the last one comes the first again.
 const PREPARED: u64 = 100_000;
 /// Rows of one batch while data is loaded.
 const BATCH_ROWS: u64 = 1_000;
 /// Namespace of the scenario.
-const NAMESPACE: &str = "bench";
+pub(crate) const NAMESPACE: &str = "bench";
 
 /// What a load runs against.
 #[derive(Debug)]
-pub(super) struct Target<'a> {
+pub(crate) struct Target<'a> {
     /// Port.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// Prepared requests.
-    pub(super) requests: &'a Path,
+    pub(crate) requests: &'a Path,
     /// Processes of the server.
-    pub(super) servers: &'a [u32],
+    pub(crate) servers: &'a [u32],
     /// Cores of the client.
-    pub(super) cores: Cores,
+    pub(crate) cores: Cores,
 }
 
 /// A running Umbo.
 #[derive(Debug)]
-pub(super) struct Umbo {
+pub(crate) struct Umbo {
     /// Its process.
-    pub(super) process: Process,
+    pub(crate) process: Process,
     /// Its processes, as a load wants them.
-    pub(super) ids: [u32; 1],
+    pub(crate) ids: [u32; 1],
 }
 
 /// The place and its tools.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(crate) struct Lab {
     folder: TempDir,
     umbo: PathBuf,
     /// How long and how often is measured.
-    pub(super) plan: Plan,
+    pub(crate) plan: Plan,
     /// Rows of the scenario.
-    pub(super) rows: u64,
+    pub(crate) rows: u64,
     token: String,
     loaded: Option<PathBuf>,
     files: usize,
@@ -67,7 +67,7 @@ pub(super) struct Lab {
 
 impl Lab {
     /// Opens a lab in a new folder within `parent`, or where temporary files go.
-    pub(super) fn open(parent: Option<&Path>, is_quick: bool) -> Result<Self, Failure> {
+    pub(crate) fn open(parent: Option<&Path>, is_quick: bool) -> Result<Self, Failure> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         let folder = tempfile::Builder::new()
             .prefix("umbo-bench-")
@@ -76,7 +76,7 @@ impl Lab {
         let remedy = "build it beside this program: cargo build --release --workspace";
         let umbo = process::find("umbo", remedy)?;
         process::find("taskset", "install the package util-linux")?;
-        let token = make_token(&folder.path().join("tokens.toml"))?;
+        let token = make_token(&folder.path().join("tokens.toml"), "bench")?;
         let plan = if is_quick {
             Plan {
                 rounds: 3,
@@ -102,20 +102,20 @@ impl Lab {
     }
 
     /// Returns a path in the lab that nobody has used.
-    pub(super) fn path(&mut self, name: &str) -> PathBuf {
+    pub(crate) fn path(&mut self, name: &str) -> PathBuf {
         self.files += 1;
         self.folder.path().join(format!("{}-{name}", self.files))
     }
 
     /// Makes a folder that nobody has used.
-    pub(super) fn new_folder(&mut self, name: &str) -> Result<PathBuf, Failure> {
+    pub(crate) fn new_folder(&mut self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.path(name);
         std::fs::create_dir(&path).map_err(Failure::io(path.display().to_string()))?;
         Ok(path)
     }
 
     /// Starts Umbo with default settings and a token file.
-    pub(super) fn umbo(&mut self, data: &Path, cores: Cores) -> Result<Umbo, Failure> {
+    pub(crate) fn umbo(&mut self, data: &Path, cores: Cores) -> Result<Umbo, Failure> {
         process::check_free(&[UMBO, UMBO_ADMIN])?;
         let folder = self.new_folder("umbo")?;
         let tokens = self.folder.path().join("tokens.toml");
@@ -133,7 +133,7 @@ impl Lab {
     }
 
     /// Starts a peer that is a part of this program.
-    pub(super) fn own_peer(&mut self, port: u16, kind: &[String]) -> Result<Process, Failure> {
+    pub(crate) fn own_peer(&mut self, port: u16, kind: &[String]) -> Result<Process, Failure> {
         process::check_free(&[port])?;
         let folder = self.new_folder("peer")?;
         let program = std::env::current_exe().map_err(Failure::io("own program"))?;
@@ -145,7 +145,7 @@ impl Lab {
     }
 
     /// Returns a data folder with the rows of the scenario, loaded once.
-    pub(super) fn loaded(&mut self) -> Result<PathBuf, Failure> {
+    pub(crate) fn loaded(&mut self) -> Result<PathBuf, Failure> {
         if let Some(folder) = &self.loaded {
             return Ok(folder.clone());
         }
@@ -170,7 +170,7 @@ impl Lab {
     }
 
     /// Creates the namespace of the scenario.
-    pub(super) fn create_namespace(&mut self) -> Result<(), Failure> {
+    pub(crate) fn create_namespace(&mut self) -> Result<(), Failure> {
         let fields = self.fields();
         let target = format!("/admin/v1/namespaces/{NAMESPACE}");
         let request = http("PUT", &target, &fields, b"{}");
@@ -179,7 +179,7 @@ impl Lab {
     }
 
     /// Makes a request of the namespace, with the token.
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
         method: &str,
         resource: &str,
@@ -191,22 +191,35 @@ impl Lab {
         http(method, &target, &fields, body)
     }
 
+    /// Makes a request of the admin API, with the token.
+    pub(crate) fn admin_request(&self, method: &str, resource: &str, body: &[u8]) -> Vec<u8> {
+        let target = format!("/admin/v1/{resource}");
+        http(method, &target, &self.fields(), body)
+    }
+
+    /// Makes a token for another caller, to be known to a server that is started later; it may do
+    /// everything. Returns its field.
+    pub(crate) fn new_caller(&self, name: &str) -> Result<String, Failure> {
+        let token = make_token(&self.folder.path().join("tokens.toml"), name)?;
+        Ok(authorization(&token))
+    }
+
     /// Returns the token.
-    pub(super) fn token(&self) -> &str {
+    pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
     /// Returns the program.
-    pub(super) fn umbo_program(&self) -> &Path {
+    pub(crate) fn umbo_program(&self) -> &Path {
         &self.umbo
     }
 
     fn fields(&self) -> String {
-        format!("Authorization: Bearer {}\r\n", self.token)
+        authorization(&self.token)
     }
 
     /// Prepares requests for rows chosen at random, the same for every server.
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         &mut self,
         name: &str,
         below: u64,
@@ -220,7 +233,7 @@ impl Lab {
     }
 
     /// Reads every partition once, so that what is cached is cached.
-    pub(super) fn warm(&mut self, port: u16) -> Result<(), Failure> {
+    pub(crate) fn warm(&mut self, port: u16) -> Result<(), Failure> {
         let partitions = (0..self.rows).step_by(PARTITION_ROWS as usize);
         let requests: Vec<_> = partitions
             .map(|row| {
@@ -232,7 +245,7 @@ impl Lab {
     }
 
     /// Sends each of these requests once.
-    pub(super) fn send_once(
+    pub(crate) fn send_once(
         &mut self,
         port: u16,
         requests: impl Iterator<Item = Vec<u8>>,
@@ -255,7 +268,7 @@ impl Lab {
     }
 
     /// Drives a server for one turn.
-    pub(super) fn turn(&self, target: &Target<'_>, round: usize) -> Result<Report, Failure> {
+    pub(crate) fn turn(&self, target: &Target<'_>, round: usize) -> Result<Report, Failure> {
         let arguments = [
             format!("--connections={CONNECTIONS}"),
             format!("--warm-up-ms={}", self.plan.warm_up_ms),
@@ -291,9 +304,13 @@ fn load(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
     Ok(report)
 }
 
-fn make_token(path: &Path) -> Result<String, Failure> {
+fn authorization(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+fn make_token(path: &Path, name: &str) -> Result<String, Failure> {
     let asked = umbo_api::admin::NewToken {
-        name: "bench".to_owned(),
+        name: name.to_owned(),
         grants: vec!["*:*".to_owned()],
         criticality_max: None,
         ttl: None,

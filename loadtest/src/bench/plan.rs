@@ -8,24 +8,24 @@ use crate::verdict::median;
 
 /// How long and how often is measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Rounds.
-    pub(super) rounds: usize,
+    pub(crate) rounds: usize,
     /// Time of a turn before anything is counted, in milliseconds.
-    pub(super) warm_up_ms: u64,
+    pub(crate) warm_up_ms: u64,
     /// Time of a turn that is counted, in milliseconds.
-    pub(super) measure_ms: u64,
+    pub(crate) measure_ms: u64,
 }
 
 /// The turns of two servers, round by round.
 #[derive(Debug, Default)]
-pub(super) struct Pairs {
+pub(crate) struct Pairs {
     rounds: Vec<(Report, Report)>,
 }
 
 impl Pairs {
     /// Measures both servers by turns; the argument of each is the number of the round.
-    pub(super) fn measure(
+    pub(crate) fn measure(
         rounds: usize,
         mut one: impl FnMut(usize) -> Result<Report, Failure>,
         mut other: impl FnMut(usize) -> Result<Report, Failure>,
@@ -45,13 +45,13 @@ impl Pairs {
     }
 
     /// Returns the ratio of a figure of the one to that of the other, for each round.
-    pub(super) fn ratios(&self, figure: impl Fn(&Report) -> f64) -> Vec<f64> {
+    pub(crate) fn ratios(&self, figure: impl Fn(&Report) -> f64) -> Vec<f64> {
         let ratio = |(one, other): &(Report, Report)| figure(one) / figure(other);
         self.rounds.iter().map(ratio).collect()
     }
 
     /// Returns the medians of a figure of both.
-    pub(super) fn medians(&self, figure: impl Fn(&Report) -> f64) -> (f64, f64) {
+    pub(crate) fn medians(&self, figure: impl Fn(&Report) -> f64) -> (f64, f64) {
         let of = |pick: fn(&(Report, Report)) -> &Report| {
             let mut figures: Vec<f64> = self.rounds.iter().map(|pair| figure(pick(pair))).collect();
             figures.sort_by(f64::total_cmp);

@@ -1,0 +1,224 @@
+//! The pacing client: prepared requests at fixed instants, whatever the answers are, and how long each
+//! took.
+//!
+//! One thread a connection, so that a timer is as good as the system's. A latency counts from the
+//! instant at which the request was to be sent if its connection was still waiting for an answer then
+//! (no omission is coordinated), and from when it was sent if only this client's own timer was late.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::requests::Prepared;
+use super::response::{Head, body_len};
+use crate::failure::Failure;
+
+/// Bytes that are read at a time.
+const CHUNK_LEN: usize = 256 << 10;
+
+/// Arguments of `umbo-loadtest pace`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Port of the server on this machine
+    #[arg(long)]
+    port: u16,
+    /// File of prepared requests
+    #[arg(long)]
+    requests: PathBuf,
+    /// Requests a second, of all connections
+    #[arg(long)]
+    rate: f64,
+    /// Connections
+    #[arg(long, default_value_t = 8)]
+    connections: u32,
+    /// Time before anything is counted, in milliseconds
+    #[arg(long, default_value_t = 500)]
+    warm_up_ms: u64,
+    /// Time that is counted, in milliseconds
+    #[arg(long, default_value_t = 2_000)]
+    measure_ms: u64,
+    /// First request to send
+    #[arg(long, default_value_t = 0)]
+    first: usize,
+    /// Make a connection for each request, and read its answer to the end without looking at it
+    #[arg(long)]
+    drain: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Requests answered with success.
+    pub(crate) succeeded: u64,
+    /// Requests that a quota rejected.
+    pub(crate) rejected: u64,
+    /// Requests answered otherwise.
+    pub(crate) failed: u64,
+    /// Of the requests that succeeded, in microseconds, in order of size.
+    pub(crate) latencies_us: Vec<f64>,
+}
+
+impl Report {
+    /// Returns the latency that all but `share` of the requests had at most, in microseconds.
+    pub(crate) fn quantile_us(&self, share: f64) -> f64 {
+        let last = self.latencies_us.len().saturating_sub(1);
+        let at = (last as f64 * share).round() as usize;
+        self.latencies_us.get(at).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Returns the number of all requests.
+    pub(crate) const fn answered(&self) -> u64 {
+        self.succeeded + self.rejected + self.failed
+    }
+
+    /// Adds another report; the latencies are in no order then.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.succeeded += other.succeeded;
+        self.rejected += other.rejected;
+        self.failed += other.failed;
+        self.latencies_us.extend(other.latencies_us);
+    }
+}
+
+impl Arguments {
+    /// Sends requests until the time is over, and prints the report.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let prepared = Prepared::read(&self.requests)?;
+        let all = Mutex::new(Ok(Report::default()));
+        let begun = Instant::now() + Duration::from_millis(20);
+        thread::scope(|scope| {
+            for connection in 0..self.connections {
+                let (prepared, all) = (&prepared, &all);
+                scope.spawn(move || {
+                    let report = self.drive(prepared, connection, begun);
+                    let mut all = all.lock().expect("no thread panics with the report");
+                    match (&mut *all, report) {
+                        (Ok(all), Ok(report)) => all.add(report),
+                        (Ok(_), Err(failure)) => *all = Err(failure),
+                        (Err(_), _) => {}
+                    }
+                });
+            }
+        });
+        let mut report = all
+            .into_inner()
+            .expect("no thread panics with the report")?;
+        report.latencies_us.sort_by(f64::total_cmp);
+        println!("{}", serde_json::to_string(&report)?);
+        Ok(())
+    }
+
+    /// Sends every request that falls to a connection.
+    fn drive(
+        &self,
+        prepared: &Prepared,
+        connection: u32,
+        begun: Instant,
+    ) -> Result<Report, Failure> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let connect = || -> Result<TcpStream, Failure> {
+            let socket = TcpStream::connect(address).map_err(Failure::io("cannot connect"))?;
+            socket
+                .set_nodelay(true)
+                .map_err(Failure::io("TCP_NODELAY"))?;
+            Ok(socket)
+        };
+        let mut socket = if self.drain { None } else { Some(connect()?) };
+        let counted_from = begun + Duration::from_millis(self.warm_up_ms);
+        let end = counted_from + Duration::from_millis(self.measure_ms);
+        let mut report = Report::default();
+        let mut buffer = vec![0; CHUNK_LEN];
+        for number in (u64::from(connection)..).step_by(self.connections as usize) {
+            let planned = begun + Duration::from_secs_f64(number as f64 / self.rate);
+            if planned >= end {
+                break;
+            }
+            let now = Instant::now();
+            let is_late = now > planned;
+            if !is_late {
+                thread::sleep(planned - now);
+            }
+            let from = if is_late { planned } else { Instant::now() };
+            let request = prepared.get(self.first + number as usize);
+            let status = match &mut socket {
+                Some(socket) => answer(socket, request, &mut buffer)?,
+                None => drain(&mut connect()?, request, &mut buffer)?,
+            };
+            if planned < counted_from {
+                continue;
+            }
+            match status {
+                200..300 => {
+                    report.succeeded += 1;
+                    report.latencies_us.push(from.elapsed().as_secs_f64() * 1e6);
+                }
+                419 | 429 => report.rejected += 1,
+                _ => report.failed += 1,
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// Sends a request and reads its answer; returns the status.
+fn answer(socket: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Result<u16, Failure> {
+    socket
+        .write_all(request)
+        .map_err(Failure::io("cannot send"))?;
+    let mut len = 0;
+    loop {
+        let read = receive(socket, &mut buffer[len..])?;
+        if read == 0 {
+            return Err(Failure::WrongAnswer(
+                "the server closed a connection".to_owned(),
+            ));
+        }
+        len += read;
+        let answered = &buffer[..len];
+        if let Some(head) = Head::parse(answered)
+            && body_len(&head, answered).is_some()
+        {
+            return Ok(head.status);
+        }
+    }
+}
+
+/// Sends a request and reads until the server closes the connection; returns the status.
+fn drain(socket: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Result<u16, Failure> {
+    socket
+        .write_all(request)
+        .map_err(Failure::io("cannot send"))?;
+    let mut status = None;
+    loop {
+        let read = receive(socket, buffer)?;
+        if read == 0 {
+            break;
+        }
+        status = status.or_else(|| Head::parse(&buffer[..read]).map(|head| head.status));
+    }
+    status.ok_or_else(|| Failure::WrongAnswer("an answer without a head".to_owned()))
+}
+
+fn receive(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<usize, Failure> {
+    socket.read(buffer).map_err(Failure::io("cannot receive"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_one_of_the_latencies() {
+        let mut report = Report::default();
+        assert!(report.quantile_us(0.99).is_nan());
+        report.latencies_us = (0..=1_000).map(f64::from).collect();
+        assert!((report.quantile_us(0.99) - 990.0).abs() < 1e-9);
+        assert!((report.quantile_us(0.5) - 500.0).abs() < 1e-9);
+    }
+}
