@@ -1,8 +1,11 @@
 """Waiting as told is enough: plain clients that know nothing of Umbo but its wait."""
 
 import http.client
+import random
 import threading
 import time
+
+import pytest
 
 from harness import WAIT_SECONDS, Namespace
 from quotas import in_threads, limited, make_token, policy, put_policy, rejected, rest
@@ -87,6 +90,49 @@ def test_whole_seconds_are_enough_too(closed):
     successes, rejections, asked_again, in_vain = sums(obedient(closed, CLIENTS, 8, whole_seconds_ms))
     assert rejections <= 1.2 * successes, (rejections, successes)
     assert in_vain <= 0.4 * asked_again, (in_vain, asked_again)
+
+
+class Pooled(Plain):
+    """Many clients over a pool of connections: each attempt goes out by any that is idle."""
+
+    idle, lock = [], threading.Lock()
+
+    def ask(self):
+        with self.lock:
+            if self.idle:
+                self.connection = self.idle.pop(random.randrange(len(self.idle)))
+            else:
+                self.connection = Plain(self.connection.port, "", "").connection
+        try:
+            return super().ask()
+        finally:
+            with self.lock:
+                self.idle.append(self.connection)
+
+
+class Brief(Plain):
+    """A new connection for each attempt."""
+
+    def ask(self):
+        self.connection.close()
+        return super().ask()
+
+
+@pytest.mark.parametrize(("kind", "in_vain_max"), [(Pooled, 0.1), (Brief, 0.6)])
+def test_clients_without_their_own_connection_are_known_by_what_they_ask(closed, kind, in_vain_max):
+    """Of brief ones not all: a newcomer cannot be told from somebody who asks for the first time."""
+    closed.namespace("crowd")
+    put_policy(closed.root, policy("crowd", 100, per=["caller"], match={"caller": "crowd"}))
+    token = make_token(closed.root, "crowd", "read:*")
+    path = "/v1/ns/crowd/kv/"
+    crowd = [kind(closed.server.port, token, f"{path}{number}") for number in range(CLIENTS)]
+    kind.idle = []
+    stop = time.monotonic() + WAIT_SECONDS
+    in_threads(CLIENTS, lambda number: crowd[number].obey(6, exact_ms, stop))
+    successes, rejections, asked_again, in_vain = sums(crowd)
+    assert successes == 6 * CLIENTS
+    assert rejections <= 1.2 * successes, (rejections, successes)
+    assert in_vain <= in_vain_max * asked_again, (in_vain, asked_again)
 
 
 def test_those_who_do_not_wait_gain_nothing(closed):

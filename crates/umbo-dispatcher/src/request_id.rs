@@ -34,7 +34,7 @@ impl RequestId {
     pub(crate) fn claimant(&self, origin: u64) -> u64 {
         match self {
             Self::Own(_) => origin,
-            Self::Sent(value) => xxh3_64(value.as_bytes()),
+            Self::Sent(value) => xxh3_64(value.as_bytes()) >> 32,
         }
     }
 

@@ -10,6 +10,7 @@ use axum::Router;
 use bytes::Bytes;
 use http::header::ALLOW;
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{Request, Response, Version};
 use http_body::Body;
 use http_body_util::BodyExt as _;
@@ -139,16 +140,23 @@ impl Handler for Service {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
-        // The address is the connection's alone as long as it lives, and costs nothing to read.
+        // The address is the connection's alone as long as it lives, and costs nothing to read. That
+        // another has it afterwards is right: clients that make a connection for each attempt are
+        // known again as one of many, where nobody would be.
         let origin = random::mixed(Arc::as_ptr(connection).addr() as u64);
         self.answer(request, origin).await
     }
 }
 
-/// Tells those apart who share a connection of HTTP/2, as far as they ask for different things.
+/// Returns who is told to wait: by the connection in the upper half, by what is asked in the lower.
+/// Those who share a connection of HTTP/2 are told apart by what they ask alone.
 fn claimant(head: &Parts, origin: u64) -> u64 {
-    if head.version < Version::HTTP_2 {
-        return origin;
-    }
-    origin ^ xxh3_64(head.uri.path().as_bytes())
+    let target = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    let asked = xxh3_64(target.as_bytes());
+    let connection = if head.version < Version::HTTP_2 {
+        origin
+    } else {
+        origin ^ asked
+    };
+    connection << 32 | asked >> 32
 }

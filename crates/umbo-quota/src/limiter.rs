@@ -59,8 +59,10 @@ pub struct Request<'a> {
     pub subject: Subject<'a>,
     /// What is known of it beforehand.
     pub known: Known,
-    /// A hash of who will come back if it is rejected: of the client's own request id, or of its
-    /// connection.
+    /// Who will come back if it is rejected. The lower half is a hash of the client's own request
+    /// id, or of what is asked; the upper half one of the connection, or 0 where the lower half is
+    /// enough. A client that waited is known again by either: its connection may have served others
+    /// meanwhile, and what it asks may be asked by others.
     pub claimant: u64,
 }
 

@@ -70,7 +70,9 @@ impl Refusals<'_> {
         match bucket.debit(schedule, price, now, is_due) {
             Ok(was_due) => {
                 if was_due {
-                    self.promises_of(binding).keep(self.who(bucket));
+                    for who in self.who(bucket) {
+                        self.promises_of(binding).keep(who);
+                    }
                 }
                 true
             }
@@ -89,7 +91,9 @@ impl Refusals<'_> {
             Claim::Early(due) => due,
             claim @ (Claim::None | Claim::Due) => {
                 let due = bucket.promise(price, self.now, claim == Claim::Due);
-                self.promises_of(binding).make(self.who(bucket), due);
+                for who in self.who(bucket) {
+                    self.promises_of(binding).make(who, due);
+                }
                 due
             }
         };
@@ -112,8 +116,22 @@ impl Refusals<'_> {
         }
     }
 
+    /// Says what whoever asks was told. One who asks for something else by a connection that was
+    /// told to wait is somebody else, and so is one who asks the same by another.
     fn claim(&self, binding: &Binding, bucket: &Bucket) -> Claim {
-        self.promises_of(binding).claim(self.who(bucket), self.now)
+        let mut claims = self.who(bucket);
+        let mut next = || {
+            let who = claims.next()?;
+            Some(self.promises_of(binding).claim(who, self.now))
+        };
+        let Some(by_request) = next() else {
+            return Claim::None;
+        };
+        match (by_request, next().unwrap_or(by_request)) {
+            (Claim::Due, _) | (_, Claim::Due) => Claim::Due,
+            (Claim::Early(_), Claim::Early(due)) => Claim::Early(due),
+            (Claim::None, _) | (_, Claim::None) => Claim::None,
+        }
     }
 
     const fn promises_of(&self, binding: &Binding) -> &Promises {
@@ -124,8 +142,15 @@ impl Refusals<'_> {
         }
     }
 
-    fn who(&self, bucket: &Bucket) -> u64 {
-        self.identities.claim(bucket.id, self.claimant)
+    /// Returns under what the promises of this bucket to whoever asks are kept.
+    fn who(&self, bucket: &Bucket) -> impl Iterator<Item = u64> + use<> {
+        let (identities, bucket) = (self.identities, bucket.id);
+        let request = self.claimant & u64::from(u32::MAX);
+        let connection = self.claimant ^ request;
+        let has_connection = connection != 0;
+        let halves = [Some(request), has_connection.then_some(connection)];
+        let halves = halves.into_iter().flatten();
+        halves.map(move |half| identities.claim(bucket, half))
     }
 
     /// Returns the rejection, where there is one. `random` is uniform over all of `u64`.

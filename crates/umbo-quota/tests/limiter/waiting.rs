@@ -9,10 +9,19 @@ use umbo_types::{Operation, RequestUnits};
 
 use crate::support::{RU, Random, admit, get, limiter, policy, subject, work};
 
-/// Clients that send, wait as told, and send again as soon as they are answered.
+/// Clients that send, wait as told, and send again as soon as they are answered: each by its own
+/// connection, or all by a pool of them, where each asks for something else.
 #[test]
 fn obedient_clients_use_their_quota_and_are_rejected_once() {
-    for rate in [10, 64, 1_000, 20_000] {
+    for (rate, pool) in [
+        (10, 0),
+        (64, 0),
+        (1_000, 0),
+        (20_000, 0),
+        (10, 16),
+        (64, 1),
+        (1_000, 16),
+    ] {
         let origin = Instant::now();
         let limiter = limiter(
             [policy("p", &[Dimension::Caller], rate * RU, rate * RU)],
@@ -37,7 +46,11 @@ fn obedient_clients_use_their_quota_and_are_rejected_once() {
             }
             let now = origin + Duration::from_micros(at_us);
             let is_counted = at_us >= from_us;
-            match limiter.admit(&get("c", client), now, random.next()) {
+            let claimant = match pool {
+                0 => (1 + client) << 32,
+                _ => (1 + random.next() % pool) << 32 | (1 + client),
+            };
+            match limiter.admit(&get("c", claimant), now, random.next()) {
                 Ok(mut reservation) => {
                     reservation.sent();
                     assert_eq!(reservation.settle(&work()), RequestUnits::from_micros(RU));
@@ -61,10 +74,10 @@ fn obedient_clients_use_their_quota_and_are_rejected_once() {
         let first = first_successes as f64 / first_retries as f64;
         assert!(
             use_of_quota > 0.97 && use_of_quota < 1.01,
-            "{rate}: {use_of_quota}"
+            "{rate} {pool}: {use_of_quota}"
         );
-        assert!(rejections <= 1.2, "{rate}: {rejections}");
-        assert!(first >= 0.9, "{rate}: {first}");
+        assert!(rejections <= 1.2, "{rate} {pool}: {rejections}");
+        assert!(first >= 0.9, "{rate} {pool}: {first}");
     }
 }
 
