@@ -1,6 +1,7 @@
 """Who pays: the caller of the credential, or whom a caller with the grant `delegate` names."""
 
 import json
+import re
 
 import pytest
 
@@ -124,6 +125,26 @@ def test_names_that_are_none(proxied, field):
         assert ignored.status == 404, ignored
         assert ignored.headers["umbo-charged-to"] == "plain"
     assert proxy.get("a", **{field: "x" * 128}).status == 404
+
+
+def test_any_name_is_told_apart_in_books_and_metrics(new_server):
+    """Whatever can be written is one caller: in no metric two, and never those nobody remembers."""
+    server = new_server({"quota": {"accounts_max": 64}}).start()
+    ns = server.namespace()
+    for number in range(300):
+        ns.get("a", Umbo_Quota_User=f"filler-{number}")
+    odd = ['a"b\\c', "{x}", "#", "(others)", "a=b,c=d", "%41", "x" * 128, "'"]
+    for _ in range(3):
+        for name in odd:
+            assert ns.put("a", Umbo_Quota_User=name).headers["umbo-charged-to"] == name
+    text = server.admin().get("/metrics").body.decode()
+    lines = [line for line in text.splitlines() if line.startswith("umbo_caller_request_units")]
+    labels = {re.fullmatch(r'umbo_caller_request_units_total\{caller="(.*)"\} [0-9.]+', line)[1] for line in lines}
+    assert {name.replace("\\", "\\\\").replace('"', '\\"') for name in odd} <= labels, labels
+    report = usage(ns.client, "demo")
+    callers = [(row["caller"], row["operation"]) for row in report["rows"]]
+    assert len(set(callers)) == len(callers), "each has one row for what it did"
+    assert total(report["rows"], "requests") == 300 + 3 * len(odd)
 
 
 def test_a_name_twice_is_no_name(server, ns):

@@ -39,8 +39,9 @@ pub struct UsageRow {
     pub tally: Tally,
 }
 
-/// Stands for the callers that are no longer kept one by one. No token has this name.
-pub const OTHERS: &str = "(others)";
+/// Stands for the callers that are no longer kept one by one. It holds a space, so that neither a token
+/// nor a header can name it.
+pub const OTHERS: &str = "(all others)";
 
 /// What a shard did for a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]

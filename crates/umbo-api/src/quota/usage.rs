@@ -28,7 +28,7 @@ pub struct UsageAnswer {
 /// What a caller has spent on an operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageRow {
-    /// Who paid; `(others)` for those who were not heard of for so long that they were added up.
+    /// Who paid; `(all others)` for those who were not heard of for so long that they were added up.
     pub caller: String,
     /// What for.
     pub operation: String,
