@@ -97,39 +97,37 @@ pub(super) fn cost(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
         each(of_governor),
         each(of_limitador)
     );
-    let Times {
-        ours,
-        with_clock,
-        governor,
-        limitador,
-    } = &times;
-    let at_most = Bound::AtMost;
-    Ok(vec![
-        ratio(
-            "cost: admit + settle, of governor",
-            at_most(2.0),
+    let mut verdicts = times.verdicts();
+    verdicts.push(Verdict::one(
+        "cost: heap allocations",
+        Bound::AtMost(0.0),
+        allocated as f64,
+        detail,
+    ));
+    Ok(verdicts)
+}
+
+impl Times {
+    fn verdicts(&self) -> Vec<Verdict> {
+        let Self {
             ours,
-            governor,
-        ),
-        ratio(
-            "  with a read of the clock each",
-            Bound::Nothing,
             with_clock,
             governor,
-        ),
-        ratio(
-            "cost: admit + settle, of limitador",
-            at_most(0.2),
-            ours,
             limitador,
-        ),
-        Verdict::one(
-            "cost: heap allocations",
-            Bound::AtMost(0.0),
-            allocated as f64,
-            detail,
-        ),
-    ])
+        } = self;
+        let (of_governor, of_limitador) = (Bound::AtMost(2.0), Bound::AtMost(0.2));
+        let what = "cost: admit + settle, of";
+        vec![
+            ratio(&format!("{what} governor"), of_governor, ours, governor),
+            ratio(
+                "  with a read of the clock each",
+                Bound::Nothing,
+                with_clock,
+                governor,
+            ),
+            ratio(&format!("{what} limitador"), of_limitador, ours, limitador),
+        ]
+    }
 }
 
 fn ratio(what: &str, bound: Bound, ours: &[f64], other: &[f64]) -> Verdict {
