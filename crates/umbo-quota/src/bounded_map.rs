@@ -10,7 +10,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const SHARDS: usize = 64;
+/// Shards of a large map.
+const SHARDS_MAX: usize = 64;
+/// Entries of a shard, where the map is small: with fewer, two keys that meet would evict each other.
+const SHARD_ENTRIES_MIN: usize = 16;
 /// Entries that one insertion looks at before it gives up.
 const LOOKS_MAX: usize = 64;
 
@@ -46,9 +49,11 @@ impl<V: Kept> BoundedMap<V> {
                 hand: 0,
             })
         };
+        let wanted = (capacity / SHARD_ENTRIES_MIN).clamp(1, SHARDS_MAX);
+        let shards = 1 << wanted.ilog2();
         Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-            shard_capacity: capacity.div_ceil(SHARDS).max(1),
+            shards: (0..shards).map(|_| shard()).collect(),
+            shard_capacity: capacity.div_ceil(shards).max(1),
         }
     }
 
@@ -122,7 +127,7 @@ impl<V: Kept> BoundedMap<V> {
     }
 
     fn shard(&self, key: u128) -> MutexGuard<'_, Shard<V>> {
-        lock(&self.shards[(key >> 64) as usize % SHARDS])
+        lock(&self.shards[(key >> 64) as usize % self.shards.len()])
     }
 }
 
@@ -173,8 +178,6 @@ impl Hasher for Identity {
 mod tests {
     use super::*;
 
-    // Small keys are all of one shard.
-
     #[derive(Debug, Default)]
     struct Value {
         number: u32,
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_may_not_go_stays_and_the_map_is_full() {
-        let map = BoundedMap::new(2 * SHARDS);
+        let map = BoundedMap::new(2);
         assert!(put(&map, 1, false) && put(&map, 2, false));
         assert!(!put(&map, 3, false));
         assert!(put(&map, 3, true));
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_was_used_or_is_held_goes_last() {
-        let map = BoundedMap::new(2 * SHARDS);
+        let map = BoundedMap::new(2);
         assert!(put(&map, 1, true) && put(&map, 2, true));
         drop(map.get(1));
         assert!(put(&map, 3, true));
@@ -219,6 +222,17 @@ mod tests {
         assert!(!put(&map, 4, true), "both are held");
         drop(held);
         assert!(put(&map, 4, true));
+    }
+
+    #[test]
+    fn a_small_map_keeps_its_newest() {
+        let map = BoundedMap::new(64);
+        let spread = |number: u128| number << 64 | number;
+        for number in 0..300 {
+            assert!(put(&map, spread(number), true));
+        }
+        assert_eq!(map.len(), 64);
+        assert!((292..300).all(|number| map.get(spread(number)).is_some()));
     }
 
     #[test]
