@@ -4,6 +4,7 @@
 //! same code with requests prepared beforehand, so that what differs is the server. Latencies of a
 //! closed loop are those of saturation; nothing here measures an unloaded server.
 
+pub(crate) mod client;
 pub(crate) mod pace;
 pub(crate) mod requests;
 mod response;

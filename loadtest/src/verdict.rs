@@ -69,6 +69,18 @@ impl Verdict {
         Self::worst(what, bound, vec![figure], detail)
     }
 
+    /// Makes a verdict of the ratio of two times in nanoseconds, round by round.
+    pub(crate) fn of_nanos(
+        what: impl Into<String>,
+        bound: Bound,
+        ours: &[f64],
+        other: &[f64],
+    ) -> Self {
+        let ratios = ours.iter().zip(other).map(|(ours, other)| ours / other);
+        let detail = format!("{:.0} ns and {:.0} ns", median_of(ours), median_of(other));
+        Self::new(what, bound, ratios.collect(), detail)
+    }
+
     fn decided_by(
         decisive: Decisive,
         what: String,
@@ -117,6 +129,13 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     } else {
         f64::midpoint(sorted[middle - 1], sorted[middle])
     }
+}
+
+/// Returns the median of figures in any order, of which there is at least one.
+pub(crate) fn median_of(figures: &[f64]) -> f64 {
+    let mut figures = figures.to_vec();
+    figures.sort_by(f64::total_cmp);
+    median(&figures)
 }
 
 impl fmt::Display for Verdict {

@@ -12,6 +12,7 @@ use super::plan::Plan;
 use crate::dataset::{self, PARTITION_ROWS};
 use crate::failure::Failure;
 use crate::load::Report;
+use crate::load::client::{Client, Kind};
 use crate::load::requests::{Prepared, http};
 use crate::process::{self, Cores, Process};
 use crate::random::Random;
@@ -282,19 +283,10 @@ impl Lab {
 
 /// Runs the load client.
 fn load(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
-    let program = std::env::current_exe().map_err(Failure::io("own program"))?;
-    let mut command = process::command(&program, target.cores);
-    command.arg("load");
-    command.arg(format!("--port={}", target.port));
-    command.arg(format!("--requests={}", target.requests.display()));
-    command.args(target.servers.iter().map(|id| format!("--server={id}")));
-    command.args(arguments);
-    let output = command.output().map_err(Failure::io("the load client"))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::WrongAnswer(text.trim_end().to_owned()));
-    }
-    let report: Report = serde_json::from_slice(&output.stdout)?;
+    let servers = target.servers.iter().map(|id| format!("--server={id}"));
+    let arguments: Vec<String> = servers.chain(arguments.iter().cloned()).collect();
+    let to = (target.port, target.requests, target.cores);
+    let report: Report = Client::start(Kind::Load, to, &arguments)?.report()?;
     if report.failed > 0 || report.requests == 0 {
         return Err(Failure::WrongAnswer(format!(
             "port {}: {} requests succeeded and {} did not",

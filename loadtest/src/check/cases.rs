@@ -4,13 +4,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use crate::simulate::{Outcome, Scenario};
 use crate::verdict::{Bound, Verdict};
 
 /// A scenario with its name.
-pub(super) struct Case {
+pub(super) struct Case<S> {
     pub(super) name: String,
-    pub(super) scenario: Scenario,
+    pub(super) scenario: S,
 }
 
 /// A figure of a case.
@@ -19,10 +18,11 @@ pub(super) struct Figure {
     pub(super) figure: f64,
 }
 
-/// Runs all cases, each on a thread of its own, and returns what `measure` makes of them, in order.
-pub(super) fn run_all<T: Send>(
-    cases: &[Case],
-    measure: impl Fn(&Case, &Outcome) -> T + Sync,
+/// Runs all cases on as many threads as there are cores, and returns what `measure` makes of them,
+/// in order.
+pub(super) fn run_all<S: Sync, T: Send>(
+    cases: &[Case<S>],
+    measure: impl Fn(&Case<S>) -> T + Sync,
 ) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let measured = Mutex::new(Vec::with_capacity(cases.len()));
@@ -31,7 +31,7 @@ pub(super) fn run_all<T: Send>(
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((at, case)) = take(cases, &next) {
-                    let figure = measure(case, &case.scenario.run());
+                    let figure = measure(case);
                     let mut measured = measured.lock().expect("no measure panics");
                     measured.push((at, figure));
                 }
@@ -43,7 +43,7 @@ pub(super) fn run_all<T: Send>(
     measured.into_iter().map(|(_, figure)| figure).collect()
 }
 
-fn take<'a>(cases: &'a [Case], next: &AtomicUsize) -> Option<(usize, &'a Case)> {
+fn take<'a, S>(cases: &'a [Case<S>], next: &AtomicUsize) -> Option<(usize, &'a Case<S>)> {
     let at = next.fetch_add(1, Relaxed);
     Some((at, cases.get(at)?))
 }

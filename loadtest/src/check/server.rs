@@ -1,15 +1,14 @@
-//! A real server for the checks of quotas.
+//! A real server for the checks.
 //!
 //! It is the `umbo` binary beside this program, on a core of its own; clients are processes of their
-//! own on the other one. Policies are set by the admin API between turns, so that both sides of a
-//! ratio are the same process with the same data.
+//! own on the other one.
 
 use super::Plan;
-use crate::bench::lab::{Lab, UMBO};
+use crate::bench::lab::Lab;
 use crate::bench::plan::Plan as Rounds;
 use crate::failure::Failure;
 
-/// Opens a lab with few rows, which are in every cache: so a get does the least beside its admission.
+/// Opens a lab with few rows, which are in every cache: so a get does the least beside what is checked.
 pub(super) fn open(plan: &Plan) -> Result<Lab, Failure> {
     let mut lab = Lab::open(None, true)?;
     lab.plan = Rounds {
@@ -18,10 +17,4 @@ pub(super) fn open(plan: &Plan) -> Result<Lab, Failure> {
         measure_ms: if plan.is_quick { 1_000 } else { 2_000 },
     };
     Ok(lab)
-}
-
-/// Makes or changes a policy.
-pub(super) fn put_policy(lab: &mut Lab, name: &str, policy: &str) -> Result<(), Failure> {
-    let request = lab.admin_request("PUT", &format!("quotas/{name}"), policy.as_bytes());
-    lab.send_once(UMBO, std::iter::once(request)).map(drop)
 }

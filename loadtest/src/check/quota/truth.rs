@@ -13,7 +13,7 @@ use std::time::Duration;
 use umbo_quota::Unit;
 
 use super::Plan;
-use super::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::cases::{Case, Figure, run_all, verdicts_of};
 use crate::simulate::{
     Account, Knowledge, Outcome, Pattern, Quota, REFILL, Scenario, SettleError, Study, one_quota,
 };
@@ -45,7 +45,7 @@ pub(super) fn truth(plan: &Plan) -> Vec<Verdict> {
 }
 
 /// Returns every pattern with every model of the error.
-fn matrix(plan: &Plan, knowledge: Knowledge) -> Vec<Case> {
+fn matrix(plan: &Plan, knowledge: Knowledge) -> Vec<Case<Scenario>> {
     let study = Study {
         seed: plan.seed,
         patterns: Vec::new(),
@@ -78,7 +78,7 @@ fn matrix(plan: &Plan, knowledge: Knowledge) -> Vec<Case> {
 /// within the bounds. A burst is at least two refills: one that holds a single refill loses what is
 /// left of it at each point of the grid, which a continuous bucket does not; and at most two seconds,
 /// because a limiter may give out a long one later than at once.
-fn other_limits(plan: &Plan) -> Vec<Case> {
+fn other_limits(plan: &Plan) -> Vec<Case<Scenario>> {
     let limits = [
         (RATE, 100, 50, MEAN_COST),
         (RATE, 200, 50, MEAN_COST),
@@ -127,14 +127,15 @@ fn other_limits(plan: &Plan) -> Vec<Case> {
     cases
 }
 
-fn figures(cases: &[Case], label: &str) -> Vec<Verdict> {
-    let measured = run_all(cases, |case, outcome| {
+fn figures(cases: &[Case<Scenario>], label: &str) -> Vec<Verdict> {
+    let measured = run_all(cases, |case| {
+        let outcome = case.scenario.run();
         let figure = |figure| Figure {
             name: case.name.clone(),
             figure,
         };
-        let (least, most) = shares(outcome);
-        let second = accounts(outcome).map(Account::worst_second);
+        let (least, most) = shares(&outcome);
+        let second = accounts(&outcome).map(Account::worst_second);
         let worst_second = second.fold(0.0, f64::max);
         let unbooked = outcome.charged.abs_diff(outcome.ledger) as f64;
         [least, most, worst_second, unbooked].map(figure)
@@ -191,7 +192,8 @@ fn small_rates(plan: &Plan) -> Vec<Verdict> {
             });
         }
     }
-    let measured = run_all(&cases, |case, outcome| {
+    let measured = run_all(&cases, |case| {
+        let outcome = case.scenario.run();
         let account = &outcome.accounts[0][0];
         let Quota { rate, burst } = case.scenario.quota;
         let served: u64 = account.seconds().iter().map(|second| second.ideal).sum();

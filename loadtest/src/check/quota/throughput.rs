@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 
 use super::Plan;
-use super::server::{open, put_policy};
+use super::policy::put_policy;
 use crate::bench::lab::{Lab, Target, UMBO};
 use crate::bench::plan::Pairs;
+use crate::check::server::open;
 use crate::dataset;
 use crate::failure::Failure;
 use crate::load::Report;

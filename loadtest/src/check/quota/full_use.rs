@@ -9,7 +9,7 @@ use std::time::Duration;
 use umbo_quota::Unit;
 
 use super::Plan;
-use super::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::cases::{Case, Figure, run_all, verdicts_of};
 use crate::simulate::{
     Account, Behaviour, CLIENTS, Caller, Knowledge, Quota, REFILL, Scenario, SettleError, Shape,
     one_quota,
@@ -33,14 +33,15 @@ struct Variant {
 }
 
 pub(super) fn full_use(plan: &Plan) -> Vec<Verdict> {
-    let cases: Vec<Case> = variants()
+    let cases: Vec<Case<Scenario>> = variants()
         .into_iter()
         .map(|(name, variant)| Case {
             name,
             scenario: scenario(plan, &variant),
         })
         .collect();
-    let measured = run_all(&cases, |case, outcome| {
+    let measured = run_all(&cases, |case| {
+        let outcome = case.scenario.run();
         let shares = outcome.accounts.iter().flatten();
         let shares = shares.filter_map(Account::shares);
         let least = shares.fold(f64::INFINITY, |least, share| least.min(share.0));
@@ -67,7 +68,7 @@ pub(super) fn full_use(plan: &Plan) -> Vec<Verdict> {
     verdicts_of(metrics, measured)
 }
 
-impl Case {
+impl Case<Scenario> {
     fn refill(&self) -> Duration {
         let policies = self.scenario.policies.iter();
         policies

@@ -3,18 +3,19 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 
 use super::Plan;
-use super::server::{open, put_policy};
+use super::policy::put_policy;
 use crate::bench::lab::{Lab, NAMESPACE, UMBO};
+use crate::check::server::open;
 use crate::dataset;
 use crate::failure::Failure;
+use crate::load::client::{Client, Kind};
 use crate::load::pace;
 use crate::load::requests::{Prepared, http};
-use crate::process::{self, Cores};
+use crate::process::Cores;
 use crate::random::Random;
-use crate::verdict::{Bound, Verdict, median};
+use crate::verdict::{Bound, Verdict, median_of};
 
 /// Rows of one range of the flood.
 const BIG_ROWS: u64 = 100_000;
@@ -132,8 +133,8 @@ impl Turns {
             .map(|(beside, alone)| beside / alone);
         let detail = format!(
             "{:.0} µs beside, {:.0} µs alone; the flood: {} ranges of {BIG_ROWS} rows let in, {} rejected",
-            middle(&p99_beside),
-            middle(&p99_alone),
+            median_of(&p99_beside),
+            median_of(&p99_alone),
             flood.succeeded,
             flood.rejected
         );
@@ -180,9 +181,6 @@ fn load_big_partition(lab: &mut Lab) -> Result<(), Failure> {
     lab.send_once(UMBO, batches.into_iter()).map(drop)
 }
 
-/// A pacing client under way.
-struct Pacing(Child);
-
 /// Starts a pacing client.
 fn pace(
     requests: &Path,
@@ -190,39 +188,15 @@ fn pace(
     measure_ms: u64,
     round: usize,
     is_drain: bool,
-) -> Result<Pacing, Failure> {
-    let program = std::env::current_exe().map_err(Failure::io("own program"))?;
-    let mut command = process::command(&program, Cores::Client);
-    command.arg("pace");
-    command.arg(format!("--port={UMBO}"));
-    command.arg(format!("--requests={}", requests.display()));
-    command.arg(format!("--rate={rate}"));
-    command.arg(format!("--measure-ms={measure_ms}"));
-    // Every round begins at other keys.
-    command.arg(format!("--first={}", round * 7_919));
+) -> Result<Client, Failure> {
+    let mut arguments = vec![
+        format!("--rate={rate}"),
+        format!("--measure-ms={measure_ms}"),
+        // Every round begins at other keys.
+        format!("--first={}", round * 7_919),
+    ];
     if is_drain {
-        command.arg("--drain");
+        arguments.push("--drain".to_owned());
     }
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn();
-    Ok(Pacing(child.map_err(Failure::io("the pacing client"))?))
-}
-
-impl Pacing {
-    /// Waits for its report.
-    fn report(self) -> Result<pace::Report, Failure> {
-        let output = self.0.wait_with_output();
-        let output = output.map_err(Failure::io("the pacing client"))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::WrongAnswer(text.trim_end().to_owned()));
-        }
-        Ok(serde_json::from_slice(&output.stdout)?)
-    }
-}
-
-fn middle(figures: &[f64]) -> f64 {
-    let mut figures = figures.to_vec();
-    figures.sort_by(f64::total_cmp);
-    median(&figures)
+    Client::start(Kind::Pace, (UMBO, requests, Cores::Client), &arguments)
 }

@@ -24,7 +24,7 @@ use super::setting::{self, Rule, USUAL};
 use crate::allocations;
 use crate::failure::Failure;
 use crate::random::Random;
-use crate::verdict::{Bound, Verdict, median};
+use crate::verdict::{Bound, Verdict};
 
 const CALLERS: usize = 10_000;
 /// So much for everybody that nobody is rejected: a rejection is another, and rarer, path.
@@ -118,27 +118,16 @@ impl Times {
         let (of_governor, of_limitador) = (Bound::AtMost(2.0), Bound::AtMost(0.2));
         let what = "cost: admit + settle, of";
         vec![
-            ratio(&format!("{what} governor"), of_governor, ours, governor),
-            ratio(
+            Verdict::of_nanos(format!("{what} governor"), of_governor, ours, governor),
+            Verdict::of_nanos(
                 "  with a read of the clock each",
                 Bound::Nothing,
                 with_clock,
                 governor,
             ),
-            ratio(&format!("{what} limitador"), of_limitador, ours, limitador),
+            Verdict::of_nanos(format!("{what} limitador"), of_limitador, ours, limitador),
         ]
     }
-}
-
-fn ratio(what: &str, bound: Bound, ours: &[f64], other: &[f64]) -> Verdict {
-    let ratios = ours.iter().zip(other).map(|(ours, other)| ours / other);
-    let middle = |figures: &[f64]| {
-        let mut figures = figures.to_vec();
-        figures.sort_by(f64::total_cmp);
-        median(&figures)
-    };
-    let detail = format!("{:.0} ns and {:.0} ns", middle(ours), middle(other));
-    Verdict::new(what, bound, ratios.collect(), detail)
 }
 
 /// Returns the nanoseconds of one decision.

@@ -1,0 +1,75 @@
+//! The checks of quotas: what a limiter must hold, and under which circumstances.
+
+mod attack;
+mod bad_input;
+mod conservation;
+mod cost;
+mod full_use;
+mod neighbour;
+mod policy;
+mod reload;
+mod setting;
+mod shadow;
+mod speed;
+mod throughput;
+mod truth;
+
+use super::{Check, Plan};
+
+pub(super) const CHECKS: [Check; 11] = [
+    Check {
+        name: "truth",
+        about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
+        run: |plan| Ok(truth::truth(plan)),
+    },
+    Check {
+        name: "full-use",
+        about: "64 obedient clients at 4 x demand: 0.97 of the quota, 1.2 rejections a success",
+        run: |plan| Ok(full_use::full_use(plan)),
+    },
+    Check {
+        name: "conservation",
+        about: "10 million requests that end in all ways there are: not a micro-RU is lost",
+        run: |plan| Ok(conservation::conservation(plan)),
+    },
+    Check {
+        name: "shadow",
+        about: "shadow policies change no decision and count what they would refuse",
+        run: |plan| Ok(shadow::shadow(plan)),
+    },
+    Check {
+        name: "reload",
+        about: "1,000 reloads: no balance jumps by more than a refill, no request is lost",
+        run: |plan| Ok(reload::reload(plan)),
+    },
+    Check {
+        name: "cost",
+        about: "admit + settle: 2 x governor's check, a fifth of limitador's, no allocation",
+        run: cost::cost,
+    },
+    Check {
+        name: "attack",
+        about: "a million strangers: memory within its bound, known balances exactly kept",
+        run: |plan| Ok(attack::attack(plan)),
+    },
+    Check {
+        name: "bad-input",
+        about: "policies that cannot be meant: refused with place and value",
+        run: |plan| Ok(bad_input::bad_input(plan)),
+    },
+    Check {
+        name: "throughput",
+        about: "gets a second of a real server with quotas, of without: 0.97",
+        run: throughput::throughput,
+    },
+    Check {
+        name: "neighbour",
+        about: "beside a flood of ranges no get of another is refused, and its p99 stays within 1.3",
+        run: neighbour::neighbour,
+    },
+    Check {
+        name: "speed",
+        about: "an hour of 8 pods x 1,000 requests a second, simulated within 60 s on one core",
+        run: |plan| Ok(speed::speed(plan)),
+    },
+];
