@@ -49,6 +49,8 @@ macro_rules! error_codes {
 }
 
 error_codes! {
+    AbnormalUsageDetected "abnormal-usage-detected" 429 false "Refused: the key is blocked"
+        "An operator has blocked this key because of how it was used. Other keys are served. Ask the operator, who lifts it with: umbo hot unblock.";
     BatchTooLarge "batch-too-large" 413 false "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
     BodyMemoryFull "body-memory-full" 503 true "Shed: no memory for the body"
@@ -117,6 +119,8 @@ error_codes! {
         "No token has this id.";
     TokenOfFile "token-of-file" 409 false "Token of the token file"
         "The token stands in the server's token file. Remove it there; the file is read again by itself.";
+    TooManyReaders "too-many-readers" 503 true "Shed: too many readers of one key"
+        "As many readers wait for this key as may, and this one was shed. Back off.";
     TooManyRequestsInFlight "too-many-in-flight" 503 true "Shed: too many requests in flight"
         "The server has as many requests in flight as it takes and shed this one. Back off.";
     Unauthenticated "unauthenticated" 401 false "Not authenticated"
@@ -161,9 +165,10 @@ impl ErrorCode {
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::QuotaExceeded => ErrorKind::Rejected,
-            Self::BodyMemoryFull | Self::TooManyRequestsInFlight | Self::WriteQueueFull => {
-                ErrorKind::Shed
-            }
+            Self::BodyMemoryFull
+            | Self::TooManyReaders
+            | Self::TooManyRequestsInFlight
+            | Self::WriteQueueFull => ErrorKind::Shed,
             code if code.status() < 500 => ErrorKind::Refused,
             _ => ErrorKind::Failed,
         }

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use umbo_types::{Caller, Criticality, Deadline, Operation, Timestamp, Verb};
 
 use crate::failure::Failure;
-use crate::fields::Fields;
+use crate::fields::{Fields, Freshness};
 use crate::pod::Dispatcher;
 
 /// What is known of a request beside what it asks.
@@ -23,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) timeout: Duration,
     /// Whether the client named that time.
     pub(crate) is_timeout_named: bool,
+    /// How old an answer may be.
+    pub(crate) freshness: Freshness,
 }
 
 /// Identifies the caller.
@@ -75,5 +77,6 @@ pub(crate) fn context(
         deadline: Deadline::after(started, timeout),
         timeout,
         is_timeout_named: named.is_some(),
+        freshness: fields.freshness,
     })
 }

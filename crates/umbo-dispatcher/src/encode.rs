@@ -21,7 +21,7 @@ use crate::edge::body::ReplyBody;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::page::{Chunk, PageWalk};
-use crate::{problem, rate_limit_fields};
+use crate::{cache_fields, problem, rate_limit_fields};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
 const EXPIRES_AT: HeaderName = HeaderName::from_static(header::EXPIRES_AT);
@@ -187,6 +187,9 @@ fn common_headers(response: &mut Response<ReplyBody>, exchange: &mut Exchange, s
     headers.insert(RU, charged);
     if let Some(left) = exchange.advertised() {
         rate_limit_fields::insert_left(headers, &left);
+    }
+    if let Some(passage) = exchange.passage() {
+        cache_fields::insert(headers, passage);
     }
     if let Some(payer) = exchange.charged_to() {
         headers.insert(CHARGED_TO, payer);

@@ -13,18 +13,22 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use umbo_hotkey::Terms;
 use umbo_quota::ShardShare;
 use umbo_telemetry::metrics::{InFlight, RequestMetrics};
 use umbo_telemetry::trace::{Summary, Trace, Verb};
-use umbo_types::{Caller, Criticality, Operation, ShardId, Verb as Grant};
+use umbo_types::{Caller, CallerId, Criticality, Operation, ShardId, Verb as Grant};
 
 use self::charge::Charge;
 pub(crate) use self::charge::is_unbegun;
+use crate::classify::Context;
 use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
+use crate::random;
 use crate::request_id::RequestId;
+use crate::shield::Passage;
 
 /// A request under way.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(crate) struct Exchange {
     status: u16,
     shard: Option<ShardId>,
     store_time: Option<Duration>,
+    /// How the answer came by, of reads that can be shared.
+    passage: Option<Passage>,
     charge: Charge,
     request_bytes: u64,
     response_bytes: u64,
@@ -80,6 +86,7 @@ impl Exchange {
             status: 0,
             shard: None,
             store_time: None,
+            passage: None,
             request_bytes: 0,
             response_bytes: 0,
             wants_timing: fields.prefer.is_some() && fields.is_preferred("umbo-timing"),
@@ -145,6 +152,41 @@ impl Exchange {
     /// Notes how long the store took; adds up where it is asked more than once.
     pub(crate) fn stored(&mut self, time: Duration) {
         self.store_time = Some(self.store_time.unwrap_or_default() + time);
+    }
+
+    /// Notes how the answer came by. Waiting for the read of another one is no time of the store.
+    pub(crate) fn passed(&mut self, passage: Passage) {
+        self.charge.is_shared = passage.is_shared();
+        if passage.is_shared() {
+            self.store_time = None;
+        }
+        self.passage = Some(passage);
+    }
+
+    /// Returns how the answer came by, of reads that can be shared.
+    pub(crate) const fn passage(&self) -> Option<Passage> {
+        self.passage
+    }
+
+    /// Returns what the shield is told of the request.
+    pub(crate) fn terms(&self, context: &Context) -> Terms {
+        Terms {
+            now: self.started,
+            criticality: self.criticality.unwrap_or_default(),
+            age_max: context.freshness.age_max,
+            random: random::next(),
+        }
+    }
+
+    /// Returns when the request began.
+    pub(crate) const fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Returns who calls.
+    pub(crate) fn caller_id(&self) -> Result<&CallerId, Failure> {
+        let caller = self.caller.as_ref().map(|caller| &caller.id);
+        caller.ok_or_else(|| Failure::Internal("a request was read for nobody".to_owned()))
     }
 
     /// Notes the status of the answer.

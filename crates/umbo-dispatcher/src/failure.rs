@@ -156,6 +156,12 @@ pub enum Failure {
         /// Where it lacks it.
         namespace: String,
     },
+    /// An operator has blocked the key.
+    #[error("an operator has blocked this key for its abnormal usage")]
+    KeyBlocked,
+    /// As many readers wait for the key as may.
+    #[error("as many readers wait for this key as may")]
+    TooManyReaders,
     /// No visible row has this key.
     #[error("no visible row has this key")]
     KeyNotFound,
@@ -293,6 +299,8 @@ impl Failure {
             Self::Body(BodyError::Aborted { .. }) => ErrorCode::ClientClosed,
             Self::Auth(error) => error.code(),
             Self::Forbidden { .. } => ErrorCode::Forbidden,
+            Self::KeyBlocked => ErrorCode::AbnormalUsageDetected,
+            Self::TooManyReaders => ErrorCode::TooManyReaders,
             Self::KeyNotFound => ErrorCode::KeyNotFound,
             Self::PreconditionFailed { .. } | Self::GroupAborted { .. } => {
                 ErrorCode::PreconditionFailed

@@ -18,6 +18,7 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 mod name {
     pub(super) const ACCEPT: &str = "accept";
     pub(super) const AUTHORIZATION: &str = "authorization";
+    pub(super) const CACHE_CONTROL: &str = "cache-control";
     pub(super) const CONTENT_ENCODING: &str = "content-encoding";
     pub(super) const CONTENT_TYPE: &str = "content-type";
     pub(super) const IF_MATCH: &str = "if-match";
@@ -32,6 +33,8 @@ macro_rules! known_fields {
         #[derive(Debug, Default)]
         pub(crate) struct Fields<'a> {
             $(pub(crate) $field: Option<&'a HeaderValue>,)+
+            /// From `Cache-Control`, which may stand in several lines.
+            pub(crate) freshness: Freshness,
             repeated: Option<&'static str>,
         }
 
@@ -42,6 +45,7 @@ macro_rules! known_fields {
                 for (name, value) in headers {
                     match name.as_str() {
                         $($name => fields.repeated = fields.$field.replace(value).map_or(fields.repeated, |_| Some($name)),)+
+                        name::CACHE_CONTROL => fields.freshness.restrict(value),
                         _ => {}
                     }
                 }
@@ -71,6 +75,37 @@ known_fields! {
     timeout_ms header::TIMEOUT_MS;
     ttl header::TTL;
     user header::USER;
+}
+
+/// How old an answer may be, as `Cache-Control` says it (RFC 9111, section 5.2.1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Freshness {
+    /// Whether the store is to be asked in any case: `no-cache` or `no-store`.
+    pub(crate) is_bypassed: bool,
+    /// Age of the oldest answer that will do: `max-age`.
+    pub(crate) age_max: Option<Duration>,
+}
+
+impl Freshness {
+    /// Takes up one line of the field. Directives that say nothing to a cache like this one are
+    /// passed over, as the standard wants it; a `max-age` that cannot be read is zero.
+    fn restrict(&mut self, value: &HeaderValue) {
+        for directive in value.as_bytes().split(|&byte| byte == b',') {
+            let directive = directive.trim_ascii();
+            let (name, argument) = match directive.iter().position(|&byte| byte == b'=') {
+                Some(at) => (directive[..at].trim_ascii(), &directive[at + 1..]),
+                None => (directive, &b""[..]),
+            };
+            if name.eq_ignore_ascii_case(b"no-cache") || name.eq_ignore_ascii_case(b"no-store") {
+                self.is_bypassed = true;
+            } else if name.eq_ignore_ascii_case(b"max-age") {
+                let text = std::str::from_utf8(argument).unwrap_or_default();
+                let text = text.trim().trim_matches('"');
+                let age = Duration::from_secs(parse_number(text).unwrap_or(0));
+                self.age_max = Some(self.age_max.map_or(age, |held| held.min(age)));
+            }
+        }
+    }
 }
 
 /// Tags of `If-Match` or `If-None-Match`.
@@ -318,6 +353,30 @@ mod tests {
                 let _ = tags(&value, "if-match");
             }
         }
+    }
+
+    #[test]
+    fn cache_control_is_the_strictest_of_its_lines() {
+        let read = |lines: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("cache-control", HeaderValue::from_static(line));
+            }
+            let fields = Fields::read(&headers);
+            assert!(fields.check_repeated().is_ok());
+            let age_max = fields.freshness.age_max.map(|age| age.as_secs());
+            (fields.freshness.is_bypassed, age_max)
+        };
+        assert_eq!(read(&[]), (false, None));
+        assert_eq!(read(&["max-age=2"]), (false, Some(2)));
+        assert_eq!(
+            read(&["Max-Age = \"7\" , x", "max-age=3"]),
+            (false, Some(3))
+        );
+        assert_eq!(read(&["max-age=-1"]), (false, Some(0)));
+        assert_eq!(read(&["max-age=99999999999999999999"]), (false, Some(0)));
+        assert_eq!(read(&["only-if-cached, NO-CACHE"]), (true, None));
+        assert_eq!(read(&["no-store", "max-age=5"]), (true, Some(5)));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod admin;
 pub mod auth;
+mod cache_fields;
 mod classify;
 mod cursor;
 mod decode;
@@ -15,6 +16,7 @@ mod encode;
 mod exchange;
 mod failure;
 mod fields;
+mod hot_keys;
 mod namespaces;
 mod openapi;
 mod operation;
@@ -34,6 +36,7 @@ mod rejection;
 mod request_id;
 mod router;
 mod service;
+mod shield;
 mod system;
 mod tokens;
 mod unread;

@@ -13,7 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use umbo_api::row::{RowFields, ValueField};
 use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_quota::Work;
-use umbo_store::{RangeRequest, RowBatch, RowRef, ScanRequest};
+use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanRequest};
 use umbo_types::{Deadline, RequestUnits, limits};
 
 use crate::cursor::{RangeCursor, ScanCursor};
@@ -60,7 +60,7 @@ pub(crate) struct PageWalk {
 /// The rows of one chunk, and whether more may follow.
 #[derive(Debug)]
 pub(crate) struct ChunkRows {
-    rows: RowBatch,
+    page: Arc<Page>,
     may_continue: bool,
 }
 
@@ -99,16 +99,61 @@ impl PageWalk {
 
     /// Reads the rows of the next chunk and moves the source beyond them.
     pub(crate) async fn read(&mut self) -> Result<ChunkRows, Failure> {
+        if let Some(request) = self.next_range() {
+            let page = self.pod.store.range(&request).await?;
+            return Ok(self.take_up(Arc::new(page)));
+        }
+        let (rows_max, bytes_max) = self.chunk_bounds();
+        let Source::Scan { request, .. } = &mut self.source else {
+            let page = Arc::default();
+            let may_continue = false;
+            return Ok(ChunkRows { page, may_continue });
+        };
+        (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
+        let page = self.pod.store.scan(request).await?;
+        let may_continue = page.resume_after.is_some();
+        request.after = page.resume_after;
+        let page = Arc::new(Page {
+            rows: page.rows,
+            resume_after: None,
+        });
+        Ok(ChunkRows { page, may_continue })
+    }
+
+    /// Returns what to ask the store for the next chunk of a range; none for a scan, and where the
+    /// range is empty.
+    pub(crate) fn next_range(&self) -> Option<RangeRequest> {
+        let Source::Range { request, .. } = &self.source else {
+            return None;
+        };
+        let (rows_max, bytes_max) = self.chunk_bounds();
+        (!request.range.is_empty()).then(|| RangeRequest {
+            rows_max,
+            bytes_max,
+            ..request.clone()
+        })
+    }
+
+    /// Moves a range beyond what was read of it.
+    pub(crate) fn take_up(&mut self, page: Arc<Page>) -> ChunkRows {
+        let may_continue = page.resume_after.is_some();
+        if let (Source::Range { request, .. }, Some(last)) = (&mut self.source, &page.resume_after)
+        {
+            request.range = std::mem::take(&mut request.range).beyond(last, request.reverse);
+        }
+        ChunkRows { page, may_continue }
+    }
+
+    fn chunk_bounds(&self) -> (u32, u32) {
         let rows_max = self.left.rows_max.min(limits::CHUNK_ROWS_MAX.into()) as u32;
         let bytes_max = self.left.bytes_max.min(limits::CHUNK_BYTES_MAX.into()) as u32;
-        let (rows, may_continue) = self.fetch(rows_max, bytes_max).await?;
-        Ok(ChunkRows { rows, may_continue })
+        (rows_max, bytes_max)
     }
 
     /// Encodes the rows of a chunk and charges them; the last one settles the exchange, because
     /// its end line says what the whole page was charged.
     pub(crate) fn encode(&mut self, chunk: &ChunkRows, exchange: &mut Exchange) -> Chunk {
-        let rows = &chunk.rows;
+        let rows = &chunk.page.rows;
         let mut text = BytesMut::with_capacity(rows.bytes() + rows.len() * 64 + 256);
         self.write_rows(rows, &mut text);
         self.rows += rows.len() as u64;
@@ -149,32 +194,6 @@ impl PageWalk {
             Some(EndReason::Deadline)
         } else {
             None
-        }
-    }
-
-    /// Reads a chunk and moves the source beyond it; the flag says whether more may follow.
-    async fn fetch(&mut self, rows_max: u32, bytes_max: u32) -> Result<(RowBatch, bool), Failure> {
-        match &mut self.source {
-            Source::Range { request, .. } => {
-                if request.range.is_empty() {
-                    return Ok((RowBatch::default(), false));
-                }
-                (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
-                let page = self.pod.store.range(request).await?;
-                let more = page.resume_after.is_some();
-                if let Some(last) = page.resume_after {
-                    request.range =
-                        std::mem::take(&mut request.range).beyond(&last, request.reverse);
-                }
-                Ok((page.rows, more))
-            }
-            Source::Scan { request, .. } => {
-                (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
-                let page = self.pod.store.scan(request).await?;
-                let more = page.resume_after.is_some();
-                request.after = page.resume_after;
-                Ok((page.rows, more))
-            }
         }
     }
 

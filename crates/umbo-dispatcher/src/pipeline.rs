@@ -2,9 +2,10 @@
 //!
 //! Hot path. Ten verbs, the same as in spans, metrics and documents: decode, classify, price,
 //! admit, locate, shield, wait, fetch, settle, encode. Helpers answer, this function decides.
-//! What is not built yet has no line here: shield and wait come between locate and fetch. A request
-//! is admitted before its body is read, and once more where the shards are known. Settling is the
-//! exchange's, also on drop, so that no exit forgets it.
+//! What is not built yet has no line here: wait comes before fetch. A request is admitted before its
+//! body is read, and once more where the shards are known. From locate to fetch is the business of
+//! each operation; single reads go through the shield. Settling is the exchange's, also on drop, so
+//! that no exit forgets it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +29,7 @@ use crate::operation::{
 use crate::payer::Payer;
 use crate::pod::Dispatcher;
 use crate::price;
+use crate::shield;
 
 /// Serves a request of the data plane.
 pub(crate) async fn run<B>(
@@ -82,6 +84,7 @@ where
     let ask = decode::ask(route, &head.uri, fields, now)?;
     let namespace = pod.namespaces.find(route.namespace)?;
     exchange.named(&namespace);
+    shield::check_blocked(pod, namespace.id, &ask)?;
 
     exchange.verb(Verb::Price);
     exchange.priced(price::known(&ask, &body.size_hint()));

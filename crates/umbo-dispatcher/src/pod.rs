@@ -18,6 +18,7 @@ use umbo_types::Clock;
 use crate::auth::TokenRegistry;
 use crate::cursor::CursorKey;
 use crate::failure::Failure;
+use crate::hot_keys::HotKeys;
 use crate::namespaces::Namespaces;
 use crate::policies::{FilePolicies, Policies, PolicyFileError};
 use crate::request_id::RequestIds;
@@ -49,6 +50,7 @@ pub struct Dispatcher {
     pub(crate) cursor_key: CursorKey,
     pub(crate) quota: Arc<Limiter>,
     pub(crate) policies: Policies,
+    pub(crate) hot_keys: HotKeys,
     pub(crate) metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) limits: PodLimits,
@@ -57,7 +59,8 @@ pub struct Dispatcher {
     pub(crate) body_memory: Semaphore,
     pub(crate) request_ids: RequestIds,
     pub(crate) config_text: String,
-    /// Changes of namespaces, tokens and policies under way.
+    /// What goes on when the request it came from has ended: changes of Umbo's own records, writes
+    /// that were abandoned, and reads that others may wait for.
     changes: TaskTracker,
     is_draining: AtomicBool,
 }
@@ -75,6 +78,8 @@ pub struct Parts {
     pub quota: Arc<Limiter>,
     /// The policies of the policy file.
     pub policies: FilePolicies,
+    /// When a key is hot, and what is kept of it; none turns the layer off.
+    pub hot_keys: Option<umbo_hotkey::Settings>,
     /// Where requests are counted.
     pub metrics: Arc<RequestMetrics>,
     /// Where spans go.
@@ -95,6 +100,7 @@ impl Dispatcher {
             tokens,
             quota,
             policies,
+            hot_keys,
             metrics,
             tracer,
             limits,
@@ -111,13 +117,15 @@ impl Dispatcher {
             policies,
         );
         let namespaces = Namespaces::new(system, Arc::clone(&clock));
+        let changes = TaskTracker::new();
+        let hot_keys = HotKeys::new(hot_keys, &changes, clock.monotonic());
         let pod = Self {
             stored_tokens,
             shard_map: store.shard_map(),
             body_memory: Semaphore::new(limits.body_memory_max / 1_024),
             in_flight: AtomicUsize::new(0),
             request_ids: RequestIds::new()?,
-            changes: TaskTracker::new(),
+            changes,
             is_draining: AtomicBool::new(false),
             namespaces,
             store,
@@ -126,6 +134,7 @@ impl Dispatcher {
             cursor_key,
             quota,
             policies,
+            hot_keys,
             metrics,
             tracer,
             limits,
@@ -152,6 +161,11 @@ impl Dispatcher {
         self.quota.maintain(self.clock.monotonic());
     }
 
+    /// Brings up to date which keys are hot. To be called every 100 ms.
+    pub fn tick(&self) {
+        self.hot_keys.tick(self.clock.monotonic());
+    }
+
     /// Reclaims the rows of removed namespaces. To be called now and then.
     pub async fn purge(&self) -> Result<(), Failure> {
         self.namespaces.purge(&*self.store).await
@@ -169,6 +183,14 @@ impl Dispatcher {
     ) -> Result<T, Failure> {
         let outcome = self.changes.spawn(change).await;
         outcome.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
+    }
+
+    /// Runs work to its end that nobody waits for.
+    pub(crate) fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime, when the process ends, nothing goes on.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.changes.spawn_on(work, &runtime);
+        }
     }
 
     /// Waits for the changes under way. To be called once no request comes any more.

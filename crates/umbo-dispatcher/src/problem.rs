@@ -96,6 +96,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
             Some(Scope::Caller)
         }
         ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
+        ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
         ErrorCode::BatchTooLarge
         | ErrorCode::BodyTooLarge
         | ErrorCode::ClientClosed
@@ -132,6 +133,7 @@ const fn wait_ms(code: ErrorCode) -> Option<u64> {
     match code {
         ErrorCode::BodyMemoryFull
         | ErrorCode::WriteQueueFull
+        | ErrorCode::TooManyReaders
         | ErrorCode::TooManyRequestsInFlight => Some(100),
         ErrorCode::StorageFailed => Some(500),
         ErrorCode::ShardUnavailable | ErrorCode::ShuttingDown => Some(1_000),

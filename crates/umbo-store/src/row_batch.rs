@@ -108,6 +108,11 @@ impl RowBatch {
         self.entries.is_empty()
     }
 
+    /// Returns the memory that the batch takes, in bytes.
+    pub fn memory(&self) -> usize {
+        self.buffer.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// Returns the bytes of all keys and values held.
     pub fn bytes(&self) -> usize {
         self.buffer.len()

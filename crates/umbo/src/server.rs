@@ -34,6 +34,8 @@ use self::watcher::Watcher;
 
 /// How often the limiter ends its windows.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is found out which keys are hot.
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// How often removed namespaces are looked for; their space is not urgent.
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait after purges that failed.
@@ -108,6 +110,8 @@ impl Server {
         });
         let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
         background.spawn(async move { stop.run_until_cancelled(maintain(&pod)).await });
+        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
+        background.spawn(async move { stop.run_until_cancelled(tick(&pod)).await });
         let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
         background.spawn(async move { stop.run_until_cancelled(reclaim(&pod)).await });
         Ok(Self {
@@ -203,6 +207,16 @@ async fn maintain(pod: &Arc<Dispatcher>) {
         if let Err(error) = tokio::task::spawn_blocking(move || pod.maintain()).await {
             tracing::error!(%error, "the quotas could not be looked after; trying again");
         }
+    }
+}
+
+/// Finds out which keys are hot, for ever.
+async fn tick(pod: &Dispatcher) {
+    let mut ticks = tokio::time::interval(TICK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        pod.tick();
     }
 }
 

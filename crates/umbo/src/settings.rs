@@ -20,8 +20,8 @@ pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
 use self::layer::{Effective, Layers};
 pub(crate) use self::section::{
-    AuthSettings, CostSection, LogSection, QuotaSection, ServerSettings, StoreSettings,
-    TlsSettings, TraceSection,
+    AuthSettings, CostSection, HotkeySection, LogSection, QuotaSection, ServerSettings,
+    StoreSettings, TlsSettings, TraceSection,
 };
 
 /// Name of the file that is read from the working folder when none is named.
@@ -43,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) tls: TlsSettings,
     /// Who may spend how much.
     pub(crate) quota: QuotaSection,
+    /// Keys that are read very often.
+    pub(crate) hotkey: HotkeySection,
     /// What a request costs.
     pub(crate) cost: CostSection,
     /// The log.

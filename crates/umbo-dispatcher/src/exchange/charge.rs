@@ -18,6 +18,7 @@ use super::Exchange;
 use crate::failure::Failure;
 use crate::payer::Payer;
 use crate::random;
+use crate::shield::HIT_PRICE;
 
 /// The part of an exchange that quotas know.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(super) struct Charge {
     /// Whether the store has done a part of the work.
     is_begun: bool,
     is_rejected: bool,
+    /// Whether the work so far cost no read of the store of its own.
+    pub(super) is_shared: bool,
 }
 
 impl Charge {
@@ -42,6 +45,7 @@ impl Charge {
             reservation: None,
             is_begun: false,
             is_rejected: false,
+            is_shared: false,
         }
     }
 }
@@ -146,6 +150,8 @@ impl Exchange {
     /// Charges what a part of the work took beyond the estimate; `work` is all of it so far.
     pub(crate) fn progress(&mut self, work: Work) {
         self.charge.is_begun |= work.rows + work.reads > 0;
+        // What comes after a shared part is read for this request alone.
+        self.charge.is_shared = false;
         let work = self.timed(work);
         if let Some(reservation) = &mut self.charge.reservation {
             reservation.progress(&work);
@@ -155,8 +161,24 @@ impl Exchange {
     /// Charges what the whole work took, and returns it. The first call counts.
     pub(crate) fn settle(&mut self, work: Work) -> RequestUnits {
         let work = self.timed(work);
+        let is_shared = self.charge.is_shared;
         let reservation = self.charge.reservation.as_mut();
-        reservation.map_or(RequestUnits::ZERO, |reservation| reservation.settle(&work))
+        reservation.map_or(RequestUnits::ZERO, |reservation| {
+            if is_shared {
+                reservation.settle_at(HIT_PRICE, &work)
+            } else {
+                reservation.settle(&work)
+            }
+        })
+    }
+
+    /// Charges rows that all came from the local cache.
+    pub(crate) fn settle_hits(&mut self, work: Work) -> RequestUnits {
+        let price = RequestUnits::from_micros(HIT_PRICE.as_micros() * work.reads);
+        let reservation = self.charge.reservation.as_mut();
+        reservation.map_or(RequestUnits::ZERO, |reservation| {
+            reservation.settle_at(price, &work)
+        })
     }
 
     fn timed(&self, work: Work) -> Work {

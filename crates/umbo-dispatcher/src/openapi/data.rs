@@ -23,6 +23,7 @@ pub(super) const ANY: &[ErrorCode] = &[
     ErrorCode::UriTooLong,
 ];
 const STORE: &[ErrorCode] = &[
+    ErrorCode::AbnormalUsageDetected,
     ErrorCode::DataDamaged,
     ErrorCode::DeadlineBeforeStore,
     ErrorCode::DeadlineInStore,
@@ -30,6 +31,7 @@ const STORE: &[ErrorCode] = &[
     ErrorCode::QuotaExceeded,
     ErrorCode::ShardUnavailable,
     ErrorCode::StorageFailed,
+    ErrorCode::TooManyReaders,
     ErrorCode::TooManyRequestsInFlight,
 ];
 const WRITE: &[ErrorCode] = &[ErrorCode::StorageFull, ErrorCode::WriteQueueFull];

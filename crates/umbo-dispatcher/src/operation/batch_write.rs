@@ -5,13 +5,16 @@
 
 mod lines;
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use umbo_api::batch::{BatchEnd, BatchEndLine, WriteRow, WriteRowError};
+use umbo_hotkey::Touched;
 use umbo_quota::Work;
 use umbo_store::{Atomicity, Change, Mutation, WriteError, WriteRequest, Written};
 use umbo_telemetry::trace::Verb;
-use umbo_types::{Key, RequestUnits, Version, limits};
+use umbo_types::{Key, NamespaceId, RequestUnits, Version, limits};
 
 use super::{ask_store, body, shares};
 use crate::classify::Context;
@@ -22,9 +25,10 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::problem;
+use crate::shield;
 
 pub(crate) async fn fetch<B>(
-    pod: &Dispatcher,
+    pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     ask: BatchAsk,
     request_body: B,
@@ -43,7 +47,8 @@ where
         exchange,
     )
     .await?;
-    let rows = lines::parse(&held.bytes, namespace, context.now)?;
+    let mut rows = lines::parse(&held.bytes, namespace, context.now)?;
+    refuse_blocked(pod, namespace.id, &mut rows);
     if ask.atomicity == Atomicity::Partition {
         check_atomic(&rows)?;
     }
@@ -59,8 +64,11 @@ where
     }
     if !mutations.is_empty() {
         exchange.verb(Verb::Locate);
-        let keys = mutations.iter().map(|mutation| &mutation.key);
-        let shares = shares::by_keys(&pod.shard_map, namespace.id, keys);
+        let keys: Vec<Key> = mutations
+            .iter()
+            .map(|mutation| mutation.key.clone())
+            .collect();
+        let shares = shares::by_keys(&pod.shard_map, namespace.id, keys.iter());
         exchange.admit_shards(&shares, pod.clock.monotonic())?;
         let request = WriteRequest {
             namespace: namespace.id,
@@ -70,10 +78,33 @@ where
             proposed: Version::proposed_at(context.now),
             deadline: Some(context.deadline),
         };
-        let written = ask_store(pod, context, exchange, pod.store.write(request)).await?;
+        let touched: Vec<_> = keys
+            .iter()
+            .map(|key| Touched::Row(namespace.id, key))
+            .collect();
+        let store = Arc::clone(&pod.store);
+        let writing = shield::writing(pod, touched, async move { store.write(request).await });
+        let written = ask_store(pod, context, exchange, writing).await?;
         settle(&mut results, &lines, written, exchange);
     }
     Ok(answer(&results, ask.is_minimal, exchange.close()))
+}
+
+/// Refuses the rows whose keys an operator has blocked.
+fn refuse_blocked(
+    pod: &Dispatcher,
+    namespace: NamespaceId,
+    rows: &mut [Result<Mutation, Failure>],
+) {
+    if pod.hot_keys.blocking().is_none() {
+        return;
+    }
+    for row in rows {
+        let check = |mutation: &Mutation| shield::check_row(pod, namespace, &mutation.key);
+        if let Some(Err(failure)) = row.as_ref().ok().map(check) {
+            *row = Err(failure);
+        }
+    }
 }
 
 /// Notes what became of each mutation, and charges those that the store took up. A condition that
@@ -194,6 +225,9 @@ fn refused_row(index: usize, failure: &Failure) -> WriteRow {
 
 fn check_atomic(rows: &[Result<Mutation, Failure>]) -> Result<(), Failure> {
     if let Some((index, Err(failure))) = rows.iter().enumerate().find(|(_, row)| row.is_err()) {
+        if matches!(failure, Failure::KeyBlocked) {
+            return Err(Failure::KeyBlocked);
+        }
         return Err(Failure::BadBody(format!(
             "row {index}: {failure}; nothing was applied"
         )));

@@ -1,6 +1,9 @@
 //! Delete range: rows of a partition, in bounded steps; or how many they would be.
 
+use std::sync::Arc;
+
 use umbo_api::batch::DeleteRangeAnswer;
+use umbo_hotkey::Touched;
 use umbo_quota::Work;
 use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
 use umbo_telemetry::trace::Verb;
@@ -14,12 +17,13 @@ use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
+use crate::shield;
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
 
 pub(crate) async fn fetch(
-    pod: &Dispatcher,
+    pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     ask: DeleteRangeAsk,
     context: &Context,
@@ -75,7 +79,7 @@ pub(crate) async fn fetch(
 
 /// Removes step by step; `answer` counts the steps that are done, also where it is given up.
 async fn remove(
-    pod: &Dispatcher,
+    pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     ask: DeleteRangeAsk,
     context: &Context,
@@ -90,7 +94,10 @@ async fn remove(
         deadline: Some(context.deadline),
     };
     loop {
-        let step = match pod.store.delete_range(request.clone()).await {
+        let (store, step) = (Arc::clone(&pod.store), request.clone());
+        let touched = [Touched::Partition(namespace.id, &request.partition)];
+        let removing = async move { store.delete_range(step).await };
+        let step = match shield::writing(pod, touched, removing).await {
             Ok(step) => step,
             Err(source) if answer.rows > 0 => {
                 let rows = answer.rows;

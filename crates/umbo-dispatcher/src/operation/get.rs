@@ -1,10 +1,11 @@
 //! Get: one row by its key. Hot path.
 
+use std::sync::Arc;
+
 use umbo_quota::Work;
 use umbo_telemetry::trace::Verb;
 use umbo_types::Version;
 
-use super::ask_store;
 use crate::classify::Context;
 use crate::decode::GetAsk;
 use crate::encode::Answer;
@@ -13,23 +14,17 @@ use crate::failure::Failure;
 use crate::fields::Tags;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
+use crate::shield;
 
 pub(crate) async fn fetch(
-    pod: &Dispatcher,
+    pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     ask: GetAsk,
     context: &Context,
     exchange: &mut Exchange,
 ) -> Result<Answer, Failure> {
     exchange.verb(Verb::Locate);
-    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition))?;
-    let row = ask_store(
-        pod,
-        context,
-        exchange,
-        pod.store.get(namespace.id, &ask.key),
-    )
-    .await??;
+    let row = shield::row(pod, namespace.id, &ask.key, context, exchange).await?;
     exchange.settle(Work {
         rows: u64::from(row.is_some()),
         read_bytes: row.as_ref().map_or(0, |row| {

@@ -1,5 +1,7 @@
 //! Multi-get: rows by key, answered in the order asked for, each with its own status.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body;
 use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
@@ -16,6 +18,7 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::problem;
+use crate::shield;
 
 /// 1,000 of the longest keys, as base64url in JSON.
 const BODY_LEN_MAX: usize = 5 << 20;
@@ -23,7 +26,7 @@ const BODY_LEN_MAX: usize = 5 << 20;
 const KEYS_AT_ONCE: usize = 64;
 
 pub(crate) async fn fetch<B>(
-    pod: &Dispatcher,
+    pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     request_body: B,
     context: &Context,
@@ -44,19 +47,24 @@ where
         reads: keys.len() as u64,
         ..Work::default()
     };
+    let mut hits = 0;
+    let reader = shield::Rows::new(pod, namespace.id, keys.len(), context, exchange)?;
     let work = async {
         for (at, keys) in keys.chunks(KEYS_AT_ONCE).enumerate() {
-            let rows = pod.store.multi_get(namespace.id, keys).await;
+            let rows = reader.read(keys).await;
             for (offset, (key, row)) in keys.iter().zip(rows).enumerate() {
                 let index = at * KEYS_AT_ONCE + offset;
-                if let Ok(Some(row)) = &row {
+                let (row, is_hit) = (row.row, row.is_hit);
+                hits += u64::from(is_hit);
+                if let Ok(Some(row)) = &row
+                    && !is_hit
+                {
                     done.rows += 1;
                     done.read_bytes += bytes_of(key, row);
                 }
                 let row = match row {
                     Ok(Some(row)) if !fits(&row, &lines) => Err(Failure::AnswerFull),
-                    Ok(row) => Ok(row),
-                    Err(error) => Err(Failure::Store(error)),
+                    row => row,
                 };
                 failed += u64::from(row.is_err());
                 write_line(&mut lines, index, key, row);
@@ -69,10 +77,15 @@ where
         exchange.progress(done);
         return Err(failure);
     }
+    let charged = if hits == done.reads {
+        exchange.settle_hits(done)
+    } else {
+        exchange.settle(done)
+    };
     let end = BatchEnd {
         rows: keys.len() as u64,
         failed,
-        ru: encode::ru(exchange.settle(done)),
+        ru: encode::ru(charged),
     };
     encode::write_json_line(&mut lines, &BatchEndLine { end });
     Ok(Answer::Batch {

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::page::{PageWalk, Source};
 use crate::pod::Dispatcher;
+use crate::shield;
 
 pub(crate) async fn fetch(
     pod: &Arc<Dispatcher>,
@@ -24,7 +25,6 @@ pub(crate) async fn fetch(
     exchange: &mut Exchange,
 ) -> Result<Answer, Failure> {
     exchange.verb(Verb::Locate);
-    exchange.located(pod.shard_map.locate(namespace.id, &ask.partition))?;
     let mut selectors = digest(&ask.range, ask.reverse);
     let (mut range, mut reverse) = (ask.range, ask.reverse);
     if let Some(text) = &ask.cursor {
@@ -49,7 +49,14 @@ pub(crate) async fn fetch(
     let deadline = context.is_timeout_named.then_some(context.deadline);
     let source = Source::Range { request, selectors };
     let mut walk = PageWalk::new(pod, source, ask.bounds, ask.layout, deadline);
-    let rows = ask_store(pod, context, exchange, walk.read()).await??;
+    let rows = match walk.next_range() {
+        Some(request) => {
+            let page = shield::page(pod, &request, context, exchange).await?;
+            walk.take_up(page)
+        }
+        // No row can lie between these bounds.
+        None => ask_store(pod, context, exchange, walk.read()).await??,
+    };
     let first = walk.encode(&rows, exchange);
     Ok(Answer::Page {
         walk: Box::new(walk),

@@ -1,9 +1,11 @@
 //! Put and delete: one row by its key. Hot path.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body;
+use umbo_hotkey::Touched;
 use umbo_quota::Work;
 use umbo_store::{Atomicity, Change, Mutation, WriteRequest};
 use umbo_telemetry::trace::Verb;
@@ -18,9 +20,10 @@ use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
+use crate::shield;
 
 pub(crate) async fn fetch<B>(
-    pod: &Dispatcher,
+    pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     mut ask: WriteAsk,
     request_body: B,
@@ -56,6 +59,7 @@ where
         writes: 1,
         ..Work::default()
     };
+    let key = ask.key.clone();
     let request = WriteRequest {
         namespace: namespace.id,
         mutations: vec![Mutation {
@@ -68,9 +72,10 @@ where
         proposed: Version::proposed_at(context.now),
         deadline: Some(context.deadline),
     };
-    let written = ask_store(pod, context, exchange, pod.store.write(request))
-        .await?
-        .pop();
+    let touched = [Touched::Row(namespace.id, &key)];
+    let store = Arc::clone(&pod.store);
+    let writing = shield::writing(pod, touched, async move { store.write(request).await });
+    let written = ask_store(pod, context, exchange, writing).await?.pop();
     let written = written
         .ok_or_else(|| Failure::Internal("a write was not answered".to_owned()))
         .and_then(|result| result.map_err(Failure::from));

@@ -67,6 +67,7 @@ impl TestPod {
             tokens: Arc::new(TokenRegistry::new().unwrap()),
             quota: quota.clone(),
             policies: FilePolicies::default(),
+            hot_keys: None,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock.clone())),
             limits: PodLimits {

@@ -114,6 +114,7 @@ impl Site {
             tokens: Arc::new(TokenRegistry::new().unwrap()),
             quota: Arc::clone(&limiter),
             policies,
+            hot_keys: None,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
             limits: PodLimits {

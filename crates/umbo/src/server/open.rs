@@ -12,6 +12,7 @@ use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
 use umbo_dispatcher::edge::tls::{TlsFiles, TlsSource};
 use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
+use umbo_hotkey::{KeySeed, Settings as ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
 use umbo_store_redb::{Config, OpenReport, RedbStore};
@@ -63,6 +64,7 @@ impl Opened {
             tokens: Arc::clone(&tokens),
             quota,
             policies,
+            hot_keys: hot_keys(settings, cores)?,
             metrics: Arc::clone(&metrics),
             tracer: Arc::clone(&tracer),
             limits: pod_limits(settings),
@@ -230,6 +232,21 @@ fn start_quota(
         PolicySet::built_in(),
         clock.monotonic(),
     ))
+}
+
+/// Returns when a key is hot, and what is kept of it; none where the layer is turned off.
+fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings>, Failure> {
+    let hotkey = &settings.hotkey;
+    if !hotkey.enabled {
+        return Ok(None);
+    }
+    let seed = KeySeed::new(getrandom::u64().map_err(Failure::start)?);
+    let mut shield = ShieldSettings::new(workers, seed);
+    shield.rule.rate_min = f64::from(hotkey.rate_min);
+    shield.cache.bytes_max = hotkey.cache.0;
+    shield.cache.ttl = hotkey.ttl.0;
+    shield.cache.negative_ttl = hotkey.ttl.0 / 3;
+    Ok(Some(shield))
 }
 
 fn start_tracer(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Tracer, Failure> {

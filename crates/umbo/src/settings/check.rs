@@ -10,7 +10,7 @@ use umbo_types::RequestUnits;
 
 use super::layer::Layers;
 use super::unit::{Price, Size, Span};
-use super::{CostSection, QuotaSection, Settings, SettingsError};
+use super::{CostSection, HotkeySection, QuotaSection, Settings, SettingsError};
 
 /// Checks all values; the first that cannot be used is the error.
 pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), SettingsError> {
@@ -64,6 +64,7 @@ impl Checker<'_> {
         self.not_empty("store.folder", &settings.store.folder)?;
 
         self.check_quota(&settings.quota)?;
+        self.check_hotkey(&settings.hotkey)?;
         self.check_cost(&settings.cost)?;
 
         self.within(
@@ -85,6 +86,14 @@ impl Checker<'_> {
         let places = 64..=16_777_216;
         self.within("quota.accounts_max", &quota.accounts_max, places.clone())?;
         self.within("quota.buckets_max", &quota.buckets_max, places)
+    }
+
+    fn check_hotkey(&self, hotkey: &HotkeySection) -> Result<(), SettingsError> {
+        self.within("hotkey.rate_min", &hotkey.rate_min, 1..=1_000_000_000)?;
+        let caches = Size(1 << 20)..=Size(1 << 40);
+        self.within("hotkey.cache", &hotkey.cache, caches)?;
+        let times = milliseconds(100)..=milliseconds(60_000);
+        self.within("hotkey.ttl", &hotkey.ttl, times)
     }
 
     fn check_cost(&self, cost: &CostSection) -> Result<(), SettingsError> {

@@ -135,6 +135,31 @@ impl Default for QuotaSection {
     }
 }
 
+/// `[hotkey]`: keys that are read so often that the server answers for their shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HotkeySection {
+    /// Whether there is such a layer.
+    pub(crate) enabled: bool,
+    /// Lowest rate of a hot key, in reads a second.
+    pub(crate) rate_min: u32,
+    /// Memory for answers of hot keys.
+    pub(crate) cache: Size,
+    /// How long an answer is served.
+    pub(crate) ttl: Span,
+}
+
+impl Default for HotkeySection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            rate_min: 200,
+            cache: Size(64 << 20),
+            ttl: Span(Duration::from_secs(3)),
+        }
+    }
+}
+
 /// `[cost]`: what a request costs, in request units.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

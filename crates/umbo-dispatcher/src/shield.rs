@@ -1,0 +1,225 @@
+//! The sixth verb, *shield*: how a read comes by its answer without asking its shard.
+//!
+//! Hot path. A read of a hot key is answered from the local cache; any other one joins the read of
+//! the same key that is under way, or makes it. Owns what a client is told of that, and what it is
+//! charged. A write tells the shield before the store is asked and after it has answered.
+
+mod rows;
+mod wanted;
+mod write;
+
+use std::sync::Arc;
+
+use umbo_hotkey::{KeyRef, Lead, Look, Reading, Served, ShareError, Source, Standing};
+use umbo_store::{Page, RangeRequest};
+use umbo_telemetry::trace::Verb;
+use umbo_types::{Key, NamespaceId, Operation, RequestUnits, Row, ShardId};
+
+pub(crate) use self::rows::Rows;
+use self::wanted::{Times, Wanted};
+pub(crate) use self::write::writing;
+use crate::classify::Context;
+use crate::decode::Ask;
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::hot_keys::{HotShield, Shared};
+use crate::operation::ask_store;
+use crate::pod::Dispatcher;
+
+/// Charged for an answer that cost no read of the store of its own.
+pub(crate) const HIT_PRICE: RequestUnits = RequestUnits::from_micros(100_000);
+
+/// How an answer came by, as `Cache-Status` says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// From the local cache.
+    Hit {
+        /// Whole seconds for which the answer is still kept.
+        ttl: u64,
+        /// Whole seconds since the store was asked.
+        age: u64,
+    },
+    /// From the read of another one.
+    Collapsed,
+    /// From the store.
+    Miss,
+    /// From the store, because the client wanted it so.
+    Request,
+}
+
+impl Passage {
+    /// Says whether the answer cost no read of the store of its own.
+    pub(crate) const fn is_shared(self) -> bool {
+        matches!(self, Self::Hit { .. } | Self::Collapsed)
+    }
+}
+
+/// Refuses a request for a key that an operator has blocked, before it costs anything.
+pub(crate) fn check_blocked(
+    pod: &Dispatcher,
+    namespace: NamespaceId,
+    ask: &Ask,
+) -> Result<(), Failure> {
+    let Some(shield) = pod.hot_keys.blocking() else {
+        return Ok(());
+    };
+    match ask {
+        Ask::Get(ask) => refuse_blocked(shield, &shield.seed().row(namespace, &ask.key)),
+        Ask::Write(ask) => refuse_blocked(shield, &shield.seed().row(namespace, &ask.key)),
+        // Rows of a batch are looked at one by one; ranges once their first chunk is known.
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a row of a batch that an operator has blocked.
+pub(crate) fn check_row(
+    pod: &Dispatcher,
+    namespace: NamespaceId,
+    key: &Key,
+) -> Result<(), Failure> {
+    match pod.hot_keys.blocking() {
+        Some(shield) => refuse_blocked(shield, &shield.seed().row(namespace, key)),
+        None => Ok(()),
+    }
+}
+
+/// A refused read is counted, so that operators see whether it goes on.
+fn refuse_blocked(shield: &HotShield, key: &KeyRef<'_>) -> Result<(), Failure> {
+    if shield.standing(key) == Some(Standing::Blocked) {
+        shield.count(key, RequestUnits::ZERO);
+        return Err(Failure::KeyBlocked);
+    }
+    Ok(())
+}
+
+/// Reads a row.
+pub(crate) async fn row(
+    pod: &Arc<Dispatcher>,
+    namespace: NamespaceId,
+    key: &Key,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<Option<Row>, Failure> {
+    let shard = pod.shard_map.locate(namespace, &key.partition);
+    let wanted = Wanted::Row(namespace, key);
+    shared_row(read(pod, &wanted, shard, context, exchange).await?)
+}
+
+/// Reads the first chunk of a range.
+pub(crate) async fn page(
+    pod: &Arc<Dispatcher>,
+    request: &RangeRequest,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<Arc<Page>, Failure> {
+    let shard = pod.shard_map.locate(request.namespace, &request.partition);
+    match read(pod, &Wanted::range(request), shard, context, exchange).await? {
+        Shared::Page(page) => Ok(page),
+        Shared::Row(_) => Err(mixed_up()),
+    }
+}
+
+fn shared_row(shared: Shared) -> Result<Option<Row>, Failure> {
+    match shared {
+        Shared::Row(row) => Ok(row),
+        Shared::Page(_) => Err(mixed_up()),
+    }
+}
+
+/// Kinds are part of what names a read.
+fn mixed_up() -> Failure {
+    Failure::Internal("a read was answered with one of another kind".to_owned())
+}
+
+async fn read(
+    pod: &Arc<Dispatcher>,
+    wanted: &Wanted<'_>,
+    shard: ShardId,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<Shared, Failure> {
+    let Some(shield) = pod.hot_keys.shield() else {
+        exchange.located(shard)?;
+        return ask_store(pod, context, exchange, wanted.ask(pod)).await?;
+    };
+    exchange.verb(Verb::Shield);
+    let key = wanted.key(shield.seed());
+    shield.count(&key, exchange.charged());
+    if context.freshness.is_bypassed {
+        exchange.passed(Passage::Request);
+        exchange.located(shard)?;
+        return ask_store(pod, context, exchange, wanted.ask(pod)).await?;
+    }
+    let times = Times {
+        monotonic: exchange.started(),
+        wall: context.now,
+    };
+    let terms = exchange.terms(context);
+    let looked = shield.look(&key, &terms, exchange.caller_id()?);
+    match looked {
+        Look::Hit {
+            served,
+            is_refresh_due,
+        } => {
+            if is_refresh_due {
+                let operation = exchange.operation();
+                let read = |_: Lead| timed(pod, operation, wanted.read(pod, times));
+                shield.refresh(&key, &terms, read);
+            }
+            exchange.passed(passage(pod, &served));
+            return Ok(served.value);
+        }
+        Look::Blocked => return Err(Failure::KeyBlocked),
+        Look::Cold | Look::Miss => {}
+    }
+    // Only now, so that a ceiling of the shard does not count what never reaches it.
+    exchange.located(shard)?;
+    let sharing = shield.share(&key, &terms, |_| wanted.read(pod, times));
+    let served = ask_store(pod, context, exchange, sharing)
+        .await?
+        .map_err(unshared)?;
+    exchange.passed(passage(pod, &served));
+    Ok(served.value)
+}
+
+/// Notes how long a read took that belongs to no request.
+fn timed(
+    pod: &Arc<Dispatcher>,
+    operation: Operation,
+    reading: Reading<Shared, Failure>,
+) -> Reading<Shared, Failure> {
+    let pod = Arc::clone(pod);
+    Box::pin(async move {
+        let asked = pod.clock.monotonic();
+        let answer = reading.await;
+        let metrics = &pod.metrics;
+        metrics.record_store(operation, pod.clock.monotonic() - asked);
+        answer
+    })
+}
+
+fn unshared(error: ShareError<Failure>) -> Failure {
+    match error {
+        ShareError::Failed(failure) => failure,
+        ShareError::Lost => Failure::Internal("a shared read was abandoned".to_owned()),
+        ShareError::Crowded => Failure::TooManyReaders,
+    }
+}
+
+fn passage(pod: &Dispatcher, served: &Served<Shared>) -> Passage {
+    match served.source {
+        Source::Leader => Passage::Miss,
+        Source::Follower => Passage::Collapsed,
+        Source::Cache | Source::Afterglow => {
+            let now = pod.clock.monotonic();
+            let ttl = served
+                .fresh_until
+                .map(|until| until.saturating_duration_since(now).as_secs());
+            let age = now.saturating_duration_since(served.read_at).as_secs();
+            Passage::Hit {
+                ttl: ttl.unwrap_or(0),
+                age,
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a read wants: what names it, what makes it, and what it brings back.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::poll_immediate;
+use smallvec::SmallVec;
+use umbo_hotkey::{Fill, KeyRef, KeySeed, Kind, Polarity, Reading};
+use umbo_store::{Page, RangeRequest, StoreError};
+use umbo_types::{Key, NamespaceId, Row, Timestamp};
+
+use crate::failure::Failure;
+use crate::hot_keys::Shared;
+use crate::pod::Dispatcher;
+
+/// A read as the shield sees it: what names it, and what makes it.
+#[derive(Debug, Clone)]
+pub(super) enum Wanted<'a> {
+    /// One row.
+    Row(NamespaceId, &'a Key),
+    /// The first chunk of a range.
+    Range(&'a RangeRequest, SmallVec<[u8; 64]>),
+}
+
+impl<'a> Wanted<'a> {
+    /// Wants the first chunk of a range.
+    pub(super) fn range(request: &'a RangeRequest) -> Self {
+        // Whatever decides the answer, each part of a known length or behind its length.
+        let mut detail = SmallVec::new();
+        let flags = u8::from(request.reverse) | u8::from(request.keys_only) << 1;
+        detail.push(flags | u8::from(request.range.end.is_some()) << 2);
+        detail.extend_from_slice(&request.rows_max.to_le_bytes());
+        detail.extend_from_slice(&request.bytes_max.to_le_bytes());
+        detail.extend_from_slice(&(request.range.start.len() as u32).to_le_bytes());
+        detail.extend_from_slice(&request.range.start);
+        detail.extend_from_slice(request.range.end.as_deref().unwrap_or_default());
+        Self::Range(request, detail)
+    }
+
+    /// Names the read.
+    pub(super) fn key(&self, seed: KeySeed) -> KeyRef<'_> {
+        match self {
+            Self::Row(namespace, key) => seed.row(*namespace, key),
+            Self::Range(request, detail) => {
+                let partition = request.partition.as_bytes();
+                seed.key(request.namespace, Kind::Range, partition, detail)
+            }
+        }
+    }
+
+    /// Makes the read. It outlives the request, because others may wait for it.
+    pub(super) fn read(&self, pod: &Arc<Dispatcher>, times: Times) -> Reading<Shared, Failure> {
+        let pod = Arc::clone(pod);
+        match self {
+            Self::Row(namespace, key) => {
+                let (namespace, key) = (*namespace, Key::clone(key));
+                Box::pin(async move {
+                    let row = bounded(&pod, pod.store.get(namespace, &key)).await?;
+                    Ok(times.fill_row(row))
+                })
+            }
+            Self::Range(request, _) => {
+                let request = RangeRequest::clone(request);
+                Box::pin(async move {
+                    let page = bounded(&pod, pod.store.range(&request)).await?;
+                    Ok(times.fill_page(page))
+                })
+            }
+        }
+    }
+}
+
+impl Wanted<'_> {
+    /// Reads for this request alone.
+    pub(super) async fn ask(&self, pod: &Dispatcher) -> Result<Shared, Failure> {
+        Ok(match self {
+            Self::Row(namespace, key) => Shared::Row(pod.store.get(*namespace, key).await?),
+            Self::Range(request, _) => Shared::Page(Arc::new(pod.store.range(request).await?)),
+        })
+    }
+}
+
+/// Two clocks at one moment: when rows expire is told by one, how old an answer is by the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) monotonic: Instant,
+    pub(super) wall: Timestamp,
+}
+
+impl Times {
+    fn until(self, expires_at: Timestamp) -> Option<Instant> {
+        let left = Duration::from_micros(expires_at.0.saturating_sub(self.wall.0));
+        self.monotonic.checked_add(left)
+    }
+
+    pub(super) fn fill_row(self, row: Option<Row>) -> Fill<Shared> {
+        let bytes = row.as_ref().map_or(0, |row| {
+            let value = &row.value;
+            value.bytes.len() + value.content_type.len() + value.content_encoding.len()
+        });
+        Fill {
+            bytes,
+            polarity: polarity(row.is_some()),
+            expires_at: row
+                .as_ref()
+                .and_then(|row| row.expires_at)
+                .and_then(|at| self.until(at)),
+            value: Shared::Row(row),
+        }
+    }
+
+    fn fill_page(self, page: Page) -> Fill<Shared> {
+        let rows = &page.rows;
+        // The answer stops being true when the first of its rows expires.
+        let expires_at = rows.iter().filter_map(|row| row.expires_at).min();
+        Fill {
+            bytes: rows.memory(),
+            polarity: polarity(rows.len() > 0),
+            expires_at: expires_at.and_then(|at| self.until(at)),
+            value: Shared::Page(Arc::new(page)),
+        }
+    }
+}
+
+const fn polarity(is_present: bool) -> Polarity {
+    if is_present {
+        Polarity::Present
+    } else {
+        Polarity::Absent
+    }
+}
+
+/// Bounds a read that others wait for: not by the deadline of one of them.
+async fn bounded<T>(
+    pod: &Dispatcher,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, Failure> {
+    let mut work = pin!(work);
+    // A store in this process answers at once: no timer is made for that.
+    if let Some(answer) = poll_immediate(work.as_mut()).await {
+        return Ok(answer?);
+    }
+    let timeout = pod.hot_keys.leader_timeout();
+    match tokio::time::timeout(timeout, work).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Failure::DeadlineInStore {
+            is_write: false,
+            timeout,
+        }),
+    }
+}
