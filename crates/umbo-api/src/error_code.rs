@@ -2,7 +2,7 @@
 //!
 //! The list is the contract: every refusal and failure of the HTTP interface is one of these, and
 //! each says its status, whether a plain repetition can help, and what it means. Three words are
-//! kept apart: *rejected* (the caller's quota), *shed* (our overload), *failed* (something broke).
+//! kept apart: *rejected* (the caller's quota, or a block), *shed* (our overload), *failed* (something broke).
 
 use std::fmt;
 use std::str::FromStr;
@@ -49,7 +49,7 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    AbnormalUsageDetected "abnormal-usage-detected" 429 false "Refused: the key is blocked"
+    AbnormalUsageDetected "abnormal-usage-detected" 429 false "Rejected: the key is blocked"
         "An operator has blocked this key because of how it was used. Other keys are served. Ask the operator, who lifts it with: umbo hot unblock.";
     BatchTooLarge "batch-too-large" 413 false "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
@@ -140,7 +140,7 @@ error_codes! {
 pub enum ErrorKind {
     /// The request cannot be served as it is.
     Refused,
-    /// The caller has spent its quota.
+    /// The caller has spent its quota, or an operator has blocked what it asks for.
     Rejected,
     /// The server had too much to do.
     Shed,
@@ -164,7 +164,7 @@ impl ErrorCode {
     /// Returns which of the four it is.
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::QuotaExceeded => ErrorKind::Rejected,
+            Self::AbnormalUsageDetected | Self::QuotaExceeded => ErrorKind::Rejected,
             Self::BodyMemoryFull
             | Self::TooManyReaders
             | Self::TooManyRequestsInFlight

@@ -117,7 +117,7 @@ impl Times {
         let expires_at = rows.iter().filter_map(|row| row.expires_at).min();
         Fill {
             bytes: rows.memory(),
-            polarity: polarity(rows.len() > 0),
+            polarity: polarity(!rows.is_empty()),
             expires_at: expires_at.and_then(|at| self.until(at)),
             value: Shared::Page(Arc::new(page)),
         }

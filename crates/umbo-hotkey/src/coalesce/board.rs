@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use umbo_types::Criticality;
 
 use super::afterglow::{Afterglow, Ember};
-use super::fill::Fill;
 use super::flight::{Failure, Flight, Lead, Succession};
 use super::generation::Stamp;
 use super::key::{KeyRef, ReadKey};
@@ -346,16 +345,10 @@ impl<V: Clone, E: Clone> Board<V, E> {
     }
 
     /// Keeps an answer for a moment, where there is room.
-    pub(crate) fn glow(&self, stripe: &mut Stripe<V, E>, claim: Claim<V, E>, fill: Fill<V>) {
-        if !stripe.afterglow.has_room(&claim.key, claim.started) {
+    pub(crate) fn glow(&self, stripe: &mut Stripe<V, E>, ember: Ember<V>) {
+        if !stripe.afterglow.has_room(&ember.key, ember.read_at) {
             return;
         }
-        let ember = Ember {
-            key: claim.key,
-            fill,
-            stamp: claim.stamp,
-            read_at: claim.started,
-        };
         let bytes = ember.bytes() as u64;
         if self.glow_bytes.load(Relaxed) + bytes > self.settings.glow_bytes_max {
             return;
@@ -363,6 +356,13 @@ impl<V: Clone, E: Clone> Board<V, E> {
         let freed = stripe.afterglow.keep(ember) as u64;
         self.glow_bytes.fetch_add(bytes, Relaxed);
         self.glow_bytes.fetch_sub(freed, Relaxed);
+    }
+
+    /// Makes an afterglow of the spark of this key, where it has one.
+    pub(crate) fn kindle(&self, stripe: &mut Stripe<V, E>, key: &KeyRef<'_>, now: Instant) {
+        if let Some(spark) = stripe.afterglow.take_spark(key, now) {
+            self.glow(stripe, spark);
+        }
     }
 
     /// Lets the afterglow of a stripe go where `is_over` says so.

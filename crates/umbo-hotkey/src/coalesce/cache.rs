@@ -46,7 +46,7 @@ impl Default for CacheSettings {
             entry_bytes_max: 256 << 10,
             ttl: Duration::from_secs(3),
             negative_ttl: Duration::from_secs(1),
-            refresh_patience: Duration::from_millis(250),
+            refresh_patience: Duration::from_millis(50),
         }
     }
 }
@@ -190,7 +190,8 @@ impl<V: Payload> LocalCache<V> {
             }
             Polarity::Absent => {
                 let spread = self.settings.negative_ttl / JITTER_PARTS * 2;
-                let ttl = self.settings.negative_ttl - spread + part_of(spread * 2);
+                let least = self.settings.negative_ttl.saturating_sub(spread);
+                let ttl = least + part_of(spread * 2);
                 (Duration::MAX, ttl)
             }
         };

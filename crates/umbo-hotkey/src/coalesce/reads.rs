@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use umbo_types::Criticality;
 
+use super::afterglow::Ember;
 use super::board::{Board, BoardTotals, Boarding, FlightSettings, Stripe, Want};
 use super::cache::{CacheSettings, Cached, LocalCache};
 use super::duty::{Holder, Landing, Leading, Waiting};
@@ -284,6 +285,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         is_hot: bool,
         terms: &Terms,
     ) -> Option<Served<V>> {
+        self.board.kindle(stripe, key, terms.now);
         let ember = stripe.afterglow.find(key)?;
         if ember.stamp != stamp || !ember.is_fresh(terms.now) {
             self.board.extinguish(stripe, |_| true);
@@ -314,8 +316,8 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         let landed = landed.map(|flight| flight.land(fill, &self.board.landed_bytes));
         let (followers, wake) = landed.unwrap_or_default();
         let is_wanted = claim.is_hot || claim.is_repeated || followers > 0;
-        if is_wanted && self.cache.fits(fill.bytes) {
-            self.keep_landed(&mut stripe, lead, fill);
+        if self.cache.fits(fill.bytes) {
+            self.keep_landed(&mut stripe, lead, fill, is_wanted);
         } else {
             stripe.drop_claim(lead);
         }
@@ -323,19 +325,32 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         wake.now();
     }
 
-    /// Keeps the answer of a read that lands: for long where the key was hot, else for a moment.
-    fn keep_landed(&self, stripe: &mut Stripe<V, E>, lead: &Lead, fill: &Fill<V>) {
+    /// Keeps the answer of a read that lands: for long where the key was hot, for a moment where it
+    /// may become so, and else for less.
+    fn keep_landed(&self, stripe: &mut Stripe<V, E>, lead: &Lead, fill: &Fill<V>, is_wanted: bool) {
         let Some(claim) = stripe.take_off(lead) else {
             return;
         };
-        if self.generations.stamp(&claim.key.borrow()) != claim.stamp {
-            stripe.totals.stale += 1;
+        let ember = Ember {
+            key: claim.key,
+            fill: fill.clone(),
+            stamp: claim.stamp,
+            read_at: claim.started,
+        };
+        if self.generations.stamp(&ember.key.borrow()) != ember.stamp {
+            stripe.totals.stale += u64::from(is_wanted);
         } else if claim.is_hot {
-            let (stamp, started, random) = (claim.stamp, claim.started, claim.random);
-            self.cache
-                .insert(claim.key, fill.clone(), stamp, started, random);
+            let Ember {
+                key,
+                fill,
+                stamp,
+                read_at,
+            } = ember;
+            self.cache.insert(key, fill, stamp, read_at, claim.random);
+        } else if is_wanted {
+            self.board.glow(stripe, ember);
         } else {
-            self.board.glow(stripe, claim, fill.clone());
+            stripe.afterglow.strike(ember);
         }
     }
 }

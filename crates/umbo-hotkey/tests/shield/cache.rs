@@ -27,8 +27,8 @@ async fn a_cold_key_is_read_each_time_and_a_hot_one_once() {
 }
 
 #[tokio::test]
-async fn an_answer_is_served_for_three_seconds_give_or_take_a_tenth() {
-    for (random, millis) in [(0, 2_700), (1 << 63, 3_000), (u64::MAX, 3_300)] {
+async fn an_answer_is_served_for_three_seconds_and_up_to_a_tenth() {
+    for (random, millis) in [(0, 3_150), (1 << 63, 3_225), (u64::MAX, 3_300)] {
         let mut lab = Lab::new();
         lab.put("a", "1");
         lab.heat(&["a"]);
@@ -49,12 +49,12 @@ async fn an_answer_is_served_for_three_seconds_give_or_take_a_tenth() {
 }
 
 #[tokio::test]
-async fn one_reader_is_told_to_refresh_at_two_seconds() {
+async fn one_reader_is_told_to_refresh_at_three_seconds() {
     let mut lab = Lab::new();
     lab.put("a", "1");
     lab.heat(&["a"]);
     lab.get("a").await.unwrap();
-    lab.pass(1_999);
+    lab.pass(3_074);
     let told = |lab: &Lab| {
         matches!(
             lab.look("a"),
@@ -68,7 +68,7 @@ async fn one_reader_is_told_to_refresh_at_two_seconds() {
     lab.pass(1);
     assert_eq!((0..100).filter(|_| told(&lab)).count(), 1);
     // It has not come back: after a while somebody else is told.
-    lab.pass(249);
+    lab.pass(49);
     assert!(!told(&lab));
     lab.pass(1);
     assert_eq!((0..100).filter(|_| told(&lab)).count(), 1);
@@ -81,7 +81,7 @@ async fn a_refresh_replaces_the_answer_while_readers_have_the_old_one() {
     lab.heat(&["a"]);
     lab.get("a").await.unwrap();
     lab.put("a", "2");
-    lab.pass(2_000);
+    lab.pass(3_075);
     let gate = lab.moods(&[Mood::Waiting]);
     for _ in 0..10 {
         let served = lab.get("a").await.unwrap();
@@ -103,7 +103,7 @@ async fn a_refresh_that_fails_is_tried_again_and_readers_do_not_notice() {
     lab.put("a", "1");
     lab.heat(&["a"]);
     lab.get("a").await.unwrap();
-    lab.pass(2_000);
+    lab.pass(3_075);
     let gate = lab.moods(&[Mood::Failing]);
     gate.add_permits(1);
     for _ in 0..100 {
@@ -111,7 +111,7 @@ async fn a_refresh_that_fails_is_tried_again_and_readers_do_not_notice() {
         settle().await;
     }
     assert_eq!(lab.reads(), 2);
-    lab.pass(250);
+    lab.pass(50);
     for _ in 0..100 {
         assert!(lab.get("a").await.is_ok());
         settle().await;
