@@ -1,0 +1,20 @@
+//! The queue of a shard: who gets one of its slots, who waits, who is shed.
+//!
+//! Owns the limit of requests in flight ([`limit`]), those who wait ([`lanes`]), when a tier is
+//! overloaded ([`codel`]), what is kept for the lower tiers ([`floor`]), and the gate that puts
+//! them together ([`gate`]). Each shard has a gate of its own, and gates share nothing: a shard that
+//! stalls fills its own slots and its own queue.
+//!
+//! Deliberately wakes nobody itself: a gate is generic over whatever wakes who waits, and hands it
+//! back with a verdict once its lock is released.
+
+pub(crate) mod codel;
+pub(crate) mod floor;
+pub(crate) mod gate;
+pub(crate) mod lanes;
+pub(crate) mod limit;
+pub(crate) mod line;
+pub(crate) mod slab;
+pub(crate) mod status;
+pub(crate) mod verdict;
+pub(crate) mod window;

@@ -1,0 +1,258 @@
+//! The gate of one shard: slots while there are some, and order among those who wait for one.
+//!
+//! One word holds how many are in flight and whether anybody waits. While nobody does, entering and
+//! leaving each change that word and nothing else; only where there is no room, or somebody waits,
+//! is the lock taken. Invariants:
+//! - nobody waits while there is room: whoever gives a slot back while somebody waits hands it on;
+//! - a slot is taken in the same step in which it is seen to be free;
+//! - of two tiers in which somebody waits, the higher is served, but for the floor of the lower;
+//! - a tier is shed only after it has had somebody waiting for a whole interval, in which no lower
+//!   tier was served but by its floor;
+//! - whoever has expired gets no slot.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use umbo_types::RequestUnits;
+
+use super::codel::CodelSettings;
+use super::lanes::TIERS;
+use super::limit::LimitSettings;
+use super::line::Line;
+use super::status::GateStatus;
+use super::verdict::{Entered, Entry, Grant, Outcome, Ticket, Woken};
+
+/// Somebody waits.
+const WAITING: u64 = 1 << 32;
+/// One who has left, counted above the flag.
+const LEFT: u64 = 1 << 33;
+/// Those in flight.
+const IN_FLIGHT: u64 = WAITING - 1;
+/// Of those who leave while nobody waits, one in so many is learned from.
+const SAMPLED: u64 = 16;
+
+/// What a gate is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GateSettings {
+    /// Bounds of the requests in flight.
+    pub limit: LimitSettings,
+    /// How much delay is normal.
+    pub codel: CodelSettings,
+    /// Share of the slots, in percent, that each tier keeps however much of higher ones waits; 0 to
+    /// 25. Default 10.
+    pub floor_percent: u32,
+    /// Most that wait. Default 4,096.
+    pub waiting_max: usize,
+    /// Most that the estimates of those who wait may come to. A request that is more by itself waits
+    /// alone. Default one million RU.
+    pub work_max: RequestUnits,
+}
+
+impl Default for GateSettings {
+    fn default() -> Self {
+        Self {
+            limit: LimitSettings::default(),
+            codel: CodelSettings::default(),
+            floor_percent: 10,
+            waiting_max: 4_096,
+            work_max: RequestUnits::from_micros(1_000_000_000_000),
+        }
+    }
+}
+
+/// The gate of one shard. `W` is whatever wakes one who waits.
+#[derive(Debug)]
+pub struct Gate<W> {
+    word: AtomicU64,
+    slots: AtomicU32,
+    line: Mutex<Line<W>>,
+}
+
+impl<W> Gate<W> {
+    /// Opens a gate at which nobody is in flight.
+    pub fn new(settings: GateSettings) -> Self {
+        let line = Line::new(settings);
+        Self {
+            word: AtomicU64::new(0),
+            slots: AtomicU32::new(line.slots()),
+            line: Mutex::new(line),
+        }
+    }
+
+    /// Asks for a slot. `waiter` is called only where the request has to wait.
+    ///
+    /// Others may be woken by it: they are added to `woken`.
+    #[inline]
+    pub fn enter(
+        &self,
+        entry: &Entry,
+        now: Instant,
+        waiter: impl FnOnce() -> W,
+        woken: &mut Woken<W>,
+    ) -> Entered {
+        if entry.deadline.has_passed(now) {
+            return Entered::Expired;
+        }
+        if self.take_free() {
+            return Entered::Slot(Grant::ordinary(entry.criticality));
+        }
+        self.enter_line(entry, now, waiter, woken)
+    }
+
+    /// Gives a slot back. Whoever gets it, or is shed meanwhile, is added to `woken`.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value)] // so that it is given back once
+    pub fn leave(&self, grant: Grant, outcome: Outcome, now: Instant, woken: &mut Woken<W>) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & WAITING == 0 {
+            debug_assert!(word & IN_FLIGHT > 0, "a slot is given back once");
+            let next = word.wrapping_add(LEFT) - 1;
+            let ordering = (Ordering::Release, Ordering::Relaxed);
+            match self
+                .word
+                .compare_exchange_weak(word, next, ordering.0, ordering.1)
+            {
+                Ok(_) => {
+                    if (next / LEFT).is_multiple_of(SAMPLED) {
+                        self.sample(outcome, next & IN_FLIGHT);
+                    }
+                    return;
+                }
+                Err(current) => word = current,
+            }
+        }
+        let mut line = self.lock();
+        self.word.fetch_sub(1, Ordering::AcqRel);
+        line.left(&grant, outcome, now);
+        self.slots.store(line.slots(), Ordering::Relaxed);
+        self.attend(&mut line, now, woken);
+    }
+
+    /// Takes somebody out of the queue, and returns what would have woken it. `None` where it does not
+    /// wait any more: a verdict is on its way, and a slot in it has to be given back.
+    pub fn cancel(&self, ticket: Ticket, now: Instant) -> Option<W> {
+        let mut line = self.lock();
+        let waiter = line.cancel(ticket, now);
+        self.note_empty(&line);
+        waiter
+    }
+
+    /// Looks after those who wait: sheds who has waited too long, at a shard that stands still too.
+    ///
+    /// To be called every few milliseconds. `lag` is by how much the runtime runs late: it is counted
+    /// as if everybody had waited that much longer.
+    pub fn tick(&self, now: Instant, lag: Duration, woken: &mut Woken<W>) {
+        let mut line = self.lock();
+        line.set_lag(lag);
+        self.attend(&mut line, now, woken);
+        line.shrink();
+    }
+
+    /// Says how things stand.
+    pub fn status(&self, now: Instant) -> GateStatus {
+        let line = self.lock();
+        let in_flight = (self.word.load(Ordering::Relaxed) & IN_FLIGHT) as u32;
+        line.status(in_flight, now)
+    }
+
+    /// Takes a slot where there is one and nobody waits.
+    #[inline]
+    fn take_free(&self) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let slots = u64::from(self.slots.load(Ordering::Relaxed));
+            if word & WAITING != 0 || word & IN_FLIGHT >= slots {
+                return false;
+            }
+            let ordering = (Ordering::Acquire, Ordering::Relaxed);
+            match self
+                .word
+                .compare_exchange_weak(word, word + 1, ordering.0, ordering.1)
+            {
+                Ok(_) => return true,
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    #[cold]
+    fn enter_line(
+        &self,
+        entry: &Entry,
+        now: Instant,
+        waiter: impl FnOnce() -> W,
+        woken: &mut Woken<W>,
+    ) -> Entered {
+        let mut line = self.lock();
+        // Who waits is seen from here on, and who leaves comes to this lock. What became free a
+        // moment ago is seen here.
+        if line.is_empty() && !self.begin_waiting(line.slots()) {
+            return Entered::Slot(Grant::ordinary(entry.criticality));
+        }
+        let entered = match line.make_room(entry, now, woken) {
+            Ok(()) => Entered::Queued(line.push(entry, waiter(), now)),
+            Err(shed) => Entered::Shed(shed),
+        };
+        self.attend(&mut line, now, woken);
+        entered
+    }
+
+    /// Notes that somebody waits, or takes a slot where there is one after all and returns false.
+    fn begin_waiting(&self, slots: u32) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let has_room = word & IN_FLIGHT < u64::from(slots);
+            let next = if has_room { word + 1 } else { word | WAITING };
+            let ordering = (Ordering::AcqRel, Ordering::Relaxed);
+            match self
+                .word
+                .compare_exchange_weak(word, next, ordering.0, ordering.1)
+            {
+                Ok(_) => return !has_room,
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    /// Sheds who has to be, and gives what slots there are to those who wait.
+    fn attend(&self, line: &mut Line<W>, now: Instant, woken: &mut Woken<W>) {
+        line.shed_old(now, woken);
+        // While somebody waits nobody takes a slot but here.
+        let in_flight = (self.word.load(Ordering::Acquire) & IN_FLIGHT) as u32;
+        let free = line.slots().saturating_sub(in_flight);
+        let granted = line.serve(free, now, woken);
+        if granted > 0 {
+            self.word.fetch_add(u64::from(granted), Ordering::AcqRel);
+        }
+        self.note_empty(line);
+    }
+
+    fn note_empty(&self, line: &Line<W>) {
+        if line.is_empty() {
+            self.word.fetch_and(!WAITING, Ordering::AcqRel);
+        }
+    }
+
+    /// Learns from one who left while nobody waited, where that can be had without waiting, and
+    /// where there was so much room that nobody was in the way.
+    fn sample(&self, outcome: Outcome, in_flight: u64) {
+        let slots = u64::from(self.slots.load(Ordering::Relaxed));
+        if in_flight * 2 <= slots
+            && let Ok(mut line) = self.line.try_lock()
+        {
+            line.learn_calm(outcome);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line<W>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For the figures of each tier.
+pub(crate) type PerTier<T> = [T; TIERS];
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

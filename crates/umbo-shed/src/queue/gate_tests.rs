@@ -1,0 +1,505 @@
+//! The gate as a story: what a request finds, and what it leaves to those behind it.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+
+use proptest::prelude::*;
+use umbo_types::{Criticality, Deadline, Operation};
+
+use super::*;
+use crate::queue::verdict::{Shed, Verdict, Why};
+
+const MILLI: Duration = Duration::from_millis(1);
+const LOW: Criticality = Criticality::Sheddable;
+const USUAL: Criticality = Criticality::SheddablePlus;
+const HIGH: Criticality = Criticality::Critical;
+const TOP: Criticality = Criticality::CriticalPlus;
+
+fn fixed(slots: u32) -> GateSettings {
+    GateSettings {
+        limit: LimitSettings {
+            min: slots,
+            max: slots,
+            initial: slots,
+        },
+        ..GateSettings::default()
+    }
+}
+
+/// A gate with a clock of its own, and names instead of wakers.
+struct Scene {
+    gate: Gate<u32>,
+    begun: Instant,
+    at_ms: u64,
+    woken: Woken<u32>,
+}
+
+impl Scene {
+    fn new(settings: GateSettings) -> Self {
+        Self {
+            gate: Gate::new(settings),
+            begun: Instant::now(),
+            at_ms: 0,
+            woken: Woken::new(),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.begun + Duration::from_millis(self.at_ms)
+    }
+
+    fn entry(&self, criticality: Criticality, caller: u64) -> Entry {
+        Entry {
+            criticality,
+            caller,
+            price: RequestUnits::from_micros(1_000_000),
+            deadline: Deadline::after(self.now(), Duration::from_secs(10)),
+        }
+    }
+
+    fn enter(&mut self, name: u32, criticality: Criticality) -> Entered {
+        let entry = self.entry(criticality, u64::from(name));
+        self.gate
+            .enter(&entry, self.now(), || name, &mut self.woken)
+    }
+
+    /// Enters, and has to wait.
+    fn queue(&mut self, name: u32, criticality: Criticality) -> Ticket {
+        match self.enter(name, criticality) {
+            Entered::Queued(ticket) => ticket,
+            other => panic!("{name} does not wait: {other:?}"),
+        }
+    }
+
+    fn slot(&mut self, name: u32, criticality: Criticality) -> Grant {
+        match self.enter(name, criticality) {
+            Entered::Slot(grant) => grant,
+            other => panic!("{name} has no slot: {other:?}"),
+        }
+    }
+
+    fn leave(&mut self, grant: Grant) {
+        let outcome = Outcome::Served {
+            operation: Operation::Get,
+            service_time: MILLI,
+        };
+        self.gate.leave(grant, outcome, self.now(), &mut self.woken);
+    }
+
+    /// Lets time pass with a tick every few milliseconds.
+    fn pass(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.at_ms += 1;
+            self.gate.tick(self.now(), Duration::ZERO, &mut self.woken);
+        }
+    }
+
+    /// Returns who has got a slot since the last call; the slots are given back to nobody.
+    fn served(&mut self) -> Vec<u32> {
+        self.woken
+            .drain(..)
+            .filter_map(|(name, verdict)| matches!(verdict, Verdict::Slot(_)).then_some(name))
+            .collect()
+    }
+
+    fn shed(&mut self) -> Vec<(u32, Why)> {
+        let shed = |(name, verdict)| match verdict {
+            Verdict::Shed(Shed { why, .. }) => Some((name, why)),
+            _ => None,
+        };
+        self.woken.drain(..).filter_map(shed).collect()
+    }
+
+    fn status(&self) -> GateStatus {
+        self.gate.status(self.now())
+    }
+}
+
+#[test]
+fn there_are_as_many_slots_as_the_limit_says_and_the_next_one_waits() {
+    let mut scene = Scene::new(fixed(2));
+    let first = scene.slot(1, USUAL);
+    let _second = scene.slot(2, USUAL);
+    scene.queue(3, USUAL);
+    assert_eq!((scene.status().in_flight, scene.status().waiting()), (2, 1));
+    scene.leave(first);
+    assert_eq!(scene.served(), [3]);
+    assert_eq!((scene.status().in_flight, scene.status().waiting()), (2, 0));
+}
+
+#[test]
+fn the_highest_tier_is_next_and_within_it_the_oldest_of_a_caller() {
+    let mut scene = Scene::new(fixed(1));
+    let mut slot = scene.slot(0, USUAL);
+    for (name, criticality) in [(1, LOW), (2, USUAL), (3, TOP), (4, HIGH), (5, TOP)] {
+        let mut entry = scene.entry(criticality, 7);
+        entry.price = RequestUnits::from_micros(1);
+        let now = scene.now();
+        let entered = scene.gate.enter(&entry, now, || name, &mut scene.woken);
+        assert!(matches!(entered, Entered::Queued(_)));
+    }
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        scene.leave(slot);
+        let (name, verdict) = scene.woken.pop().unwrap();
+        order.push(name);
+        let Verdict::Slot(next) = verdict else {
+            panic!("{verdict:?}")
+        };
+        slot = next;
+    }
+    assert_eq!(order, [3, 5, 4, 2, 1]);
+}
+
+#[test]
+fn a_short_queue_is_no_overload_however_often_it_forms() {
+    let mut scene = Scene::new(fixed(1));
+    for round in 0..100 {
+        let slot = scene.slot(0, USUAL);
+        scene.queue(round, USUAL);
+        scene.pass(4);
+        scene.leave(slot);
+        let (_, verdict) = scene.woken.pop().unwrap();
+        let Verdict::Slot(slot) = verdict else {
+            panic!("{verdict:?}")
+        };
+        scene.leave(slot);
+    }
+    assert_eq!(scene.status().tiers[USUAL as usize].tally.shed, [0; 4]);
+}
+
+#[test]
+fn a_standing_queue_is_shed_after_an_interval_and_then_after_twice_the_target() {
+    let mut scene = Scene::new(fixed(1));
+    let _slot = scene.slot(0, USUAL);
+    scene.queue(1, USUAL);
+    scene.pass(105);
+    assert!(
+        scene.status().tiers[USUAL as usize]
+            .overloaded_for
+            .is_none()
+    );
+    scene.queue(2, USUAL);
+    scene.pass(2);
+    assert_eq!(scene.shed(), [(1, Why::Overload)]);
+    // The queue that is left is a young one: that was the overload, for now.
+    scene.pass(50);
+    assert_eq!(scene.shed(), []);
+    scene.pass(60);
+    assert_eq!(scene.shed(), [(2, Why::Overload)]);
+}
+
+#[test]
+fn an_overloaded_tier_serves_the_newest_first_and_keeps_few_waiting() {
+    let mut scene = Scene::new(fixed(1));
+    let slot = scene.slot(0, USUAL);
+    for milli in 0..130 {
+        let (entry, now) = (scene.entry(USUAL, 1), scene.now());
+        let entered = scene.gate.enter(&entry, now, || milli, &mut scene.woken);
+        assert!(matches!(entered, Entered::Queued(_)), "{milli}");
+        scene.pass(1);
+    }
+    let overloaded = scene.status().tiers[USUAL as usize].overloaded_for;
+    assert!(overloaded.is_some_and(|lasted| lasted > 20 * MILLI));
+    let shed = scene.shed();
+    // All but those of the last twice the target, in the order in which they came.
+    assert!(shed.len() >= 119 && shed.iter().map(|one| one.0).is_sorted());
+    assert!(scene.status().waiting() <= 11);
+    scene.leave(slot);
+    assert_eq!(scene.served(), [129]);
+    // A crowd of one caller finds sixteen places at most; what it is told is at least an interval.
+    let mut told = None;
+    for _ in 0..40 {
+        let entry = scene.entry(USUAL, 7);
+        let now = scene.now();
+        let entered = scene.gate.enter(&entry, now, || 1_000, &mut scene.woken);
+        if let Entered::Shed(shed) = entered {
+            told = Some(shed);
+        }
+    }
+    assert_eq!(scene.status().waiting(), 16);
+    let told = told.unwrap();
+    assert_eq!((told.why, told.criticality), (Why::Overload, USUAL));
+    assert!(told.wait >= 100 * MILLI);
+}
+
+#[test]
+fn lag_counts_as_if_all_had_waited_longer() {
+    let mut scene = Scene::new(fixed(1));
+    let _slot = scene.slot(0, USUAL);
+    scene.queue(1, USUAL);
+    for _ in 0..104 {
+        scene.at_ms += 1;
+        let (now, lag) = (scene.now(), 20 * MILLI);
+        scene.gate.tick(now, lag, &mut scene.woken);
+    }
+    assert_eq!(scene.shed(), [(1, Why::Overload)]);
+    assert_eq!(scene.status().lag, 20 * MILLI);
+}
+
+#[test]
+fn when_full_a_higher_tier_takes_the_place_of_the_newest_of_the_lowest() {
+    let mut scene = Scene::new(GateSettings {
+        waiting_max: 3,
+        ..fixed(1)
+    });
+    let _slot = scene.slot(0, USUAL);
+    scene.queue(1, LOW);
+    scene.queue(2, USUAL);
+    scene.queue(3, LOW);
+    assert!(matches!(
+        scene.enter(4, LOW),
+        Entered::Shed(Shed {
+            why: Why::Length,
+            ..
+        })
+    ));
+    scene.queue(5, HIGH);
+    assert_eq!(scene.shed(), [(3, Why::Displaced)]);
+    scene.queue(6, TOP);
+    assert_eq!(scene.shed(), [(1, Why::Displaced)]);
+    // Never the reverse.
+    assert!(matches!(scene.enter(7, LOW), Entered::Shed(_)));
+    assert!(matches!(scene.enter(8, USUAL), Entered::Shed(_)));
+    scene.queue(9, HIGH);
+    assert_eq!(scene.shed(), [(2, Why::Displaced)]);
+    assert!(matches!(scene.enter(10, HIGH), Entered::Shed(_)));
+}
+
+#[test]
+fn when_full_of_one_tier_whoever_has_least_waiting_gets_in() {
+    let mut scene = Scene::new(GateSettings {
+        waiting_max: 20,
+        ..fixed(1)
+    });
+    let _slot = scene.slot(0, USUAL);
+    let enter = |scene: &mut Scene, name: u32, caller: u64| {
+        let (entry, now) = (scene.entry(USUAL, caller), scene.now());
+        scene.gate.enter(&entry, now, || name, &mut scene.woken)
+    };
+    for name in 0..20 {
+        assert!(matches!(enter(&mut scene, name, 1), Entered::Queued(_)));
+    }
+    assert!(matches!(enter(&mut scene, 20, 1), Entered::Shed(_)));
+    assert!(matches!(enter(&mut scene, 21, 2), Entered::Queued(_)));
+    assert_eq!(scene.shed(), [(19, Why::Length)]);
+    assert_eq!(scene.status().waiting(), 20);
+}
+
+#[test]
+fn work_is_bounded_and_what_is_too_large_waits_alone() {
+    let mut scene = Scene::new(GateSettings {
+        work_max: RequestUnits::from_micros(10_000_000),
+        ..fixed(1)
+    });
+    let slot = scene.slot(0, USUAL);
+    let priced = |scene: &mut Scene, name: u32, units: u64| {
+        let mut entry = scene.entry(USUAL, 1);
+        entry.price = RequestUnits::from_micros(units * 1_000_000);
+        let now = scene.now();
+        scene.gate.enter(&entry, now, || name, &mut scene.woken)
+    };
+    assert!(matches!(priced(&mut scene, 1, 6), Entered::Queued(_)));
+    assert!(matches!(
+        priced(&mut scene, 2, 5),
+        Entered::Shed(Shed { why: Why::Work, .. })
+    ));
+    assert!(matches!(priced(&mut scene, 3, 4), Entered::Queued(_)));
+    assert_eq!(scene.status().work, RequestUnits::from_micros(10_000_000));
+    scene.leave(slot);
+    let (_, Verdict::Slot(slot)) = scene.woken.pop().unwrap() else {
+        panic!("no slot")
+    };
+    scene.leave(slot);
+    scene.woken.clear();
+    assert_eq!(scene.status().waiting(), 0);
+    assert!(matches!(priced(&mut scene, 4, 1_000), Entered::Queued(_)));
+    assert!(matches!(priced(&mut scene, 5, 1), Entered::Shed(_)));
+}
+
+#[test]
+fn who_has_expired_gets_no_slot() {
+    let mut scene = Scene::new(fixed(1));
+    let mut entry = scene.entry(TOP, 1);
+    entry.deadline = Deadline::at(scene.now());
+    let now = scene.now();
+    let entered = scene.gate.enter(&entry, now, || 1, &mut scene.woken);
+    assert_eq!(entered, Entered::Expired);
+
+    let slot = scene.slot(0, USUAL);
+    entry.deadline = Deadline::at(now + 3 * MILLI);
+    let entered = scene.gate.enter(&entry, now, || 1, &mut scene.woken);
+    assert!(matches!(entered, Entered::Queued(_)));
+    scene.queue(2, LOW);
+    scene.at_ms += 3;
+    scene.leave(slot);
+    assert_eq!(scene.woken[0], (1, Verdict::Expired));
+    assert!(matches!(scene.woken[1], (2, Verdict::Slot(_))));
+    assert_eq!(scene.status().tiers[TOP as usize].tally.expired, 1);
+}
+
+#[test]
+fn who_cancels_is_forgotten_and_its_place_is_not_confused_with_the_next() {
+    let mut scene = Scene::new(fixed(1));
+    let slot = scene.slot(0, USUAL);
+    let ticket = scene.queue(1, USUAL);
+    let now = scene.now();
+    assert_eq!(scene.gate.cancel(ticket, now), Some(1));
+    let other = scene.queue(2, USUAL);
+    assert_eq!(scene.gate.cancel(ticket, now), None);
+    scene.leave(slot);
+    assert_eq!(scene.served(), [2]);
+    assert_eq!(scene.gate.cancel(other, now), None);
+}
+
+/// Ten times the capacity in each tier for two seconds, one slot of a millisecond.
+#[test]
+fn a_starved_tier_keeps_its_floor_and_a_higher_one_is_not_shed_for_a_lower() {
+    let mut scene = Scene::new(fixed(1));
+    let mut slot = Some(scene.slot(0, USUAL));
+    let (mut served, mut by_floor, mut shed) = ([0; 4], [0; 4], [0; 4]);
+    for milli in 0..2_000 {
+        // The two higher ones alone leave 40 of 100 to the others.
+        for (criticality, each) in [(LOW, 1), (USUAL, 1), (HIGH, 2), (TOP, 4)] {
+            if milli % each == 0 {
+                let name = criticality as u32;
+                if let Entered::Shed(told) = scene.enter(name, criticality) {
+                    shed[told.criticality as usize] += 1;
+                }
+            }
+        }
+        scene.pass(1);
+        if let Some(slot) = slot.take() {
+            scene.leave(slot);
+        }
+        for (name, verdict) in std::mem::take(&mut scene.woken) {
+            match verdict {
+                Verdict::Slot(grant) => {
+                    served[name as usize] += 1;
+                    by_floor[name as usize] += u32::from(grant.is_by_floor());
+                    slot = Some(grant);
+                }
+                Verdict::Shed(_) => shed[name as usize] += 1,
+                Verdict::Expired => panic!("expired"),
+            }
+        }
+    }
+    assert_eq!(
+        shed[TOP as usize] + shed[HIGH as usize],
+        0,
+        "{served:?} {shed:?}"
+    );
+    assert!((180..=220).contains(&served[LOW as usize]), "{served:?}");
+    assert_eq!(served[LOW as usize], by_floor[LOW as usize]);
+    assert!(shed[LOW as usize] > 1_600 && shed[USUAL as usize] > 1_600);
+}
+
+#[test]
+fn gates_share_nothing() {
+    let mut stalled = Scene::new(fixed(1));
+    let mut other = Scene::new(fixed(1));
+    let _kept = stalled.slot(0, USUAL);
+    for name in 0..100 {
+        stalled.queue(name, TOP);
+    }
+    let slot = other.slot(0, LOW);
+    other.leave(slot);
+    assert_eq!(other.status().in_flight, 0);
+}
+
+proptest! {
+    /// Whatever happens in whatever order, slots are neither lost nor made, and nobody waits while
+    /// there is room.
+    #[test]
+    fn slots_are_neither_lost_nor_made(slots in 1..5_u32, steps in prop::collection::vec((0..8_u8, 0..4_usize, 0..20_u64), 1..300)) {
+        let mut scene = Scene::new(GateSettings { waiting_max: 12, ..fixed(slots) });
+        let mut held: Vec<Grant> = Vec::new();
+        let mut waiting: Vec<(u32, Ticket)> = Vec::new();
+        for (name, (what, tier, number)) in steps.into_iter().enumerate() {
+            let name = name as u32;
+            match what {
+                0..=3 => match scene.enter(name, Criticality::ALL[tier]) {
+                    Entered::Slot(grant) => held.push(grant),
+                    Entered::Queued(ticket) => waiting.push((name, ticket)),
+                    Entered::Shed(_) | Entered::Expired => {}
+                },
+                4 | 5 if !held.is_empty() => {
+                    let grant = held.swap_remove(number as usize % held.len());
+                    scene.leave(grant);
+                }
+                6 if !waiting.is_empty() => {
+                    let (name, ticket) = waiting.swap_remove(number as usize % waiting.len());
+                    let now = scene.now();
+                    prop_assert_eq!(scene.gate.cancel(ticket, now), Some(name));
+                }
+                _ => scene.pass(number),
+            }
+            for (name, verdict) in std::mem::take(&mut scene.woken) {
+                let at = waiting.iter().position(|one| one.0 == name);
+                waiting.swap_remove(at.expect("only who waits is woken, and once"));
+                if let Verdict::Slot(grant) = verdict {
+                    held.push(grant);
+                }
+            }
+            let status = scene.status();
+            prop_assert_eq!(status.in_flight as usize, held.len());
+            prop_assert_eq!(status.waiting(), waiting.len());
+            prop_assert!(status.in_flight <= slots);
+            prop_assert!(waiting.is_empty() || status.in_flight == slots);
+            prop_assert!(waiting.len() <= 12);
+        }
+    }
+}
+
+/// Threads that enter and leave as fast as they can: never more in flight than there are slots, and
+/// nobody is left waiting at the end.
+#[test]
+fn threads_meet_at_the_gate() {
+    const SLOTS: usize = 3;
+    let gate: Gate<mpsc::SyncSender<Verdict>> = Gate::new(fixed(SLOTS as u32));
+    let inside = AtomicUsize::new(0);
+    let begun = Instant::now();
+    let wake = |woken: Woken<mpsc::SyncSender<Verdict>>| {
+        for (waiter, verdict) in woken {
+            waiter.send(verdict).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (gate, inside, wake) = (&gate, &inside, &wake);
+            scope.spawn(move || {
+                for round in 0..20_000_u64 {
+                    let entry = Entry {
+                        criticality: Criticality::ALL[(thread + round) as usize % 4],
+                        caller: thread,
+                        price: RequestUnits::from_micros(1),
+                        deadline: Deadline::after(begun, Duration::from_mins(10)),
+                    };
+                    let (sender, receiver) = mpsc::sync_channel(1);
+                    let mut woken = Woken::new();
+                    let entered = gate.enter(&entry, begun, || sender, &mut woken);
+                    wake(std::mem::take(&mut woken));
+                    let grant = match entered {
+                        Entered::Slot(grant) => grant,
+                        Entered::Queued(_) => match receiver.recv().unwrap() {
+                            Verdict::Slot(grant) => grant,
+                            other => panic!("{other:?}"),
+                        },
+                        other => panic!("{other:?}"),
+                    };
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) < SLOTS);
+                    if round % 64 == 0 {
+                        std::thread::yield_now();
+                    }
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    gate.leave(grant, Outcome::Unknown, begun, &mut woken);
+                    wake(woken);
+                }
+            });
+        }
+    });
+    let status = gate.status(begun);
+    assert_eq!((status.in_flight, status.waiting()), (0, 0));
+    let tally = status.tiers.map(|tier| tier.tally);
+    assert!(tally.iter().all(|tally| tally.queued == tally.served));
+}

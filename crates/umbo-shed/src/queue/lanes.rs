@@ -1,0 +1,252 @@
+//! Who waits, by tier and caller, and who of them is next.
+//!
+//! Callers of a tier share it by request units: start-time fair queueing (Goyal, Vin, Cheng 1996).
+//! A caller that has just had much begins later in virtual time; the one that begins first is next.
+//! Callers are told apart by a hash into 64 flows, so that the state is bounded; two that fall
+//! together share one part, until the tier is empty for a moment and the hash is changed.
+//!
+//! Within a flow the oldest is next, or the newest where the tier is overloaded: what came last is
+//! the likeliest to be still worth something. The invariant: every node is in the list of its tier
+//! and in that of its flow, and counts and sums are those of the lists.
+
+use std::time::Instant;
+
+use umbo_types::Criticality;
+
+use super::slab::{List, Node, Slab, Which};
+use super::verdict::{Entry, Ticket, last_instant, tier};
+
+pub(crate) const TIERS: usize = Criticality::ALL.len();
+/// Flows of a tier, a bit each.
+const FLOWS: usize = u64::BITS as usize;
+/// Odd, with bits all over: 2⁶⁴ divided by the golden ratio.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// What a price counts here at most, in micro-RU, so that no sum can overflow: 8.8 million RU.
+const PRICE_MAX: u64 = 1 << 43;
+
+/// Callers of one hash.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    list: List,
+    len: usize,
+    /// Virtual instant at which its next request begins, in micro-RU.
+    begins: u64,
+}
+
+/// One tier.
+#[derive(Debug)]
+struct Lane {
+    list: List,
+    len: usize,
+    flows: Box<[Flow; FLOWS]>,
+    /// Flows in which somebody waits.
+    waiting: u64,
+    /// Virtual instant at which the last one served began.
+    virtual_now: u64,
+    salt: u64,
+}
+
+impl Lane {
+    fn new() -> Self {
+        let flow = Flow {
+            list: List::EMPTY,
+            len: 0,
+            begins: 0,
+        };
+        Self {
+            list: List::EMPTY,
+            len: 0,
+            flows: Box::new([flow; FLOWS]),
+            waiting: 0,
+            virtual_now: 0,
+            salt: 0,
+        }
+    }
+
+    fn flow_of(&self, caller: u64) -> usize {
+        // The upper six bits of the product.
+        ((caller ^ self.salt).wrapping_mul(SPREAD) >> 58) as usize
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut bits = self.waiting;
+        std::iter::from_fn(move || {
+            if bits == 0 {
+                return None;
+            }
+            let flow = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            Some(flow)
+        })
+    }
+
+    /// Forgets who had how much, now that nobody waits.
+    fn forget(&mut self) {
+        self.virtual_now = 0;
+        self.salt = self.salt.wrapping_add(SPREAD);
+        for flow in self.flows.iter_mut() {
+            flow.begins = 0;
+        }
+    }
+}
+
+/// All tiers.
+#[derive(Debug)]
+pub(crate) struct Lanes<W> {
+    slab: Slab<W>,
+    tiers: [Lane; TIERS],
+    /// Sum of all prices, in micro-RU.
+    work: u64,
+}
+
+impl<W> Lanes<W> {
+    pub(crate) fn new() -> Self {
+        Self {
+            slab: Slab::new(),
+            tiers: std::array::from_fn(|_| Lane::new()),
+            work: 0,
+        }
+    }
+
+    /// Returns how many wait.
+    pub(crate) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Returns how many of a tier wait.
+    pub(crate) const fn len_of(&self, tier: usize) -> usize {
+        self.tiers[tier].len
+    }
+
+    /// Returns the sum of all prices, in micro-RU.
+    pub(crate) const fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Returns since when the oldest of a tier waits.
+    pub(crate) fn oldest_since(&self, tier: usize) -> Option<Instant> {
+        let oldest = self.tiers[tier].list.oldest()?;
+        Some(self.slab.get(oldest).entered)
+    }
+
+    /// Returns the highest tier of which somebody waits.
+    pub(crate) fn highest(&self) -> Option<usize> {
+        (0..TIERS).rev().find(|&tier| self.tiers[tier].len > 0)
+    }
+
+    /// Returns the lowest tier of which somebody waits.
+    pub(crate) fn lowest(&self) -> Option<usize> {
+        (0..TIERS).find(|&tier| self.tiers[tier].len > 0)
+    }
+
+    /// Says whether the callers of an entry's hash have no more waiting than others of its tier
+    /// have on average, it included.
+    pub(crate) fn is_modest(&self, entry: &Entry) -> bool {
+        let lane = &self.tiers[tier(entry.criticality)];
+        let flow = lane.flow_of(entry.caller);
+        let flows = (lane.waiting | 1 << flow).count_ones() as usize;
+        (lane.flows[flow].len + 1) * flows <= lane.len
+    }
+
+    /// Adds one who waits.
+    pub(crate) fn push(&mut self, entry: &Entry, waiter: W, now: Instant) -> Ticket {
+        let tier = tier(entry.criticality);
+        let lane = &mut self.tiers[tier];
+        let flow = lane.flow_of(entry.caller);
+        let price = entry.price.as_micros().clamp(1, PRICE_MAX);
+        let ticket = self.slab.insert(Node {
+            waiter,
+            entered: now,
+            expires: last_instant(entry),
+            price,
+            tier: tier as u8,
+            flow: flow as u8,
+        });
+        self.slab.link(Which::Tier, &mut lane.list, ticket.index);
+        let its = &mut lane.flows[flow];
+        self.slab.link(Which::Caller, &mut its.list, ticket.index);
+        if its.len == 0 {
+            // Who was away saves nothing up.
+            its.begins = its.begins.max(lane.virtual_now);
+        }
+        its.len += 1;
+        lane.len += 1;
+        lane.waiting |= 1 << flow;
+        self.work += price;
+        ticket
+    }
+
+    /// Takes out whoever holds this ticket, if it still waits.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<W> {
+        let index = self.slab.find(ticket)?;
+        Some(self.remove(index).waiter)
+    }
+
+    /// Takes out whoever of a tier is served next.
+    pub(crate) fn take_next(&mut self, tier: usize, newest_first: bool) -> Option<Node<W>> {
+        let lane = &mut self.tiers[tier];
+        let flow = lane.waiting().min_by_key(|&flow| lane.flows[flow].begins)?;
+        let its = &mut lane.flows[flow];
+        let index = if newest_first {
+            its.list.newest()
+        } else {
+            its.list.oldest()
+        }?;
+        let price = self.slab.get(index).price;
+        lane.virtual_now = its.begins;
+        its.begins += price;
+        Some(self.remove(index))
+    }
+
+    /// Takes out the oldest of a tier, if it has waited since before `than`.
+    pub(crate) fn take_older(&mut self, tier: usize, than: Instant) -> Option<Node<W>> {
+        let oldest = self.tiers[tier].list.oldest()?;
+        (self.slab.get(oldest).entered < than).then(|| self.remove(oldest))
+    }
+
+    /// Takes out the newest of a tier.
+    pub(crate) fn take_newest(&mut self, tier: usize) -> Option<Node<W>> {
+        let newest = self.tiers[tier].list.newest()?;
+        Some(self.remove(newest))
+    }
+
+    /// Takes out the newest of those callers of a tier of whom most wait.
+    pub(crate) fn take_of_most(&mut self, tier: usize) -> Option<Node<W>> {
+        let lane = &self.tiers[tier];
+        let flow = lane.waiting().max_by_key(|&flow| lane.flows[flow].len)?;
+        let newest = lane.flows[flow].list.newest()?;
+        Some(self.remove(newest))
+    }
+
+    /// Gives memory back where nobody waits.
+    pub(crate) fn shrink(&mut self) {
+        self.slab.shrink();
+    }
+
+    fn remove(&mut self, index: u32) -> Node<W> {
+        let (tier, flow) = {
+            let node = self.slab.get(index);
+            (usize::from(node.tier), usize::from(node.flow))
+        };
+        let lane = &mut self.tiers[tier];
+        self.slab.unlink(Which::Tier, &mut lane.list, index);
+        let its = &mut lane.flows[flow];
+        self.slab.unlink(Which::Caller, &mut its.list, index);
+        its.len -= 1;
+        if its.len == 0 {
+            lane.waiting &= !(1 << flow);
+        }
+        lane.len -= 1;
+        if lane.len == 0 {
+            lane.forget();
+        }
+        let node = self.slab.take(index);
+        self.work -= node.price;
+        node
+    }
+}
+
+#[cfg(test)]
+#[path = "lanes_tests.rs"]
+mod tests;

@@ -1,0 +1,321 @@
+//! How many requests a shard serves at the same time: a limit that looks for the knee.
+//!
+//! Below the knee more in flight means more throughput at the same service time; beyond it the same
+//! throughput at a longer one (Little 1961), so that the power of Kleinrock (1979), throughput over
+//! time, is highest there. So the limit *tries*: it moves, and looks whether the service time
+//! follows. If it follows a step up, or does not follow a step down, the step is taken back. That
+//! distinguishes a store that is crowded from one that is slow, which limits that only compare with a
+//! minimum do not (Netflix `concurrency-limits` issue 171): a slow disk costs no slots.
+//!
+//! The unloaded service time, learned while there is room, is what tells where to try first: at
+//! three times of it, the first step is to a third. Departures from Vegas (Brakmo, Peterson 1994)
+//! and gradient limits:
+//! - Service times are averaged as logarithms, each against the usual one of its operation. So one slow
+//!   mode of two, or a heavy tail, weighs little, and another mix of operations is no slowness.
+//! - A window ends when its mean is known well enough, not after a time; what is not known well
+//!   enough moves nothing. So the limit stands still at low traffic.
+//! - Only requests that began in the window count, and a standstill begins a new one. So a store that
+//!   slept wakes to the limit that it had.
+//! - It is learned from only while the limit binds, so it grows only when it is used.
+
+use std::time::{Duration, Instant};
+
+use umbo_types::Operation;
+
+use super::window::{Mean, log2_nanos};
+
+/// Bounds of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// Fewest slots, at least 1. Default 2.
+    pub min: u32,
+    /// Most slots. Default 1,024.
+    pub max: u32,
+    /// Slots at first. Default 32.
+    pub initial: u32,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            min: 2,
+            max: 1_024,
+            initial: 32,
+        }
+    }
+}
+
+/// Fewest samples of a window.
+const SAMPLES_MIN: u32 = 32;
+/// Error of a mean logarithm (base 2) at which it is known well enough: 7 %.
+const ERROR_MAX: f64 = 0.1;
+/// Longest window; what is not known then is not known.
+const WINDOW_MAX: Duration = Duration::from_secs(10);
+/// Longest window with a limit on trial.
+const TRIAL_MAX: Duration = Duration::from_secs(2);
+/// Mean logarithm (base 2) above the unloaded one that calls for a step down: 1.27 times.
+const INFLATION: f64 = 0.35;
+/// How far the service time has to follow a step up, of all the way, for it to be taken back. More
+/// than half, because too few slots cost throughput and a few too many only a little time.
+const FOLLOWED_UP: f64 = 0.75;
+/// How far it has to follow a step down for that to stay.
+const FOLLOWED_DOWN: f64 = 0.85;
+/// Error of that share at which it is known well enough.
+const ERROR_TRIAL: f64 = 0.2;
+/// What a step up multiplies by.
+const STEP_UP: f64 = 1.5;
+/// What a step down without a reason multiplies by.
+const STEP_DOWN: f64 = 0.7;
+/// What a step down leaves of the limit, at least.
+const STEP_DOWN_MOST: f64 = 0.25;
+/// Slots above what the unloaded service time says, in parts of it.
+const HEADROOM: f64 = 1.25;
+/// Most windows between two steps without a reason.
+const PAUSE_MAX: u32 = 16;
+/// Nothing ends for this long, and for 16 times what it usually takes until the next one ends: the
+/// store stands still.
+const STANDSTILL: Duration = Duration::from_millis(100);
+/// Weight of a sample in the usual service time of its operation.
+const USUAL_WEIGHT: f64 = 1.0 / 256.0;
+
+/// A step that may be taken back.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    from: u32,
+    /// What was measured before it.
+    before: Mean,
+}
+
+/// The limit of one shard.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    settings: LimitSettings,
+    slots: u32,
+    /// Logarithm of the usual service time of each operation.
+    usual: [Option<f64>; Operation::ALL.len()],
+    /// How much longer than usual an unloaded request takes now, as a logarithm.
+    unloaded: f64,
+    calm: Mean,
+    window: Mean,
+    window_since: Option<Instant>,
+    ended_at: Option<Instant>,
+    /// Mean time between two ends, in seconds.
+    gap: f64,
+    trial: Option<Trial>,
+    /// How many windows before this one called for a step down.
+    inflated: u32,
+    pause: u32,
+    windows_left: u32,
+    /// Steps without a reason so far: every third goes down.
+    probes: u32,
+}
+
+impl Limit {
+    /// Makes a limit that has learned nothing. `max` is at least `min`, and that at least 1.
+    pub(crate) fn new(settings: LimitSettings) -> Self {
+        let min = settings.min.max(1);
+        let settings = LimitSettings {
+            min,
+            max: settings.max.max(min),
+            initial: settings.initial,
+        };
+        Self {
+            slots: settings.initial.clamp(min, settings.max),
+            settings,
+            usual: [None; Operation::ALL.len()],
+            unloaded: 0.0,
+            calm: Mean::default(),
+            window: Mean::default(),
+            window_since: None,
+            ended_at: None,
+            gap: 0.0,
+            trial: None,
+            inflated: 0,
+            pause: 1,
+            windows_left: 1,
+            probes: 0,
+        }
+    }
+
+    /// Returns the slots there are now.
+    pub(crate) const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Learns from a request that ended while there was room.
+    pub(crate) fn calm(&mut self, operation: Operation, service_time: Duration) {
+        let sample = log2_nanos(service_time);
+        let usual = self.usual[operation as usize].get_or_insert(sample);
+        self.calm.add(sample - *usual);
+        *usual += (sample - *usual) * USUAL_WEIGHT;
+        if self.calm.count() >= SAMPLES_MIN && self.calm.error() <= 1.5 * ERROR_MAX {
+            self.unloaded = self.calm.mean();
+            self.calm = Mean::default();
+        }
+    }
+
+    /// Learns from a request that ended while others waited.
+    pub(crate) fn full(&mut self, operation: Operation, service_time: Duration, now: Instant) {
+        self.notice_standstill(now);
+        let since = *self.window_since.get_or_insert(now);
+        if now
+            .checked_sub(service_time)
+            .is_none_or(|began| began < since)
+        {
+            return;
+        }
+        let sample = log2_nanos(service_time);
+        let usual = *self.usual[operation as usize].get_or_insert(sample);
+        self.window.add(sample - usual);
+        let count_min = SAMPLES_MIN.max(2 * self.slots);
+        let open_for = now.saturating_duration_since(since);
+        match self.trial {
+            _ if self.window.count() < count_min && open_for < TRIAL_MAX => {}
+            Some(trial) => self.judge(trial, open_for, now),
+            None => self.look(open_for, now),
+        }
+    }
+
+    /// Begins a new window where nothing has ended for long: what ends now tells of the standstill.
+    fn notice_standstill(&mut self, now: Instant) {
+        if let Some(ended_at) = self.ended_at {
+            let gap = now.saturating_duration_since(ended_at);
+            if gap > STANDSTILL && gap.as_secs_f64() > 16.0 * self.gap {
+                self.begin_window(now);
+            } else {
+                self.gap += (gap.as_secs_f64() - self.gap) / 16.0;
+            }
+        }
+        self.ended_at = Some(now);
+    }
+
+    fn begin_window(&mut self, now: Instant) {
+        self.window = Mean::default();
+        self.window_since = Some(now);
+    }
+
+    /// Judges a step once it can be: did the service time follow the limit?
+    fn judge(&mut self, trial: Trial, open_for: Duration, now: Instant) {
+        let measured = self.window;
+        // Both logarithms, so that 1 is "by as much as the limit".
+        let step = log2_ratio(self.slots, trial.from);
+        let followed = (measured.mean() - trial.before.mean()) / step;
+        let error = measured.error().hypot(trial.before.error()) / step.abs();
+        let is_up = self.slots > trial.from;
+        let bound = if is_up { FOLLOWED_UP } else { FOLLOWED_DOWN };
+        let is_clear = error <= ERROR_TRIAL || (followed - bound).abs() > 1.5 * error;
+        if !is_clear {
+            if open_for >= TRIAL_MAX {
+                self.take_back(trial, now);
+            }
+            return;
+        }
+        let has_followed = followed > bound;
+        if is_up == has_followed {
+            // It is crowded above, or slow below: neither helps.
+            if !is_up {
+                self.unloaded = f64::midpoint(measured.mean(), trial.before.mean());
+            }
+            self.take_back(trial, now);
+            return;
+        }
+        self.unloaded = self.unloaded.min(measured.mean() + 2.0 * measured.error());
+        self.pause = 1;
+        self.trial = None;
+        if is_up {
+            // There was more to be had, and there may be more still.
+            self.try_out(scaled(self.slots, STEP_UP), measured, now);
+        } else {
+            self.windows_left = 2;
+        }
+        self.begin_window(now);
+    }
+
+    fn take_back(&mut self, trial: Trial, now: Instant) {
+        self.slots = trial.from;
+        self.trial = None;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.windows_left = self.pause;
+        self.begin_window(now);
+    }
+
+    /// Looks at a window without a trial, and may begin one.
+    fn look(&mut self, open_for: Duration, now: Instant) {
+        let measured = self.window;
+        let inflation = measured.mean() - self.unloaded;
+        let is_known = measured.error() <= ERROR_MAX;
+        let is_inflated = inflation > INFLATION + 2.5 * measured.error();
+        if !is_known && !is_inflated {
+            if open_for >= WINDOW_MAX {
+                self.begin_window(now);
+            }
+            return;
+        }
+        // Not the least of all means: that would be the one with the largest error.
+        self.unloaded = self.unloaded.min(measured.mean() + 2.0 * measured.error());
+        self.windows_left = self.windows_left.saturating_sub(1);
+        if self.is_confirmed(inflation, measured.error()) {
+            let share = (HEADROOM / inflation.exp2()).max(STEP_DOWN_MOST);
+            self.try_out(scaled(self.slots, share), measured, now);
+        } else if self.windows_left == 0 {
+            self.probes = self.probes.wrapping_add(1);
+            let step = if self.probes.is_multiple_of(3) {
+                STEP_DOWN
+            } else {
+                STEP_UP
+            };
+            self.windows_left = self.pause;
+            self.try_out(scaled(self.slots, step), measured, now);
+        }
+        self.begin_window(now);
+    }
+
+    /// Counts windows that call for a step down, and says whether that is enough.
+    ///
+    /// One may tell of a moment's pause. And of two that were chosen for being high, what comes next
+    /// is likely to be lower, whatever the step: a third one is what the step is judged against.
+    fn is_confirmed(&mut self, inflation: f64, error: f64) -> bool {
+        let needed = if inflation > INFLATION + 6.0 * error {
+            1
+        } else {
+            2
+        };
+        let is_confirmed = self.inflated >= needed && inflation > INFLATION / 2.0;
+        self.inflated = match inflation > INFLATION {
+            _ if is_confirmed => 0,
+            true => self.inflated + 1,
+            false => 0,
+        };
+        is_confirmed
+    }
+
+    fn try_out(&mut self, slots: u32, before: Mean, now: Instant) {
+        let slots = slots.clamp(self.settings.min, self.settings.max);
+        if slots != self.slots {
+            let from = self.slots;
+            self.trial = Some(Trial { from, before });
+            self.slots = slots;
+            self.begin_window(now);
+        }
+    }
+}
+
+/// Returns the multiple of a number of slots, at least one more or less than it.
+#[expect(clippy::cast_sign_loss)] // neither of the two is negative
+fn scaled(slots: u32, factor: f64) -> u32 {
+    let scaled = (f64::from(slots) * factor).round() as u32;
+    if factor > 1.0 {
+        scaled.max(slots + 1)
+    } else {
+        scaled.min(slots.saturating_sub(1))
+    }
+}
+
+fn log2_ratio(slots: u32, of: u32) -> f64 {
+    (f64::from(slots) / f64::from(of)).log2()
+}
+
+#[cfg(test)]
+#[path = "limit_tests.rs"]
+#[expect(clippy::cast_precision_loss, clippy::cast_sign_loss)] // of times, all of them positive
+mod tests;

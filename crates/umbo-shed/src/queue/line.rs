@@ -1,0 +1,288 @@
+//! What a gate holds under its lock: those who wait, and what decides about them.
+
+use std::time::{Duration, Instant};
+
+use umbo_types::{Criticality, RequestUnits};
+
+use super::codel::Codel;
+use super::floor::Floors;
+use super::gate::{GateSettings, PerTier};
+use super::lanes::{Lanes, TIERS};
+use super::limit::Limit;
+use super::slab::Node;
+use super::status::{GateStatus, Tally, TierStatus};
+use super::verdict::{Entry, Grant, Outcome, Shed, Ticket, Verdict, Why, Woken, tier};
+
+/// Longest wait that anybody is told.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How many are shed at once, so that the lock is held for a bounded time.
+const SHED_AT_ONCE_MAX: usize = 256;
+/// How many of an overloaded tier wait, in multiples of the slots: as many as may be needed before
+/// the next arrives. Whoever comes beyond is shed at once, which costs nothing.
+const OVERLOADED_WAITING: usize = 2;
+/// The same, at least.
+const OVERLOADED_WAITING_MIN: usize = 16;
+
+/// The queue of a gate.
+#[derive(Debug)]
+pub(crate) struct Line<W> {
+    settings: GateSettings,
+    lanes: Lanes<W>,
+    codels: PerTier<Codel>,
+    floors: Floors,
+    limit: Limit,
+    lag: Duration,
+    tallies: PerTier<Tally>,
+}
+
+impl<W> Line<W> {
+    pub(crate) fn new(settings: GateSettings) -> Self {
+        Self {
+            settings,
+            lanes: Lanes::new(),
+            codels: Default::default(),
+            floors: Floors::new(settings.floor_percent),
+            limit: Limit::new(settings.limit),
+            lag: Duration::ZERO,
+            tallies: Default::default(),
+        }
+    }
+
+    pub(crate) const fn slots(&self) -> u32 {
+        self.limit.slots()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.lanes.len() == 0
+    }
+
+    pub(crate) const fn set_lag(&mut self, lag: Duration) {
+        self.lag = lag;
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.lanes.shrink();
+    }
+
+    /// Learns from one who left while there was room.
+    pub(crate) fn learn_calm(&mut self, outcome: Outcome) {
+        if let Outcome::Served {
+            operation,
+            service_time,
+        } = outcome
+        {
+            self.limit.calm(operation, service_time);
+        }
+    }
+
+    /// Learns from one who left while others wait, and settles with the floor of its tier.
+    pub(crate) fn left(&mut self, grant: &Grant, outcome: Outcome, now: Instant) {
+        let mut took = None;
+        if let Outcome::Served {
+            operation,
+            service_time,
+        } = outcome
+        {
+            self.limit.full(operation, service_time, now);
+            took = Some(service_time);
+        }
+        self.floors
+            .settle(tier(grant.criticality), grant.floor_ns, took);
+    }
+
+    /// Adds one who waits.
+    pub(crate) fn push(&mut self, entry: &Entry, waiter: W, now: Instant) -> Ticket {
+        self.tallies[tier(entry.criticality)].queued += 1;
+        self.lanes.push(entry, waiter, now)
+    }
+
+    pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant) -> Option<W> {
+        let waiter = self.lanes.cancel(ticket)?;
+        self.observe(now);
+        Some(waiter)
+    }
+
+    /// Makes room for one more, if need be at the cost of others, or says why there is none.
+    pub(crate) fn make_room(
+        &mut self,
+        entry: &Entry,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Result<(), Shed> {
+        let own = tier(entry.criticality);
+        if self.codels[own].is_overloaded() {
+            let enough = OVERLOADED_WAITING * self.slots() as usize;
+            if self.lanes.len_of(own) >= enough.max(OVERLOADED_WAITING_MIN) {
+                self.replace_own(entry, Why::Overload, now, woken)?;
+            }
+        }
+        loop {
+            let why = if self.lanes.len() >= self.settings.waiting_max.max(1) {
+                Why::Length
+            } else if self.is_too_much(entry) {
+                Why::Work
+            } else {
+                return Ok(());
+            };
+            let lowest = self.lanes.lowest().unwrap_or(own);
+            if lowest >= own {
+                self.replace_own(entry, why, now, woken)?;
+                // What is left of its own tier is too much by work: it is not emptied for one.
+                if self.is_too_much(entry) {
+                    return Err(self.shed(own, Why::Work, now));
+                }
+            } else if let Some(node) = self.lanes.take_newest(lowest) {
+                self.dismiss(node, Why::Displaced, now, woken);
+            }
+        }
+    }
+
+    fn is_too_much(&self, entry: &Entry) -> bool {
+        let work = self.lanes.work().saturating_add(entry.price.as_micros());
+        work > self.settings.work_max.as_micros() && self.lanes.len() > 0
+    }
+
+    /// Sheds one of an entry's own tier in its favour, where its callers have less waiting than
+    /// others; else it is the entry that is shed.
+    fn replace_own(
+        &mut self,
+        entry: &Entry,
+        why: Why,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Result<(), Shed> {
+        let own = tier(entry.criticality);
+        let other = if self.lanes.is_modest(entry) {
+            self.lanes.take_of_most(own)
+        } else {
+            None
+        };
+        match other {
+            Some(node) => {
+                self.dismiss(node, why, now, woken);
+                Ok(())
+            }
+            None => Err(self.shed(own, why, now)),
+        }
+    }
+
+    /// Sheds who has waited too long in overloaded tiers, lowest first.
+    pub(crate) fn shed_old(&mut self, now: Instant, woken: &mut Woken<W>) {
+        self.observe(now);
+        let patience = (2 * self.settings.codel.target).saturating_sub(self.lag);
+        let Some(before) = now.checked_sub(patience) else {
+            return;
+        };
+        let mut left = SHED_AT_ONCE_MAX;
+        for tier in 0..TIERS {
+            while left > 0 && self.codels[tier].is_overloaded() {
+                let Some(node) = self.lanes.take_older(tier, before) else {
+                    break;
+                };
+                self.dismiss(node, Why::Overload, now, woken);
+                left -= 1;
+            }
+        }
+        self.observe(now);
+    }
+
+    /// Gives slots to those who are next; returns how many found somebody.
+    pub(crate) fn serve(&mut self, free: u32, now: Instant, woken: &mut Woken<W>) -> u32 {
+        let mut granted = 0;
+        let starved = self.starved();
+        self.floors.earn(starved, self.slots(), now);
+        while granted < free {
+            let Some(highest) = self.lanes.highest() else {
+                break;
+            };
+            let entitled = self.floors.entitled(self.starved());
+            let tier = entitled.unwrap_or(highest);
+            let newest_first = self.codels[tier].is_overloaded();
+            let Some(node) = self.lanes.take_next(tier, newest_first) else {
+                break;
+            };
+            if now >= node.expires {
+                self.tallies[tier].expired += 1;
+                woken.push((node.waiter, Verdict::Expired));
+                continue;
+            }
+            self.tallies[tier].served += 1;
+            let mut grant = Grant::ordinary(Criticality::ALL[tier]);
+            if entitled.is_some() {
+                self.tallies[tier].served_by_floor += 1;
+                grant.floor_ns = self.floors.charge(tier);
+            }
+            woken.push((node.waiter, Verdict::Slot(grant)));
+            granted += 1;
+        }
+        self.observe(now);
+        granted
+    }
+
+    /// Returns which tiers wait behind a higher one.
+    fn starved(&self) -> PerTier<bool> {
+        let highest = self.lanes.highest().unwrap_or(0);
+        std::array::from_fn(|tier| tier < highest && self.lanes.len_of(tier) > 0)
+    }
+
+    fn observe(&mut self, now: Instant) {
+        for (tier, codel) in self.codels.iter_mut().enumerate() {
+            let since = self.lanes.oldest_since(tier);
+            let delay = since.map(|since| now.saturating_duration_since(since) + self.lag);
+            codel.observe(&self.settings.codel, delay, now);
+        }
+    }
+
+    fn dismiss(&mut self, node: Node<W>, why: Why, now: Instant, woken: &mut Woken<W>) {
+        let tier = usize::from(node.tier);
+        let verdict = if now >= node.expires {
+            self.tallies[tier].expired += 1;
+            Verdict::Expired
+        } else {
+            Verdict::Shed(self.shed(tier, why, now))
+        };
+        woken.push((node.waiter, verdict));
+    }
+
+    /// Counts one as shed.
+    fn shed(&mut self, tier: usize, why: Why, now: Instant) -> Shed {
+        self.tallies[tier].shed[why as usize] += 1;
+        let lasted = self.codels[tier].overloaded_for(now);
+        Shed {
+            why,
+            criticality: Criticality::ALL[tier],
+            wait: lasted.clamp(self.settings.codel.interval, WAIT_MAX),
+        }
+    }
+
+    pub(crate) fn status(&self, in_flight: u32, now: Instant) -> GateStatus {
+        let tier = |tier: usize| TierStatus {
+            waiting: self.lanes.len_of(tier),
+            oldest: self
+                .lanes
+                .oldest_since(tier)
+                .map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+            overloaded_for: self.codels[tier]
+                .is_overloaded()
+                .then(|| self.codels[tier].overloaded_for(now)),
+            tally: self.tallies[tier],
+        };
+        GateStatus {
+            limit: self.slots(),
+            in_flight,
+            work: RequestUnits::from_micros(self.lanes.work()),
+            lag: self.lag,
+            tiers: std::array::from_fn(tier),
+        }
+    }
+}
+
+impl Grant {
+    /// A slot that no floor pays for.
+    pub(crate) const fn ordinary(criticality: Criticality) -> Self {
+        Self {
+            floor_ns: 0,
+            criticality,
+        }
+    }
+}
