@@ -104,7 +104,10 @@ pub(crate) fn full_jitter(bound: Duration, random: u64) -> Duration {
 fn is_repeatable(error: &Error, repeat: Repeat) -> bool {
     let may_help = match error {
         Error::Unreachable { .. } | Error::Transport(_) | Error::TruncatedStream { .. } => true,
-        Error::Problem { problem } => matches!(problem.status, 419 | 429 | 503 | 504),
+        Error::Problem { problem } => {
+            let is_known_to_last = problem.code().is_some_and(|code| !code.is_retryable());
+            matches!(problem.status, 419 | 429 | 503 | 504) && !is_known_to_last
+        }
         Error::Foreign { status, .. } => matches!(status, 429 | 502..=504),
         Error::BadUrl { .. }
         | Error::BadOption(_)
@@ -169,7 +172,7 @@ mod tests {
     fn what_cannot_get_better_is_not_repeated() {
         for code in ErrorCode::ALL
             .iter()
-            .filter(|code| !matches!(code.status(), 429 | 503 | 504))
+            .filter(|code| !matches!(code.status(), 429 | 503 | 504) || !code.is_retryable())
         {
             assert!(
                 !is_repeated(&problem(*code, None, None), Repeat::Always),

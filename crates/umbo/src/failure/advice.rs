@@ -7,6 +7,9 @@ use umbo_api::ErrorCode;
 /// Returns what to do about an error code; none where the detail says all there is.
 pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
+        ErrorCode::AbnormalUsageDetected => {
+            "find out who reads or writes the key so often; 'umbo hot ls' shows who blocked it"
+        }
         ErrorCode::BatchTooLarge | ErrorCode::BodyTooLarge => {
             "send less in one request; 'umbo kv import' cuts a file of any size into batches"
         }
