@@ -25,6 +25,10 @@ pub(crate) fn insert(headers: &mut HeaderMap, passage: Passage) {
             let known = usize::try_from(ttl).ok().and_then(|ttl| HITS.get(ttl));
             known.map_or_else(|| longer(ttl), |text| HeaderValue::from_static(text))
         }
+        Passage::Glow => {
+            headers.insert(AGE, HeaderValue::from_static("0"));
+            HeaderValue::from_static(HITS[0])
+        }
         Passage::Collapsed => HeaderValue::from_static("umbo; fwd=miss; collapsed"),
         Passage::Miss => HeaderValue::from_static("umbo; fwd=miss"),
         Passage::Request => HeaderValue::from_static("umbo; fwd=request"),
@@ -57,6 +61,8 @@ mod tests {
         assert_eq!(said(Passage::Miss), plain("umbo; fwd=miss"));
         assert_eq!(said(Passage::Collapsed), plain("umbo; fwd=miss; collapsed"));
         assert_eq!(said(Passage::Request), plain("umbo; fwd=request"));
+        let glow = ("umbo; hit; ttl=0".to_owned(), Some("0".to_owned()));
+        assert_eq!(said(Passage::Glow), glow);
         for (ttl, age) in [(0, 3), (3, 0), (4, 1), (3_600, 17)] {
             let (status, told) = said(Passage::Hit { ttl, age });
             assert_eq!(status, format!("umbo; hit; ttl={ttl}"));

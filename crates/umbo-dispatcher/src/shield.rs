@@ -39,6 +39,8 @@ pub(crate) enum Passage {
         /// Whole seconds since the store was asked.
         age: u64,
     },
+    /// From the read of another one, a moment ago.
+    Glow,
     /// From the read of another one.
     Collapsed,
     /// From the store.
@@ -48,7 +50,8 @@ pub(crate) enum Passage {
 }
 
 impl Passage {
-    /// Says whether the answer cost no read of the store of its own.
+    /// Says whether the answer has the price of a shared one. What glows has not: no key is cheaper
+    /// than others before it is hot, so that a few reads in a row cost what each of them would.
     pub(crate) const fn is_shared(self) -> bool {
         matches!(self, Self::Hit { .. } | Self::Collapsed)
     }
@@ -210,7 +213,8 @@ fn passage(pod: &Dispatcher, served: &Served<Shared>) -> Passage {
     match served.source {
         Source::Leader => Passage::Miss,
         Source::Follower => Passage::Collapsed,
-        Source::Cache | Source::Afterglow => {
+        Source::Afterglow => Passage::Glow,
+        Source::Cache => {
             let now = pod.clock.monotonic();
             let ttl = served
                 .fresh_until
