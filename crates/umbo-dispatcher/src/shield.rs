@@ -10,7 +10,7 @@ mod write;
 
 use std::sync::Arc;
 
-use umbo_hotkey::{KeyRef, Lead, Look, Reading, Served, ShareError, Source, Standing};
+use umbo_hotkey::{KeyRef, Lead, Look, Reading, Served, ShareError, Solo, Source, Standing};
 use umbo_store::{Page, RangeRequest};
 use umbo_telemetry::trace::Verb;
 use umbo_types::{Key, NamespaceId, Operation, RequestUnits, Row, ShardId};
@@ -173,6 +173,21 @@ async fn read(
             return Ok(served.value);
         }
         Look::Blocked => return Err(Failure::KeyBlocked),
+        Look::Cold if pod.store.answers_at_once() => match shield.solo(&key, &terms) {
+            Solo::Served(served) => {
+                exchange.passed(Passage::Glow);
+                return Ok(served.value);
+            }
+            Solo::Read(stamp) => {
+                exchange.located(shard)?;
+                let shared = ask_store(pod, context, exchange, wanted.ask(pod)).await??;
+                let fill = times.fill(shared);
+                shield.land(&key, stamp, &fill, &terms);
+                exchange.passed(Passage::Miss);
+                return Ok(fill.value);
+            }
+            Solo::Join => {}
+        },
         Look::Cold | Look::Miss => {}
     }
     // Only now, so that a ceiling of the shard does not count what never reaches it.

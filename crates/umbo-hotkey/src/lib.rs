@@ -138,7 +138,7 @@ pub use coalesce::cache::CacheSettings;
 pub use coalesce::fill::{Fill, Payload, Polarity, Served, ShareError, Source};
 pub use coalesce::flight::Lead;
 pub use coalesce::generation::{Stamp, WriteGuard};
-pub use coalesce::reads::{Reading, Spawner, Task, Terms};
+pub use coalesce::reads::{Reading, Solo, Spawner, Task, Terms};
 pub use detector::{Heat, HotRule};
 pub use hot_set::Standing;
 pub use key::{KeyRef, KeySeed, Kind, ReadKey};

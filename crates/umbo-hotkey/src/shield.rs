@@ -17,7 +17,7 @@ use crate::coalesce::cache::CacheSettings;
 use crate::coalesce::fill::{Fill, Payload, Polarity, Served, ShareError};
 use crate::coalesce::flight::Lead;
 use crate::coalesce::generation::{Stamp, WriteGuard};
-use crate::coalesce::reads::{Reading, SharedReads, Spawner, Terms};
+use crate::coalesce::reads::{Reading, SharedReads, Solo, Spawner, Terms};
 use crate::decay::Decay;
 use crate::detector::{Detector, HotRule};
 use crate::hot_set::{HotEntry, HotFilter, HotKey, HotSet, Standing};
@@ -216,6 +216,18 @@ impl<V: Payload, E: Payload> Shield<V, E> {
     {
         let is_hot = self.keeps(key);
         self.reads.share(key, is_hot, terms, read).await
+    }
+
+    /// Says whether a read of a key that is not hot has to be made, where the store answers at once:
+    /// there is nothing to wait for, and so no flight. What is read is to be landed.
+    pub fn solo(&self, key: &KeyRef<'_>, terms: &Terms) -> Solo<V> {
+        self.reads.solo(key, terms)
+    }
+
+    /// Keeps what a read that was over at once has brought, for a moment, for the next readers.
+    /// `terms.now` is when the read began.
+    pub fn land(&self, key: &KeyRef<'_>, stamp: Stamp, fill: &Fill<V>, terms: &Terms) {
+        self.reads.land_solo(key, stamp, fill, terms);
     }
 
     /// Returns the highest criticality of all who wait for this leader's read at this moment. It may

@@ -182,6 +182,10 @@ fn no_such_position(shard: ShardId) -> StoreError {
 
 #[async_trait]
 impl Store for RedbStore {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn shard_map(&self) -> Arc<ShardMap> {
         Arc::clone(&self.map)
     }

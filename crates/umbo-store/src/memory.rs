@@ -76,6 +76,10 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn shard_map(&self) -> Arc<ShardMap> {
         Arc::clone(&self.map)
     }

@@ -35,6 +35,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Returns which shard owns which slot.
     fn shard_map(&self) -> Arc<ShardMap>;
 
+    /// Says whether reads of one row or chunk are answered when they are first polled, because the
+    /// rows are in this process.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Reads one row; none where there is no visible one.
     async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError>;
 

@@ -10,7 +10,7 @@ use super::{shared_row, unshared};
 use crate::classify::Context;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::hot_keys::HotShield;
+use crate::hot_keys::{HotShield, Shared};
 use crate::pod::Dispatcher;
 
 /// Reads the rows of one request.
@@ -147,7 +147,7 @@ impl<'a> Rows<'a> {
         for (missing, row) in missing.iter().zip(fetched) {
             if let Ok(row) = &row {
                 let named = shield.seed().row(self.namespace, missing.key);
-                let fill = self.times.fill_row(row.clone());
+                let fill = self.times.fill(Shared::Row(row.clone()));
                 shield.keep(&named, missing.stamp, &fill, &self.terms);
             }
             rows[missing.at] = Some(ReadRow::of(row.map_err(Failure::from), false));

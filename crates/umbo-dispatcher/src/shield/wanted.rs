@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::poll_immediate;
 use smallvec::SmallVec;
 use umbo_hotkey::{Fill, KeyRef, KeySeed, Kind, Polarity, Reading};
-use umbo_store::{Page, RangeRequest, StoreError};
-use umbo_types::{Key, NamespaceId, Row, Timestamp};
+use umbo_store::{RangeRequest, StoreError};
+use umbo_types::{Key, NamespaceId, Timestamp, Value};
 
 use crate::failure::Failure;
 use crate::hot_keys::Shared;
@@ -58,14 +58,14 @@ impl<'a> Wanted<'a> {
                 let (namespace, key) = (*namespace, Key::clone(key));
                 Box::pin(async move {
                     let row = bounded(&pod, pod.store.get(namespace, &key)).await?;
-                    Ok(times.fill_row(row))
+                    Ok(times.fill(Shared::Row(row)))
                 })
             }
             Self::Range(request, _) => {
                 let request = RangeRequest::clone(request);
                 Box::pin(async move {
                     let page = bounded(&pod, pod.store.range(&request)).await?;
-                    Ok(times.fill_page(page))
+                    Ok(times.fill(Shared::Page(Arc::new(page))))
                 })
             }
         }
@@ -95,40 +95,36 @@ impl Times {
         self.monotonic.checked_add(left)
     }
 
-    pub(super) fn fill_row(self, row: Option<Row>) -> Fill<Shared> {
-        let bytes = row.as_ref().map_or(0, |row| {
-            let value = &row.value;
-            value.bytes.len() + value.content_type.len() + value.content_encoding.len()
-        });
+    /// Says what is to be known of an answer that is shared.
+    pub(super) fn fill(self, value: Shared) -> Fill<Shared> {
+        let (bytes, is_present, expires_at) = match &value {
+            Shared::Row(None) => (0, false, None),
+            Shared::Row(Some(row)) => {
+                let Value {
+                    bytes,
+                    content_type,
+                    content_encoding,
+                } = &row.value;
+                let bytes = bytes.len() + content_type.len() + content_encoding.len();
+                (bytes, true, row.expires_at)
+            }
+            Shared::Page(page) => {
+                let rows = &page.rows;
+                // The answer stops being true when the first of its rows expires.
+                let expires_at = rows.iter().filter_map(|row| row.expires_at).min();
+                (rows.memory(), !rows.is_empty(), expires_at)
+            }
+        };
         Fill {
             bytes,
-            polarity: polarity(row.is_some()),
-            expires_at: row
-                .as_ref()
-                .and_then(|row| row.expires_at)
-                .and_then(|at| self.until(at)),
-            value: Shared::Row(row),
-        }
-    }
-
-    fn fill_page(self, page: Page) -> Fill<Shared> {
-        let rows = &page.rows;
-        // The answer stops being true when the first of its rows expires.
-        let expires_at = rows.iter().filter_map(|row| row.expires_at).min();
-        Fill {
-            bytes: rows.memory(),
-            polarity: polarity(!rows.is_empty()),
+            polarity: if is_present {
+                Polarity::Present
+            } else {
+                Polarity::Absent
+            },
             expires_at: expires_at.and_then(|at| self.until(at)),
-            value: Shared::Page(Arc::new(page)),
+            value,
         }
-    }
-}
-
-const fn polarity(is_present: bool) -> Polarity {
-    if is_present {
-        Polarity::Present
-    } else {
-        Polarity::Absent
     }
 }
 

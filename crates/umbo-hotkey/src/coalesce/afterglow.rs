@@ -24,7 +24,7 @@ const REPEAT: Duration = Duration::from_millis(5);
 /// so that whoever reads back what it wrote there does not meet one.
 const SPARK: Duration = Duration::from_micros(500);
 /// Bytes of the largest spark, key and answer: each stripe may hold one.
-const SPARK_BYTES_MAX: usize = 16 << 10;
+pub(crate) const SPARK_BYTES_MAX: usize = 16 << 10;
 
 /// A kept answer.
 #[derive(Debug)]

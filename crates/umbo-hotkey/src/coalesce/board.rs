@@ -137,6 +137,12 @@ pub(crate) struct Stripe<V, E> {
 }
 
 impl<V, E> Stripe<V, E> {
+    /// Says whether somebody reads the key.
+    pub(crate) fn is_claimed(&self, key: &KeyRef<'_>) -> bool {
+        let mut claims = self.claims.iter();
+        claims.any(|claim| !claim.is_overtaken && claim.key.borrow() == *key)
+    }
+
     /// Returns the claim of a leader.
     pub(crate) fn claim(&mut self, lead: &Lead) -> Option<&mut Claim<V, E>> {
         self.claims.iter_mut().find(|claim| claim.id == lead.claim)

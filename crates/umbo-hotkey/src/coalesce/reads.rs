@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use umbo_types::Criticality;
 
-use super::afterglow::Ember;
+use super::afterglow::{Ember, SPARK_BYTES_MAX};
 use super::board::{Board, BoardTotals, Boarding, FlightSettings, Stripe, Want};
 use super::cache::{CacheSettings, Cached, LocalCache};
 use super::duty::{Holder, Landing, Leading, Waiting};
@@ -42,6 +42,17 @@ pub struct Terms {
     pub age_max: Option<Duration>,
     /// A random number.
     pub random: u64,
+}
+
+/// What is to be done about a read that would be over at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Solo<V> {
+    /// Nothing: somebody else has just read it.
+    Served(Served<V>),
+    /// It is being read by somebody whose read is not over at once: share it.
+    Join,
+    /// Read it, and land it with this stamp.
+    Read(Stamp),
 }
 
 /// What meets where tasks meet.
@@ -174,6 +185,44 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
             Some((flight, id)) => Begun::Leading(Waiting::new(self, flight, lead, id)),
             // The claim stays on the board for as long as somebody leads it.
             None => Begun::Over(Err(ShareError::Lost)),
+        }
+    }
+
+    /// Says whether a read that would be over at once has to be made.
+    pub(crate) fn solo(&self, key: &KeyRef<'_>, terms: &Terms) -> Solo<V> {
+        let mut stripe = self.board.stripe(key.hash());
+        let stamp = self.generations.stamp(key);
+        if let Some(served) = self.glowing(&mut stripe, key, stamp, false, terms) {
+            return Solo::Served(served);
+        }
+        if stripe.is_claimed(key) {
+            return Solo::Join;
+        }
+        stripe.totals.leaders += 1;
+        Solo::Read(stamp)
+    }
+
+    /// Lands a read that was over at once.
+    pub(crate) fn land_solo(&self, key: &KeyRef<'_>, stamp: Stamp, fill: &Fill<V>, terms: &Terms) {
+        let mut stripe = self.board.stripe(key.hash());
+        let is_repeated = stripe.afterglow.is_repeated(key.hash(), terms.now);
+        if !is_repeated && fill.bytes > SPARK_BYTES_MAX || !self.cache.fits(fill.bytes) {
+            return;
+        }
+        if self.generations.stamp(key) != stamp {
+            stripe.totals.stale += u64::from(is_repeated);
+            return;
+        }
+        let ember = Ember {
+            key: key.to_owned(),
+            fill: fill.clone(),
+            stamp,
+            read_at: terms.now,
+        };
+        if is_repeated {
+            self.board.glow(&mut stripe, ember);
+        } else {
+            stripe.afterglow.strike(ember);
         }
     }
 

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use super::lab::{Lab, NAMESPACE, key, read};
-use umbo_hotkey::{Source, Terms, Touched};
+use super::lab::{Lab, Mood, NAMESPACE, fill, key, read};
+use umbo_hotkey::{Solo, Source, Terms, Touched};
 use umbo_types::RequestUnits;
 
 /// Reads ten keys at `rate` reads a second for so long, and returns the reads of the store.
@@ -108,4 +108,45 @@ async fn a_reader_that_comes_at_once_joins_the_read_before_it() {
     };
     let served = lab.get_on("listing:0", fresh).await.unwrap();
     assert_eq!(served.source, Source::Leader);
+}
+
+#[tokio::test]
+async fn reads_that_are_over_at_once_are_made_alone_and_shared_all_the_same() {
+    let mut lab = lab();
+    let row = key("listing:0");
+    let named = lab.shield.seed().row(NAMESPACE, &row);
+    let fill = fill(Some("x".into()));
+    let Solo::Read(stamp) = lab.shield.solo(&named, &lab.terms()) else {
+        panic!("nobody has read it");
+    };
+    lab.shield.land(&named, stamp, &fill, &lab.terms());
+    lab.now += std::time::Duration::from_micros(499);
+    for _ in 0..3 {
+        // The first of them has made it glow.
+        let Solo::Served(served) = lab.shield.solo(&named, &lab.terms()) else {
+            panic!("it was read just now");
+        };
+        assert_eq!(
+            (served.source, &served.value),
+            (Source::Afterglow, &fill.value)
+        );
+        lab.pass(60);
+    }
+    // A write ends it, and what was read before the write is not kept.
+    let write = lab.shield.begin_write([Touched::Row(NAMESPACE, &row)]);
+    let Solo::Read(early) = lab.shield.solo(&named, &lab.terms()) else {
+        panic!("a write came between");
+    };
+    write.end();
+    lab.shield.land(&named, early, &fill, &lab.terms());
+    assert!(matches!(
+        lab.shield.solo(&named, &lab.terms()),
+        Solo::Read(_)
+    ));
+    // Whoever reads for others is joined.
+    let gate = lab.moods(&[Mood::Waiting]);
+    let leader = lab.client("listing:0").await;
+    assert_eq!(lab.shield.solo(&named, &lab.terms()), Solo::Join);
+    gate.add_permits(1);
+    leader.await.unwrap().unwrap();
 }
