@@ -1,12 +1,13 @@
 //! When a queue is overloaded: after Nichols and Jacobson, "Controlling Queue Delay" (2012).
 //!
 //! A queue that empties now and then is a good queue, however long it gets in between; one whose
-//! delay never falls to the *target* for a whole *interval* stands, and only costs time. Three
+//! delay never falls to the *target* for a whole *interval* stands, and only costs time. Four
 //! departures:
 //! - The delay is the age of the oldest who waits, not that of whoever is served: newest first, who
 //!   is served is always young, and a queue that rots would look well.
 //! - The interval slides, so that the minimum over it is exact: it is over the target as long as
 //!   the age has not once been at or below it.
+//! - Where the store itself takes longer than the target, that is the target.
 //! - There is no square root: while it is overloaded, whatever has waited twice the target is shed
 //!   (as in folly's `Codel`), because here senders do not slow down when they lose something.
 
@@ -31,30 +32,60 @@ impl Default for CodelSettings {
     }
 }
 
+impl CodelSettings {
+    /// Returns the same for a store that usually takes so long: no queue is shorter than what it
+    /// waits for. The target is at most ten times, the interval five times what it was.
+    pub(crate) fn for_service_time(self, usual: Duration) -> Self {
+        Self {
+            target: usual.clamp(self.target, 10 * self.target),
+            interval: (4 * usual).clamp(self.interval, 5 * self.interval),
+        }
+    }
+
+    /// Returns how long anybody waits at an overloaded queue.
+    pub(crate) const fn patience(self) -> Duration {
+        self.target.saturating_mul(2)
+    }
+}
+
 /// The state of one tier's queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Codel {
     /// Since when the delay has not been at the target.
     above_since: Option<Instant>,
     overloaded_since: Option<Instant>,
+    shed_at: Option<Instant>,
 }
 
 impl Codel {
-    /// Takes notice of the delay of the oldest; `None` where nobody waits.
+    /// Takes notice of the delay of the oldest; `None` where nobody waits. It may be high for so many
+    /// intervals.
     pub(crate) fn observe(
         &mut self,
-        settings: &CodelSettings,
+        settings: CodelSettings,
+        intervals: u32,
         delay: Option<Duration>,
         now: Instant,
     ) {
         if delay.is_none_or(|delay| delay <= settings.target) {
-            *self = Self::default();
+            // A queue that is short because the others have just been shed is not a good one.
+            let is_short_by_shedding = self
+                .shed_at
+                .is_some_and(|at| now.saturating_duration_since(at) < settings.patience());
+            if !is_short_by_shedding {
+                *self = Self::default();
+            }
             return;
         }
         let since = *self.above_since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= settings.interval {
+        if now.saturating_duration_since(since) >= settings.interval * intervals {
             self.overloaded_since.get_or_insert(now);
         }
+    }
+
+    /// Takes notice of a shed.
+    pub(crate) const fn shed(&mut self, now: Instant) {
+        self.shed_at = Some(now);
     }
 
     /// Says whether the queue is overloaded.
@@ -80,12 +111,12 @@ mod tests {
         let (settings, begun) = (CodelSettings::default(), Instant::now());
         let mut codel = Codel::default();
         for at in 0..100 {
-            codel.observe(&settings, Some(6 * MILLI), begun + at * MILLI);
+            codel.observe(settings, 1, Some(6 * MILLI), begun + at * MILLI);
             assert!(!codel.is_overloaded(), "{at}");
         }
-        codel.observe(&settings, Some(6 * MILLI), begun + 100 * MILLI);
+        codel.observe(settings, 1, Some(6 * MILLI), begun + 100 * MILLI);
         assert!(codel.is_overloaded());
-        codel.observe(&settings, Some(900 * MILLI), begun + 150 * MILLI);
+        codel.observe(settings, 1, Some(900 * MILLI), begun + 150 * MILLI);
         assert_eq!(codel.overloaded_for(begun + 150 * MILLI), 50 * MILLI);
     }
 
@@ -95,18 +126,42 @@ mod tests {
         for good in [None, Some(Duration::ZERO), Some(5 * MILLI)] {
             let mut codel = Codel::default();
             for at in 0..=100 {
-                codel.observe(&settings, Some(50 * MILLI), begun + at * MILLI);
+                codel.observe(settings, 1, Some(50 * MILLI), begun + at * MILLI);
             }
             assert!(codel.is_overloaded());
-            codel.observe(&settings, good, begun + 101 * MILLI);
+            codel.observe(settings, 1, good, begun + 101 * MILLI);
             assert!(!codel.is_overloaded());
             assert_eq!(codel.overloaded_for(begun + 101 * MILLI), Duration::ZERO);
             // And the interval begins anew.
-            codel.observe(&settings, Some(6 * MILLI), begun + 102 * MILLI);
-            codel.observe(&settings, Some(6 * MILLI), begun + 201 * MILLI);
+            codel.observe(settings, 1, Some(6 * MILLI), begun + 102 * MILLI);
+            codel.observe(settings, 1, Some(6 * MILLI), begun + 201 * MILLI);
             assert!(!codel.is_overloaded());
-            codel.observe(&settings, Some(6 * MILLI), begun + 202 * MILLI);
+            codel.observe(settings, 1, Some(6 * MILLI), begun + 202 * MILLI);
             assert!(codel.is_overloaded());
         }
+    }
+
+    #[test]
+    fn a_queue_that_is_short_by_shedding_is_still_overloaded() {
+        let (settings, begun) = (CodelSettings::default(), Instant::now());
+        let mut codel = Codel::default();
+        for at in 0..=100 {
+            codel.observe(settings, 1, Some(50 * MILLI), begun + at * MILLI);
+        }
+        codel.shed(begun + 100 * MILLI);
+        codel.observe(settings, 1, None, begun + 109 * MILLI);
+        assert!(codel.is_overloaded());
+        codel.observe(settings, 1, None, begun + 110 * MILLI);
+        assert!(!codel.is_overloaded());
+    }
+
+    #[test]
+    fn a_slow_store_has_longer_queues() {
+        let settings = CodelSettings::default();
+        assert_eq!(settings.for_service_time(MILLI), settings);
+        let slow = settings.for_service_time(32 * MILLI);
+        assert_eq!((slow.target, slow.interval), (32 * MILLI, 128 * MILLI));
+        let asleep = settings.for_service_time(9_000 * MILLI);
+        assert_eq!((asleep.target, asleep.interval), (50 * MILLI, 500 * MILLI));
     }
 }

@@ -37,6 +37,11 @@ impl Floors {
         }
     }
 
+    /// Returns what a request usually takes.
+    pub(crate) const fn usual(&self) -> Duration {
+        Duration::from_nanos(self.usual_ns.unsigned_abs())
+    }
+
     /// Lets the tiers earn that have starved since the last call.
     pub(crate) fn earn(&mut self, starved: [bool; TIERS], limit: u32, now: Instant) {
         let since = self.earned_at.replace(now).unwrap_or(now);

@@ -256,3 +256,7 @@ pub(crate) type PerTier<T> = [T; TIERS];
 #[cfg(test)]
 #[path = "gate_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "gate_books_tests.rs"]
+mod books_tests;

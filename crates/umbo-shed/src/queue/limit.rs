@@ -47,6 +47,8 @@ impl Default for LimitSettings {
 
 /// Fewest samples of a window.
 const SAMPLES_MIN: u32 = 32;
+/// Samples of an operation that was never seen in calm, until it is taken for known.
+const STRANGE_MIN: u32 = 512;
 /// Error of a mean logarithm (base 2) at which it is known well enough: 7 %.
 const ERROR_MAX: f64 = 0.1;
 /// Longest window; what is not known then is not known.
@@ -67,9 +69,9 @@ const STEP_UP: f64 = 1.5;
 /// What a step down without a reason multiplies by.
 const STEP_DOWN: f64 = 0.7;
 /// What a step down leaves of the limit, at least.
-const STEP_DOWN_MOST: f64 = 0.25;
+const STEP_DOWN_MOST: f64 = 0.125;
 /// Slots above what the unloaded service time says, in parts of it.
-const HEADROOM: f64 = 1.25;
+const HEADROOM: f64 = 1.2;
 /// Most windows between two steps without a reason.
 const PAUSE_MAX: u32 = 16;
 /// Nothing ends for this long, and for 16 times what it usually takes until the next one ends: the
@@ -93,11 +95,17 @@ pub(crate) struct Limit {
     slots: u32,
     /// Logarithm of the usual service time of each operation.
     usual: [Option<f64>; Operation::ALL.len()],
+    /// The same, of operations that have only been seen in a crowd.
+    strange: [Mean; Operation::ALL.len()],
+    /// Whether any operation is known.
+    is_experienced: bool,
     /// How much longer than usual an unloaded request takes now, as a logarithm.
     unloaded: f64,
     calm: Mean,
     window: Mean,
     window_since: Option<Instant>,
+    /// When the limit changed, or the store woke: what began before is not learned from.
+    changed_at: Option<Instant>,
     ended_at: Option<Instant>,
     /// Mean time between two ends, in seconds.
     gap: f64,
@@ -123,16 +131,19 @@ impl Limit {
             slots: settings.initial.clamp(min, settings.max),
             settings,
             usual: [None; Operation::ALL.len()],
+            strange: [Mean::default(); Operation::ALL.len()],
+            is_experienced: false,
             unloaded: 0.0,
             calm: Mean::default(),
             window: Mean::default(),
             window_since: None,
+            changed_at: None,
             ended_at: None,
             gap: 0.0,
             trial: None,
             inflated: 0,
             pause: 1,
-            windows_left: 1,
+            windows_left: 2,
             probes: 0,
         }
     }
@@ -145,6 +156,7 @@ impl Limit {
     /// Learns from a request that ended while there was room.
     pub(crate) fn calm(&mut self, operation: Operation, service_time: Duration) {
         let sample = log2_nanos(service_time);
+        self.is_experienced = true;
         let usual = self.usual[operation as usize].get_or_insert(sample);
         self.calm.add(sample - *usual);
         *usual += (sample - *usual) * USUAL_WEIGHT;
@@ -157,23 +169,58 @@ impl Limit {
     /// Learns from a request that ended while others waited.
     pub(crate) fn full(&mut self, operation: Operation, service_time: Duration, now: Instant) {
         self.notice_standstill(now);
+        if self.window_since.is_none() {
+            // The crowd is only forming.
+            self.changed_at = Some(now);
+        }
         let since = *self.window_since.get_or_insert(now);
-        if now
-            .checked_sub(service_time)
-            .is_none_or(|began| began < since)
-        {
+        let is_before = |at| now.checked_sub(service_time).is_none_or(|began| began < at);
+        if self.changed_at.is_some_and(is_before) {
             return;
         }
         let sample = log2_nanos(service_time);
-        let usual = *self.usual[operation as usize].get_or_insert(sample);
+        let Some(usual) = self.usual_of(operation, sample) else {
+            return;
+        };
         self.window.add(sample - usual);
-        let count_min = SAMPLES_MIN.max(2 * self.slots);
         let open_for = now.saturating_duration_since(since);
         match self.trial {
-            _ if self.window.count() < count_min && open_for < TRIAL_MAX => {}
+            _ if self.window.count() < self.samples_min() && open_for < TRIAL_MAX => {}
             Some(trial) => self.judge(trial, open_for, now),
             None => self.look(open_for, now),
         }
+    }
+
+    /// Returns how many samples a window needs: they are not independent, as those who were in the
+    /// crowd together were slow together. Where it is as bad as can be, fewer will do.
+    fn samples_min(&self) -> u32 {
+        let inflation = self.window.mean() - self.unloaded;
+        if self.trial.is_none() && inflation > 1.0 + 6.0 * self.window.error() {
+            SAMPLES_MIN / 2
+        } else {
+            SAMPLES_MIN.max(2 * self.slots)
+        }
+    }
+
+    /// Returns what an operation usually takes. What has never been seen in calm is learned in the
+    /// crowd, but later, when the limit has come to terms with what is known.
+    fn usual_of(&mut self, operation: Operation, sample: f64) -> Option<f64> {
+        let usual = &mut self.usual[operation as usize];
+        if let Some(usual) = usual {
+            return Some(*usual);
+        }
+        let strange = &mut self.strange[operation as usize];
+        strange.add(sample);
+        let needed = if self.is_experienced {
+            STRANGE_MIN
+        } else {
+            SAMPLES_MIN
+        };
+        if strange.count() >= needed {
+            *usual = Some(strange.mean());
+            self.is_experienced = true;
+        }
+        None
     }
 
     /// Begins a new window where nothing has ended for long: what ends now tells of the standstill.
@@ -181,6 +228,7 @@ impl Limit {
         if let Some(ended_at) = self.ended_at {
             let gap = now.saturating_duration_since(ended_at);
             if gap > STANDSTILL && gap.as_secs_f64() > 16.0 * self.gap {
+                self.changed_at = Some(now);
                 self.begin_window(now);
             } else {
                 self.gap += (gap.as_secs_f64() - self.gap) / 16.0;
@@ -197,45 +245,55 @@ impl Limit {
     /// Judges a step once it can be: did the service time follow the limit?
     fn judge(&mut self, trial: Trial, open_for: Duration, now: Instant) {
         let measured = self.window;
+        let moved = measured.mean() - trial.before.mean();
         // Both logarithms, so that 1 is "by as much as the limit".
         let step = log2_ratio(self.slots, trial.from);
-        let followed = (measured.mean() - trial.before.mean()) / step;
+        let followed = moved / step;
         let error = measured.error().hypot(trial.before.error()) / step.abs();
         let is_up = self.slots > trial.from;
         let bound = if is_up { FOLLOWED_UP } else { FOLLOWED_DOWN };
         let is_clear = error <= ERROR_TRIAL || (followed - bound).abs() > 1.5 * error;
         if !is_clear {
             if open_for >= TRIAL_MAX {
-                self.take_back(trial, now);
+                self.end_trial(trial.from, now);
             }
             return;
         }
-        let has_followed = followed > bound;
-        if is_up == has_followed {
-            // It is crowded above, or slow below: neither helps.
-            if !is_up {
-                self.unloaded = f64::midpoint(measured.mean(), trial.before.mean());
-            }
-            self.take_back(trial, now);
-            return;
-        }
-        self.unloaded = self.unloaded.min(measured.mean() + 2.0 * measured.error());
-        self.pause = 1;
-        self.trial = None;
-        if is_up {
+        let least = measured.mean() + 2.0 * measured.error();
+        if is_up && followed > bound {
+            self.end_trial(trial.from, now);
+        } else if is_up {
             // There was more to be had, and there may be more still.
+            self.unloaded = self.unloaded.min(least);
+            self.end_trial(self.slots, now);
             self.try_out(scaled(self.slots, STEP_UP), measured, now);
-        } else {
+        } else if followed > bound {
+            self.unloaded = self.unloaded.min(least);
+            self.end_trial(self.slots, now);
             self.windows_left = 2;
+        } else {
+            // The step went past the knee, and the time followed only as far as that. What is left
+            // is how long it takes without a crowd.
+            self.unloaded = measured.mean();
+            let knee = f64::from(trial.from) * moved.exp2() * HEADROOM;
+            let knee = knee.clamp(f64::from(self.slots), f64::from(trial.from));
+            self.end_trial(rounded(knee), now);
         }
-        self.begin_window(now);
     }
 
-    fn take_back(&mut self, trial: Trial, now: Instant) {
-        self.slots = trial.from;
-        self.trial = None;
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    /// Stays at so many slots; the more often a step leads nowhere, the longer until the next.
+    fn end_trial(&mut self, slots: u32, now: Instant) {
+        let from = self.trial.take().map_or(self.slots, |trial| trial.from);
+        self.pause = if slots == from {
+            (self.pause * 2).min(PAUSE_MAX)
+        } else {
+            1
+        };
         self.windows_left = self.pause;
+        if self.slots != slots {
+            self.slots = slots;
+            self.changed_at = Some(now);
+        }
         self.begin_window(now);
     }
 
@@ -257,7 +315,7 @@ impl Limit {
         if self.is_confirmed(inflation, measured.error()) {
             let share = (HEADROOM / inflation.exp2()).max(STEP_DOWN_MOST);
             self.try_out(scaled(self.slots, share), measured, now);
-        } else if self.windows_left == 0 {
+        } else if self.windows_left == 0 && inflation <= INFLATION {
             self.probes = self.probes.wrapping_add(1);
             let step = if self.probes.is_multiple_of(3) {
                 STEP_DOWN
@@ -295,20 +353,25 @@ impl Limit {
             let from = self.slots;
             self.trial = Some(Trial { from, before });
             self.slots = slots;
+            self.changed_at = Some(now);
             self.begin_window(now);
         }
     }
 }
 
 /// Returns the multiple of a number of slots, at least one more or less than it.
-#[expect(clippy::cast_sign_loss)] // neither of the two is negative
 fn scaled(slots: u32, factor: f64) -> u32 {
-    let scaled = (f64::from(slots) * factor).round() as u32;
+    let scaled = rounded(f64::from(slots) * factor);
     if factor > 1.0 {
         scaled.max(slots + 1)
     } else {
         scaled.min(slots.saturating_sub(1))
     }
+}
+
+#[expect(clippy::cast_sign_loss)] // slots are not negative
+fn rounded(slots: f64) -> u32 {
+    slots.round() as u32
 }
 
 fn log2_ratio(slots: u32, of: u32) -> f64 {

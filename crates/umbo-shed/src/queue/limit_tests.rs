@@ -156,11 +156,11 @@ fn the_limit_finds_the_workers_there_are() {
                 let (slots, rate) = store.run(6.0);
                 let share = slots / f64::from(workers);
                 assert!(
-                    (0.8..2.0).contains(&share),
+                    (0.75..2.0).contains(&share),
                     "{name} {workers} {initial}: {share}"
                 );
                 let share = rate / store.rate_max();
-                assert!(share > 0.8, "{name} {workers} {initial}: {share}");
+                assert!(share > 0.75, "{name} {workers} {initial}: {share}");
             }
         }
     }
@@ -211,7 +211,10 @@ fn a_store_that_slept_wakes_to_the_limit_that_it_had() {
             store.sleep(3.0);
             store.run(0.05);
             let after = store.limit.slots();
-            assert!(after * 10 >= before * 6, "{name}: {before}, then {after}");
+            assert!(
+                after * 10 >= before.min(16) * 6,
+                "{name}: {before}, then {after}"
+            );
             store.run(1.0);
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use umbo_types::{Criticality, RequestUnits};
 
-use super::codel::Codel;
+use super::codel::{Codel, CodelSettings};
 use super::floor::Floors;
 use super::gate::{GateSettings, PerTier};
 use super::lanes::{Lanes, TIERS};
@@ -13,6 +13,9 @@ use super::slab::Node;
 use super::status::{GateStatus, Tally, TierStatus};
 use super::verdict::{Entry, Grant, Outcome, Shed, Ticket, Verdict, Why, Woken, tier};
 
+/// Intervals for which the queue of a tier may stand. The upper two have more patience: nobody below
+/// is served any sooner for what is shed of them, and a shard may well pause for a moment.
+const INTERVALS: PerTier<u32> = [1, 1, 3, 3];
 /// Longest wait that anybody is told.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How many are shed at once, so that the lock is held for a bounded time.
@@ -169,7 +172,7 @@ impl<W> Line<W> {
     /// Sheds who has waited too long in overloaded tiers, lowest first.
     pub(crate) fn shed_old(&mut self, now: Instant, woken: &mut Woken<W>) {
         self.observe(now);
-        let patience = (2 * self.settings.codel.target).saturating_sub(self.lag);
+        let patience = self.codel().patience().saturating_sub(self.lag);
         let Some(before) = now.checked_sub(patience) else {
             return;
         };
@@ -225,11 +228,16 @@ impl<W> Line<W> {
         std::array::from_fn(|tier| tier < highest && self.lanes.len_of(tier) > 0)
     }
 
+    fn codel(&self) -> CodelSettings {
+        self.settings.codel.for_service_time(self.floors.usual())
+    }
+
     fn observe(&mut self, now: Instant) {
+        let settings = self.codel();
         for (tier, codel) in self.codels.iter_mut().enumerate() {
             let since = self.lanes.oldest_since(tier);
             let delay = since.map(|since| now.saturating_duration_since(since) + self.lag);
-            codel.observe(&self.settings.codel, delay, now);
+            codel.observe(settings, INTERVALS[tier], delay, now);
         }
     }
 
@@ -247,6 +255,9 @@ impl<W> Line<W> {
     /// Counts one as shed.
     fn shed(&mut self, tier: usize, why: Why, now: Instant) -> Shed {
         self.tallies[tier].shed[why as usize] += 1;
+        if why == Why::Overload {
+            self.codels[tier].shed(now);
+        }
         let lasted = self.codels[tier].overloaded_for(now);
         Shed {
             why,
