@@ -43,7 +43,7 @@
 //!                 overload.charged(&import);
 //!             }
 //!             Err(why) => {
-//!                 assert!(why.penalty >= 2 && why.wait >= TICK);
+//!                 assert!(why.penalty >= 1.0 && why.wait >= TICK);
 //!                 shed += 1;
 //!             }
 //!         }

@@ -29,9 +29,8 @@ pub struct Engagement {
     pub p95_long: Duration,
     /// When it engaged.
     pub started: Instant,
-    /// When the ratio of every class was released; none while one is not.
-    pub released: Option<Instant>,
-    /// When the last penalty was lifted; none while it goes on.
+    /// When the ratio of every class was released, after the last penalty was lifted; none while it
+    /// goes on.
     pub ended: Option<Instant>,
     /// Requests shed by the penalty, by tier, lowest first.
     pub shed: [u64; TIERS],

@@ -88,10 +88,12 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
-    /// Returns the time in which `rate` refills the price times 2 to the power of `exponent`.
-    fn micros(&self, rate: u64, exponent: u32) -> u64 {
-        let price = self.price.as_micros().saturating_mul(1 << exponent);
-        price.saturating_mul(1_000_000) / rate
+    /// Returns the time in which `rate` refills the price times 2 to the power of `exponent`, which
+    /// is from −32 to 32.
+    fn micros(&self, rate: u64, exponent: i32) -> u64 {
+        let micros = (u128::from(self.price.as_micros()) * 1_000_000) << exponent.max(0);
+        let micros = (micros >> (-exponent).max(0)) / u128::from(rate);
+        u64::try_from(micros).unwrap_or(u64::MAX)
     }
 }
 
@@ -111,7 +113,7 @@ impl Account {
     /// Takes the price times 2 to the power of `exponent` while the balance is not negative, or says
     /// in how many microseconds it will not be.
     #[inline]
-    pub(crate) fn debit(&self, visit: &Visit, rate: u64, exponent: u32) -> Result<(), u64> {
+    pub(crate) fn debit(&self, visit: &Visit, rate: u64, exponent: i32) -> Result<(), u64> {
         let now = visit.now_micros;
         let full = now.saturating_sub(BURST_MICROS);
         let step = visit.micros(rate, exponent);

@@ -44,6 +44,8 @@ pub(crate) enum Band {
     Mending,
     /// Above the ratio that releases.
     Clear,
+    /// Above it for so many ticks that the overload is over, unless the penalty is what helps.
+    Over,
 }
 
 /// What time it is for a ratio.
@@ -55,6 +57,9 @@ pub(crate) struct Moment {
     pub(crate) calm_ms: u64,
     /// Whether the shard is not calm.
     pub(crate) is_frozen: bool,
+    /// Whether somebody is penalised: what is engaged is not released before everybody pays the
+    /// usual price again and the ratio stays high.
+    pub(crate) is_penalised: bool,
     /// For how long the store has held the oldest request of the shard.
     pub(crate) oldest: Duration,
 }
@@ -187,9 +192,13 @@ impl Ratio {
 
     fn judge(&mut self, moment: &Moment, settings: &SignalSettings) {
         if self.is_engaged {
-            let is_clear = self.band(moment, settings) == Band::Clear;
-            self.clear_ticks = if is_clear { self.clear_ticks + 1 } else { 0 };
-            if self.clear_ticks >= settings.release_ticks {
+            let is_clear = self.band(moment, settings) >= Band::Clear;
+            self.clear_ticks = if is_clear {
+                self.clear_ticks.saturating_add(1)
+            } else {
+                0
+            };
+            if self.clear_ticks >= settings.release_ticks && !moment.is_penalised {
                 self.is_engaged = false;
                 self.trouble_ticks = 0;
             }
@@ -215,6 +224,7 @@ impl Ratio {
             Some(window) if window.is_p95_above(Tally::RELEASE) => Band::Mending,
             // Hardly anything is answered: the store is stuck, or hardly anything is asked.
             None if self.is_stuck(moment, settings) => Band::Trouble,
+            _ if self.clear_ticks >= settings.release_ticks => Band::Over,
             Some(_) | None => Band::Clear,
         }
     }

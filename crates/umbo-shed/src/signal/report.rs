@@ -19,8 +19,9 @@ pub struct ShedByPenalty {
     pub ratio: f64,
     /// The tier that was shed.
     pub tier: Criticality,
-    /// What the price was multiplied with: 2, 4 or 8.
-    pub penalty: u32,
+    /// What the price was multiplied with, against the caller's own baseline: up to 8, and down to
+    /// 1/32 on the way back.
+    pub penalty: f64,
     /// Until the caller would be let through under the same penalty, with jitter of at most a fifth
     /// of it or 50 ms. From a tick's 100 ms to 3.6 s.
     pub wait: Duration,
@@ -51,7 +52,10 @@ pub struct ClassReport {
 pub struct TierReport {
     /// The tier.
     pub tier: Criticality,
-    /// Mean factor on prices of callers above their own baseline; 1 without a penalty.
+    /// Whether anybody in it is penalised.
+    pub is_penalised: bool,
+    /// Mean factor on prices of callers above their own baseline; 1 without a penalty. Below 1 while
+    /// those get several times their baseline, on the way back.
     pub penalty_above: f64,
     /// Mean factor on prices of the others.
     pub penalty: f64,

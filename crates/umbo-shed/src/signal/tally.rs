@@ -10,6 +10,8 @@ use std::cmp::Ordering;
 const TICKS: usize = 16;
 /// Ticks of the shorter window.
 const WINDOW: usize = 7;
+/// Ticks of the shortest window of a recovery. The penalty follows it, so it has to be short.
+const RECOVERY_WINDOW: usize = 3;
 /// Samples without which nobody is penalised: the p95 of fewer is chance.
 const SAMPLES_ENGAGE_MIN: u32 = 100;
 /// Negative natural logarithm of how improbable a whole window has to be, because it is asked a
@@ -132,7 +134,10 @@ impl Tallies {
 
     /// Returns the window in which a recovery is looked for. None where hardly anything was asked.
     pub(crate) fn recovery(&self) -> Option<Tally> {
-        let window = Some(self.last(WINDOW)).filter(|window| window.samples >= SAMPLES_RELEASE);
+        let mut windows = [RECOVERY_WINDOW, WINDOW]
+            .map(|ticks| self.last(ticks))
+            .into_iter();
+        let window = windows.find(|window| window.samples >= SAMPLES_RELEASE);
         let window = window.unwrap_or_else(|| self.last(TICKS));
         (window.samples >= SAMPLES_RELEASE_MIN).then_some(window)
     }
@@ -188,7 +193,7 @@ mod tests {
     fn a_busy_class_is_judged_by_seven_ticks() {
         assert_eq!(Tallies::new().recovery(), None);
         let mut tallies = pushed(tally(1_000, 10), 20);
-        assert_eq!(tallies.recovery(), Some(tally(7_000, 70)));
+        assert_eq!(tallies.recovery(), Some(tally(3_000, 30)));
         assert!(!trouble(&tallies));
         for at in 1..=5 {
             tallies.push(tally(1_000, 200));

@@ -117,10 +117,9 @@ impl Toll {
         };
         let is_above = account.demand(&visit, rate);
         let cohort = cohort(work.caller, terms.epoch);
-        let exponent = steps.exponent(work.tier, cohort, is_above);
-        if exponent == 0 {
+        let Some(exponent) = steps.exponent(work.tier, cohort, is_above) else {
             return Ok(());
-        }
+        };
         let Err(wait) = account.debit(&visit, rate, exponent) else {
             return Ok(());
         };
@@ -130,7 +129,7 @@ impl Toll {
             class,
             ratio,
             tier: work.tier,
-            penalty: 1 << exponent,
+            penalty: 2_f64.powi(exponent),
             wait: jittered(wait, terms.random),
         })
     }
@@ -153,13 +152,13 @@ impl Toll {
 
     /// Sets how hard each tier is penalised.
     pub(crate) fn set_steps(&self, steps: Steps) {
-        self.steps.store(steps.0, Relaxed);
+        self.steps.store(steps.word(), Relaxed);
     }
 
     /// Returns how hard each tier is penalised.
     #[inline]
     pub(crate) fn steps(&self) -> Steps {
-        Steps(self.steps.load(Relaxed))
+        Steps::of_word(self.steps.load(Relaxed))
     }
 
     /// Returns what each tier asks for, of 1; all 0 where nothing is asked.

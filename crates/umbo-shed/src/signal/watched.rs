@@ -1,8 +1,8 @@
 //! What the tick knows of one shard: its ratios, its ladder, and the engagement under way.
 //!
-//! An engagement begins with the first class whose ratio engages. It ends when every ratio is
-//! released and the penalty has been lifted, rung by rung; a ratio that engages again before that
-//! goes on with the same engagement.
+//! An engagement begins with the first class whose ratio engages. It ends when the penalty has been
+//! lifted, rung by rung, and every ratio has stayed high: what only the penalty holds up would come
+//! back at once, and goes on as the same engagement.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use umbo_types::{Criticality, ShardId};
 
 use super::class::Class;
 use super::events::{Engagement, Log};
-use super::ladder::{Ladder, TIERS};
+use super::ladder::{Ladder, TIERS, Weather};
 use super::ratio::{Band, Moment, Ratio};
 use super::report::{ClassReport, ShardReport, TierReport};
 use super::scale;
@@ -60,7 +60,7 @@ impl Watched {
     pub(crate) fn new() -> Self {
         Self {
             ratios: [const { Ratio::new() }; CLASSES],
-            ladder: Ladder::default(),
+            ladder: Ladder::new(),
             calm_ms: 0,
             engagement: None,
         }
@@ -89,6 +89,7 @@ impl Watched {
             elapsed_ms,
             calm_ms: self.calm_ms,
             is_frozen,
+            is_penalised: !self.ladder.is_down(),
             oldest: post.toll.oldest(),
         };
         let worst = self.judge(post.slices, &moment, settings);
@@ -129,6 +130,7 @@ impl Watched {
                 let (penalty_above, penalty) = steps.factors(tier);
                 TierReport {
                     tier,
+                    is_penalised: steps.has(tier),
                     penalty_above,
                     penalty,
                     shed: shed[tier as usize],
@@ -184,7 +186,6 @@ impl Watched {
             p95_short: time(reading.short),
             p95_long: time(reading.long),
             started: post.now,
-            released: None,
             ended: None,
             shed: [0; TIERS],
         };
@@ -200,13 +201,12 @@ impl Watched {
             post.toll.set_cause(worst.class, worst.ratio);
         }
         engagement.ratio_min = engagement.ratio_min.min(ratio);
-        engagement.released = match (worst, engagement.released) {
-            (Some(_), _) => None,
-            (None, None) => Some(post.now),
-            (None, released) => released,
-        };
-        let band = worst.map(|worst| worst.band);
-        let steps = self.ladder.tick(band, ratio, post.toll.shares());
+        let steps = self.ladder.tick(&Weather {
+            band: worst.map_or(Band::Over, |worst| worst.band),
+            ratio,
+            shares: post.toll.shares(),
+            shed: post.toll.shed(),
+        });
         let penalised = Criticality::ALL.into_iter().rfind(|tier| steps.has(*tier));
         engagement.tier_max = engagement.tier_max.max(penalised);
         post.toll.fade();
@@ -214,7 +214,7 @@ impl Watched {
         if worst.is_some() || !self.ladder.is_down() {
             return None;
         }
-        self.ladder = Ladder::default();
+        self.ladder = Ladder::new();
         let mut ended = self.engagement.take()?;
         ended.ended = Some(post.now);
         ended.shed = post.toll.shed();

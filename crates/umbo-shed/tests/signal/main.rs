@@ -8,5 +8,6 @@ mod day;
 mod draw;
 mod lab;
 mod p_square;
+mod penalty;
 mod steps;
 mod windows;
