@@ -180,8 +180,8 @@ async fn read(
             }
             Solo::Read(stamp) => {
                 exchange.located(shard)?;
-                let shared = ask_store(pod, context, exchange, wanted.ask(pod)).await??;
-                let fill = times.fill(shared);
+                let answer = ask_store(pod, context, exchange, wanted.ask(pod)).await??;
+                let fill = times.fill(answer);
                 shield.land(&key, stamp, &fill, &terms);
                 exchange.passed(Passage::Miss);
                 return Ok(fill.value);

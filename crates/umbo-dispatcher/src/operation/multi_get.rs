@@ -55,7 +55,12 @@ where
             for (offset, (key, row)) in keys.iter().zip(rows).enumerate() {
                 let index = at * KEYS_AT_ONCE + offset;
                 let (row, is_hit) = (row.row, row.is_hit);
-                hits += u64::from(is_hit);
+                if matches!(row, Err(Failure::KeyBlocked)) {
+                    // It costs nothing, and neither does a request of nothing else.
+                    done.reads -= 1;
+                } else {
+                    hits += u64::from(is_hit);
+                }
                 if let Ok(Some(row)) = &row
                     && !is_hit
                 {
