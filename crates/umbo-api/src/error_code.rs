@@ -69,6 +69,12 @@ error_codes! {
         "The credential is good but holds no grant for this verb on this namespace.";
     HeadersTooLarge "headers-too-large" 431 false "Header fields too large"
         "The request's header fields are too many or too long.";
+    HotKeyNotListed "hot-key-not-listed" 404 false "Key not listed"
+        "No such key is pinned, or none is blocked; what ran out is not listed any more.";
+    HotKeysDisabled "hot-keys-disabled" 409 false "Hot keys are off"
+        "The server runs without the layer that knows hot keys: hotkey.enabled is false in its settings.";
+    HotListFull "hot-list-full" 409 false "List full"
+        "As many keys are pinned, or blocked, as may be. Take one off the list first.";
     Internal "internal" 500 true "Internal error"
         "A defect of the server. The request id finds it in the server's log.";
     InvalidBody "invalid-body" 400 false "Malformed body"

@@ -1,13 +1,14 @@
 //! The wire contract of Umbo, shared by server and client.
 //!
 //! Owns error codes and problem bodies, header names, the row format in both directions, key
-//! texts, policies, and the admin types. Deliberately knows nothing of storage, quotas or any HTTP library:
+//! texts, policies, hot keys, and the admin types. Deliberately knows nothing of storage, quotas or any HTTP library:
 //! a status here is a number, a header name a string.
 
 pub mod admin;
 pub mod batch;
 pub mod error_code;
 pub mod header;
+pub mod hot;
 pub mod key_text;
 pub mod path;
 pub mod problem;

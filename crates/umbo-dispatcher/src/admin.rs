@@ -1,7 +1,9 @@
-//! The admin API: namespaces, tokens, shards, settings; quotas in the file under this one.
+//! The admin API: namespaces, tokens, shards, settings, metrics; quotas and hot keys in the files
+//! under this one.
 //!
 //! Every route needs a grant of the verb `admin`: on the namespace it names, or on `*`.
 
+pub(crate) mod hot;
 pub(crate) mod quotas;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use umbo_api::admin::{
     ShardInfo, ShardList, TokenList,
 };
 use umbo_store::{ScanRequest, ShardState};
+use umbo_telemetry::metrics as counters;
 use umbo_types::{Caller, Namespace, Verb, limits};
 
 use crate::classify;
@@ -26,6 +29,7 @@ use crate::fields::Fields;
 use crate::operation::body::json_object;
 use crate::pod::Dispatcher;
 use crate::query::Query;
+use crate::scrape;
 
 /// Bodies of the admin API are small.
 const BODY_LEN_MAX: u64 = 64 << 10;
@@ -282,6 +286,19 @@ pub(crate) async fn list_shards(
     Ok(Json(ShardList {
         shards: pod.store.status().into_iter().map(info).collect(),
     }))
+}
+
+/// The scrape of `/metrics`, on both ports, to who may see all of it.
+pub(crate) async fn show_metrics(
+    State(pod): Pod,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<([(http::HeaderName, HeaderValue); 1], String), Failure> {
+    full_admin(&pod, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let text = scrape::render(&pod).await?;
+    let content_type = HeaderValue::from_static(counters::CONTENT_TYPE);
+    Ok(([(CONTENT_TYPE, content_type)], text))
 }
 
 pub(crate) async fn show_config(

@@ -250,7 +250,7 @@ fn layout(fields: &Fields<'_>) -> Layout {
 }
 
 /// Decodes `{pk}[/{sk…}]`; the first slash ends the partition key, the sort key may hold more.
-fn key_in_path(rest: &str, uri: &Uri) -> Result<Key, Failure> {
+pub(crate) fn key_in_path(rest: &str, uri: &Uri) -> Result<Key, Failure> {
     let encoding = match uri.query() {
         None => KeyEncoding::Percent,
         query => Query::read(query, "enc")?.key_encoding()?,

@@ -13,6 +13,7 @@ use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
 
 use crate::auth::AuthError;
 use crate::edge::body::BodyError;
+use crate::hot_keys::HotKeyError;
 use crate::policies::QuotaError;
 
 /// Which key of a request.
@@ -224,6 +225,9 @@ pub enum Failure {
     /// A policy cannot be changed like this.
     #[error("{0}")]
     Quota(Box<QuotaError>),
+    /// Something about hot keys cannot be done.
+    #[error("{0}")]
+    HotKey(#[from] HotKeyError),
     /// A defect.
     #[error("internal error: {0}")]
     Internal(String),
@@ -317,6 +321,7 @@ impl Failure {
             Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
             Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
             Self::Quota(error) => error.code(),
+            Self::HotKey(error) => error.code(),
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

@@ -1,6 +1,12 @@
 //! The hot keys of a pod: the shield, what it keeps, and which keys an operator has blocked.
 //!
-//! Owns the `Shield` and its tasks. How a read passes it is the business of `shield`.
+//! Owns the `Shield` and its tasks, the lists that operators keep, and what is told of both. How a
+//! read passes the shield is the business of `shield`.
+
+mod error;
+mod key_id;
+mod lists;
+mod report;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +18,10 @@ use umbo_hotkey::{ReadKey, Settings, Shield, TooManyListed};
 use umbo_store::Page;
 use umbo_types::Row;
 
+pub(crate) use self::error::HotKeyError;
+pub(crate) use self::key_id::{KeyHasher, KeyId};
+pub(crate) use self::lists::{Entry, HotLists};
+pub(crate) use self::report::{HotKeySample, report};
 use crate::failure::Failure;
 
 /// An answer that many readers may share.

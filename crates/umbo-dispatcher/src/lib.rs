@@ -35,6 +35,7 @@ mod rate_limit_fields;
 mod rejection;
 mod request_id;
 mod router;
+mod scrape;
 mod service;
 mod shield;
 mod system;

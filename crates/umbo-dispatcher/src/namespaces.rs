@@ -91,6 +91,11 @@ impl Namespaces {
         })
     }
 
+    /// Says whether any namespace has this id.
+    pub(crate) fn has_id(&self, id: NamespaceId) -> bool {
+        self.snapshot.load().values().any(|entry| entry.id == id)
+    }
+
     /// Returns all namespaces, by name.
     pub(crate) fn all(&self) -> Vec<NamespaceInfo> {
         let snapshot = self.snapshot.load();

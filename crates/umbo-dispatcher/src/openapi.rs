@@ -5,12 +5,15 @@
 mod admin;
 mod cost;
 mod data;
+mod hot;
 mod quotas;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use umbo_api::{ErrorCode, admin as admin_types, batch, problem, quota, row, stream};
+use umbo_api::{
+    ErrorCode, admin as admin_types, batch, hot as hot_types, problem, quota, row, stream,
+};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -39,6 +42,9 @@ use utoipa::OpenApi;
     admin_types::TokenList,
     admin_types::ShardList,
     admin_types::Health,
+    hot_types::HotReport,
+    hot_types::HotListed,
+    hot_types::HotListingSpec,
     quota::PolicyList,
     quota::PolicyChange,
     quota::QuotaUsers,
@@ -96,6 +102,7 @@ fn operations() -> impl Iterator<Item = &'static Operation> {
     data_plane
         .chain(admin::OPERATIONS)
         .chain(quotas::OPERATIONS)
+        .chain(hot::GROUPS.into_iter().flatten())
 }
 
 /// Returns the document.

@@ -18,7 +18,7 @@ use umbo_types::Clock;
 use crate::auth::TokenRegistry;
 use crate::cursor::CursorKey;
 use crate::failure::Failure;
-use crate::hot_keys::HotKeys;
+use crate::hot_keys::{HotKeys, HotLists, KeyHasher};
 use crate::namespaces::Namespaces;
 use crate::policies::{FilePolicies, Policies, PolicyFileError};
 use crate::request_id::RequestIds;
@@ -51,6 +51,8 @@ pub struct Dispatcher {
     pub(crate) quota: Arc<Limiter>,
     pub(crate) policies: Policies,
     pub(crate) hot_keys: HotKeys,
+    pub(crate) hot_lists: HotLists,
+    pub(crate) key_hasher: KeyHasher,
     pub(crate) metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) limits: PodLimits,
@@ -107,7 +109,8 @@ impl Dispatcher {
             config_text,
         } = parts;
         let system = Arc::new(SystemRecords::new(Arc::clone(&store), Arc::clone(&clock)));
-        let cursor_key = CursorKey::new(shared_secret(&system).await?);
+        let secret = shared_secret(&system).await?;
+        let (cursor_key, key_hasher) = (CursorKey::new(secret), KeyHasher::new(&secret));
         let stored_tokens =
             StoredTokens::new(Arc::clone(&system), Arc::clone(&tokens), Arc::clone(&clock));
         let policies = Policies::new(
@@ -116,6 +119,7 @@ impl Dispatcher {
             Arc::clone(&clock),
             policies,
         );
+        let hot_lists = HotLists::new(Arc::clone(&system), Arc::clone(&clock));
         let namespaces = Namespaces::new(system, Arc::clone(&clock));
         let changes = TaskTracker::new();
         let hot_keys = HotKeys::new(hot_keys, &changes, clock.monotonic());
@@ -135,6 +139,8 @@ impl Dispatcher {
             quota,
             policies,
             hot_keys,
+            hot_lists,
+            key_hasher,
             metrics,
             tracer,
             limits,
@@ -148,7 +154,8 @@ impl Dispatcher {
     pub async fn refresh(&self) -> Result<(), Failure> {
         self.namespaces.refresh().await?;
         self.stored_tokens.refresh().await?;
-        self.policies.refresh().await
+        self.policies.refresh().await?;
+        self.hot_lists.refresh(&self.hot_keys).await
     }
 
     /// Takes up another policy file; refuses one beside which stored policies would find no room.
@@ -156,9 +163,11 @@ impl Dispatcher {
         self.policies.replace_file(policies).await
     }
 
-    /// Looks after the quotas: observed rates, the record of usage. To be called once a second.
+    /// Looks after the quotas (observed rates, the record of usage) and ends what has run out on the
+    /// lists of hot keys. To be called once a second.
     pub fn maintain(&self) {
         self.quota.maintain(self.clock.monotonic());
+        self.hot_lists.maintain(&self.hot_keys);
     }
 
     /// Brings up to date which keys are hot. To be called every 100 ms.

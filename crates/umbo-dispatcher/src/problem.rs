@@ -91,6 +91,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::WriteQueueFull => Some(Scope::Shard),
         ErrorCode::BodyMemoryFull
         | ErrorCode::TooManyRequestsInFlight
+        | ErrorCode::HotKeysDisabled
         | ErrorCode::ShuttingDown => Some(Scope::Pod),
         ErrorCode::Forbidden | ErrorCode::QuotaExceeded | ErrorCode::Unauthenticated => {
             Some(Scope::Caller)
@@ -103,6 +104,8 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::DeadlineBeforeStore
         | ErrorCode::DeadlineInStore
         | ErrorCode::HeadersTooLarge
+        | ErrorCode::HotKeyNotListed
+        | ErrorCode::HotListFull
         | ErrorCode::Internal
         | ErrorCode::InvalidBody
         | ErrorCode::InvalidCursor

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use umbo_quota::{Limiter, OTHERS, PolicyReport, RESIDUAL_CLASSES, Residual};
 use umbo_telemetry::metrics::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
-use umbo_types::RequestUnits;
+use umbo_types::{RequestUnits, ShardId};
 
 /// Callers with a series of their own.
 const CALLERS_MAX: usize = 10;
@@ -23,6 +23,7 @@ const RATIOS: [&str; RESIDUAL_CLASSES] = [
 pub(crate) struct QuotaSample {
     policies: Vec<PolicyReport>,
     callers: Vec<(Arc<str>, RequestUnits)>,
+    shards: HashMap<ShardId, (u64, RequestUnits)>,
     residuals: Vec<(Residual, [(&'static str, u64); RESIDUAL_CLASSES])>,
 }
 
@@ -41,6 +42,12 @@ impl QuotaSample {
             .collect();
         callers.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
         callers.truncate(CALLERS_MAX);
+        let mut shards: HashMap<ShardId, (u64, RequestUnits)> = HashMap::new();
+        for usage in &usage.shards {
+            let (requests, charged) = shards.entry(usage.shard).or_default();
+            *requests += usage.requests;
+            *charged = charged.saturating_add(usage.charged);
+        }
         let with_bounds = |residual: Residual| {
             let ratios = std::array::from_fn(|at| (RATIOS[at], residual.counts[at]));
             (residual, ratios)
@@ -48,8 +55,14 @@ impl QuotaSample {
         Self {
             policies: quota.policy_report(now),
             callers,
+            shards,
             residuals: usage.residuals.into_iter().map(with_bounds).collect(),
         }
+    }
+
+    /// Returns the requests that concerned a shard, and what was charged for its part of them.
+    pub(crate) fn of_shard(&self, shard: ShardId) -> (u64, RequestUnits) {
+        self.shards.get(&shard).copied().unwrap_or_default()
     }
 
     /// Shows the sample to a scrape.

@@ -11,13 +11,12 @@ use axum::routing::{get, put};
 use http::StatusCode;
 use umbo_api::ErrorCode;
 use umbo_api::admin::Health;
-use umbo_store::ShardState;
-use umbo_telemetry::metrics::{self as counters, ProcessSample, Scrape, ShardGauges};
+use umbo_telemetry::metrics as counters;
 
-use crate::admin::{self, PathText, quotas};
+use crate::admin::{self, PathText, hot, quotas};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
-use crate::quota_gauges::QuotaSample;
+use crate::scrape;
 
 /// Routes of the data port, without the data plane itself.
 pub(crate) fn data(pod: &Arc<Dispatcher>) -> Router {
@@ -64,6 +63,12 @@ fn common() -> Router<Arc<Dispatcher>> {
             axum::routing::post(quotas::simulate),
         )
         .route("/admin/v1/quotas/{name}/users", get(quotas::list_users))
+        .route("/admin/v1/hot", get(hot::show))
+        .route(
+            "/admin/v1/hot/{list}/{*key}",
+            put(hot::put).delete(hot::remove),
+        )
+        .route("/admin/v1/metrics", get(admin::show_metrics))
         .route("/admin/v1/shards", get(admin::list_shards))
         .route("/admin/v1/config", get(admin::show_config))
         .fallback(async || Failure::RouteNotFound)
@@ -130,32 +135,6 @@ async fn explain(PathText(code): PathText) -> Result<String, Failure> {
 }
 
 async fn metrics(State(pod): State<Arc<Dispatcher>>) -> Result<impl IntoResponse, Failure> {
-    let worker = Arc::clone(&pod);
-    // Many callers take their time to add up: not on a thread that serves requests.
-    let sample = tokio::task::spawn_blocking(move || {
-        QuotaSample::take(&worker.quota, worker.clock.monotonic())
-    });
-    let sample = sample
-        .await
-        .map_err(|error| Failure::Internal(error.to_string()))?;
-    let gauges = |status: umbo_store::ShardStatus| ShardGauges {
-        shard: status.shard.0,
-        is_available: status.state == ShardState::Available,
-        rows: status.rows,
-        file_bytes: status.file_bytes,
-        queued_mutations: status.queued,
-        commits: status.commits,
-        mutations: status.mutations,
-        reclaimed_rows: status.reclaimed,
-    };
-    let shards: Vec<ShardGauges> = pod.store.status().into_iter().map(gauges).collect();
-    let text = sample.show(|quota| {
-        pod.metrics.render(&Scrape {
-            version: env!("CARGO_PKG_VERSION"),
-            shards: &shards,
-            quota,
-            process: ProcessSample::read(),
-        })
-    });
+    let text = scrape::render(&pod).await?;
     Ok(([(CONTENT_TYPE, counters::CONTENT_TYPE)], text))
 }

@@ -53,6 +53,12 @@ pub const POLICY: &str = "policy";
 pub const CALLER: &str = "caller";
 /// Label that holds the upper bound of what was charged over what was estimated.
 pub const RATIO: &str = "ratio";
+/// Label that names a namespace.
+pub const NAMESPACE: &str = "namespace";
+/// Label that stands for a key: a hash of it, never the key; only those read most have a series.
+pub const KEY: &str = "key";
+/// Label that says what holds of a key: `hot`, `pinned` or `blocked`.
+pub const STANDING: &str = "standing";
 /// Label that holds the number of a shard.
 pub const SHARD: &str = "shard";
 /// Label that holds the version of the program.
@@ -122,6 +128,44 @@ metrics! {
         "Highest rate asked of any bucket of the policy over its limit.";
     CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER]
         "Request units charged to those callers who spent most.";
+    HOTKEY_HITS "umbo_hotkey_hits_total" Counter []
+        "Reads answered from the local cache.";
+    HOTKEY_NEGATIVE_HITS "umbo_hotkey_negative_hits_total" Counter []
+        "Those of the hits that said that the key is absent.";
+    HOTKEY_LEADERS "umbo_hotkey_leaders_total" Counter []
+        "Reads of the store that others could join.";
+    HOTKEY_FOLLOWERS "umbo_hotkey_followers_total" Counter []
+        "Reads that joined one under way.";
+    HOTKEY_AFTERGLOWS "umbo_hotkey_afterglows_total" Counter []
+        "Reads answered by one that had just ended, of a key that may become hot.";
+    HOTKEY_ELECTIONS "umbo_hotkey_elections_total" Counter []
+        "Leaders that failed and were replaced.";
+    HOTKEY_CROWDED "umbo_hotkey_crowded_total" Counter []
+        "Reads turned away because too many waited.";
+    HOTKEY_OVERTAKEN "umbo_hotkey_overtaken_total" Counter []
+        "Reads under way that others could join no longer, because of a write or their deadline.";
+    HOTKEY_STALE "umbo_hotkey_stale_total" Counter []
+        "Answers not kept because a write came in between.";
+    HOTKEY_UNCOUNTED "umbo_hotkey_uncounted_total" Counter []
+        "Reads that the detection did not count, for want of room at that moment.";
+    HOTKEY_KEYS "umbo_hotkey_keys" Gauge [STANDING]
+        "Keys that are hot, pinned or blocked; each counts once.";
+    HOTKEY_READ_RATE "umbo_hotkey_reads_per_second" Gauge []
+        "Reads a second of the pod, decayed with a half-life of two seconds.";
+    HOTKEY_THRESHOLD_RATE "umbo_hotkey_threshold_reads_per_second" Gauge []
+        "Reads a second that make a key hot at this moment.";
+    HOTKEY_FLIGHTS "umbo_hotkey_flights" Gauge []
+        "Reads of the store that others can join at this moment.";
+    HOTKEY_CACHE_ENTRIES "umbo_hotkey_cache_entries" Gauge []
+        "Answers in the local cache.";
+    HOTKEY_CACHE_BYTES "umbo_hotkey_cache_bytes" Gauge []
+        "Bytes that they take.";
+    HOTKEY_DETECTION_BYTES "umbo_hotkey_detection_bytes" Gauge []
+        "Memory of the detection.";
+    HOTKEY_KEY_READ_RATE "umbo_hotkey_key_reads_per_second" Gauge [NAMESPACE, KEY]
+        "Reads a second of those keys that are read most, over the last three seconds.";
+    HOTKEY_KEY_HIT_RATIO "umbo_hotkey_key_hit_ratio" Gauge [NAMESPACE, KEY]
+        "Share of the reads of those keys that the local cache answered since they are hot or listed.";
     REFUSED "umbo_refused_total" Counter [CODE, KIND]
         "Requests answered with a problem: refused as they are, rejected, shed, or failed.";
     STREAMS_ABORTED "umbo_streams_aborted_total" Counter []
@@ -134,6 +178,8 @@ metrics! {
         "Connections that ended in their TLS handshake.";
     SHARD_AVAILABLE "umbo_shard_available" Gauge [SHARD]
         "1 while the shard serves reads and writes, else 0.";
+    SHARD_REQUESTS "umbo_shard_requests_total" Counter [SHARD]
+        "Requests that concerned the shard; one that concerned several counts at each.";
     SHARD_ROWS "umbo_shard_rows" Gauge [SHARD]
         "Rows stored, expired ones that await reclaiming included.";
     SHARD_FILE_BYTES "umbo_shard_file_bytes" Gauge [SHARD]
@@ -146,6 +192,8 @@ metrics! {
         "Mutations committed.";
     SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" Counter [SHARD]
         "Expired rows whose space was reclaimed.";
+    SHARD_REQUEST_UNITS "umbo_shard_request_units_total" Counter [SHARD]
+        "Request units charged for the shard's part of its requests.";
     PROCESS_CPU "process_cpu_seconds_total" Counter []
         "CPU time spent, user and system.";
     PROCESS_RESIDENT_MEMORY "process_resident_memory_bytes" Gauge []

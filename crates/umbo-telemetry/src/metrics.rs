@@ -3,12 +3,13 @@
 //! Owns what is counted per request: no label string, no allocation and no lock when recording.
 //! Each live thread updates a slot of its own (`thread_slot`), and a scrape adds the slots up.
 //! Counters have no series per caller, namespace or key: label values come from closed lists (see
-//! [`metric_names`](crate::metric_names)); a few callers and policies are handed in by whoever
-//! scrapes, and bounded there. A scrape is not one instant: counters that move
+//! [`metric_names`](crate::metric_names)); a few callers, policies and hot keys are handed in by
+//! whoever scrapes, and bounded there. A scrape is not one instant: counters that move
 //! while it reads may differ by what moved.
 
 mod buckets;
 mod counters;
+mod hotkey;
 mod process;
 mod quota;
 mod render;
@@ -24,6 +25,7 @@ use umbo_types::{Operation, RequestUnits};
 use self::counters::{Access, Slot};
 use crate::metric_names::status_index;
 
+pub use self::hotkey::{HotKeyGauges, HotKeySeries};
 pub use self::process::ProcessSample;
 pub use self::quota::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
 pub use self::render::{CONTENT_TYPE, Scrape, ShardGauges};

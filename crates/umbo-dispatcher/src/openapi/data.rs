@@ -90,19 +90,19 @@ pub(super) const NS: Parameter = Parameter {
     schema: namespace,
     about: "Namespace.",
 };
-const PK: Parameter = Parameter {
+pub(super) const PK: Parameter = Parameter {
     name: "pk",
     place: In::Path,
     schema: key,
     about: "Partition key: 1 to 1,024 bytes, percent-encoded or, with enc=b64u, base64url.",
 };
-const SK: Parameter = Parameter {
+pub(super) const SK: Parameter = Parameter {
     name: "sk",
     place: In::Path,
     schema: key,
     about: "Sort key: up to 2,048 bytes; it may hold slashes.",
 };
-const ENC: Parameter = Parameter {
+pub(super) const ENC: Parameter = Parameter {
     name: "enc",
     place: In::Query,
     schema: encoding,

@@ -8,6 +8,7 @@ use umbo_types::{Operation, RequestUnits};
 use super::RequestMetrics;
 use super::buckets::{BOUNDS, BUCKETS, bound_nanos};
 use super::counters::{Counter, Histogram, OperationCounters, STATUS_SERIES, Slot};
+use super::hotkey::HotKeyGauges;
 use super::process::ProcessSample;
 use super::quota::QuotaGauges;
 use super::text::{Seconds, Text, quoted};
@@ -23,6 +24,10 @@ pub struct ShardGauges {
     pub shard: u16,
     /// Whether it serves reads and writes.
     pub is_available: bool,
+    /// Requests that concerned it.
+    pub requests: u64,
+    /// Charged for its part of them.
+    pub charged: RequestUnits,
     /// Rows stored.
     pub rows: u64,
     /// Size of its file.
@@ -46,6 +51,8 @@ pub struct Scrape<'a> {
     pub shards: &'a [ShardGauges],
     /// What the quotas did.
     pub quota: QuotaGauges<'a>,
+    /// What the layer of hot keys did, where there is one.
+    pub hotkey: Option<HotKeyGauges<'a>>,
     /// The process, where it could be read.
     pub process: Option<ProcessSample>,
 }
@@ -58,6 +65,9 @@ impl RequestMetrics {
         self.render_operations(&mut text);
         self.render_charges(&mut text);
         scrape.quota.render(&mut text);
+        if let Some(hotkey) = &scrape.hotkey {
+            hotkey.render(&mut text);
+        }
         self.render_refusals(&mut text);
         self.render_connections(&mut text);
         render_shards(&mut text, scrape.shards);
@@ -183,8 +193,9 @@ impl RequestMetrics {
 
 fn render_shards(text: &mut Text, shards: &[ShardGauges]) {
     type Pick = fn(&ShardGauges) -> u64;
-    let families: [(&Metric, Pick); 7] = [
+    let families: [(&Metric, Pick); 8] = [
         (&names::SHARD_AVAILABLE, |s| u64::from(s.is_available)),
+        (&names::SHARD_REQUESTS, |s| s.requests),
         (&names::SHARD_ROWS, |s| s.rows),
         (&names::SHARD_FILE_BYTES, |s| s.file_bytes),
         (&names::SHARD_QUEUED_MUTATIONS, |s| s.queued_mutations),
@@ -196,6 +207,8 @@ fn render_shards(text: &mut Text, shards: &[ShardGauges]) {
         let samples = shards.iter().map(|s| ([s.shard.to_string()], pick(s)));
         text.family(metric, samples);
     }
+    let charged = shards.iter().map(|s| ([s.shard.to_string()], s.charged));
+    text.family(&names::SHARD_REQUEST_UNITS, charged);
 }
 
 fn render_process(text: &mut Text, process: &ProcessSample) {

@@ -180,6 +180,32 @@ fn an_unknown_code_is_counted_nowhere() {
     );
 }
 
+const HOTKEY: HotKeyGauges<'_> = HotKeyGauges {
+    hits: 100,
+    negative_hits: 3,
+    leaders: 20,
+    followers: 40,
+    afterglows: 7,
+    elections: 1,
+    crowded: 2,
+    overtaken: 4,
+    stale: 5,
+    uncounted: 6,
+    standings: &[("hot", 2), ("pinned", 1), ("blocked", 0)],
+    read_rate: 1_000.25,
+    threshold_rate: 200.0,
+    flights: 8,
+    cache_entries: 3,
+    cache_bytes: 4_096,
+    detection_bytes: 500_000,
+    keys: &[HotKeySeries {
+        namespace: "listings",
+        key: "00f1e2d3c4b5a697",
+        read_rate: 512.5,
+        hit_ratio: 0.99,
+    }],
+};
+
 /// A change of this text changes what operators have built on: dashboards and alerts.
 #[test]
 fn a_scrape_reads_as_written_down() {
@@ -202,6 +228,8 @@ fn a_scrape_reads_as_written_down() {
         ShardGauges {
             shard: 0,
             is_available: true,
+            requests: 9,
+            charged: RequestUnits::from_micros(2_112_744),
             rows: 10,
             file_bytes: 4_096,
             queued_mutations: 3,
@@ -246,6 +274,7 @@ fn a_scrape_reads_as_written_down() {
             callers: &callers,
             estimates: &estimates,
         },
+        hotkey: Some(HOTKEY),
         process: Some(process),
     });
     let golden = include_str!("golden_scrape.txt");

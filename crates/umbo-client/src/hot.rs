@@ -1,0 +1,69 @@
+//! Hot keys: which they are, and the lists that operators keep of them. Needs the `admin` grant on
+//! the namespace of the key.
+
+use reqwest::{Method, StatusCode};
+use umbo_api::hot::{HotList, HotListed, HotListingSpec, HotReport, id_target, row_target};
+
+use crate::admin::json;
+use crate::client::Client;
+use crate::error::Error;
+use crate::request::Request;
+use crate::retry::Repeat;
+
+/// Names a key that is to be put on a list or taken off it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HotKeyRef<'a> {
+    /// A row, by namespace, partition key and sort key.
+    Row(&'a str, &'a [u8], &'a [u8]),
+    /// Any key, by the id that [`Client::hot`] tells.
+    Id(&'a str),
+}
+
+impl HotKeyRef<'_> {
+    fn target(self, list: HotList) -> String {
+        match self {
+            Self::Row(namespace, partition, sort) => row_target(list, namespace, partition, sort),
+            Self::Id(id) => id_target(list, id),
+        }
+    }
+}
+
+impl Client {
+    /// Lists the keys that are hot, pinned or blocked on the server that answers, and says what its
+    /// layer of hot keys does.
+    pub async fn hot(&self) -> Result<HotReport, Error> {
+        self.send_for_json(&Request::read("/admin/v1/hot".to_owned()))
+            .await
+    }
+
+    /// Puts a key on a list, or changes how it stands there. The flag says whether it is new.
+    pub async fn list_hot(
+        &self,
+        list: HotList,
+        key: HotKeyRef<'_>,
+        spec: &HotListingSpec,
+    ) -> Result<(HotListed, bool), Error> {
+        let request = Request::new(Method::PUT, key.target(list), Repeat::Always)
+            .with_body("application/json", json(spec)?);
+        let mut response = self.send(&request).await?;
+        let is_new = response.status() == StatusCode::CREATED;
+        let body = self.body(&mut response).await?;
+        let listed = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;
+        Ok((listed, is_new))
+    }
+
+    /// Takes a key off a list; a key that is not on it is an error.
+    pub async fn unlist_hot(&self, list: HotList, key: HotKeyRef<'_>) -> Result<(), Error> {
+        let request = Request::new(Method::DELETE, key.target(list), Repeat::IfNotApplied);
+        self.send(&request).await.map(drop)
+    }
+
+    /// Returns the metrics of the server that answers, as Prometheus reads them. Needs the grant
+    /// `admin` on every namespace.
+    pub async fn metrics(&self) -> Result<String, Error> {
+        let request = Request::read("/admin/v1/metrics".to_owned());
+        let body = self.send_for_body(&request).await?;
+        String::from_utf8(body.into())
+            .map_err(|_| Error::Malformed("the metrics are not text".to_owned()))
+    }
+}

@@ -1,0 +1,99 @@
+//! What the layer of hot keys did, in a scrape.
+//!
+//! Owns the series and their order. The figures are handed in by whoever has the layer; so is the
+//! bound of the keys: only those read most, each by a hash that does not tell the key.
+
+use super::text::{Text, quoted};
+use crate::metric_names as names;
+
+/// State of the layer of hot keys at the time of a scrape; totals since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct HotKeyGauges<'a> {
+    /// Reads answered from the local cache.
+    pub hits: u64,
+    /// Those of them that said that the key is absent.
+    pub negative_hits: u64,
+    /// Reads of the store that others could join.
+    pub leaders: u64,
+    /// Reads that joined one under way.
+    pub followers: u64,
+    /// Reads answered by one that had just ended.
+    pub afterglows: u64,
+    /// Leaders that were replaced.
+    pub elections: u64,
+    /// Reads turned away because too many waited.
+    pub crowded: u64,
+    /// Reads under way that others could join no longer.
+    pub overtaken: u64,
+    /// Answers not kept because a write came in between.
+    pub stale: u64,
+    /// Reads that the detection did not count.
+    pub uncounted: u64,
+    /// Keys by what holds of them.
+    pub standings: &'a [(&'static str, u64)],
+    /// Reads a second of the pod.
+    pub read_rate: f64,
+    /// Reads a second that make a key hot.
+    pub threshold_rate: f64,
+    /// Reads of the store that others can join now.
+    pub flights: u64,
+    /// Answers in the local cache.
+    pub cache_entries: u64,
+    /// Bytes that they take.
+    pub cache_bytes: u64,
+    /// Memory of the detection.
+    pub detection_bytes: u64,
+    /// Those keys that are read most.
+    pub keys: &'a [HotKeySeries<'a>],
+}
+
+/// A key with series of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct HotKeySeries<'a> {
+    /// Name of its namespace.
+    pub namespace: &'a str,
+    /// Hash of the key.
+    pub key: &'a str,
+    /// Reads a second over the last seconds.
+    pub read_rate: f64,
+    /// Hits over reads, of 1.
+    pub hit_ratio: f64,
+}
+
+impl HotKeyGauges<'_> {
+    pub(super) fn render(&self, text: &mut Text) {
+        let totals = [
+            (&names::HOTKEY_HITS, self.hits),
+            (&names::HOTKEY_NEGATIVE_HITS, self.negative_hits),
+            (&names::HOTKEY_LEADERS, self.leaders),
+            (&names::HOTKEY_FOLLOWERS, self.followers),
+            (&names::HOTKEY_AFTERGLOWS, self.afterglows),
+            (&names::HOTKEY_ELECTIONS, self.elections),
+            (&names::HOTKEY_CROWDED, self.crowded),
+            (&names::HOTKEY_OVERTAKEN, self.overtaken),
+            (&names::HOTKEY_STALE, self.stale),
+            (&names::HOTKEY_UNCOUNTED, self.uncounted),
+        ];
+        for (metric, total) in totals {
+            text.single(metric, total);
+        }
+        let standings = self.standings.iter();
+        text.family(&names::HOTKEY_KEYS, standings.map(|(name, n)| ([*name], n)));
+        text.single(&names::HOTKEY_READ_RATE, self.read_rate);
+        text.single(&names::HOTKEY_THRESHOLD_RATE, self.threshold_rate);
+        let sizes = [
+            (&names::HOTKEY_FLIGHTS, self.flights),
+            (&names::HOTKEY_CACHE_ENTRIES, self.cache_entries),
+            (&names::HOTKEY_CACHE_BYTES, self.cache_bytes),
+            (&names::HOTKEY_DETECTION_BYTES, self.detection_bytes),
+        ];
+        for (metric, size) in sizes {
+            text.single(metric, size);
+        }
+        let labels = |key: &HotKeySeries<'_>| [quoted(key.namespace), quoted(key.key)];
+        let rates = self.keys.iter().map(|key| (labels(key), key.read_rate));
+        text.family(&names::HOTKEY_KEY_READ_RATE, rates);
+        let ratios = self.keys.iter().map(|key| (labels(key), key.hit_ratio));
+        text.family(&names::HOTKEY_KEY_HIT_RATIO, ratios);
+    }
+}
