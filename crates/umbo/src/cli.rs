@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::command::{completion, config, dlq, kv, ns, quota, serve, token, version};
+use crate::command::{completion, config, dlq, hot, kv, ns, quota, serve, token, top, version};
 use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
@@ -30,6 +30,10 @@ enum Command {
     Ns(ns::Arguments),
     /// Say who may spend how much, and what was spent
     Quota(quota::Arguments),
+    /// Say which keys are read most; pin them, or block them
+    Hot(hot::Arguments),
+    /// Watch hot keys, callers and shards
+    Top(top::Arguments),
     /// Manage tokens
     Token(token::Arguments),
     /// Print the completion script of a shell
@@ -51,6 +55,8 @@ impl Cli {
             Some(Command::Dlq(arguments)) => arguments.run(),
             Some(Command::Ns(arguments)) => arguments.run(),
             Some(Command::Quota(arguments)) => arguments.run(),
+            Some(Command::Hot(arguments)) => arguments.run(),
+            Some(Command::Top(arguments)) => arguments.run(),
             Some(Command::Token(arguments)) => arguments.run(),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),
             Some(Command::Config(arguments)) => arguments.run(),

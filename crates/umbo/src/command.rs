@@ -3,9 +3,11 @@
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod dlq;
+pub(crate) mod hot;
 pub(crate) mod kv;
 pub(crate) mod ns;
 pub(crate) mod quota;
 pub(crate) mod serve;
 pub(crate) mod token;
+pub(crate) mod top;
 pub(crate) mod version;

@@ -124,7 +124,7 @@ pub(crate) fn namespace(text: &str) -> Result<Namespace, NamespaceError> {
 }
 
 /// Reads a partition key, which unlike other keys has to hold something.
-fn partition_key(text: &str) -> Result<Key, String> {
+pub(super) fn partition_key(text: &str) -> Result<Key, String> {
     let key: Key = text
         .parse()
         .map_err(|error: KeyTextError| error.to_string())?;

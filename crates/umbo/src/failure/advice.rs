@@ -20,6 +20,10 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
             "give it more time with --timeout; if it was a write, read whether it was applied"
         }
         ErrorCode::Forbidden => "ask for a token with this grant, and send it with --token",
+        ErrorCode::HotKeyNotListed | ErrorCode::HotListFull => {
+            "'umbo hot ls --listed' shows what is pinned and what is blocked"
+        }
+        ErrorCode::HotKeysDisabled => "set hotkey.enabled to true and restart the server",
         ErrorCode::Internal => "look for the request id in the server's log",
         ErrorCode::InvalidCursor => "run the command again from its start",
         ErrorCode::LastAdmin => "first create a token with --grant 'admin:*'",

@@ -1,0 +1,319 @@
+//! `umbo hot …`: which keys are read most, and the lists that operators keep of them. A key is named
+//! as on every other command line, or by the id that `umbo hot ls` shows, which ranges have too.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use umbo_api::hot::{HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec};
+use umbo_api::hot::{HotKeyName, HotPod, HotStanding};
+use umbo_api::key_text;
+use umbo_client::{Error, HotKeyRef};
+use umbo_types::Namespace;
+
+use super::kv::{Key, namespace, partition_key, ttl};
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo hot`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the keys that are hot, pinned or blocked on the server that answers, those read most first
+    Ls {
+        /// Only those that are pinned or blocked
+        #[arg(long)]
+        listed: bool,
+    },
+    /// Keep answers of a key, however seldom it is read
+    Pin(Put),
+    /// Leave it to the server again whether answers of a key are kept
+    Unpin(KeyArguments),
+    /// Refuse a key: its reads and writes cost nothing and do nothing
+    Block(Put),
+    /// Serve a key again
+    Unblock(KeyArguments),
+}
+
+const KEY_HELP: &str = "\
+  umbo hot block shop listing:17 --reason 'broken crawler' --ttl 30m
+  umbo hot pin --id AQEAAAABAAFhAA";
+
+#[derive(Debug, Args)]
+#[command(after_help = KEY_HELP)]
+struct Put {
+    #[command(flatten)]
+    key: KeyArguments,
+    /// Why, for whoever looks at the list later
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// For how long (like 30m, 2h, 7d); until it is taken back where not given
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
+    ttl: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+struct KeyArguments {
+    /// Namespace
+    #[arg(value_parser = namespace, required_unless_present = "id")]
+    ns: Option<Namespace>,
+    /// Partition key
+    #[arg(value_parser = partition_key, required_unless_present = "id")]
+    pk: Option<Key>,
+    /// Sort key; empty where not given
+    sk: Option<Key>,
+    /// Id of the key, as 'umbo hot ls' shows it; the only name that a range has
+    #[arg(long, conflicts_with_all = ["ns", "pk", "sk"])]
+    id: Option<String>,
+}
+
+impl KeyArguments {
+    fn key(&self) -> Result<HotKeyRef<'_>, Failure> {
+        match (&self.id, &self.ns, &self.pk) {
+            (Some(id), ..) => Ok(HotKeyRef::Id(id)),
+            (None, Some(ns), Some(pk)) => {
+                let sort = self.sk.as_ref().map_or(&[][..], |key| &key.0);
+                Ok(HotKeyRef::Row(ns.as_str(), &pk.0, sort))
+            }
+            _ => Err(Failure::Usage("name a key: NS PK [SK] or --id".to_owned())),
+        }
+    }
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let connection = &self.connection;
+        match self.command {
+            Command::Ls { listed } => block_on(list(connection, listed)),
+            Command::Pin(put) => block_on(put.run(connection, HotList::Pinned)),
+            Command::Unpin(key) => block_on(key.remove(connection, HotList::Pinned)),
+            Command::Block(put) => block_on(put.run(connection, HotList::Blocked)),
+            Command::Unblock(key) => block_on(key.remove(connection, HotList::Blocked)),
+        }
+    }
+}
+
+impl Put {
+    async fn run(&self, connection: &Connection, list: HotList) -> Result<(), Failure> {
+        let spec = HotListingSpec {
+            reason: self.reason.clone(),
+            ttl: self.ttl.map(|ttl| ttl.as_secs()),
+        };
+        let client = connection.client()?;
+        let (listed, is_new) = client.list_hot(list, self.key.key()?, &spec).await?;
+        let format = connection.listing_format();
+        output::write_one(format, &listed, &LISTED_HEADER, listed_cells)?;
+        if !is_new {
+            output::note(&format!("it was {} already", list.as_str()));
+        }
+        if listed.standing != list.standing() {
+            output::note("the key is blocked too, and refused until it is unblocked");
+        }
+        Ok(())
+    }
+}
+
+impl KeyArguments {
+    async fn remove(&self, connection: &Connection, list: HotList) -> Result<(), Failure> {
+        let client = connection.client()?;
+        client.unlist_hot(list, self.key()?).await?;
+        output::note(&format!("the key is not {} any more", list.as_str()));
+        Ok(())
+    }
+}
+
+async fn list(connection: &Connection, listed: bool) -> Result<(), Failure> {
+    let mut report = connection.client()?.hot().await?;
+    if listed {
+        let is_listed = |key: &HotKeyInfo| key.pinned.is_some() || key.blocked.is_some();
+        report.keys.retain(is_listed);
+    }
+    match connection.listing_format() {
+        Format::Json => output::write_json(&report),
+        Format::Ndjson => output::write_list(Format::Ndjson, &report.keys, &[], |_| Vec::new()),
+        Format::Table => {
+            let cells = report
+                .keys
+                .iter()
+                .map(cells)
+                .collect::<Result<Vec<_>, _>>()?;
+            output::write_list(Format::Table, &cells, &HEADER, Vec::clone)?;
+            output::note(&summary(&report.pod));
+            Ok(())
+        }
+    }
+}
+
+/// Says in one line what the layer does.
+pub(super) fn summary(pod: &HotPod) -> String {
+    format!(
+        "{:.0} reads/s, hot from {:.0}/s; {:.1}% of shared reads saved; cache: {}, {}",
+        pod.reads_rate,
+        pod.threshold_rate,
+        pod.saved_share * 100.0,
+        entries(pod.cache_entries),
+        bytesize::ByteSize(pod.cache_bytes).display().iec(),
+    )
+}
+
+fn entries(number: u64) -> String {
+    if number == 1 {
+        "1 entry".to_owned()
+    } else {
+        format!("{number} entries")
+    }
+}
+
+const HEADER: [&str; 17] = [
+    "NAMESPACE",
+    "PK",
+    "SK",
+    "KIND",
+    "STANDING",
+    "RATE",
+    "ERROR",
+    "NOW",
+    "RU/S",
+    "FOR",
+    "READS",
+    "HITS",
+    "CALLERS",
+    "BY",
+    "UNTIL",
+    "REASON",
+    "ID",
+];
+
+fn cells(info: &HotKeyInfo) -> Result<Vec<String>, Failure> {
+    let mut cells = key_cells(&info.key)?;
+    let listing = info.blocked.as_ref().or(info.pinned.as_ref());
+    let until = listing.and_then(|listing| listing.until);
+    cells.extend([
+        standing_text(info.standing, info.is_hot),
+        rate(info.rate),
+        rate(info.rate_error),
+        rate(info.rate_now),
+        rate(info.ru_rate),
+        if info.is_hot {
+            let hot_for = Duration::from_secs(info.hot_for_ms / 1_000);
+            humantime::format_duration(hot_for)
+                .to_string()
+                .replace(' ', "")
+        } else {
+            String::new()
+        },
+        info.reads.to_string(),
+        format!("{:.1}%", info.hit_ratio * 100.0),
+        callers_text(&info.callers, 3),
+        listing.map_or_else(String::new, |listing| listing.by.clone()),
+        output::instant(until),
+        listing
+            .and_then(|listing| listing.reason.clone())
+            .unwrap_or_default(),
+        info.key.id.clone(),
+    ]);
+    Ok(cells)
+}
+
+/// Returns namespace, partition key, sort key and kind.
+pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, Failure> {
+    let malformed =
+        |error: umbo_api::row::RowFieldError| Failure::Client(Error::Malformed(error.to_string()));
+    let partition = key.partition().map_err(malformed)?;
+    let sort = key.sort().map_err(malformed)?;
+    let kind = match key.kind {
+        HotKind::Row => "row",
+        HotKind::Range => "range",
+    };
+    Ok(vec![
+        key.namespace.clone(),
+        key_text::format(&partition),
+        key_text::format(&sort),
+        kind.to_owned(),
+    ])
+}
+
+/// Says what holds of a key; of one that is listed, whether it is hot too.
+pub(super) fn standing_text(standing: HotStanding, is_hot: bool) -> String {
+    match standing {
+        HotStanding::Pinned | HotStanding::Blocked if is_hot => {
+            format!("{},hot", standing.as_str())
+        }
+        _ => standing.as_str().to_owned(),
+    }
+}
+
+/// Names the largest callers with their shares.
+pub(super) fn callers_text(callers: &[HotCaller], max: usize) -> String {
+    let shown = callers.iter().take(max);
+    let shown = shown.map(|one| format!("{} {:.0}%", one.caller, one.share * 100.0));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns a rate with as many digits as it deserves.
+pub(super) fn rate(rate: f64) -> String {
+    if rate == 0.0 || rate >= 10.0 {
+        format!("{rate:.0}")
+    } else {
+        format!("{rate:.1}")
+    }
+}
+
+const LISTED_HEADER: [&str; 9] = [
+    "NAMESPACE",
+    "PK",
+    "SK",
+    "KIND",
+    "STANDING",
+    "BY",
+    "SINCE",
+    "UNTIL",
+    "REASON",
+];
+
+fn listed_cells(listed: &HotListed) -> Vec<String> {
+    // A server that names no key was refused before.
+    let mut cells = key_cells(&listed.key).unwrap_or_else(|_| vec![String::new(); 4]);
+    cells.extend([
+        standing_text(listed.standing, false),
+        listed.listing.by.clone(),
+        output::instant(Some(listed.listing.at)),
+        output::instant(listed.listing.until),
+        listed.listing.reason.clone().unwrap_or_default(),
+    ]);
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_the_digits_they_deserve() {
+        let texts = [0.0, 0.04, 9.94, 10.0, 12_345.6].map(rate);
+        assert_eq!(texts, ["0", "0.0", "9.9", "10", "12346"]);
+    }
+
+    #[test]
+    fn callers_are_named_with_their_shares() {
+        let caller = |caller: &str, share| HotCaller {
+            caller: caller.to_owned(),
+            share,
+        };
+        let callers = [
+            caller("crawler", 0.6),
+            caller("shop", 0.3),
+            caller("job", 0.1),
+        ];
+        assert_eq!(callers_text(&callers, 2), "crawler 60%, shop 30%");
+        assert_eq!(callers_text(&[], 2), "");
+    }
+}

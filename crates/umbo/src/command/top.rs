@@ -1,0 +1,163 @@
+//! `umbo top`: what a server does now, in the terminal, once a second: hot keys, callers, shards.
+//!
+//! Owns the loop. Rates are differences of two scrapes of the server's metrics; hot keys have rates
+//! of their own. Nothing is kept on the server for it, and it ends as it began: the terminal is as
+//! it was, however the program ends.
+
+mod draw;
+mod frame;
+mod screen;
+mod series;
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use umbo_api::ErrorCode;
+use umbo_client::Client;
+
+use self::frame::{Frame, Sample};
+use self::screen::Screen;
+use self::series::Series;
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+const HELP: &str = "\
+q or Ctrl-C ends. Needs the grant admin on every namespace.
+
+  umbo top --once
+  umbo top -o ndjson --interval 10s >> load.ndjson";
+
+/// Shortest time between two looks.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Longest time between two looks.
+const INTERVAL_MAX: Duration = Duration::from_hours(1);
+
+/// Arguments of `umbo top`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    /// Time between two looks (like 500ms, 1s, 10s); all rates are over this time
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Print what there is to see after one interval, and end
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
+        return Ok(interval);
+    }
+    Err("expected 100ms to 1h".to_owned())
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        block_on(async {
+            let client = self.connection.client()?;
+            match self.connection.listing_format() {
+                Format::Table if self.once => {
+                    let (_, frame) = next(&client, &sample(&client).await?, self.interval).await?;
+                    let lines = draw::lines(&frame, draw::WIDE);
+                    output::write_bytes((lines.join("\n") + "\n").as_bytes())
+                }
+                Format::Table => self.watch(&client).await,
+                Format::Json | Format::Ndjson => self.print(&client).await,
+            }
+        })
+    }
+
+    /// Prints a frame as a line of JSON, again and again or once.
+    async fn print(&self, client: &Client) -> Result<(), Failure> {
+        let mut last = sample(client).await?;
+        loop {
+            let (newer, frame) = next(client, &last, self.interval).await?;
+            output::write_json(&frame)?;
+            if self.once {
+                return Ok(());
+            }
+            last = newer;
+        }
+    }
+
+    /// Shows frame after frame, until somebody ends it.
+    async fn watch(&self, client: &Client) -> Result<(), Failure> {
+        if !std::io::stdout().is_terminal() {
+            let message = "stdout is no terminal; add --once, or -o ndjson for a line each time";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        // What cannot be reached at all is said before the screen is taken.
+        let mut last = sample(client).await?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::start)?;
+        let mut hang_up = signal(SignalKind::hangup()).map_err(Failure::start)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::start)?;
+        let mut screen = Screen::take().map_err(Failure::from_output)?;
+        screen.show(&["waiting for the first interval to end".to_owned()])?;
+        loop {
+            let looked = tokio::select! {
+                looked = next(client, &last, self.interval) => looked,
+                () = screen.quit() => return Ok(()),
+                _ = interrupt.recv() => return Ok(()),
+                _ = terminate.recv() => return Ok(()),
+                _ = hang_up.recv() => return Ok(()),
+            };
+            match looked {
+                Ok((newer, frame)) => {
+                    screen.show(&draw::lines(&frame, screen.size()))?;
+                    last = newer;
+                }
+                // A server that restarts is worth waiting for.
+                Err(failure) => screen.show(&[failure.to_string(), "trying again".to_owned()])?,
+            }
+        }
+    }
+}
+
+/// Takes the next sample an interval from now, and makes a frame of both.
+async fn next(
+    client: &Client,
+    last: &Sample,
+    interval: Duration,
+) -> Result<(Sample, Frame), Failure> {
+    tokio::time::sleep(interval).await;
+    let newer = sample(client).await?;
+    let frame = Frame::between(last, &newer);
+    Ok((newer, frame))
+}
+
+async fn sample(client: &Client) -> Result<Sample, Failure> {
+    let series = Series::parse(&client.metrics().await?);
+    let taken_at = Instant::now();
+    let hot = match client.hot().await {
+        Ok(report) => Some(report),
+        Err(error) if error.code() == Some(ErrorCode::HotKeysDisabled) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Sample {
+        taken_at,
+        series,
+        hot,
+        shards: client.shards().await?.shards,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_two_ends() {
+        assert_eq!(interval("100ms"), Ok(INTERVAL_MIN));
+        assert_eq!(interval("1h"), Ok(INTERVAL_MAX));
+        for text in ["99ms", "61m", "0s", "soon"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! One frame of `umbo top`: what happened between two samples, as data.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use umbo_api::admin::ShardInfo;
+use umbo_api::hot::{HotKeyInfo, HotPod, HotReport};
+use umbo_types::Operation;
+
+use super::series::{Series, growth, quantile};
+
+/// What was seen at one instant.
+#[derive(Debug)]
+pub(super) struct Sample {
+    pub(super) taken_at: Instant,
+    pub(super) series: Series,
+    /// None where the layer of hot keys is off.
+    pub(super) hot: Option<HotReport>,
+    pub(super) shards: Vec<ShardInfo>,
+}
+
+/// What is shown. Rates are a second's.
+#[derive(Debug, Serialize)]
+pub(super) struct Frame {
+    /// Seconds between the two samples.
+    pub(super) seconds: f64,
+    pub(super) pod: PodFrame,
+    /// Keys that are hot, pinned or blocked, those read most first.
+    pub(super) hot_keys: Vec<HotKeyInfo>,
+    /// What the layer of hot keys does, as far back as the server's start; absent where it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hot: Option<HotPod>,
+    /// Callers that spend most, the first of them first.
+    pub(super) callers: Vec<CallerFrame>,
+    pub(super) shards: Vec<ShardFrame>,
+}
+
+/// The whole server.
+#[derive(Debug, Serialize)]
+pub(super) struct PodFrame {
+    /// Requests of the data plane that were answered.
+    pub(super) requests_rate: f64,
+    pub(super) rejected_rate: f64,
+    pub(super) shed_rate: f64,
+    pub(super) failed_rate: f64,
+    pub(super) ru_rate: f64,
+    /// Median of the time of a request; absent where there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) p50_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) p99_ms: Option<f64>,
+    /// Reads answered without a read of the store of their own.
+    pub(super) saved_rate: f64,
+    /// Reads of the store that others could join.
+    pub(super) leaders_rate: f64,
+    pub(super) connections: f64,
+}
+
+/// A caller.
+#[derive(Debug, Serialize)]
+pub(super) struct CallerFrame {
+    pub(super) caller: String,
+    pub(super) ru_rate: f64,
+}
+
+/// A shard.
+#[derive(Debug, Serialize)]
+pub(super) struct ShardFrame {
+    pub(super) shard: u16,
+    pub(super) state: String,
+    pub(super) requests_rate: f64,
+    pub(super) ru_rate: f64,
+    pub(super) queued: u64,
+    pub(super) rows: u64,
+    pub(super) file_bytes: u64,
+}
+
+/// What this program asks is none of the load.
+fn is_of_data_plane(operation: &str) -> bool {
+    ![Operation::Admin, Operation::Service]
+        .map(Operation::as_str)
+        .contains(&operation)
+}
+
+impl Frame {
+    /// Makes a frame of two samples.
+    pub(super) fn between(before: &Sample, after: &Sample) -> Self {
+        let elapsed = after.taken_at.saturating_duration_since(before.taken_at);
+        // Two samples are an interval apart, which is never zero.
+        let seconds = elapsed.as_secs_f64().max(0.001);
+        let hot = after.hot.as_ref();
+        Self {
+            seconds,
+            pod: PodFrame::between(&before.series, &after.series, seconds),
+            hot_keys: hot.map_or_else(Vec::new, |hot| hot.keys.clone()),
+            hot: hot.map(|hot| hot.pod),
+            callers: callers(&before.series, &after.series, seconds),
+            shards: shards(before, after, seconds),
+        }
+    }
+}
+
+impl PodFrame {
+    fn between(before: &Series, after: &Series, seconds: f64) -> Self {
+        let rate = |name: &str, label: &str, passes: &dyn Fn(&str) -> bool| {
+            let sums = [before, after].map(|series| series.sum(name, label, passes));
+            growth(sums[0], sums[1]) / seconds
+        };
+        let of_kind = |kind: &'static str| {
+            rate("umbo_refused_total", "kind", &move |value: &str| {
+                value == kind
+            })
+        };
+        let single = |name: &str| growth(before.single(name), after.single(name)) / seconds;
+        let duration = "umbo_request_duration_seconds";
+        let counts =
+            [before, after].map(|series| series.counts(duration, "operation", is_of_data_plane));
+        let milliseconds = |share: f64| {
+            let quantile = quantile(&counts[0], &counts[1], share);
+            quantile.map(|seconds| seconds * 1_000.0)
+        };
+        Self {
+            requests_rate: rate("umbo_requests_total", "operation", &is_of_data_plane),
+            rejected_rate: of_kind("rejected"),
+            shed_rate: of_kind("shed"),
+            failed_rate: of_kind("failed"),
+            ru_rate: rate("umbo_request_units_total", "operation", &is_of_data_plane),
+            p50_ms: milliseconds(0.5),
+            p99_ms: milliseconds(0.99),
+            saved_rate: single("umbo_hotkey_hits_total")
+                + single("umbo_hotkey_followers_total")
+                + single("umbo_hotkey_afterglows_total"),
+            leaders_rate: single("umbo_hotkey_leaders_total"),
+            connections: after.single("umbo_connections"),
+        }
+    }
+}
+
+fn callers(before: &Series, after: &Series, seconds: f64) -> Vec<CallerFrame> {
+    let name = "umbo_caller_request_units_total";
+    let known = before.by(name, "caller");
+    let spent = after.by(name, "caller").into_iter();
+    let mut callers: Vec<CallerFrame> = spent
+        .filter_map(|(caller, after)| {
+            // Who has just come among those with a series spent most of it before.
+            let before = known.get(&caller)?;
+            let ru_rate = growth(*before, after) / seconds;
+            Some(CallerFrame { caller, ru_rate })
+        })
+        .collect();
+    callers.sort_by(|one, other| other.ru_rate.total_cmp(&one.ru_rate));
+    callers
+}
+
+fn shards(before: &Sample, after: &Sample, seconds: f64) -> Vec<ShardFrame> {
+    let rates = |name: &str| {
+        let known = before.series.by(name, "shard");
+        let grown = after.series.by(name, "shard");
+        move |shard: u16| {
+            let shard = shard.to_string();
+            let values = [&known, &grown].map(|values| values.get(&shard).copied().unwrap_or(0.0));
+            growth(values[0], values[1]) / seconds
+        }
+    };
+    let requests = rates("umbo_shard_requests_total");
+    let units = rates("umbo_shard_request_units_total");
+    let shards = after.shards.iter();
+    shards
+        .map(|info| ShardFrame {
+            shard: info.shard,
+            state: info.state.clone(),
+            requests_rate: requests(info.shard),
+            ru_rate: units(info.shard),
+            queued: info.queued,
+            rows: info.rows,
+            file_bytes: info.file_bytes,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn sample(taken_at: Instant, text: &str) -> Sample {
+        Sample {
+            taken_at,
+            series: Series::parse(text),
+            hot: None,
+            shards: vec![ShardInfo {
+                shard: 3,
+                state: "available".to_owned(),
+                reason: None,
+                slots: 4_096,
+                rows: 7,
+                file_bytes: 4_096,
+                queued: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn rates_are_differences_over_the_time_between() {
+        let now = Instant::now();
+        let before = sample(
+            now,
+            "umbo_requests_total{operation=\"get\",status=\"200\"} 100\n\
+             umbo_requests_total{operation=\"admin\",status=\"200\"} 1\n\
+             umbo_caller_request_units_total{caller=\"a\"} 50\n\
+             umbo_shard_requests_total{shard=\"3\"} 10\n",
+        );
+        let after = sample(
+            now + Duration::from_secs(2),
+            "umbo_requests_total{operation=\"get\",status=\"200\"} 140\n\
+             umbo_requests_total{operation=\"admin\",status=\"200\"} 900\n\
+             umbo_refused_total{code=\"quota-exceeded\",kind=\"rejected\"} 6\n\
+             umbo_refused_total{code=\"write-queue-full\",kind=\"shed\"} 2\n\
+             umbo_caller_request_units_total{caller=\"a\"} 60\n\
+             umbo_caller_request_units_total{caller=\"new\"} 1000\n\
+             umbo_hotkey_hits_total 8\n\
+             umbo_shard_requests_total{shard=\"3\"} 30\n",
+        );
+        let frame = Frame::between(&before, &after);
+        let pod = &frame.pod;
+        let rates = [
+            pod.requests_rate,
+            pod.rejected_rate,
+            pod.shed_rate,
+            pod.failed_rate,
+            pod.saved_rate,
+        ];
+        let texts = rates.map(|rate| format!("{rate:.1}"));
+        assert_eq!(texts, ["20.0", "3.0", "1.0", "0.0", "4.0"]);
+        assert_eq!((pod.p50_ms, frame.hot.is_none()), (None, true));
+        assert_eq!(frame.callers.len(), 1);
+        assert_eq!(
+            (&*frame.callers[0].caller, frame.callers[0].ru_rate),
+            ("a", 5.0)
+        );
+        assert_eq!(
+            (frame.shards[0].requests_rate, frame.shards[0].rows),
+            (10.0, 7)
+        );
+    }
+}

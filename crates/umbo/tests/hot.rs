@@ -1,0 +1,206 @@
+//! `umbo hot …` and `umbo top`: what they send and what they print; and what comes of it on a real
+//! server.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::format_collect, reason = "tests are read, not timed")]
+
+#[path = "support/server.rs"]
+mod server;
+#[path = "support/stub.rs"]
+mod stub;
+
+use std::path::Path;
+
+use server::{Ran, Server, run};
+use stub::{Seen, Stub, answer, stub};
+use umbo_api::{ErrorCode, Problem};
+
+type Response = axum::http::Response<axum::body::Body>;
+
+const REPORT: &str = r#"{"keys":[
+    {"id":"AQA","hash":"00f1","namespace":"shop","kind":"row","pk":"listing:17","sk":"","standing":"hot",
+     "is_hot":true,"rate":1234.5,"rate_error":2.5,"rate_now":1300.0,"ru_rate":130.0,"hot_for_ms":90500,
+     "reads":5000,"hits":4990,"hit_ratio":0.998,"callers":[{"caller":"crawler","share":0.9}]},
+    {"id":"AQE","hash":"00f2","namespace":"shop","kind":"range","pk64":"_w","standing":"blocked",
+     "is_hot":false,"rate":0,"rate_error":0,"rate_now":0,"ru_rate":0,"hot_for_ms":0,"reads":0,"hits":0,
+     "hit_ratio":0,"callers":[],"blocked":{"by":"ops","at":0,"until":1500,"reason":"a test"}}],
+    "pod":{"reads_rate":2000,"threshold_rate":200,"saved_share":0.75,"hits":4990,"negative_hits":0,
+     "leaders":10,"followers":0,"afterglows":0,"elections":0,"crowded":0,"overtaken":0,"stale":0,
+     "uncounted":0,"flights":0,"cache_entries":1,"cache_bytes":1024,"detection_bytes":270000}}"#;
+
+const LISTED: &str = r#"{"id":"AQA","hash":"00f1","namespace":"shop","kind":"row","pk":"listing:17",
+    "sk":"a","standing":"blocked","by":"ops","at":0,"until":1500,"reason":"a test"}"#;
+
+fn scrape(scrapes: usize) -> String {
+    format!(
+        "umbo_requests_total{{operation=\"get\",status=\"200\"}} {}\n\
+         umbo_caller_request_units_total{{caller=\"crawler\"}} {}\n\
+         umbo_shard_requests_total{{shard=\"0\"}} {}\numbo_connections 3\n",
+        scrapes * 1_000,
+        scrapes * 10,
+        scrapes * 500,
+    )
+}
+
+/// Answers as a server that has one hot row and one blocked range, and more requests each time.
+fn hot_server() -> Stub {
+    let mut scrapes = 0;
+    stub(move |seen: &Seen| match &*seen.line {
+        "GET /admin/v1/hot" => answer(200, REPORT),
+        "GET /admin/v1/metrics" => {
+            scrapes += 1;
+            answer(200, scrape(scrapes))
+        }
+        "GET /admin/v1/shards" => answer(
+            200,
+            r#"{"shards":[{"shard":0,"state":"read-only","reason":"full","slots":4096,"rows":7,
+                "file_bytes":4096,"queued":1}]}"#,
+        ),
+        "DELETE /admin/v1/hot/pinned/id/AQE" => refusal(ErrorCode::HotKeyNotListed),
+        line if line.starts_with("DELETE ") => answer(204, ""),
+        line if line.contains("/pinned/") => answer(200, LISTED),
+        _ => answer(201, LISTED),
+    })
+}
+
+fn refusal(code: ErrorCode) -> Response {
+    let problem = Problem::new(code, "for a test");
+    answer(code.status(), serde_json::to_vec(&problem).unwrap())
+}
+
+fn umbo(stub: &Stub, folder: &Path, code: i32, arguments: &[&str]) -> Ran {
+    run(&stub.url, folder, code, arguments, b"")
+}
+
+#[test]
+fn keys_are_named_as_in_the_data_plane_or_by_their_id() {
+    let (server, folder) = (hot_server(), tempfile::tempdir().unwrap());
+    let run = |code, arguments: &[&str]| umbo(&server, folder.path(), code, arguments);
+    run(
+        0,
+        &[
+            "hot",
+            "block",
+            "shop",
+            "listing-17",
+            "a",
+            "--reason",
+            "a test",
+            "--ttl",
+            "90s",
+        ],
+    );
+    run(0, &["hot", "block", "shop", "0x00ff"]);
+    run(0, &["hot", "unblock", "shop", "a/b", "c"]);
+    run(0, &["hot", "pin", "--id", "AQE"]);
+    let gone = run(3, &["hot", "unpin", "--id", "AQE"]);
+    assert!(gone.err.contains("umbo hot ls --listed"), "{}", gone.err);
+    assert_eq!(
+        server.lines(),
+        [
+            "PUT /admin/v1/hot/blocked/ns/shop/kv/listing-17/a",
+            "PUT /admin/v1/hot/blocked/ns/shop/kv/AP8?enc=b64u",
+            "DELETE /admin/v1/hot/blocked/ns/shop/kv/YS9i/Yw?enc=b64u",
+            "PUT /admin/v1/hot/pinned/id/AQE",
+            "DELETE /admin/v1/hot/pinned/id/AQE",
+        ]
+    );
+    let seen = server.seen();
+    let expected = serde_json::json!({"reason": "a test", "ttl": 90});
+    assert_eq!(seen[0].json(), expected);
+    assert_eq!(seen[1].json(), serde_json::json!({}));
+}
+
+#[test]
+fn the_list_is_a_table_or_what_the_server_said() {
+    let (server, folder) = (hot_server(), tempfile::tempdir().unwrap());
+    let run = |arguments: &[&str]| umbo(&server, folder.path(), 0, arguments);
+    let table = run(&["hot", "ls"]);
+    let line = |line: &str| {
+        let cells = line.split("  ").map(str::trim);
+        let cells = cells.filter(|cell| !cell.is_empty());
+        cells.collect::<Vec<_>>().join("|")
+    };
+    let lines: Vec<String> = table.text().lines().map(line).collect();
+    let expected = [
+        "NAMESPACE|PK|SK|KIND|STANDING|RATE|ERROR|NOW|RU/S|FOR|READS|HITS|CALLERS|BY|UNTIL|REASON|ID",
+        "shop|listing:17|-|row|hot|1234|2.5|1300|130|1m30s|5000|99.8%|crawler 90%|-|-|-|AQA",
+        "shop|0xff|-|range|blocked|0|0|0|0|-|0|0.0%|-|ops|1970-01-01T00:00:01.500Z|a test|AQE",
+    ];
+    assert_eq!(lines, expected);
+    assert!(
+        table
+            .err
+            .contains("2000 reads/s, hot from 200/s; 75.0% of shared reads saved"),
+        "{}",
+        table.err
+    );
+    let listed = run(&["hot", "ls", "--listed", "-o", "ndjson"]);
+    assert_eq!(listed.json()["id"], "AQE");
+    let json = run(&["hot", "ls", "-o", "json"]).json();
+    let said: serde_json::Value = serde_json::from_str(REPORT).unwrap();
+    assert_eq!(json["keys"][1]["blocked"], said["keys"][1]["blocked"]);
+    assert_eq!(json["pod"]["hits"], 4_990);
+    let changed = run(&["hot", "pin", "shop", "listing:17"]);
+    assert!(changed.err.contains("it was pinned already"));
+    assert!(changed.err.contains("blocked too"));
+}
+
+#[test]
+fn a_frame_is_what_happened_between_two_looks() {
+    let (server, folder) = (hot_server(), tempfile::tempdir().unwrap());
+    let arguments = ["top", "--once", "--interval", "100ms"];
+    let frame = umbo(
+        &server,
+        folder.path(),
+        0,
+        &[&arguments[..], &["-o", "json"]].concat(),
+    )
+    .json();
+    let seconds = frame["seconds"].as_f64().unwrap();
+    let rates = [
+        (&frame["pod"]["requests_rate"], 1_000.0),
+        (&frame["callers"][0]["ru_rate"], 10.0),
+        (&frame["shards"][0]["requests_rate"], 500.0),
+    ];
+    for (rate, between) in rates {
+        let expected = between / seconds;
+        assert!(
+            (rate.as_f64().unwrap() / expected - 1.0).abs() < 0.01,
+            "{frame}"
+        );
+    }
+    assert_eq!(frame["shards"][0]["state"], "read-only");
+    assert_eq!(frame["hot_keys"][0]["pk"], "listing:17");
+    assert_eq!(frame["pod"].get("p50_ms"), None);
+    let drawn = umbo(&server, folder.path(), 0, &arguments);
+    for part in [
+        "listing:17",
+        "blocked",
+        "crawler 90%",
+        "read-only",
+        "connections 3",
+    ] {
+        assert!(drawn.text().contains(part), "{part}: {}", drawn.text());
+    }
+}
+
+#[test]
+fn a_block_holds_on_a_real_server() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "shop"]);
+    server.run_with_input(0, &["kv", "put", "shop", "a"], b"v");
+    let blocked = server.run(0, &["hot", "block", "shop", "a", "-o", "json"]);
+    assert_eq!(blocked.json()["standing"], "blocked");
+    let refused = server.run(5, &["kv", "get", "shop", "a"]);
+    assert!(
+        refused.err.contains("the key is blocked"),
+        "{}",
+        refused.err
+    );
+    server.run_with_input(5, &["kv", "put", "shop", "a"], b"new");
+    server.run(0, &["hot", "unblock", "shop", "a"]);
+    assert_eq!(server.run(0, &["kv", "get", "shop", "a"]).out, b"v");
+    let frame = server.run(0, &["top", "--once", "--interval", "100ms"]);
+    assert!(frame.text().contains("SHARD"), "{}", frame.text());
+}
