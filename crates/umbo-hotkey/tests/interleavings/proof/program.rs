@@ -141,17 +141,7 @@ pub(crate) fn run(program: &Program, sum: &Mutex<Tally>) {
         world.finish().await
     });
     let mut sum = sum.lock().expect("a run that failed has panicked already");
-    sum.runs += 1;
-    sum.answered += tally.answered;
-    sum.from_cache += tally.from_cache;
-    sum.from_afterglow += tally.from_afterglow;
-    sum.followers += tally.followers;
-    sum.failed += tally.failed;
-    sum.cancelled += tally.cancelled;
-    sum.elections += tally.elections;
-    sum.overtaken += tally.overtaken;
-    sum.stale += tally.stale;
-    sum.store_reads += tally.store_reads;
+    sum.add(&Tally { runs: 1, ..tally });
 }
 
 /// What a request does, as a dispatcher would.

@@ -61,7 +61,26 @@ pub(crate) struct Tally {
     pub(crate) elections: u64,
     pub(crate) overtaken: u64,
     pub(crate) stale: u64,
+    pub(crate) leaders: u64,
     pub(crate) store_reads: u64,
+}
+
+impl Tally {
+    /// Adds what others have come to.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.answered += other.answered;
+        self.from_cache += other.from_cache;
+        self.from_afterglow += other.from_afterglow;
+        self.followers += other.followers;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+        self.elections += other.elections;
+        self.overtaken += other.overtaken;
+        self.stale += other.stale;
+        self.leaders += other.leaders;
+        self.store_reads += other.store_reads;
+    }
 }
 
 pub(crate) struct World {
@@ -291,6 +310,7 @@ impl World {
         tally.elections = totals.elections;
         tally.overtaken = totals.overtaken;
         tally.stale = totals.stale;
+        tally.leaders = totals.leaders;
         tally.store_reads = store_reads;
         *tally
     }
