@@ -5,6 +5,7 @@
 //! or counted is the worst of all cases, one that is measured is the median of rounds.
 
 mod cases;
+mod hotkeys;
 mod quota;
 mod server;
 
@@ -20,12 +21,15 @@ use crate::verdict::Verdict;
 enum Subject {
     /// Admission by quotas
     Quota,
+    /// Many reads of few keys
+    Hotkeys,
 }
 
 impl Subject {
     fn checks(self) -> &'static [Check] {
         match self {
             Self::Quota => &quota::CHECKS,
+            Self::Hotkeys => &hotkeys::CHECKS,
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod pace;
 pub(crate) mod requests;
 mod response;
+pub(crate) mod scrape;
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,12 +21,15 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use self::requests::Prepared;
 use self::response::{Head, body_len};
 use crate::failure::Failure;
 use crate::process::cpu_seconds;
+
+/// How long to wait before a connection is made again.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Arguments of `umbo-loadtest load`.
 #[derive(Debug, Args)]
@@ -48,6 +52,15 @@ pub(crate) struct Arguments {
     /// First request to send
     #[arg(long, default_value_t = 0)]
     first: usize,
+    /// Also report what was answered in each interval of so many milliseconds
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    sample_ms: Option<u64>,
+    /// Connect again where the server closes a connection, and go on
+    #[arg(long)]
+    reconnect: bool,
+    /// That there is nothing under a key is an answer, too
+    #[arg(long)]
+    absent_succeeds: bool,
     /// Send each request once, and measure the whole
     #[arg(long)]
     once: bool,
@@ -57,7 +70,7 @@ pub(crate) struct Arguments {
 }
 
 /// What was measured.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// Requests answered with success.
     pub(crate) requests: u64,
@@ -69,6 +82,10 @@ pub(crate) struct Report {
     pub(crate) server_cpu_seconds: f64,
     /// Bytes of all answers.
     pub(crate) bytes: u64,
+    /// Connections that the server closed, or could not be made.
+    pub(crate) broken: u64,
+    /// Of each interval, where these are wanted: requests answered with success.
+    pub(crate) samples: Vec<u64>,
 }
 
 impl Report {
@@ -88,6 +105,9 @@ struct Counted {
     requests: Cell<u64>,
     failed: Cell<u64>,
     bytes: Cell<u64>,
+    broken: Cell<u64>,
+    /// Whether an absent key is no failure.
+    absent_succeeds: bool,
 }
 
 impl Arguments {
@@ -103,33 +123,41 @@ impl Arguments {
     }
 
     async fn measure(&self, prepared: &Rc<Prepared>) -> Result<Report, Failure> {
-        let counted = Rc::new(Counted::default());
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let counted = Rc::new(Counted {
+            absent_succeeds: self.absent_succeeds,
+            ..Counted::default()
+        });
         let begun = (Instant::now(), self.cpu_seconds()?, counted.look());
         let queue = self.once.then(|| Rc::new(Cell::new(0)));
         let mut tasks = Vec::with_capacity(self.connections);
         for connection in 0..self.connections {
-            let socket = TcpStream::connect(address)
-                .await
-                .map_err(Failure::io("cannot connect"))?;
-            socket
-                .set_nodelay(true)
-                .map_err(Failure::io("TCP_NODELAY"))?;
+            let socket = match connect(self.port).await {
+                Err(_) if self.reconnect => None,
+                socket => Some(socket?),
+            };
             // Each connection begins elsewhere, so that no two ask for the same keys in step.
             let turn = match &queue {
                 Some(next) => Turn::Once(Rc::clone(next)),
                 None => Turn::Endless(self.first + connection * prepared.len() / self.connections),
             };
             let (prepared, counted) = (Rc::clone(prepared), Rc::clone(&counted));
+            let (port, reconnects) = (self.port, self.reconnect);
             tasks.push(tokio::task::spawn_local(async move {
-                drive(socket, &prepared, turn, &counted).await
+                if reconnects {
+                    persist(port, socket, &prepared, turn, &counted).await
+                } else if let Some(socket) = socket {
+                    drive(socket, &prepared, &mut { turn }, &counted).await
+                } else {
+                    Ok(())
+                }
             }));
         }
         let mut before = begun;
+        let mut samples = Vec::new();
         if !self.once {
             sleep(Duration::from_millis(self.warm_up_ms)).await;
             before = (Instant::now(), self.cpu_seconds()?, counted.look());
-            sleep(Duration::from_millis(self.measure_ms)).await;
+            samples = self.sample(before.0, &counted).await;
         }
         let mut after = (Instant::now(), self.cpu_seconds()?, counted.look());
         for task in tasks {
@@ -145,12 +173,30 @@ impl Arguments {
             after = (Instant::now(), self.cpu_seconds()?, counted.look());
         }
         Ok(Report {
-            requests: after.2.0 - before.2.0,
-            failed: after.2.1 - before.2.1,
-            bytes: after.2.2 - before.2.2,
+            requests: after.2.requests - before.2.requests,
+            failed: after.2.failed - before.2.failed,
+            bytes: after.2.bytes - before.2.bytes,
+            broken: after.2.broken - before.2.broken,
+            samples,
             seconds: (after.0 - before.0).as_secs_f64(),
             server_cpu_seconds: after.1 - before.1,
         })
+    }
+
+    /// Lets the time pass that is counted, and returns what was answered in each interval of it.
+    async fn sample(&self, begun: Instant, counted: &Counted) -> Vec<u64> {
+        let step_ms = self.sample_ms.unwrap_or(self.measure_ms).max(1);
+        let mut samples = Vec::new();
+        let mut last = counted.requests.get();
+        let mut at_ms = 0;
+        while at_ms < self.measure_ms {
+            at_ms = (at_ms + step_ms).min(self.measure_ms);
+            sleep_until((begun + Duration::from_millis(at_ms)).into()).await;
+            let requests = counted.requests.get();
+            samples.push(requests - last);
+            last = requests;
+        }
+        samples
     }
 
     fn cpu_seconds(&self) -> Result<f64, Failure> {
@@ -158,9 +204,22 @@ impl Arguments {
     }
 }
 
+/// What was counted up to a moment.
+struct Looked {
+    requests: u64,
+    failed: u64,
+    bytes: u64,
+    broken: u64,
+}
+
 impl Counted {
-    fn look(&self) -> (u64, u64, u64) {
-        (self.requests.get(), self.failed.get(), self.bytes.get())
+    fn look(&self) -> Looked {
+        Looked {
+            requests: self.requests.get(),
+            failed: self.failed.get(),
+            bytes: self.bytes.get(),
+            broken: self.broken.get(),
+        }
     }
 }
 
@@ -189,11 +248,42 @@ impl Turn {
     }
 }
 
+async fn connect(port: u16) -> Result<TcpStream, Failure> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let socket = TcpStream::connect(address)
+        .await
+        .map_err(Failure::io("cannot connect"))?;
+    socket
+        .set_nodelay(true)
+        .map_err(Failure::io("TCP_NODELAY"))?;
+    Ok(socket)
+}
+
+/// Sends request after request, and connects again whenever that does not go on.
+async fn persist(
+    port: u16,
+    mut socket: Option<TcpStream>,
+    prepared: &Prepared,
+    mut turn: Turn,
+    counted: &Counted,
+) -> Result<(), Failure> {
+    loop {
+        if let Some(socket) = socket.take()
+            && drive(socket, prepared, &mut turn, counted).await.is_ok()
+        {
+            return Ok(());
+        }
+        counted.broken.set(counted.broken.get() + 1);
+        sleep(RECONNECT_INTERVAL).await;
+        socket = connect(port).await.ok();
+    }
+}
+
 /// Sends request after request.
 async fn drive(
     mut socket: TcpStream,
     prepared: &Prepared,
-    mut turn: Turn,
+    turn: &mut Turn,
     counted: &Counted,
 ) -> Result<(), Failure> {
     let mut buffer = Vec::with_capacity(64 << 10);
@@ -220,7 +310,9 @@ async fn drive(
                 break head;
             }
         };
-        if (200..300).contains(&head.status) {
+        let is_success =
+            (200..300).contains(&head.status) || (head.status == 404 && counted.absent_succeeds);
+        if is_success {
             counted.requests.set(counted.requests.get() + 1);
         } else {
             counted.failed.set(counted.failed.get() + 1);

@@ -20,9 +20,11 @@ mod allocations;
 mod bench;
 mod check;
 mod dataset;
+mod ddos;
 mod failure;
 mod load;
 mod peer;
+mod plot;
 mod process;
 mod random;
 mod simulate;
@@ -51,6 +53,8 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Check what must hold, and say of each figure whether its bound holds
     Check(check::Arguments),
+    /// Attack a few keys of a real server beside normal traffic; print a report, draw a plot
+    Ddos(ddos::Arguments),
     /// Write the rows of the scenario as NDJSON to standard output
     Rows(dataset::Arguments),
     /// Send prepared requests in a closed loop (what the benchmarks run)
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => arguments.run(),
         Command::Check(arguments) => arguments.run(),
         Command::Simulate(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Ddos(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Rows(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Pace(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),

@@ -10,7 +10,6 @@ mod arrivals;
 mod client;
 mod ideal;
 mod pattern;
-mod plot;
 mod rules;
 mod settle_error;
 mod study;

@@ -20,7 +20,12 @@ use crate::random::Random;
 /// Port of Umbo's data plane.
 pub(crate) const UMBO: u16 = 18_080;
 /// Port of Umbo's metrics.
-const UMBO_ADMIN: u16 = 18_081;
+pub(crate) const UMBO_ADMIN: u16 = 18_081;
+/// Ports of a second one beside it.
+pub(crate) const OTHER_UMBO: u16 = 18_088;
+const OTHER_UMBO_ADMIN: u16 = 18_089;
+/// Port of the bare axum handler.
+pub(crate) const AXUM: u16 = 18_087;
 /// Connections of every load.
 pub(crate) const CONNECTIONS: usize = 64;
 /// Requests prepared for a load; after the last one comes the first again.
@@ -117,18 +122,52 @@ impl Lab {
 
     /// Starts Umbo with default settings and a token file.
     pub(crate) fn umbo(&mut self, data: &Path, cores: Cores) -> Result<Umbo, Failure> {
-        process::check_free(&[UMBO, UMBO_ADMIN])?;
+        self.start(data, cores, (UMBO, UMBO_ADMIN), "")
+    }
+
+    /// Starts Umbo with some settings, as a file of them would have them.
+    pub(crate) fn umbo_with(
+        &mut self,
+        data: &Path,
+        cores: Cores,
+        settings: &str,
+    ) -> Result<Umbo, Failure> {
+        self.start(data, cores, (UMBO, UMBO_ADMIN), settings)
+    }
+
+    /// Starts a second one beside the first, on data of its own.
+    pub(crate) fn other_umbo(
+        &mut self,
+        data: &Path,
+        cores: Cores,
+        settings: &str,
+    ) -> Result<Umbo, Failure> {
+        let ports = (OTHER_UMBO, OTHER_UMBO_ADMIN);
+        self.start(data, cores, ports, settings)
+    }
+
+    fn start(
+        &mut self,
+        data: &Path,
+        cores: Cores,
+        (port, admin): (u16, u16),
+        settings: &str,
+    ) -> Result<Umbo, Failure> {
+        process::check_free(&[port, admin])?;
         let folder = self.new_folder("umbo")?;
         let tokens = self.folder.path().join("tokens.toml");
+        let file = folder.join("umbo.toml");
+        std::fs::write(&file, settings).map_err(Failure::io(file.display().to_string()))?;
         let arguments = [
             "serve".to_owned(),
+            format!("--config={}", file.display()),
             format!("--data={}", data.display()),
-            format!("--listen=127.0.0.1:{UMBO}"),
-            format!("--admin-listen=127.0.0.1:{UMBO_ADMIN}"),
+            format!("--listen=127.0.0.1:{port}"),
+            format!("--admin-listen=127.0.0.1:{admin}"),
             format!("--token-file={}", tokens.display()),
         ];
         let mut process = Process::start(&self.umbo, &arguments, cores, &folder)?;
-        process.wait_for(UMBO)?;
+        process.wait_for(port)?;
         let ids = [process.id()];
         Ok(Umbo { process, ids })
     }
@@ -168,6 +207,19 @@ impl Lab {
         umbo.process.stop()?;
         self.loaded = Some(folder.clone());
         Ok(folder)
+    }
+
+    /// Copies a data folder that no server has open.
+    pub(crate) fn copy_of(&mut self, data: &Path) -> Result<PathBuf, Failure> {
+        let to = self.path("data");
+        copy(data, &to).map_err(Failure::io(to.display().to_string()))?;
+        Ok(to)
+    }
+
+    /// Makes or changes a policy of the server.
+    pub(crate) fn put_policy(&mut self, name: &str, policy: &str) -> Result<(), Failure> {
+        let request = self.admin_request("PUT", &format!("quotas/{name}"), policy.as_bytes());
+        self.send_once(UMBO, std::iter::once(request)).map(drop)
     }
 
     /// Creates the namespace of the scenario.
@@ -215,7 +267,8 @@ impl Lab {
         &self.umbo
     }
 
-    fn fields(&self) -> String {
+    /// Returns the field of the token.
+    pub(crate) fn fields(&self) -> String {
         authorization(&self.token)
     }
 
@@ -294,6 +347,20 @@ fn load(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
         )));
     }
     Ok(report)
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy(&from, &to)?;
+        } else {
+            std::fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
 }
 
 fn authorization(token: &str) -> String {

@@ -74,6 +74,8 @@ mod tests {
             seconds: 1.0,
             server_cpu_seconds: 1.0,
             bytes: 0,
+            broken: 0,
+            samples: Vec::new(),
         }
     }
 

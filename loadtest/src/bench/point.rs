@@ -5,7 +5,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::lab::{Lab, Target, UMBO};
+use super::lab::{AXUM, Lab, Target, UMBO};
 use super::plan::Pairs;
 use super::servers::{self, ETCD, NGINX, WEBDIS, Webdis};
 use crate::dataset;
@@ -15,8 +15,6 @@ use crate::load::requests::http;
 use crate::process::Cores;
 use crate::verdict::{Bound, Verdict};
 
-/// Port of the bare axum handler.
-const AXUM: u16 = 18_087;
 /// Rows that etcd holds: it takes minutes to fill it, and fewer rows only make it faster.
 const ETCD_ROWS: u64 = 100_000;
 /// Rows of one transaction of etcd, and of one MSET.

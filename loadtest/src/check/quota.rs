@@ -6,7 +6,6 @@ mod conservation;
 mod cost;
 mod full_use;
 mod neighbour;
-mod policy;
 mod reload;
 mod setting;
 mod shadow;

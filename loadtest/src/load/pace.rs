@@ -49,6 +49,12 @@ pub(crate) struct Arguments {
     /// Make a connection for each request, and read its answer to the end without looking at it
     #[arg(long)]
     drain: bool,
+    /// Also report when each request was due
+    #[arg(long)]
+    moments: bool,
+    /// Connect again where the server closes a connection, and go on; what was under way has failed
+    #[arg(long)]
+    reconnect: bool,
 }
 
 /// What was measured.
@@ -62,14 +68,23 @@ pub(crate) struct Report {
     pub(crate) failed: u64,
     /// Of the requests that succeeded, in microseconds, in order of size.
     pub(crate) latencies_us: Vec<f64>,
+    /// Of all requests, where these are wanted.
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Moment {
+    /// When it was due, in seconds from the beginning of what is counted.
+    pub(crate) due_s: f64,
+    /// Its latency in microseconds, where it succeeded.
+    pub(crate) latency_us: Option<f64>,
 }
 
 impl Report {
     /// Returns the latency that all but `share` of the requests had at most, in microseconds.
     pub(crate) fn quantile_us(&self, share: f64) -> f64 {
-        let last = self.latencies_us.len().saturating_sub(1);
-        let at = (last as f64 * share).round() as usize;
-        self.latencies_us.get(at).copied().unwrap_or(f64::NAN)
+        quantile(&self.latencies_us, share)
     }
 
     /// Returns the number of all requests.
@@ -83,7 +98,16 @@ impl Report {
         self.rejected += other.rejected;
         self.failed += other.failed;
         self.latencies_us.extend(other.latencies_us);
+        self.moments.extend(other.moments);
     }
+}
+
+/// Returns the figure that all but `share` of these have at most, which are in order of size; no
+/// number where there are none.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    let at = (last as f64 * share).round() as usize;
+    sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
 impl Arguments {
@@ -121,15 +145,11 @@ impl Arguments {
         connection: u32,
         begun: Instant,
     ) -> Result<Report, Failure> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        let connect = || -> Result<TcpStream, Failure> {
-            let socket = TcpStream::connect(address).map_err(Failure::io("cannot connect"))?;
-            socket
-                .set_nodelay(true)
-                .map_err(Failure::io("TCP_NODELAY"))?;
-            Ok(socket)
+        let mut socket = if self.drain {
+            None
+        } else {
+            Some(self.connect()?)
         };
-        let mut socket = if self.drain { None } else { Some(connect()?) };
         let counted_from = begun + Duration::from_millis(self.warm_up_ms);
         let end = counted_from + Duration::from_millis(self.measure_ms);
         let mut report = Report::default();
@@ -146,23 +166,59 @@ impl Arguments {
             }
             let from = if is_late { planned } else { Instant::now() };
             let request = prepared.get(self.first + number as usize);
-            let status = match &mut socket {
-                Some(socket) => answer(socket, request, &mut buffer)?,
-                None => drain(&mut connect()?, request, &mut buffer)?,
+            let status = match self.ask(&mut socket, request, &mut buffer) {
+                Err(_) if self.reconnect => 0,
+                status => status?,
             };
-            if planned < counted_from {
+            let Some(due) = planned.checked_duration_since(counted_from) else {
                 continue;
-            }
+            };
+            let mut latency_us = None;
             match status {
                 200..300 => {
+                    let us = from.elapsed().as_secs_f64() * 1e6;
                     report.succeeded += 1;
-                    report.latencies_us.push(from.elapsed().as_secs_f64() * 1e6);
+                    report.latencies_us.push(us);
+                    latency_us = Some(us);
                 }
                 419 | 429 => report.rejected += 1,
                 _ => report.failed += 1,
             }
+            if self.moments {
+                let due_s = due.as_secs_f64();
+                report.moments.push(Moment { due_s, latency_us });
+            }
         }
         Ok(report)
+    }
+
+    fn connect(&self) -> Result<TcpStream, Failure> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let socket = TcpStream::connect(address).map_err(Failure::io("cannot connect"))?;
+        socket
+            .set_nodelay(true)
+            .map_err(Failure::io("TCP_NODELAY"))?;
+        Ok(socket)
+    }
+
+    /// Sends a request on the connection, or on one that is made for it, and returns the status. A
+    /// connection that fails is given up.
+    fn ask(
+        &self,
+        socket: &mut Option<TcpStream>,
+        request: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<u16, Failure> {
+        if self.drain {
+            return drain(&mut self.connect()?, request, buffer);
+        }
+        let mut connected = match socket.take() {
+            Some(socket) => socket,
+            None => self.connect()?,
+        };
+        let status = answer(&mut connected, request, buffer)?;
+        *socket = Some(connected);
+        Ok(status)
     }
 }
 

@@ -10,14 +10,16 @@ use umbo_quota::Unit;
 use super::account::{Account, Second};
 use super::ideal::Quota;
 use super::pattern::Pattern;
-use super::plot::{Panel, draw};
 use super::rules::one_quota;
 use super::settle_error::SettleError;
 use super::work::Knowledge;
 use super::world::{Outcome, Scenario};
+use crate::plot::{Line, Panel, Pen, Plot, Scale};
 
 /// Panels of a plot: the busiest callers.
 const PANELS_MAX: usize = 6;
+/// How far above the quota a panel reaches, at most, as a multiple of it.
+const REACH: f64 = 3.0;
 /// Micro-RU of a request unit.
 const MICROS: f64 = 1e6;
 
@@ -85,9 +87,14 @@ impl Study {
                     say(line);
                 }
                 let title = format!("{} traffic, {} estimates", pattern.as_str(), error.as_str());
-                let panels = panels(&scenario, &outcome);
+                let plot = Plot {
+                    title,
+                    seconds: self.length_s as f64,
+                    spans: Vec::new(),
+                    panels: panels(&scenario, &outcome),
+                };
                 let name = format!("quota-{}-{}.svg", pattern.as_str(), error.as_str());
-                plots.push((name, draw(&title, "RU", &panels)));
+                plots.push((name, plot.draw()));
             }
         }
         Report { tables, plots }
@@ -179,18 +186,29 @@ fn panels(scenario: &Scenario, outcome: &Outcome) -> Vec<Panel> {
     names
         .take(PANELS_MAX)
         .map(|(name, accounts)| {
-            let line = |of: fn(&Second) -> u64| {
+            let amounts = |of: fn(&Second) -> u64| -> Vec<f64> {
                 let second = |at: usize| {
                     let amounts = accounts.iter().map(|account| of(&account.seconds()[at]));
                     amounts.sum::<u64>() as f64 / MICROS
                 };
                 (0..scenario.length_s as usize).map(second).collect()
             };
+            let quota = scenario.quota.rate as f64 / MICROS * pods;
+            let (offered, admitted) = (
+                amounts(|second| second.offered),
+                amounts(|second| second.admitted),
+            );
+            let most = admitted.iter().copied().fold(quota, f64::max);
             Panel {
                 title: format!("{name}, on {} pods", scenario.pods),
-                quota: scenario.quota.rate as f64 / MICROS * pods,
-                offered: line(|second| second.offered),
-                admitted: line(|second| second.admitted),
+                unit: "RU a second".to_owned(),
+                scale: Scale::Linear,
+                reach: Some(most.max(REACH * quota)),
+                lines: vec![
+                    Line::of_seconds("offered", Pen::GREY, &offered),
+                    Line::of_seconds("admitted", Pen::BLUE, &admitted),
+                    Line::level("quota", Pen::BOUND, quota, scenario.length_s as f64),
+                ],
             }
         })
         .collect()

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::Plan;
-use super::policy::put_policy;
 use crate::bench::lab::{Lab, NAMESPACE, UMBO};
 use crate::check::server::open;
 use crate::dataset;
@@ -40,7 +39,7 @@ pub(super) fn neighbour(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
         let policy = format!(
             r#"{{"name":"{caller}","match":{{"caller":"{caller}"}},"per":["caller"],"unit":"ru","rate":{rate}}}"#
         );
-        put_policy(&mut lab, caller, &policy)?;
+        lab.put_policy(caller, &policy)?;
     }
     lab.warm(UMBO)?;
     let requests = Requests::prepare(&mut lab, plan.seed, &flood, &quiet)?;

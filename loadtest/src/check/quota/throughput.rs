@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 
 use super::Plan;
-use super::policy::put_policy;
 use crate::bench::lab::{Lab, Target, UMBO};
 use crate::bench::plan::Pairs;
 use crate::check::server::open;
@@ -36,7 +35,7 @@ pub(super) fn throughput(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let mut lab = open(plan)?;
     let data = lab.loaded()?;
     let umbo = lab.umbo(&data, Cores::Server)?;
-    put_policy(&mut lab, "default-caller", OFF)?;
+    lab.put_policy("default-caller", OFF)?;
     lab.warm(UMBO)?;
     let requests = lab.prepare("get", lab.rows, |lab, row| {
         let resource = format!("kv/{}/{}", dataset::partition(row), dataset::sort(row));
@@ -84,7 +83,7 @@ pub(super) fn throughput(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
 fn switch(lab: &mut Lab, on: bool) -> Result<(), Failure> {
     for (name, policy) in ON {
         if on {
-            put_policy(lab, name, policy)?;
+            lab.put_policy(name, policy)?;
         } else {
             let request = lab.admin_request("DELETE", &format!("quotas/{name}"), b"");
             lab.send_once(UMBO, std::iter::once(request))?;

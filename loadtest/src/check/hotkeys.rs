@@ -1,0 +1,57 @@
+//! The checks of hot keys: what must hold when many want the same.
+
+mod cold_start;
+mod cost;
+mod drill;
+mod interleavings;
+mod pod;
+mod runner;
+mod sketch;
+mod stampede;
+mod throughput;
+mod zipf;
+
+use super::{Check, Plan};
+
+pub(super) const CHECKS: [Check; 8] = [
+    Check {
+        name: "sketch",
+        about: "1 M keys, Zipf and a flood: recall 1, precision 0.99; hot in 0.2 s, cool in 5 s; 1 MB",
+        run: |plan| Ok(sketch::sketch(plan)),
+    },
+    Check {
+        name: "stampede",
+        about: "1 M reads a second of 10 keys, simulated: a read a key and time to live, 10,000 : 1",
+        run: |plan| Ok(stampede::stampede(plan)),
+    },
+    Check {
+        name: "proof",
+        about: "readers and writers in all orders and 1 M random ones: nobody is stuck or misled",
+        run: |plan| Ok(interleavings::proof(plan)),
+    },
+    Check {
+        name: "cost",
+        about: "counting a read: 1.5 x a probe of a hash map, no allocation",
+        run: |plan| Ok(cost::cost(plan)),
+    },
+    Check {
+        name: "spread",
+        about: "gets a second of a real server with the layer, keys spread evenly, of without: 0.98",
+        run: throughput::spread,
+    },
+    Check {
+        name: "hit",
+        about: "hits a second of a real server, of a bare handler: 0.9",
+        run: throughput::hit,
+    },
+    Check {
+        name: "drill",
+        about: "10 keys as fast as the machine goes: reads of the store, errors, p99 of others: 1.2",
+        run: drill::drill,
+    },
+    Check {
+        name: "cold-start",
+        about: "a pod that starts in the middle of a stampede lets through no more than a warm one",
+        run: cold_start::cold_start,
+    },
+];

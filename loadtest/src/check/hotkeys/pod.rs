@@ -1,0 +1,182 @@
+//! A pod in simulated time: the shield before a store that notes who reads it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use umbo_hotkey::{Fill, KeySeed, Kind, Lead, Polarity, Reading, Settings, Shield, Terms};
+use umbo_types::{CallerId, Criticality, NamespaceId, RequestUnits};
+
+use super::runner::{Agenda, Runner};
+use crate::random::Random;
+
+/// Nanoseconds of a second.
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+/// Between two merges of the sketches.
+const TICK_NS: u64 = SECOND_NS / 10;
+/// Length of a value, in bytes.
+const VALUE_LEN: usize = 256;
+
+/// What a pod is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stampede {
+    pub(super) seed: u64,
+    pub(super) seconds: u64,
+    /// Keys that everybody wants.
+    pub(super) keys: u64,
+    /// Reads a second, of all keys.
+    pub(super) rate: u64,
+    /// Reads that come at one instant.
+    pub(super) burst: u64,
+    /// Share of reads that are of other keys, and how many of those there are.
+    pub(super) cold: f64,
+    pub(super) cold_keys: u64,
+    /// Mean time of the store, exponential; at 0 it answers before anybody can join.
+    pub(super) store_ns: u64,
+    /// Whether there is nothing under the keys that everybody wants.
+    pub(super) are_absent: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// Reads of the keys that everybody wants.
+    pub(super) wanted: u64,
+    /// Of those, the reads of the store: instant in nanoseconds, and key.
+    pub(super) store_reads: Vec<(u64, u64)>,
+    /// Reads that were not answered, or with what is not under their key.
+    pub(super) errors: u64,
+    /// Reads that still wait long after the last one.
+    pub(super) stuck: u64,
+}
+
+/// What a read needs.
+struct Pod {
+    shield: Shield<u64, ()>,
+    agenda: Agenda,
+    caller: CallerId,
+    origin: Instant,
+    stampede: Stampede,
+    store_reads: Mutex<Vec<(u64, u64)>>,
+    errors: AtomicU64,
+}
+
+impl Stampede {
+    /// Lets it happen.
+    pub(super) fn run(self) -> Outcome {
+        let mut random = Random::seeded(self.seed);
+        let mut runner = Runner::new();
+        let pod = Arc::new(Pod::open(self, random.next(), runner.agenda()));
+        let mut wanted = 0;
+        let mut ticked_ns = 0;
+        let bursts = self.seconds * self.rate / self.burst;
+        for burst in 0..bursts {
+            let now_ns = burst * self.burst * SECOND_NS / self.rate;
+            while ticked_ns + TICK_NS <= now_ns {
+                ticked_ns += TICK_NS;
+                runner.advance(ticked_ns);
+                pod.shield.tick(pod.instant(ticked_ns));
+            }
+            runner.advance(now_ns);
+            for _ in 0..self.burst {
+                let is_cold = random.unit() < self.cold;
+                let key = if is_cold {
+                    self.keys + random.below(self.cold_keys)
+                } else {
+                    random.below(self.keys)
+                };
+                wanted += u64::from(!is_cold);
+                let (pod, random) = (Arc::clone(&pod), random.next());
+                runner.run(Box::pin(
+                    async move { pod.serve(key, now_ns, random).await },
+                ));
+            }
+        }
+        runner.advance((self.seconds + 60) * SECOND_NS);
+        let store_reads = std::mem::take(&mut *pod.store_reads.lock().expect("nothing panics"));
+        Outcome {
+            wanted,
+            store_reads,
+            errors: pod.errors.load(Relaxed),
+            stuck: runner.waiting() as u64,
+        }
+    }
+
+    /// Returns what the store may be asked at most in so many seconds: a read a key and time to live,
+    /// and a twentieth.
+    pub(super) fn reads_max(&self, seconds: u64) -> f64 {
+        let ttl_s = if self.are_absent { 1 } else { 3 };
+        self.keys as f64 * seconds.div_ceil(ttl_s) as f64 * 1.05
+    }
+}
+
+impl Pod {
+    fn open(stampede: Stampede, seed: u64, agenda: Agenda) -> Self {
+        let origin = Instant::now();
+        let tasks = agenda.clone();
+        let spawner = Box::new(move |task| tasks.start(task));
+        // Any thread that simulates has a ring of its own.
+        let settings = Settings::new(64, KeySeed::new(seed));
+        Self {
+            shield: Shield::new(settings, spawner, origin),
+            agenda,
+            caller: CallerId::new("everybody"),
+            origin,
+            stampede,
+            store_reads: Mutex::default(),
+            errors: AtomicU64::new(0),
+        }
+    }
+
+    fn instant(&self, at_ns: u64) -> Instant {
+        self.origin + Duration::from_nanos(at_ns)
+    }
+
+    /// Serves a read as a dispatcher does.
+    async fn serve(self: Arc<Self>, number: u64, now_ns: u64, random: u64) {
+        let partition = number.to_be_bytes();
+        let seed = self.shield.seed();
+        let key = seed.key(NamespaceId(1), Kind::Row, &partition, b"");
+        self.shield
+            .count(&key, RequestUnits::from_micros(1_000_000));
+        let terms = Terms {
+            now: self.instant(now_ns),
+            criticality: Criticality::default(),
+            age_max: None,
+            random,
+        };
+        let pod = Arc::clone(&self);
+        let read = move |_lead: Lead| -> Reading<u64, ()> {
+            Box::pin(async move { Ok(pod.fetch(number, random).await) })
+        };
+        let served = self.shield.read(&key, &terms, &self.caller, read).await;
+        if !served.is_ok_and(|served| served.value == number) {
+            self.errors.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The store.
+    async fn fetch(&self, number: u64, random: u64) -> Fill<u64> {
+        let is_wanted = number < self.stampede.keys;
+        if is_wanted {
+            let mut store_reads = self.store_reads.lock().expect("nothing panics");
+            store_reads.push((self.agenda.now_ns(), number));
+        }
+        if self.stampede.store_ns > 0 {
+            let share = Random::seeded(random).exponential();
+            let length_ns = self.stampede.store_ns as f64 * share;
+            self.agenda.sleep(length_ns as u64).await;
+        }
+        let polarity = if is_wanted && self.stampede.are_absent {
+            Polarity::Absent
+        } else {
+            Polarity::Present
+        };
+        Fill {
+            value: number,
+            bytes: VALUE_LEN,
+            polarity,
+            expires_at: None,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The detection of a pod: what counts, and what is hot.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use umbo_hotkey::{KeyRef, KeySeed, Kind, ReadKey, Settings, Shield, Standing};
+use umbo_types::{NamespaceId, RequestUnits};
+
+/// Between two merges.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+/// Threads that serve requests.
+pub(super) const THREADS: usize = 4;
+
+/// A pod's detection.
+pub(super) struct Pod {
+    pub(super) shield: Shield<(), ()>,
+    pub(super) now: Instant,
+}
+
+impl Pod {
+    pub(super) fn new(seed: u64, threads: usize) -> Self {
+        let now = Instant::now();
+        let settings = Settings::new(threads, KeySeed::new(seed));
+        Self {
+            shield: Shield::new(settings, Box::new(drop), now),
+            now,
+        }
+    }
+
+    fn with_key<T>(&self, number: u64, use_key: impl FnOnce(&KeyRef<'_>) -> T) -> T {
+        let partition = number.to_be_bytes();
+        let seed = self.shield.seed();
+        use_key(&seed.key(NamespaceId(1), Kind::Row, &partition, b""))
+    }
+
+    /// Counts reads on all threads.
+    pub(super) fn count(&self, reads: &[u64]) {
+        let part = reads.len().div_ceil(THREADS).max(1);
+        thread::scope(|scope| {
+            for reads in reads.chunks(part) {
+                scope.spawn(move || {
+                    for &number in reads {
+                        let price = RequestUnits::from_micros(1_000_000);
+                        self.with_key(number, |key| self.shield.count(key, price));
+                    }
+                });
+            }
+        });
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.now += TICK;
+        self.shield.tick(self.now);
+    }
+
+    pub(super) fn is_hot(&self, number: u64) -> bool {
+        self.with_key(number, |key| self.shield.standing(key)) == Some(Standing::Hot)
+    }
+}
+
+/// Returns the number of a key.
+pub(super) fn number_of(key: &ReadKey) -> u64 {
+    let bytes = key.borrow().partition().try_into();
+    u64::from_be_bytes(bytes.expect("keys of this check have eight bytes"))
+}
