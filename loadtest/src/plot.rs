@@ -21,6 +21,8 @@ const RIGHT: f64 = 20.0;
 /// Room for an entry of the legend: its line, and a letter of its name.
 const ENTRY_WIDTH: f64 = 60.0;
 const LETTER_WIDTH: f64 = 6.6;
+/// Room for a row of it.
+const ROW_HEIGHT: f64 = 18.0;
 /// Points of a line at most; a longer one is averaged.
 const POINTS_MAX: usize = 600;
 
@@ -43,6 +45,8 @@ impl Pen {
     pub(crate) const BLUE: Self = Self::solid("#1f5fa8", 2.0);
     /// Something beside it.
     pub(crate) const GREEN: Self = Self::solid("#2a7d4f", 2.0);
+    /// Something in the middle.
+    pub(crate) const AMBER: Self = Self::solid("#b26a00", 2.0);
     /// Something that should be small.
     pub(crate) const RED: Self = Self::solid("#b3261e", 2.0);
     /// A bound.
@@ -141,7 +145,9 @@ pub(crate) struct Plot {
 impl Plot {
     /// Draws it.
     pub(crate) fn draw(&self) -> String {
-        let height = HEAD_HEIGHT + PANEL_HEIGHT * self.panels.len() as f64 + FOOT_HEIGHT;
+        let legend = self.legend();
+        let head = HEAD_HEIGHT + legend.last().map_or(0.0, |entry| entry.down);
+        let height = head + PANEL_HEIGHT * self.panels.len() as f64 + FOOT_HEIGHT;
         let title = escape(&self.title);
         let mut svg = format!(
             r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12" fill="{TEXT}" role="img">
@@ -150,9 +156,11 @@ impl Plot {
 <text x="{LEFT}" y="24" font-size="16" font-weight="bold">{title}</text>
 "##
         );
-        self.draw_legend(&mut svg);
+        for entry in legend {
+            entry.draw(&mut svg);
+        }
         for (at, panel) in self.panels.iter().enumerate() {
-            let top = HEAD_HEIGHT + PANEL_HEIGHT * at as f64;
+            let top = head + PANEL_HEIGHT * at as f64;
             panel.draw(&mut svg, self, top);
         }
         add(
@@ -167,32 +175,54 @@ impl Plot {
         svg
     }
 
-    fn draw_legend(&self, svg: &mut String) {
-        let mut drawn: Vec<&str> = Vec::new();
-        let mut x = LEFT;
+    /// Returns an entry for each name, in as many rows as it takes.
+    fn legend(&self) -> Vec<Entry<'_>> {
+        let mut entries: Vec<Entry<'_>> = Vec::new();
+        let (mut x, mut down) = (LEFT, 0.0);
         for line in self.panels.iter().flat_map(|panel| &panel.lines) {
-            if drawn.contains(&line.name) {
+            if entries.iter().any(|entry| entry.line.name == line.name) {
                 continue;
             }
-            drawn.push(line.name);
-            let end = x + 28.0;
-            add(
-                svg,
-                format_args!(
-                    r#"<line x1="{x}" y1="44" x2="{end}" y2="44" stroke="{}" stroke-width="2.5"{}/><text x="{}" y="48">{}</text>"#,
-                    line.pen.colour,
-                    line.pen.dashes(),
-                    end + 6.0,
-                    escape(line.name)
-                ),
-            );
-            x += ENTRY_WIDTH + (LETTER_WIDTH * line.name.len() as f64).round();
+            let width = ENTRY_WIDTH + (LETTER_WIDTH * line.name.len() as f64).round();
+            if x > LEFT && x + width > WIDTH {
+                (x, down) = (LEFT, down + ROW_HEIGHT);
+            }
+            entries.push(Entry { line, x, down });
+            x += width;
         }
+        entries
     }
 
     fn x(&self, second: f64) -> f64 {
         let share = (second / self.seconds.max(1e-3)).clamp(0.0, 1.0);
         LEFT + (WIDTH - LEFT - RIGHT) * share
+    }
+}
+
+/// A name in the legend.
+struct Entry<'a> {
+    line: &'a Line,
+    x: f64,
+    /// How far below the first row.
+    down: f64,
+}
+
+impl Entry<'_> {
+    fn draw(&self, svg: &mut String) {
+        let (begin, end) = (self.x, self.x + 28.0);
+        let pen = self.line.pen;
+        add(
+            svg,
+            format_args!(
+                r#"<line x1="{begin}" y1="{0}" x2="{end}" y2="{0}" stroke="{1}" stroke-width="2.5"{2}/><text x="{3}" y="{4}">{5}</text>"#,
+                44.0 + self.down,
+                pen.colour,
+                pen.dashes(),
+                end + 6.0,
+                48.0 + self.down,
+                escape(self.line.name)
+            ),
+        );
     }
 }
 
@@ -369,6 +399,26 @@ mod tests {
                 assert!((HEAD_HEIGHT..=HEAD_HEIGHT + PANEL_HEIGHT).contains(&y));
             }
         }
+    }
+
+    #[test]
+    fn a_long_legend_takes_more_rows_and_the_panels_make_room() {
+        let height = |names: &[&'static str]| {
+            let lines = names
+                .iter()
+                .map(|name| Line::level(name, Pen::RED, 1.0, 9.0));
+            let plot = plot(Scale::Linear, lines.collect());
+            let svg = plot.draw();
+            let height = svg.split("height=\"").nth(1).unwrap();
+            let rows = plot.legend().last().unwrap().down / ROW_HEIGHT;
+            (height.split('"').next().unwrap().to_owned(), rows)
+        };
+        let one = height(&["short"]);
+        let names = ["first", "second", "third", "fourth"].map(|name| name.repeat(8).leak());
+        let names = names.map(|name| &*name);
+        let many = height(&names);
+        assert_eq!((one.0.as_str(), one.1), ("286", 0.0));
+        assert_eq!((many.0.as_str(), many.1), ("304", 1.0));
     }
 
     #[test]

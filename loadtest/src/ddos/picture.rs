@@ -78,7 +78,7 @@ fn latencies(outcome: &Outcome, step_s: f64) -> Panel {
         reach: None,
         lines: vec![
             line("p99", Pen::GREEN, windows.iter().map(|w| (w.0, w.2))),
-            line("p50", Pen::BLUE, windows.iter().map(|w| (w.0, w.1))),
+            line("p50", Pen::AMBER, windows.iter().map(|w| (w.0, w.1))),
         ],
     }
 }
