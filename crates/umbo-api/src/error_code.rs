@@ -99,6 +99,8 @@ error_codes! {
         "The route exists and does not take this method. The Allow header names those it takes.";
     NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
+    Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
+        "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names the tier, the signal and how long to stay away. Nothing was applied.";
     PreconditionFailed "precondition-failed" 412 false "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
     QuotaExceeded "quota-exceeded" 429 true "Rejected: quota spent"
@@ -172,6 +174,7 @@ impl ErrorCode {
         match self {
             Self::AbnormalUsageDetected | Self::QuotaExceeded => ErrorKind::Rejected,
             Self::BodyMemoryFull
+            | Self::Overloaded
             | Self::TooManyReaders
             | Self::TooManyRequestsInFlight
             | Self::WriteQueueFull => ErrorKind::Shed,

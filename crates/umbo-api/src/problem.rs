@@ -96,6 +96,13 @@ pub struct Problem {
     /// Number of the shard concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
+    /// The tier that was shed: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// What told that the shard is overloaded: `queue-delay`, `queue-length`, `queue-work`,
+    /// `queue-displaced` or `latency-ratio`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
     /// Current `ETag` of the row, on a failed precondition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
@@ -122,6 +129,8 @@ impl Problem {
             limit: None,
             observed: None,
             shard: None,
+            tier: None,
+            signal: None,
             etag: None,
             outcome: None,
             retry: Retry {

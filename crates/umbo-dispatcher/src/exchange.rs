@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use umbo_hotkey::Terms;
 use umbo_quota::ShardShare;
+use umbo_shed::Entry;
 use umbo_telemetry::metrics::{InFlight, RequestMetrics};
 use umbo_telemetry::trace::{Summary, Trace, Verb};
 use umbo_types::{Caller, CallerId, Criticality, Operation, ShardId, Verb as Grant};
@@ -29,6 +30,7 @@ use crate::pod::Dispatcher;
 use crate::random;
 use crate::request_id::RequestId;
 use crate::shield::Passage;
+use crate::wait::Call;
 
 /// A request under way.
 #[derive(Debug)]
@@ -127,6 +129,11 @@ impl Exchange {
         self.criticality = Some(criticality);
     }
 
+    /// Returns the tier in effect.
+    pub(crate) fn criticality(&self) -> Criticality {
+        self.criticality.unwrap_or_default()
+    }
+
     /// Notes the namespace.
     pub(crate) fn named(&mut self, namespace: &Arc<NamespaceEntry>) {
         self.namespace = Some(Arc::clone(namespace));
@@ -149,9 +156,29 @@ impl Exchange {
         self.response_bytes += bytes as u64;
     }
 
-    /// Notes how long the store took; adds up where it is asked more than once.
+    /// Notes that the store has answered and how long it took; adds up where it is asked more than
+    /// once.
     pub(crate) fn stored(&mut self, time: Duration) {
         self.store_time = Some(self.store_time.unwrap_or_default() + time);
+        if let Some(trace) = &mut self.trace {
+            let now = self.pod.clock.monotonic();
+            trace.verb(Verb::Fetch, now.checked_sub(time).unwrap_or(now));
+            trace.verb(Verb::Settle, now);
+        }
+    }
+
+    /// Returns what the gate of a shard is told of the request.
+    pub(crate) fn call(&self, context: &Context) -> Call {
+        Call {
+            operation: self.operation,
+            entry: Entry {
+                criticality: self.criticality(),
+                caller: self.caller_hash(),
+                price: self.charged(),
+                deadline: context.deadline,
+            },
+            timeout: context.timeout,
+        }
     }
 
     /// Notes how the answer came by. Waiting for the read of another one is no time of the store.
@@ -172,7 +199,7 @@ impl Exchange {
     pub(crate) fn terms(&self, context: &Context) -> Terms {
         Terms {
             now: self.started,
-            criticality: self.criticality.unwrap_or_default(),
+            criticality: self.criticality(),
             age_max: context.freshness.age_max,
             random: random::next(),
         }

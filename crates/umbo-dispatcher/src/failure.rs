@@ -14,6 +14,7 @@ use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
 use crate::auth::AuthError;
 use crate::edge::body::BodyError;
 use crate::hot_keys::HotKeyError;
+use crate::overload::ShedReport;
 use crate::policies::QuotaError;
 
 /// Which key of a request.
@@ -210,6 +211,9 @@ pub enum Failure {
     /// A quota is spent.
     #[error("{}", crate::rejection::detail(.0))]
     Rejected(Box<Rejection>),
+    /// A shard is overloaded, and the request had to give way.
+    #[error("{0}")]
+    Shed(ShedReport),
     /// As many requests are in flight as the pod takes.
     #[error("{max} requests are in flight, as many as this pod takes")]
     TooManyInFlight {
@@ -318,6 +322,7 @@ impl Failure {
             Self::RangeCutShort { source, .. } => store_code(source),
             Self::DeadlineBeforeStore { .. } => ErrorCode::DeadlineBeforeStore,
             Self::Rejected(_) => ErrorCode::QuotaExceeded,
+            Self::Shed(_) => ErrorCode::Overloaded,
             Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
             Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
             Self::Quota(error) => error.code(),
@@ -331,6 +336,7 @@ impl Failure {
         match self {
             Self::RangeCutShort { source, .. } => store_shard(source),
             Self::Store(error) => store_shard(error),
+            Self::Shed(report) => Some(report.shard),
             _ => None,
         }
     }

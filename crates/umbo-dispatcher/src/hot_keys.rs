@@ -23,6 +23,7 @@ pub(crate) use self::key_id::{KeyHasher, KeyId};
 pub(crate) use self::lists::{Entry, HotLists};
 pub(crate) use self::report::{HotKeySample, report};
 use crate::failure::Failure;
+use crate::wait::Timed;
 
 /// An answer that many readers may share.
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ pub(crate) enum Shared {
 }
 
 /// The shield of a dispatcher.
-pub(crate) type HotShield = Shield<Shared, Failure>;
+pub(crate) type HotShield = Shield<Timed<Shared>, Failure>;
 
 /// What a pod knows of hot keys.
 pub(crate) struct HotKeys {

@@ -20,6 +20,7 @@ mod hot_keys;
 mod namespaces;
 mod openapi;
 mod operation;
+pub mod overload;
 mod page;
 mod payer;
 mod pipeline;
@@ -41,6 +42,7 @@ mod shield;
 mod system;
 mod tokens;
 mod unread;
+mod wait;
 
 pub use failure::Failure;
 pub use openapi::document as openapi_document;

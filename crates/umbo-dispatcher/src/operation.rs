@@ -14,7 +14,6 @@ pub(crate) mod write;
 
 use std::future::Future;
 use std::pin::pin;
-use std::time::Instant;
 
 use futures_util::future::poll_immediate;
 use umbo_telemetry::trace::Verb;
@@ -22,25 +21,18 @@ use umbo_telemetry::trace::Verb;
 use crate::classify::Context;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::pod::Dispatcher;
+use crate::wait::Timed;
 
-/// Asks the store, within the deadline, and notes how long it took.
+/// Asks the store, within the deadline, and notes how long it took. The work waits for its slots.
 ///
 /// Reads are stopped at the deadline. Writes that reached the store run to their end there; only
 /// the waiting is given up, and the outcome is then unknown.
 pub(crate) async fn ask_store<T>(
-    pod: &Dispatcher,
     context: &Context,
     exchange: &mut Exchange,
-    work: impl Future<Output = T>,
+    work: impl Future<Output = Result<Timed<T>, Failure>>,
 ) -> Result<T, Failure> {
-    exchange.verb(Verb::Fetch);
-    let asked: Instant = pod.clock.monotonic();
-    if context.deadline.has_passed(asked) {
-        return Err(Failure::DeadlineBeforeStore {
-            timeout: context.timeout,
-        });
-    }
+    exchange.verb(Verb::Wait);
     exchange.begin_store();
     let mut work = pin!(work);
     // A store in this process answers a read at once: no timer is made for that.
@@ -48,10 +40,13 @@ pub(crate) async fn ask_store<T>(
         Some(answer) => Ok(answer),
         None => tokio::time::timeout_at(context.deadline.instant().into(), work).await,
     };
-    exchange.stored(pod.clock.monotonic() - asked);
-    exchange.verb(Verb::Settle);
-    result.map_err(|_| Failure::DeadlineInStore {
-        is_write: exchange.operation().is_write(),
-        timeout: context.timeout,
-    })
+    let Ok(result) = result else {
+        return Err(Failure::DeadlineInStore {
+            is_write: exchange.operation().is_write(),
+            timeout: context.timeout,
+        });
+    };
+    let timed = result?;
+    exchange.stored(timed.service_time);
+    Ok(timed.answer)
 }

@@ -13,8 +13,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use umbo_api::row::{RowFields, ValueField};
 use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_quota::Work;
+use umbo_routing::ShardMap;
 use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanRequest};
-use umbo_types::{Deadline, RequestUnits, limits};
+use umbo_types::{Deadline, RequestUnits, ShardId, limits};
 
 use crate::cursor::{RangeCursor, ScanCursor};
 use crate::decode::{Layout, PageBounds};
@@ -22,6 +23,7 @@ use crate::encode;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
+use crate::wait::{Call, Timed, in_slot};
 
 /// Where the rows come from; advanced as they are read.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct PageWalk {
     source: Source,
     left: PageBounds,
     layout: Layout,
+    /// What gates are told of each chunk.
+    call: Call,
     /// Ends the page early; only where the client named a time.
     deadline: Option<Deadline>,
     rows: u64,
@@ -78,6 +82,7 @@ impl PageWalk {
         source: Source,
         bounds: PageBounds,
         layout: Layout,
+        call: Call,
         deadline: Option<Deadline>,
     ) -> Self {
         let pod = Arc::clone(pod);
@@ -86,6 +91,7 @@ impl PageWalk {
             source,
             left: bounds,
             layout,
+            call,
             deadline,
             rows: 0,
             bytes: 0,
@@ -98,26 +104,44 @@ impl PageWalk {
     }
 
     /// Reads the rows of the next chunk and moves the source beyond them.
-    pub(crate) async fn read(&mut self) -> Result<ChunkRows, Failure> {
+    pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRows>, Failure> {
+        let mut call = self.call;
+        if self.rows > 0 {
+            // The client's own time bounds the page and not the waiting for a slot.
+            let now = self.pod.clock.monotonic();
+            call.entry.deadline = Deadline::after(now, self.pod.limits.default_timeout);
+        }
         if let Some(request) = self.next_range() {
-            let page = self.pod.store.range(&request).await?;
-            return Ok(self.take_up(Arc::new(page)));
+            let shard = self
+                .pod
+                .shard_map
+                .locate(request.namespace, &request.partition);
+            let work = self.pod.store.range(&request);
+            let timed = in_slot(&self.pod, shard, &call, work).await?;
+            let timed = timed.and_then(Arc::new)?;
+            return Ok(timed.map(|page| self.take_up(page)));
         }
         let (rows_max, bytes_max) = self.chunk_bounds();
         let Source::Scan { request, .. } = &mut self.source else {
             let page = Arc::default();
             let may_continue = false;
-            return Ok(ChunkRows { page, may_continue });
+            return Ok(Timed::untimed(ChunkRows { page, may_continue }));
         };
         (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
-        let page = self.pod.store.scan(request).await?;
+        let shard = scanned(&self.pod.shard_map, request);
+        let work = self.pod.store.scan(request);
+        let timed = in_slot(&self.pod, shard, &call, work).await?;
+        let (service_time, page) = (timed.service_time, timed.answer?);
         let may_continue = page.resume_after.is_some();
         request.after = page.resume_after;
         let page = Arc::new(Page {
             rows: page.rows,
             resume_after: None,
         });
-        Ok(ChunkRows { page, may_continue })
+        Ok(Timed {
+            answer: ChunkRows { page, may_continue },
+            service_time,
+        })
     }
 
     /// Returns what to ask the store for the next chunk of a range; none for a scan, and where the
@@ -257,6 +281,13 @@ impl PageWalk {
             }
         }
     }
+}
+
+/// Returns the shard that a scan reads next. It may go on to others in the same chunk.
+fn scanned(map: &ShardMap, request: &ScanRequest) -> ShardId {
+    let after = request.after.as_ref().map(|after| after.shard);
+    let first = || map.owners_of(request.slots.clone()).first().copied();
+    after.or_else(first).unwrap_or(ShardId(0))
 }
 
 /// Returns the fields of a row as the wire has them.

@@ -73,6 +73,13 @@ impl Payer {
         }
     }
 
+    /// Returns the name of the caller that pays.
+    pub(crate) fn name<'a>(&'a self, caller: &'a Caller) -> &'a str {
+        let named = self.honoured.as_deref();
+        let named = named.and_then(|names| names.caller.as_ref());
+        named.map_or_else(|| caller.id.as_str(), text)
+    }
+
     /// Returns who paid, where the request named anybody: the caller, then `;user="…"` and so on
     /// for those that were honoured.
     pub(crate) fn charged_to(&self, caller: &Caller) -> Option<HeaderValue> {

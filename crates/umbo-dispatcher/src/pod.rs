@@ -20,6 +20,7 @@ use crate::cursor::CursorKey;
 use crate::failure::Failure;
 use crate::hot_keys::{HotKeys, HotLists, KeyHasher};
 use crate::namespaces::Namespaces;
+use crate::overload::{Overload, OverloadSettings};
 use crate::policies::{FilePolicies, Policies, PolicyFileError};
 use crate::request_id::RequestIds;
 use crate::system::SystemRecords;
@@ -53,6 +54,8 @@ pub struct Dispatcher {
     pub(crate) hot_keys: HotKeys,
     pub(crate) hot_lists: HotLists,
     pub(crate) key_hasher: KeyHasher,
+    /// None where nothing is shed because of a shard.
+    pub(crate) overload: Option<Overload>,
     pub(crate) metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) limits: PodLimits,
@@ -82,6 +85,8 @@ pub struct Parts {
     pub policies: FilePolicies,
     /// When a key is hot, and what is kept of it; none turns the layer off.
     pub hot_keys: Option<umbo_hotkey::Settings>,
+    /// How shards are kept from overload; none sheds nothing because of a shard.
+    pub overload: Option<OverloadSettings>,
     /// Where requests are counted.
     pub metrics: Arc<RequestMetrics>,
     /// Where spans go.
@@ -103,6 +108,7 @@ impl Dispatcher {
             quota,
             policies,
             hot_keys,
+            overload,
             metrics,
             tracer,
             limits,
@@ -122,6 +128,9 @@ impl Dispatcher {
         let hot_lists = HotLists::new(Arc::clone(&system), Arc::clone(&clock));
         let namespaces = Namespaces::new(system, Arc::clone(&clock));
         let changes = TaskTracker::new();
+        let shards = store.shard_map().shards();
+        let begun = clock.monotonic();
+        let overload = overload.map(|settings| Overload::new(settings, shards, begun));
         let hot_keys = HotKeys::new(hot_keys, &changes, clock.monotonic());
         let pod = Self {
             stored_tokens,
@@ -141,6 +150,7 @@ impl Dispatcher {
             hot_keys,
             hot_lists,
             key_hasher,
+            overload,
             metrics,
             tracer,
             limits,
@@ -170,9 +180,22 @@ impl Dispatcher {
         self.hot_lists.maintain(&self.hot_keys);
     }
 
-    /// Brings up to date which keys are hot. To be called every 100 ms.
+    /// Brings up to date which keys are hot and which shards are overloaded. To be called every
+    /// 100 ms.
     pub fn tick(&self) {
-        self.hot_keys.tick(self.clock.monotonic());
+        let now = self.clock.monotonic();
+        self.hot_keys.tick(now);
+        if let Some(overload) = &self.overload {
+            overload.tick_signal(now);
+        }
+    }
+
+    /// Looks after those who wait for a shard. To be called every few milliseconds; `lag` is by how
+    /// much the runtime was late to do so.
+    pub fn tick_gates(&self, lag: Duration) {
+        if let Some(overload) = &self.overload {
+            overload.tick_gates(self.clock.monotonic(), lag);
+        }
     }
 
     /// Reclaims the rows of removed namespaces. To be called now and then.

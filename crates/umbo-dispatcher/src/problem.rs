@@ -35,6 +35,12 @@ pub(crate) fn of_row(failure: &Failure) -> Problem {
         problem.etag = Some(format!("\"{}\"", version.0));
     }
     problem.retry.after_ms = wait_ms(code).map(jittered);
+    if let Failure::Shed(report) = failure {
+        let wait_ms = report.wait.as_micros().div_ceil(1_000) as u64;
+        problem.retry.after_ms = Some(jittered(wait_ms.max(1)));
+        problem.tier = Some(report.tier.as_str().to_owned());
+        problem.signal = Some(report.signal.as_str().to_owned());
+    }
     if let Failure::Rejected(rejection) = failure {
         rejection::describe(rejection, &mut problem);
     }
@@ -84,7 +90,8 @@ fn detail(failure: &Failure) -> String {
 
 const fn scope(code: ErrorCode) -> Option<Scope> {
     match code {
-        ErrorCode::ShardUnavailable
+        ErrorCode::Overloaded
+        | ErrorCode::ShardUnavailable
         | ErrorCode::StorageFailed
         | ErrorCode::StorageFull
         | ErrorCode::DataDamaged

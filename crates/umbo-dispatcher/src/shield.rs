@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::hot_keys::{HotShield, Shared};
 use crate::operation::ask_store;
 use crate::pod::Dispatcher;
+use crate::wait::{self, Timed, in_slot};
 
 /// Charged for an answer that cost no read of the store of its own.
 pub(crate) const HIT_PRICE: RequestUnits = RequestUnits::from_micros(100_000);
@@ -143,7 +144,7 @@ async fn read(
 ) -> Result<Shared, Failure> {
     let Some(shield) = pod.hot_keys.shield() else {
         exchange.located(shard)?;
-        return ask_store(pod, context, exchange, wanted.ask(pod)).await?;
+        return alone(pod, wanted, shard, context, exchange).await;
     };
     exchange.verb(Verb::Shield);
     let key = wanted.key(shield.seed());
@@ -151,7 +152,7 @@ async fn read(
     if context.freshness.is_bypassed {
         exchange.passed(Passage::Request);
         exchange.located(shard)?;
-        return ask_store(pod, context, exchange, wanted.ask(pod)).await?;
+        return alone(pod, wanted, shard, context, exchange).await;
     }
     let times = Times {
         monotonic: exchange.started(),
@@ -166,25 +167,26 @@ async fn read(
         } => {
             if is_refresh_due {
                 let operation = exchange.operation();
-                let read = |_: Lead| timed(pod, operation, wanted.read(pod, times));
+                let call = exchange.call(context);
+                let read = |_: Lead| timed(pod, operation, wanted.read(pod, shard, times, call));
                 shield.refresh(&key, &terms, read);
             }
             exchange.passed(passage(pod, &served));
-            return Ok(served.value);
+            return Ok(served.value.answer);
         }
         Look::Blocked => return Err(Failure::KeyBlocked),
-        Look::Cold if pod.store.answers_at_once() => match shield.solo(&key, &terms) {
+        Look::Cold if is_over_at_once(pod, shard) => match shield.solo(&key, &terms) {
             Solo::Served(served) => {
                 exchange.passed(Passage::Glow);
-                return Ok(served.value);
+                return Ok(served.value.answer);
             }
             Solo::Read(stamp) => {
                 exchange.located(shard)?;
-                let answer = ask_store(pod, context, exchange, wanted.ask(pod)).await??;
-                let fill = times.fill(answer);
+                let shared = alone(pod, wanted, shard, context, exchange).await?;
+                let fill = times.fill(Timed::untimed(shared));
                 shield.land(&key, stamp, &fill, &terms);
                 exchange.passed(Passage::Miss);
-                return Ok(fill.value);
+                return Ok(fill.value.answer);
             }
             Solo::Join => {}
         },
@@ -192,27 +194,54 @@ async fn read(
     }
     // Only now, so that a ceiling of the shard does not count what never reaches it.
     exchange.located(shard)?;
-    let sharing = shield.share(&key, &terms, |_| wanted.read(pod, times));
-    let served = ask_store(pod, context, exchange, sharing)
-        .await?
-        .map_err(unshared)?;
+    let call = exchange.call(context);
+    let sharing = async {
+        let read = |lead| {
+            let mut call = call;
+            call.entry.criticality = shield.criticality(&lead);
+            wanted.read(pod, shard, times, call)
+        };
+        let served = shield.share(&key, &terms, read).await.map_err(unshared)?;
+        Ok(Timed {
+            service_time: served.value.service_time,
+            answer: served,
+        })
+    };
+    let served = ask_store(context, exchange, sharing).await?;
     exchange.passed(passage(pod, &served));
-    Ok(served.value)
+    Ok(served.value.answer)
+}
+
+/// Reads for this request and nobody else.
+async fn alone(
+    pod: &Dispatcher,
+    wanted: &Wanted<'_>,
+    shard: ShardId,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<Shared, Failure> {
+    let call = exchange.call(context);
+    let work = in_slot(pod, shard, &call, wanted.ask(pod));
+    ask_store(context, exchange, work).await?
+}
+
+/// Says whether a read is over as soon as it is begun, so that there is nothing to join.
+fn is_over_at_once(pod: &Dispatcher, shard: ShardId) -> bool {
+    pod.store.answers_at_once() && wait::has_room(pod.overload.as_ref(), shard)
 }
 
 /// Notes how long a read took that belongs to no request.
 fn timed(
     pod: &Arc<Dispatcher>,
     operation: Operation,
-    reading: Reading<Shared, Failure>,
-) -> Reading<Shared, Failure> {
+    reading: Reading<Timed<Shared>, Failure>,
+) -> Reading<Timed<Shared>, Failure> {
     let pod = Arc::clone(pod);
     Box::pin(async move {
-        let asked = pod.clock.monotonic();
-        let answer = reading.await;
-        let metrics = &pod.metrics;
-        metrics.record_store(operation, pod.clock.monotonic() - asked);
-        answer
+        let answer = reading.await?;
+        pod.metrics
+            .record_store(operation, answer.value.service_time);
+        Ok(answer)
     })
 }
 
@@ -224,7 +253,7 @@ fn unshared(error: ShareError<Failure>) -> Failure {
     }
 }
 
-fn passage(pod: &Dispatcher, served: &Served<Shared>) -> Passage {
+fn passage(pod: &Dispatcher, served: &Served<Timed<Shared>>) -> Passage {
     match served.source {
         Source::Leader => Passage::Miss,
         Source::Follower => Passage::Collapsed,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, sleep};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_dispatcher::edge::{self, DrainStats, EdgeLimits};
@@ -34,7 +34,9 @@ use self::watcher::Watcher;
 
 /// How often the limiter ends its windows.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is found out which keys are hot.
+/// How often those who wait for a shard are looked after.
+const GATES_INTERVAL: Duration = Duration::from_millis(5);
+/// How often it is found out which keys are hot and which shards are overloaded.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// How often removed namespaces are looked for; their space is not urgent.
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
@@ -110,6 +112,8 @@ impl Server {
         });
         let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
         background.spawn(async move { stop.run_until_cancelled(maintain(&pod)).await });
+        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
+        background.spawn(async move { stop.run_until_cancelled(tick_gates(&pod)).await });
         let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
         background.spawn(async move { stop.run_until_cancelled(tick(&pod)).await });
         let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
@@ -210,7 +214,20 @@ async fn maintain(pod: &Arc<Dispatcher>) {
     }
 }
 
-/// Finds out which keys are hot, for ever.
+/// Looks after those who wait for a shard, for ever.
+async fn tick_gates(pod: &Dispatcher) {
+    let mut due = Instant::now();
+    loop {
+        due += GATES_INTERVAL;
+        sleep_until(due).await;
+        let now = Instant::now();
+        // As late as this task comes to its turn, so late comes everything on the runtime.
+        pod.tick_gates(now.saturating_duration_since(due));
+        due = now;
+    }
+}
+
+/// Finds out which keys are hot and which shards are overloaded, for ever.
 async fn tick(pod: &Dispatcher) {
     let mut ticks = tokio::time::interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -20,8 +20,8 @@ pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
 use self::layer::{Effective, Layers};
 pub(crate) use self::section::{
-    AuthSettings, CostSection, HotkeySection, LogSection, QuotaSection, ServerSettings,
-    StoreSettings, TlsSettings, TraceSection,
+    AuthSettings, CostSection, HotkeySection, LogSection, OverloadSection, QuotaSection,
+    ServerSettings, StoreSettings, TlsSettings, TraceSection,
 };
 
 /// Name of the file that is read from the working folder when none is named.
@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) quota: QuotaSection,
     /// Keys that are read very often.
     pub(crate) hotkey: HotkeySection,
+    /// What waits and what is shed.
+    pub(crate) overload: OverloadSection,
     /// What a request costs.
     pub(crate) cost: CostSection,
     /// The log.

@@ -8,11 +8,14 @@
 use std::time::Instant;
 
 use http::HeaderValue;
+use smallvec::SmallVec;
 use umbo_quota::{
     Advertised, Explanation, Known, Rejection, Request, Reservation, ShardShare, UsageRow, Work,
 };
+use umbo_shed::Work as ShedWork;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{Operation, RequestUnits};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Exchange;
 use crate::failure::Failure;
@@ -33,6 +36,8 @@ pub(super) struct Charge {
     is_rejected: bool,
     /// Whether the work so far cost no read of the store of its own.
     pub(super) is_shared: bool,
+    /// The shards concerned, once they are known.
+    shares: SmallVec<[ShardShare; 2]>,
 }
 
 impl Charge {
@@ -46,6 +51,7 @@ impl Charge {
             is_begun: false,
             is_rejected: false,
             is_shared: false,
+            shares: SmallVec::new(),
         }
     }
 }
@@ -102,7 +108,46 @@ impl Exchange {
         let quota = &pod.quota;
         quota
             .admit_shards(reservation, &request, shares, now, random::next())
-            .map_err(|rejection| self.rejected(rejection))
+            .map_err(|rejection| self.rejected(rejection))?;
+        self.let_through(shares, now)
+    }
+
+    /// Sheds the request where one of its shards is overloaded and it is its turn to give way.
+    fn let_through(&mut self, shares: &[ShardShare], now: Instant) -> Result<(), Failure> {
+        self.charge.shares.clear();
+        self.charge.shares.extend_from_slice(shares);
+        let Some(overload) = &self.pod.overload else {
+            return Ok(());
+        };
+        for work in self.work_by_shard(self.charged()) {
+            overload
+                .admit(&work, now, random::next())
+                .map_err(Failure::Shed)?;
+        }
+        Ok(())
+    }
+
+    /// Divides what the request costs by its shards.
+    fn work_by_shard(&self, cost: RequestUnits) -> impl Iterator<Item = ShedWork> {
+        let shares = &self.charge.shares;
+        let parts: u32 = shares.iter().map(|share| share.parts).sum();
+        let (tier, caller) = (self.criticality(), self.caller_hash());
+        shares.iter().map(move |share| ShedWork {
+            shard: share.shard,
+            tier,
+            caller,
+            cost: RequestUnits::from_micros(
+                cost.as_micros() * u64::from(share.parts) / u64::from(parts.max(1)),
+            ),
+        })
+    }
+
+    /// Returns a hash of who pays: the same for all requests of a caller.
+    pub(crate) fn caller_hash(&self) -> u64 {
+        let caller = self.caller.as_deref();
+        caller.map_or(0, |caller| {
+            xxh3_64(self.charge.payer.name(caller).as_bytes())
+        })
     }
 
     fn rejected(&mut self, rejection: Box<Rejection>) -> Failure {
@@ -230,6 +275,13 @@ impl Exchange {
     /// Counts the charge. Called once, at the end of the exchange.
     pub(super) fn record_charge(&mut self) {
         let charged = self.close();
+        if let Some(overload) = &self.pod.overload
+            && charged > RequestUnits::ZERO
+        {
+            for work in self.work_by_shard(charged) {
+                overload.signal().charged(&work);
+            }
+        }
         let metrics = &self.pod.metrics;
         if self.charge.is_rejected {
             metrics.record_rejected(self.operation);
@@ -243,13 +295,15 @@ impl Exchange {
 pub(crate) const fn is_unbegun(failure: &Failure) -> bool {
     matches!(
         failure,
-        Failure::Store(
-            StoreError::Unavailable {
-                outcome: Outcome::NotApplied,
-                ..
-            } | StoreError::QueueFull { .. }
-                | StoreError::DeadlinePassed { .. }
-                | StoreError::Closing
-        )
+        Failure::Shed(_)
+            | Failure::DeadlineBeforeStore { .. }
+            | Failure::Store(
+                StoreError::Unavailable {
+                    outcome: Outcome::NotApplied,
+                    ..
+                } | StoreError::QueueFull { .. }
+                    | StoreError::DeadlinePassed { .. }
+                    | StoreError::Closing
+            )
     )
 }

@@ -28,6 +28,7 @@ const STORE: &[ErrorCode] = &[
     ErrorCode::DeadlineBeforeStore,
     ErrorCode::DeadlineInStore,
     ErrorCode::KeyTooLarge,
+    ErrorCode::Overloaded,
     ErrorCode::QuotaExceeded,
     ErrorCode::ShardUnavailable,
     ErrorCode::StorageFailed,

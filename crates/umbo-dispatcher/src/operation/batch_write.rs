@@ -4,19 +4,20 @@
 //! refuses the whole, because nobody can tell which group it belongs to.
 
 mod lines;
+mod parts;
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use umbo_api::batch::{BatchEnd, BatchEndLine, WriteRow, WriteRowError};
-use umbo_hotkey::Touched;
 use umbo_quota::Work;
-use umbo_store::{Atomicity, Change, Mutation, WriteError, WriteRequest, Written};
+use umbo_store::{Atomicity, Change, Mutation, WriteRequest, Written};
 use umbo_telemetry::trace::Verb;
 use umbo_types::{Key, NamespaceId, RequestUnits, Version, limits};
 
-use super::{ask_store, body, shares};
+use self::parts::{Part, PartOutcome};
+use super::{ask_store, body};
 use crate::classify::Context;
 use crate::decode::BatchAsk;
 use crate::encode::{self, Answer};
@@ -52,40 +53,32 @@ where
     if ask.atomicity == Atomicity::Partition {
         check_atomic(&rows)?;
     }
-    let (mut lines, mut mutations) = (Vec::new(), Vec::new());
+    let mut parts = Vec::new();
     let mut results: Vec<Result<Done, Failure>> = Vec::with_capacity(rows.len());
     for (index, row) in rows.into_iter().enumerate() {
         results.push(row.map(|mutation| {
             let done = Done::begin(&mutation);
-            lines.push(index);
-            mutations.push(mutation);
+            let partition = &mutation.key.partition;
+            let shard = pod.shard_map.locate(namespace.id, partition);
+            parts::add(&mut parts, shard, index, mutation);
             done
         }));
     }
-    if !mutations.is_empty() {
+    if !parts.is_empty() {
         exchange.verb(Verb::Locate);
-        let keys: Vec<Key> = mutations
-            .iter()
-            .map(|mutation| mutation.key.clone())
-            .collect();
-        let shares = shares::by_keys(&pod.shard_map, namespace.id, keys.iter());
-        exchange.admit_shards(&shares, pod.clock.monotonic())?;
-        let request = WriteRequest {
+        exchange.admit_shards(&parts::shares(&parts), pod.clock.monotonic())?;
+        let template = WriteRequest {
             namespace: namespace.id,
-            mutations,
+            mutations: Vec::new(),
             atomicity: ask.atomicity,
             durability: ask.durability.unwrap_or_else(|| namespace.durability()),
             proposed: Version::proposed_at(context.now),
             deadline: Some(context.deadline),
         };
-        let touched: Vec<_> = keys
-            .iter()
-            .map(|key| Touched::Row(namespace.id, key))
-            .collect();
-        let store = Arc::clone(&pod.store);
-        let writing = shield::writing(pod, touched, async move { store.write(request).await });
-        let written = ask_store(pod, context, exchange, writing).await?;
-        settle(&mut results, &lines, written, exchange);
+        let call = exchange.call(context);
+        let writing = async { Ok(parts::write(pod, call, &mut parts, &template).await) };
+        let written = ask_store(context, exchange, writing).await?;
+        settle(&mut results, &parts, written, exchange)?;
     }
     Ok(answer(&results, ask.is_minimal, exchange.close()))
 }
@@ -108,34 +101,59 @@ fn refuse_blocked(
 }
 
 /// Notes what became of each mutation, and charges those that the store took up. A condition that
-/// was false cost as much as one that was true.
+/// was false cost as much as one that was true. Where all of it was shed, that is the answer.
 fn settle(
     results: &mut [Result<Done, Failure>],
-    lines: &[usize],
-    written: Vec<Result<Written, WriteError>>,
+    parts: &[Part],
+    written: Vec<PartOutcome>,
     exchange: &mut Exchange,
-) {
-    let mut work = Work::default();
-    for (&index, written) in lines.iter().zip(written) {
-        let Ok(done) = &mut results[index] else {
-            continue;
+) -> Result<(), Failure> {
+    let (mut work, mut shed) = (Work::default(), None);
+    for (part, outcome) in parts.iter().zip(written) {
+        let outcomes = match outcome {
+            Ok(outcomes) => outcomes,
+            Err(failure) => {
+                for &line in &part.lines {
+                    results[line] = Err(failure.clone());
+                }
+                shed = Some(failure);
+                continue;
+            }
         };
-        let outcome = written.map_err(Failure::from);
-        if !outcome.as_ref().is_err_and(is_unbegun) {
-            work.rows += 1;
-            work.writes += 1;
-            work.write_bytes += done.bytes;
-        }
-        match outcome {
-            Ok(written) => done.written = Some(written),
-            Err(failure) => results[index] = Err(at_line(failure, lines)),
+        for (&line, written) in part.lines.iter().zip(outcomes) {
+            let Ok(done) = &mut results[line] else {
+                continue;
+            };
+            let outcome = written.map_err(Failure::from);
+            if !outcome.as_ref().is_err_and(is_unbegun) {
+                work.rows += 1;
+                work.writes += 1;
+                work.write_bytes += done.bytes;
+            }
+            match outcome {
+                Ok(written) => done.written = Some(written),
+                Err(failure) => results[line] = Err(at_line(failure, &part.lines)),
+            }
         }
     }
     if work.rows > 0 {
         exchange.settle(work);
-    } else {
-        exchange.release();
+        return Ok(());
     }
+    exchange.release();
+    // Nothing was done: one answer says it better than a thousand rows.
+    let lines = parts.iter().map(|part| part.lines.len()).sum::<usize>();
+    match shed {
+        Some(failure) if lines == results.len() && results.iter().all(is_shed) => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+fn is_shed(result: &Result<Done, Failure>) -> bool {
+    matches!(
+        result,
+        Err(Failure::Shed(_) | Failure::DeadlineBeforeStore { .. })
+    )
 }
 
 /// What became of a line that was applied.

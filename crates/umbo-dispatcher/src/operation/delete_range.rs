@@ -1,13 +1,14 @@
 //! Delete range: rows of a partition, in bounded steps; or how many they would be.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_hotkey::Touched;
 use umbo_quota::Work;
 use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
 use umbo_telemetry::trace::Verb;
-use umbo_types::limits;
+use umbo_types::{ShardId, limits};
 
 use super::ask_store;
 use crate::classify::Context;
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::shield;
+use crate::wait::{Call, Timed, in_slot};
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
@@ -41,8 +43,9 @@ pub(crate) async fn fetch(
         return Ok(Answer::DeletedRange(answer));
     }
     if ask.dry_run {
-        let work = count(pod, namespace, ask, &mut answer);
-        ask_store(pod, context, exchange, work).await??;
+        let call = exchange.call(context);
+        let work = count(pod, namespace, shard, &call, ask, &mut answer);
+        ask_store(context, exchange, work).await?;
         exchange.settle(Work {
             rows: answer.rows,
             read_bytes: answer.bytes,
@@ -51,20 +54,21 @@ pub(crate) async fn fetch(
         });
         return Ok(Answer::DeletedRange(answer));
     }
-    let work = remove(pod, namespace, ask, context, &mut answer);
-    let outcome = ask_store(pod, context, exchange, work).await;
+    let call = exchange.call(context);
+    let work = remove(pod, namespace, shard, &call, ask, &mut answer);
+    let outcome = ask_store(context, exchange, work).await;
     let removed = Work {
         rows: answer.rows,
         writes: answer.rows,
         ..Work::default()
     };
-    if matches!(outcome, Ok(Ok(()))) {
+    if outcome.is_ok() {
         exchange.settle(removed);
     } else {
         exchange.progress(removed);
     }
     match outcome {
-        Ok(outcome) => outcome?,
+        Ok(()) => {}
         // Given up in the middle of a step: those before it are done.
         Err(Failure::DeadlineInStore { .. }) if answer.rows > 0 => {
             return Err(Failure::RangeCutShort {
@@ -81,23 +85,37 @@ pub(crate) async fn fetch(
 async fn remove(
     pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
+    shard: ShardId,
+    call: &Call,
     ask: DeleteRangeAsk,
-    context: &Context,
     answer: &mut DeleteRangeAnswer,
-) -> Result<(), Failure> {
+) -> Result<Timed<()>, Failure> {
+    let mut service_time = Duration::ZERO;
     let mut request = DeleteRangeRequest {
         namespace: namespace.id,
         partition: ask.partition,
         range: ask.range,
         rows_max: STEP_ROWS,
         durability: ask.durability.unwrap_or_else(|| namespace.durability()),
-        deadline: Some(context.deadline),
+        deadline: Some(call.entry.deadline),
     };
     loop {
-        let (store, step) = (Arc::clone(&pod.store), request.clone());
+        let (own, call, step) = (Arc::clone(pod), *call, request.clone());
         let touched = [Touched::Partition(namespace.id, &request.partition)];
-        let removing = async move { store.delete_range(step).await };
-        let step = match shield::writing(pod, touched, removing).await {
+        let work = async move { in_slot(&own, shard, &call, own.store.delete_range(step)).await };
+        let timed = match shield::writing(pod, touched, work).await {
+            Err(Failure::Shed(_)) if answer.rows > 0 => {
+                let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
+                return Err(Failure::RangeCutShort { rows, source });
+            }
+            Err(Failure::DeadlineBeforeStore { .. }) if answer.rows > 0 => {
+                let (rows, source) = (answer.rows, StoreError::DeadlinePassed { shard });
+                return Err(Failure::RangeCutShort { rows, source });
+            }
+            timed => timed?,
+        };
+        service_time += timed.service_time;
+        let step = match timed.answer {
             Ok(step) => step,
             Err(source) if answer.rows > 0 => {
                 let rows = answer.rows;
@@ -108,7 +126,10 @@ async fn remove(
         answer.rows += step.rows;
         answer.bytes += step.bytes;
         let Some(last) = step.resume_after else {
-            return Ok(());
+            return Ok(Timed {
+                answer: (),
+                service_time,
+            });
         };
         request.range = request.range.beyond(&last, false);
     }
@@ -117,9 +138,12 @@ async fn remove(
 async fn count(
     pod: &Dispatcher,
     namespace: &NamespaceEntry,
+    shard: ShardId,
+    call: &Call,
     ask: DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
-) -> Result<(), Failure> {
+) -> Result<Timed<()>, Failure> {
+    let mut service_time = Duration::ZERO;
     let mut request = RangeRequest {
         namespace: namespace.id,
         partition: ask.partition,
@@ -130,7 +154,9 @@ async fn count(
         keys_only: true,
     };
     loop {
-        let page = pod.store.range(&request).await?;
+        let timed = in_slot(pod, shard, call, pod.store.range(&request)).await?;
+        service_time += timed.service_time;
+        let page = timed.answer?;
         answer.rows += page.rows.len() as u64;
         answer.bytes += page
             .rows
@@ -138,7 +164,10 @@ async fn count(
             .map(|row| row.sort.len() as u64 + u64::from(row.value_len))
             .sum::<u64>();
         let Some(last) = page.resume_after else {
-            return Ok(());
+            return Ok(Timed {
+                answer: (),
+                service_time,
+            });
         };
         request.range = request.range.beyond(&last, false);
         // A long count must not keep the thread from other requests.

@@ -1,6 +1,7 @@
 //! Multi-get: rows by key, answered in the order asked for, each with its own status.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body;
@@ -19,6 +20,7 @@ use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::problem;
 use crate::shield;
+use crate::wait::Timed;
 
 /// 1,000 of the longest keys, as base64url in JSON.
 const BODY_LEN_MAX: usize = 5 << 20;
@@ -47,11 +49,13 @@ where
         reads: keys.len() as u64,
         ..Work::default()
     };
-    let mut hits = 0;
+    let (mut hits, mut shed) = (0, None);
     let reader = shield::Rows::new(pod, namespace.id, keys.len(), context, exchange)?;
     let work = async {
+        let mut service_time = Duration::ZERO;
         for (at, keys) in keys.chunks(KEYS_AT_ONCE).enumerate() {
             let rows = reader.read(keys).await;
+            service_time += rows.iter().map(|row| row.service_time).sum::<Duration>();
             for (offset, (key, row)) in keys.iter().zip(rows).enumerate() {
                 let index = at * KEYS_AT_ONCE + offset;
                 let (row, is_hit) = (row.row, row.is_hit);
@@ -72,15 +76,29 @@ where
                     row => row,
                 };
                 failed += u64::from(row.is_err());
+                if let Err(Failure::Shed(report)) = &row {
+                    let (_, rows) = shed.get_or_insert((*report, 0));
+                    *rows += 1;
+                }
                 write_line(&mut lines, index, key, row);
             }
             // Many large rows must not keep the thread from other requests.
             tokio::task::yield_now().await;
         }
+        Ok(Timed {
+            answer: (),
+            service_time,
+        })
     };
-    if let Err(failure) = ask_store(pod, context, exchange, work).await {
+    if let Err(failure) = ask_store(context, exchange, work).await {
         exchange.progress(done);
         return Err(failure);
+    }
+    // Nothing was done: one answer says it better than a thousand rows.
+    if let Some((report, rows)) = shed
+        && rows == keys.len()
+    {
+        return Err(Failure::Shed(report));
     }
     let charged = if hits == done.reads {
         exchange.settle_hits(done)

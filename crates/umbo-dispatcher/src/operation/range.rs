@@ -48,14 +48,21 @@ pub(crate) async fn fetch(
     };
     let deadline = context.is_timeout_named.then_some(context.deadline);
     let source = Source::Range { request, selectors };
-    let mut walk = PageWalk::new(pod, source, ask.bounds, ask.layout, deadline);
+    let mut walk = PageWalk::new(
+        pod,
+        source,
+        ask.bounds,
+        ask.layout,
+        exchange.call(context),
+        deadline,
+    );
     let rows = match walk.next_range() {
         Some(request) => {
             let page = shield::page(pod, &request, context, exchange).await?;
             walk.take_up(page)
         }
         // No row can lie between these bounds.
-        None => ask_store(pod, context, exchange, walk.read()).await??,
+        None => ask_store(context, exchange, walk.read()).await?,
     };
     let first = walk.encode(&rows, exchange);
     Ok(Answer::Page {

@@ -81,8 +81,15 @@ where
         segments,
         segment,
     };
-    let mut walk = PageWalk::new(pod, source, bounds, layout, deadline);
-    let rows = ask_store(pod, context, exchange, walk.read()).await??;
+    let mut walk = PageWalk::new(
+        pod,
+        source,
+        bounds,
+        layout,
+        exchange.call(context),
+        deadline,
+    );
+    let rows = ask_store(context, exchange, walk.read()).await?;
     let first = walk.encode(&rows, exchange);
     Ok(Answer::Page {
         walk: Box::new(walk),

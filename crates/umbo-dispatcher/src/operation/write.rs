@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::shield;
+use crate::wait::in_slot;
 
 pub(crate) async fn fetch<B>(
     pod: &Arc<Dispatcher>,
@@ -35,7 +36,8 @@ where
     B::Error: std::fmt::Display,
 {
     exchange.verb(Verb::Locate);
-    exchange.located(pod.shard_map.locate(namespace.id, &ask.key.partition))?;
+    let shard = pod.shard_map.locate(namespace.id, &ask.key.partition);
+    exchange.located(shard)?;
     let is_put = matches!(ask.change, Change::Put { .. });
     if let Change::Put { value, expires_at } = &mut ask.change {
         let announced = request_body.size_hint().lower();
@@ -73,9 +75,10 @@ where
         deadline: Some(context.deadline),
     };
     let touched = [Touched::Row(namespace.id, &key)];
-    let store = Arc::clone(&pod.store);
-    let writing = shield::writing(pod, touched, async move { store.write(request).await });
-    let written = ask_store(pod, context, exchange, writing).await?.pop();
+    let (own, call) = (Arc::clone(pod), exchange.call(context));
+    let put = async move { in_slot(&own, shard, &call, own.store.write(request)).await };
+    let writing = shield::writing(pod, touched, put);
+    let written = ask_store(context, exchange, writing).await?.pop();
     let written = written
         .ok_or_else(|| Failure::Internal("a write was not answered".to_owned()))
         .and_then(|result| result.map_err(Failure::from));

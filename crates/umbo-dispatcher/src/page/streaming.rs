@@ -57,10 +57,9 @@ impl PageWalk {
 
 /// Reads and encodes the next chunk of a page that is being streamed.
 async fn read_on(walk: &mut PageWalk, exchange: &mut Exchange) -> Result<Chunk, Failure> {
-    let asked = walk.pod.clock.monotonic();
-    let rows = walk.read().await;
-    exchange.stored(walk.pod.clock.monotonic() - asked);
-    Ok(walk.encode(&rows?, exchange))
+    let timed = walk.read().await?;
+    exchange.stored(timed.service_time);
+    Ok(walk.encode(&timed.answer, exchange))
 }
 
 /// States of a streamed page.

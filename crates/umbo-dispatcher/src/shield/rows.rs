@@ -1,9 +1,11 @@
 //! Rows of a multi-get: hot ones from the local cache, the others in one call of the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use umbo_hotkey::{KeyRef, Look, Stamp, Terms};
-use umbo_types::{CallerId, Key, NamespaceId, RequestUnits, Row};
+use futures_util::future::join_all;
+use umbo_hotkey::{Look, Stamp, Terms};
+use umbo_types::{CallerId, Key, NamespaceId, RequestUnits, Row, ShardId};
 
 use super::wanted::{Times, Wanted};
 use super::{shared_row, unshared};
@@ -12,6 +14,7 @@ use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::hot_keys::{HotShield, Shared};
 use crate::pod::Dispatcher;
+use crate::wait::{Call, Timed, in_slot};
 
 /// Reads the rows of one request.
 pub(crate) struct Rows<'a> {
@@ -20,6 +23,7 @@ pub(crate) struct Rows<'a> {
     caller: CallerId,
     terms: Terms,
     times: Times,
+    call: Call,
     is_bypassed: bool,
     /// What each key counts for, beside others.
     units: RequestUnits,
@@ -31,11 +35,16 @@ pub(crate) struct ReadRow {
     pub(crate) row: Result<Option<Row>, Failure>,
     /// Whether it cost no read of the store.
     pub(crate) is_hit: bool,
+    pub(crate) service_time: Duration,
 }
 
 impl ReadRow {
-    fn of(row: Result<Option<Row>, Failure>, is_hit: bool) -> Self {
-        Self { row, is_hit }
+    fn hit(row: Result<Option<Row>, Failure>) -> Self {
+        Self {
+            row,
+            is_hit: true,
+            service_time: Duration::ZERO,
+        }
     }
 }
 
@@ -43,8 +52,8 @@ impl ReadRow {
 struct Missing<'a> {
     at: usize,
     key: &'a Key,
-    /// State of the writes before the store was asked.
-    stamp: Stamp,
+    /// State of the writes before the store was asked; none where nothing is kept.
+    stamp: Option<Stamp>,
 }
 
 impl<'a> Rows<'a> {
@@ -66,6 +75,7 @@ impl<'a> Rows<'a> {
                 monotonic: exchange.started(),
                 wall: context.now,
             },
+            call: exchange.call(context),
             is_bypassed: context.freshness.is_bypassed,
             units: RequestUnits::from_micros(units),
         })
@@ -73,84 +83,112 @@ impl<'a> Rows<'a> {
 
     /// Reads rows, in the order of their keys.
     pub(crate) async fn read(&self, keys: &[Key]) -> Vec<ReadRow> {
-        let Some(shield) = self.pod.hot_keys.shield() else {
-            let rows = self.pod.store.multi_get(self.namespace, keys).await;
-            let rows = rows.into_iter();
-            return rows
-                .map(|row| ReadRow::of(row.map_err(Failure::from), false))
-                .collect();
-        };
+        let shield = self.pod.hot_keys.shield();
         let mut rows: Vec<Option<ReadRow>> = Vec::with_capacity(keys.len());
-        let mut missing = Vec::new();
+        // By shard: each part waits for a slot of its own and holds no other one meanwhile.
+        let mut missing: Vec<(ShardId, Vec<Missing<'_>>)> = Vec::new();
         for (at, key) in keys.iter().enumerate() {
-            let named = shield.seed().row(self.namespace, key);
-            shield.count(&named, self.units);
-            let row = self.look(shield, key, &named).await;
+            let shard = self.pod.shard_map.locate(self.namespace, &key.partition);
+            let row = match shield {
+                Some(shield) => self.look(shield, shard, key).await,
+                None => None,
+            };
             if row.is_none() {
-                let stamp = shield.stamp(&named);
-                missing.push(Missing { at, key, stamp });
+                let stamp = shield.map(|shield| {
+                    let named = shield.seed().row(self.namespace, key);
+                    shield.stamp(&named)
+                });
+                let one = Missing { at, key, stamp };
+                match missing.iter_mut().find(|(of, _)| *of == shard) {
+                    Some((_, part)) => part.push(one),
+                    None => missing.push((shard, vec![one])),
+                }
             }
             rows.push(row);
         }
-        if !missing.is_empty() {
-            self.fetch(shield, &missing, &mut rows).await;
+        let parts = missing.iter().map(|(shard, part)| self.fetch(*shard, part));
+        let fetched = join_all(parts).await;
+        for ((_, part), fetched) in missing.iter().zip(fetched) {
+            for (missing, row) in part.iter().zip(fetched) {
+                rows[missing.at] = Some(row);
+            }
         }
         let lost = || Failure::Internal("a row of a multi-get was not answered".to_owned());
         let rows = rows.into_iter();
-        rows.map(|row| row.unwrap_or_else(|| ReadRow::of(Err(lost()), false)))
+        rows.map(|row| row.unwrap_or_else(|| ReadRow::hit(Err(lost()))))
             .collect()
     }
 
     /// Answers what needs no call of the store together with others: what is kept or blocked, and
     /// what is hot and to be read once for all who ask. None for the rest.
-    async fn look(&self, shield: &HotShield, key: &Key, named: &KeyRef<'_>) -> Option<ReadRow> {
-        let looked = shield.look(named, &self.terms, &self.caller);
+    async fn look(&self, shield: &HotShield, shard: ShardId, key: &Key) -> Option<ReadRow> {
+        let named = shield.seed().row(self.namespace, key);
+        shield.count(&named, self.units);
+        let looked = shield.look(&named, &self.terms, &self.caller);
         if matches!(looked, Look::Blocked) {
-            return Some(ReadRow::of(Err(Failure::KeyBlocked), true));
+            return Some(ReadRow::hit(Err(Failure::KeyBlocked)));
         }
         if self.is_bypassed {
             return None;
         }
         let wanted = Wanted::Row(self.namespace, key);
-        let read = |_| wanted.read(self.pod, self.times);
+        let read = |_| wanted.read(self.pod, shard, self.times, self.call);
         match looked {
             Look::Hit {
                 served,
                 is_refresh_due,
             } => {
                 if is_refresh_due {
-                    shield.refresh(named, &self.terms, read);
+                    shield.refresh(&named, &self.terms, read);
                 }
-                Some(ReadRow::of(shared_row(served.value), true))
+                Some(ReadRow::hit(shared_row(served.value.answer)))
             }
             Look::Miss => {
-                let served = shield.share(named, &self.terms, read).await;
-                let row = served.map_err(unshared);
-                Some(ReadRow::of(
-                    row.and_then(|served| shared_row(served.value)),
-                    false,
-                ))
+                let served = shield.share(&named, &self.terms, read).await;
+                let served = served.map_err(unshared).map(|served| served.value);
+                let time = served.as_ref().ok().map(|timed| timed.service_time);
+                Some(ReadRow {
+                    row: served.and_then(|timed| shared_row(timed.answer)),
+                    is_hit: false,
+                    service_time: time.unwrap_or_default(),
+                })
             }
             Look::Cold | Look::Blocked => None,
         }
     }
 
-    /// Asks the store for what is missing, and keeps what has become hot meanwhile.
-    async fn fetch(
-        &self,
-        shield: &HotShield,
-        missing: &[Missing<'_>],
-        rows: &mut [Option<ReadRow>],
-    ) {
+    /// Asks a shard for what is missing, and keeps what has become hot meanwhile.
+    async fn fetch(&self, shard: ShardId, missing: &[Missing<'_>]) -> Vec<ReadRow> {
         let keys: Vec<Key> = missing.iter().map(|missing| missing.key.clone()).collect();
-        let fetched = self.pod.store.multi_get(self.namespace, &keys).await;
-        for (missing, row) in missing.iter().zip(fetched) {
-            if let Ok(row) = &row {
-                let named = shield.seed().row(self.namespace, missing.key);
-                let fill = self.times.fill(Shared::Row(row.clone()));
-                shield.keep(&named, missing.stamp, &fill, &self.terms);
+        let work = self.pod.store.multi_get(self.namespace, &keys);
+        let timed = match in_slot(self.pod, shard, &self.call, work).await {
+            Ok(timed) => timed,
+            Err(failure) => {
+                let failed = missing.iter().map(|_| ReadRow {
+                    row: Err(failure.clone()),
+                    is_hit: false,
+                    service_time: Duration::ZERO,
+                });
+                return failed.collect();
             }
-            rows[missing.at] = Some(ReadRow::of(row.map_err(Failure::from), false));
-        }
+        };
+        // The time belongs to all of them; the first one bears it.
+        let mut service_time = timed.service_time;
+        let rows = missing.iter().zip(timed.answer);
+        rows.map(|(missing, row)| {
+            if let (Ok(row), Some(stamp), Some(shield)) =
+                (&row, missing.stamp, self.pod.hot_keys.shield())
+            {
+                let named = shield.seed().row(self.namespace, missing.key);
+                let fill = self.times.fill(Timed::untimed(Shared::Row(row.clone())));
+                shield.keep(&named, stamp, &fill, &self.terms);
+            }
+            ReadRow {
+                row: row.map_err(Failure::from),
+                is_hit: false,
+                service_time: std::mem::take(&mut service_time),
+            }
+        })
+        .collect()
     }
 }

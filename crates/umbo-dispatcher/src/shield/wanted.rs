@@ -9,11 +9,12 @@ use futures_util::future::poll_immediate;
 use smallvec::SmallVec;
 use umbo_hotkey::{Fill, KeyRef, KeySeed, Kind, Polarity, Reading};
 use umbo_store::{RangeRequest, StoreError};
-use umbo_types::{Key, NamespaceId, Timestamp, Value};
+use umbo_types::{Deadline, Key, NamespaceId, ShardId, Timestamp, Value};
 
 use crate::failure::Failure;
 use crate::hot_keys::Shared;
 use crate::pod::Dispatcher;
+use crate::wait::{Call, Timed, in_slot};
 
 /// A read as the shield sees it: what names it, and what makes it.
 #[derive(Debug, Clone)]
@@ -51,21 +52,31 @@ impl<'a> Wanted<'a> {
     }
 
     /// Makes the read. It outlives the request, because others may wait for it.
-    pub(super) fn read(&self, pod: &Arc<Dispatcher>, times: Times) -> Reading<Shared, Failure> {
+    pub(super) fn read(
+        &self,
+        pod: &Arc<Dispatcher>,
+        shard: ShardId,
+        times: Times,
+        mut call: Call,
+    ) -> Reading<Timed<Shared>, Failure> {
         let pod = Arc::clone(pod);
+        call.timeout = pod.hot_keys.leader_timeout();
+        call.entry.deadline = Deadline::after(times.monotonic, call.timeout);
         match self {
             Self::Row(namespace, key) => {
                 let (namespace, key) = (*namespace, Key::clone(key));
                 Box::pin(async move {
-                    let row = bounded(&pod, pod.store.get(namespace, &key)).await?;
-                    Ok(times.fill(Shared::Row(row)))
+                    let work = bounded(pod.store.get(namespace, &key), call.timeout);
+                    let timed = in_slot(&pod, shard, &call, work).await?;
+                    Ok(times.fill(timed.and_then(Shared::Row)?))
                 })
             }
             Self::Range(request, _) => {
                 let request = RangeRequest::clone(request);
                 Box::pin(async move {
-                    let page = bounded(&pod, pod.store.range(&request)).await?;
-                    Ok(times.fill(Shared::Page(Arc::new(page))))
+                    let work = bounded(pod.store.range(&request), call.timeout);
+                    let timed = in_slot(&pod, shard, &call, work).await?;
+                    Ok(times.fill(timed.and_then(|page| Shared::Page(Arc::new(page)))?))
                 })
             }
         }
@@ -96,8 +107,8 @@ impl Times {
     }
 
     /// Says what is to be known of an answer that is shared.
-    pub(super) fn fill(self, value: Shared) -> Fill<Shared> {
-        let (bytes, is_present, expires_at) = match &value {
+    pub(super) fn fill(self, value: Timed<Shared>) -> Fill<Timed<Shared>> {
+        let (bytes, is_present, expires_at) = match &value.answer {
             Shared::Row(None) => (0, false, None),
             Shared::Row(Some(row)) => {
                 let Value {
@@ -130,15 +141,14 @@ impl Times {
 
 /// Bounds a read that others wait for: not by the deadline of one of them.
 async fn bounded<T>(
-    pod: &Dispatcher,
     work: impl Future<Output = Result<T, StoreError>>,
+    timeout: Duration,
 ) -> Result<T, Failure> {
     let mut work = pin!(work);
     // A store in this process answers at once: no timer is made for that.
     if let Some(answer) = poll_immediate(work.as_mut()).await {
         return Ok(answer?);
     }
-    let timeout = pod.hot_keys.leader_timeout();
     match tokio::time::timeout(timeout, work).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(Failure::DeadlineInStore {

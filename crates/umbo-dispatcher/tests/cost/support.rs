@@ -68,6 +68,7 @@ impl TestPod {
             quota: quota.clone(),
             policies: FilePolicies::default(),
             hot_keys: None,
+            overload: None,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock.clone())),
             limits: PodLimits {

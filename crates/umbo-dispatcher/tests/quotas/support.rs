@@ -115,6 +115,7 @@ impl Site {
             quota: Arc::clone(&limiter),
             policies,
             hot_keys: None,
+            overload: None,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
             limits: PodLimits {

@@ -149,6 +149,14 @@ impl<W> Gate<W> {
         line.shrink();
     }
 
+    /// Says whether a request would find a slot now. Another one may be faster.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        let slots = u64::from(self.slots.load(Ordering::Relaxed));
+        let word = self.word.load(Ordering::Relaxed);
+        word & WAITING == 0 && word & IN_FLIGHT < slots
+    }
+
     /// Says how things stand.
     pub fn status(&self, now: Instant) -> GateStatus {
         let line = self.lock();

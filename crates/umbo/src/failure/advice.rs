@@ -43,6 +43,7 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::StorageFull => "make room on the server's disk; writes then succeed again",
         ErrorCode::TokenNotFound => "'umbo token ls' lists the ids",
         ErrorCode::BodyMemoryFull
+        | ErrorCode::Overloaded
         | ErrorCode::TooManyReaders
         | ErrorCode::TooManyRequestsInFlight
         | ErrorCode::WriteQueueFull => "try again later, with fewer requests at a time",

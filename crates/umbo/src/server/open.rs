@@ -65,6 +65,10 @@ impl Opened {
             quota,
             policies,
             hot_keys: hot_keys(settings, cores)?,
+            overload: settings
+                .overload
+                .enabled
+                .then(|| (&settings.overload).into()),
             metrics: Arc::clone(&metrics),
             tracer: Arc::clone(&tracer),
             limits: pod_limits(settings),

@@ -10,7 +10,7 @@ use umbo_types::RequestUnits;
 
 use super::layer::Layers;
 use super::unit::{Price, Size, Span};
-use super::{CostSection, HotkeySection, QuotaSection, Settings, SettingsError};
+use super::{CostSection, HotkeySection, OverloadSection, QuotaSection, Settings, SettingsError};
 
 /// Checks all values; the first that cannot be used is the error.
 pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), SettingsError> {
@@ -65,6 +65,7 @@ impl Checker<'_> {
 
         self.check_quota(&settings.quota)?;
         self.check_hotkey(&settings.hotkey)?;
+        self.check_overload(&settings.overload)?;
         self.check_cost(&settings.cost)?;
 
         self.within(
@@ -94,6 +95,20 @@ impl Checker<'_> {
         self.within("hotkey.cache", &hotkey.cache, caches)?;
         let times = milliseconds(100)..=milliseconds(60_000);
         self.within("hotkey.ttl", &hotkey.ttl, times)
+    }
+
+    fn check_overload(&self, overload: &OverloadSection) -> Result<(), SettingsError> {
+        let in_flight = 2..=1_000_000;
+        self.within("overload.in_flight_max", &overload.in_flight_max, in_flight)?;
+        let waiting = 1..=1_000_000;
+        self.within("overload.waiting_max", &overload.waiting_max, waiting)?;
+        let times = milliseconds(1)..=milliseconds(10_000);
+        self.within(
+            "overload.queue_target",
+            &overload.queue_target,
+            times.clone(),
+        )?;
+        self.within("overload.queue_interval", &overload.queue_interval, times)
     }
 
     fn check_cost(&self, cost: &CostSection) -> Result<(), SettingsError> {

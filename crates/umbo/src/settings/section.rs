@@ -5,7 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use umbo_dispatcher::overload::OverloadSettings;
 use umbo_quota::Weights;
+use umbo_shed::GateSettings;
 use umbo_telemetry::logging::LogFormat;
 
 use super::unit::{Price, Size, Span, empty_is_none};
@@ -157,6 +159,48 @@ impl Default for HotkeySection {
             cache: Size(64 << 20),
             ttl: Span(Duration::from_secs(3)),
         }
+    }
+}
+
+/// `[overload]`: what waits and what is shed when a shard cannot keep up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OverloadSection {
+    /// Whether anything is.
+    pub(crate) enabled: bool,
+    /// Most requests that a shard works on at the same time.
+    pub(crate) in_flight_max: u32,
+    /// Most requests that wait for a shard.
+    pub(crate) waiting_max: u32,
+    /// Wait in the queue of a shard that is normal.
+    pub(crate) queue_target: Span,
+    /// Time for which it has to be longer before anything is shed.
+    pub(crate) queue_interval: Span,
+}
+
+impl Default for OverloadSection {
+    fn default() -> Self {
+        let gate = GateSettings::default();
+        Self {
+            enabled: true,
+            in_flight_max: gate.limit.max,
+            waiting_max: gate.waiting_max as u32,
+            queue_target: Span(gate.codel.target),
+            queue_interval: Span(gate.codel.interval),
+        }
+    }
+}
+
+impl From<&OverloadSection> for OverloadSettings {
+    fn from(section: &OverloadSection) -> Self {
+        let mut settings = Self::default();
+        let gate = &mut settings.gate;
+        gate.limit.max = section.in_flight_max;
+        gate.limit.initial = gate.limit.initial.min(section.in_flight_max);
+        gate.waiting_max = section.waiting_max as usize;
+        gate.codel.target = section.queue_target.0;
+        gate.codel.interval = section.queue_interval.0;
+        settings
     }
 }
 

@@ -1,0 +1,99 @@
+//! The parts of a batch: what each shard is asked to write.
+//!
+//! Each part waits for a slot of its own shard and holds no other one meanwhile, so that a shard that
+//! stalls keeps nobody from the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use umbo_hotkey::Touched;
+use umbo_quota::ShardShare;
+use umbo_store::{Mutation, WriteError, WriteRequest, Written};
+use umbo_types::{Key, ShardId};
+
+use crate::failure::Failure;
+use crate::pod::Dispatcher;
+use crate::shield;
+use crate::wait::{Call, Timed, in_slot};
+
+/// What one shard is asked to write.
+#[derive(Debug)]
+pub(super) struct Part {
+    shard: ShardId,
+    /// Lines of the request, in the order of the mutations.
+    pub(super) lines: Vec<usize>,
+    mutations: Vec<Mutation>,
+}
+
+/// The outcome of one part: of each of its mutations, or of all of them.
+pub(super) type PartOutcome = Result<Vec<Result<Written, WriteError>>, Failure>;
+
+/// Adds a mutation to the part of its shard.
+pub(super) fn add(parts: &mut Vec<Part>, shard: ShardId, line: usize, mutation: Mutation) {
+    let at = parts.iter().position(|part| part.shard == shard);
+    let at = at.unwrap_or_else(|| {
+        parts.push(Part {
+            shard,
+            lines: Vec::new(),
+            mutations: Vec::new(),
+        });
+        parts.len() - 1
+    });
+    parts[at].lines.push(line);
+    parts[at].mutations.push(mutation);
+}
+
+/// Divides the batch by its shards, for their quotas.
+pub(super) fn shares(parts: &[Part]) -> Vec<ShardShare> {
+    let share = |part: &Part| ShardShare {
+        shard: part.shard,
+        parts: part.lines.len() as u32,
+    };
+    parts.iter().map(share).collect()
+}
+
+/// Writes all parts; `template` is a request without mutations.
+pub(super) async fn write(
+    pod: &Arc<Dispatcher>,
+    call: Call,
+    parts: &mut [Part],
+    template: &WriteRequest,
+) -> Timed<Vec<PartOutcome>> {
+    let works = parts.iter_mut().map(|part| {
+        let request = WriteRequest {
+            mutations: std::mem::take(&mut part.mutations),
+            ..template.clone()
+        };
+        write_part(pod, call, part.shard, request)
+    });
+    let mut service_time = Duration::ZERO;
+    let outcomes = join_all(works).await.into_iter();
+    let answer = outcomes.map(|outcome| {
+        outcome.map(|timed| {
+            service_time += timed.service_time;
+            timed.answer
+        })
+    });
+    Timed {
+        answer: answer.collect(),
+        service_time,
+    }
+}
+
+async fn write_part(
+    pod: &Arc<Dispatcher>,
+    call: Call,
+    shard: ShardId,
+    request: WriteRequest,
+) -> Result<Timed<Vec<Result<Written, WriteError>>>, Failure> {
+    let (own, namespace) = (Arc::clone(pod), request.namespace);
+    let keys: Vec<Key> = request
+        .mutations
+        .iter()
+        .map(|one| one.key.clone())
+        .collect();
+    let touched = keys.iter().map(|key| Touched::Row(namespace, key));
+    let work = async move { in_slot(&own, shard, &call, own.store.write(request)).await };
+    shield::writing(pod, touched, work).await
+}

@@ -1,0 +1,220 @@
+//! What a pod knows of the load of its shards: a gate for each, and the signal over all of them.
+//!
+//! Owns both, and brings them up to date. How a request passes a gate is the business of `wait`; who
+//! is shed because of the signal is asked when its shard is known.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use umbo_shed::{
+    Gate, GateSettings, Overload as Signal, ShedByPenalty, SignalSettings, Verdict, Why, Woken,
+    Work,
+};
+use umbo_types::{Criticality, ShardId};
+
+/// Wakes a request that waits at a gate.
+pub(crate) type Waiter = oneshot::Sender<Verdict>;
+
+/// How gates and signal are made.
+#[derive(Debug, Clone, Default)]
+pub struct OverloadSettings {
+    /// Of the gate of each shard.
+    pub gate: GateSettings,
+    /// Of the signal.
+    pub signal: SignalSettings,
+}
+
+/// Why a request was shed, as its answer says it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ShedReport {
+    /// The shard that is overloaded.
+    pub shard: ShardId,
+    /// The tier that was shed.
+    pub tier: Criticality,
+    /// What told that.
+    pub signal: ShedSignal,
+    /// For how long to stay away, without jitter.
+    pub wait: Duration,
+}
+
+/// What told that a shard is overloaded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ShedSignal {
+    /// Its queue.
+    Queue(Why),
+    /// Its latency ratio.
+    LatencyRatio {
+        /// The class of operations.
+        class: &'static str,
+        /// The ratio.
+        ratio: f64,
+        /// What the price was multiplied with.
+        penalty: f64,
+    },
+}
+
+impl ShedSignal {
+    /// Returns the name used in answers and metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue(why) => why.as_str(),
+            Self::LatencyRatio { .. } => "latency-ratio",
+        }
+    }
+}
+
+impl std::fmt::Display for ShedReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { shard, tier, .. } = self;
+        write!(f, "shard {shard} is overloaded and tier {tier} is shed: ")?;
+        match self.signal {
+            ShedSignal::Queue(Why::Overload) => f.write_str("its queue has been slow for a while"),
+            ShedSignal::Queue(Why::Length) => f.write_str("as many requests wait as may"),
+            ShedSignal::Queue(Why::Work) => f.write_str("as many request units wait as may"),
+            ShedSignal::Queue(Why::Displaced) => f.write_str("a higher tier took its place"),
+            ShedSignal::LatencyRatio {
+                class,
+                ratio,
+                penalty,
+            } => write!(
+                f,
+                "the latency ratio of class {class} fell to {ratio:.2}, and the price of this tier \
+                 counts {penalty:.1} times"
+            ),
+        }
+    }
+}
+
+/// One shard.
+#[derive(Debug)]
+struct Shard {
+    gate: Gate<Waiter>,
+    /// Store calls that have ended, modulo 2³².
+    ended: AtomicU32,
+}
+
+/// The load of all shards.
+#[derive(Debug)]
+pub(crate) struct Overload {
+    shards: Box<[Shard]>,
+    signal: Signal,
+    progress: Mutex<Vec<Progress>>,
+}
+
+/// Since when a shard has held requests without ending any.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    ended: u32,
+    stuck_since: Option<Instant>,
+}
+
+impl Overload {
+    /// Begins with all shards idle.
+    pub(crate) fn new(settings: OverloadSettings, shards: usize, now: Instant) -> Self {
+        let shard = || Shard {
+            gate: Gate::new(settings.gate),
+            ended: AtomicU32::new(0),
+        };
+        let count = u16::try_from(shards).unwrap_or(u16::MAX);
+        Self {
+            shards: (0..count).map(|_| shard()).collect(),
+            signal: Signal::new(settings.signal, count, now),
+            progress: Mutex::new(vec![Progress::default(); usize::from(count)]),
+        }
+    }
+
+    /// Returns the gate of a shard; none for one that does not exist.
+    pub(crate) fn gate(&self, shard: ShardId) -> Option<&Gate<Waiter>> {
+        self.shards
+            .get(usize::from(shard.0))
+            .map(|shard| &shard.gate)
+    }
+
+    /// Returns the gates of all shards, by number.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = &Gate<Waiter>> {
+        self.shards.iter().map(|shard| &shard.gate)
+    }
+
+    /// Returns the signal.
+    pub(crate) const fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    /// Notes that a store call has ended.
+    #[inline]
+    pub(crate) fn ended(&self, shard: ShardId) {
+        if let Some(shard) = self.shards.get(usize::from(shard.0)) {
+            shard.ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets work through, or says why it is shed.
+    #[inline]
+    pub(crate) fn admit(&self, work: &Work, now: Instant, random: u64) -> Result<(), ShedReport> {
+        let shed = |shed: ShedByPenalty| ShedReport {
+            shard: shed.shard,
+            tier: shed.tier,
+            signal: ShedSignal::LatencyRatio {
+                class: shed.class.as_str(),
+                ratio: shed.ratio,
+                penalty: shed.penalty,
+            },
+            wait: shed.wait,
+        };
+        self.signal.admit(work, now, random).map_err(shed)
+    }
+
+    /// Sheds who has waited too long. `lag` is by how much the runtime runs late.
+    pub(crate) fn tick_gates(&self, now: Instant, lag: Duration) {
+        for gate in self.gates() {
+            let mut woken = Woken::new();
+            gate.tick(now, lag, &mut woken);
+            deliver(gate, woken, now);
+        }
+    }
+
+    /// Judges all shards.
+    pub(crate) fn tick_signal(&self, now: Instant) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, (shard, progress)) in (0..).zip(self.shards.iter().zip(progress.iter_mut())) {
+            let ended = shard.ended.load(Ordering::Relaxed);
+            if shard.gate.status(now).in_flight == 0 {
+                progress.stuck_since = None;
+            } else if progress.stuck_since.is_none() || progress.ended != ended {
+                progress.stuck_since = Some(now);
+            }
+            progress.ended = ended;
+            let since = progress.stuck_since;
+            let age = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            self.signal.note_oldest(ShardId(number), age);
+        }
+        drop(progress);
+        let changes = self.signal.tick(now);
+        for engagement in changes.begun {
+            tracing::warn!(
+                shard = engagement.shard.0,
+                class = engagement.class.as_str(),
+                "a shard is overloaded; what can wait is shed"
+            );
+        }
+        for engagement in changes.ended {
+            tracing::info!(
+                shard = engagement.shard.0,
+                class = engagement.class.as_str(),
+                shed = engagement.shed_total(),
+                "a shard has recovered"
+            );
+        }
+    }
+}
+
+/// Wakes who waited. A slot that nobody is left to take goes to the next one.
+pub(crate) fn deliver(gate: &Gate<Waiter>, mut woken: Woken<Waiter>, now: Instant) {
+    while let Some((waiter, verdict)) = woken.pop() {
+        if let Err(Verdict::Slot(grant)) = waiter.send(verdict) {
+            gate.leave(grant, umbo_shed::Outcome::Unknown, now, &mut woken);
+        }
+    }
+}
