@@ -14,7 +14,7 @@ use umbo_types::{Key, Row, Timestamp, limits};
 use super::{ask_store, body, shares};
 use crate::classify::Context;
 use crate::encode::{self, Answer};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, is_unbegun};
 use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
@@ -59,7 +59,7 @@ where
             for (offset, (key, row)) in keys.iter().zip(rows).enumerate() {
                 let index = at * KEYS_AT_ONCE + offset;
                 let (row, is_hit) = (row.row, row.is_hit);
-                if matches!(row, Err(Failure::KeyBlocked)) {
+                if row.as_ref().is_err_and(is_free) {
                     // It costs nothing, and neither does a request of nothing else.
                     done.reads -= 1;
                 } else {
@@ -115,6 +115,11 @@ where
         lines: lines.freeze(),
         is_partial: failed > 0,
     })
+}
+
+/// Says whether a row was refused before anything was done about it.
+fn is_free(failure: &Failure) -> bool {
+    matches!(failure, Failure::KeyBlocked) || is_unbegun(failure)
 }
 
 /// Returns the bytes of a row with both of its keys.

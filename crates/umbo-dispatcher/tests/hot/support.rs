@@ -8,6 +8,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use umbo_dispatcher::auth::TokenRegistry;
+use umbo_dispatcher::overload::OverloadSettings;
 use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
 use umbo_hotkey::{KeySeed, Settings};
@@ -92,6 +93,7 @@ impl Site {
             quota: Arc::new(limiter),
             policies: FilePolicies::default(),
             hot_keys,
+            overload: Some(OverloadSettings::default()),
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
             limits: PodLimits {

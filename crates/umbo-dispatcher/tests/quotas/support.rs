@@ -7,6 +7,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use umbo_dispatcher::auth::TokenRegistry;
+use umbo_dispatcher::overload::OverloadSettings;
 use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
@@ -115,7 +116,7 @@ impl Site {
             quota: Arc::clone(&limiter),
             policies,
             hot_keys: None,
-            overload: None,
+            overload: Some(OverloadSettings::default()),
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
             limits: PodLimits {
