@@ -54,7 +54,7 @@ const ERROR_MAX: f64 = 0.1;
 /// Longest window; what is not known then is not known.
 const WINDOW_MAX: Duration = Duration::from_secs(10);
 /// Longest window with a limit on trial.
-const TRIAL_MAX: Duration = Duration::from_secs(2);
+const TRIAL_MAX: Duration = Duration::from_secs(1);
 /// Mean logarithm (base 2) above the unloaded one that calls for a step down: 1.27 times.
 const INFLATION: f64 = 0.35;
 /// How far the service time has to follow a step up, of all the way, for it to be taken back. More
@@ -68,12 +68,14 @@ const ERROR_TRIAL: f64 = 0.2;
 const STEP_UP: f64 = 1.5;
 /// What a step down without a reason multiplies by.
 const STEP_DOWN: f64 = 0.7;
+/// Of the steps without a reason, one in so many goes down.
+const DOWN_EVERY: u32 = 6;
 /// What a step down leaves of the limit, at least.
 const STEP_DOWN_MOST: f64 = 0.125;
 /// Slots above what the unloaded service time says, in parts of it.
 const HEADROOM: f64 = 1.2;
 /// Most windows between two steps without a reason.
-const PAUSE_MAX: u32 = 16;
+const PAUSE_MAX: u32 = 24;
 /// Nothing ends for this long, and for 16 times what it usually takes until the next one ends: the
 /// store stands still.
 const STANDSTILL: Duration = Duration::from_millis(100);
@@ -114,7 +116,7 @@ pub(crate) struct Limit {
     inflated: u32,
     pause: u32,
     windows_left: u32,
-    /// Steps without a reason so far: every third goes down.
+    /// Steps without a reason so far.
     probes: u32,
 }
 
@@ -161,7 +163,10 @@ impl Limit {
         self.calm.add(sample - *usual);
         *usual += (sample - *usual) * USUAL_WEIGHT;
         if self.calm.count() >= SAMPLES_MIN && self.calm.error() <= 1.5 * ERROR_MAX {
-            self.unloaded = self.calm.mean();
+            let change = self.calm.mean() - self.unloaded;
+            // What is within the error is mostly error.
+            let is_real = change.abs() > 4.0 * self.calm.error();
+            self.unloaded += if is_real { change } else { change / 4.0 };
             self.calm = Mean::default();
         }
     }
@@ -255,6 +260,10 @@ impl Limit {
         let is_clear = error <= ERROR_TRIAL || (followed - bound).abs() > 1.5 * error;
         if !is_clear {
             if open_for >= TRIAL_MAX {
+                // What makes no difference is no crowd.
+                if !is_up {
+                    self.unloaded = self.unloaded.max(measured.mean() - INFLATION);
+                }
                 self.end_trial(trial.from, now);
             }
             return;
@@ -313,11 +322,13 @@ impl Limit {
         self.unloaded = self.unloaded.min(measured.mean() + 2.0 * measured.error());
         self.windows_left = self.windows_left.saturating_sub(1);
         if self.is_confirmed(inflation, measured.error()) {
-            let share = (HEADROOM / inflation.exp2()).max(STEP_DOWN_MOST);
+            // No further than is certain: too few slots are worse than too many.
+            let certain = inflation - measured.error();
+            let share = (HEADROOM / certain.exp2()).max(STEP_DOWN_MOST);
             self.try_out(scaled(self.slots, share), measured, now);
         } else if self.windows_left == 0 && inflation <= INFLATION {
             self.probes = self.probes.wrapping_add(1);
-            let step = if self.probes.is_multiple_of(3) {
+            let step = if self.probes.is_multiple_of(DOWN_EVERY) {
                 STEP_DOWN
             } else {
                 STEP_UP
