@@ -71,6 +71,8 @@ impl Server {
         log: LogHandle,
     ) -> Result<Self, Failure> {
         let settings = &loaded.settings;
+        // Until somebody waits for it, SIGHUP ends the process: so before anything is announced.
+        let hangup = signal(SignalKind::hangup()).map_err(Failure::start)?;
         let seen = reload::seen(&sources).await;
         let opened = Opened::open(&loaded).await?;
         opened.announce();
@@ -99,6 +101,7 @@ impl Server {
             tls: opened.tls,
             tokens: opened.tokens,
             pod: Arc::clone(&opened.pod),
+            hangup,
             seen,
         };
         let stop = background_stop.clone();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{AuthError, TokenRegistry, TokenSource};
@@ -30,6 +30,8 @@ pub(super) struct Reload {
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) pod: Arc<Dispatcher>,
+    /// SIGHUP, from before anybody could send it.
+    pub(super) hangup: Signal,
     /// From before the files were read, so that no change falls in between.
     pub(super) seen: Seen,
 }
@@ -40,17 +42,10 @@ pub(super) type Seen = BTreeMap<PathBuf, Option<SystemTime>>;
 impl Reload {
     /// Reloads whenever there is a reason to, for ever.
     pub(super) async fn run(mut self) {
-        let mut hangup = match signal(SignalKind::hangup()) {
-            Ok(hangup) => hangup,
-            Err(error) => {
-                tracing::warn!(%error, "cannot wait for SIGHUP; nothing is reloaded");
-                return;
-            }
-        };
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         loop {
             let was_told = tokio::select! {
-                _ = hangup.recv() => true,
+                _ = self.hangup.recv() => true,
                 _ = look.tick() => false,
             };
             let now = seen(&self.sources).await;
