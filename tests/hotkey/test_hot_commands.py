@@ -98,7 +98,7 @@ def test_what_is_hot_is_listed_with_who_reads_it(server, shell, ns):
         wait_until(lambda: [k for k in keys_of(ns.client, ns) if k["hits"] > 50], "it is hot")
         shown = shell("hot", "ls")
         line = next(line for line in shown.stdout.splitlines() if line.startswith(ns.name + " "))
-    assert "hot from" in shown.stderr and "reads saved" in shown.stderr
+    assert "hot from" in shown.stderr and "from the cache" in shown.stderr
     assert "anonymous 100%" in line and line.split()[4] == "hot"
 
 

@@ -192,7 +192,8 @@ pub struct HotKeyInfo {
     pub rate_error: f64,
     /// Mean reads a second over the last three seconds.
     pub rate_now: f64,
-    /// Request units a second, decayed.
+    /// Request units a second that its reads would cost if each asked the store, as estimated,
+    /// decayed.
     pub ru_rate: f64,
     /// For how long it has been hot, in milliseconds.
     pub hot_for_ms: u64,

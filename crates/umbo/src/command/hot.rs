@@ -154,14 +154,22 @@ async fn list(connection: &Connection, listed: bool) -> Result<(), Failure> {
 
 /// Says in one line what the layer does.
 pub(super) fn summary(pod: &HotPod) -> String {
+    let shared = pod.followers + pod.afterglows;
+    let all = pod.hits + shared + pod.leaders;
     format!(
-        "{:.0} reads/s, hot from {:.0}/s; {:.1}% of shared reads saved; cache: {}, {}",
+        "{:.0} reads/s, hot from {:.0}/s; of all reads {} from the cache, {} with another one; cache: {}, {}",
         pod.reads_rate,
         pod.threshold_rate,
-        pod.saved_share * 100.0,
+        percent(pod.hits, all),
+        percent(shared, all),
         entries(pod.cache_entries),
         bytesize::ByteSize(pod.cache_bytes).display().iec(),
     )
+}
+
+#[expect(clippy::cast_precision_loss)] // a share for people to look at
+fn percent(part: u64, all: u64) -> String {
+    format!("{:.1}%", part as f64 / all.max(1) as f64 * 100.0)
 }
 
 fn entries(number: u64) -> String {
