@@ -252,7 +252,9 @@ impl Exchange {
         }
         let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
         let total = millis(self.pod.clock.monotonic() - self.started);
-        let text = match self.store_time {
+        // What is served from memory took no time of the store.
+        let store_time = self.store_time.or(self.passage.map(|_| Duration::ZERO));
+        let text = match store_time {
             Some(store) => format!("store;dur={:.3}, total;dur={total:.3}", millis(store)),
             None => format!("total;dur={total:.3}"),
         };
