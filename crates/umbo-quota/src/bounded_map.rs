@@ -6,9 +6,9 @@
 //! says that it is full.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Shards of a large map.
 const SHARDS_MAX: usize = 64;
@@ -17,11 +17,14 @@ const SHARD_ENTRIES_MIN: usize = 16;
 /// Entries that one insertion looks at before it gives up.
 const LOOKS_MAX: usize = 64;
 
-/// What a bounded map holds.
-pub(crate) trait Kept {
+/// What a bounded map holds: a handle of what is shared.
+pub(crate) trait Kept: Clone {
     /// Whether the value was used since the hand was here last. With the value and not with the map,
     /// so that a look-up touches no other memory.
     fn was_used(&self) -> &AtomicBool;
+
+    /// Says whether anybody but the map holds the value.
+    fn is_held(&self) -> bool;
 }
 
 /// A bounded map from hashes to shared values.
@@ -31,11 +34,34 @@ pub(crate) struct BoundedMap<V> {
     shard_capacity: usize,
 }
 
+/// A key as two words: beside pointers it needs no padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    low: u64,
+    high: u64,
+}
+
+impl From<u128> for Key {
+    fn from(key: u128) -> Self {
+        Self {
+            low: key as u64,
+            high: (key >> 64) as u64,
+        }
+    }
+}
+
+impl Hash for Key {
+    /// The upper half has chosen the shard.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.low);
+    }
+}
+
 #[derive(Debug)]
 struct Shard<V> {
-    values: HashMap<u128, Arc<V>, BuildHasherDefault<Identity>>,
+    values: HashMap<Key, V, BuildHasherDefault<Identity>>,
     /// The keys, in the order in which the hand looks at them.
-    keys: Vec<u128>,
+    keys: Vec<Key>,
     hand: usize,
 }
 
@@ -58,21 +84,20 @@ impl<V: Kept> BoundedMap<V> {
     }
 
     /// Returns a value.
-    pub(crate) fn get(&self, key: u128) -> Option<Arc<V>> {
-        self.get_after(key, |_| ())
+    pub(crate) fn get(&self, key: u128) -> Option<V> {
+        self.get_with(key, V::clone)
     }
 
-    /// Returns a value that `touch` has seen. What is loaded there comes from memory side by side;
-    /// taking a reference, or a lock, waits for all that was loaded before it.
+    /// Returns what `pick` takes of a value. What it loads before it takes a reference comes from
+    /// memory side by side; taking one, or a lock, waits for all that was loaded before.
     #[inline]
-    pub(crate) fn get_after(&self, key: u128, touch: impl FnOnce(&V)) -> Option<Arc<V>> {
+    pub(crate) fn get_with<R>(&self, key: u128, pick: impl FnOnce(&V) -> R) -> Option<R> {
         let shard = self.shard(key);
-        let value = shard.values.get(&key)?;
-        touch(value);
+        let value = shard.values.get(&key.into())?;
         if !value.was_used().load(Relaxed) {
             value.was_used().store(true, Relaxed);
         }
-        Some(Arc::clone(value))
+        Some(pick(value))
     }
 
     /// Adds a value, or returns the one that another thread has added. `may_go` says what may be
@@ -80,43 +105,43 @@ impl<V: Kept> BoundedMap<V> {
     pub(crate) fn insert(
         &self,
         key: u128,
-        value: &Arc<V>,
+        value: &V,
         may_go: impl Fn(&V) -> bool,
         gone: impl FnOnce(&V),
-    ) -> Option<Arc<V>> {
+    ) -> Option<V> {
         let mut guard = self.shard(key);
-        let shard = &mut *guard;
+        let (shard, key) = (&mut *guard, Key::from(key));
         if let Some(value) = shard.values.get(&key) {
-            return Some(Arc::clone(value));
+            return Some(value.clone());
         }
         if shard.keys.len() < self.shard_capacity {
             shard.keys.push(key);
-            shard.values.insert(key, Arc::clone(value));
+            shard.values.insert(key, value.clone());
         } else {
             let at = shard.evictable(may_go)?;
             let old = std::mem::replace(&mut shard.keys[at], key);
             let old = shard.values.remove(&old);
-            shard.values.insert(key, Arc::clone(value));
+            shard.values.insert(key, value.clone());
             drop(guard);
             if let Some(old) = old {
                 gone(&old);
             }
         }
-        Some(Arc::clone(value))
+        Some(value.clone())
     }
 
     /// Puts a value in the place of the one that a key has.
-    pub(crate) fn replace(&self, key: u128, value: &Arc<V>) {
+    pub(crate) fn replace(&self, key: u128, value: V) {
         let mut shard = self.shard(key);
-        if let Some(held) = shard.values.get_mut(&key) {
-            *held = Arc::clone(value);
+        if let Some(held) = shard.values.get_mut(&key.into()) {
+            *held = value;
         }
     }
 
     /// Shows all values, shard by shard.
-    pub(crate) fn for_each(&self, mut see: impl FnMut(&Arc<V>)) {
+    pub(crate) fn for_each(&self, mut see: impl FnMut(&V)) {
         for shard in &self.shards {
-            let held: Vec<Arc<V>> = lock(shard).values.values().map(Arc::clone).collect();
+            let held: Vec<V> = lock(shard).values.values().cloned().collect();
             held.iter().for_each(&mut see);
         }
     }
@@ -127,7 +152,8 @@ impl<V: Kept> BoundedMap<V> {
     }
 
     fn shard(&self, key: u128) -> MutexGuard<'_, Shard<V>> {
-        lock(&self.shards[(key >> 64) as usize % self.shards.len()])
+        // Their number is a power of two: no division.
+        lock(&self.shards[(key >> 64) as usize & (self.shards.len() - 1)])
     }
 }
 
@@ -141,7 +167,7 @@ impl<V: Kept> Shard<V> {
                 continue;
             };
             let was_used = value.was_used().swap(false, Relaxed);
-            if !was_used && Arc::strong_count(value) == 1 && may_go(value) {
+            if !was_used && !value.is_held() && may_go(value) {
                 return Some(at);
             }
         }
@@ -169,13 +195,15 @@ impl Hasher for Identity {
         }
     }
 
-    fn write_u128(&mut self, key: u128) {
-        self.0 = key as u64;
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[derive(Debug, Default)]
@@ -184,9 +212,13 @@ mod tests {
         was_used: AtomicBool,
     }
 
-    impl Kept for Value {
+    impl Kept for Arc<Value> {
         fn was_used(&self) -> &AtomicBool {
             &self.was_used
+        }
+
+        fn is_held(&self) -> bool {
+            Self::strong_count(self) > 1
         }
     }
 
@@ -197,7 +229,7 @@ mod tests {
         })
     }
 
-    fn put(map: &BoundedMap<Value>, number: u128, may_go: bool) -> bool {
+    fn put(map: &BoundedMap<Arc<Value>>, number: u128, may_go: bool) -> bool {
         let value = value(number as u32);
         map.insert(number, &value, |_| may_go, |_| {}).is_some()
     }

@@ -307,14 +307,15 @@ impl Bucket {
 
     /// Returns the balance, at most the burst; parked debt counts.
     pub(crate) fn balance(&self, now: Moment) -> i64 {
-        let schedule = self.schedule.load();
+        self.balance_by(&self.schedule.load(), now)
+    }
+
+    /// Returns the balance by a schedule that is its own, or was a moment ago.
+    #[inline]
+    pub(crate) fn balance_by(&self, schedule: &Schedule, now: Moment) -> i64 {
+        let axis = schedule.level_at(now, self.words.phase);
         let parked = self.words.parked.load(Relaxed);
-        let state = State::of(
-            &schedule,
-            schedule.level_at(now, self.words.phase),
-            self.words.level.load(Relaxed),
-            parked,
-        );
+        let state = State::of(schedule, axis, self.words.level.load(Relaxed), parked);
         state.balance.saturating_sub_unsigned(parked)
     }
 
@@ -457,9 +458,13 @@ impl Bucket {
     }
 }
 
-impl Kept for Bucket {
+impl Kept for Arc<Bucket> {
     fn was_used(&self) -> &AtomicBool {
         &self.words.was_used
+    }
+
+    fn is_held(&self) -> bool {
+        Self::strong_count(self) > 1
     }
 }
 

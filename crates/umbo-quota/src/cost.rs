@@ -75,6 +75,12 @@ impl Weights {
 
     /// Returns the price of work done.
     pub fn price(&self, operation: Operation, work: &Work) -> RequestUnits {
+        self.price_in(operation, work, nanos(work.service_time))
+    }
+
+    /// Returns the price of work done, where so many nanoseconds of it are charged.
+    #[inline]
+    pub(crate) fn price_in(&self, operation: Operation, work: &Work, nanos: u64) -> RequestUnits {
         let base = if operation.is_write() {
             self.write_base
         } else {
@@ -85,12 +91,12 @@ impl Weights {
             .saturating_add(self.row.as_micros().saturating_mul(work.rows))
             .saturating_add(weighed(self.read_bytes, work.read_bytes))
             .saturating_add(weighed(self.write_bytes, work.write_bytes))
-            .saturating_add(self.time(work.service_time));
+            .saturating_add(self.time(nanos));
         RequestUnits::from_micros(micros)
     }
 
-    fn time(&self, service_time: Duration) -> u64 {
-        let nanos = u64::try_from(service_time.as_nanos()).unwrap_or(u64::MAX);
+    #[inline]
+    fn time(&self, nanos: u64) -> u64 {
         let weight = self.latency_ms.as_micros();
         match nanos.checked_mul(weight) {
             Some(product) => product.div_ceil(1_000_000),
@@ -99,7 +105,19 @@ impl Weights {
     }
 }
 
+/// Returns a duration in whole nanoseconds.
+#[inline]
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    let whole = duration.as_secs().saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::from(duration.subsec_nanos()))
+}
+
+#[inline]
 fn weighed(weight: RequestUnits, bytes: u64) -> u64 {
+    // What reads writes nothing, and most writes read nothing.
+    if bytes == 0 {
+        return 0;
+    }
     match weight.as_micros().checked_mul(bytes) {
         Some(product) => product.div_ceil(BYTES),
         None => weight.as_micros().saturating_mul(bytes / BYTES),
@@ -117,14 +135,16 @@ pub struct Known {
     pub body_len: Option<u64>,
 }
 
-/// A charge in every unit that a policy can count, in atoms; it is always that of one request.
+/// A charge in every unit that a policy can count; it is always that of one request. Kept as it was
+/// counted: of the units that nobody asks for no atoms are made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Charge {
+    /// In micro-RU.
     pub(crate) ru: u64,
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) write_bytes: u64,
+    reads: u64,
+    writes: u64,
+    read_bytes: u64,
+    write_bytes: u64,
 }
 
 /// Says whether a unit counts what an operation does.
@@ -141,27 +161,39 @@ const CHARGE_MAX: u64 = 1 << 55;
 
 impl Charge {
     /// Returns the charge of one request that did `work` at a price.
+    #[inline]
     pub(crate) fn of(price: RequestUnits, work: &Work) -> Self {
-        let counted = |number: u64| number.saturating_mul(Unit::Requests.atoms_per_unit());
         Self {
             ru: price.as_micros().min(CHARGE_MAX),
-            reads: counted(work.reads).min(CHARGE_MAX),
-            writes: counted(work.writes).min(CHARGE_MAX),
-            read_bytes: work.read_bytes.min(CHARGE_MAX),
-            write_bytes: work.write_bytes.min(CHARGE_MAX),
+            reads: work.reads,
+            writes: work.writes,
+            read_bytes: work.read_bytes,
+            write_bytes: work.write_bytes,
         }
     }
 
-    /// Returns the charge in a unit.
-    pub(crate) const fn in_unit(&self, unit: Unit) -> u64 {
+    /// Returns the charge in a unit, in its atoms.
+    #[inline]
+    pub(crate) fn in_unit(&self, unit: Unit) -> u64 {
+        if unit == Unit::Ru {
+            return self.ru;
+        }
+        self.counted_in(unit)
+    }
+
+    // Apart, so that what is not asked for is not computed beforehand either.
+    #[inline(never)]
+    fn counted_in(&self, unit: Unit) -> u64 {
+        let one = Unit::Requests.atoms_per_unit();
+        let counted = |number: u64| number.saturating_mul(one).min(CHARGE_MAX);
         match unit {
             Unit::Ru => self.ru,
-            Unit::Requests => Unit::Requests.atoms_per_unit(),
-            Unit::Reads => self.reads,
-            Unit::Writes => self.writes,
-            Unit::ReadBytes => self.read_bytes,
-            Unit::WriteBytes => self.write_bytes,
-            Unit::Bytes => self.read_bytes + self.write_bytes,
+            Unit::Requests => one,
+            Unit::Reads => counted(self.reads),
+            Unit::Writes => counted(self.writes),
+            Unit::ReadBytes => self.read_bytes.min(CHARGE_MAX),
+            Unit::WriteBytes => self.write_bytes.min(CHARGE_MAX),
+            Unit::Bytes => self.read_bytes.min(CHARGE_MAX) + self.write_bytes.min(CHARGE_MAX),
         }
     }
 

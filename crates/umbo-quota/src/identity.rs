@@ -21,6 +21,7 @@ impl Identities {
     }
 
     /// Returns the key of the account of a caller in a namespace.
+    #[inline]
     pub(crate) fn account(self, subject: &Subject<'_>) -> u128 {
         let seed = self
             .seed

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use umbo_types::Operation;
 
+use crate::cost::nanos;
+
 /// Times the median that are charged at most.
 const CAP: u64 = 3;
 /// A step is this part of the median.
@@ -23,9 +25,7 @@ pub(crate) struct Medians([AtomicU64; Operation::ALL.len()]);
 impl Medians {
     /// Takes note of a service time.
     pub(crate) fn note(&self, operation: Operation, service_time: Duration) {
-        let nanos = u64::try_from(service_time.as_nanos())
-            .unwrap_or(u64::MAX)
-            .max(1);
+        let nanos = nanos(service_time).max(1);
         let median = &self.0[operation as usize];
         let current = median.load(Relaxed);
         let step = current / STEP + 1;
@@ -38,11 +38,13 @@ impl Medians {
         median.store(next, Relaxed);
     }
 
-    /// Returns what of a service time is charged.
-    pub(crate) fn capped(&self, operation: Operation, service_time: Duration) -> Duration {
+    /// Returns what of a service time is charged, in nanoseconds.
+    #[inline]
+    pub(crate) fn capped(&self, operation: Operation, service_time: Duration) -> u64 {
+        let nanos = nanos(service_time);
         match self.0[operation as usize].load(Relaxed) {
-            0 => service_time,
-            median => service_time.min(Duration::from_nanos(median.saturating_mul(CAP))),
+            0 => nanos,
+            median => nanos.min(median.saturating_mul(CAP)),
         }
     }
 }
@@ -65,13 +67,12 @@ mod tests {
             }
         };
         feed(100, 2_000);
-        let cap = medians.capped(Operation::Get, Duration::from_secs(1));
+        let capped = |operation, time| Duration::from_nanos(medians.capped(operation, time));
+        let second = Duration::from_secs(1);
+        let cap = capped(Operation::Get, second);
         assert!((micros(250)..micros(350)).contains(&cap), "{cap:?}");
-        assert_eq!(medians.capped(Operation::Get, micros(10)), micros(10));
-        assert_eq!(
-            medians.capped(Operation::Put, Duration::from_secs(1)),
-            Duration::from_secs(1)
-        );
+        assert_eq!(capped(Operation::Get, micros(10)), micros(10));
+        assert_eq!(capped(Operation::Put, second), second);
     }
 
     #[test]
@@ -82,6 +83,6 @@ mod tests {
         }
         medians.note(Operation::Range, Duration::from_secs(10));
         let cap = medians.capped(Operation::Range, Duration::from_secs(10));
-        assert!(cap < Duration::from_micros(3_100), "{cap:?}");
+        assert!(cap < 3_100_000, "{cap} ns");
     }
 }

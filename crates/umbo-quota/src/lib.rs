@@ -8,9 +8,11 @@
 //! the [`Work`] that was done.
 
 mod account;
+mod admission;
 mod bounded_map;
 mod breakdown;
 mod bucket;
+mod cell;
 mod cost;
 mod dimension;
 mod history;
@@ -22,6 +24,7 @@ pub mod limits;
 mod owed;
 mod pattern;
 mod policy;
+mod pricing;
 mod promise;
 mod refusals;
 mod replay;

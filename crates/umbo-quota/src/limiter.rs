@@ -21,7 +21,8 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, Operation, ShardId};
 
-use crate::account::{Account, Binding, Bound, Pricing, Record, Rule, ShardCell, Space};
+use crate::account::{Account, Binding, Bound, Record, Rule, Seat, ShardCell, Space};
+use crate::admission::Admission;
 use crate::bounded_map::BoundedMap;
 use crate::bucket::Bucket;
 use crate::cost::{Known, Weights, is_counted};
@@ -29,10 +30,11 @@ use crate::dimension::Dimension;
 use crate::history::History;
 use crate::identity::{Identities, label};
 use crate::latency::Medians;
-use crate::policy::{Mode, Policy, PolicySet};
+use crate::policy::{Mode, Policy, PolicySet, Source};
+use crate::pricing::Pricing;
 use crate::refusals::{PromisesByMode, Refusals};
 use crate::report::{OTHERS, Rejection};
-use crate::reservation::{Debit, Reservation, ShardShare, part};
+use crate::reservation::{Debit, Places, Reservation, ShardShare, part};
 use crate::residual::Residuals;
 use crate::schedule::Moment;
 use crate::subject::Subject;
@@ -72,10 +74,10 @@ pub struct Limiter {
     pub(crate) rules: ArcSwap<Rules>,
     /// That of the rules, where it can be read at the price of a load.
     generation: AtomicU32,
-    pub(crate) accounts: BoundedMap<Account>,
-    pub(crate) buckets: BoundedMap<Bucket>,
+    pub(crate) accounts: BoundedMap<Seat>,
+    pub(crate) buckets: BoundedMap<Arc<Bucket>>,
     /// Buckets of shadow policies: they must not take the room of others.
-    pub(crate) shadow_buckets: BoundedMap<Bucket>,
+    pub(crate) shadow_buckets: BoundedMap<Arc<Bucket>>,
     promises: PromisesByMode,
     pub(crate) pricing: Arc<Pricing>,
     pub(crate) identities: Identities,
@@ -165,42 +167,35 @@ impl Limiter {
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
         let charge = cell.estimate(&self.pricing.weights, subject.operation, known);
-        let body_len = known.body_len.unwrap_or(0);
-        let mut reservation = Reservation::new(account, subject.operation, body_len, charge);
-        let mut refusals = self.refusals(request, now);
-        let Reservation {
-            account, debits, ..
-        } = &mut reservation;
-        for (at, binding) in account.bindings().enumerate() {
-            if refusals.longest.is_some() && !binding.is_enforced {
-                break;
-            }
-            if binding.by_shard || !is_met(binding, subject) {
-                continue;
-            }
-            let price = charge.in_unit(binding.unit);
-            let own = self.own_bucket(binding, subject, None, now);
-            let is_taken = match (&own, &binding.bound) {
-                (None, Some(bound)) => {
-                    refusals.debit(binding, &bound.bucket, &bound.schedule, price)
-                }
-                (Some(bucket), _) => refusals.debit(binding, bucket, &bucket.schedule(), price),
-                (None, None) => false,
-            };
-            if is_taken {
-                debits.push(Debit {
-                    binding: at as u8,
-                    own,
-                    taken: price,
-                    parts: (1, 1),
-                });
+        // A copy, so that the other need not be in memory.
+        let asked = charge;
+        let mut admission = Admission {
+            subject,
+            charge: &asked,
+            refusals: self.refusals(request, now),
+            whole: Places::default(),
+            debits: None,
+        };
+        admission.ask_all(&account, &|binding| {
+            self.find_bucket(&binding.rule, subject, None, now)
+        });
+        let whole = admission.whole;
+        let (operation, body_len) = (subject.operation, known.body_len.unwrap_or(0));
+        if admission.debits.is_none() && admission.refusals.longest.is_none() {
+            // Most are this one, made where it is returned: nothing is moved.
+            return Ok(Reservation::new(
+                account, operation, body_len, charge, whole,
+            ));
+        }
+        let mut reservation = Reservation::new(account, operation, body_len, charge, whole);
+        reservation.debits = admission.debits;
+        match admission.refusals.end(random) {
+            None => Ok(reservation),
+            Some(rejection) => {
+                reservation.reject();
+                Err(rejection)
             }
         }
-        if let Some(rejection) = refusals.end(random) {
-            reservation.reject();
-            return Err(rejection);
-        }
-        Ok(reservation)
     }
 
     /// Admits a request on the shards it concerns, or says why not; the reservation then has
@@ -213,12 +208,11 @@ impl Limiter {
         now: Instant,
         random: u64,
     ) -> Result<(), Box<Rejection>> {
-        reservation.shares.extend_from_slice(shares);
-        if !reservation
-            .account
-            .bindings()
-            .any(|binding| binding.by_shard)
-        {
+        match shares {
+            [share] => reservation.shares.push(*share),
+            _ => reservation.shares.extend_from_slice(shares),
+        }
+        if !reservation.account.is_counted_by_shard() {
             return Ok(());
         }
         let account = Arc::clone(&reservation.account);
@@ -229,7 +223,7 @@ impl Limiter {
             if refusals.longest.is_some() && !binding.is_enforced {
                 break;
             }
-            if !binding.by_shard || !is_met(binding, &request.subject) {
+            if !binding.by_shard || !binding.is_met(&request.subject) {
                 continue;
             }
             for share in shares {
@@ -237,11 +231,10 @@ impl Limiter {
                 let bucket = self.find_bucket(&binding.rule, &request.subject, shard, now);
                 let parts = (share.parts, all);
                 let price = part(reservation.reserved.in_unit(binding.unit), parts);
-                if refusals.debit(binding, &bucket, &bucket.schedule(), price) {
-                    reservation.debits.push(Debit {
+                if refusals.debit_apart(binding, &bucket, &bucket.schedule(), price) {
+                    reservation.debits.get_or_insert_default().push(Debit {
+                        bucket,
                         binding: at as u8,
-                        own: Some(bucket),
-                        taken: price,
                         parts,
                     });
                 }
@@ -283,10 +276,7 @@ impl Limiter {
     pub(crate) fn account(&self, subject: &Subject<'_>, now: Moment) -> Arc<Account> {
         let key = self.identities.account(subject);
         let operation = subject.operation;
-        match self
-            .accounts
-            .get_after(key, |account| account.touch(operation))
-        {
+        match self.accounts.get_with(key, |seat| seat.account(operation)) {
             Some(account) if account.is_of(self.generation.load(Acquire)) => account,
             found => self.bind(key, found.as_deref(), subject, now),
         }
@@ -319,18 +309,18 @@ impl Limiter {
         let generation = rules.generation;
         let account = Arc::new(Account::new(generation, bindings, record, space));
         if known.is_some() {
-            self.accounts.replace(key, &account);
+            self.accounts.replace(key, Seat::new(Arc::clone(&account)));
             return account;
         }
-        // A reservation of an older generation may still hold the record.
-        let may_go = |account: &Account| Arc::strong_count(&account.record) == 1;
-        let gone = |account: &Account| {
+        let seat = Seat::new(account);
+        let gone = |Seat { account, .. }: &Seat| {
             let others = self.others(&account.space);
             others.absorb(&account.record);
         };
-        if let Some(account) = self.accounts.insert(key, &account, may_go, gone) {
-            return account;
+        if let Some(seat) = self.accounts.insert(key, &seat, Seat::is_alone, gone) {
+            return seat.account;
         }
+        let account = seat.account;
         // No room: it is served all the same, and counted with the others.
         let others = self.others(&account.space);
         let space = Arc::clone(&account.space);
@@ -358,6 +348,7 @@ impl Limiter {
             operations: counted(policy),
             unit: policy.unit,
             is_enforced: policy.mode == Mode::Enforce,
+            is_told: policy.mode == Mode::Enforce && policy.source != Source::BuiltIn,
             rule,
             bound,
         }
@@ -389,7 +380,7 @@ impl Limiter {
             Arc::new(Bucket::new(id, kind, label, rule.schedule(limit), now))
         };
         let bucket = make(key, label(policy, subject, shard));
-        let may_go = |bucket: &Bucket| bucket.is_full(now);
+        let may_go = |bucket: &Arc<Bucket>| bucket.is_full(now);
         buckets
             .insert(key, &bucket, may_go, |_| {})
             .unwrap_or_else(|| {
@@ -450,10 +441,4 @@ fn counted(policy: &Policy) -> u16 {
     };
     let counted = Operation::ALL.into_iter().filter(counts);
     counted.fold(0, |bits, operation| bits | 1 << operation as u32)
-}
-
-/// Says whether a policy of the account concerns the request.
-pub(crate) fn is_met(binding: &Binding, subject: &Subject<'_>) -> bool {
-    binding.operations >> subject.operation as u32 & 1 == 1
-        && (binding.bound.is_some() || binding.rule.policy.applies_to(subject))
 }

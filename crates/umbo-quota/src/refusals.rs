@@ -49,7 +49,11 @@ pub(crate) struct Refusal {
 impl Refusals<'_> {
     /// Takes a price from a bucket; says whether it was taken. A shadow policy that would refuse is
     /// counted and refuses nothing; it is asked last, and only by requests that are let in.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a twentieth of what an admission costs"
+    )]
+    #[inline(always)]
     pub(crate) fn debit(
         &mut self,
         binding: &Binding,
@@ -57,29 +61,51 @@ impl Refusals<'_> {
         schedule: &Schedule,
         price: u64,
     ) -> bool {
-        let now = self.now;
-        let is_due = || self.claim(binding, bucket) == Claim::Due;
         if self.longest.is_some() {
-            // Refused already: this one is only asked how long it would take.
-            let look = bucket.look(price, now, is_due);
-            if !look.admits {
-                self.refuse(binding, bucket, look, price);
-            }
+            self.ask(binding, bucket, price);
             return false;
         }
-        match bucket.debit(schedule, price, now, is_due) {
-            Ok(was_due) => {
-                if was_due {
-                    for who in self.who(bucket) {
-                        self.promises_of(binding).keep(who);
-                    }
-                }
+        let is_due = || self.claim(binding, bucket) == Claim::Due;
+        match bucket.debit(schedule, price, self.now, is_due) {
+            Ok(false) => true,
+            Ok(true) => {
+                self.keep(binding, bucket);
                 true
             }
             Err(look) => {
                 self.refuse(binding, bucket, look, price);
                 false
             }
+        }
+    }
+
+    /// Does what [`Self::debit`] does, where it need not be compiled in.
+    #[inline(never)]
+    pub(crate) fn debit_apart(
+        &mut self,
+        binding: &Binding,
+        bucket: &Arc<Bucket>,
+        schedule: &Schedule,
+        price: u64,
+    ) -> bool {
+        self.debit(binding, bucket, schedule, price)
+    }
+
+    /// Asks how long a bucket would take to admit a request that is refused already.
+    #[cold]
+    fn ask(&mut self, binding: &Binding, bucket: &Arc<Bucket>, price: u64) {
+        let is_due = || self.claim(binding, bucket) == Claim::Due;
+        let look = bucket.look(price, self.now, is_due);
+        if !look.admits {
+            self.refuse(binding, bucket, look, price);
+        }
+    }
+
+    /// Notes that whoever asks came as it was told.
+    #[cold]
+    fn keep(&self, binding: &Binding, bucket: &Bucket) {
+        for who in self.who(bucket) {
+            self.promises_of(binding).keep(who);
         }
     }
 
@@ -118,6 +144,7 @@ impl Refusals<'_> {
 
     /// Says what whoever asks was told. One who asks for something else by a connection that was
     /// told to wait is somebody else, and so is one who asks the same by another.
+    #[cold]
     fn claim(&self, binding: &Binding, bucket: &Bucket) -> Claim {
         let mut claims = self.who(bucket);
         let mut next = || {

@@ -167,10 +167,10 @@ pub struct Meeting {
 }
 
 /// Budget that a caller is told of.
-#[derive(Debug, Clone)]
-pub struct Advertised {
+#[derive(Debug, Clone, Copy)]
+pub struct Advertised<'a> {
     /// The tightest enforced policy that somebody configured.
-    pub policy: Arc<Policy>,
+    pub policy: &'a Arc<Policy>,
     /// Rate and burst.
     pub limit: Limit,
     /// What is left, in atoms; 0 in debt.

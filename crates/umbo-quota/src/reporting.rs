@@ -10,7 +10,7 @@ use umbo_types::{Operation, RequestUnits, ShardId};
 use crate::account::{Binding, CHARGED, PolicyStats, Record};
 use crate::bucket::Bucket;
 use crate::dimension::Dimension;
-use crate::limiter::{Limiter, Request, is_met};
+use crate::limiter::{Limiter, Request};
 use crate::policy::Policy;
 use crate::replay::{Replay, replay};
 use crate::report::{
@@ -35,7 +35,7 @@ impl Limiter {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if history.advance(now) {
             self.accounts
-                .for_each(|account| history.note(&account.record));
+                .for_each(|seat| history.note(&seat.account.record));
             history.forget_idle();
         }
     }
@@ -46,7 +46,7 @@ impl Limiter {
         let mut add = |record: &Record| {
             report.rows.extend(rows(record));
         };
-        self.accounts.for_each(|account| add(&account.record));
+        self.accounts.for_each(|seat| add(&seat.account.record));
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.values().for_each(|record| add(record));
         drop(others);
@@ -66,7 +66,7 @@ impl Limiter {
     /// forgotten: one look-up, however many callers there are.
     pub fn usage_of(&self, subject: &Subject<'_>) -> Vec<UsageRow> {
         let found = self.accounts.get(self.identities.account(subject));
-        found.map_or_else(Vec::new, |account| rows(&account.record).collect())
+        found.map_or_else(Vec::new, |seat| rows(&seat.account.record).collect())
     }
 
     fn shard_usage(&self) -> Vec<ShardUsage> {
@@ -164,10 +164,7 @@ impl Limiter {
         let charge = cell.estimate(&self.pricing.weights, subject.operation, &request.known);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
         let mut meets = Vec::new();
-        for binding in account
-            .bindings()
-            .filter(|binding| is_met(binding, subject))
-        {
+        for binding in account.bindings().filter(|binding| binding.is_met(subject)) {
             let price = charge.in_unit(binding.unit);
             if binding.rule.policy.per.contains(Dimension::Shard) {
                 for share in shares {

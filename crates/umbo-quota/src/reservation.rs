@@ -5,16 +5,18 @@
 //! everything back; afterwards it pays the estimate or what it is known to have cost, whichever is
 //! more. Buckets, ledger and answer are charged the same figure.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use umbo_types::{Operation, RequestUnits, ShardId};
 
-use crate::account::{Account, Served};
+use crate::account::{Account, Binding, Bound};
 use crate::bucket::Bucket;
+use crate::cell::unknown;
 use crate::cost::{Charge, Work};
-use crate::policy::{Limit, Source};
+use crate::policy::Limit;
 use crate::report::Advertised;
 
 /// Share of a request's work that falls to a shard.
@@ -26,18 +28,45 @@ pub struct ShardShare {
     pub parts: u32,
 }
 
+/// Policies of an account by their places, a bit each.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Places(u64);
+
+impl Places {
+    /// Adds a place; says whether there is a bit for it.
+    #[inline]
+    pub(crate) fn add(&mut self, at: usize) -> bool {
+        let is_one = at < u64::BITS as usize;
+        if is_one {
+            self.0 |= 1 << at;
+        }
+        is_one
+    }
+
+    #[inline]
+    fn iter(self) -> impl Iterator<Item = u8> {
+        let mut left = self.0;
+        iter::from_fn(move || {
+            let at = left.trailing_zeros() as u8;
+            let is_one = left != 0;
+            left &= left.wrapping_sub(1);
+            is_one.then_some(at)
+        })
+    }
+}
+
 /// What was taken from one bucket.
 #[derive(Debug)]
 pub(crate) struct Debit {
+    pub(crate) bucket: Arc<Bucket>,
     /// Place of the policy in the account.
     pub(crate) binding: u8,
-    /// Where it is not the one of the binding.
-    pub(crate) own: Option<Arc<Bucket>>,
-    /// In atoms of the policy's unit.
-    pub(crate) taken: u64,
-    /// Parts of the request that this bucket is charged, of all parts.
+    /// Parts of what is reserved that this bucket was charged, of all parts.
     pub(crate) parts: (u32, u32),
 }
+
+/// Three policies that count by users or sessions find room without an allocation.
+pub(crate) type Debits = SmallVec<[Debit; 3]>;
 
 /// An admitted request that is under way.
 #[derive(Debug)]
@@ -52,7 +81,11 @@ pub struct Reservation {
     pub(crate) reserved: Charge,
     /// Rows and bytes known to be done.
     done: (u64, u64),
-    pub(crate) debits: SmallVec<[Debit; 3]>,
+    /// Policies that took all that is reserved from the account's bucket: most of them, so that
+    /// there is little to write down.
+    whole: Places,
+    /// What all others took, where there are any.
+    pub(crate) debits: Option<Debits>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
     phase: Phase,
 }
@@ -74,6 +107,7 @@ impl Reservation {
         operation: Operation,
         body_len: u64,
         estimate: Charge,
+        whole: Places,
     ) -> Self {
         Self {
             account,
@@ -82,7 +116,8 @@ impl Reservation {
             estimate: estimate.ru,
             reserved: estimate,
             done: (0, 0),
-            debits: SmallVec::new(),
+            whole,
+            debits: None,
             shares: SmallVec::new(),
             phase: Phase::Admitted,
         }
@@ -108,20 +143,30 @@ impl Reservation {
         }
         self.phase = Phase::Sent;
         self.done = (work.rows, work.read_bytes + work.write_bytes);
-        self.reserved = Charge::of(self.price(work), work).max(&self.reserved);
-        let reserved = self.reserved;
+        let price = self.price(work);
+        let reserved = Charge::of(price, work).max(&self.reserved);
         self.charge(&reserved);
+        self.reserved = reserved;
     }
 
     /// Charges what the request cost in the end, and returns it. Only the first call counts; a
     /// later one returns the same figure.
     pub fn settle(&mut self, work: &Work) -> RequestUnits {
-        self.end(work, None, true)
+        match self.phase {
+            Phase::Settled(price) => price,
+            Phase::Admitted | Phase::Sent => {
+                let price = self.price(work);
+                self.end(price, &Charge::of(price, work), work, true)
+            }
+        }
     }
 
     /// Settles at a fixed price, for work that no shard was asked for.
     pub fn settle_at(&mut self, price: RequestUnits, work: &Work) -> RequestUnits {
-        self.end(work, Some(price), false)
+        match self.phase {
+            Phase::Settled(price) => price,
+            Phase::Admitted | Phase::Sent => self.end_apart(price, &Charge::of(price, work), work),
+        }
     }
 
     /// Ends the reservation as dropping it would, and returns what it charged: nothing where the
@@ -129,22 +174,29 @@ impl Reservation {
     /// [`Self::settle`] it counts once.
     pub fn abandon(&mut self) -> RequestUnits {
         match self.phase {
-            Phase::Settled(price) => return price,
-            Phase::Admitted => self.cancel(),
+            Phase::Settled(price) => price,
+            Phase::Admitted => {
+                self.cancel();
+                self.charged()
+            }
             Phase::Sent => {
-                let price = RequestUnits::from_micros(self.reserved.ru);
-                self.phase = Phase::Settled(price);
-                // Every debit is at what is reserved already.
                 let (rows, read_bytes) = self.done;
                 let work = Work {
                     rows,
                     read_bytes,
                     ..Work::default()
                 };
-                self.count(price, &work, false);
+                // Every debit is at what is reserved already.
+                let reserved = self.reserved;
+                self.end_apart(self.charged(), &reserved, &work)
             }
         }
-        self.charged()
+    }
+
+    /// Apart from the end of all that were settled.
+    #[cold]
+    fn abandon_unsettled(&mut self) {
+        self.abandon();
     }
 
     /// Gives everything back, also where the store was asked: it refused before it began. Does
@@ -165,27 +217,35 @@ impl Reservation {
 
     /// Returns what is left to the caller under the tightest of the enforced policies that somebody
     /// configured; none where there is none.
-    pub fn advertised(&self, now: Instant) -> Option<Advertised> {
+    pub fn advertised(&self, now: Instant) -> Option<Advertised<'_>> {
         let now = self.account.pricing().moment(now);
-        let mut tightest: Option<(&Debit, Limit, i64)> = None;
-        for debit in &self.debits {
-            let policy = &self.account.binding(debit.binding).rule.policy;
-            if policy.source == Source::BuiltIn || !self.is_enforced(debit) {
-                continue;
-            }
-            let bucket = self.bucket(debit);
-            let (limit, balance) = (bucket.limit(), bucket.balance(now));
+        let mut tightest: Option<(&Binding, Limit, i64)> = None;
+        let mut see = |binding, limit: Limit, balance| {
             let share = |balance: i64, of: Limit| i128::from(balance) * i128::from(of.burst);
             let is_tighter = tightest
                 .is_none_or(|(_, other, least)| share(balance, other) < share(least, limit));
             if is_tighter {
-                tightest = Some((debit, limit, balance));
+                tightest = Some((binding, limit, balance));
+            }
+        };
+        for (binding, Bound { bucket, schedule }) in self.whole() {
+            if binding.is_told {
+                see(binding, schedule.limit, bucket.balance_by(schedule, now));
             }
         }
-        let (debit, limit, balance) = tightest?;
+        for Debit {
+            binding, bucket, ..
+        } in self.debits.iter().flatten()
+        {
+            let binding = self.account.binding(*binding);
+            if binding.is_told {
+                see(binding, bucket.limit(), bucket.balance(now));
+            }
+        }
+        let (binding, limit, balance) = tightest?;
         let missing = limit.burst.saturating_add_signed(balance.saturating_neg());
         Some(Advertised {
-            policy: Arc::clone(&self.account.binding(debit.binding).rule.policy),
+            policy: &binding.rule.policy,
             limit,
             remaining: balance.max(0).cast_unsigned(),
             reset: Duration::from_millis(match missing.checked_mul(1_000) {
@@ -195,13 +255,13 @@ impl Reservation {
         })
     }
 
-    pub(crate) fn bucket<'a>(&'a self, debit: &'a Debit) -> &'a Arc<Bucket> {
-        let binding = self.account.binding(debit.binding);
-        debit
-            .own
-            .as_ref()
-            .or(binding.bucket())
-            .expect("a debit names its bucket where its policy has none for the account")
+    /// Returns the policies that took all that is reserved from the account's bucket.
+    #[inline]
+    fn whole(&self) -> impl Iterator<Item = (&Binding, &Bound)> {
+        self.whole.iter().filter_map(|at| {
+            let binding = self.account.binding(at);
+            Some((binding, binding.bound.as_ref()?))
+        })
     }
 
     /// Gives everything back: a policy rejects the request.
@@ -211,71 +271,91 @@ impl Reservation {
     }
 
     fn cancel(&mut self) {
-        for debit in &self.debits {
-            self.bucket(debit).refund(debit.taken);
+        for (binding, bound) in self.whole() {
+            bound.bucket.refund(self.reserved.in_unit(binding.unit));
         }
-        self.debits.clear();
+        for debit in self.debits.iter().flatten() {
+            debit.bucket.refund(self.taken(debit));
+        }
+        self.whole = Places::default();
+        self.debits = None;
         self.phase = Phase::Settled(RequestUnits::ZERO);
     }
 
-    fn is_enforced(&self, debit: &Debit) -> bool {
-        self.account.binding(debit.binding).is_enforced
+    /// Returns what a bucket was charged, in atoms of its policy's unit.
+    fn taken(&self, debit: &Debit) -> u64 {
+        let unit = self.account.binding(debit.binding).unit;
+        part(self.reserved.in_unit(unit), debit.parts)
     }
 
+    #[inline]
     fn price(&self, work: &Work) -> RequestUnits {
         let pricing = self.account.pricing();
-        let service_time = pricing.medians.capped(self.operation, work.service_time);
-        let work = Work {
-            service_time,
-            ..*work
-        };
-        pricing.weights.price(self.operation, &work)
+        let nanos = pricing.medians.capped(self.operation, work.service_time);
+        pricing.weights.price_in(self.operation, work, nanos)
     }
 
-    fn end(&mut self, work: &Work, fixed: Option<RequestUnits>, is_whole: bool) -> RequestUnits {
-        if let Phase::Settled(price) = self.phase {
-            return price;
-        }
-        let price = fixed.unwrap_or_else(|| self.price(work));
+    /// Ends what nothing is learned from.
+    #[inline(never)]
+    fn end_apart(&mut self, price: RequestUnits, charge: &Charge, work: &Work) -> RequestUnits {
+        self.end(price, charge, work, false)
+    }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "all but one of its uses are out of the hot path"
+    )]
+    #[inline(always)]
+    fn end(
+        &mut self,
+        price: RequestUnits,
+        charge: &Charge,
+        work: &Work,
+        is_whole: bool,
+    ) -> RequestUnits {
         self.phase = Phase::Settled(price);
-        self.charge(&Charge::of(price, work));
-        self.count(price, work, is_whole);
+        self.charge(charge);
+        let (pricing, micros) = (self.account.pricing(), price.as_micros());
+        let lesson =
+            is_whole.then(|| unknown(&pricing.weights, self.operation, self.body_len, micros));
+        let cell = self.account.record.cell(self.operation);
+        if cell.count_served(micros, work, lesson) {
+            pricing.note(self.operation, work.service_time, self.estimate, micros);
+        }
+        if !self.shares.is_empty() {
+            self.count_by_shard(price);
+        }
         price
     }
 
-    /// Brings every bucket to what it is to be charged.
-    fn charge(&mut self, charge: &Charge) {
-        let account = &self.account;
-        for debit in &mut self.debits {
-            let binding = account.binding(debit.binding);
-            let due = part(charge.in_unit(binding.unit), debit.parts);
-            let bucket = debit.own.as_ref().or(binding.bucket());
-            if let Some(bucket) = bucket {
-                // Charges stay below 2^56, so their difference is exact.
-                bucket.adjust(due.wrapping_sub(debit.taken).cast_signed());
-            }
-            debit.taken = due;
+    /// Brings every bucket from what is reserved to what it is to be charged.
+    #[inline]
+    fn charge(&self, charge: &Charge) {
+        for (binding, bound) in self.whole() {
+            let taken = self.reserved.in_unit(binding.unit);
+            bound
+                .bucket
+                .adjust(beyond(charge.in_unit(binding.unit), taken));
+        }
+        if let Some(debits) = &self.debits {
+            self.charge_apart(debits, charge);
         }
     }
 
-    fn count(&self, price: RequestUnits, work: &Work, is_whole: bool) {
-        let account = &self.account;
-        let served = Served {
-            operation: self.operation,
-            body_len: self.body_len,
-            work,
-            price,
-            estimate: self.estimate,
-            is_whole,
-        };
-        let cell = account.record.cell(self.operation);
-        cell.count_served(account.pricing(), &served);
-        if !self.shares.is_empty() {
-            self.count_by_shard(price);
+    #[inline(never)]
+    fn charge_apart(&self, debits: &Debits, charge: &Charge) {
+        for debit in debits {
+            let binding = self.account.binding(debit.binding);
+            let due = part(charge.in_unit(binding.unit), debit.parts);
+            debit.bucket.adjust(beyond(due, self.taken(debit)));
         }
     }
 
     fn count_by_shard(&self, price: RequestUnits) {
+        if let [share] = self.shares.as_slice() {
+            self.account.space.count(share.shard, price.as_micros());
+            return;
+        }
         let all = self
             .shares
             .iter()
@@ -300,9 +380,15 @@ impl Drop for Reservation {
     #[inline]
     fn drop(&mut self) {
         if !matches!(self.phase, Phase::Settled(_)) {
-            self.abandon();
+            self.abandon_unsettled();
         }
     }
+}
+
+/// Charges stay below 2^56, so their difference is exact.
+#[inline]
+fn beyond(due: u64, taken: u64) -> i64 {
+    due.wrapping_sub(taken).cast_signed()
 }
 
 /// Returns a part of a charge, rounded down.

@@ -51,7 +51,7 @@ fn class(estimate: u64, actual: u64) -> usize {
         let (up, down) = (2 * power + 1, highest);
         (actual << down) > (estimate << up)
     };
-    (0..highest).filter(|&power| exceeds(power)).count()
+    (0..highest).take_while(|&power| exceeds(power)).count()
 }
 
 #[cfg(test)]

@@ -267,7 +267,7 @@ impl Exchange {
     }
 
     /// Returns what is left to the caller, where a policy somebody configured counts it.
-    pub(crate) fn advertised(&self) -> Option<Advertised> {
+    pub(crate) fn advertised(&self) -> Option<Advertised<'_>> {
         let reservation = self.charge.reservation.as_ref()?;
         reservation.advertised(self.started)
     }

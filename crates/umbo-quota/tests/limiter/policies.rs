@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use umbo_quota::{Dimension, Mode, Policy};
 
-use crate::support::{RU, Random, admit, get, limiter, policy, set};
+use crate::support::{RU, Random, admit, get, limiter, policy, set, work};
 
 #[test]
 fn all_policies_must_admit_and_a_refusal_charges_none() {
@@ -23,6 +23,22 @@ fn all_policies_must_admit_and_a_refusal_charges_none() {
     let rejection = limiter.admit(&get("k", 1), origin, 0).unwrap_err();
     assert_eq!((&*rejection.policy.name, rejection.balance), ("wide", 0));
     assert_eq!(limiter.spent("narrow"), 10 * RU.cast_signed());
+}
+
+#[test]
+fn each_of_many_policies_is_charged_and_gets_back_what_it_is_owed() {
+    let origin = Instant::now();
+    let name = |at: u64| format!("p{at}");
+    let many = (0..100).map(|at| policy(&name(at), &[Dimension::Caller], 1, 100 * RU));
+    let limiter = limiter(many, origin);
+    let spent = || (0..100).map(|at| limiter.spent(&name(at)));
+    let admitted = limiter.admit(&get("web", 1), origin, 0).unwrap();
+    assert!(spent().all(|spent| spent > 0));
+    drop(admitted);
+    assert!(spent().all(|spent| spent == 0));
+    let mut admitted = limiter.admit(&get("web", 1), origin, 0).unwrap();
+    admitted.settle(&work());
+    assert!(spent().all(|spent| spent == RU.cast_signed()));
 }
 
 #[test]

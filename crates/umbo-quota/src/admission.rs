@@ -1,0 +1,75 @@
+//! One request on its way through the policies of its account: what they took of it so far.
+//!
+//! Hot path. What concerns most requests, a policy with a bucket for the account, is written to be
+//! compiled into the loop; the buckets of users, sessions and organisations are found apart from it.
+
+use std::sync::Arc;
+
+use crate::account::{Account, Binding, Bound};
+use crate::bucket::Bucket;
+use crate::cost::Charge;
+use crate::refusals::Refusals;
+use crate::reservation::{Debit, Debits, Places};
+use crate::subject::Subject;
+
+type Find<'a> = &'a dyn Fn(&Binding) -> Arc<Bucket>;
+
+/// A request that is being admitted.
+pub(crate) struct Admission<'a> {
+    pub(crate) subject: &'a Subject<'a>,
+    pub(crate) charge: &'a Charge,
+    pub(crate) refusals: Refusals<'a>,
+    pub(crate) whole: Places,
+    /// None before the first, and hardly ever any: what need not be moved costs nothing.
+    pub(crate) debits: Option<Debits>,
+}
+
+impl Admission<'_> {
+    /// Asks the policies of an account that do not count by shard. `find` finds the bucket of a policy
+    /// whose bucket the account alone does not decide.
+    #[inline]
+    pub(crate) fn ask_all(&mut self, account: &Account, find: Find<'_>) {
+        let (mut next, more) = account.first_and_more();
+        let mut more = more.iter();
+        let mut at = 0;
+        while let Some(binding) = next {
+            if self.refusals.longest.is_some() && !binding.is_enforced {
+                break;
+            }
+            self.ask(at, binding, find);
+            (next, at) = (more.next(), at + 1);
+        }
+    }
+
+    #[inline]
+    fn ask(&mut self, at: usize, binding: &Binding, find: Find<'_>) {
+        if binding.by_shard || !binding.is_met(self.subject) {
+            return;
+        }
+        let price = self.charge.in_unit(binding.unit);
+        let Some(Bound { bucket, schedule }) = &binding.bound else {
+            self.ask_apart(at, binding, price, &find(binding));
+            return;
+        };
+        if self.refusals.debit(binding, bucket, schedule, price) && !self.whole.add(at) {
+            self.write_down(at, Arc::clone(bucket));
+        }
+    }
+
+    #[inline(never)]
+    fn ask_apart(&mut self, at: usize, binding: &Binding, price: u64, bucket: &Arc<Bucket>) {
+        let schedule = bucket.schedule();
+        if self.refusals.debit_apart(binding, bucket, &schedule, price) {
+            self.write_down(at, Arc::clone(bucket));
+        }
+    }
+
+    #[inline(never)]
+    fn write_down(&mut self, at: usize, bucket: Arc<Bucket>) {
+        self.debits.get_or_insert_default().push(Debit {
+            bucket,
+            binding: at as u8,
+            parts: (1, 1),
+        });
+    }
+}
