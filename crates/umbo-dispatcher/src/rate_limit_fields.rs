@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 use umbo_api::header;
-use umbo_quota::{Advertised, Limit, Policy, Rejection};
+use umbo_quota::{Advertised, Limit, Policy, Rejection, limits};
 use umbo_types::RequestUnits;
 
 const RATELIMIT: HeaderName = HeaderName::from_static(header::RATELIMIT);
@@ -20,6 +20,11 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static(header::RATELIMIT_P
 
 /// A field while it is written; the longest name of a policy fits in.
 type Text = SmallVec<[u8; 128]>;
+/// Integers of RFC 9651 have fifteen digits at most.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+/// Longest field of what is left: a name, of which each byte may need a backslash, in quotes, and two
+/// integers with their keys.
+const FIELD_LEN_MAX: usize = 2 * limits::POLICY_NAME_LEN_MAX + 2 + 2 * (3 + 15);
 
 /// Digits after the point of a request unit.
 const DECIMALS: usize = 6;
@@ -51,9 +56,9 @@ pub(crate) fn request_units(units: RequestUnits) -> HeaderValue {
 }
 
 /// Says how much is left of the limit that binds the caller most.
-pub(crate) fn insert_left(headers: &mut HeaderMap, left: &Advertised) {
+pub(crate) fn insert_left(headers: &mut HeaderMap, left: &Advertised<'_>) {
     let units = left.remaining / left.policy.unit.atoms_per_unit();
-    insert(headers, &left.policy, left.limit, units, left.reset);
+    insert(headers, left.policy, left.limit, units, left.reset);
 }
 
 /// Says that nothing is left of the limit that rejected the request.
@@ -70,30 +75,60 @@ pub(crate) fn insert_spent(headers: &mut HeaderMap, rejection: &Rejection) {
 
 /// Writes both fields: quota and window of the policy, units left and seconds until all are back.
 fn insert(headers: &mut HeaderMap, policy: &Arc<Policy>, limit: Limit, left: u64, reset: Duration) {
-    headers.insert(RATELIMIT_POLICY, policy_field(policy, limit));
-    let mut text = Text::new();
-    put_name(&mut text, policy);
-    put_parameter(&mut text, b";r=", left);
-    let seconds = reset.as_secs() + u64::from(reset.subsec_nanos() > 0);
-    put_parameter(&mut text, b";t=", seconds);
-    headers.insert(RATELIMIT, value(&text));
+    let part = u64::from(reset.subsec_nanos() > 0);
+    let seconds = reset.as_secs().saturating_add(part);
+    LAST.with_borrow_mut(|last| {
+        let written = match last {
+            Some(written) if written.is_of(policy, limit) => written,
+            _ => last.insert(Written::new(policy, limit)),
+        };
+        headers.insert(RATELIMIT_POLICY, written.policy_field.clone());
+        headers.insert(RATELIMIT, written.left_field(left, seconds));
+    });
 }
 
 thread_local! {
-    /// What the thread wrote last of a policy: most answers in a row say the same of it.
-    static LAST: RefCell<Option<(Arc<Policy>, Limit, HeaderValue)>> = const { RefCell::new(None) };
+    /// What the thread wrote last: most answers in a row are about the same policy.
+    static LAST: RefCell<Option<Written>> = const { RefCell::new(None) };
 }
 
-/// Returns quota and window of a policy.
-fn policy_field(policy: &Arc<Policy>, limit: Limit) -> HeaderValue {
-    LAST.with_borrow_mut(|last| match last {
-        Some((of, at, field)) if Arc::ptr_eq(of, policy) && *at == limit => field.clone(),
-        _ => {
-            let field = write_policy(policy, limit);
-            *last = Some((Arc::clone(policy), limit, field.clone()));
-            field
+/// What stays the same in answers about one policy.
+struct Written {
+    policy: Arc<Policy>,
+    limit: Limit,
+    policy_field: HeaderValue,
+    /// How the other field begins: the name, and the key of the first number.
+    begin: Text,
+}
+
+impl Written {
+    fn new(policy: &Arc<Policy>, limit: Limit) -> Self {
+        let mut begin = Text::new();
+        put_name(&mut begin, policy);
+        begin.extend_from_slice(b";r=");
+        Self {
+            policy: Arc::clone(policy),
+            limit,
+            policy_field: write_policy(policy, limit),
+            begin,
         }
-    })
+    }
+
+    fn is_of(&self, policy: &Arc<Policy>, limit: Limit) -> bool {
+        Arc::ptr_eq(&self.policy, policy) && self.limit == limit
+    }
+
+    /// Returns units left and seconds until all are back. Written from the end, where the numbers
+    /// are: their digits need not be counted first.
+    fn left_field(&self, left: u64, seconds: u64) -> HeaderValue {
+        let mut text = [0; FIELD_LEN_MAX];
+        let first = text.len();
+        let first = put_digits(&mut text, first, seconds.min(INTEGER_MAX));
+        let first = put_before(&mut text, first, b";t=");
+        let first = put_digits(&mut text, first, left.min(INTEGER_MAX));
+        let first = put_before(&mut text, first, &self.begin);
+        value(&text[first..])
+    }
 }
 
 fn write_policy(policy: &Policy, limit: Limit) -> HeaderValue {
@@ -122,8 +157,6 @@ fn put_name(text: &mut Text, policy: &Policy) {
 }
 
 fn put_parameter(text: &mut Text, key: &[u8], number: u64) {
-    // Integers of RFC 9651 have fifteen digits at most.
-    const INTEGER_MAX: u64 = 999_999_999_999_999;
     let mut digits = [0; 20];
     let first = digits.len();
     let first = put_digits(&mut digits, first, number.min(INTEGER_MAX));
@@ -144,6 +177,13 @@ fn put_digits(text: &mut [u8], end: usize, mut number: u64) -> usize {
     }
 }
 
+/// Writes bytes before `end`; returns where they begin.
+fn put_before(text: &mut [u8], end: usize, bytes: &[u8]) -> usize {
+    let first = end - bytes.len();
+    text[first..end].copy_from_slice(bytes);
+    first
+}
+
 fn value(text: &[u8]) -> HeaderValue {
     // A policy's name that is no header value would be a defect of its check; the answer stands.
     HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static("\"?\""))
@@ -152,8 +192,57 @@ fn value(text: &[u8]) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use umbo_quota::{PolicyDraft, Source};
 
     use super::*;
+
+    fn policy(name: &str) -> Arc<Policy> {
+        let draft = PolicyDraft {
+            name: name.to_owned(),
+            per: vec!["caller".to_owned()],
+            unit: "ru".to_owned(),
+            rate: "10".to_owned(),
+            burst: Some("25".to_owned()),
+            ..PolicyDraft::default()
+        };
+        Arc::new(Policy::parse(&draft, Source::File).unwrap())
+    }
+
+    fn written(policy: &Arc<Policy>, left: u64, reset: Duration) -> [String; 2] {
+        let mut headers = HeaderMap::new();
+        insert(&mut headers, policy, policy.limit, left, reset);
+        [RATELIMIT_POLICY, RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn what_is_kept_of_one_policy_is_not_said_of_another() {
+        let (web, batch) = (policy("web"), policy("batch"));
+        for (policy, name) in [
+            (&web, "web"),
+            (&web, "web"),
+            (&batch, "batch"),
+            (&web, "web"),
+        ] {
+            for (left, millis, seconds) in [(0, 0, 0), (7, 1, 1), (24, 2_000, 2), (10, 2_001, 3)] {
+                let expected = [
+                    format!("\"{name}\";q=25;w=3;qu=\"ru\""),
+                    format!("\"{name}\";r={left};t={seconds}"),
+                ];
+                assert_eq!(
+                    written(policy, left, Duration::from_millis(millis)),
+                    expected
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_field_has_room() {
+        let name = "n".repeat(limits::POLICY_NAME_LEN_MAX);
+        let [_, left] = written(&policy(&name), u64::MAX, Duration::MAX);
+        let most = "9".repeat(15);
+        assert_eq!(left, format!("\"{name}\";r={most};t={most}"));
+    }
 
     proptest! {
         #[test]
