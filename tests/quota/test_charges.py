@@ -189,13 +189,19 @@ def test_answers_ledger_and_metrics_agree_to_the_millionth(new_server):
         dice, ns = random.Random(number), Namespace(server.client(), "books")
         answers = [one_of_anything(dice, ns) for _ in range(150)]
         assert all(answer.status < 500 for answer in answers)
-        return [charged(answer) for answer in answers]
+        return [(charged(answer), is_of_a_shard(answer)) for answer in answers]
 
-    charges = [charge for charges in in_threads(8, spend) for charge in charges]
-    told = sum(charges)
+    def is_of_a_shard(answer):
+        """What another request has just read is charged, and none of its shard."""
+        return "; hit;" not in answer.headers.get("cache-status", "")
+
+    answers = [answer for answers in in_threads(8, spend) for answer in answers]
+    charges = [charge for charge, _ in answers]
+    told, of_shards = sum(charges), sum(charge for charge, is_of_one in answers if is_of_one)
     report = usage(server.client(), "books")
     assert sum(micros(row["ru"]) for row in report["rows"]) == told == micros(report["ru"])
-    assert sum(micros(shard["ru"]) for shard in report["shards"]) == told
+    assert sum(micros(shard["ru"]) for shard in report["shards"]) == of_shards
+    assert metric_micros(server, "umbo_shard_request_units_total") == of_shards
     assert metric_micros(server) == told
     assert metric_micros(server, "umbo_caller_request_units_total") == told
     assert total(report["rows"], "requests") == len(charges) - charges.count(0)
