@@ -2,14 +2,14 @@
 //!
 //! Callers of a tier share it by request units: start-time fair queueing (Goyal, Vin, Cheng 1996).
 //! A caller that has just had much begins later in virtual time; the one that begins first is next.
-//! Callers are told apart by a hash into 64 flows, so that the state is bounded; two that fall
-//! together share one part, until the tier is empty for a moment and the hash is changed.
+//! Callers are told apart by a hash into 256 flows, so that the state is bounded. Two that fall together
+//! share one part, but not for long: the hash changes every second.
 //!
 //! Within a flow the oldest is next, or the newest where the tier is overloaded: what came last is
 //! the likeliest to be still worth something. The invariant: every node is in the list of its tier
 //! and in that of its flow, and counts and sums are those of the lists.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use umbo_types::Criticality;
 
@@ -17,13 +17,20 @@ use super::slab::{List, Node, Slab, Which};
 use super::verdict::{Entry, Ticket, last_instant, tier};
 
 pub(crate) const TIERS: usize = Criticality::ALL.len();
-/// Flows of a tier, a bit each.
-const FLOWS: usize = u64::BITS as usize;
+/// Flows of a tier: what a byte can tell apart.
+const FLOWS: usize = 1 << u8::BITS;
+/// Words of a bit for each flow.
+const WORDS: usize = FLOWS / u64::BITS as usize;
+/// For how long callers have the same hash.
+const SALT_LIFE: Duration = Duration::from_secs(1);
 /// Odd, with bits all over: 2⁶⁴ divided by the golden ratio.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// What a price counts here at most, in micro-RU, so that no sum can overflow: 8.8 million RU.
 const PRICE_MAX: u64 = 1 << 43;
+
+/// Virtual instant after which it begins at zero again, once nobody waits.
+const VIRTUAL_MAX: u64 = 1 << 62;
 
 /// Callers of one hash.
 #[derive(Debug, Clone, Copy)]
@@ -41,9 +48,12 @@ struct Lane {
     len: usize,
     flows: Box<[Flow; FLOWS]>,
     /// Flows in which somebody waits.
-    waiting: u64,
+    waiting: [u64; WORDS],
+    salted_at: Option<Instant>,
     /// Virtual instant at which the last one served began.
     virtual_now: u64,
+    /// The latest at which any begins.
+    last: u64,
     salt: u64,
 }
 
@@ -58,35 +68,60 @@ impl Lane {
             list: List::EMPTY,
             len: 0,
             flows: Box::new([flow; FLOWS]),
-            waiting: 0,
+            waiting: [0; WORDS],
+            salted_at: None,
             virtual_now: 0,
+            last: 0,
             salt: 0,
         }
     }
 
     fn flow_of(&self, caller: u64) -> usize {
-        // The upper six bits of the product.
-        ((caller ^ self.salt).wrapping_mul(SPREAD) >> 58) as usize
+        // The upper byte of the product.
+        ((caller ^ self.salt).wrapping_mul(SPREAD) >> 56) as usize
     }
 
     fn waiting(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut bits = self.waiting;
-        std::iter::from_fn(move || {
-            if bits == 0 {
-                return None;
-            }
-            let flow = bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            Some(flow)
-        })
+        let bits = |(word, mut bits): (usize, u64)| {
+            std::iter::from_fn(move || {
+                if bits == 0 {
+                    return None;
+                }
+                let flow = word * u64::BITS as usize + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                Some(flow)
+            })
+        };
+        self.waiting.into_iter().enumerate().flat_map(bits)
     }
 
-    /// Forgets who had how much, now that nobody waits.
+    /// Changes the hash where it is time to. Those who wait stay where they are.
+    fn change_salt(&mut self, now: Instant) {
+        let since = *self.salted_at.get_or_insert(now);
+        if now.saturating_duration_since(since) >= SALT_LIFE {
+            self.salt = self.salt.wrapping_add(SPREAD);
+            self.salted_at = Some(now);
+        }
+    }
+
+    fn set_waiting(&mut self, flow: usize, is_waiting: bool) {
+        let bits = u64::BITS as usize;
+        let bit = 1 << (flow % bits);
+        if is_waiting {
+            self.waiting[flow / bits] |= bit;
+        } else {
+            self.waiting[flow / bits] &= !bit;
+        }
+    }
+
+    /// Forgets who had how much, now that nobody waits: all begin where the last one would.
     fn forget(&mut self) {
-        self.virtual_now = 0;
-        self.salt = self.salt.wrapping_add(SPREAD);
-        for flow in self.flows.iter_mut() {
-            flow.begins = 0;
+        self.virtual_now = self.last;
+        if self.last > VIRTUAL_MAX {
+            (self.virtual_now, self.last) = (0, 0);
+            for flow in self.flows.iter_mut() {
+                flow.begins = 0;
+            }
         }
     }
 }
@@ -145,14 +180,17 @@ impl<W> Lanes<W> {
     pub(crate) fn is_modest(&self, entry: &Entry) -> bool {
         let lane = &self.tiers[tier(entry.criticality)];
         let flow = lane.flow_of(entry.caller);
-        let flows = (lane.waiting | 1 << flow).count_ones() as usize;
-        (lane.flows[flow].len + 1) * flows <= lane.len
+        let its = lane.flows[flow].len;
+        let waiting: u32 = lane.waiting.iter().map(|word| word.count_ones()).sum();
+        let flows = waiting as usize + usize::from(its == 0);
+        (its + 1) * flows <= lane.len
     }
 
     /// Adds one who waits.
     pub(crate) fn push(&mut self, entry: &Entry, waiter: W, now: Instant) -> Ticket {
         let tier = tier(entry.criticality);
         let lane = &mut self.tiers[tier];
+        lane.change_salt(now);
         let flow = lane.flow_of(entry.caller);
         let price = entry.price.as_micros().clamp(1, PRICE_MAX);
         let ticket = self.slab.insert(Node {
@@ -172,7 +210,7 @@ impl<W> Lanes<W> {
         }
         its.len += 1;
         lane.len += 1;
-        lane.waiting |= 1 << flow;
+        lane.set_waiting(flow, true);
         self.work += price;
         ticket
     }
@@ -195,7 +233,8 @@ impl<W> Lanes<W> {
         }?;
         let price = self.slab.get(index).price;
         lane.virtual_now = its.begins;
-        its.begins += price;
+        its.begins = its.begins.saturating_add(price);
+        lane.last = lane.last.max(its.begins);
         Some(self.remove(index))
     }
 
@@ -235,7 +274,7 @@ impl<W> Lanes<W> {
         self.slab.unlink(Which::Caller, &mut its.list, index);
         its.len -= 1;
         if its.len == 0 {
-            lane.waiting &= !(1 << flow);
+            lane.set_waiting(flow, false);
         }
         lane.len -= 1;
         if lane.len == 0 {
