@@ -9,6 +9,7 @@ const READER: Reader = Reader {
     pauses: 1,
     ending: Ending::Answer,
     patience: None,
+    is_alone: false,
 };
 
 /// Whose read fails.
@@ -31,6 +32,12 @@ const LEAVING: Reader = Reader {
 const HOT: Reader = Reader {
     is_hot: true,
     pauses: 0,
+    ..READER
+};
+
+const ALONE: Reader = Reader {
+    pauses: 0,
+    is_alone: true,
     ..READER
 };
 
@@ -109,6 +116,15 @@ pub(crate) fn cases() -> Vec<(&'static str, Program)> {
                 ..Program::default()
             },
         ),
+        (
+            "who reads alone, twice, meets a writer",
+            Program {
+                clients: vec![vec![ALONE, ALONE]],
+                writes: write.clone(),
+                ..Program::default()
+            },
+        ),
+        ("who reads alone meets a leader", clients([ALONE, READER])),
         (
             "leader, follower and writer, all at once",
             Program {

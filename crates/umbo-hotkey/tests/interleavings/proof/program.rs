@@ -10,9 +10,9 @@ use std::task::Poll;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use super::fill::ShareError;
+use super::fill::{Served, ShareError, Source};
 use super::flight::Lead;
-use super::reads::Reading;
+use super::reads::{Reading, Solo};
 use super::world::{Fault, Place, Seen, Tally, World};
 
 /// How a read of the store ends, for the request that brought it along.
@@ -33,6 +33,8 @@ pub(crate) struct Reader {
     pub(crate) ending: Ending,
     /// Polls after which the client leaves.
     pub(crate) patience: Option<usize>,
+    /// Whether it reads alone, unless there is somebody to join.
+    pub(crate) is_alone: bool,
 }
 
 /// One run.
@@ -79,6 +81,7 @@ impl Program {
                 _ => Ending::Answer,
             },
             patience: random.gen_bool(0.2).then(|| random.gen_range(0..4)),
+            is_alone: random.gen_bool(0.3),
         };
         let clients = reads.map(|places| {
             let reads = thread_rng().gen_range(1..=3);
@@ -155,6 +158,19 @@ async fn serve(world: &Arc<World>, reader: Reader, fault: Fault) {
             world.reads.refresh(&key, &terms, read);
         }
         return;
+    }
+    if reader.is_alone {
+        match world.reads.solo(&key, &terms) {
+            Solo::Served(served) => return world.check(place, floor, terms.now, &served),
+            Solo::Read(stamp) => {
+                world.solos.fetch_add(1, Relaxed);
+                let fill = Arc::clone(world).read(place, 0).await;
+                world.reads.land_solo(&key, stamp, &fill, &terms);
+                let served = Served::of(fill, Source::Leader, terms.now);
+                return world.check(place, floor, terms.now, &served);
+            }
+            Solo::Join => {}
+        }
     }
     let read = reading(world, reader, fault);
     let share = pin!(world.reads.share(&key, is_hot, &terms, read));
