@@ -14,6 +14,7 @@ use super::class::Class;
 use super::events::{Engagement, Log};
 use super::ladder::{Steps, TIERS};
 use super::ledger::{AccountId, Ledger};
+use super::ratio;
 use super::report::{OverloadReport, ShedByPenalty};
 use super::settings::{SignalSettings, TICK};
 use super::slices::Slices;
@@ -63,6 +64,9 @@ struct Watch {
 }
 
 impl Overload {
+    /// Memory that knows the service times of one shard and class, in bytes: at most a kibibyte.
+    pub const CLASS_BYTES: usize = ratio::CLASS_BYTES;
+
     /// Begins at `now` with `shards` shards, about all of which nothing is known.
     pub fn new(settings: SignalSettings, shards: u16, now: Instant) -> Self {
         let watch = Watch {

@@ -30,8 +30,9 @@ const FRESH_SAMPLES_MIN: u32 = 100;
 /// Ticks that a late one counts for at most.
 const LATE_TICKS_MAX: u64 = 16;
 
-/// Memory of one shard and class. The bound is part of the contract of the crate.
-const _: () = assert!(size_of::<Slices>() + size_of::<Ratio>() <= 1_024);
+/// Memory of one shard and class, in bytes. The bound is part of the contract of the crate.
+pub(crate) const CLASS_BYTES: usize = size_of::<Slices>() + size_of::<Ratio>();
+const _: () = assert!(CLASS_BYTES <= 1_024);
 
 /// Where the ratio lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,6 +202,8 @@ impl Ratio {
             if self.clear_ticks >= settings.release_ticks && !moment.is_penalised {
                 self.is_engaged = false;
                 self.trouble_ticks = 0;
+                // The longer window still holds the overload that is over.
+                self.tallies = Tallies::new();
             }
         } else {
             let usual = &self.usual;

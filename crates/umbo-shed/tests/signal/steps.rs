@@ -62,6 +62,20 @@ fn a_fourfold_step_engages_within_a_second_and_releases_within_three() {
     assert!(slowest_off <= Duration::from_secs(3), "{slowest_off:?}");
 }
 
+/// A release comes before the longest window has forgotten the overload.
+#[test]
+fn what_is_over_is_not_found_again() {
+    let shape = Shape::Bimodal(1.0 / 0.12);
+    for seed in 0..20 {
+        let mut lab = Lab::new(seed, 1);
+        lab.run(20.0, |_, _| gets(2_000.0, shape, 400.0));
+        lab.run(10.0, |_, _| gets(2_000.0, shape, 1_600.0));
+        lab.run(4.0, |_, _| gets(2_000.0, shape, 400.0));
+        let log = lab.overload.engagements();
+        assert_eq!(log.len(), 1, "{log:?}");
+    }
+}
+
 #[test]
 fn a_pause_is_no_overload() {
     for seed in 0..10 {
