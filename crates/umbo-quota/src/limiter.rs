@@ -167,11 +167,9 @@ impl Limiter {
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
         let charge = cell.estimate(&self.pricing.weights, subject.operation, known);
-        // A copy, so that the other need not be in memory.
-        let asked = charge;
         let mut admission = Admission {
             subject,
-            charge: &asked,
+            charge: &charge,
             refusals: self.refusals(request, now),
             whole: Places::default(),
             debits: None,

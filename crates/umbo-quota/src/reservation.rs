@@ -17,6 +17,7 @@ use crate::bucket::Bucket;
 use crate::cell::unknown;
 use crate::cost::{Charge, Work};
 use crate::policy::Limit;
+use crate::pricing::Pricing;
 use crate::report::Advertised;
 
 /// Share of a request's work that falls to a shard.
@@ -143,7 +144,7 @@ impl Reservation {
         }
         self.phase = Phase::Sent;
         self.done = (work.rows, work.read_bytes + work.write_bytes);
-        let price = self.price(work);
+        let price = self.price(self.account.pricing(), work);
         let reserved = Charge::of(price, work).max(&self.reserved);
         self.charge(&reserved);
         self.reserved = reserved;
@@ -155,8 +156,11 @@ impl Reservation {
         match self.phase {
             Phase::Settled(price) => price,
             Phase::Admitted | Phase::Sent => {
-                let price = self.price(work);
-                self.end(price, &Charge::of(price, work), work, true)
+                let pricing = self.account.pricing();
+                let price = self.price(pricing, work);
+                self.phase = Phase::Settled(price);
+                self.end(pricing, price, &Charge::of(price, work), work, true);
+                price
             }
         }
     }
@@ -165,7 +169,7 @@ impl Reservation {
     pub fn settle_at(&mut self, price: RequestUnits, work: &Work) -> RequestUnits {
         match self.phase {
             Phase::Settled(price) => price,
-            Phase::Admitted | Phase::Sent => self.end_apart(price, &Charge::of(price, work), work),
+            Phase::Admitted | Phase::Sent => self.end_at(price, &Charge::of(price, work), work),
         }
     }
 
@@ -188,7 +192,7 @@ impl Reservation {
                 };
                 // Every debit is at what is reserved already.
                 let reserved = self.reserved;
-                self.end_apart(self.charged(), &reserved, &work)
+                self.end_at(self.charged(), &reserved, &work)
             }
         }
     }
@@ -289,43 +293,43 @@ impl Reservation {
     }
 
     #[inline]
-    fn price(&self, work: &Work) -> RequestUnits {
-        let pricing = self.account.pricing();
+    fn price(&self, pricing: &Pricing, work: &Work) -> RequestUnits {
         let nanos = pricing.medians.capped(self.operation, work.service_time);
         pricing.weights.price_in(self.operation, work, nanos)
     }
 
-    /// Ends what nothing is learned from.
+    /// Ends at a price from which nothing is learned.
     #[inline(never)]
-    fn end_apart(&mut self, price: RequestUnits, charge: &Charge, work: &Work) -> RequestUnits {
-        self.end(price, charge, work, false)
+    fn end_at(&mut self, price: RequestUnits, charge: &Charge, work: &Work) -> RequestUnits {
+        self.phase = Phase::Settled(price);
+        self.end(self.account.pricing(), price, charge, work, false);
+        price
     }
 
+    /// Charges and counts what is settled from now on.
     #[expect(
         clippy::inline_always,
         reason = "all but one of its uses are out of the hot path"
     )]
     #[inline(always)]
     fn end(
-        &mut self,
+        &self,
+        pricing: &Pricing,
         price: RequestUnits,
         charge: &Charge,
         work: &Work,
         is_whole: bool,
-    ) -> RequestUnits {
-        self.phase = Phase::Settled(price);
+    ) {
         self.charge(charge);
-        let (pricing, micros) = (self.account.pricing(), price.as_micros());
-        let lesson =
-            is_whole.then(|| unknown(&pricing.weights, self.operation, self.body_len, micros));
-        let cell = self.account.record.cell(self.operation);
+        let (operation, micros) = (self.operation, price.as_micros());
+        let lesson = is_whole.then(|| unknown(&pricing.weights, operation, self.body_len, micros));
+        let cell = self.account.record.cell(operation);
         if cell.count_served(micros, work, lesson) {
-            pricing.note(self.operation, work.service_time, self.estimate, micros);
+            pricing.note(operation, work.service_time, self.estimate, micros);
         }
         if !self.shares.is_empty() {
             self.count_by_shard(price);
         }
-        price
     }
 
     /// Brings every bucket from what is reserved to what it is to be charged.
