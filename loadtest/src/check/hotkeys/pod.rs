@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use umbo_hotkey::{Fill, KeySeed, Kind, Lead, Polarity, Reading, Settings, Shield, Terms};
+use umbo_hotkey::{
+    Fill, KeyRef, KeySeed, Kind, Lead, Look, Polarity, Reading, Settings, Shield, Solo, Terms,
+};
 use umbo_types::{CallerId, Criticality, NamespaceId, RequestUnits};
 
 use super::runner::{Agenda, Runner};
@@ -149,10 +151,40 @@ impl Pod {
         let read = move |_lead: Lead| -> Reading<u64, ()> {
             Box::pin(async move { Ok(pod.fetch(number, random).await) })
         };
-        let served = self.shield.read(&key, &terms, &self.caller, read).await;
-        if !served.is_ok_and(|served| served.value == number) {
+        let answers_at_once = self.stampede.store_ns == 0;
+        let value = match self.shield.look(&key, &terms, &self.caller) {
+            Look::Hit {
+                served,
+                is_refresh_due,
+            } => {
+                if is_refresh_due {
+                    self.shield.refresh(&key, &terms, read);
+                }
+                Some(served.value)
+            }
+            Look::Cold if answers_at_once => match self.shield.solo(&key, &terms) {
+                Solo::Served(served) => Some(served.value),
+                Solo::Read(stamp) => {
+                    let fill = self.fetch(number, random).await;
+                    self.shield.land(&key, stamp, &fill, &terms);
+                    Some(fill.value)
+                }
+                Solo::Join => self.share(&key, &terms, read).await,
+            },
+            Look::Cold | Look::Miss => self.share(&key, &terms, read).await,
+            Look::Blocked => None,
+        };
+        if value != Some(number) {
             self.errors.fetch_add(1, Relaxed);
         }
+    }
+
+    async fn share<F>(&self, key: &KeyRef<'_>, terms: &Terms, read: F) -> Option<u64>
+    where
+        F: FnOnce(Lead) -> Reading<u64, ()>,
+    {
+        let served = self.shield.share(key, terms, read).await;
+        served.ok().map(|served| served.value)
     }
 
     /// The store.
