@@ -82,7 +82,8 @@ pub(crate) struct Ratio {
     baseline: Baseline,
     tallies: Tallies,
     usual: Usual,
-    /// Thresholds of the slice under way, words of [`Place`], and the baseline they belong to.
+    /// Thresholds of the slice under way, words of [`Place`], and the baseline they belong to, which
+    /// is at least what makes the shortest p95 of an overload.
     thresholds: [u16; 3],
     normal: u16,
     /// What was counted of the slice under way up to the last tick.
@@ -149,7 +150,7 @@ impl Ratio {
     pub(crate) fn reading(&self, slices: &Slices) -> Reading {
         let window = slices.window();
         let short = window.p95();
-        let long = Place::of_word(self.normal);
+        let long = self.baseline.value();
         let current = slices.current();
         let samples_min = if self.slice_ms < FRESH_MS {
             10 * FRESH_SAMPLES_MIN
@@ -163,9 +164,11 @@ impl Ratio {
             short_samples: window.samples(),
             short_ms: u64::from(self.slice_ms) + u64::from(self.slice_before_ms),
             long,
-            ratio: long
-                .zip(fresh)
-                .map(|(long, fresh)| long.nanos() / fresh.nanos()),
+            ratio: long.zip(fresh).map(|(long, fresh)| {
+                let ratio = long.nanos() / fresh.nanos();
+                // What is faster than anybody minds is no worse than usual.
+                ratio.max((self.normal_nanos() / fresh.nanos()).min(1.0))
+            }),
         }
     }
 
@@ -259,8 +262,11 @@ impl Ratio {
         self.set_thresholds(settings);
     }
 
+    #[expect(clippy::cast_precision_loss)] // far below 2⁵³
     fn set_thresholds(&mut self, settings: &SignalSettings) {
+        let nanos_min = settings.p95_min.as_nanos() as f64 * settings.engage_below;
         let normal = self.baseline.value();
+        let normal = normal.map(|normal| normal.max(Place::of_nanos(nanos_min)));
         self.normal = normal.map_or(0, Place::word);
         let ratios = [
             settings.engage_below,

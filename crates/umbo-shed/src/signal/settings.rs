@@ -15,6 +15,9 @@ pub struct SignalSettings {
     pub hold_below: f64,
     /// Ratio above which the overload is over. Not below [`Self::hold_below`], below 1.
     pub release_above: f64,
+    /// p95 below which nothing is an overload, whatever is normal: where a store answers from memory
+    /// within microseconds, a busy processor alone makes it three times as slow, and nobody minds.
+    pub p95_min: Duration,
     /// Ticks in a row for which the ratio has to be too low.
     pub engage_ticks: u8,
     /// Ticks in a row for which the ratio has to be high again.
@@ -37,6 +40,7 @@ impl Default for SignalSettings {
             engage_below: 0.33,
             hold_below: 0.6,
             release_above: 0.7,
+            p95_min: Duration::from_micros(200),
             engage_ticks: 2,
             release_ticks: 4,
             thaw_after: Duration::from_mins(15),

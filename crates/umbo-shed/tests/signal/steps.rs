@@ -91,6 +91,19 @@ fn a_pause_is_no_overload() {
     }
 }
 
+/// Three microseconds that become twelve are no trouble; those that become a millisecond are.
+#[test]
+fn what_is_fast_enough_is_no_overload() {
+    let mut lab = Lab::new(9, 1);
+    lab.run(30.0, |_, _| gets(1_000.0, Shape::Lognormal, 3.0));
+    lab.run(10.0, |_, _| gets(1_000.0, Shape::Lognormal, 40.0));
+    let class = lab.overload.report(lab.instant()).shards[0].classes[0];
+    assert!(class.ratio.is_some_and(|ratio| ratio > 0.5), "{class:?}");
+    assert!(lab.overload.engagements().is_empty());
+    lab.run(1.0, |_, _| gets(1_000.0, Shape::Lognormal, 1_000.0));
+    assert!(lab.is_engaged(0));
+}
+
 #[test]
 fn nothing_is_judged_by_less_than_a_hundred() {
     let mut lab = Lab::new(3, 1);
