@@ -139,6 +139,8 @@ def test_an_attack_on_a_blocked_key_is_still_seen(server, ns):
         )
     assert key["standing"] == "blocked" and key["rate"] > 0
     assert key["blocked"]["by"] == "anonymous"
+    assert key["reads"] > 50 and key["hits"] == 0
+    assert key["callers"][0]["caller"] == "anonymous", "who goes on asking"
 
 
 def test_lists_outlive_kill_and_restart(new_server):

@@ -197,7 +197,7 @@ pub struct HotKeyInfo {
     pub ru_rate: f64,
     /// For how long it has been hot, in milliseconds.
     pub hot_for_ms: u64,
-    /// Reads since it is in this list.
+    /// Reads since it is in this list; of a blocked key all that was refused.
     pub reads: u64,
     /// Those of them that the local cache has answered.
     pub hits: u64,

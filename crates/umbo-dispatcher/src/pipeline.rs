@@ -84,7 +84,7 @@ where
     let ask = decode::ask(route, &head.uri, fields, now)?;
     let namespace = pod.namespaces.find(route.namespace)?;
     exchange.named(&namespace);
-    shield::check_blocked(pod, namespace.id, &ask)?;
+    shield::check_blocked(pod, namespace.id, &ask, exchange)?;
 
     exchange.verb(Verb::Price);
     exchange.priced(price::known(&ask, &body.size_hint()));

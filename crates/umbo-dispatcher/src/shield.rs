@@ -10,7 +10,7 @@ mod write;
 
 use std::sync::Arc;
 
-use umbo_hotkey::{KeyRef, Lead, Look, Reading, Served, ShareError, Solo, Source, Standing};
+use umbo_hotkey::{KeyRef, Lead, Look, Reading, Served, ShareError, Solo, Source};
 use umbo_store::{Page, RangeRequest};
 use umbo_telemetry::trace::Verb;
 use umbo_types::{Key, NamespaceId, Operation, RequestUnits, Row, ShardId};
@@ -63,16 +63,18 @@ pub(crate) fn check_blocked(
     pod: &Dispatcher,
     namespace: NamespaceId,
     ask: &Ask,
+    exchange: &Exchange,
 ) -> Result<(), Failure> {
     let Some(shield) = pod.hot_keys.blocking() else {
         return Ok(());
     };
-    match ask {
-        Ask::Get(ask) => refuse_blocked(shield, &shield.seed().row(namespace, &ask.key)),
-        Ask::Write(ask) => refuse_blocked(shield, &shield.seed().row(namespace, &ask.key)),
+    let key = match ask {
+        Ask::Get(ask) => &ask.key,
+        Ask::Write(ask) => &ask.key,
         // Rows of a batch are looked at one by one; ranges once their first chunk is known.
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    refuse_blocked(shield, &shield.seed().row(namespace, key), exchange)
 }
 
 /// Refuses a row of a batch that an operator has blocked.
@@ -80,16 +82,21 @@ pub(crate) fn check_row(
     pod: &Dispatcher,
     namespace: NamespaceId,
     key: &Key,
+    exchange: &Exchange,
 ) -> Result<(), Failure> {
     match pod.hot_keys.blocking() {
-        Some(shield) => refuse_blocked(shield, &shield.seed().row(namespace, key)),
+        Some(shield) => refuse_blocked(shield, &shield.seed().row(namespace, key), exchange),
         None => Ok(()),
     }
 }
 
-/// A refused read is counted, so that operators see whether it goes on.
-fn refuse_blocked(shield: &HotShield, key: &KeyRef<'_>) -> Result<(), Failure> {
-    if shield.standing(key) == Some(Standing::Blocked) {
+/// A refused request is counted, so that operators see whether it goes on, and by whom.
+fn refuse_blocked(
+    shield: &HotShield,
+    key: &KeyRef<'_>,
+    exchange: &Exchange,
+) -> Result<(), Failure> {
+    if shield.refuses(key, exchange.caller_id()?) {
         shield.count(key, RequestUnits::ZERO);
         return Err(Failure::KeyBlocked);
     }

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::callers::Callers;
 use crate::decay::Decay;
 use crate::hot_set::HotKey;
 use crate::sketch::{Counter, Sketch};
@@ -89,6 +90,8 @@ pub struct Heat {
 pub(crate) struct Change {
     /// Keys that have cooled down.
     pub(crate) cooled: Vec<Arc<HotKey>>,
+    /// Whether samples of callers come to count half.
+    pub(crate) is_half_life: bool,
 }
 
 /// One interval between two runs.
@@ -182,9 +185,10 @@ impl Detector {
         self.cool(now, &mut change);
         self.warm(now, &view, &mut change);
         self.sketches = sketches;
-        if self.runs.is_multiple_of(CALLERS_HALF_LIFE) {
+        change.is_half_life = self.runs.is_multiple_of(CALLERS_HALF_LIFE);
+        if change.is_half_life {
             for tracked in &self.hot {
-                tracked.key.with_callers(super::callers::Callers::halve);
+                tracked.key.with_callers(Callers::halve);
             }
         }
         Some(change)

@@ -22,7 +22,7 @@ pub struct HotKeyReport {
     pub heat: Heat,
     /// How long it has been hot; zero where it is not.
     pub hot_for: Duration,
-    /// Reads through the layer since it came into the hot set.
+    /// Reads through the layer since it came into the hot set; of a blocked one, all that was refused.
     pub reads: u64,
     /// Those of them that the local cache has answered.
     pub hits: u64,

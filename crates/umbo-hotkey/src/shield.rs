@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use umbo_types::{CallerId, Criticality, Key, NamespaceId, PartitionKey, RequestUnits};
 
+use crate::callers::Callers;
 use crate::coalesce::board::FlightSettings;
 use crate::coalesce::cache::CacheSettings;
 use crate::coalesce::fill::{Fill, Payload, Polarity, Served, ShareError};
@@ -175,6 +176,19 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         self.hot.load().find(key).map(|entry| entry.standing)
     }
 
+    /// Says whether an operator wants a key refused, and notes who has asked for it if so.
+    pub fn refuses(&self, key: &KeyRef<'_>, caller: &CallerId) -> bool {
+        if !self.filter.may_hold(key.hash()) {
+            return false;
+        }
+        let hot = self.hot.load();
+        let entry = hot.find(key);
+        let blocked = entry.filter(|entry| entry.standing == Standing::Blocked);
+        blocked
+            .inspect(|entry| entry.key.note_read(caller))
+            .is_some()
+    }
+
     /// Looks a read up: one probe of the hot set, and for a hot key one of the local cache.
     pub fn look(&self, key: &KeyRef<'_>, terms: &Terms, caller: &CallerId) -> Look<V> {
         if !self.filter.may_hold(key.hash()) {
@@ -184,10 +198,10 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         let Some(entry) = hot.find(key) else {
             return Look::Cold;
         };
+        entry.key.note_read(caller);
         if entry.standing == Standing::Blocked {
             return Look::Blocked;
         }
-        entry.key.note_read(caller);
         let Some(cached) = self.reads.look(key, terms) else {
             return Look::Miss;
         };
@@ -313,6 +327,12 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         let Some(change) = control.detector.run(&self.workers, now) else {
             return;
         };
+        if change.is_half_life {
+            let Listed { pinned, blocked } = &control.listed;
+            for key in pinned.iter().chain(blocked) {
+                key.with_callers(Callers::halve);
+            }
+        }
         self.publish(&control);
         drop(control);
         for cooled in change.cooled {

@@ -49,7 +49,7 @@ where
     )
     .await?;
     let mut rows = lines::parse(&held.bytes, namespace, context.now)?;
-    refuse_blocked(pod, namespace.id, &mut rows);
+    refuse_blocked(pod, namespace.id, exchange, &mut rows);
     if ask.atomicity == Atomicity::Partition {
         check_atomic(&rows)?;
     }
@@ -87,13 +87,15 @@ where
 fn refuse_blocked(
     pod: &Dispatcher,
     namespace: NamespaceId,
+    exchange: &Exchange,
     rows: &mut [Result<Mutation, Failure>],
 ) {
     if pod.hot_keys.blocking().is_none() {
         return;
     }
     for row in rows {
-        let check = |mutation: &Mutation| shield::check_row(pod, namespace, &mutation.key);
+        let check =
+            |mutation: &Mutation| shield::check_row(pod, namespace, &mutation.key, exchange);
         if let Some(Err(failure)) = row.as_ref().ok().map(check) {
             *row = Err(failure);
         }

@@ -45,6 +45,28 @@ async fn a_blocked_key_is_refused_whatever_else_it_is() {
 }
 
 #[tokio::test]
+async fn a_blocked_key_tells_who_goes_on_asking() {
+    let mut lab = Lab::new();
+    lab.shield.list(vec![], vec![read_key(&lab, "a")]).unwrap();
+    let (row, other) = (key("a"), key("b"));
+    let seed = lab.shield.seed();
+    let crawler = CallerId::new("crawler");
+    for _ in 0..800 {
+        assert!(lab.shield.refuses(&seed.row(NAMESPACE, &row), &crawler));
+        assert!(!lab.shield.refuses(&seed.row(NAMESPACE, &other), &crawler));
+    }
+    let told = |lab: &Lab| lab.shield.report(lab.now).keys.remove(0);
+    assert_eq!((told(&lab).reads, told(&lab).hits), (800, 0));
+    assert_eq!(told(&lab).callers, [(crawler, 1.0)]);
+    // Who has given up is forgotten.
+    for _ in 0..200 {
+        lab.pass(100);
+        lab.shield.tick(lab.now);
+    }
+    assert_eq!(told(&lab).callers, []);
+}
+
+#[tokio::test]
 async fn the_lists_are_bounded_and_a_list_too_long_changes_nothing() {
     let lab = Lab::new();
     let keys = |count: usize| -> Vec<ReadKey> {
