@@ -189,8 +189,8 @@ async fn read(
             }
             Solo::Read(stamp) => {
                 exchange.located(shard)?;
-                let shared = alone(pod, wanted, shard, context, exchange).await?;
-                let fill = times.fill(Timed::untimed(shared));
+                let answer = alone(pod, wanted, shard, context, exchange).await?;
+                let fill = times.fill(Timed::untimed(answer));
                 shield.land(&key, stamp, &fill, &terms);
                 exchange.passed(Passage::Miss);
                 return Ok(fill.value.answer);

@@ -67,16 +67,16 @@ impl<'a> Wanted<'a> {
                 let (namespace, key) = (*namespace, Key::clone(key));
                 Box::pin(async move {
                     let work = bounded(pod.store.get(namespace, &key), call.timeout);
-                    let timed = in_slot(&pod, shard, &call, work).await?;
-                    Ok(times.fill(timed.and_then(Shared::Row)?))
+                    let fetched = in_slot(&pod, shard, &call, work).await?;
+                    Ok(times.fill(fetched.and_then(Shared::Row)?))
                 })
             }
             Self::Range(request, _) => {
                 let request = RangeRequest::clone(request);
                 Box::pin(async move {
                     let work = bounded(pod.store.range(&request), call.timeout);
-                    let timed = in_slot(&pod, shard, &call, work).await?;
-                    Ok(times.fill(timed.and_then(|page| Shared::Page(Arc::new(page)))?))
+                    let fetched = in_slot(&pod, shard, &call, work).await?;
+                    Ok(times.fill(fetched.and_then(|page| Shared::Page(Arc::new(page)))?))
                 })
             }
         }
