@@ -86,8 +86,8 @@ fn accuracy(plan: &Plan) -> Vec<Verdict> {
         ("sketch: recall of keys above 1 %", Bound::AtLeast(1.0)),
         ("sketch: precision", Bound::AtLeast(0.99)),
     ];
-    let measured = run_all(&cases, |case| {
-        let counts = case.scenario.run();
+    let counted = run_all(&cases, |case| case.scenario.run());
+    let figures = |(case, counts): (&Case<Traffic>, &Counts)| {
         let share = |of: u64, all: u64| Figure {
             name: format!("{} ({of} of {all})", case.name),
             // Nothing to be found, and nothing found: nothing is wrong.
@@ -101,8 +101,17 @@ fn accuracy(plan: &Plan) -> Vec<Verdict> {
             share(counts.both, counts.hot),
             share(counts.both, counts.found),
         ]
-    });
-    verdicts_of(metrics, measured)
+    };
+    let measured = cases.iter().zip(&counted).map(figures).collect();
+    let mut verdicts = verdicts_of(metrics, measured);
+    let hot: u64 = counted.iter().map(|counts| counts.hot).sum();
+    verdicts.push(Verdict::one(
+        "  keys to be found, merge by merge",
+        Bound::Nothing,
+        hot as f64,
+        format!("{} merges of {} cases", ticks, cases.len()),
+    ));
+    verdicts
 }
 
 /// Keys by tick.
