@@ -223,9 +223,9 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Sheds who has to be, and gives what slots there are to those who wait.
+    /// Gives what slots there are to those who wait, and sheds who has to be of the others: in this
+    /// order, so that no slot goes to a lower tier because a higher one has just been shed.
     fn attend(&self, line: &mut Line<W>, now: Instant, woken: &mut Woken<W>) {
-        line.shed_old(now, woken);
         // While somebody waits nobody takes a slot but here.
         let in_flight = (self.word.load(Ordering::Acquire) & IN_FLIGHT) as u32;
         let free = line.slots().saturating_sub(in_flight);
@@ -233,6 +233,7 @@ impl<W> Gate<W> {
         if granted > 0 {
             self.word.fetch_add(u64::from(granted), Ordering::AcqRel);
         }
+        line.shed_old(now, woken);
         self.note_empty(line);
     }
 

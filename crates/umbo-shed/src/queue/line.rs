@@ -191,6 +191,7 @@ impl<W> Line<W> {
 
     /// Gives slots to those who are next; returns how many found somebody.
     pub(crate) fn serve(&mut self, free: u32, now: Instant, woken: &mut Woken<W>) -> u32 {
+        self.observe(now);
         let mut granted = 0;
         let starved = self.starved();
         self.floors.earn(starved, self.slots(), now);
@@ -218,7 +219,6 @@ impl<W> Line<W> {
             woken.push((node.waiter, Verdict::Slot(grant)));
             granted += 1;
         }
-        self.observe(now);
         granted
     }
 
