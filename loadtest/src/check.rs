@@ -6,6 +6,7 @@
 
 mod cases;
 mod hotkeys;
+mod overload;
 mod quota;
 mod server;
 
@@ -23,6 +24,8 @@ enum Subject {
     Quota,
     /// Many reads of few keys
     Hotkeys,
+    /// More than the shards can do
+    Overload,
 }
 
 impl Subject {
@@ -30,6 +33,7 @@ impl Subject {
         match self {
             Self::Quota => &quota::CHECKS,
             Self::Hotkeys => &hotkeys::CHECKS,
+            Self::Overload => &overload::CHECKS,
         }
     }
 }

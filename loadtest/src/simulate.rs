@@ -1,4 +1,5 @@
-//! The simulator: the real limiters of `umbo-quota` under simulated traffic, in discrete events.
+//! The simulator: the real limiters of `umbo-quota`, and the real gates of `umbo-shed`, under
+//! simulated traffic, in discrete events.
 //!
 //! Owns traffic patterns, models of estimation errors, simulated clients, and what is measured of
 //! them. Deliberately sleeps nowhere, reads no clock and uses no function of the system whose last
@@ -9,6 +10,7 @@ mod agenda;
 mod arrivals;
 mod client;
 mod ideal;
+pub(crate) mod overload;
 mod pattern;
 mod rules;
 mod settle_error;
@@ -38,6 +40,8 @@ use crate::failure::Failure;
 enum Subject {
     /// Admission by quotas
     Quota,
+    /// More than the shards can do
+    Overload,
 }
 
 /// Arguments of `umbo-loadtest simulate`.
@@ -58,6 +62,12 @@ pub(crate) struct Arguments {
     /// How costs can be known beforehand
     #[arg(long, value_enum, default_value_t = Knowledge::Declared)]
     knowledge: Knowledge,
+    /// Scenarios of overload; all where none is named
+    #[arg(long, value_enum)]
+    scenario: Vec<overload::Kind>,
+    /// Seconds of trouble in each scenario of overload
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    trouble_seconds: u32,
     /// Simulated seconds of each run
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -84,19 +94,40 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Runs the study, prints its tables and writes its files.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Subject::Quota = self.subject;
         let folder = self.folder.clone();
-        let report = self.study()?.run(|line| println!("{line}"));
+        let show = |line: &str| println!("{line}");
+        let (name, tables, plots) = match self.subject {
+            Subject::Quota => {
+                let report = self.study()?.run(show);
+                ("quota.txt", report.tables, report.plots)
+            }
+            Subject::Overload => {
+                let report = self.overload().run(show);
+                ("overload.txt", report.tables, report.plots)
+            }
+        };
         let Some(folder) = folder else {
             return Ok(());
         };
         fs::create_dir_all(&folder).map_err(Failure::io(folder.display().to_string()))?;
-        let table = ("quota.txt".to_owned(), report.tables);
-        for (name, text) in report.plots.into_iter().chain([table]) {
+        let table = (name.to_owned(), tables);
+        for (name, text) in plots.into_iter().chain([table]) {
             let path = folder.join(name);
             fs::write(&path, text).map_err(Failure::io(path.display().to_string()))?;
         }
         Ok(())
+    }
+
+    fn overload(self) -> overload::Study {
+        overload::Study {
+            seed: self.seed,
+            kinds: if self.scenario.is_empty() {
+                overload::Kind::ALL.to_vec()
+            } else {
+                self.scenario
+            },
+            trouble_s: f64::from(self.trouble_seconds),
+        }
     }
 
     fn study(self) -> Result<Study, Failure> {

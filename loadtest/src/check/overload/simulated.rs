@@ -1,0 +1,168 @@
+//! Overload, simulated: Umbo's gates beside plain FIFO, `CoDel` alone and fixed quotas alone.
+//!
+//! Every case is run with its own figures of the same shards without trouble. The worst case decides.
+
+use umbo_shed::GateSettings;
+
+use super::Plan;
+use crate::check::cases::{Case, Figure, run_all, verdicts_of};
+use crate::simulate::overload::{Calm, Discipline, Figures, Kind, Scenario, Spread, run};
+use crate::verdict::{Bound, Verdict};
+
+/// Where something is not over within what is looked at.
+const NEVER: f64 = f64::INFINITY;
+/// What is known at least of a recovery that was not seen, in milliseconds.
+const UNSEEN_MS: f64 = 3_000.0;
+
+/// What all disciplines came to in a case; the first is Umbo.
+type AllFigures = [Figures; Discipline::ALL.len()];
+
+fn measured(scenario: &Scenario) -> AllFigures {
+    let calm = Calm::of(scenario);
+    Discipline::ALL.map(|discipline| {
+        let account = run(scenario, discipline, GateSettings::default());
+        Figures::of(scenario, &account, &calm)
+    })
+}
+
+fn case(plan: &Plan, kind: Kind, spread: Spread, workers: usize, seed: u64) -> Case<Scenario> {
+    let trouble_s = if plan.is_quick { 15.0 } else { 30.0 };
+    let mut scenario = Scenario::new(kind, plan.seed + seed, trouble_s);
+    (scenario.spread, scenario.workers) = (spread, workers);
+    let name = format!(
+        "{}, {spread:?}, {workers} workers, seed {}",
+        kind.as_str(),
+        scenario.seed
+    );
+    Case { name, scenario }
+}
+
+fn spikes(plan: &Plan) -> Vec<Case<Scenario>> {
+    let seeds = if plan.is_quick { 1 } else { 3 };
+    let shapes = [
+        (Spread::Usual, 8),
+        (Spread::Usual, 4),
+        (Spread::Usual, 32),
+        (Spread::Wide, 8),
+        (Spread::Bimodal, 8),
+    ];
+    let cases = shapes.into_iter().flat_map(|(spread, workers)| {
+        (0..seeds).map(move |seed| case(plan, Kind::Spike, spread, workers, seed))
+    });
+    cases.collect()
+}
+
+/// A case of each scenario and seed.
+fn scenarios(plan: &Plan) -> Vec<Case<Scenario>> {
+    let seeds = if plan.is_quick { 1 } else { 3 };
+    let cases = Kind::ALL
+        .into_iter()
+        .flat_map(|kind| (0..seeds).map(move |seed| case(plan, kind, Spread::Usual, 8, seed)));
+    cases.collect()
+}
+
+fn named<const N: usize>(case: &Case<Scenario>, figures: [f64; N]) -> [Figure; N] {
+    figures.map(|figure| Figure {
+        name: case.name.clone(),
+        figure,
+    })
+}
+
+pub(super) fn spike(plan: &Plan) -> Vec<Verdict> {
+    let cases = spikes(plan);
+    let all = run_all(&cases, |case| (case.name.clone(), measured(&case.scenario)));
+    let umbo = cases.iter().zip(&all).map(|(case, (_, [umbo, ..]))| {
+        let recovery = umbo.recovery_ms.unwrap_or(NEVER);
+        named(case, [umbo.goodput, umbo.success, umbo.p99, recovery])
+    });
+    let metrics = [
+        ("spike: goodput, of the peak", Bound::AtLeast(0.9)),
+        ("spike: critical and above answered", Bound::AtLeast(0.999)),
+        ("spike: their p99, of unloaded", Bound::AtMost(2.0)),
+        ("spike: recovery, ms", Bound::AtMost(200.0)),
+    ];
+    let mut verdicts = verdicts_of(metrics, umbo.collect());
+    for (at, discipline) in Discipline::ALL.into_iter().enumerate().skip(1) {
+        let beside = cases.iter().zip(&all).map(|(case, (_, figures))| {
+            let (umbo, other) = (&figures[0], &figures[at]);
+            let recovery =
+                umbo.recovery_ms.unwrap_or(NEVER) / other.recovery_ms.unwrap_or(UNSEEN_MS).max(1.0);
+            named(
+                case,
+                [
+                    umbo.goodput / other.goodput,
+                    umbo.success / other.success,
+                    umbo.p99 / other.p99,
+                    recovery,
+                ],
+            )
+        });
+        let name = discipline.as_str();
+        // A recovery of a quarter of FIFO's is asked for, and none that is longer than any other's.
+        let recovery = if discipline == Discipline::Fifo {
+            0.25
+        } else {
+            1.0
+        };
+        let whats = ["goodput", "critical answered", "their p99", "recovery"]
+            .map(|what| format!("spike: {what}, of {name}"));
+        let metrics = [
+            (whats[0].as_str(), Bound::AtLeast(1.0)),
+            (whats[1].as_str(), Bound::AtLeast(1.0)),
+            (whats[2].as_str(), Bound::AtMost(1.0)),
+            (whats[3].as_str(), Bound::AtMost(recovery)),
+        ];
+        verdicts.extend(verdicts_of(metrics, beside.collect()));
+    }
+    verdicts
+}
+
+pub(super) fn stall(plan: &Plan) -> Vec<Verdict> {
+    let seeds = if plan.is_quick { 1 } else { 3 };
+    let cases: Vec<_> = [(Spread::Usual, 8), (Spread::Wide, 4)]
+        .into_iter()
+        .flat_map(|(spread, workers)| {
+            (0..seeds).map(move |seed| case(plan, Kind::Stall, spread, workers, seed))
+        })
+        .collect();
+    let figures = run_all(&cases, |case| {
+        let [umbo, ..] = measured(&case.scenario);
+        named(case, [umbo.sound.0, umbo.sound.1])
+    });
+    let metrics = [
+        ("stall: goodput of the other shards", Bound::AtLeast(0.98)),
+        ("stall: p99 of the other shards", Bound::AtMost(1.2)),
+    ];
+    verdicts_of(metrics, figures)
+}
+
+pub(super) fn trouble(plan: &Plan) -> Vec<Verdict> {
+    let figures = run_all(&scenarios(plan), |case| {
+        let [umbo, ..] = measured(&case.scenario);
+        // What belongs to a shard that sleeps cannot be answered.
+        let success = if case.scenario.kind == Kind::Stall {
+            umbo.sound.0.min(1.0)
+        } else {
+            umbo.success
+        };
+        named(case, [success, umbo.recovery_ms.unwrap_or(NEVER)])
+    });
+    let metrics = [
+        ("trouble: critical and above answered", Bound::AtLeast(0.99)),
+        ("trouble: recovery, ms", Bound::AtMost(200.0)),
+    ];
+    verdicts_of(metrics, figures)
+}
+
+pub(super) fn inversions(plan: &Plan) -> Vec<Verdict> {
+    let mut cases = scenarios(plan);
+    cases.extend(spikes(plan));
+    let figures = run_all(&cases, |case| {
+        let [umbo, ..] = measured(&case.scenario);
+        named(case, [umbo.inversions])
+    });
+    verdicts_of(
+        [("inversions: of all requests", Bound::AtMost(0.001))],
+        figures,
+    )
+}

@@ -1,0 +1,117 @@
+//! What a run came to, in the figures that decide.
+
+use umbo_shed::GateSettings;
+use umbo_types::Criticality;
+
+use super::account::{Account, SLICE_NS, SourceAccount, Sum, recovery_ns, sum};
+use super::door::Discipline;
+use super::scenario::Scenario;
+use super::world::run;
+
+/// What the same shards do without any trouble.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calm {
+    /// Most that is answered in time, over even loads up to all that they can do; in workers.
+    pub(crate) peak: f64,
+    /// In milliseconds, at a third of the load.
+    pub(crate) p99: f64,
+    /// What the shards that will be in no trouble answer at the usual load, in workers, and its p99.
+    pub(crate) sound: (f64, f64),
+}
+
+impl Calm {
+    /// Finds out.
+    pub(crate) fn of(scenario: &Scenario) -> Self {
+        let whole =
+            |account: &Account| sum(account.sources.iter(), scenario.from_ns, scenario.to_ns);
+        let at = |load| {
+            run(
+                &scenario.calm(load),
+                Discipline::Umbo,
+                GateSettings::default(),
+            )
+        };
+        let loads = [0.8, 0.9, 1.0];
+        let usual = Scenario {
+            incident: None,
+            ..scenario.clone()
+        };
+        let usual = run(&usual, Discipline::Umbo, GateSettings::default());
+        let sound = sum(usual.sound.iter(), scenario.from_ns, scenario.to_ns);
+        Self {
+            peak: loads
+                .map(|load| whole(&at(load)).goodput)
+                .into_iter()
+                .fold(0.0, f64::max),
+            p99: whole(&at(1.0 / 3.0)).p99,
+            sound: (sound.goodput, sound.p99),
+        }
+    }
+}
+
+/// What a discipline came to in a scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures {
+    /// Answered in time during the trouble, of the peak.
+    pub(crate) goodput: f64,
+    /// Share of `critical` and above that was answered in time.
+    pub(crate) success: f64,
+    /// Of those, p99 of the p99 without load.
+    pub(crate) p99: f64,
+    /// Milliseconds after the end until 95 of 100 are answered in time; none where that takes more
+    /// than three seconds.
+    pub(crate) recovery_ms: Option<f64>,
+    /// Share of all requests that were shed beside a lower tier that was admitted, but for its floor.
+    pub(crate) inversions: f64,
+    /// Of the shards in no trouble: goodput and p99, each of what it is without trouble.
+    pub(crate) sound: (f64, f64),
+    /// Milliseconds from the beginning of the trouble until something is shed; none where nothing is.
+    pub(crate) engaged_ms: Option<f64>,
+    /// All four tiers, lowest first.
+    pub(crate) tiers: [Sum; Criticality::ALL.len()],
+}
+
+impl Figures {
+    /// Makes them of a run.
+    pub(crate) fn of(scenario: &Scenario, account: &Account, calm: &Calm) -> Self {
+        let (from_ns, to_ns) = (scenario.from_ns, scenario.to_ns);
+        let all = sum(account.sources.iter(), from_ns, to_ns);
+        let is_high = |at: usize| scenario.sources[at].criticality >= Criticality::Critical;
+        let high = sum(some(&account.sources, is_high), from_ns, to_ns);
+        let sound = sum(account.sound.iter(), from_ns, to_ns);
+        let tier = |tier: Criticality| {
+            let is_its = |at: usize| scenario.sources[at].criticality == tier;
+            sum(some(&account.sources, is_its), from_ns, to_ns)
+        };
+        let whole = sum(account.sources.iter(), 0, scenario.length_ns);
+        let recovery = recovery_ns(&account.sources.iter(), to_ns);
+        Self {
+            goodput: all.goodput / calm.peak,
+            success: high.good as f64 / (high.offered as f64).max(1.0),
+            p99: high.p99 / calm.p99,
+            recovery_ms: recovery.map(|nanos| nanos as f64 / 1e6),
+            inversions: account.inverted as f64 / (whole.offered as f64).max(1.0),
+            sound: (sound.goodput / calm.sound.0, sound.p99 / calm.sound.1),
+            engaged_ms: engaged_ms(account, from_ns),
+            tiers: Criticality::ALL.map(tier),
+        }
+    }
+}
+
+/// Returns some of the sources.
+fn some(
+    sources: &[SourceAccount],
+    is_meant: impl Fn(usize) -> bool + Clone,
+) -> impl Iterator<Item = &SourceAccount> + Clone {
+    let meant = sources
+        .iter()
+        .enumerate()
+        .filter(move |(at, _)| is_meant(*at));
+    meant.map(|(_, source)| source)
+}
+
+fn engaged_ms(account: &Account, from_ns: u64) -> Option<f64> {
+    let mut later = account.sheds.iter().skip((from_ns / SLICE_NS) as usize);
+    let slices = later.position(|&is_shed| is_shed)?;
+    Some(slices as f64 * SLICE_NS as f64 / 1e6)
+}

@@ -1,0 +1,157 @@
+//! The goals at short durations, and the simulator against what is known without it.
+
+use umbo_shed::GateSettings;
+use umbo_types::Criticality;
+
+use super::*;
+
+fn figures(scenario: &Scenario, discipline: Discipline, calm: &Calm) -> Figures {
+    Figures::of(
+        scenario,
+        &run(scenario, discipline, GateSettings::default()),
+        calm,
+    )
+}
+
+#[test]
+fn ten_times_the_load_costs_neither_goodput_nor_what_is_critical() {
+    for (spread, workers) in [(Spread::Usual, 4), (Spread::Wide, 4)] {
+        let mut scenario = Scenario::new(Kind::Spike, 1, 5.0);
+        (scenario.spread, scenario.workers) = (spread, workers);
+        let calm = Calm::of(&scenario);
+        let umbo = figures(&scenario, Discipline::Umbo, &calm);
+        let case = format!("{spread:?}, {workers} workers: {umbo:?}");
+        assert!(umbo.goodput >= 0.9, "{case}");
+        assert!(umbo.success >= 0.999, "{case}");
+        // The time in which the limit is found is a larger part of so short a spike.
+        assert!(umbo.p99 <= 2.5, "{case}");
+        assert!(umbo.inversions <= 0.001, "{case}");
+        assert!(
+            umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
+            "{case}"
+        );
+        for simpler in [Discipline::Fifo, Discipline::Codel, Discipline::Quotas] {
+            let other = figures(&scenario, simpler, &calm);
+            let case = format!("{case}, {other:?}");
+            assert!(
+                other.goodput < umbo.goodput && other.success < umbo.success,
+                "{case}"
+            );
+            assert!(other.p99 > umbo.p99, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_stalled_shard_takes_nothing_from_the_others() {
+    let scenario = Scenario::new(Kind::Stall, 2, 5.0);
+    let calm = Calm::of(&scenario);
+    let umbo = figures(&scenario, Discipline::Umbo, &calm);
+    assert!(umbo.sound.0 >= 0.98 && umbo.sound.1 <= 1.2, "{umbo:?}");
+    assert!(
+        umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
+        "{umbo:?}"
+    );
+}
+
+#[test]
+fn a_slow_store_serves_what_is_critical() {
+    let scenario = Scenario::new(Kind::SlowDisk, 3, 6.0);
+    let calm = Calm::of(&scenario);
+    let umbo = figures(&scenario, Discipline::Umbo, &calm);
+    // An eighth of the store is left.
+    assert!(
+        umbo.success >= 0.999 && umbo.goodput >= 0.9 / 8.0,
+        "{umbo:?}"
+    );
+    assert!(
+        umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
+        "{umbo:?}"
+    );
+}
+
+#[test]
+fn one_caller_takes_nothing_from_others_of_its_tier() {
+    let mut scenario = Scenario::new(Kind::NoisyNeighbour, 4, 4.0);
+    scenario.workers = 4;
+    let account = run(&scenario, Discipline::Umbo, GateSettings::default());
+    let share = |at: usize| {
+        let sum = account::sum(
+            [&account.sources[at]].into_iter(),
+            scenario.from_ns,
+            scenario.to_ns,
+        );
+        sum.good as f64 / sum.offered as f64
+    };
+    let noisy = scenario.sources.len() - 1;
+    for (at, source) in scenario.sources.iter().enumerate() {
+        if at == noisy {
+            assert!(share(at) < 0.1);
+        } else if source.criticality >= Criticality::SheddablePlus {
+            assert!(share(at) >= 0.99, "{source:?}: {}", share(at));
+        }
+    }
+}
+
+/// A queue without a bound, one worker at a time: what fits into the clients' patience is answered
+/// in time, then nothing is.
+#[test]
+fn a_fifo_does_what_can_be_added_up_by_hand() {
+    let mut scenario = Scenario::new(Kind::Spike, 5, 3.0);
+    scenario.degradation = 0.0;
+    let account = run(&scenario, Discipline::Fifo, GateSettings::default());
+    let sum = account::sum(account.sources.iter(), scenario.from_ns, scenario.to_ns);
+    // The backlog grows by nine parts of ten: after 56 ms it takes half a second, and what came
+    // until then is what is answered in time.
+    let expected = 10.0 * scenario.capacity() * 0.5 / 9.0;
+    let ratio = sum.good as f64 / expected;
+    assert!((0.9..1.15).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn below_capacity_everything_is_answered_whoever_is_at_the_door() {
+    let scenario = Scenario::new(Kind::Spike, 6, 2.0).calm(0.5);
+    for discipline in Discipline::ALL {
+        let account = run(&scenario, discipline, GateSettings::default());
+        let sum = account::sum(account.sources.iter(), 0, scenario.to_ns);
+        assert!(sum.good + 1 >= sum.offered, "{discipline:?}: {sum:?}");
+        let share = sum.goodput / (scenario.shards * scenario.workers) as f64;
+        assert!((share - 0.5).abs() < 0.02, "{discipline:?}: {share}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures_and_another_gives_others() {
+    let figures_of = |seed| {
+        let mut scenario = Scenario::new(Kind::ScanStorm, seed, 1.0);
+        scenario.workers = 2;
+        let calm = Calm {
+            peak: 8.0,
+            p99: 10.0,
+            sound: (4.0, 10.0),
+        };
+        format!("{:?}", figures(&scenario, Discipline::Umbo, &calm))
+    };
+    assert_eq!(figures_of(7), figures_of(7));
+    assert_ne!(figures_of(7), figures_of(8));
+}
+
+#[test]
+fn a_study_has_a_table_and_a_plot_of_each_discipline() {
+    let mut shown = String::new();
+    let study = Study {
+        seed: 7,
+        kinds: vec![Kind::Recovery],
+        trouble_s: 0.5,
+    };
+    let report = study.run(|line| {
+        shown.push_str(line);
+        shown.push('\n');
+    });
+    assert_eq!(shown, report.tables);
+    let (name, plot) = &report.plots[0];
+    assert_eq!(name, "overload-recovery.svg");
+    for discipline in Discipline::ALL {
+        assert!(report.tables.contains(discipline.as_str()) && plot.contains(discipline.as_str()));
+    }
+}
