@@ -31,7 +31,7 @@ pub struct LimitSettings {
     pub min: u32,
     /// Most slots. Default 1,024.
     pub max: u32,
-    /// Slots at first. Default 32.
+    /// Slots at first. Default 16: too few for a while cost less than too many.
     pub initial: u32,
 }
 
@@ -40,7 +40,7 @@ impl Default for LimitSettings {
         Self {
             min: 2,
             max: 1_024,
-            initial: 32,
+            initial: 16,
         }
     }
 }
