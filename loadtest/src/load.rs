@@ -28,6 +28,12 @@ use self::response::{Head, body_len};
 use crate::failure::Failure;
 use crate::process::cpu_seconds;
 
+/// Returns status and length of an answer that has arrived whole.
+pub(crate) fn answer_len(bytes: &[u8]) -> Option<(u16, usize)> {
+    let head = Head::parse(bytes)?;
+    Some((head.status, body_len(&head, bytes)?))
+}
+
 /// How long to wait before a connection is made again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -23,10 +23,12 @@ mod dataset;
 mod ddos;
 mod failure;
 mod load;
+mod modelled;
 mod peer;
 mod plot;
 mod process;
 mod random;
+mod scenario;
 mod simulate;
 mod verdict;
 
@@ -55,6 +57,8 @@ enum Command {
     Check(check::Arguments),
     /// Attack a few keys of a real server beside normal traffic; print a report, draw a plot
     Ddos(ddos::Arguments),
+    /// Overload a real dispatcher over a store of known capacity; print a report, draw a plot
+    Scenario(scenario::Arguments),
     /// Write the rows of the scenario as NDJSON to standard output
     Rows(dataset::Arguments),
     /// Send prepared requests in a closed loop (what the benchmarks run)
@@ -63,6 +67,9 @@ enum Command {
     /// Send prepared requests at fixed instants (what the checks run)
     #[command(hide = true)]
     Pace(load::pace::Arguments),
+    /// Serve with a store of known capacity (what the scenarios run)
+    #[command(hide = true)]
+    Modelled(modelled::Arguments),
     /// Serve as a peer (what the benchmarks run)
     #[command(hide = true)]
     Peer(peer::Arguments),
@@ -74,6 +81,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => arguments.run(),
         Command::Simulate(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Ddos(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Scenario(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Modelled(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Rows(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Pace(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),

@@ -1,0 +1,85 @@
+//! `umbo-loadtest scenario`: overload over real sockets, open loop, and what each tier got.
+//!
+//! Owns the scenarios, which have the names they have in the simulator, and their report. The server is
+//! a dispatcher over a store of known capacity (see `modelled`), in a process of its own; requests
+//! come at random instants at their rate, whatever the answers are.
+
+mod outcome;
+mod picture;
+mod plan;
+mod traffic;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::outcome::Outcome;
+use self::plan::{Plan, SCENARIOS};
+use crate::failure::Failure;
+use crate::process::{Cores, Process, check_free};
+
+/// Port of the server, beside those of the benchmarks.
+const PORT: u16 = 18_090;
+
+/// Arguments of `umbo-loadtest scenario`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Which: spike, stall, slow-disk, scan-storm, noisy-neighbour, bulk-at-peak or recovery
+    name: String,
+    /// Seconds for which something is wrong
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Seconds before and after
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=600))]
+    calm: u32,
+    /// Also run a server that sheds nothing because of a shard, and print what it came to
+    #[arg(long)]
+    beside: bool,
+    /// File into which the plot is written
+    #[arg(long, default_value = "umbo-scenario.svg")]
+    plot: PathBuf,
+}
+
+impl Arguments {
+    /// Runs the scenario, prints its report and writes its plot.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == self.name) else {
+            let known: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+            return Err(Failure::UnknownName {
+                kind: "scenario",
+                name: self.name,
+                known: known.join(", "),
+            });
+        };
+        let plan = scenario.plan(f64::from(self.calm), f64::from(self.seconds));
+        println!("{}: {}", scenario.name, scenario.about);
+        let outcome = run(&plan, true)?;
+        outcome.print();
+        if self.beside {
+            println!("\nthe same without protection");
+            run(&plan, false)?.print();
+        }
+        let path = self.plot.display().to_string();
+        let plot = picture::picture(scenario.name, &outcome).draw();
+        std::fs::write(&self.plot, plot).map_err(Failure::io(path.clone()))?;
+        println!("plot: {path}");
+        Ok(())
+    }
+}
+
+/// Runs a plan against a server of its own.
+fn run(plan: &Plan, is_protected: bool) -> Result<Outcome, Failure> {
+    check_free(&[PORT])?;
+    let program = std::env::current_exe().map_err(Failure::io("own program"))?;
+    let mut arguments = vec!["modelled".to_owned(), format!("--port={PORT}")];
+    arguments.extend(plan.faults.iter().map(|fault| format!("--fault={fault}")));
+    if !is_protected {
+        arguments.push("--unprotected".to_owned());
+    }
+    let folder = tempfile::tempdir().map_err(Failure::io("a folder"))?;
+    let mut server = Process::start(&program, &arguments, Cores::Server, folder.path())?;
+    server.wait_for(PORT)?;
+    let samples = traffic::run(plan, PORT)?;
+    server.stop()?;
+    Ok(Outcome::of(plan, samples))
+}
