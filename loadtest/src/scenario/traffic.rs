@@ -123,14 +123,13 @@ impl World {
     /// Sends one request and reads its answer to the end.
     async fn ask(&self, request: &[u8]) -> std::io::Result<u16> {
         let free = self.free.borrow_mut().pop();
-        let mut socket = match free {
-            Some(socket) => socket,
-            None => {
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-                let socket = TcpStream::connect(address).await?;
-                socket.set_nodelay(true)?;
-                socket
-            }
+        let mut socket = if let Some(socket) = free {
+            socket
+        } else {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+            let socket = TcpStream::connect(address).await?;
+            socket.set_nodelay(true)?;
+            socket
         };
         socket.write_all(request).await?;
         let mut bytes = Vec::with_capacity(2_048);
