@@ -90,9 +90,9 @@ impl ModelledStore {
         // In steps, because how many share the places changes.
         let step_s = self.capacity.service_time.as_secs_f64() / 4.0;
         while left_s > 0.0 {
-            let pace = self.speed(shard) / self.crowding(taken);
+            let progress = self.speed(shard) / self.crowding(taken);
             tokio::time::sleep(Duration::from_secs_f64(step_s)).await;
-            left_s -= step_s * pace;
+            left_s -= step_s * progress;
         }
         drop(place);
     }
