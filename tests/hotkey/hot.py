@@ -13,8 +13,10 @@ from harness import b64u, quote, wait_until
 
 HOT = "/admin/v1/hot"
 HIT_PRICE = "0.1"
-# Low enough for a slow machine, high enough for what single requests of a test never reach.
-WARM = {"hotkey": {"rate_min": 50}}
+# A rate low enough for a slow machine and high enough for what single requests of a test never reach;
+# and a time to live so long that a machine that stands still for a moment spoils nothing.
+TTL_SECONDS = 10
+WARM = {"hotkey": {"rate_min": 50, "ttl": f"{TTL_SECONDS}s"}}
 
 STATUS = re.compile(
     r"umbo; (?:hit; ttl=(?P<ttl>\d{1,5})|fwd=(?P<fwd>miss|request)(?P<shared>; collapsed)?)"

@@ -8,6 +8,7 @@ import pytest
 from harness import wait_until
 from hot import (
     HIT_PRICE,
+    TTL_SECONDS,
     came_by,
     heated,
     is_hit,
@@ -18,9 +19,6 @@ from hot import (
     report,
     warmed,
 )
-
-TTL_SECONDS = 3
-SPREAD = 1.1
 
 
 def test_a_key_that_is_read_a_lot_becomes_hot_and_is_served_from_the_cache(server, ns):
@@ -67,26 +65,30 @@ def test_a_pinned_key_is_kept_without_traffic(ns):
 
 def test_age_and_time_to_live_are_told(ns):
     first = kept(ns, "a")
-    assert first.headers["age"] == "0"
+    assert int(first.headers["age"]) <= 1
     ttl = int(first.headers["cache-status"].rsplit("=", 1)[1])
-    assert ttl in (2, 3)
+    assert TTL_SECONDS - 3 < ttl <= TTL_SECONDS * 1.1
     time.sleep(1.1)
     second = ns.get("a")
     assert is_hit(second), second
-    assert second.headers["age"] == "1"
+    assert int(second.headers["age"]) >= 1
     assert int(second.headers["cache-status"].rsplit("=", 1)[1]) < ttl
 
 
-def test_no_answer_is_served_beyond_its_time(ns):
+def test_no_answer_is_served_beyond_its_time(new_server):
+    server = new_server({"hotkey": {"ttl": "2s"}}).start()
+    ns = server.namespace("demo")
     kept(ns, "a")
-    oldest = 0
-    end = time.monotonic() + 2 * TTL_SECONDS
+    ages = []
+    end = time.monotonic() + 5
     while time.monotonic() < end:
-        oldest = max(oldest, int(ns.get("a").headers.get("age", 0)))
+        ages.append(int(ns.get("a").headers.get("age", 0)))
         time.sleep(0.02)
-    assert oldest <= TTL_SECONDS * SPREAD, oldest
+    # A tenth more by chance, and whole seconds are told.
+    assert max(ages) <= 2, ages
+    assert len(ages) > 20 and ages.count(0) > 1
     # Whoever comes after all that reads the store.
-    time.sleep(TTL_SECONDS * SPREAD + 0.1)
+    time.sleep(2.3)
     assert came_by(ns.get("a")) == "miss"
 
 
@@ -139,7 +141,9 @@ def test_max_age_bounds_the_age(ns):
     assert is_hit(ns.get("a", Cache_Control="max-age=60"))
 
 
-def test_that_there_is_nothing_is_kept_for_a_second(server, ns):
+def test_that_there_is_nothing_is_kept_for_a_third_of_the_time(new_server):
+    server = new_server({"hotkey": {"ttl": "3s"}}).start()
+    ns = server.namespace("demo")
     pin(ns, "absent")
     before = server.metric("umbo_hotkey_negative_hits_total")
     answer = warmed(lambda: ns.get("absent"))
