@@ -1,7 +1,8 @@
 //! The queue of a shard: who gets one of its slots, who waits, who is shed.
 //!
 //! Owns the limit of requests in flight ([`limit`]), those who wait ([`lanes`]), when a tier is
-//! overloaded ([`codel`]), what is kept for the lower tiers ([`floor`]), and the gate that puts
+//! overloaded ([`codel`]), what is kept for the lower tiers ([`floor`]), who is turned away
+//! because the runtime is late ([`lag`]), and the gate that puts
 //! them together ([`gate`]). Each shard has a gate of its own, and gates share nothing: a shard that
 //! stalls fills its own slots and its own queue.
 //!
@@ -11,6 +12,7 @@
 pub(crate) mod codel;
 pub(crate) mod floor;
 pub(crate) mod gate;
+pub(crate) mod lag;
 pub(crate) mod lanes;
 pub(crate) mod limit;
 pub(crate) mod line;

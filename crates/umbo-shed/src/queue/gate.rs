@@ -17,16 +17,19 @@ use std::time::{Duration, Instant};
 use umbo_types::RequestUnits;
 
 use super::codel::CodelSettings;
+use super::lag::LagWords;
 use super::lanes::TIERS;
 use super::limit::LimitSettings;
 use super::line::Line;
 use super::status::GateStatus;
-use super::verdict::{Entered, Entry, Grant, Outcome, Ticket, Woken};
+use super::verdict::{Entered, Entry, Grant, Outcome, Shed, Ticket, Why, Woken};
 
 /// Somebody waits.
 const WAITING: u64 = 1 << 32;
 /// One who has left, counted above the flag.
 const LEFT: u64 = 1 << 33;
+/// Where their count wraps around.
+const LEFT_WRAP: u64 = 1 << (u64::BITS - LEFT.trailing_zeros());
 /// Those in flight.
 const IN_FLIGHT: u64 = WAITING - 1;
 /// Of those who leave while nobody waits, one in so many is learned from.
@@ -66,6 +69,7 @@ impl Default for GateSettings {
 pub struct Gate<W> {
     word: AtomicU64,
     slots: AtomicU32,
+    lag: LagWords,
     line: Mutex<Line<W>>,
 }
 
@@ -76,6 +80,7 @@ impl<W> Gate<W> {
         Self {
             word: AtomicU64::new(0),
             slots: AtomicU32::new(line.slots()),
+            lag: LagWords::default(),
             line: Mutex::new(line),
         }
     }
@@ -93,6 +98,13 @@ impl<W> Gate<W> {
     ) -> Entered {
         if entry.deadline.has_passed(now) {
             return Entered::Expired;
+        }
+        if let Some(wait) = self.lag.turns_away(entry) {
+            return Entered::Shed(Shed {
+                why: Why::Overload,
+                criticality: entry.criticality,
+                wait,
+            });
         }
         if self.take_free() {
             return Entered::Slot(Grant::ordinary(entry.criticality));
@@ -141,10 +153,12 @@ impl<W> Gate<W> {
     /// Looks after those who wait: sheds who has waited too long, at a shard that stands still too.
     ///
     /// To be called every few milliseconds. `lag` is by how much the runtime runs late: it is counted
-    /// as if everybody had waited that much longer.
+    /// as if everybody had waited that much longer, and where it stays high, the lowest tiers are
+    /// turned away, also while there are slots.
     pub fn tick(&self, now: Instant, lag: Duration, woken: &mut Woken<W>) {
         let mut line = self.lock();
-        line.set_lag(lag);
+        let left = self.word.load(Ordering::Relaxed) / LEFT;
+        line.set_lag(lag, &self.lag, (left, LEFT_WRAP), now);
         self.attend(&mut line, now, woken);
         line.shrink();
     }

@@ -62,6 +62,8 @@ const INFLATION: f64 = 0.35;
 const FOLLOWED_UP: f64 = 0.75;
 /// How far it has to follow a step down for that to stay.
 const FOLLOWED_DOWN: f64 = 0.85;
+/// Errors that tell what followed from what did not, before it is known well enough.
+const CLEAR: f64 = 2.0;
 /// Error of that share at which it is known well enough.
 const ERROR_TRIAL: f64 = 0.2;
 /// What a step up multiplies by.
@@ -257,7 +259,7 @@ impl Limit {
         let error = measured.error().hypot(trial.before.error()) / step.abs();
         let is_up = self.slots > trial.from;
         let bound = if is_up { FOLLOWED_UP } else { FOLLOWED_DOWN };
-        let is_clear = error <= ERROR_TRIAL || (followed - bound).abs() > 1.5 * error;
+        let is_clear = error <= ERROR_TRIAL || (followed - bound).abs() > CLEAR * error;
         if !is_clear {
             if open_for >= TRIAL_MAX {
                 // What makes no difference is no crowd.
@@ -283,7 +285,7 @@ impl Limit {
         } else {
             // The step went past the knee, and the time followed only as far as that. What is left
             // is how long it takes without a crowd.
-            self.unloaded = measured.mean();
+            self.unloaded = self.unloaded.clamp(measured.mean(), least);
             let knee = f64::from(trial.from) * moved.exp2() * HEADROOM;
             let knee = knee.clamp(f64::from(self.slots), f64::from(trial.from));
             self.end_trial(rounded(knee), now);

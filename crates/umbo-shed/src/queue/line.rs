@@ -7,6 +7,7 @@ use umbo_types::{Criticality, RequestUnits};
 use super::codel::{Codel, CodelSettings};
 use super::floor::Floors;
 use super::gate::{GateSettings, PerTier};
+use super::lag::{LagControl, LagWords};
 use super::lanes::{Lanes, TIERS};
 use super::limit::Limit;
 use super::slab::Node;
@@ -35,6 +36,7 @@ pub(crate) struct Line<W> {
     floors: Floors,
     limit: Limit,
     lag: Duration,
+    lag_control: LagControl,
     tallies: PerTier<Tally>,
 }
 
@@ -47,6 +49,7 @@ impl<W> Line<W> {
             floors: Floors::new(settings.floor_percent),
             limit: Limit::new(settings.limit),
             lag: Duration::ZERO,
+            lag_control: LagControl::default(),
             tallies: Default::default(),
         }
     }
@@ -59,8 +62,23 @@ impl<W> Line<W> {
         self.lanes.len() == 0
     }
 
-    pub(crate) const fn set_lag(&mut self, lag: Duration) {
+    /// Takes notice of the lag, and sets who is turned away for it.
+    pub(crate) fn set_lag(
+        &mut self,
+        lag: Duration,
+        words: &LagWords,
+        left: (u64, u64),
+        now: Instant,
+    ) {
         self.lag = lag;
+        let Self { settings, .. } = self;
+        let percent = settings.floor_percent;
+        let shed = self
+            .lag_control
+            .tick(words, &settings.codel, percent, lag, left, now);
+        for (tally, shed) in self.tallies.iter_mut().zip(shed) {
+            tally.shed[Why::Overload as usize] += shed;
+        }
     }
 
     pub(crate) fn shrink(&mut self) {
