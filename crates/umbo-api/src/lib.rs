@@ -16,6 +16,7 @@ pub mod quantity;
 pub mod quota;
 pub mod row;
 pub mod ru;
+pub mod shed;
 pub mod stream;
 
 pub use error_code::{ErrorCode, ErrorKind};

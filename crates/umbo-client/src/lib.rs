@@ -34,6 +34,7 @@ mod restraint;
 mod retry;
 mod scan;
 mod send;
+mod shed;
 mod tls;
 mod window;
 

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::command::{completion, config, dlq, hot, kv, ns, quota, serve, token, top, version};
+use crate::command::{
+    completion, config, dlq, hot, kv, ns, quota, serve, shed, token, top, version,
+};
 use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
@@ -34,6 +36,8 @@ enum Command {
     Hot(hot::Arguments),
     /// Watch hot keys, callers and shards
     Top(top::Arguments),
+    /// Say how overloaded the server is and what it sheds
+    Shed(shed::Arguments),
     /// Manage tokens
     Token(token::Arguments),
     /// Print the completion script of a shell
@@ -57,6 +61,7 @@ impl Cli {
             Some(Command::Quota(arguments)) => arguments.run(),
             Some(Command::Hot(arguments)) => arguments.run(),
             Some(Command::Top(arguments)) => arguments.run(),
+            Some(Command::Shed(arguments)) => arguments.run(),
             Some(Command::Token(arguments)) => arguments.run(),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),
             Some(Command::Config(arguments)) => arguments.run(),

@@ -8,6 +8,7 @@ pub(crate) mod kv;
 pub(crate) mod ns;
 pub(crate) mod quota;
 pub(crate) mod serve;
+pub(crate) mod shed;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod version;

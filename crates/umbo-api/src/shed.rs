@@ -1,0 +1,169 @@
+//! How overloaded a server is, shard by shard: what it sheds, why, and for how long.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The state of the server that answers, since it was started. Shed is what it turned away to stay
+/// fast; what is rejected for a quota counts elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "shards": [{
+        "shard": 3,
+        "overloaded": true,
+        "classes": [{
+            "class": "point-read", "overloaded": true, "ratio": 0.21, "p95_ms": 4.1,
+            "normal_p95_ms": 0.86, "samples": 1830, "window_ms": 1400
+        }],
+        "tiers": [{
+            "tier": "sheddable", "penalised": true, "penalty": 4.0, "penalty_above": 8.0,
+            "waiting": 12, "oldest_ms": 7.5, "overloaded": true, "shed": {"penalty": 1200, "queue-delay": 31}
+        }],
+        "queue": {"limit": 18, "in_flight": 18, "waiting": 12, "waiting_ru": 12.6}
+    }],
+    "engagements_total": 1,
+    "engagements": [{
+        "number": 1, "shard": 3, "class": "point-read", "tier_max": "sheddable", "ratio": 0.24,
+        "ratio_min": 0.19, "p95_ms": 3.6, "normal_p95_ms": 0.86, "started_at": 1_790_000_000_000_u64,
+        "duration_ms": 2300, "shed": {"sheddable": 1200}
+    }],
+    "lag_ms": 0.1
+}))]
+pub struct ShedStatus {
+    /// All shards, in their order.
+    pub shards: Vec<ShardOverload>,
+    /// Engagements since the start, with those under way.
+    pub engagements_total: u64,
+    /// The last of them, newest first, those under way before all others.
+    pub engagements: Vec<EngagementInfo>,
+    /// By how much the server's own threads run late, in milliseconds.
+    pub lag_ms: f64,
+}
+
+/// One shard.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShardOverload {
+    /// Number.
+    pub shard: u16,
+    /// Whether its latency ratio says that it is overloaded, or its queue does.
+    pub overloaded: bool,
+    /// Service times by class of operation; only classes that were asked for.
+    pub classes: Vec<ClassLatency>,
+    /// What each tier pays and how it waits, the lowest tier first.
+    pub tiers: Vec<TierOverload>,
+    /// Who waits for it.
+    pub queue: ShardQueue,
+}
+
+/// Service times of one class of operation at one shard.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClassLatency {
+    /// `point-read`, `multi-read`, `range`, `scan`, `point-write` or `bulk-write`.
+    pub class: String,
+    /// Whether the ratio is engaged.
+    pub overloaded: bool,
+    /// The normal p95 over the p95 of the last moments: about 1 is healthy. Absent while either is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// p95 of the short window, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95_ms: Option<f64>,
+    /// Normal p95, from up to five minutes, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normal_p95_ms: Option<f64>,
+    /// Store calls in the short window.
+    pub samples: u32,
+    /// Length of the short window, in milliseconds.
+    pub window_ms: u64,
+}
+
+/// One tier at one shard.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TierOverload {
+    /// Name.
+    pub tier: String,
+    /// Whether its prices are multiplied.
+    pub penalised: bool,
+    /// Mean factor on the price of callers within their own baseline; 1 is none.
+    pub penalty: f64,
+    /// Mean factor on the price of callers above their own baseline.
+    pub penalty_above: f64,
+    /// Requests that wait for the shard.
+    pub waiting: u64,
+    /// For how long the oldest of them has waited, in milliseconds.
+    pub oldest_ms: f64,
+    /// Whether the queue of the tier is overloaded.
+    pub overloaded: bool,
+    /// Requests shed, by signal: `penalty` since the engagement began, the signals of the queue since
+    /// the start. Only signals that shed.
+    pub shed: BTreeMap<String, u64>,
+}
+
+/// The queue of one shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShardQueue {
+    /// Requests that the store may hold at once.
+    pub limit: u32,
+    /// Requests that it holds.
+    pub in_flight: u32,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// What they are estimated to cost, in request units.
+    pub waiting_ru: f64,
+}
+
+/// One overload of one shard, from the tick that found it until the last penalty was lifted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EngagementInfo {
+    /// Number, from 1.
+    pub number: u64,
+    /// The shard.
+    pub shard: u16,
+    /// The class of operation whose ratio engaged.
+    pub class: String,
+    /// The highest tier that was penalised; absent where none was yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier_max: Option<String>,
+    /// The ratio when it engaged.
+    pub ratio: f64,
+    /// The lowest ratio since.
+    pub ratio_min: f64,
+    /// p95 when it engaged, in milliseconds.
+    pub p95_ms: f64,
+    /// Normal p95 then, in milliseconds.
+    pub normal_p95_ms: f64,
+    /// When it engaged, in milliseconds since the Unix epoch.
+    pub started_at: u64,
+    /// For how long it lasted, or has lasted so far, in milliseconds.
+    pub duration_ms: u64,
+    /// Whether it goes on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub under_way: bool,
+    /// Requests shed by the penalty, by tier; only tiers that were shed.
+    pub shed: BTreeMap<String, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_absent_is_left_out_and_read_back() {
+        let status = ShedStatus {
+            shards: vec![ShardOverload {
+                classes: vec![ClassLatency::default()],
+                tiers: vec![TierOverload::default()],
+                ..ShardOverload::default()
+            }],
+            engagements: vec![EngagementInfo::default()],
+            ..ShedStatus::default()
+        };
+        let text = serde_json::to_string(&status).unwrap();
+        for absent in ["\"ratio\":null", "p95_ms\":null", "tier_max", "under_way"] {
+            assert!(!text.contains(absent), "{absent} in {text}");
+        }
+        assert_eq!(serde_json::from_str::<ShedStatus>(&text).unwrap(), status);
+    }
+}

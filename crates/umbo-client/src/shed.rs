@@ -1,0 +1,15 @@
+//! Overload: what a server sheds, why, and for how long.
+
+use umbo_api::shed::ShedStatus;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::request::Request;
+
+impl Client {
+    /// Says how overloaded the server that answers is. Needs the grant `admin` on every namespace.
+    pub async fn shed_status(&self) -> Result<ShedStatus, Error> {
+        self.send_for_json(&Request::read("/admin/v1/shed".to_owned()))
+            .await
+    }
+}

@@ -1,0 +1,184 @@
+//! `umbo shed …`: how overloaded the server that answers is, what it sheds, and when it did. Needs
+//! the `admin` grant on every namespace.
+
+use clap::{Args, Subcommand};
+use umbo_api::shed::{ClassLatency, EngagementInfo, ShardOverload, ShedStatus, TierOverload};
+
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo shed`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say which shards are overloaded, who pays for it and who waits
+    Status {
+        /// Also shards that are healthy and tiers that nothing happens to
+        #[arg(long)]
+        all: bool,
+    },
+    /// List the overloads there were, newest first: which shard, why, for how long, what it cost
+    Log,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Status { all } => block_on(status(&self.connection, all)),
+            Command::Log => block_on(log(&self.connection)),
+        }
+    }
+}
+
+const CLASS_HEADER: [&str; 7] = [
+    "SHARD",
+    "CLASS",
+    "STATE",
+    "RATIO",
+    "P95-MS",
+    "NORMAL-MS",
+    "SAMPLES",
+];
+
+const TIER_HEADER: [&str; 8] = [
+    "SHARD",
+    "TIER",
+    "PENALTY",
+    "ABOVE-BASELINE",
+    "WAITING",
+    "OLDEST-MS",
+    "QUEUE",
+    "SHED",
+];
+
+async fn status(connection: &Connection, is_all: bool) -> Result<(), Failure> {
+    let status = connection.client()?.shed_status().await?;
+    match connection.listing_format() {
+        Format::Table => report(&status, is_all),
+        Format::Json | Format::Ndjson => output::write_json(&status),
+    }
+}
+
+fn report(status: &ShedStatus, is_all: bool) -> Result<(), Failure> {
+    let shown = |shard: &&ShardOverload| is_all || shard.overloaded;
+    let shards: Vec<&ShardOverload> = status.shards.iter().filter(shown).collect();
+    let classes = shards.iter().flat_map(|shard| {
+        let cells = |class| class_cells(shard.shard, class);
+        shard.classes.iter().map(cells)
+    });
+    let classes: Vec<_> = classes.collect();
+    output::write_list(Format::Table, &classes, &CLASS_HEADER, Vec::clone)?;
+    let tiers = status.shards.iter().flat_map(|shard| {
+        let happens = |tier: &&TierOverload| is_all || tier.penalised || tier.waiting > 0;
+        let cells = |tier| tier_cells(shard.shard, tier);
+        shard.tiers.iter().filter(happens).map(cells)
+    });
+    let tiers: Vec<_> = tiers.collect();
+    output::write_bytes(b"\n")?;
+    output::write_list(Format::Table, &tiers, &TIER_HEADER, Vec::clone)?;
+    let overloaded = status.shards.iter().filter(|shard| shard.overloaded);
+    output::note(&format!(
+        "{} of {} overloaded; {} since the start; threads late by {}",
+        overloaded.count(),
+        output::counted(status.shards.len() as u64, "shard"),
+        output::counted(status.engagements_total, "engagement"),
+        millis(Some(status.lag_ms)) + " ms",
+    ));
+    Ok(())
+}
+
+fn class_cells(shard: u16, class: &ClassLatency) -> Vec<String> {
+    vec![
+        shard.to_string(),
+        class.class.clone(),
+        state(class.overloaded),
+        class
+            .ratio
+            .map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+        millis(class.p95_ms),
+        millis(class.normal_p95_ms),
+        class.samples.to_string(),
+    ]
+}
+
+fn tier_cells(shard: u16, tier: &TierOverload) -> Vec<String> {
+    let factor = |factor: f64| {
+        if tier.penalised {
+            format!("x{factor:.2}")
+        } else {
+            String::new()
+        }
+    };
+    let shed = tier
+        .shed
+        .iter()
+        .map(|(signal, count)| format!("{signal}={count}"));
+    vec![
+        shard.to_string(),
+        tier.tier.clone(),
+        factor(tier.penalty),
+        factor(tier.penalty_above),
+        tier.waiting.to_string(),
+        millis(Some(tier.oldest_ms)),
+        state(tier.overloaded),
+        shed.collect::<Vec<_>>().join(","),
+    ]
+}
+
+async fn log(connection: &Connection) -> Result<(), Failure> {
+    let status = connection.client()?.shed_status().await?;
+    let header = [
+        "NUMBER",
+        "STARTED",
+        "LASTED-MS",
+        "SHARD",
+        "CLASS",
+        "RATIO",
+        "LOWEST",
+        "P95-MS",
+        "NORMAL-MS",
+        "TIER",
+        "SHED",
+    ];
+    output::write_list(
+        connection.listing_format(),
+        &status.engagements,
+        &header,
+        cells,
+    )
+}
+
+fn cells(engagement: &EngagementInfo) -> Vec<String> {
+    let goes_on = if engagement.under_way { "+" } else { "" };
+    vec![
+        engagement.number.to_string(),
+        output::instant(Some(engagement.started_at)),
+        format!("{}{goes_on}", engagement.duration_ms),
+        engagement.shard.to_string(),
+        engagement.class.clone(),
+        format!("{:.2}", engagement.ratio),
+        format!("{:.2}", engagement.ratio_min),
+        millis(Some(engagement.p95_ms)),
+        millis(Some(engagement.normal_p95_ms)),
+        engagement.tier_max.clone().unwrap_or_default(),
+        engagement.shed.values().sum::<u64>().to_string(),
+    ]
+}
+
+fn state(is_overloaded: bool) -> String {
+    if is_overloaded { "overloaded" } else { "ok" }.to_owned()
+}
+
+/// Returns milliseconds with three digits after the point; nothing for none.
+fn millis(millis: Option<f64>) -> String {
+    millis.map_or_else(String::new, |millis| format!("{millis:.3}"))
+}
