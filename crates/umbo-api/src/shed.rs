@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 /// fast; what is rejected for a quota counts elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
+    "enabled": true,
     "shards": [{
         "shard": 3,
         "overloaded": true,
@@ -31,6 +32,8 @@ use utoipa::ToSchema;
     "lag_ms": 0.1
 }))]
 pub struct ShedStatus {
+    /// Whether shards are watched at all; nothing else is known where they are not.
+    pub enabled: bool,
     /// All shards, in their order.
     pub shards: Vec<ShardOverload>,
     /// Engagements since the start, with those under way.

@@ -5,6 +5,7 @@
 
 pub(crate) mod hot;
 pub(crate) mod quotas;
+pub(crate) mod shed;
 
 use std::sync::Arc;
 

@@ -7,12 +7,14 @@ mod cost;
 mod data;
 mod hot;
 mod quotas;
+mod shed;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use umbo_api::{
-    ErrorCode, admin as admin_types, batch, hot as hot_types, problem, quota, row, stream,
+    ErrorCode, admin as admin_types, batch, hot as hot_types, problem, quota, row,
+    shed as shed_types, stream,
 };
 use utoipa::OpenApi;
 
@@ -45,6 +47,7 @@ use utoipa::OpenApi;
     hot_types::HotReport,
     hot_types::HotListed,
     hot_types::HotListingSpec,
+    shed_types::ShedStatus,
     quota::PolicyList,
     quota::PolicyChange,
     quota::QuotaUsers,
@@ -103,6 +106,7 @@ fn operations() -> impl Iterator<Item = &'static Operation> {
         .chain(admin::OPERATIONS)
         .chain(quotas::OPERATIONS)
         .chain(hot::GROUPS.into_iter().flatten())
+        .chain(shed::OPERATIONS)
 }
 
 /// Returns the document.

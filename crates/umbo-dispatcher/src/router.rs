@@ -13,7 +13,7 @@ use umbo_api::ErrorCode;
 use umbo_api::admin::Health;
 use umbo_telemetry::metrics as counters;
 
-use crate::admin::{self, PathText, hot, quotas};
+use crate::admin::{self, PathText, hot, quotas, shed};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
 use crate::scrape;
@@ -68,6 +68,7 @@ fn common() -> Router<Arc<Dispatcher>> {
             "/admin/v1/hot/{list}/{*key}",
             put(hot::put).delete(hot::remove),
         )
+        .route("/admin/v1/shed", get(shed::show))
         .route("/admin/v1/metrics", get(admin::show_metrics))
         .route("/admin/v1/shards", get(admin::list_shards))
         .route("/admin/v1/config", get(admin::show_config))

@@ -7,11 +7,11 @@ mod server;
 #[path = "support/stub.rs"]
 mod stub;
 
-use server::{Ran, run};
+use server::{Ran, Server, run};
 use stub::{Seen, Stub, answer, stub};
 use umbo_api::{ErrorCode, Problem};
 
-const STATUS: &str = r#"{"shards":[
+const STATUS: &str = r#"{"enabled":true,"shards":[
     {"shard":0,"overloaded":false,"classes":[{"class":"point-read","overloaded":false,"ratio":1.02,
         "p95_ms":0.1,"normal_p95_ms":0.102,"samples":400,"window_ms":1200}],"tiers":[
         {"tier":"sheddable","penalised":false,"penalty":1,"penalty_above":1,"waiting":0,"oldest_ms":0,
@@ -117,4 +117,29 @@ fn who_may_not_ask_is_told() {
         )
     });
     umbo(&server, 8, &["status"]);
+}
+
+#[test]
+fn a_server_says_how_its_shards_are() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "rows"]);
+    for row in 0..20 {
+        server.run(0, &["kv", "put", "rows", &row.to_string(), "--value", "v"]);
+    }
+    let ran = server.run(0, &["shed", "status", "-o", "json"]);
+    let status: umbo_api::shed::ShedStatus = serde_json::from_slice(&ran.out).unwrap();
+    assert!(status.enabled && status.engagements.is_empty() && !status.shards.is_empty());
+    let of_class = |name: &str| {
+        let classes = status.shards.iter().flat_map(|shard| &shard.classes);
+        let found = classes.filter(|class| class.class == name);
+        found.map(|class| class.samples).sum::<u32>()
+    };
+    // The window of the first of them may have ended.
+    assert!((1..=20).contains(&of_class("point-write")), "{status:?}");
+    for shard in &status.shards {
+        assert!(!shard.overloaded && shard.tiers.len() == 4 && shard.queue.limit > 0);
+    }
+    let ran = server.run(0, &["shed", "status"]);
+    assert!(ran.err.contains("0 of "), "{}", ran.err);
+    assert_eq!(lines(server.run(0, &["shed", "log"]).text()).len(), 1);
 }

@@ -85,6 +85,10 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), Failure> {
     let tiers: Vec<_> = tiers.collect();
     output::write_bytes(b"\n")?;
     output::write_list(Format::Table, &tiers, &TIER_HEADER, Vec::clone)?;
+    if !status.enabled {
+        output::note("shards are not watched: nothing is shed because of one");
+        return Ok(());
+    }
     let overloaded = status.shards.iter().filter(|shard| shard.overloaded);
     output::note(&format!(
         "{} of {} overloaded; {} since the start; threads late by {}",
