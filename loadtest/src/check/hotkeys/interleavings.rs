@@ -79,7 +79,7 @@ pub(super) fn proof(plan: &Plan) -> Vec<Verdict> {
     let (runs, runs_max) = if plan.is_quick {
         (40_000, 6_000)
     } else {
-        (1_000_000, 200_000)
+        (1_000_000, 50_000)
     };
     let mut walks: Vec<Case<Walk>> = proof::cases()
         .into_iter()
