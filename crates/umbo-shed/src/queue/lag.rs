@@ -20,6 +20,9 @@ use super::verdict::{Entry, tier};
 const COHORTS: u32 = 128;
 /// The highest level: the highest tier is never turned away.
 const LEVEL_MAX: u32 = (TIERS as u32 - 1) * COHORTS;
+/// Fewest requests of a half interval that may be why the runtime is late. Where fewer come, something
+/// else on the machine is, and turning them away would help nobody.
+const ASKED_MIN: u64 = 16;
 /// By how much the level rises for each target of lag, and for how many of these at most.
 const RISE: u32 = 24;
 const RISES_MAX: u32 = 4;
@@ -116,7 +119,8 @@ impl LagControl {
         }
         let asked = served + shed.iter().sum::<u64>();
         let late = least.min(self.least_before);
-        let next = if late > settings.target && least >= self.least_before {
+        let is_rising = least >= self.least_before && asked >= ASKED_MIN;
+        let next = if late > settings.target && is_rising {
             risen(level, late, settings.target)
         } else if least > settings.target {
             // It is falling already.

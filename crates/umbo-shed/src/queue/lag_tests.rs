@@ -171,3 +171,25 @@ fn a_moment_of_lag_turns_nobody_away() {
         assert_eq!(calm.shed, [0; 4]);
     }
 }
+
+#[test]
+fn who_asks_for_little_is_not_why_the_machine_is_late() {
+    let (words, mut control) = (LagWords::default(), LagControl::default());
+    let settings = CodelSettings::default();
+    let start = Instant::now();
+    let mut left = 0;
+    for tick in 0..2_000_u64 {
+        let now = start + Duration::from_millis(5) * tick as u32;
+        // One request in each 5 ms: ten in a half interval.
+        left += 1;
+        control.tick(
+            &words,
+            &settings,
+            10,
+            Duration::from_millis(80),
+            (left, u64::MAX),
+            now,
+        );
+        assert_eq!(words.level.load(Relaxed), 0);
+    }
+}
