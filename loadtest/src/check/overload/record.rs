@@ -1,0 +1,84 @@
+//! What it costs to record a service time, beside reading the clock, and how much memory it takes.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use umbo_shed::{Class, Overload, SignalSettings, TICK, Work};
+use umbo_types::{Criticality, RequestUnits, ShardId};
+
+use super::Plan;
+use super::service::Shape;
+use crate::random::Random;
+use crate::verdict::{Bound, Verdict};
+
+const SHARDS: u16 = 8;
+
+pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
+    let (rounds, turns) = if plan.is_quick {
+        (7, 100_000)
+    } else {
+        (21, 500_000)
+    };
+    let mut random = Random::seeded(plan.seed);
+    let mut time = || Duration::from_secs_f64(Shape::Lognormal(0.6).draw(&mut random) / 1e4);
+    let times: Vec<Duration> = (0..4_096).map(|_| time()).collect();
+    let start = Instant::now();
+    let overload = Overload::new(SignalSettings::default(), SHARDS, start);
+    let shard = |at: usize| ShardId(at as u16 % SHARDS);
+    let work = |at: usize| Work {
+        shard: shard(at),
+        tier: Criticality::SheddablePlus,
+        caller: (at as u64 % 64).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        cost: RequestUnits::from_micros(1_000_000),
+    };
+    let (mut clock, mut recorded, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let read = |_| {
+            black_box(Instant::now());
+        };
+        clock.push(nanos(turns, read));
+        let record = |at: usize| {
+            overload.record(
+                shard(at),
+                Class::PointRead,
+                black_box(times[at % times.len()]),
+            );
+        };
+        recorded.push(nanos(turns, record));
+        let admit = |at: usize| {
+            black_box(overload.admit(&black_box(work(at)), start, 0).is_ok());
+        };
+        admitted.push(nanos(turns, admit));
+        // Two seconds later the next slice has begun, and none is ever full.
+        overload.tick(start + 20 * TICK * round);
+    }
+    let bytes = Overload::CLASS_BYTES as f64;
+    vec![
+        Verdict::of_nanos(
+            "record: a service time, over reading the clock",
+            Bound::AtMost(2.0),
+            &recorded,
+            &clock,
+        ),
+        Verdict::of_nanos(
+            "record: an admission without an overload, over the clock",
+            Bound::AtMost(0.5),
+            &admitted,
+            &clock,
+        ),
+        Verdict::one(
+            "record: bytes of a shard and class",
+            Bound::AtMost(1_024.0),
+            bytes,
+            "both slices, five minutes of baseline, the last ticks",
+        ),
+    ]
+}
+
+fn nanos(turns: usize, mut turn: impl FnMut(usize)) -> f64 {
+    let begun = Instant::now();
+    for at in 0..turns {
+        turn(at);
+    }
+    begun.elapsed().as_secs_f64() * 1e9 / turns as f64
+}
