@@ -88,6 +88,12 @@ impl Codel {
         self.shed_at = Some(now);
     }
 
+    /// Says whether the delay has been above the target for an interval, whatever the patience.
+    pub(crate) fn has_stood(&self, interval: Duration, now: Instant) -> bool {
+        let since = self.above_since;
+        since.is_some_and(|since| now.saturating_duration_since(since) >= interval)
+    }
+
     /// Says whether the queue is overloaded.
     pub(crate) const fn is_overloaded(&self) -> bool {
         self.overloaded_since.is_some()

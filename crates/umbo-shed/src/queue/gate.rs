@@ -248,6 +248,7 @@ impl<W> Gate<W> {
             self.word.fetch_add(u64::from(granted), Ordering::AcqRel);
         }
         line.shed_old(now, woken);
+        self.slots.store(line.slots(), Ordering::Relaxed);
         self.note_empty(line);
     }
 

@@ -270,7 +270,12 @@ impl Limit {
             }
             return;
         }
-        let least = measured.mean() + 2.0 * measured.error();
+        // What is not well known is not taken for the unloaded time.
+        let least = if measured.error() <= ERROR_MAX {
+            measured.mean() + 2.0 * measured.error()
+        } else {
+            f64::INFINITY
+        };
         if is_up && followed > bound {
             self.end_trial(trial.from, now);
         } else if is_up {
@@ -285,10 +290,22 @@ impl Limit {
         } else {
             // The step went past the knee, and the time followed only as far as that. What is left
             // is how long it takes without a crowd.
-            self.unloaded = self.unloaded.clamp(measured.mean(), least);
+            self.unloaded = self.unloaded.max(measured.mean()).min(least);
             let knee = f64::from(trial.from) * moved.exp2() * HEADROOM;
             let knee = knee.clamp(f64::from(self.slots), f64::from(trial.from));
             self.end_trial(rounded(knee), now);
+        }
+    }
+
+    /// Takes a step down back before it is judged: it hurts those whom it must not hurt.
+    pub(crate) fn relent(&mut self, now: Instant) {
+        if let Some(trial) = self.trial
+            && trial.from > self.slots
+        {
+            // What was missed so soon was no crowd.
+            self.unloaded = self.unloaded.max(trial.before.mean());
+            self.end_trial(trial.from, now);
+            (self.pause, self.windows_left) = (1, 1);
         }
     }
 
@@ -321,7 +338,9 @@ impl Limit {
             return;
         }
         // Not the least of all means: that would be the one with the largest error.
-        self.unloaded = self.unloaded.min(measured.mean() + 2.0 * measured.error());
+        if is_known {
+            self.unloaded = self.unloaded.min(measured.mean() + 2.0 * measured.error());
+        }
         self.windows_left = self.windows_left.saturating_sub(1);
         if self.is_confirmed(inflation, measured.error()) {
             // No further than is certain: too few slots are worse than too many.

@@ -257,6 +257,13 @@ impl<W> Line<W> {
             let delay = since.map(|since| now.saturating_duration_since(since) + self.lag);
             codel.observe(settings, INTERVALS[tier], delay, now);
         }
+        let upper = &self.codels[tier(Criticality::Critical)..];
+        if upper
+            .iter()
+            .any(|codel| codel.has_stood(settings.interval, now))
+        {
+            self.limit.relent(now);
+        }
     }
 
     fn dismiss(&mut self, node: Node<W>, why: Why, now: Instant, woken: &mut Woken<W>) {
