@@ -55,7 +55,7 @@ def test_rows_of_a_batch_are_shed_shard_by_shard(tight):
     ns = tight.namespace()
     rows = [{"op": "put", "pk": f"k{number}", "v": "x"} for number in range(40)] + [{"op": "put", "pk": "p", "sk": "b", "v": "x"}]
     seen = set()
-    with Crowd(tight, ["critical"] * 40, 3):
+    with Crowd(tight, ["critical"] * 10 + ["sheddable"] * 40, 3):
         time.sleep(0.5)
         for _ in range(20):
             answer = ns.write(rows, headers={"Umbo-Criticality": "sheddable"})

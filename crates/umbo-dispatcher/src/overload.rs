@@ -35,7 +35,7 @@ pub struct ShedReport {
     pub tier: Criticality,
     /// What told that.
     pub signal: ShedSignal,
-    /// For how long to stay away, without jitter.
+    /// For how long to stay away; that of a queue is without jitter.
     pub wait: Duration,
 }
 

@@ -8,6 +8,7 @@ use umbo_store::StoreError;
 
 use crate::exchange::Exchange;
 use crate::failure::Failure;
+use crate::overload::ShedSignal;
 use crate::rejection;
 
 /// Makes the problem of a refused or failed request.
@@ -37,7 +38,11 @@ pub(crate) fn of_row(failure: &Failure) -> Problem {
     problem.retry.after_ms = wait_ms(code).map(jittered);
     if let Failure::Shed(report) = failure {
         let wait_ms = report.wait.as_micros().div_ceil(1_000) as u64;
-        problem.retry.after_ms = Some(jittered(wait_ms.max(1)));
+        problem.retry.after_ms = Some(match report.signal {
+            ShedSignal::Queue(_) => jittered(wait_ms.max(1)),
+            // It is jittered already.
+            ShedSignal::LatencyRatio { .. } => wait_ms.max(1),
+        });
         problem.tier = Some(report.tier.as_str().to_owned());
         problem.signal = Some(report.signal.as_str().to_owned());
     }

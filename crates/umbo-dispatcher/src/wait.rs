@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use umbo_shed::{Class, Entered, Entry, Gate, Grant, Outcome, Shed, Ticket, Verdict, Woken};
-use umbo_types::{Operation, ShardId};
+use umbo_types::{Deadline, Operation, ShardId};
 
 use crate::failure::Failure;
 use crate::overload::{Overload, ShedReport, ShedSignal, Waiter, deliver};
@@ -42,7 +42,7 @@ pub(crate) async fn in_slot<T>(
     let answer = work.await;
     let now = pod.clock.monotonic();
     let service_time = now.saturating_duration_since(began);
-    slot.served(call.operation, service_time, now);
+    slot.served(service_time, now);
     Ok(Timed {
         answer,
         service_time,
@@ -83,13 +83,17 @@ struct Slot<'a> {
     pod: &'a Dispatcher,
     shard: ShardId,
     began: Instant,
+    operation: Operation,
+    /// When nobody waits for the answer any more.
+    deadline: Deadline,
     /// None where nobody counts, and once it is given back.
     held: Option<(&'a Gate<Waiter>, Grant)>,
 }
 
 impl Slot<'_> {
     /// Gives the slot back: the store has answered.
-    fn served(mut self, operation: Operation, service_time: Duration, now: Instant) {
+    fn served(mut self, service_time: Duration, now: Instant) {
+        let operation = self.operation;
         let Some(overload) = &self.pod.overload else {
             return;
         };
@@ -117,9 +121,19 @@ impl Slot<'_> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        if self.held.is_some() {
-            self.give_back(Outcome::Unknown, self.pod.clock.monotonic());
+        if self.held.is_none() {
+            return;
         }
+        let now = self.pod.clock.monotonic();
+        // Given up for taking too long: it would have taken longer still.
+        if self.deadline.has_passed(now)
+            && let Some(class) = Class::of(self.operation)
+            && let Some(overload) = &self.pod.overload
+        {
+            let elapsed = now.saturating_duration_since(self.began);
+            overload.signal().record(self.shard, class, elapsed);
+        }
+        self.give_back(Outcome::Unknown, now);
     }
 }
 
@@ -131,6 +145,8 @@ async fn slot<'a>(pod: &'a Dispatcher, shard: ShardId, call: &Call) -> Result<Sl
         pod,
         shard,
         began: now,
+        operation: call.operation,
+        deadline: entry.deadline,
         held: None,
     };
     let gate = pod

@@ -18,9 +18,9 @@ use super::sync::{AtomicU64, Ordering};
 
 /// Memory of an entry beyond key and value, about.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
-/// The time to live of a negative result is spread by a tenth either way. Any other one is spread
-/// upwards by half a tenth, and ends half a tenth later: in between one reader refreshes it. So a hot
-/// key is read once in each time to live, and no more often.
+/// Times to live are spread upwards, so that a hot key is read once in each, and no more often: that
+/// of a negative result by a tenth, any other one by half a tenth. It ends half a tenth later, and in
+/// between one reader refreshes it.
 const JITTER_PARTS: u32 = 20;
 
 /// Bounds of the local cache.
@@ -33,7 +33,7 @@ pub struct CacheSettings {
     /// Age from which one reader is told to refresh the answer, or up to 5 % more by chance; it is
     /// served for 5 % longer, and in no case beyond 110 %.
     pub ttl: Duration,
-    /// How long a negative result is served, but for ±10 % by chance; it is not refreshed.
+    /// How long a negative result is served, or up to 10 % longer by chance; it is not refreshed.
     pub negative_ttl: Duration,
     /// How long the one who was told to refresh has for it before another one is told.
     pub refresh_patience: Duration,
@@ -190,8 +190,7 @@ impl<V: Payload> LocalCache<V> {
             }
             Polarity::Absent => {
                 let spread = self.settings.negative_ttl / JITTER_PARTS * 2;
-                let least = self.settings.negative_ttl.saturating_sub(spread);
-                let ttl = least + part_of(spread * 2);
+                let ttl = self.settings.negative_ttl + part_of(spread);
                 (Duration::MAX, ttl)
             }
         };
