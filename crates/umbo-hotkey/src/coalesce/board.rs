@@ -37,7 +37,8 @@ pub struct FlightSettings {
     pub landed_bytes_max: u64,
     /// Bytes of all afterglows together.
     pub glow_bytes_max: u64,
-    /// Stripes of the board.
+    /// Stripes of the board. Few, so that they stay in the processor's cache with what they hold:
+    /// every cold read touches one.
     pub stripes: usize,
 }
 
@@ -49,7 +50,7 @@ impl Default for FlightSettings {
             flights_max: 65_536,
             landed_bytes_max: 256 << 20,
             glow_bytes_max: 16 << 20,
-            stripes: 512,
+            stripes: 64,
         }
     }
 }
