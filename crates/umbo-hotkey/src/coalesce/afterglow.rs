@@ -3,10 +3,10 @@
 //! The hot set is up to two merges behind. Without more, a stampede would reach the store for that
 //! long, read after read, wherever the store answers faster than readers arrive. So an answer is
 //! kept for a moment where other readers waited for it, or where the key was read twice within 5 ms
-//! (which is what 200 reads a second means). One answer a stripe of the board: a newer key finds
-//! the place taken until it goes dark.
+//! (which is what 200 reads a second means). A few answers a stripe of the board: one more key finds
+//! the places taken until one of them goes dark.
 //!
-//! The newest answer of a stripe, whatever its key, is a *spark*: a reader that comes within half a
+//! The newest answers of a stripe, whatever their keys, are *sparks*: a reader that comes within half a
 //! millisecond of the read gets it and kindles the afterglow, as if it had joined the read. So a
 //! stampede on a cold key costs one read, however fast the store is.
 
@@ -23,7 +23,12 @@ const REPEAT: Duration = Duration::from_millis(5);
 /// How long a spark lasts. Less than a write through another pod and a read of it take together,
 /// so that whoever reads back what it wrote there does not meet one.
 const SPARK: Duration = Duration::from_micros(500);
-/// Bytes of the largest spark, key and answer: each stripe may hold one.
+/// Sparks of a stripe. More than one, so that two keys under attack that meet do not put out each
+/// other's.
+const SPARKS: usize = 2;
+/// Embers of a stripe at most.
+const EMBERS_MAX: usize = 8;
+/// Bytes of the largest spark, key and answer: each stripe may hold two.
 pub(crate) const SPARK_BYTES_MAX: usize = 16 << 10;
 
 /// A kept answer.
@@ -50,19 +55,22 @@ impl<V> Ember<V> {
 /// The afterglow of one stripe.
 #[derive(Debug)]
 pub(crate) struct Afterglow<V> {
-    ember: Option<Ember<V>>,
-    /// The answer of the last read that went to the store.
-    spark: Option<Ember<V>>,
-    /// Hash and instant of the last read that went to the store.
-    last: Option<(u64, Instant)>,
+    embers: Vec<Ember<V>>,
+    /// Answers of the last reads that went to the store.
+    sparks: [Option<Ember<V>>; SPARKS],
+    /// Hashes and instants of these reads.
+    last: [Option<(u64, Instant)>; SPARKS],
+    /// Which of them is the oldest.
+    oldest: usize,
 }
 
 impl<V> Default for Afterglow<V> {
     fn default() -> Self {
         Self {
-            ember: None,
-            spark: None,
-            last: None,
+            embers: Vec::new(),
+            sparks: [const { None }; SPARKS],
+            last: [None; SPARKS],
+            oldest: 0,
         }
     }
 }
@@ -70,46 +78,66 @@ impl<V> Default for Afterglow<V> {
 impl<V> Afterglow<V> {
     /// Notes a read that goes to the store, and says whether the key was read just before.
     pub(crate) fn is_repeated(&mut self, hash: u64, now: Instant) -> bool {
-        let last = self.last.replace((hash, now));
-        last.is_some_and(|(last, at)| last == hash && now < at + REPEAT)
+        let held = self.last.iter_mut().flatten().find(|(of, _)| *of == hash);
+        if let Some((_, at)) = held {
+            let before = std::mem::replace(at, now);
+            return now < before + REPEAT;
+        }
+        self.oldest = (self.oldest + 1) % SPARKS;
+        self.last[self.oldest] = Some((hash, now));
+        false
     }
 
-    /// Keeps the answer of a read for the moment in which another reader may come.
+    /// Keeps the answer of the read that was noted last, for the moment in which another reader may
+    /// come.
     pub(crate) fn strike(&mut self, spark: Ember<V>) {
-        self.spark = (spark.bytes() <= SPARK_BYTES_MAX).then_some(spark);
+        self.sparks[self.oldest] = (spark.bytes() <= SPARK_BYTES_MAX).then_some(spark);
     }
 
     /// Takes the spark of this key where it has not gone dark.
     pub(crate) fn take_spark(&mut self, key: &KeyRef<'_>, now: Instant) -> Option<Ember<V>> {
-        let spark = self.spark.take_if(|spark| spark.key.borrow() == *key)?;
+        let mut sparks = self.sparks.iter_mut();
+        let spark = sparks.find_map(|spark| spark.take_if(|spark| spark.key.borrow() == *key))?;
         (now < spark.read_at + SPARK).then_some(spark)
     }
 
     /// Returns the kept answer of this key, fresh or not.
     pub(crate) fn find(&self, key: &KeyRef<'_>) -> Option<&Ember<V>> {
-        let ember = self.ember.as_ref();
-        ember.filter(|ember| ember.key.borrow() == *key)
+        self.embers.iter().find(|ember| ember.key.borrow() == *key)
     }
 
-    /// Says whether an answer read at `read_at` may take the place.
+    /// Says whether an answer read at `read_at` may be kept.
     pub(crate) fn has_room(&self, key: &ReadKey, read_at: Instant) -> bool {
-        let held = self.ember.as_ref();
-        held.is_none_or(|held| held.key == *key || !held.is_fresh(read_at))
+        self.embers.len() < EMBERS_MAX || self.place(key, read_at).is_some()
+    }
+
+    /// Returns where an answer belongs that takes the place of another one: of the same key, or of
+    /// one that has gone dark.
+    fn place(&self, key: &ReadKey, read_at: Instant) -> Option<usize> {
+        let of_key = self.embers.iter().position(|held| held.key == *key);
+        let dark = || self.embers.iter().position(|held| !held.is_fresh(read_at));
+        of_key.or_else(dark)
     }
 
     /// Keeps an answer; returns the bytes of the one that made room.
     pub(crate) fn keep(&mut self, ember: Ember<V>) -> usize {
-        let old = self.ember.replace(ember);
-        old.map_or(0, |old| old.bytes())
+        match self.place(&ember.key, ember.read_at) {
+            Some(at) => std::mem::replace(&mut self.embers[at], ember).bytes(),
+            None => {
+                self.embers.push(ember);
+                0
+            }
+        }
     }
 
-    /// Lets the answer go where it has gone dark or `is_over`; returns its bytes.
-    pub(crate) fn extinguish(&mut self, is_over: impl FnOnce(&Ember<V>) -> bool) -> usize {
-        // Sparks are out by the time anybody looks here.
-        self.spark = None;
-        match self.ember.take_if(|ember| is_over(ember)) {
-            Some(ember) => ember.bytes(),
-            None => 0,
-        }
+    /// Lets answers go that have gone dark or `is_over`; returns their bytes.
+    pub(crate) fn extinguish(&mut self, is_over: impl Fn(&Ember<V>) -> bool) -> usize {
+        let mut freed = 0;
+        self.embers.retain(|ember| {
+            let is_over = is_over(ember);
+            freed += if is_over { ember.bytes() } else { 0 };
+            !is_over
+        });
+        freed
     }
 }

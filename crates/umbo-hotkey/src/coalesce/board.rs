@@ -372,11 +372,11 @@ impl<V: Clone, E: Clone> Board<V, E> {
         }
     }
 
-    /// Lets the afterglow of a stripe go where `is_over` says so.
+    /// Lets what glows in a stripe go where `is_over` says so.
     pub(crate) fn extinguish(
         &self,
         stripe: &mut Stripe<V, E>,
-        is_over: impl FnOnce(&Ember<V>) -> bool,
+        is_over: impl Fn(&Ember<V>) -> bool,
     ) {
         let freed = stripe.afterglow.extinguish(is_over) as u64;
         self.glow_bytes.fetch_sub(freed, Relaxed);

@@ -337,7 +337,8 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         self.board.kindle(stripe, key, terms.now);
         let ember = stripe.afterglow.find(key)?;
         if ember.stamp != stamp || !ember.is_fresh(terms.now) {
-            self.board.extinguish(stripe, |_| true);
+            self.board
+                .extinguish(stripe, |ember| ember.key.borrow() == *key);
             return None;
         }
         let age = terms.now.saturating_duration_since(ember.read_at);
@@ -348,7 +349,8 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         let served = Served::of(fill.clone(), Source::Afterglow, read_at);
         stripe.totals.afterglows += 1;
         if is_hot {
-            self.board.extinguish(stripe, |_| true);
+            self.board
+                .extinguish(stripe, |ember| ember.key.borrow() == *key);
             self.cache
                 .insert(key.to_owned(), fill, stamp, read_at, terms.random);
         }
