@@ -121,13 +121,11 @@ impl<V> Afterglow<V> {
 
     /// Keeps an answer; returns the bytes of the one that made room.
     pub(crate) fn keep(&mut self, ember: Ember<V>) -> usize {
-        match self.place(&ember.key, ember.read_at) {
-            Some(at) => std::mem::replace(&mut self.embers[at], ember).bytes(),
-            None => {
-                self.embers.push(ember);
-                0
-            }
+        if let Some(at) = self.place(&ember.key, ember.read_at) {
+            return std::mem::replace(&mut self.embers[at], ember).bytes();
         }
+        self.embers.push(ember);
+        0
     }
 
     /// Lets answers go that have gone dark or `is_over`; returns their bytes.
