@@ -16,8 +16,9 @@ use super::fill::Fill;
 use super::generation::Stamp;
 use super::key::{KeyRef, ReadKey};
 
-/// How long the afterglow lasts: two merges of the sketches.
-pub(crate) const GLOW: Duration = Duration::from_millis(200);
+/// How long the afterglow lasts: two merges of the sketches, and as much again, because a pod under
+/// attack is late with them.
+pub(crate) const GLOW: Duration = Duration::from_millis(400);
 /// Two reads of a key within this time make it worth an afterglow.
 const REPEAT: Duration = Duration::from_millis(5);
 /// How long a spark lasts. Less than a write through another pod and a read of it take together,

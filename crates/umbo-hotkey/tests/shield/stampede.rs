@@ -80,7 +80,7 @@ async fn an_answer_glows_while_the_sketch_makes_up_its_mind_and_no_longer() {
     let quick = sources(&mut lab, 1).await;
     assert_eq!(quick[..2], [Source::Leader; 2]);
     assert_eq!(quick[2..], [Source::Afterglow; 2]);
-    lab.pass(300);
+    lab.pass(500);
     assert_eq!(sources(&mut lab, 50).await, [Source::Leader; 4]);
 }
 

@@ -282,7 +282,7 @@ impl World {
             }
             Source::Afterglow => {
                 tally.from_afterglow += 1;
-                assert!(age <= Duration::from_millis(200), "{age:?}");
+                assert!(age <= Duration::from_millis(400), "{age:?}");
             }
             Source::Follower => tally.followers += 1,
             Source::Leader => {}
