@@ -184,7 +184,7 @@ impl Exchange {
     /// Notes how the answer came by. Waiting for the read of another one is no time of the store.
     pub(crate) fn passed(&mut self, passage: Passage) {
         self.charge.is_shared = passage.is_shared();
-        if passage.is_shared() {
+        if !passage.is_read() {
             self.store_time = None;
         }
         self.passage = Some(passage);

@@ -56,6 +56,11 @@ impl Passage {
     pub(crate) const fn is_shared(self) -> bool {
         matches!(self, Self::Hit { .. } | Self::Collapsed)
     }
+
+    /// Says whether the store was asked for it.
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self, Self::Miss | Self::Request)
+    }
 }
 
 /// Refuses a request for a key that an operator has blocked, before it costs anything.
