@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response};
+use futures_util::future::poll_immediate;
+use tokio::sync::Notify;
 use umbo_api::{ErrorCode, Outcome, Problem};
 use umbo_client::{BatchOptions, Client, Error, Options, Payer, PutOptions, QuotaUnit};
 
@@ -265,15 +268,21 @@ async fn a_rejected_head_is_repeated_when_told() {
 
 #[tokio::test]
 async fn waiting_can_be_ended() {
-    let (options, server) = serve(|_, _| refusal(429, Some(20_000))).await;
+    let asked = Arc::new(Notify::new());
+    let (options, server) = serve({
+        let asked = Arc::clone(&asked);
+        move |_, _| {
+            asked.notify_one();
+            refusal(429, Some(20_000))
+        }
+    })
+    .await;
     let client = client(&options);
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { client.get("n", b"a", b"").await }
     });
-    while seen(&server).is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    asked.notified().await;
     client.end_waits();
     let error = waiting.await.unwrap().unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::QuotaExceeded));
@@ -355,13 +364,10 @@ async fn work_that_waits_for_its_turn_can_be_told_to_wait_no_longer() {
     let (options, server) = serve(counting(0.01, 1.0)).await;
     let client = client(&options.for_bulk());
     client.get("n", b"a", b"").await.unwrap_err();
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.get("n", b"a", b"").await }
-    });
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    let mut waiting = pin!(client.get("n", b"a", b""));
+    assert!(poll_immediate(waiting.as_mut()).await.is_none());
     client.end_waits();
-    let error = waiting.await.unwrap().unwrap_err();
+    let error = waiting.await.unwrap_err();
     assert!(matches!(error, Error::WaitEnded), "{error}");
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert_eq!(seen(&server).len(), 1);

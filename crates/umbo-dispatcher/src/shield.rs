@@ -17,7 +17,7 @@ use umbo_types::{Key, NamespaceId, Operation, RequestUnits, Row, ShardId};
 
 pub(crate) use self::rows::Rows;
 use self::wanted::{Times, Wanted};
-pub(crate) use self::write::writing;
+pub(crate) use self::write::write;
 use crate::classify::Context;
 use crate::decode::Ask;
 use crate::exchange::Exchange;
@@ -160,6 +160,11 @@ async fn read(
     };
     exchange.verb(Verb::Shield);
     let key = wanted.key(shield.seed());
+    // Rows were looked at before anything was charged. A block holds for those who want to go round
+    // the cache, too.
+    if pod.hot_keys.blocking().is_some() {
+        refuse_blocked(shield, &key, exchange)?;
+    }
     shield.count(&key, exchange.charged());
     if context.freshness.is_bypassed {
         exchange.passed(Passage::Request);
@@ -239,7 +244,7 @@ async fn alone(
 
 /// Says whether a read is over as soon as it is begun, so that there is nothing to join.
 fn is_over_at_once(pod: &Dispatcher, shard: ShardId) -> bool {
-    pod.store.answers_at_once() && wait::has_room(pod.overload.as_ref(), shard)
+    pod.store.answers_at_once() && wait::has_room(pod, shard)
 }
 
 /// Notes how long a read took that belongs to no request.

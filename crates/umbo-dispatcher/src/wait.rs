@@ -4,14 +4,16 @@
 //! every way out, also when the one who waits for it has left.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 use umbo_shed::{Class, Entered, Entry, Gate, Grant, Outcome, Shed, Ticket, Verdict, Woken};
 use umbo_types::{Deadline, Operation, ShardId};
 
 use crate::failure::Failure;
-use crate::overload::{Overload, ShedReport, ShedSignal, Waiter, deliver};
+use crate::overload::{ShedReport, ShedSignal, Waiter, deliver};
 use crate::pod::Dispatcher;
 
 /// What a gate is told of a request, and what is learned of its answer.
@@ -37,16 +39,7 @@ pub(crate) async fn in_slot<T>(
     call: &Call,
     work: impl Future<Output = T>,
 ) -> Result<Timed<T>, Failure> {
-    let slot = slot(pod, shard, call).await?;
-    let began = slot.began;
-    let answer = work.await;
-    let now = pod.clock.monotonic();
-    let service_time = now.saturating_duration_since(began);
-    slot.served(service_time, now);
-    Ok(Timed {
-        answer,
-        service_time,
-    })
+    Ok(slot(pod, shard, call).await?.serve(work).await)
 }
 
 impl<T> Timed<T> {
@@ -77,26 +70,37 @@ impl<T, E> Timed<Result<T, E>> {
     }
 }
 
-/// A slot of a shard.
+/// A slot of a shard. `P` is the pod, borrowed or shared.
 #[derive(Debug)]
-struct Slot<'a> {
-    pod: &'a Dispatcher,
+pub(crate) struct Slot<P: Deref<Target = Dispatcher>> {
+    pod: P,
     shard: ShardId,
     began: Instant,
     operation: Operation,
     /// When nobody waits for the answer any more.
     deadline: Deadline,
     /// None where nobody counts, and once it is given back.
-    held: Option<(&'a Gate<Waiter>, Grant)>,
+    grant: Option<Grant>,
 }
 
-impl Slot<'_> {
-    /// Gives the slot back: the store has answered.
-    fn served(mut self, service_time: Duration, now: Instant) {
-        let operation = self.operation;
+impl<P: Deref<Target = Dispatcher>> Slot<P> {
+    /// Does the work, and gives the slot back.
+    pub(crate) async fn serve<T>(mut self, work: impl Future<Output = T>) -> Timed<T> {
+        let answer = work.await;
+        let now = self.pod.clock.monotonic();
+        let service_time = now.saturating_duration_since(self.began);
+        self.served(service_time, now);
+        Timed {
+            answer,
+            service_time,
+        }
+    }
+
+    fn served(&mut self, service_time: Duration, now: Instant) {
         let Some(overload) = &self.pod.overload else {
             return;
         };
+        let operation = self.operation;
         overload.ended(self.shard);
         if let Some(class) = Class::of(operation) {
             overload.signal().record(self.shard, class, service_time);
@@ -109,7 +113,8 @@ impl Slot<'_> {
     }
 
     fn give_back(&mut self, outcome: Outcome, now: Instant) {
-        if let Some((gate, grant)) = self.held.take() {
+        let gate = gate(&self.pod, self.shard);
+        if let (Some(gate), Some(grant)) = (gate, self.grant.take()) {
             let mut woken = Woken::new();
             gate.leave(grant, outcome, now, &mut woken);
             if !woken.is_empty() {
@@ -119,9 +124,9 @@ impl Slot<'_> {
     }
 }
 
-impl Drop for Slot<'_> {
+impl<P: Deref<Target = Dispatcher>> Drop for Slot<P> {
     fn drop(&mut self) {
-        if self.held.is_none() {
+        if self.grant.is_none() {
             return;
         }
         let now = self.pod.clock.monotonic();
@@ -137,27 +142,41 @@ impl Drop for Slot<'_> {
     }
 }
 
-async fn slot<'a>(pod: &'a Dispatcher, shard: ShardId, call: &Call) -> Result<Slot<'a>, Failure> {
-    let entry = &call.entry;
-    let timeout = call.timeout;
-    let now = pod.clock.monotonic();
-    let mut slot = Slot {
+/// Waits for a slot. Until it has one, nothing of the request has reached the store.
+pub(crate) async fn slot<P: Deref<Target = Dispatcher>>(
+    pod: P,
+    shard: ShardId,
+    call: &Call,
+) -> Result<Slot<P>, Failure> {
+    let (grant, began) = grant(&pod, shard, call).await?;
+    Ok(Slot {
         pod,
         shard,
-        began: now,
+        began,
         operation: call.operation,
-        deadline: entry.deadline,
-        held: None,
-    };
-    let gate = pod
-        .overload
-        .as_ref()
-        .and_then(|overload| overload.gate(shard));
-    let Some(gate) = gate else {
+        deadline: call.entry.deadline,
+        grant,
+    })
+}
+
+fn gate(pod: &Dispatcher, shard: ShardId) -> Option<&Gate<Waiter>> {
+    let overload = pod.overload.as_ref();
+    overload.and_then(|overload| overload.gate(shard))
+}
+
+/// Returns a grant, none where nobody counts, and since when it is held.
+async fn grant(
+    pod: &Dispatcher,
+    shard: ShardId,
+    call: &Call,
+) -> Result<(Option<Grant>, Instant), Failure> {
+    let (entry, timeout) = (&call.entry, call.timeout);
+    let now = pod.clock.monotonic();
+    let Some(gate) = gate(pod, shard) else {
         if entry.deadline.has_passed(now) {
             return Err(Failure::DeadlineBeforeStore { timeout });
         }
-        return Ok(slot);
+        return Ok((None, now));
     };
     let (mut woken, mut verdict) = (Woken::new(), None);
     let waiter = || {
@@ -170,7 +189,7 @@ async fn slot<'a>(pod: &'a Dispatcher, shard: ShardId, call: &Call) -> Result<Sl
         deliver(gate, woken, now);
     }
     let verdict = match (entered, verdict) {
-        (Entered::Slot(grant), _) => Verdict::Slot(grant),
+        (Entered::Slot(grant), _) => return Ok((Some(grant), now)),
         (Entered::Shed(shed), _) => Verdict::Shed(shed),
         (Entered::Queued(ticket), Some(verdict)) => {
             let waiting = Waiting {
@@ -179,17 +198,12 @@ async fn slot<'a>(pod: &'a Dispatcher, shard: ShardId, call: &Call) -> Result<Sl
                 ticket,
                 verdict,
             };
-            let verdict = Box::pin(waiting.verdict()).await;
-            slot.began = pod.clock.monotonic();
-            verdict
+            Box::pin(waiting.verdict(entry.deadline)).await
         }
         (Entered::Expired | Entered::Queued(_), _) => Verdict::Expired,
     };
     match verdict {
-        Verdict::Slot(grant) => {
-            slot.held = Some((gate, grant));
-            Ok(slot)
-        }
+        Verdict::Slot(grant) => Ok((Some(grant), pod.clock.monotonic())),
         Verdict::Shed(shed) => Err(Failure::Shed(report(shard, shed))),
         Verdict::Expired => Err(Failure::DeadlineBeforeStore { timeout }),
     }
@@ -213,9 +227,13 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    async fn verdict(mut self) -> Verdict {
-        // The gate tells everybody something before it forgets them.
-        (&mut self.verdict).await.unwrap_or(Verdict::Expired)
+    async fn verdict(mut self, deadline: Deadline) -> Verdict {
+        // The gate lets go of who is late when it comes to them; the client is told in time.
+        let told = timeout_at(deadline.instant().into(), &mut self.verdict).await;
+        match told {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(_)) | Err(_) => Verdict::Expired,
+        }
     }
 }
 
@@ -239,7 +257,6 @@ impl Drop for Waiting<'_> {
 }
 
 /// Says whether a request would find a slot at once. Another one may be faster.
-pub(crate) fn has_room(overload: Option<&Overload>, shard: ShardId) -> bool {
-    let gate = overload.and_then(|overload| overload.gate(shard));
-    gate.is_none_or(Gate::has_room)
+pub(crate) fn has_room(pod: &Dispatcher, shard: ShardId) -> bool {
+    gate(pod, shard).is_none_or(Gate::has_room)
 }

@@ -100,10 +100,10 @@ async fn remove(
         deadline: Some(call.entry.deadline),
     };
     loop {
-        let (own, call, step) = (Arc::clone(pod), *call, request.clone());
+        let (store, step) = (Arc::clone(&pod.store), request.clone());
         let touched = [Touched::Partition(namespace.id, &request.partition)];
-        let work = async move { in_slot(&own, shard, &call, own.store.delete_range(step)).await };
-        let timed = match shield::writing(pod, touched, work).await {
+        let work = async move { store.delete_range(step).await };
+        let timed = match shield::write(pod, shard, call, touched, work).await {
             Err(Failure::Shed(_)) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
                 return Err(Failure::RangeCutShort { rows, source });

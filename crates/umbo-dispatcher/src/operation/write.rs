@@ -21,7 +21,6 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::shield;
-use crate::wait::in_slot;
 
 pub(crate) async fn fetch<B>(
     pod: &Arc<Dispatcher>,
@@ -75,9 +74,9 @@ where
         deadline: Some(context.deadline),
     };
     let touched = [Touched::Row(namespace.id, &key)];
-    let (own, call) = (Arc::clone(pod), exchange.call(context));
-    let put = async move { in_slot(&own, shard, &call, own.store.write(request)).await };
-    let writing = shield::writing(pod, touched, put);
+    let (store, call) = (Arc::clone(&pod.store), exchange.call(context));
+    let put = async move { store.write(request).await };
+    let writing = shield::write(pod, shard, &call, touched, put);
     let written = ask_store(context, exchange, writing).await?.pop();
     let written = written
         .ok_or_else(|| Failure::Internal("a write was not answered".to_owned()))

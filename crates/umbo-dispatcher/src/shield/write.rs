@@ -6,56 +6,56 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use umbo_hotkey::Touched;
+use umbo_types::ShardId;
 
+use crate::failure::Failure;
 use crate::pod::Dispatcher;
+use crate::wait::{Call, Timed, slot};
 
-/// A write of the store, and what it touches.
+/// Does a write of one shard, in one of its slots.
 ///
-/// Reads of what it touches are kept apart from those before it until it has ended. A write that
-/// was begun goes on in a task when its client leaves, and ends only there: the store carries it out
-/// in any case.
-pub(crate) struct Writing<T: Send + 'static> {
+/// Nothing happens before there is a slot: a client that leaves until then has written nothing. From
+/// then on reads of what is touched are kept apart from those before it, and the write goes on in a
+/// task when its client leaves, because the store carries it out in any case; slot and reads are let
+/// go when it has ended.
+pub(crate) async fn write<'a, T: Send + 'static>(
+    pod: &Arc<Dispatcher>,
+    shard: ShardId,
+    call: &Call,
+    touched: impl IntoIterator<Item = Touched<'a>>,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<Timed<T>, Failure> {
+    let slot = slot(Arc::clone(pod), shard, call).await?;
+    let shield = pod.hot_keys.shield();
+    let guard = shield.map(|shield| shield.begin_write(touched));
+    let work = async move {
+        let timed = slot.serve(work).await;
+        drop(guard);
+        timed
+    };
+    let writing = Writing {
+        pod: Arc::clone(pod),
+        work: Some(Box::pin(work)),
+    };
+    Ok(writing.await)
+}
+
+/// A write under way.
+struct Writing<T: Send + 'static> {
     pod: Arc<Dispatcher>,
     /// None once it has ended.
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    is_begun: bool,
-}
-
-/// Makes a write; it touches nothing before it is awaited.
-pub(crate) fn writing<'a, T: Send + 'static>(
-    pod: &Arc<Dispatcher>,
-    touched: impl IntoIterator<Item = Touched<'a>>,
-    work: impl Future<Output = T> + Send + 'static,
-) -> Writing<T> {
-    let guard = pod
-        .hot_keys
-        .shield()
-        .map(|shield| shield.begin_write(touched));
-    let work = async move {
-        let answer = work.await;
-        drop(guard);
-        answer
-    };
-    Writing {
-        pod: Arc::clone(pod),
-        work: Some(Box::pin(work)),
-        is_begun: false,
-    }
 }
 
 impl<T: Send + 'static> Future for Writing<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let this = &mut *self;
-        this.is_begun = true;
-        let work = this
-            .work
-            .as_mut()
-            .expect("a write is not awaited after its end");
+        let work = self.work.as_mut();
+        let work = work.expect("a write is not awaited after its end");
         let answer = work.as_mut().poll(context);
         if answer.is_ready() {
-            this.work = None;
+            self.work = None;
         }
         answer
     }
@@ -63,9 +63,7 @@ impl<T: Send + 'static> Future for Writing<T> {
 
 impl<T: Send + 'static> Drop for Writing<T> {
     fn drop(&mut self) {
-        if let Some(work) = self.work.take()
-            && self.is_begun
-        {
+        if let Some(work) = self.work.take() {
             self.pod.go_on(async move { drop(work.await) });
         }
     }

@@ -61,8 +61,8 @@ pub(crate) struct Afterglow<V> {
     sparks: [Option<Ember<V>>; SPARKS],
     /// Hashes and instants of these reads.
     last: [Option<(u64, Instant)>; SPARKS],
-    /// Which of them is the oldest.
-    oldest: usize,
+    /// Which of them was noted last.
+    newest: usize,
 }
 
 impl<V> Default for Afterglow<V> {
@@ -71,7 +71,7 @@ impl<V> Default for Afterglow<V> {
             embers: Vec::new(),
             sparks: [const { None }; SPARKS],
             last: [None; SPARKS],
-            oldest: 0,
+            newest: 0,
         }
     }
 }
@@ -79,20 +79,17 @@ impl<V> Default for Afterglow<V> {
 impl<V> Afterglow<V> {
     /// Notes a read that goes to the store, and says whether the key was read just before.
     pub(crate) fn is_repeated(&mut self, hash: u64, now: Instant) -> bool {
-        let held = self.last.iter_mut().flatten().find(|(of, _)| *of == hash);
-        if let Some((_, at)) = held {
-            let before = std::mem::replace(at, now);
-            return now < before + REPEAT;
-        }
-        self.oldest = (self.oldest + 1) % SPARKS;
-        self.last[self.oldest] = Some((hash, now));
-        false
+        let is_it = |last: &Option<(u64, Instant)>| last.is_some_and(|(of, _)| of == hash);
+        let held = self.last.iter().position(is_it);
+        self.newest = held.unwrap_or((self.newest + 1) % SPARKS);
+        let before = self.last[self.newest].replace((hash, now));
+        held.is_some() && before.is_some_and(|(_, at)| now < at + REPEAT)
     }
 
     /// Keeps the answer of the read that was noted last, for the moment in which another reader may
     /// come.
     pub(crate) fn strike(&mut self, spark: Ember<V>) {
-        self.sparks[self.oldest] = (spark.bytes() <= SPARK_BYTES_MAX).then_some(spark);
+        self.sparks[self.newest] = (spark.bytes() <= SPARK_BYTES_MAX).then_some(spark);
     }
 
     /// Takes the spark of this key where it has not gone dark.

@@ -15,7 +15,7 @@ use umbo_types::{Key, ShardId};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
 use crate::shield;
-use crate::wait::{Call, Timed, in_slot};
+use crate::wait::{Call, Timed};
 
 /// What one shard is asked to write.
 #[derive(Debug)]
@@ -87,13 +87,13 @@ async fn write_part(
     shard: ShardId,
     request: WriteRequest,
 ) -> Result<Timed<Vec<Result<Written, WriteError>>>, Failure> {
-    let (own, namespace) = (Arc::clone(pod), request.namespace);
+    let (store, namespace) = (Arc::clone(&pod.store), request.namespace);
     let keys: Vec<Key> = request
         .mutations
         .iter()
         .map(|one| one.key.clone())
         .collect();
     let touched = keys.iter().map(|key| Touched::Row(namespace, key));
-    let work = async move { in_slot(&own, shard, &call, own.store.write(request)).await };
-    shield::writing(pod, touched, work).await
+    let work = async move { store.write(request).await };
+    shield::write(pod, shard, &call, touched, work).await
 }
