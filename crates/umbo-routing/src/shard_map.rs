@@ -138,6 +138,14 @@ impl ShardMap {
         shards
     }
 
+    /// Returns the owner of the first slot that another map gives to another shard; none where
+    /// both say the same.
+    pub fn first_difference(&self, other: &Self) -> Option<ShardId> {
+        let mut owners = self.owners.iter().zip(&other.owners);
+        let (own, _) = owners.find(|(own, other)| own != other)?;
+        Some(*own)
+    }
+
     /// Returns the number of distinct shards.
     pub fn shards(&self) -> usize {
         self.owners_of(0..=SLOTS - 1).len()
