@@ -19,7 +19,7 @@ use umbo_api::admin::{
     CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
     ShardInfo, ShardList, TokenList,
 };
-use umbo_store::{ScanRequest, ShardState};
+use umbo_store::{CallContext, ScanRequest, ShardState};
 use umbo_telemetry::metrics as counters;
 use umbo_types::{Caller, Namespace, Verb, limits};
 
@@ -194,6 +194,7 @@ async fn count(pod: &Dispatcher, name: &str) -> Result<(u64, u64), Failure> {
     let mut request = ScanRequest {
         namespace: pod.namespaces.find(name)?.id,
         slots: 0..=umbo_routing::SLOTS - 1,
+        shard: None,
         after: None,
         rows_max: limits::CHUNK_ROWS_MAX,
         bytes_max: limits::CHUNK_BYTES_MAX,
@@ -201,7 +202,7 @@ async fn count(pod: &Dispatcher, name: &str) -> Result<(u64, u64), Failure> {
     };
     let (mut rows, mut bytes) = (0, 0);
     loop {
-        let page = pod.store.scan(&request).await?;
+        let page = pod.store.scan(&CallContext::internal(), &request).await?;
         rows += page.rows.len() as u64;
         bytes += page
             .rows

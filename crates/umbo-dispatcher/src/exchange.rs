@@ -178,6 +178,11 @@ impl Exchange {
                 deadline: context.deadline,
             },
             timeout: context.timeout,
+            payer: self.payer_id(),
+            traceparent: self
+                .trace
+                .as_ref()
+                .map(|trace| trace.traceparent().to_string().into()),
         }
     }
 

@@ -349,6 +349,8 @@ const fn store_shard(error: &StoreError) -> Option<ShardId> {
         | StoreError::Io { shard, .. }
         | StoreError::Corrupt { shard, .. }
         | StoreError::QueueFull { shard }
+        | StoreError::NodeBusy { shard }
+        | StoreError::QuotaExceeded { shard, .. }
         | StoreError::DeadlinePassed { shard } => Some(*shard),
         StoreError::Closing => None,
     }
@@ -361,6 +363,8 @@ const fn store_code(error: &StoreError) -> ErrorCode {
         StoreError::Io { .. } => ErrorCode::StorageFailed,
         StoreError::Corrupt { .. } => ErrorCode::DataDamaged,
         StoreError::QueueFull { .. } => ErrorCode::WriteQueueFull,
+        StoreError::NodeBusy { .. } => ErrorCode::Overloaded,
+        StoreError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
         StoreError::DeadlinePassed { .. } => ErrorCode::DeadlineBeforeStore,
         StoreError::Closing => ErrorCode::ShuttingDown,
     }

@@ -23,7 +23,7 @@ use crate::encode;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
-use crate::wait::{Call, Timed, in_slot};
+use crate::wait::{Answered, Call, Timed, in_slot};
 
 /// Where the rows come from; advanced as they are read.
 #[derive(Debug)]
@@ -105,18 +105,22 @@ impl PageWalk {
 
     /// Reads the rows of the next chunk and moves the source beyond them.
     pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRows>, Failure> {
-        let mut call = self.call;
+        let mut call = self.call.clone();
         if self.rows > 0 {
             // The client's own time bounds the page and not the waiting for a slot.
             let now = self.pod.clock.monotonic();
             call.entry.deadline = Deadline::after(now, self.pod.limits.default_timeout);
         }
+        let context = call.context();
         if let Some(request) = self.next_range() {
             let shard = self
                 .pod
                 .shard_map
                 .locate(request.namespace, &request.partition);
-            let work = self.pod.store.range(&request);
+            let work = async {
+                let page = self.pod.store.range(&context, &request).await;
+                Answered::new(&context, page)
+            };
             let timed = in_slot(&self.pod, shard, &call, work).await?;
             let timed = timed.and_then(Arc::new)?;
             return Ok(timed.map(|page| self.take_up(page)));
@@ -129,7 +133,10 @@ impl PageWalk {
         };
         (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
         let shard = scanned(&self.pod.shard_map, request);
-        let work = self.pod.store.scan(request);
+        let work = async {
+            let page = self.pod.store.scan(&context, request).await;
+            Answered::new(&context, page)
+        };
         let timed = in_slot(&self.pod, shard, &call, work).await?;
         let (service_time, page) = (timed.service_time, timed.answer?);
         let may_continue = page.resume_after.is_some();

@@ -214,7 +214,7 @@ async fn read(
     let call = exchange.call(context);
     let sharing = async {
         let read = |lead| {
-            let mut call = call;
+            let mut call = call.clone();
             call.entry.criticality = shield.criticality(&lead);
             wanted.read(pod, shard, times, call)
         };
@@ -238,7 +238,7 @@ async fn alone(
     exchange: &mut Exchange,
 ) -> Result<Shared, Failure> {
     let call = exchange.call(context);
-    let work = in_slot(pod, shard, &call, wanted.ask(pod));
+    let work = in_slot(pod, shard, &call, wanted.ask(pod, &call));
     ask_store(context, exchange, work).await?
 }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use umbo_store::{
-    Atomicity, Change, Condition, Durability, Mutation, RangeRequest, SortRange, Store, StoreError,
-    WriteError, WriteRequest,
+    Atomicity, CallContext, Change, Condition, Durability, Mutation, RangeRequest, SortRange,
+    Store, StoreError, WriteError, WriteRequest,
 };
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, SortKey, Value, Version, limits};
 
@@ -20,6 +20,9 @@ use crate::failure::Failure;
 
 /// How often a change is tried again when another pod changed the record at the same moment.
 const CONFLICT_TRIES: usize = 16;
+
+/// Umbo's own work comes before that of others.
+static CALL: CallContext = CallContext::internal();
 
 /// One copy of a record, as found.
 #[derive(Debug, Clone)]
@@ -158,7 +161,7 @@ impl SystemRecords {
         let mut failure = None;
         for (at, replica) in self.replicas.iter().enumerate() {
             let key = record_key(replica, kind, name);
-            match self.store.get(NamespaceId::SYSTEM, &key).await {
+            match self.store.get(&CALL, NamespaceId::SYSTEM, &key).await {
                 Ok(row) => {
                     let copy = row.and_then(|row| parse(&row.value.bytes, row.version));
                     if copy.as_ref().map(|copy| copy.generation)
@@ -195,7 +198,7 @@ impl SystemRecords {
         };
         let mut copies = BTreeMap::new();
         loop {
-            let page = self.store.range(&request).await?;
+            let page = self.store.range(&CALL, &request).await?;
             for row in page.rows.iter() {
                 let name = String::from_utf8_lossy(&row.sort[prefix.len()..]).into_owned();
                 copies.extend(parse(row.value, row.version).map(|copy| (name, copy)));
@@ -255,10 +258,9 @@ impl SystemRecords {
             atomicity: Atomicity::None,
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
-            deadline: None,
         };
         self.store
-            .write(request)
+            .write(&CALL, request)
             .await
             .pop()
             .map_or(Ok(()), |result| result.map(|_| ()))

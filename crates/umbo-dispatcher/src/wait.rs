@@ -10,19 +10,53 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use umbo_shed::{Class, Entered, Entry, Gate, Grant, Outcome, Shed, Ticket, Verdict, Woken};
-use umbo_types::{Deadline, Operation, ShardId};
+use umbo_store::CallContext;
+use umbo_types::{CallerId, Deadline, Operation, ShardId};
 
 use crate::failure::Failure;
 use crate::overload::{ShedReport, ShedSignal, Waiter, deliver};
 use crate::pod::Dispatcher;
 
 /// What a gate is told of a request, and what is learned of its answer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) operation: Operation,
     pub(crate) entry: Entry,
     /// The time that was given, for whoever is told that it is over.
     pub(crate) timeout: Duration,
+    /// Who pays; none for Umbo's own work.
+    pub(crate) payer: Option<CallerId>,
+    /// As a `traceparent` header, where the request is traced.
+    pub(crate) traceparent: Option<Box<str>>,
+}
+
+impl Call {
+    /// Returns what goes with one call of the store.
+    pub(crate) fn context(&self) -> CallContext {
+        let mut context = CallContext::internal();
+        context.deadline = Some(self.entry.deadline);
+        context.criticality = self.entry.criticality;
+        context.caller.clone_from(&self.payer);
+        context.price = self.entry.price;
+        context.traceparent.clone_from(&self.traceparent);
+        context
+    }
+}
+
+/// What a call of the store came to, and how long the shard says that it worked.
+#[derive(Debug)]
+pub(crate) struct Answered<T> {
+    answer: T,
+    service_time: Option<Duration>,
+}
+
+impl<T> Answered<T> {
+    pub(crate) fn new(context: &CallContext, answer: T) -> Self {
+        Self {
+            answer,
+            service_time: context.service_time(),
+        }
+    }
 }
 
 /// An answer of the store, and how long the store took for it.
@@ -37,7 +71,7 @@ pub(crate) async fn in_slot<T>(
     pod: &Dispatcher,
     shard: ShardId,
     call: &Call,
-    work: impl Future<Output = T>,
+    work: impl Future<Output = Answered<T>>,
 ) -> Result<Timed<T>, Failure> {
     Ok(slot(pod, shard, call).await?.serve(work).await)
 }
@@ -85,18 +119,21 @@ pub(crate) struct Slot<P: Deref<Target = Dispatcher>> {
 
 impl<P: Deref<Target = Dispatcher>> Slot<P> {
     /// Does the work, and gives the slot back.
-    pub(crate) async fn serve<T>(mut self, work: impl Future<Output = T>) -> Timed<T> {
-        let answer = work.await;
+    pub(crate) async fn serve<T>(mut self, work: impl Future<Output = Answered<T>>) -> Timed<T> {
+        let answered = work.await;
         let now = self.pod.clock.monotonic();
-        let service_time = now.saturating_duration_since(self.began);
-        self.served(service_time, now);
+        let elapsed = now.saturating_duration_since(self.began);
+        let service_time = answered.service_time.unwrap_or(elapsed);
+        self.served(service_time, elapsed, now);
         Timed {
-            answer,
+            answer: answered.answer,
             service_time,
         }
     }
 
-    fn served(&mut self, service_time: Duration, now: Instant) {
+    /// The latency ratio judges the shard by its own time; the limit of the gate goes by what a
+    /// request takes from here, the way to another machine included.
+    fn served(&mut self, service_time: Duration, elapsed: Duration, now: Instant) {
         let Some(overload) = &self.pod.overload else {
             return;
         };
@@ -107,7 +144,7 @@ impl<P: Deref<Target = Dispatcher>> Slot<P> {
         }
         let outcome = Outcome::Served {
             operation,
-            service_time,
+            service_time: elapsed,
         };
         self.give_back(outcome, now);
     }
@@ -171,6 +208,12 @@ async fn grant(
     call: &Call,
 ) -> Result<(Option<Grant>, Instant), Failure> {
     let (entry, timeout) = (&call.entry, call.timeout);
+    if !pod.store.is_reachable(shard) {
+        // Its node is away for a moment: it must not be taken for slow.
+        let back = pod.store.reachable(shard);
+        let told = timeout_at(entry.deadline.instant().into(), back).await;
+        told.map_err(|_| Failure::DeadlineBeforeStore { timeout })?;
+    }
     let now = pod.clock.monotonic();
     let Some(gate) = gate(pod, shard) else {
         if entry.deadline.has_passed(now) {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, Change, Condition, Durability, ManualClock, Mutation, ShardState, Store, WriteError,
-    WriteRequest, Written,
+    Atomicity, CallContext, Change, Condition, Durability, ManualClock, Mutation, ShardState,
+    Store, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value, Version};
 
@@ -108,13 +108,18 @@ async fn put(
         atomicity: Atomicity::None,
         durability,
         proposed: Version(1),
-        deadline: None,
     };
-    store.write(request).await.remove(0)
+    store
+        .write(&CallContext::internal(), request)
+        .await
+        .remove(0)
 }
 
 async fn get(store: &RedbStore, key: &str) -> Option<String> {
     let key = Key::new(key.to_owned(), "").unwrap();
-    let row = store.get(NAMESPACE, &key).await.unwrap()?;
+    let row = store
+        .get(&CallContext::internal(), NAMESPACE, &key)
+        .await
+        .unwrap()?;
     Some(String::from_utf8(row.value.bytes.to_vec()).unwrap())
 }

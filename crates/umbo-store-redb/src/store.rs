@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::sync::{Mutex, oneshot};
 use umbo_routing::ShardMap;
 use umbo_store::{
-    DeleteRangeRequest, Deleted, Outcome, Page, PurgeProgress, RangeRequest, ScanPage, ScanRequest,
-    ShardState, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, Outcome, Page, PurgeProgress, RangeRequest, ScanPage,
+    ScanRequest, ShardState, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
@@ -120,7 +120,7 @@ impl RedbStore {
 
     /// Reads a chunk of a scan; a failure comes with its shard.
     fn scan_once(&self, request: &ScanRequest) -> Result<ScanPage, ScanFailure> {
-        let ids = self.map.owners_of(request.slots.clone());
+        let ids = request.shards(&self.map);
         let mut after = request.after.as_ref();
         let first = match after {
             None => 0,
@@ -190,7 +190,12 @@ impl Store for RedbStore {
         Arc::clone(&self.map)
     }
 
-    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        _call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
         let shard = self.shard(self.map.locate(namespace, &key.partition))?;
         let (key, _) = key_codec::encode(namespace, key);
         shard
@@ -200,24 +205,29 @@ impl Store for RedbStore {
 
     async fn multi_get(
         &self,
+        call: &CallContext,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
-            rows.push(self.get(namespace, key).await);
+            rows.push(self.get(call, namespace, key).await);
         }
         rows
     }
 
-    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(&self, _call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
         let shard = self.shard(self.map.locate(request.namespace, &request.partition))?;
         shard
             .read(|snapshot, clock| snapshot.range(request, clock.wall()))
             .await
     }
 
-    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
+    async fn scan(
+        &self,
+        _call: &CallContext,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError> {
         let (id, failure) = match self.scan_once(request) {
             Ok(page) => return Ok(page),
             Err(ScanFailure::Store(error)) => return Err(error),
@@ -233,7 +243,11 @@ impl Store for RedbStore {
         })
     }
 
-    async fn write(&self, mut request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+    async fn write(
+        &self,
+        call: &CallContext,
+        mut request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>> {
         let mut answers: Vec<Option<WriteAnswer>> = vec![None; request.mutations.len()];
         let mut pending = Vec::new();
         // Everything is handed over before the first wait, so that a caller that leaves leaves the
@@ -246,7 +260,7 @@ impl Store for RedbStore {
                 atomicity: request.atomicity,
                 durability: request.durability,
                 proposed: request.proposed,
-                deadline: request.deadline,
+                deadline: call.deadline,
                 reply,
             });
             let begun = self
@@ -278,7 +292,11 @@ impl Store for RedbStore {
             .collect()
     }
 
-    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
         let shard = self.shard(self.map.locate(request.namespace, &request.partition))?;
         if request.range.is_empty() {
             return Ok(Deleted::default());
@@ -290,7 +308,7 @@ impl Store for RedbStore {
             bounds,
             rows_max: request.rows_max,
             durability: request.durability,
-            deadline: request.deadline,
+            deadline: call.deadline,
             reply,
         });
         shard.enqueue(work)?;

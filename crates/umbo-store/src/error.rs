@@ -61,6 +61,22 @@ pub enum StoreError {
         /// The shard.
         shard: ShardId,
     },
+    /// The node of the shard has as many requests in flight as it takes. Back off.
+    #[error("the node of shard {shard} is busy")]
+    NodeBusy {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// A quota that holds for the shard as a whole, whoever asks it, is used up.
+    #[error("policy {policy} of shard {shard} is used up")]
+    QuotaExceeded {
+        /// The shard.
+        shard: ShardId,
+        /// Name of the policy.
+        policy: String,
+        /// When there is enough again.
+        retry_after: std::time::Duration,
+    },
     /// The deadline passed before the store began the work. Nothing was applied.
     #[error("the deadline passed before shard {shard} began")]
     DeadlinePassed {
@@ -81,6 +97,8 @@ impl StoreError {
             | Self::Io { outcome, .. } => *outcome,
             Self::Corrupt { .. }
             | Self::QueueFull { .. }
+            | Self::NodeBusy { .. }
+            | Self::QuotaExceeded { .. }
             | Self::DeadlinePassed { .. }
             | Self::Closing => Outcome::NotApplied,
         }

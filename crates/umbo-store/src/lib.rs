@@ -4,6 +4,7 @@
 //! (feature `testing`) the contract suite that every engine must pass. Deliberately knows nothing
 //! of HTTP or of any engine. Start with [`Store`].
 
+mod call;
 mod error;
 #[cfg(feature = "testing")]
 mod manual_clock;
@@ -14,6 +15,7 @@ mod store;
 #[cfg(feature = "testing")]
 pub mod suite;
 
+pub use call::CallContext;
 pub use error::{Outcome, StoreError, WriteError};
 #[cfg(feature = "testing")]
 pub use manual_clock::ManualClock;
@@ -24,4 +26,4 @@ pub use request::{
     Written,
 };
 pub use row_batch::{RowBatch, RowRef};
-pub use store::{ShardState, ShardStatus, Store};
+pub use store::{NodeStatus, ShardState, ShardStatus, Store};

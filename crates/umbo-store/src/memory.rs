@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use umbo_routing::{ShardMap, ShardMapError, Slot};
 use umbo_types::{Clock, Deadline, Key, NamespaceId, Row, ShardId};
 
+use crate::call::CallContext;
 use crate::error::{Outcome, StoreError, WriteError};
 use crate::memory::chunk::Chunk;
 use crate::memory::shard::Shard;
@@ -84,12 +85,18 @@ impl Store for MemoryStore {
         Arc::clone(&self.map)
     }
 
-    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        _call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
         Ok(self.read(namespace, key))
     }
 
     async fn multi_get(
         &self,
+        _call: &CallContext,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
@@ -98,13 +105,17 @@ impl Store for MemoryStore {
             .collect()
     }
 
-    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(&self, _call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
         let shard = self.lock(self.map.locate(request.namespace, &request.partition));
         Ok(shard.range(request, self.clock.wall()))
     }
 
-    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
-        let shards = self.map.owners_of(request.slots.clone());
+    async fn scan(
+        &self,
+        _call: &CallContext,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError> {
+        let shards = request.shards(&self.map);
         let mut first = 0;
         if let Some(after) = &request.after {
             first = shards
@@ -138,7 +149,11 @@ impl Store for MemoryStore {
         Ok(ScanPage { rows, resume_after })
     }
 
-    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+    async fn write(
+        &self,
+        call: &CallContext,
+        request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>> {
         let mut answers = vec![None; request.mutations.len()];
         for id in 0..self.shards.len() as u16 {
             let id = ShardId(id);
@@ -151,7 +166,7 @@ impl Store for MemoryStore {
             if own.is_empty() {
                 continue;
             }
-            match self.lock_for_write(id, request.deadline) {
+            match self.lock_for_write(id, call.deadline) {
                 Ok(mut shard) => {
                     let now = self.clock.wall();
                     for (index, answer) in shard.write(&request, &own, now) {
@@ -171,9 +186,13 @@ impl Store for MemoryStore {
             .collect()
     }
 
-    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
         let id = self.map.locate(request.namespace, &request.partition);
-        let mut shard = self.lock_for_write(id, request.deadline)?;
+        let mut shard = self.lock_for_write(id, call.deadline)?;
         Ok(shard.delete_range(&request, self.clock.wall()))
     }
 

@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use umbo_types::{Deadline, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Value, Version};
+use umbo_routing::ShardMap;
+use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Value, Version};
 
 use crate::row_batch::RowBatch;
 
@@ -108,6 +109,8 @@ pub struct ScanRequest {
     pub namespace: NamespaceId,
     /// Only partitions of these slots.
     pub slots: RangeInclusive<u16>,
+    /// Only this shard; none for all that own any of the slots.
+    pub shard: Option<ShardId>,
     /// Where the chunk before ended; none to begin.
     pub after: Option<ScanPosition>,
     /// Most rows to return; at least 1.
@@ -116,6 +119,15 @@ pub struct ScanRequest {
     pub bytes_max: u32,
     /// Leave the values out.
     pub keys_only: bool,
+}
+
+impl ScanRequest {
+    /// Returns the shards to be visited, in order.
+    pub fn shards(&self, map: &ShardMap) -> Vec<ShardId> {
+        let mut shards = map.owners_of(self.slots.clone());
+        shards.retain(|&shard| self.shard.is_none_or(|only| only == shard));
+        shards
+    }
 }
 
 /// Last row that a scan has visited.
@@ -222,8 +234,6 @@ pub struct WriteRequest {
     pub durability: Durability,
     /// Version proposed by the clock above the engine; the store may raise it.
     pub proposed: Version,
-    /// A write that has not begun by then is refused with [`crate::StoreError::DeadlinePassed`].
-    pub deadline: Option<Deadline>,
 }
 
 /// A mutation that was applied.
@@ -248,8 +258,6 @@ pub struct DeleteRangeRequest {
     pub rows_max: u32,
     /// When the step is acknowledged.
     pub durability: Durability,
-    /// As in [`WriteRequest`].
-    pub deadline: Option<Deadline>,
 }
 
 /// Answer to a [`DeleteRangeRequest`].

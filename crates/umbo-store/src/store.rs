@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use umbo_routing::ShardMap;
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
+use crate::call::CallContext;
 use crate::error::{StoreError, WriteError};
 use crate::request::{
     DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage, ScanRequest,
@@ -41,28 +42,53 @@ pub trait Store: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Says whether it makes sense to ask the shard now. False only while its node is away for a
+    /// moment, as it is while it restarts: then [`Self::reachable`] is worth waiting for.
+    fn is_reachable(&self, _shard: ShardId) -> bool {
+        true
+    }
+
+    /// Waits until the shard can be asked, or until it is not worth waiting any more; calls answer
+    /// [`StoreError::Unavailable`] then. Bounded by the store.
+    async fn reachable(&self, _shard: ShardId) {}
+
     /// Reads one row; none where there is no visible one.
-    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError>;
+    async fn get(
+        &self,
+        call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError>;
 
     /// Reads rows of any partitions. The answers are in the order of the keys; a shard that fails
     /// fails only its own keys. The rows of different shards are not one snapshot.
     async fn multi_get(
         &self,
+        call: &CallContext,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>>;
 
     /// Reads one chunk of a range within a partition. Each chunk is one snapshot; two are not.
-    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError>;
+    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError>;
 
     /// Reads one chunk of a namespace.
-    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError>;
+    async fn scan(&self, call: &CallContext, request: &ScanRequest)
+    -> Result<ScanPage, StoreError>;
 
     /// Applies mutations. The answers are in the order of the mutations.
-    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>>;
+    async fn write(
+        &self,
+        call: &CallContext,
+        request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>>;
 
     /// Removes a bounded number of rows of a range.
-    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError>;
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError>;
 
     /// Removes a bounded number of rows of a namespace that nobody can reach any more.
     async fn purge(
@@ -73,6 +99,12 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Returns the state of each shard, in order of their ids.
     fn status(&self) -> Vec<ShardStatus>;
+
+    /// Returns the state of each node that shards are on, by name; none where the shards are in
+    /// this process.
+    fn nodes(&self) -> Vec<NodeStatus> {
+        Vec::new()
+    }
 
     /// Stops taking writes, brings everything acknowledged to the disk and waits for it.
     async fn close(&self);
@@ -87,6 +119,23 @@ pub enum ShardState {
     ReadOnly(String),
     /// Nothing, and why.
     Unavailable(String),
+}
+
+/// State of a node that shards are on, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its name in the map of the cluster.
+    pub name: String,
+    /// Host and port.
+    pub address: String,
+    /// Why it cannot be asked; none where it can.
+    pub failure: Option<String>,
+    /// Version of the cluster map that the node goes by; none until it has said so.
+    pub map_version: Option<u64>,
+    /// Shards that the map of the one who asks gives it.
+    pub shards: Vec<ShardId>,
+    /// Requests that it has been asked and has not answered.
+    pub in_flight: u64,
 }
 
 /// State of a shard, for operators.

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage, ScanRequest,
-    ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage,
+    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
@@ -141,15 +141,21 @@ impl Store for ModelledStore {
         self.inner.shard_map()
     }
 
-    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
         if !Self::is_own(namespace) {
             self.work(self.shard(namespace, key), 1).await;
         }
-        self.inner.get(namespace, key).await
+        self.inner.get(call, namespace, key).await
     }
 
     async fn multi_get(
         &self,
+        call: &CallContext,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
@@ -158,40 +164,52 @@ impl Store for ModelledStore {
         {
             self.work(self.shard(namespace, first), keys.len()).await;
         }
-        self.inner.multi_get(namespace, keys).await
+        self.inner.multi_get(call, namespace, keys).await
     }
 
-    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
         if !Self::is_own(request.namespace) {
             let map = self.inner.shard_map();
             let shard = map.locate(request.namespace, &request.partition);
             self.work(shard, 10).await;
         }
-        self.inner.range(request).await
+        self.inner.range(call, request).await
     }
 
-    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
+    async fn scan(
+        &self,
+        call: &CallContext,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError> {
         if !Self::is_own(request.namespace) {
             let after = request.after.as_ref().map(|after| after.shard);
             let first = || self.inner.shard_map().owners_of(request.slots.clone());
             let shard = after.or_else(|| first().first().copied());
             self.work(shard.unwrap_or(ShardId(0)), 50).await;
         }
-        self.inner.scan(request).await
+        self.inner.scan(call, request).await
     }
 
-    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+    async fn write(
+        &self,
+        call: &CallContext,
+        request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>> {
         if let Some(first) = request.mutations.first()
             && !Self::is_own(request.namespace)
         {
             let shard = self.shard(request.namespace, &first.key);
             self.work(shard, request.mutations.len()).await;
         }
-        self.inner.write(request).await
+        self.inner.write(call, request).await
     }
 
-    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
-        self.inner.delete_range(request).await
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
+        self.inner.delete_range(call, request).await
     }
 
     async fn purge(

@@ -14,7 +14,7 @@ use umbo_quota::{
 };
 use umbo_shed::Work as ShedWork;
 use umbo_store::{Outcome, StoreError};
-use umbo_types::{Operation, RequestUnits};
+use umbo_types::{CallerId, Operation, RequestUnits};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Exchange;
@@ -147,6 +147,17 @@ impl Exchange {
         let caller = self.caller.as_deref();
         caller.map_or(0, |caller| {
             xxh3_64(self.charge.payer.name(caller).as_bytes())
+        })
+    }
+
+    /// Returns who pays.
+    pub(crate) fn payer_id(&self) -> Option<CallerId> {
+        let caller = self.caller.as_deref()?;
+        let name = self.charge.payer.name(caller);
+        Some(if name == caller.id.as_str() {
+            caller.id.clone()
+        } else {
+            CallerId::new(name)
         })
     }
 
@@ -302,6 +313,8 @@ pub(crate) const fn is_unbegun(failure: &Failure) -> bool {
                     outcome: Outcome::NotApplied,
                     ..
                 } | StoreError::QueueFull { .. }
+                    | StoreError::NodeBusy { .. }
+                    | StoreError::QuotaExceeded { .. }
                     | StoreError::DeadlinePassed { .. }
                     | StoreError::Closing
             )

@@ -73,10 +73,9 @@ where
             atomicity: ask.atomicity,
             durability: ask.durability.unwrap_or_else(|| namespace.durability()),
             proposed: Version::proposed_at(context.now),
-            deadline: Some(context.deadline),
         };
         let call = exchange.call(context);
-        let writing = async { Ok(parts::write(pod, call, &mut parts, &template).await) };
+        let writing = async { Ok(parts::write(pod, &call, &mut parts, &template).await) };
         let written = ask_store(context, exchange, writing).await?;
         settle(&mut results, &parts, written, exchange)?;
     }

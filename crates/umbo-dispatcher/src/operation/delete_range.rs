@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::shield;
-use crate::wait::{Call, Timed, in_slot};
+use crate::wait::{Answered, Call, Timed, in_slot};
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
@@ -97,12 +97,15 @@ async fn remove(
         range: ask.range,
         rows_max: STEP_ROWS,
         durability: ask.durability.unwrap_or_else(|| namespace.durability()),
-        deadline: Some(call.entry.deadline),
     };
     loop {
         let (store, step) = (Arc::clone(&pod.store), request.clone());
         let touched = [Touched::Partition(namespace.id, &request.partition)];
-        let work = async move { store.delete_range(step).await };
+        let context = call.context();
+        let work = async move {
+            let removed = store.delete_range(&context, step).await;
+            Answered::new(&context, removed)
+        };
         let timed = match shield::write(pod, shard, call, touched, work).await {
             Err(Failure::Shed(_)) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
@@ -154,7 +157,12 @@ async fn count(
         keys_only: true,
     };
     loop {
-        let timed = in_slot(pod, shard, call, pod.store.range(&request)).await?;
+        let context = call.context();
+        let work = async {
+            let page = pod.store.range(&context, &request).await;
+            Answered::new(&context, page)
+        };
+        let timed = in_slot(pod, shard, call, work).await?;
         service_time += timed.service_time;
         let page = timed.answer?;
         answer.rows += page.rows.len() as u64;

@@ -70,6 +70,7 @@ where
     let request = ScanRequest {
         namespace: namespace.id,
         slots,
+        shard: None,
         after,
         rows_max: 0,
         bytes_max: 0,

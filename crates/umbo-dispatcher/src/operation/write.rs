@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::shield;
+use crate::wait::Answered;
 
 pub(crate) async fn fetch<B>(
     pod: &Arc<Dispatcher>,
@@ -71,11 +72,14 @@ where
         atomicity: Atomicity::None,
         durability: ask.durability.unwrap_or_else(|| namespace.durability()),
         proposed: Version::proposed_at(context.now),
-        deadline: Some(context.deadline),
     };
     let touched = [Touched::Row(namespace.id, &key)];
     let (store, call) = (Arc::clone(&pod.store), exchange.call(context));
-    let put = async move { store.write(request).await };
+    let to_store = call.context();
+    let put = async move {
+        let written = store.write(&to_store, request).await;
+        Answered::new(&to_store, written)
+    };
     let writing = shield::write(pod, shard, &call, touched, put);
     let written = ask_store(context, exchange, writing).await?.pop();
     let written = written

@@ -14,7 +14,7 @@ use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::hot_keys::{HotShield, Shared};
 use crate::pod::Dispatcher;
-use crate::wait::{Call, Timed, in_slot};
+use crate::wait::{Answered, Call, Timed, in_slot};
 
 /// Reads the rows of one request.
 pub(crate) struct Rows<'a> {
@@ -132,7 +132,7 @@ impl<'a> Rows<'a> {
             return None;
         }
         let wanted = Wanted::Row(self.namespace, key);
-        let read = |_| wanted.read(self.pod, shard, self.times, self.call);
+        let read = |_| wanted.read(self.pod, shard, self.times, self.call.clone());
         match looked {
             Look::Hit {
                 served,
@@ -160,7 +160,11 @@ impl<'a> Rows<'a> {
     /// Asks a shard for what is missing, and keeps what has become hot meanwhile.
     async fn fetch(&self, shard: ShardId, missing: &[Missing<'_>]) -> Vec<ReadRow> {
         let keys: Vec<Key> = missing.iter().map(|missing| missing.key.clone()).collect();
-        let work = self.pod.store.multi_get(self.namespace, &keys);
+        let context = self.call.context();
+        let work = async {
+            let rows = self.pod.store.multi_get(&context, self.namespace, &keys);
+            Answered::new(&context, rows.await)
+        };
         let timed = match in_slot(self.pod, shard, &self.call, work).await {
             Ok(timed) => timed,
             Err(failure) => {

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::poll_immediate;
 use smallvec::SmallVec;
 use umbo_hotkey::{Fill, KeyRef, KeySeed, Kind, Polarity, Reading};
-use umbo_store::{RangeRequest, StoreError};
+use umbo_store::{CallContext, RangeRequest, StoreError};
 use umbo_types::{Deadline, Key, NamespaceId, ShardId, Timestamp, Value};
 
 use crate::failure::Failure;
 use crate::hot_keys::Shared;
 use crate::pod::Dispatcher;
-use crate::wait::{Call, Timed, in_slot};
+use crate::wait::{Answered, Call, Timed, in_slot};
 
 /// A read as the shield sees it: what names it, and what makes it.
 #[derive(Debug, Clone)]
@@ -66,7 +66,11 @@ impl<'a> Wanted<'a> {
             Self::Row(namespace, key) => {
                 let (namespace, key) = (*namespace, Key::clone(key));
                 Box::pin(async move {
-                    let work = bounded(pod.store.get(namespace, &key), call.timeout);
+                    let context = call.context();
+                    let work = async {
+                        let read = pod.store.get(&context, namespace, &key);
+                        Answered::new(&context, bounded(read, call.timeout).await)
+                    };
                     let fetched = in_slot(&pod, shard, &call, work).await?;
                     Ok(times.fill(fetched.and_then(Shared::Row)?))
                 })
@@ -74,7 +78,11 @@ impl<'a> Wanted<'a> {
             Self::Range(request, _) => {
                 let request = RangeRequest::clone(request);
                 Box::pin(async move {
-                    let work = bounded(pod.store.range(&request), call.timeout);
+                    let context = call.context();
+                    let work = async {
+                        let read = pod.store.range(&context, &request);
+                        Answered::new(&context, bounded(read, call.timeout).await)
+                    };
                     let fetched = in_slot(&pod, shard, &call, work).await?;
                     Ok(times.fill(fetched.and_then(|page| Shared::Page(Arc::new(page)))?))
                 })
@@ -85,10 +93,24 @@ impl<'a> Wanted<'a> {
 
 impl Wanted<'_> {
     /// Reads for this request alone.
-    pub(super) async fn ask(&self, pod: &Dispatcher) -> Result<Shared, Failure> {
+    pub(super) async fn ask(
+        &self,
+        pod: &Dispatcher,
+        call: &Call,
+    ) -> Answered<Result<Shared, Failure>> {
+        let context = call.context();
+        let answer = self.ask_with(pod, &context).await;
+        Answered::new(&context, answer)
+    }
+
+    async fn ask_with(&self, pod: &Dispatcher, context: &CallContext) -> Result<Shared, Failure> {
         Ok(match self {
-            Self::Row(namespace, key) => Shared::Row(pod.store.get(*namespace, key).await?),
-            Self::Range(request, _) => Shared::Page(Arc::new(pod.store.range(request).await?)),
+            Self::Row(namespace, key) => {
+                Shared::Row(pod.store.get(context, *namespace, key).await?)
+            }
+            Self::Range(request, _) => {
+                Shared::Page(Arc::new(pod.store.range(context, request).await?))
+            }
         })
     }
 }

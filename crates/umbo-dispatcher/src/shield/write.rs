@@ -10,7 +10,7 @@ use umbo_types::ShardId;
 
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
-use crate::wait::{Call, Timed, slot};
+use crate::wait::{Answered, Call, Timed, slot};
 
 /// Does a write of one shard, in one of its slots.
 ///
@@ -23,7 +23,7 @@ pub(crate) async fn write<'a, T: Send + 'static>(
     shard: ShardId,
     call: &Call,
     touched: impl IntoIterator<Item = Touched<'a>>,
-    work: impl Future<Output = T> + Send + 'static,
+    work: impl Future<Output = Answered<T>> + Send + 'static,
 ) -> Result<Timed<T>, Failure> {
     let slot = slot(Arc::clone(pod), shard, call).await?;
     let shield = pod.hot_keys.shield();

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, PurgeProgress, RangeRequest,
-    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, PurgeProgress,
+    RangeRequest, ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{Key, NamespaceId, Row};
 
@@ -78,35 +79,49 @@ impl Store for TestStore {
         self.inner.shard_map()
     }
 
-    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
         self.enter(namespace).await?;
-        self.inner.get(namespace, key).await
+        self.inner.get(call, namespace, key).await
     }
 
     async fn multi_get(
         &self,
+        call: &CallContext,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
         match self.enter(namespace).await {
-            Ok(()) => self.inner.multi_get(namespace, keys).await,
+            Ok(()) => self.inner.multi_get(call, namespace, keys).await,
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
-    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
         self.enter(request.namespace).await?;
-        self.inner.range(request).await
+        self.inner.range(call, request).await
     }
 
-    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
+    async fn scan(
+        &self,
+        call: &CallContext,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError> {
         self.enter(request.namespace).await?;
-        self.inner.scan(request).await
+        self.inner.scan(call, request).await
     }
 
-    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+    async fn write(
+        &self,
+        call: &CallContext,
+        request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>> {
         match self.enter(request.namespace).await {
-            Ok(()) => self.inner.write(request).await,
+            Ok(()) => self.inner.write(call, request).await,
             Err(error) => {
                 let failed = || Err(WriteError::Store(error.clone()));
                 request.mutations.iter().map(|_| failed()).collect()
@@ -114,9 +129,13 @@ impl Store for TestStore {
         }
     }
 
-    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
         self.enter(request.namespace).await?;
-        self.inner.delete_range(request).await
+        self.inner.delete_range(call, request).await
     }
 
     async fn purge(

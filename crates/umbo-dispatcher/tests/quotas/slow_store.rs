@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::task::yield_now;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    DeleteRangeRequest, Deleted, MemoryStore, Page, PurgeProgress, RangeRequest, ScanPage,
-    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, PurgeProgress, RangeRequest,
+    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row};
 
@@ -21,38 +21,56 @@ impl Store for SlowStore {
         self.0.shard_map()
     }
 
-    async fn get(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
         yield_now().await;
-        self.0.get(namespace, key).await
+        self.0.get(call, namespace, key).await
     }
 
     async fn multi_get(
         &self,
+        call: &CallContext,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
         yield_now().await;
-        self.0.multi_get(namespace, keys).await
+        self.0.multi_get(call, namespace, keys).await
     }
 
-    async fn range(&self, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
         yield_now().await;
-        self.0.range(request).await
+        self.0.range(call, request).await
     }
 
-    async fn scan(&self, request: &ScanRequest) -> Result<ScanPage, StoreError> {
+    async fn scan(
+        &self,
+        call: &CallContext,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError> {
         yield_now().await;
-        self.0.scan(request).await
+        self.0.scan(call, request).await
     }
 
-    async fn write(&self, request: WriteRequest) -> Vec<Result<Written, WriteError>> {
+    async fn write(
+        &self,
+        call: &CallContext,
+        request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>> {
         yield_now().await;
-        self.0.write(request).await
+        self.0.write(call, request).await
     }
 
-    async fn delete_range(&self, request: DeleteRangeRequest) -> Result<Deleted, StoreError> {
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
         yield_now().await;
-        self.0.delete_range(request).await
+        self.0.delete_range(call, request).await
     }
 
     async fn purge(

@@ -12,8 +12,8 @@ use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{
-    Atomicity, Change, Condition, Durability, ManualClock, MemoryStore, Mutation, ScanRequest,
-    Store, WriteRequest,
+    Atomicity, CallContext, Change, Condition, Durability, ManualClock, MemoryStore, Mutation,
+    ScanRequest, Store, WriteRequest,
 };
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
@@ -140,12 +140,17 @@ impl Site {
         let request = ScanRequest {
             namespace: NamespaceId::SYSTEM,
             slots: 0..=umbo_routing::SLOTS - 1,
+            shard: None,
             after: None,
             rows_max: 10_000,
             bytes_max: 1 << 20,
             keys_only: false,
         };
-        let page = self.store.scan(&request).await.unwrap();
+        let page = self
+            .store
+            .scan(&CallContext::internal(), &request)
+            .await
+            .unwrap();
         assert!(page.resume_after.is_none());
         let copy = Bytes::copy_from_slice;
         let row = |row: umbo_store::RowRef<'_>| {
@@ -185,9 +190,15 @@ impl Site {
                 atomicity: Atomicity::None,
                 durability: Durability::Sync,
                 proposed: Version::proposed_at(self.clock.wall()),
-                deadline: None,
             };
-            assert!(self.store.write(request).await.pop().unwrap().is_ok());
+            assert!(
+                self.store
+                    .write(&CallContext::internal(), request)
+                    .await
+                    .pop()
+                    .unwrap()
+                    .is_ok()
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use umbo_store::{Store, StoreError};
+use umbo_store::{CallContext, Store, StoreError};
 use umbo_types::Key;
 
 use super::faulty_files::{Fault, Kind};
@@ -20,7 +20,11 @@ async fn read_all(rig: &Rig) -> Vec<StoreError> {
     let mut errors = Vec::new();
     for number in 0..40 {
         let key = Key::new(format!("key-{number}"), "").unwrap();
-        match rig.store.get(NAMESPACE, &key).await {
+        match rig
+            .store
+            .get(&CallContext::internal(), NAMESPACE, &key)
+            .await
+        {
             Ok(row) => assert_eq!(row.unwrap().value.bytes.len(), 200_000),
             Err(error) => errors.push(error),
         }

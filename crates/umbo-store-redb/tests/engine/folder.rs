@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::rows::{clock, fill, get, key, open, put, try_open, value, write};
-use umbo_store::{Outcome, ShardState, Store, StoreError};
+use umbo_store::{CallContext, Outcome, ShardState, Store, StoreError};
 use umbo_store_redb::{OpenError, RedbStore};
 use umbo_types::{ShardId, Timestamp};
 
@@ -35,7 +35,13 @@ async fn assert_only_shard_1_is_down(store: &RedbStore) {
         let owner = store
             .shard_map()
             .locate(crate::rows::NAMESPACE, &key(number).partition);
-        let read = store.get(crate::rows::NAMESPACE, &key(number)).await;
+        let read = store
+            .get(
+                &CallContext::internal(),
+                crate::rows::NAMESPACE,
+                &key(number),
+            )
+            .await;
         let written = write(store, &clock, vec![put(key(number), b"new", None)]).await;
         if owner == ShardId(1) {
             failed += 1;
@@ -131,7 +137,14 @@ async fn damaged_pages_are_errors_and_never_wrong_values() {
             let owner = store
                 .shard_map()
                 .locate(crate::rows::NAMESPACE, &key(number).partition);
-            match store.get(crate::rows::NAMESPACE, &key(number)).await {
+            match store
+                .get(
+                    &CallContext::internal(),
+                    crate::rows::NAMESPACE,
+                    &key(number),
+                )
+                .await
+            {
                 Ok(Some(row)) => assert_eq!(row.value.bytes, value(number)),
                 Ok(None) => assert_eq!(owner, ShardId(1)),
                 Err(error) => {

@@ -19,14 +19,16 @@ async fn expired_rows_are_reclaimed_between_commits() {
     write(&store, &clock, vec![put(key(1), b"longer", Some(far))]).await;
     let first = key(2);
     store
-        .delete_range(umbo_store::DeleteRangeRequest {
-            namespace: NAMESPACE,
-            partition: first.partition.clone(),
-            range: SortRange::default(),
-            rows_max: 10,
-            durability: umbo_store::Durability::Sync,
-            deadline: None,
-        })
+        .delete_range(
+            &umbo_store::CallContext::internal(),
+            umbo_store::DeleteRangeRequest {
+                namespace: NAMESPACE,
+                partition: first.partition.clone(),
+                range: SortRange::default(),
+                rows_max: 10,
+                durability: umbo_store::Durability::Sync,
+            },
+        )
         .await
         .unwrap();
     assert_eq!(store.status()[0].rows, 999);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, Change, Condition, Durability, ManualClock, Mutation, Store, WriteError,
-    WriteRequest, Written,
+    Atomicity, CallContext, Change, Condition, Durability, ManualClock, Mutation, Store,
+    WriteError, WriteRequest, Written,
 };
 use umbo_store_redb::{Config, OpenError, RedbStore};
 use umbo_types::{Clock, Key, NamespaceId, Row, Timestamp, Value, Version};
@@ -64,9 +64,8 @@ pub(crate) async fn write(
         atomicity: Atomicity::None,
         durability: Durability::Sync,
         proposed: Version::proposed_at(clock.wall()),
-        deadline: None,
     };
-    store.write(request).await
+    store.write(&CallContext::internal(), request).await
 }
 
 /// Writes rows `0..count`, whose values tell their numbers.
@@ -84,7 +83,10 @@ pub(crate) fn value(number: usize) -> Vec<u8> {
 }
 
 pub(crate) async fn get(store: &RedbStore, number: usize) -> Option<Row> {
-    store.get(NAMESPACE, &key(number)).await.unwrap()
+    store
+        .get(&CallContext::internal(), NAMESPACE, &key(number))
+        .await
+        .unwrap()
 }
 
 pub(crate) fn later(clock: &ManualClock, after: Duration) -> Timestamp {

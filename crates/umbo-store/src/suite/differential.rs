@@ -5,7 +5,7 @@ use std::time::Duration;
 use umbo_types::{Clock, Key, NamespaceId, Version};
 
 use crate::suite::seeded::Seeded;
-use crate::suite::subject::{START, Subject, delete, everything, key, put_until};
+use crate::suite::subject::{CALL, START, Subject, delete, everything, key, put_until};
 use crate::suite::twin::Twin;
 use crate::suite::versions::Versions;
 use crate::suite::{Engine, Restart};
@@ -88,7 +88,7 @@ impl<E: Engine> Pair<E> {
             proposed: Version(now.0 + offset),
             ..self.t.request(mutations)
         };
-        let answers = self.t.store.write(request.clone()).await;
+        let answers = self.t.store.write(&CALL, request.clone()).await;
         let expected = self.twin.write(&request, &answers, now);
         assert_eq!(answers, expected, "{request:?}");
         let map = self.t.store.shard_map();
@@ -99,7 +99,7 @@ impl<E: Engine> Pair<E> {
         let namespace = *self.random.pick(&NAMESPACES);
         let now = self.t.clock.wall();
         let keys: Vec<_> = (0..5).map(|_| self.key()).collect();
-        let many = self.t.store.multi_get(namespace, &keys).await;
+        let many = self.t.store.multi_get(&CALL, namespace, &keys).await;
         for (at, answer) in keys.iter().zip(many) {
             let expected = self.twin.get(namespace, at, now);
             assert_eq!(self.t.get_in(namespace, at).await, expected);

@@ -6,7 +6,7 @@ use umbo_types::{Clock, Key, Timestamp};
 
 use crate::suite::Engine;
 use crate::suite::subject::{
-    NS, START, Subject, applied, delete, everything, key, put, put_until, whole,
+    CALL, NS, START, Subject, applied, delete, everything, key, put, put_until, whole,
 };
 use crate::{Condition, RangeRequest, SortRange};
 
@@ -20,7 +20,7 @@ async fn seen<E: Engine>(t: &Subject<E>, keys: &[Key]) -> [usize; 7] {
     for at in keys {
         got += usize::from(t.get(at).await.is_some());
     }
-    let many = t.store.multi_get(NS, keys).await;
+    let many = t.store.multi_get(&CALL, NS, keys).await;
     let many = many.iter().filter(|row| matches!(row, Ok(Some(_))));
     let range = |reverse, keys_only| RangeRequest {
         reverse,

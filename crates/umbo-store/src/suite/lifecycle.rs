@@ -8,10 +8,10 @@ use std::time::Duration;
 use umbo_types::{Clock, Deadline};
 
 use crate::suite::Engine;
-use crate::suite::subject::{NS, Subject, applied, key, put, value, whole};
+use crate::suite::subject::{CALL, NS, Subject, applied, key, put, value, whole};
 use crate::{
-    Atomicity, Condition, DeleteRangeRequest, Outcome, ShardState, SortRange, StoreError,
-    WriteError, WriteRequest,
+    Atomicity, CallContext, Condition, Outcome, ShardState, SortRange, StoreError, WriteError,
+    WriteRequest,
 };
 
 /// A write whose deadline has passed, by however little, is refused as such and not applied.
@@ -24,32 +24,30 @@ pub async fn a_late_write_is_refused<E: Engine>() {
     let begun = t.clock.monotonic();
     t.clock.advance(Duration::from_millis(5));
     for late in [0, 4, 5] {
-        let deadline = Some(Deadline::at(begun + Duration::from_millis(late)));
+        let late = CallContext::internal_until(Deadline::at(begun + Duration::from_millis(late)));
         for atomicity in [Atomicity::None, Atomicity::Partition] {
             let request = WriteRequest {
                 atomicity,
-                deadline,
                 ..t.request(vec![put(&at, "late"), put(&key("p", "new"), "late")])
             };
-            for answer in t.store.write(request).await {
+            for answer in t.store.write(&late, request).await {
                 let error = answer.expect_err("it is late");
                 assert_eq!(error, WriteError::Store(refused.clone()));
                 assert_eq!(error.outcome(), Outcome::NotApplied);
             }
         }
-        let request = DeleteRangeRequest {
-            deadline,
-            ..t.removal("p", SortRange::default())
-        };
-        assert_eq!(t.store.delete_range(request).await, Err(refused.clone()));
+        let request = t.removal("p", SortRange::default());
+        assert_eq!(
+            t.store.delete_range(&late, request).await,
+            Err(refused.clone())
+        );
         let rows = t.walk(&whole("p")).await;
         assert!(rows.len() == 1 && rows[0].value == b"before");
     }
-    let request = WriteRequest {
-        deadline: Some(Deadline::after(t.clock.monotonic(), Duration::from_mins(1))),
-        ..t.request(vec![put(&at, "in time")])
-    };
-    for answer in t.store.write(request).await {
+    let in_time = Deadline::after(t.clock.monotonic(), Duration::from_mins(1));
+    let in_time = CallContext::internal_until(in_time);
+    let request = t.request(vec![put(&at, "in time")]);
+    for answer in t.store.write(&in_time, request).await {
         assert!(applied(answer).existed);
     }
     assert_eq!(t.get(&at).await.expect("present").value, value("in time"));
@@ -61,7 +59,7 @@ pub async fn a_dropped_write_is_completed<E: Engine>() {
     let keys: Vec<_> = (0..30).map(|n| key(format!("p{n}"), "s")).collect();
     let request = t.request(keys.iter().map(|at| put(at, "v")).collect());
     let store = Arc::clone(&t.store);
-    let mut write = store.write(request);
+    let mut write = store.write(&CALL, request);
     let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(answers) = write.as_mut().poll(&mut context) {
         assert!(answers.iter().all(Result::is_ok));
@@ -69,7 +67,7 @@ pub async fn a_dropped_write_is_completed<E: Engine>() {
     drop(write);
     // The engine may do the work in a thread of its own: ask until it is done, within a bound.
     for _ in 0..10_000 {
-        let answers = t.store.multi_get(NS, &keys).await;
+        let answers = t.store.multi_get(&CALL, NS, &keys).await;
         if answers.iter().all(|answer| matches!(answer, Ok(Some(_)))) {
             return;
         }
@@ -91,7 +89,7 @@ pub async fn concurrent_writers_are_put_in_order<E: Engine>() {
             tokio::spawn(async move {
                 let mut versions = Vec::new();
                 for (n, request) in (0..).zip(requests) {
-                    let answer = store.write(request).await.pop();
+                    let answer = store.write(&CALL, request).await.pop();
                     let written = applied(answer.expect("one answer"));
                     versions.push((written.version, [writer, n]));
                 }
@@ -121,7 +119,7 @@ pub async fn one_of_many_creators_wins<E: Engine>() {
             .map(|writer| {
                 let store = Arc::clone(&t.store);
                 let request = t.request(vec![put(&at, [writer]).when(Condition::Absent)]);
-                tokio::spawn(async move { store.write(request).await.pop() })
+                tokio::spawn(async move { store.write(&CALL, request).await.pop() })
             })
             .collect();
         let mut winners = Vec::new();
@@ -154,7 +152,11 @@ pub async fn conditional_increments_lose_nothing<E: Engine>() {
             tokio::spawn(async move {
                 let mut raised = 0;
                 while raised < 10 {
-                    let row = store.get(NS, &at).await.expect("served").expect("present");
+                    let row = store
+                        .get(&CALL, NS, &at)
+                        .await
+                        .expect("served")
+                        .expect("present");
                     let bytes = row.value.bytes[..].try_into().expect("four bytes");
                     let next = u32::from_be_bytes(bytes) + 1;
                     let condition = Condition::VersionIn(vec![row.version]);
@@ -162,7 +164,7 @@ pub async fn conditional_increments_lose_nothing<E: Engine>() {
                         mutations: vec![put(&at, next.to_be_bytes()).when(condition)],
                         ..template.clone()
                     };
-                    raised += u32::from(store.write(request).await[0].is_ok());
+                    raised += u32::from(store.write(&CALL, request).await[0].is_ok());
                 }
             })
         })
@@ -209,14 +211,14 @@ pub async fn a_closed_store_takes_no_writes<E: Engine>() {
             atomicity,
             ..t.request(mutations().collect())
         };
-        let answers = t.store.write(request).await;
+        let answers = t.store.write(&CALL, request).await;
         assert_eq!(answers.len(), 20);
         for answer in answers {
             assert_eq!(answer, Err(WriteError::Store(StoreError::Closing)));
         }
     }
     let removal = t.removal("p", SortRange::default());
-    let removed = t.store.delete_range(removal).await;
+    let removed = t.store.delete_range(&CALL, removal).await;
     assert_eq!(removed, Err(StoreError::Closing));
     assert_eq!(t.store.purge(NS, 10).await, Err(StoreError::Closing));
     t.store.close().await;

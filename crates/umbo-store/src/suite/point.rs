@@ -6,7 +6,7 @@ use umbo_types::{NamespaceId, Row, Timestamp, Value};
 
 use crate::suite::Engine;
 use crate::suite::subject::{
-    NS, START, Subject, applied, everything, key, put, put_until, value, whole,
+    CALL, NS, START, Subject, applied, everything, key, put, put_until, value, whole,
 };
 use crate::{Change, Condition, Durability, Mutation, WriteRequest};
 
@@ -87,9 +87,13 @@ pub async fn an_async_write_is_visible_at_once<E: Engine>() {
             durability: Durability::Async,
             ..t.request(vec![put(&at, "v")])
         };
-        t.store.write(request).await.into_iter().for_each(|answer| {
-            applied(answer);
-        });
+        t.store
+            .write(&CALL, request)
+            .await
+            .into_iter()
+            .for_each(|answer| {
+                applied(answer);
+            });
         assert_eq!(t.value(&at).await.as_deref(), Some(&b"v"[..]));
         assert_eq!(t.walk(&whole("p")).await.len(), n as usize + 1);
     }
@@ -104,7 +108,7 @@ pub async fn values_of_every_size_come_back<E: Engine>() {
         t.put(&key("p", size.to_be_bytes()), bytes(size)).await;
     }
     let keys = sizes.map(|size| key("p", size.to_be_bytes()));
-    let many = t.store.multi_get(NS, &keys).await;
+    let many = t.store.multi_get(&CALL, NS, &keys).await;
     let ranged = t.walk(&whole("p")).await;
     let scanned = t.scan(&everything(NS)).await;
     assert_eq!([many.len(), ranged.len(), scanned.len()], [sizes.len(); 3]);
@@ -153,7 +157,7 @@ pub async fn content_fields_are_kept<E: Engine>() {
 /// A multi-get answers in the order of its keys, duplicates and absent keys included.
 pub async fn multi_get_answers_in_order<E: Engine>() {
     let t = Subject::<E>::fresh().await;
-    assert!(t.store.multi_get(NS, &[]).await.is_empty());
+    assert!(t.store.multi_get(&CALL, NS, &[]).await.is_empty());
     let present: Vec<_> = (0..40).map(|n| key(format!("p{n}"), "s")).collect();
     for at in &present {
         t.put(at, at.partition.as_bytes()).await;
@@ -164,7 +168,7 @@ pub async fn multi_get_answers_in_order<E: Engine>() {
         asked.push(key(at.partition.as_bytes(), "absent"));
         asked.push(present[3].clone());
     }
-    let answers = t.store.multi_get(NS, &asked).await;
+    let answers = t.store.multi_get(&CALL, NS, &asked).await;
     assert_eq!(answers.len(), asked.len());
     for (at, answer) in asked.iter().zip(answers) {
         let found = answer.expect("served").map(|row| row.value.bytes);
@@ -183,7 +187,7 @@ pub async fn namespaces_are_isolated<E: Engine>() {
             namespace,
             ..t.request(vec![put(&at, namespace.0.to_string())])
         };
-        for answer in t.store.write(request).await {
+        for answer in t.store.write(&CALL, request).await {
             assert!(!applied(answer).existed, "seen through a namespace");
         }
     }

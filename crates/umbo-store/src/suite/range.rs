@@ -9,7 +9,7 @@ use umbo_types::Timestamp;
 use crate::suite::Engine;
 use crate::suite::seeded::Seeded;
 use crate::suite::seen::sorts;
-use crate::suite::subject::{START, Subject, applied, delete, key, put, put_until, whole};
+use crate::suite::subject::{CALL, START, Subject, applied, delete, key, put, put_until, whole};
 use crate::{Atomicity, RangeRequest, SortRange, WriteRequest};
 
 /// Chunk sizes around every edge of the walks here.
@@ -317,7 +317,7 @@ pub async fn a_chunk_is_one_snapshot<E: Engine>() {
     let store = Arc::clone(&t.store);
     let writer = tokio::spawn(async move {
         for request in requests {
-            for answer in store.write(request).await {
+            for answer in store.write(&CALL, request).await {
                 applied(answer);
             }
         }

@@ -5,7 +5,9 @@ use umbo_types::{NamespaceId, Timestamp};
 
 use crate::suite::Engine;
 use crate::suite::seen::sorts;
-use crate::suite::subject::{NS, START, Subject, applied, everything, key, put, put_until, whole};
+use crate::suite::subject::{
+    CALL, NS, START, Subject, applied, everything, key, put, put_until, whole,
+};
 use crate::{DeleteRangeRequest, Deleted, RangeRequest, SortRange, WriteRequest};
 
 /// A range is removed at any step size, with exact sums, and nothing beside it is touched.
@@ -52,7 +54,11 @@ pub async fn a_step_removes_from_the_front<E: Engine>() {
     };
     let mut removed = 0;
     while removed < 10 {
-        let step = t.store.delete_range(request.clone()).await.expect("served");
+        let step = t
+            .store
+            .delete_range(&CALL, request.clone())
+            .await
+            .expect("served");
         assert!((1..=4).contains(&step.rows), "rows are there to remove");
         removed += step.rows;
         assert_eq!(step.bytes, 2 * step.rows);
@@ -130,7 +136,7 @@ pub async fn a_purge_empties_one_namespace<E: Engine>() {
                 namespace,
                 ..t.request(mutations())
             };
-            for answer in t.store.write(request).await {
+            for answer in t.store.write(&CALL, request).await {
                 applied(answer);
             }
         }

@@ -7,7 +7,7 @@ use umbo_types::{Timestamp, Value};
 
 use crate::suite::Restart;
 use crate::suite::subject::{
-    NS, START, Subject, applied, delete, everything, key, put, put_until, whole,
+    CALL, NS, START, Subject, applied, delete, everything, key, put, put_until, whole,
 };
 use crate::{
     Atomicity, Change, Condition, Durability, Mutation, SortRange, StoreError, WriteError,
@@ -105,7 +105,7 @@ pub async fn closing_keeps_async_writes<E: Restart>() {
             durability: Durability::Async,
             ..t.request(vec![put(&key([n + 1], "s"), [n])])
         };
-        for answer in t.store.write(request).await {
+        for answer in t.store.write(&CALL, request).await {
             applied(answer);
         }
     }
@@ -132,7 +132,7 @@ pub async fn a_close_amid_writes_is_clean<E: Restart>() {
                         mutations: rows.collect(),
                         ..template.clone()
                     };
-                    let answers = store.write(request).await;
+                    let answers = store.write(&CALL, request).await;
                     if answers.iter().all(Result::is_ok) {
                         continue;
                     }

@@ -8,13 +8,16 @@ use umbo_types::{NamespaceId, Timestamp};
 
 use crate::suite::Engine;
 use crate::suite::seen::Seen;
-use crate::suite::subject::{NS, START, Subject, applied, delete, everything, key, put, put_until};
+use crate::suite::subject::{
+    CALL, NS, START, Subject, applied, delete, everything, key, put, put_until,
+};
 use crate::{ScanRequest, WriteRequest};
 
 /// Returns segment `segment` of `segments` of the namespace.
 fn part(segment: u32, segments: u32) -> ScanRequest {
     ScanRequest {
         slots: ShardMap::segment(segment, segments).expect("there is such a segment"),
+        shard: None,
         ..everything(NS)
     }
 }
@@ -37,7 +40,7 @@ async fn fill<E: Engine>(t: &Subject<E>) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
             namespace,
             ..t.request(mutations.clone())
         };
-        for answer in t.store.write(request).await {
+        for answer in t.store.write(&CALL, request).await {
             applied(answer);
         }
     }

@@ -4,23 +4,24 @@
 //! order, and a position that goes on.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use umbo_types::{Clock, Deadline, Key, NamespaceId, Row, Timestamp, Value, Version};
+use umbo_types::{Clock, Key, NamespaceId, Row, Timestamp, Value, Version};
 
 use crate::suite::seen::{Seen, check_limits};
 use crate::suite::{Engine, Restart};
 use crate::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, ManualClock, Mutation,
-    RangeRequest, ScanPosition, ScanRequest, SortRange, Store, StoreError, WriteError,
-    WriteRequest, Written,
+    Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Durability,
+    ManualClock, Mutation, RangeRequest, ScanPosition, ScanRequest, SortRange, Store, StoreError,
+    WriteError, WriteRequest, Written,
 };
 
 /// Namespace of most cases.
 pub(super) const NS: NamespaceId = NamespaceId(7);
 /// Time of day when a case begins.
 pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+/// Of nobody in particular.
+pub(super) static CALL: CallContext = CallContext::internal();
 /// Far more steps than any walk here needs.
 const STEPS_MAX: usize = 100_000;
 
@@ -96,6 +97,7 @@ pub(super) fn everything(namespace: NamespaceId) -> ScanRequest {
     ScanRequest {
         namespace,
         slots: 0..=umbo_routing::SLOTS - 1,
+        shard: None,
         after: None,
         rows_max: u32::MAX,
         bytes_max: u32::MAX,
@@ -123,13 +125,12 @@ impl<E: Engine> Subject<E> {
             atomicity: Atomicity::None,
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
-            deadline: None,
         }
     }
 
     pub(super) async fn write(&self, mutations: Vec<Mutation>) -> Vec<WriteAnswer> {
         let asked = mutations.len();
-        let answers = self.store.write(self.request(mutations)).await;
+        let answers = self.store.write(&CALL, self.request(mutations)).await;
         assert_eq!(answers.len(), asked, "one answer a mutation");
         answers
     }
@@ -139,7 +140,7 @@ impl<E: Engine> Subject<E> {
             atomicity: Atomicity::Partition,
             ..self.request(mutations)
         };
-        self.store.write(request).await
+        self.store.write(&CALL, request).await
     }
 
     pub(super) async fn write_one(&self, mutation: Mutation) -> WriteAnswer {
@@ -160,7 +161,7 @@ impl<E: Engine> Subject<E> {
     }
 
     pub(super) async fn get_in(&self, namespace: NamespaceId, key: &Key) -> Option<Row> {
-        served(self.store.get(namespace, key).await)
+        served(self.store.get(&CALL, namespace, key).await)
     }
 
     /// Returns the value that a reader sees.
@@ -170,7 +171,7 @@ impl<E: Engine> Subject<E> {
 
     /// Reads one chunk and checks what holds for every chunk.
     pub(super) async fn chunk(&self, request: &RangeRequest) -> (Vec<Seen>, Option<Bytes>) {
-        let page = served(self.store.range(request).await);
+        let page = served(self.store.range(&CALL, request).await);
         let rows: Vec<Seen> = page.rows.iter().map(Seen::new).collect();
         check_limits(&rows, request.rows_max, request.bytes_max);
         let is_after = |one: &[u8], other: &[u8]| {
@@ -216,7 +217,7 @@ impl<E: Engine> Subject<E> {
         &self,
         request: &ScanRequest,
     ) -> (Vec<Seen>, Option<ScanPosition>) {
-        let page = served(self.store.scan(request).await);
+        let page = served(self.store.scan(&CALL, request).await);
         let rows: Vec<Seen> = page.rows.iter().map(Seen::new).collect();
         check_limits(&rows, request.rows_max, request.bytes_max);
         let map = self.store.shard_map();
@@ -248,15 +249,14 @@ impl<E: Engine> Subject<E> {
     }
 
     /// Returns a request to remove rows of a partition.
+    #[expect(clippy::unused_self, reason = "reads as the other requests do")]
     pub(super) fn removal(&self, partition: &str, range: SortRange) -> DeleteRangeRequest {
-        let now = self.clock.monotonic();
         DeleteRangeRequest {
             namespace: NS,
             partition: key(partition, "").partition,
             range,
             rows_max: 1_000,
             durability: Durability::Sync,
-            deadline: Some(Deadline::after(now, Duration::from_mins(1))),
         }
     }
 
@@ -264,7 +264,7 @@ impl<E: Engine> Subject<E> {
     pub(super) async fn remove(&self, mut request: DeleteRangeRequest) -> Deleted {
         let mut sum = Deleted::default();
         for _ in 0..STEPS_MAX {
-            let step = served(self.store.delete_range(request.clone()).await);
+            let step = served(self.store.delete_range(&CALL, request.clone()).await);
             assert!(step.rows <= request.rows_max.into(), "too many rows a step");
             sum.rows += step.rows;
             sum.bytes += step.bytes;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use umbo_types::{Clock, NamespaceId, Timestamp, Version};
 
 use crate::suite::seeded::Seeded;
-use crate::suite::subject::{NS, START, Subject, delete, key, put, put_until};
+use crate::suite::subject::{CALL, NS, START, Subject, delete, key, put, put_until};
 use crate::suite::versions::Versions;
 use crate::suite::{Engine, Restart};
 use crate::{Condition, Mutation, SortRange, WriteRequest};
@@ -21,7 +21,7 @@ impl Versions {
     }
 
     async fn send<E: Engine>(&mut self, t: &Subject<E>, request: WriteRequest) {
-        let answers = t.store.write(request.clone()).await;
+        let answers = t.store.write(&CALL, request.clone()).await;
         assert!(answers.iter().all(Result::is_ok));
         self.check(&t.store.shard_map(), &request, &answers);
     }

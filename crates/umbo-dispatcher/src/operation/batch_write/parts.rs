@@ -15,7 +15,7 @@ use umbo_types::{Key, ShardId};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
 use crate::shield;
-use crate::wait::{Call, Timed};
+use crate::wait::{Answered, Call, Timed};
 
 /// What one shard is asked to write.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(super) fn shares(parts: &[Part]) -> Vec<ShardShare> {
 /// Writes all parts; `template` is a request without mutations.
 pub(super) async fn write(
     pod: &Arc<Dispatcher>,
-    call: Call,
+    call: &Call,
     parts: &mut [Part],
     template: &WriteRequest,
 ) -> Timed<Vec<PartOutcome>> {
@@ -83,7 +83,7 @@ pub(super) async fn write(
 
 async fn write_part(
     pod: &Arc<Dispatcher>,
-    call: Call,
+    call: &Call,
     shard: ShardId,
     request: WriteRequest,
 ) -> Result<Timed<Vec<Result<Written, WriteError>>>, Failure> {
@@ -94,6 +94,10 @@ async fn write_part(
         .map(|one| one.key.clone())
         .collect();
     let touched = keys.iter().map(|key| Touched::Row(namespace, key));
-    let work = async move { store.write(request).await };
-    shield::write(pod, shard, &call, touched, work).await
+    let context = call.context();
+    let work = async move {
+        let written = store.write(&context, request).await;
+        Answered::new(&context, written)
+    };
+    shield::write(pod, shard, call, touched, work).await
 }
