@@ -1,4 +1,4 @@
-//! Costs and quotas as a client sees them: a pod on a store in memory, under a simulated clock.
+//! Costs, quotas and queues as a client sees them: a pod on a store in memory, under a simulated clock.
 #![cfg(test)]
 
 mod charges;
@@ -8,3 +8,4 @@ mod payers;
 mod rejections;
 mod store;
 mod support;
+mod waiting;

@@ -1,10 +1,12 @@
-//! A store whose every call takes a fixed simulated time, and which can be told to hang or to fail.
+//! A store whose every call takes a fixed simulated time, and which can be told to hang, to wait or
+//! to fail.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use umbo_routing::ShardMap;
 use umbo_store::{
     CallContext, DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, PurgeProgress,
@@ -19,6 +21,7 @@ pub(crate) struct TestStore {
     clock: Arc<ManualClock>,
     micros: AtomicU64,
     hangs: AtomicBool,
+    is_held: watch::Sender<bool>,
     error: Mutex<Option<StoreError>>,
     calls: AtomicU64,
 }
@@ -30,6 +33,7 @@ impl TestStore {
             clock,
             micros: AtomicU64::new(0),
             hangs: AtomicBool::new(false),
+            is_held: watch::Sender::new(false),
             error: Mutex::new(None),
             calls: AtomicU64::new(0),
         }
@@ -43,6 +47,11 @@ impl TestStore {
     /// Lets every call for rows wait for ever, or no longer.
     pub(crate) fn set_hangs(&self, hangs: bool) {
         self.hangs.store(hangs, SeqCst);
+    }
+
+    /// Lets every call for rows wait until this is taken back.
+    pub(crate) fn set_held(&self, is_held: bool) {
+        self.is_held.send_replace(is_held);
     }
 
     /// Lets every call for rows fail, or no longer.
@@ -64,6 +73,8 @@ impl TestStore {
         if self.hangs.load(SeqCst) {
             std::future::pending::<()>().await;
         }
+        let mut is_held = self.is_held.subscribe();
+        is_held.wait_for(|is_held| !is_held).await.unwrap();
         self.clock
             .advance(Duration::from_micros(self.micros.load(SeqCst)));
         match &*self.error.lock().unwrap() {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use umbo_api::{ErrorCode, Problem};
 use umbo_dispatcher::auth::TokenRegistry;
 use umbo_dispatcher::edge::body::ReplyBody;
+use umbo_dispatcher::overload::OverloadSettings;
 use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
 use umbo_quota::{
@@ -27,6 +28,7 @@ pub(crate) const SHARDS: u16 = 4;
 pub(crate) struct TestPod {
     pub(crate) data: Service,
     pub(crate) admin: Service,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) quota: Arc<Limiter>,
     pub(crate) store: Arc<TestStore>,
     pub(crate) clock: Arc<ManualClock>,
@@ -45,6 +47,14 @@ pub(crate) struct Reply {
 impl TestPod {
     /// Opens a pod with these policies beside those built in.
     pub(crate) async fn open(drafts: &[PolicyDraft]) -> Self {
+        Self::open_with(drafts, None).await
+    }
+
+    /// Opens one that also keeps its shards from overload.
+    pub(crate) async fn open_with(
+        drafts: &[PolicyDraft],
+        overload: Option<OverloadSettings>,
+    ) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
         let store = Arc::new(TestStore::new(SHARDS, clock.clone()));
         let settings = LimiterSettings {
@@ -68,7 +78,7 @@ impl TestPod {
             quota: quota.clone(),
             policies: FilePolicies::default(),
             hot_keys: None,
-            overload: None,
+            overload,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock.clone())),
             limits: PodLimits {
@@ -84,6 +94,7 @@ impl TestPod {
         let pod = Self {
             data: Service::data(&pod),
             admin: Service::admin(&pod),
+            dispatcher: pod,
             quota,
             store,
             clock,

@@ -133,7 +133,20 @@ impl Pod {
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Answer {
+        self.ask_with(method, path, &[], body).await
+    }
+
+    pub(crate) async fn ask_with(
+        &self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
         let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
