@@ -21,6 +21,7 @@ mod namespaces;
 mod openapi;
 mod operation;
 pub mod overload;
+mod overload_gauges;
 mod page;
 mod payer;
 mod pipeline;

@@ -39,6 +39,9 @@ pub struct ShedReport {
     pub wait: Duration,
 }
 
+/// The signal that is not a queue's, in answers and metrics.
+pub(crate) const LATENCY_RATIO: &str = "latency-ratio";
+
 /// What told that a shard is overloaded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ShedSignal {
@@ -60,7 +63,7 @@ impl ShedSignal {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Queue(why) => why.as_str(),
-            Self::LatencyRatio { .. } => "latency-ratio",
+            Self::LatencyRatio { .. } => LATENCY_RATIO,
         }
     }
 }

@@ -10,6 +10,7 @@ use umbo_telemetry::metrics::{ProcessSample, Scrape, ShardGauges};
 
 use crate::failure::Failure;
 use crate::hot_keys::HotKeySample;
+use crate::overload_gauges::OverloadSample;
 use crate::pod::Dispatcher;
 use crate::quota_gauges::QuotaSample;
 
@@ -23,16 +24,20 @@ pub(crate) async fn render(pod: &Arc<Dispatcher>) -> Result<String, Failure> {
 }
 
 fn render_now(pod: &Dispatcher) -> String {
-    let quota = QuotaSample::take(&pod.quota, pod.clock.monotonic());
+    let now = pod.clock.monotonic();
+    let quota = QuotaSample::take(&pod.quota, now);
     let status = pod.store.status();
     let shards: Vec<ShardGauges> = status.iter().map(|status| gauges(status, &quota)).collect();
     let hotkey = HotKeySample::take(pod);
+    let overload = pod.overload.as_ref();
+    let overload = overload.map(|overload| OverloadSample::take(overload, now));
     quota.show(|quota| {
         let scrape = Scrape {
             version: env!("CARGO_PKG_VERSION"),
             shards: &shards,
             quota,
             hotkey: None,
+            overload: overload.as_ref().map(OverloadSample::gauges),
             process: ProcessSample::read(),
         };
         let Some(hotkey) = &hotkey else {

@@ -59,6 +59,12 @@ pub const NAMESPACE: &str = "namespace";
 pub const KEY: &str = "key";
 /// Label that says what holds of a key: `hot`, `pinned` or `blocked`.
 pub const STANDING: &str = "standing";
+/// Label that names a tier of criticality.
+pub const TIER: &str = "tier";
+/// Label that names what told that a shard is overloaded, as in the answers of shed requests.
+pub const SIGNAL: &str = "signal";
+/// Label that names a class of operations that are alike in how long they take.
+pub const CLASS: &str = "class";
 /// Label that holds the number of a shard.
 pub const SHARD: &str = "shard";
 /// Label that holds the version of the program.
@@ -166,6 +172,32 @@ metrics! {
         "Reads a second of those keys that are read most, over the last three seconds.";
     HOTKEY_KEY_HIT_RATIO "umbo_hotkey_key_hit_ratio" Gauge [NAMESPACE, KEY]
         "Share of the reads of those keys that the local cache answered since they are hot or listed.";
+    SHARD_SLOTS "umbo_shard_slots" Gauge [SHARD]
+        "Requests that the shard may have in flight; adapts to what it can do.";
+    SHARD_IN_FLIGHT "umbo_shard_in_flight" Gauge [SHARD]
+        "Requests that the shard has in flight; more than it has slots for a while after those became fewer.";
+    SHARD_WAITING "umbo_shard_waiting" Gauge [SHARD, TIER]
+        "Requests that wait for a slot of the shard.";
+    SHARD_WAITING_UNITS "umbo_shard_waiting_request_units" Gauge [SHARD]
+        "Request units that those are estimated at.";
+    SHARD_OLDEST_WAITING "umbo_shard_oldest_waiting_seconds" Gauge [SHARD]
+        "For how long the oldest of them has waited.";
+    SHARD_OVERLOADED "umbo_shard_overloaded" Gauge [SHARD]
+        "1 while the queue of the shard or its latency ratio says that requests are to be shed, else 0.";
+    SHARD_LATENCY_RATIO "umbo_shard_latency_ratio" Gauge [SHARD, CLASS]
+        "Usual p95 of the shard's service time over the one of the last seconds; 1 is healthy, 0.3 is trouble.";
+    SHARD_ENGAGED "umbo_shard_engaged" Gauge [SHARD, CLASS]
+        "1 while that ratio makes what can wait dearer, else 0.";
+    QUEUED "umbo_queued_total" Counter [TIER]
+        "Requests that had to wait for a slot of a shard.";
+    QUEUE_EXPIRED "umbo_queue_expired_total" Counter [TIER]
+        "Those of them whose deadline passed before they had one.";
+    SHED "umbo_shed_total" Counter [TIER, SIGNAL]
+        "Parts of requests shed because of a shard; one that concerned several can count at each.";
+    OVERLOAD_ENGAGEMENTS "umbo_overload_engagements_total" Counter []
+        "Overloads that a latency ratio has told of.";
+    RUNTIME_LAG "umbo_runtime_lag_seconds" Gauge []
+        "By how much tasks of the server run late.";
     REFUSED "umbo_refused_total" Counter [CODE, KIND]
         "Requests answered with a problem: refused as they are, rejected, shed, or failed.";
     STREAMS_ABORTED "umbo_streams_aborted_total" Counter []

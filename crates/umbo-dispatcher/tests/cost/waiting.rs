@@ -8,23 +8,30 @@ use umbo_api::Outcome;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_shed::{GateSettings, LimitSettings};
 
-use crate::support::{Reply, TestPod};
+use crate::support::{Reply, SHARDS, TestPod};
 
 /// Two rows of one partition: what is asked of one waits for what is asked of the other.
 const FIRST: &str = "/v1/ns/listings/kv/p/first";
 const SECOND: &str = "/v1/ns/listings/kv/p/second";
 
-/// Opens a pod whose shards have one slot each.
-async fn narrow_pod() -> TestPod {
+/// Gates of one slot.
+fn narrow() -> GateSettings {
     let limit = LimitSettings {
         min: 1,
         max: 1,
         initial: 1,
     };
-    let gate = GateSettings {
+    GateSettings {
         limit,
         ..GateSettings::default()
-    };
+    }
+}
+
+async fn narrow_pod() -> TestPod {
+    pod_with(narrow()).await
+}
+
+async fn pod_with(gate: GateSettings) -> TestPod {
     let overload = OverloadSettings {
         gate,
         ..OverloadSettings::default()
@@ -103,7 +110,7 @@ async fn a_deadline_that_passes_in_the_queue_is_told_as_not_applied() {
     // Told at once, where it has passed when the slot is free.
     let mut second = pin!(pod.ask("DELETE", FIRST, &[("umbo-timeout-ms", "60000")], ""));
     assert!(poll!(&mut second).is_pending());
-    pod.clock.advance(Duration::from_secs(60));
+    pod.clock.advance(Duration::from_mins(1));
     pod.store.set_held(false);
     assert_eq!(first.await.status, 201);
     assert_late(&second.await);
@@ -129,4 +136,93 @@ async fn a_higher_tier_goes_first_however_late_it_came() {
     assert_eq!(late.await.status, 201);
     assert_eq!(early.await.status, 204);
     assert_eq!(pod.ask("GET", SECOND, &[], "").await.body, "early");
+}
+
+#[tokio::test]
+async fn a_scrape_tells_who_waits_for_which_shard_and_what_became_of_them() {
+    let pod = narrow_pod().await;
+    pod.store.set_held(true);
+    let mut first = pin!(pod.ask("PUT", FIRST, &[], "a"));
+    assert!(poll!(&mut first).is_pending());
+    let mut second = pin!(pod.ask("PUT", SECOND, &[("umbo-criticality", "critical")], "b"));
+    assert!(poll!(&mut second).is_pending());
+    let soon = [("umbo-timeout-ms", "20"), ("umbo-criticality", "sheddable")];
+    assert_late(&pod.ask("DELETE", SECOND, &soon, "").await);
+    pod.clock.advance(Duration::from_millis(250));
+    let held = pod.scrape().await;
+    let lines = |text: &str, name: &str| -> Vec<String> {
+        let own = text.lines().filter(|line| line.starts_with(name));
+        own.filter(|line| !line.ends_with(" 0"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let slots = lines(&held, "umbo_shard_slots{");
+    assert_eq!(slots.len(), usize::from(SHARDS), "{slots:?}");
+    assert!(slots.iter().all(|line| line.ends_with(" 1")), "{slots:?}");
+    let [in_flight] = &lines(&held, "umbo_shard_in_flight{")[..] else {
+        panic!("{held}");
+    };
+    let shard = in_flight
+        .strip_prefix("umbo_shard_in_flight{shard=")
+        .and_then(|line| line.strip_suffix("} 1"))
+        .unwrap();
+    let [waiting] = &lines(&held, "umbo_shard_waiting{")[..] else {
+        panic!("{held}");
+    };
+    let expected = format!("umbo_shard_waiting{{shard={shard},tier=\"critical\"}} 1");
+    assert_eq!(*waiting, expected);
+    let oldest = format!("umbo_shard_oldest_waiting_seconds{{shard={shard}}} 0.25");
+    assert_eq!(lines(&held, "umbo_shard_oldest_waiting"), [oldest]);
+    assert_eq!(lines(&held, "umbo_shard_waiting_request_units{").len(), 1);
+    let queued = |tier| format!("umbo_queued_total{{tier=\"{tier}\"}} 1");
+    let queued = [queued("sheddable"), queued("critical")];
+    assert_eq!(lines(&held, "umbo_queued_total"), queued);
+
+    pod.store.set_held(false);
+    assert_eq!((first.await.status, second.await.status), (201, 201));
+    let after = pod.scrape().await;
+    for name in ["umbo_shard_in_flight{", "umbo_shard_waiting{"] {
+        assert!(lines(&after, name).is_empty(), "{after}");
+    }
+    assert_eq!(lines(&after, "umbo_queued_total"), queued);
+    // Nothing of a layer that is off.
+    let off = TestPod::open(&[]).await.scrape().await;
+    assert!(!off.contains("umbo_shard_slots") && !off.contains("umbo_shed_total"));
+}
+
+#[tokio::test]
+async fn a_scrape_counts_who_was_shed_by_tier_and_signal() {
+    let gate = GateSettings {
+        waiting_max: 1,
+        ..narrow()
+    };
+    let pod = pod_with(gate).await;
+    pod.store.set_held(true);
+    let mut first = pin!(pod.ask("PUT", FIRST, &[], "a"));
+    assert!(poll!(&mut first).is_pending());
+    let tier = |name| [("umbo-criticality", name)];
+    let (low, high) = (tier("sheddable"), tier("critical"));
+    let mut displaced = pin!(pod.ask("PUT", SECOND, &low, "b"));
+    assert!(poll!(&mut displaced).is_pending());
+    let mut second = pin!(pod.ask("PUT", SECOND, &high, "c"));
+    assert!(poll!(&mut second).is_pending());
+    let displaced = displaced.await.problem();
+    assert_eq!(displaced.signal.as_deref(), Some("queue-displaced"));
+    let turned_away = pod.ask("PUT", SECOND, &low, "d").await.problem();
+    assert_eq!(turned_away.signal.as_deref(), Some("queue-length"));
+    let text = pod.scrape().await;
+    let count = |tier: &str, signal: &str| {
+        let series = format!("umbo_shed_total{{tier=\"{tier}\",signal=\"{signal}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&series));
+        line.unwrap_or_else(|| panic!("{series} is missing"))
+            .to_owned()
+    };
+    assert_eq!(count("sheddable", "queue-displaced"), "1");
+    assert_eq!(count("sheddable", "queue-length"), "1");
+    for signal in ["latency-ratio", "queue-delay", "queue-work"] {
+        assert_eq!(count("sheddable", signal), "0");
+    }
+    assert_eq!(count("critical", "queue-length"), "0");
+    pod.store.set_held(false);
+    assert_eq!((first.await.status, second.await.status), (201, 201));
 }

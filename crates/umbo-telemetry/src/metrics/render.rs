@@ -9,6 +9,7 @@ use super::RequestMetrics;
 use super::buckets::{BOUNDS, BUCKETS, bound_nanos};
 use super::counters::{Counter, Histogram, OperationCounters, STATUS_SERIES, Slot};
 use super::hotkey::HotKeyGauges;
+use super::overload::OverloadGauges;
 use super::process::ProcessSample;
 use super::quota::QuotaGauges;
 use super::text::{Seconds, Text, quoted};
@@ -53,6 +54,8 @@ pub struct Scrape<'a> {
     pub quota: QuotaGauges<'a>,
     /// What the layer of hot keys did, where there is one.
     pub hotkey: Option<HotKeyGauges<'a>>,
+    /// Who waits for which shard and who is shed, where anybody is.
+    pub overload: Option<OverloadGauges<'a>>,
     /// The process, where it could be read.
     pub process: Option<ProcessSample>,
 }
@@ -67,6 +70,9 @@ impl RequestMetrics {
         scrape.quota.render(&mut text);
         if let Some(hotkey) = &scrape.hotkey {
             hotkey.render(&mut text);
+        }
+        if let Some(overload) = &scrape.overload {
+            overload.render(&mut text);
         }
         self.render_refusals(&mut text);
         self.render_connections(&mut text);

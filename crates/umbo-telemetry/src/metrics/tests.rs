@@ -206,6 +206,49 @@ const HOTKEY: HotKeyGauges<'_> = HotKeyGauges {
     }],
 };
 
+const OVERLOAD: OverloadGauges<'_> = OverloadGauges {
+    gates: &[GateGauges {
+        shard: 0,
+        slots: 24,
+        in_flight: 25,
+        waiting: [30, 20, 1, 0],
+        waiting_units: RequestUnits::from_micros(81_500_000),
+        oldest_nanos: 12_500_000,
+        is_overloaded: true,
+    }],
+    classes: &[
+        ClassGauges {
+            shard: 0,
+            class: "point-read",
+            ratio: Some(0.25),
+            is_engaged: true,
+        },
+        // Too little is known of it for a ratio.
+        ClassGauges {
+            shard: 0,
+            class: "scan",
+            ratio: None,
+            is_engaged: false,
+        },
+    ],
+    queued: [900, 800, 70, 6],
+    expired: [5, 4, 0, 0],
+    shed: &[
+        ("latency-ratio", [100, 0, 0, 0]),
+        ("queue-delay", [300, 20, 0, 0]),
+    ],
+    engagements: 2,
+    lag_nanos: 1_250_000,
+};
+
+const PROCESS: ProcessSample = ProcessSample {
+    cpu_seconds: 1.25,
+    resident_memory_bytes: 30 << 20,
+    open_fds: 12,
+    max_fds: 1_024,
+    start_time_seconds: 1_790_000_000.5,
+};
+
 /// A change of this text changes what operators have built on: dashboards and alerts.
 #[test]
 fn a_scrape_reads_as_written_down() {
@@ -259,13 +302,6 @@ fn a_scrape_reads_as_written_down() {
         estimated: RequestUnits::from_micros(3_000_000),
         actual: RequestUnits::from_micros(3_250_000),
     }];
-    let process = ProcessSample {
-        cpu_seconds: 1.25,
-        resident_memory_bytes: 30 << 20,
-        open_fds: 12,
-        max_fds: 1_024,
-        start_time_seconds: 1_790_000_000.5,
-    };
     let text = metrics.render(&Scrape {
         version: "1.2.3",
         shards: &shards,
@@ -275,7 +311,8 @@ fn a_scrape_reads_as_written_down() {
             estimates: &estimates,
         },
         hotkey: Some(HOTKEY),
-        process: Some(process),
+        overload: Some(OVERLOAD),
+        process: Some(PROCESS),
     });
     let golden = include_str!("golden_scrape.txt");
     if text != golden {
