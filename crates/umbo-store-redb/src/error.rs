@@ -4,7 +4,7 @@
 //! [`crate::OpenReport`] and answers errors for its own keys.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use umbo_routing::ShardMapError;
 
@@ -87,6 +87,85 @@ pub enum OpenError {
         /// Most shards.
         max: u16,
     },
+    /// The cluster's map does not know the node.
+    #[error(
+        "the map of cluster '{cluster}' (version {version}) has no node '{node}', but {}",
+        nodes.join(", ")
+    )]
+    UnknownNode {
+        /// The cluster.
+        cluster: String,
+        /// Version of the map.
+        version: u64,
+        /// The node that was asked for.
+        node: String,
+        /// The nodes there are.
+        nodes: Vec<String>,
+    },
+    /// The folder of a server on its own, opened for a node of a cluster.
+    #[error(
+        "the data folder {folder} belongs to a server on its own, not to a node of cluster '{cluster}'; choose another folder"
+    )]
+    LoneFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The cluster.
+        cluster: String,
+    },
+    /// The folder of a node of a cluster, opened for another cluster, another node, or a server on
+    /// its own.
+    #[error(
+        "the data folder {folder} belongs to node '{found_node}' of cluster '{found_cluster}', not to {opened_for}; choose another folder{}",
+        rename_advice(*.is_same_cluster)
+    )]
+    OthersFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The cluster of the folder.
+        found_cluster: String,
+        /// The node of the folder.
+        found_node: String,
+        /// Who opens it.
+        opened_for: String,
+        /// Whether both are nodes of one cluster.
+        is_same_cluster: bool,
+    },
+    /// The folder has been under a later map.
+    #[error(
+        "the data folder {folder} has been opened with version {found} of the cluster's map, this is version {version}: use the newest one"
+    )]
+    OlderMap {
+        /// The folder.
+        folder: PathBuf,
+        /// The highest version the folder has seen.
+        found: u64,
+        /// Version of the map.
+        version: u64,
+    },
+    /// The map gives the shards other slots than the folder.
+    #[error(
+        "the data folder {folder} has {found} shards with slots of their own, the map divides the slots otherwise; they are fixed for the life of a cluster: restore its map"
+    )]
+    OtherSlots {
+        /// The folder.
+        folder: PathBuf,
+        /// Shards of the folder's cluster.
+        found: u16,
+    },
+    /// A folder without a manifest holds files of something else.
+    #[error(
+        "the data folder {} holds {}, which is no file of cluster '{cluster}': {reason}; choose another folder",
+        path.parent().unwrap_or(path).display(),
+        path.file_name().unwrap_or_default().display()
+    )]
+    OthersFile {
+        /// The file.
+        path: PathBuf,
+        /// The cluster.
+        cluster: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A shard file could not be made in a new folder.
     #[error("cannot create {path}: {reason}")]
     Create {
@@ -105,6 +184,14 @@ pub enum OpenError {
     },
 }
 
+fn rename_advice(is_same_cluster: bool) -> &'static str {
+    if is_same_cluster {
+        ", or, if the node has a new name, move its shard files to an empty folder"
+    } else {
+        ""
+    }
+}
+
 /// Returns what can be done where the system refused a folder, with what separates it from the
 /// words before; nothing where its own words are all there is to say.
 fn advice(source: &io::Error) -> &'static str {
@@ -118,6 +205,19 @@ fn advice(source: &io::Error) -> &'static str {
              folder"
         }
         _ => "",
+    }
+}
+
+/// Says of what the system said on which folder.
+pub(crate) fn folder_error(
+    action: &'static str,
+    folder: &Path,
+) -> impl FnOnce(io::Error) -> OpenError {
+    let path = folder.to_owned();
+    move |source| OpenError::Folder {
+        action,
+        path,
+        source,
     }
 }
 

@@ -1,9 +1,11 @@
 //! The manifest of a data folder, `umbo.json`: how many shards it has and which slots they own.
 //!
-//! Owns the file's format and its atomic replacement. The invariant: shard files exist only beside
-//! a manifest; as long as the manifest says `creating` nothing was ever acknowledged, so an
-//! interrupted creation may be begun again.
+//! Owns the file's format and its atomic replacement. The invariant: the shard files of a server on
+//! its own exist only beside a manifest; as long as that says `creating` nothing was ever
+//! acknowledged, so an interrupted creation may be begun again. In a cluster the files belong to
+//! the cluster and may come and go; the manifest remembers which of them this folder has had.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,11 +13,18 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use umbo_routing::{ShardMap, SlotRange};
 use umbo_types::{ShardId, Timestamp};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::config::ClusterMember;
 use crate::error::OpenError;
 
 const FILE_NAME: &str = "umbo.json";
-const FORMAT: u32 = 1;
+/// Format of the folder of a server on its own.
+const FORMAT_ALONE: u32 = 1;
+/// Format of the folder of a node of a cluster, which earlier versions of Umbo cannot open.
+const FORMAT_CLUSTER: u32 = 2;
+/// Sets the numbers of clusters apart from other uses of the same hash.
+const CLUSTER_SEED: u64 = u64::from_be_bytes(*b"clusters");
 /// Most shards of one folder: each costs a thread, a file and a part of the cache.
 pub(crate) const SHARDS_MAX: u16 = 512;
 
@@ -27,6 +36,19 @@ struct Stored {
     created_ms: u64,
     shards: u16,
     slots: Vec<StoredRange>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<StoredCluster>,
+}
+
+/// What the folder of a node remembers of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredCluster {
+    id: String,
+    node: String,
+    /// Highest version of the map under which the folder was opened.
+    map_version: u64,
+    /// Shards whose file the folder has or had.
+    held: BTreeSet<u16>,
 }
 
 /// Only the format, to tell a later version from a damaged file.
@@ -55,7 +77,7 @@ pub(crate) struct Manifest {
     stored: Stored,
     /// Which shard owns which slot.
     pub(crate) shard_map: ShardMap,
-    /// Random number that ties the shard files to this folder.
+    /// Number that ties the shard files to this folder, drawn at random, or to the cluster.
     pub(crate) store_id: u64,
 }
 
@@ -74,27 +96,43 @@ impl Manifest {
             what: "a random number",
             source: io::Error::other(error.to_string()),
         })?;
-        let stored = Stored {
-            format: FORMAT,
-            state: State::Creating,
-            store_id: format!("{store_id:016x}"),
-            created_ms: created.as_millis(),
-            shards,
-            slots: shard_map
-                .ranges()
-                .iter()
-                .map(|range| StoredRange {
-                    first: range.first,
-                    last: range.last,
-                    shard: range.shard.0,
-                })
-                .collect(),
-        };
         Ok(Self {
-            stored,
+            stored: Stored {
+                format: FORMAT_ALONE,
+                state: State::Creating,
+                store_id: format!("{store_id:016x}"),
+                created_ms: created.as_millis(),
+                shards,
+                slots: stored_ranges(&shard_map),
+                cluster: None,
+            },
             shard_map,
             store_id,
         })
+    }
+
+    /// Describes a new folder of a node of a cluster, which has no shard file yet.
+    pub(crate) fn of_member(member: &ClusterMember, created: Timestamp) -> Self {
+        let store_id = cluster_store_id(member.map.cluster_id());
+        let shard_map = ShardMap::clone(member.map.shard_map());
+        Self {
+            stored: Stored {
+                format: FORMAT_CLUSTER,
+                state: State::Ready,
+                store_id: format!("{store_id:016x}"),
+                created_ms: created.as_millis(),
+                shards: member.map.shards(),
+                slots: stored_ranges(&shard_map),
+                cluster: Some(StoredCluster {
+                    id: member.map.cluster_id().to_owned(),
+                    node: member.node.clone(),
+                    map_version: member.map.version(),
+                    held: BTreeSet::new(),
+                }),
+            },
+            shard_map,
+            store_id,
+        }
     }
 
     /// Reads the manifest of a folder; none where it has none.
@@ -117,17 +155,18 @@ impl Manifest {
         };
         let StoredFormat { format } =
             serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
-        if format > FORMAT {
+        if format > FORMAT_CLUSTER {
             return Err(OpenError::NewerFormat {
                 folder: folder.to_owned(),
                 found: format,
-                known: FORMAT,
+                known: FORMAT_CLUSTER,
             });
         }
         let stored: Stored =
             serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         let store_id = u64::from_str_radix(&stored.store_id, 16)
             .map_err(|_| bad(format!("store_id {:?} is no number", stored.store_id)))?;
+        check_cluster(&stored, store_id).map_err(|reason| bad(reason.to_owned()))?;
         let shard_map = checked_map(&stored, &path)?;
         Ok(Some(Self {
             stored,
@@ -165,10 +204,77 @@ impl Manifest {
         self.stored.state == State::Ready
     }
 
-    /// Returns the number of shards.
+    /// Returns the number of shards, in a cluster of all its nodes.
     pub(crate) fn shards(&self) -> u16 {
         self.stored.shards
     }
+
+    /// Returns whose folder it is; none for that of a server on its own.
+    pub(crate) fn owner(&self) -> Option<FolderOwner<'_>> {
+        let cluster = self.stored.cluster.as_ref()?;
+        Some(FolderOwner {
+            cluster: &cluster.id,
+            node: &cluster.node,
+            map_version: cluster.map_version,
+        })
+    }
+
+    /// Says whether the folder of a node has or had the file of a shard.
+    pub(crate) fn has_held(&self, shard: ShardId) -> bool {
+        let cluster = self.stored.cluster.as_ref();
+        cluster.is_some_and(|cluster| cluster.held.contains(&shard.0))
+    }
+
+    /// Notes the version of the map under which the folder of a node is opened, and shards whose
+    /// file it has. Says whether that was news.
+    pub(crate) fn note_held(&mut self, version: u64, shards: &[ShardId]) -> bool {
+        let Some(cluster) = &mut self.stored.cluster else {
+            return false;
+        };
+        let before = (cluster.map_version, cluster.held.len());
+        cluster.map_version = version;
+        cluster.held.extend(shards.iter().map(|shard| shard.0));
+        before != (cluster.map_version, cluster.held.len())
+    }
+}
+
+/// Whose folder it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FolderOwner<'a> {
+    /// The cluster.
+    pub(crate) cluster: &'a str,
+    /// The node.
+    pub(crate) node: &'a str,
+    /// Highest version of the map under which the folder was opened.
+    pub(crate) map_version: u64,
+}
+
+/// Returns the number that ties shard files to a cluster, whose name is meant to be its own.
+pub(crate) fn cluster_store_id(cluster: &str) -> u64 {
+    xxh3_64_with_seed(cluster.as_bytes(), CLUSTER_SEED)
+}
+
+fn check_cluster(stored: &Stored, store_id: u64) -> Result<(), &'static str> {
+    match &stored.cluster {
+        None if stored.format == FORMAT_ALONE => Ok(()),
+        Some(cluster) if stored.format == FORMAT_CLUSTER => {
+            if cluster_store_id(&cluster.id) != store_id {
+                return Err("store_id is not that of the cluster");
+            }
+            Ok(())
+        }
+        _ => Err("its format and 'cluster' do not go together"),
+    }
+}
+
+fn stored_ranges(map: &ShardMap) -> Vec<StoredRange> {
+    let ranges = map.ranges();
+    let ranges = ranges.iter().map(|range| StoredRange {
+        first: range.first,
+        last: range.last,
+        shard: range.shard.0,
+    });
+    ranges.collect()
 }
 
 fn checked_map(stored: &Stored, path: &Path) -> Result<ShardMap, OpenError> {
@@ -208,6 +314,24 @@ pub(crate) fn shard_path(folder: &Path, shard: ShardId) -> PathBuf {
     folder.join(format!("shard-{:03}.redb", shard.0))
 }
 
+/// Returns the shard files of a folder, by their names, in order.
+pub(crate) fn shard_files_in(folder: &Path) -> io::Result<Vec<(ShardId, PathBuf)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| {
+            let number = name.strip_prefix("shard-")?.strip_suffix(".redb")?;
+            number.parse().ok()
+        });
+        if let Some(number) = number {
+            files.push((ShardId(number), entry.path()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
 /// Makes the names of files in a folder survive a crash.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
@@ -243,7 +367,8 @@ mod tests {
     #[test]
     fn a_bad_manifest_is_refused_with_the_reason() {
         let refused = |edit: fn(&mut serde_json::Value)| written(edit).unwrap_err().to_string();
-        assert!(refused(|json| json["format"] = 2.into()).contains("format 2"));
+        assert!(refused(|json| json["format"] = 3.into()).contains("format 3"));
+        assert!(refused(|json| json["format"] = 2.into()).contains("do not go together"));
         assert!(refused(|json| json["slots"][0]["last"] = 7.into()).contains("slot 8"));
         assert!(refused(|json| json["slots"][1]["shard"] = 4.into()).contains("shard 4"));
         assert!(refused(|json| json["shards"] = 0.into()).contains("0 shards"));

@@ -3,19 +3,20 @@
 //! The invariant: a folder that was ready once is never given a new, empty shard file; a shard
 //! that does not open is reported and the others serve.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use umbo_types::{Clock, ShardId, Version};
+use umbo_types::{Clock, ShardId};
 
 use crate::config::Config;
-use crate::error::OpenError;
+use crate::error::{OpenError, folder_error};
 use crate::failure::Failure;
 use crate::folder_lock::FolderLock;
-use crate::manifest::{Manifest, shard_path, sync_folder};
-use crate::report::ShardReport;
-use crate::shard_file::{OpenedFile, Opener, ShardFile};
+use crate::manifest::{Manifest, shard_files_in, shard_path, sync_folder};
+use crate::member_folder::{check_member, open_member};
+use crate::opened_shard::{OpenedShard, open_shard};
+use crate::shard_file::{Opener, ShardFile};
 use crate::tables::Identity;
 
 /// Fewest shards of a new folder, unless it is told.
@@ -26,15 +27,10 @@ pub(crate) struct OpenedFolder {
     pub(crate) lock: FolderLock,
     pub(crate) manifest: Manifest,
     pub(crate) was_created: bool,
-    /// Each shard, in order.
+    /// Each shard that belongs here, in order.
     pub(crate) shards: Vec<OpenedShard>,
-}
-
-/// A shard that was opened, or was not.
-pub(crate) struct OpenedShard {
-    pub(crate) file: ShardFile,
-    pub(crate) opened: Result<OpenedFile, Failure>,
-    pub(crate) report: ShardReport,
+    /// Files of shards that do not belong here.
+    pub(crate) others: Vec<PathBuf>,
 }
 
 /// Opens a folder, or creates it.
@@ -44,13 +40,26 @@ pub(crate) fn open_folder(
     opener: &Arc<dyn Opener>,
 ) -> Result<OpenedFolder, OpenError> {
     let folder = &config.folder;
-    std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder {
-        action: "create",
-        path: folder.clone(),
-        source,
-    })?;
+    // Somebody else's folder is left without as much as a lock; what cannot be read is an error
+    // below.
+    if let Ok(manifest) = Manifest::read(folder) {
+        check_owner(config, manifest.as_ref())?;
+    }
+    std::fs::create_dir_all(folder).map_err(folder_error("create", folder))?;
     let lock = FolderLock::take(folder)?;
-    let (mut manifest, was_created) = match Manifest::read(folder)? {
+    let manifest = Manifest::read(folder)?;
+    if let Some(member) = &config.cluster {
+        let node = open_member(config, member, manifest, clock, opener)?;
+        return Ok(OpenedFolder {
+            lock,
+            manifest: node.manifest,
+            was_created: node.was_created,
+            shards: node.shards,
+            others: node.others,
+        });
+    }
+    check_owner(config, manifest.as_ref())?;
+    let (mut manifest, was_created) = match manifest {
         Some(manifest) => {
             check_shards(config, &manifest)?;
             let was_created = !manifest.is_ready();
@@ -77,7 +86,25 @@ pub(crate) fn open_folder(
         manifest,
         was_created,
         shards,
+        others: Vec::new(),
     })
+}
+
+/// Checks that a folder with a manifest belongs to whoever opens it.
+fn check_owner(config: &Config, manifest: Option<&Manifest>) -> Result<(), OpenError> {
+    if let Some(member) = &config.cluster {
+        return check_member(config, member, manifest);
+    }
+    match manifest.and_then(Manifest::owner) {
+        None => Ok(()),
+        Some(owner) => Err(OpenError::OthersFolder {
+            folder: config.folder.clone(),
+            found_cluster: owner.cluster.to_owned(),
+            found_node: owner.node.to_owned(),
+            opened_for: "a server on its own".to_owned(),
+            is_same_cluster: false,
+        }),
+    }
 }
 
 fn check_shards(config: &Config, manifest: &Manifest) -> Result<(), OpenError> {
@@ -94,7 +121,8 @@ fn check_shards(config: &Config, manifest: &Manifest) -> Result<(), OpenError> {
 fn begin_creation(config: &Config, clock: &dyn Clock) -> Result<Manifest, OpenError> {
     let folder = &config.folder;
     // Shard files whose manifest was lost hold somebody's data: hands off.
-    if shard_path(folder, ShardId(0)).exists() {
+    let files = shard_files_in(folder).map_err(folder_error("read", folder))?;
+    if !files.is_empty() {
         return Err(OpenError::ManifestMissing {
             folder: folder.clone(),
         });
@@ -117,6 +145,7 @@ fn shard_files(config: &Config, manifest: &Manifest, opener: &Arc<dyn Opener>) -
                 store_id: manifest.store_id,
                 shard,
             },
+            tenure: None,
             cache_bytes: config.cache_bytes / usize::from(shards),
             opener: Arc::clone(opener),
         })
@@ -140,58 +169,7 @@ fn create(folder: &Path, manifest: &mut Manifest, files: &[ShardFile]) -> Result
             reason: failure.to_string(),
         })?;
     }
-    sync_folder(folder).map_err(|source| OpenError::Folder {
-        action: "sync",
-        path: folder.to_owned(),
-        source,
-    })?;
+    sync_folder(folder).map_err(folder_error("sync", folder))?;
     manifest.set_ready();
     manifest.write(folder)
-}
-
-fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
-    let begun = clock.monotonic();
-    let opened = file.open();
-    let mut report = ShardReport {
-        shard: file.shard(),
-        file: file.path.clone(),
-        rows: 0,
-        version_ceiling: Version::default(),
-        took: clock.monotonic().saturating_duration_since(begun),
-        was_recovered: false,
-        was_repaired: false,
-        unavailable: None,
-    };
-    match &opened {
-        Ok(opened) => {
-            report.rows = opened.snapshot.row_count().unwrap_or_default();
-            report.version_ceiling = opened.progress.version_ceiling;
-            report.was_recovered = !opened.progress.is_closed;
-            report.was_repaired = opened.was_repaired;
-        }
-        Err(failure) => report.unavailable = Some(file.blame(failure)),
-    }
-    log(&report);
-    OpenedShard {
-        file,
-        opened,
-        report,
-    }
-}
-
-fn log(report: &ShardReport) {
-    let (file, took) = (report.file.display(), report.took);
-    if let Some(reason) = &report.unavailable {
-        tracing::error!(%reason, "a shard is unavailable, the others serve");
-    } else if report.was_recovered {
-        tracing::warn!(
-            %file,
-            ?took,
-            rows = report.rows,
-            full_repair = report.was_repaired,
-            "a shard that was not closed has recovered"
-        );
-    } else {
-        tracing::debug!(%file, ?took, rows = report.rows, "a shard is open");
-    }
 }

@@ -8,8 +8,10 @@ use umbo_types::{ShardId, Version};
 /// How a data folder was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenReport {
-    /// Each shard, in order.
+    /// Each shard that belongs to the folder, in order.
     pub shards: Vec<ShardReport>,
+    /// Files of shards that the node does not have. They are left alone.
+    pub others: Vec<PathBuf>,
     /// How long it took until the first read could be answered.
     pub took: Duration,
     /// Whether the folder was created.

@@ -12,7 +12,7 @@ use crate::committer::Committer;
 use crate::config::Config;
 use crate::error::OpenError;
 use crate::folder_lock::FolderLock;
-use crate::open::OpenedShard;
+use crate::opened_shard::OpenedShard;
 use crate::queue::{Queue, Size};
 use crate::shard::Shard;
 use crate::shard_file::OpenedFile;
@@ -38,13 +38,15 @@ impl Running {
     }
 }
 
-/// A shard of the folder.
+/// A shard, and what becomes of requests for it.
 #[derive(Debug)]
 pub(crate) enum Served {
     /// It serves.
     Open(Arc<Shard>),
     /// It could not be opened, and why.
     Failed(PathBuf, String),
+    /// It is not in this folder, but where else.
+    Elsewhere(String),
 }
 
 /// Starts the committer of a shard that was opened.

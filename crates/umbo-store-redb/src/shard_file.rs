@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redb::{Builder, Database, Durability, ReadableDatabase};
+use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
 use umbo_types::{ShardId, Timestamp};
 
 use crate::failure::{Failure, guarded};
@@ -16,6 +16,7 @@ use crate::snapshot::Snapshot;
 use crate::tables::{
     EXPIRY, Identity, META, META_IDENTITY, META_PROGRESS, Progress, ROWS, next_expiry,
 };
+use crate::tenure::{Holder, META_HOLDER, Tenure};
 
 /// How redb reaches the bytes of an existing file; tests put faults in between.
 pub(crate) trait Opener: Send + Sync + std::fmt::Debug {
@@ -41,6 +42,8 @@ pub(crate) struct ShardFile {
     pub(crate) path: PathBuf,
     /// Which shard of which store it is.
     pub(crate) identity: Identity,
+    /// Who has it, in a cluster.
+    pub(crate) tenure: Option<Tenure>,
     /// Memory for its pages.
     pub(crate) cache_bytes: usize,
     /// How it is opened.
@@ -89,6 +92,9 @@ impl ShardFile {
                     ..Progress::default()
                 };
                 meta.insert(META_IDENTITY, &self.identity.encode()[..])?;
+                if let Some(tenure) = &self.tenure {
+                    meta.insert(META_HOLDER, &tenure.holder().encode()[..])?;
+                }
                 meta.insert(META_PROGRESS, &progress.encode()[..])?;
             }
             transaction.commit()?;
@@ -107,20 +113,8 @@ impl ShardFile {
     fn open_existing(&self) -> Result<OpenedFile, Failure> {
         let (database, was_repaired) = self.database()?;
         let transaction = database.begin_read()?;
-        let meta = transaction.open_table(META)?;
-        let record = |name| -> Result<Vec<u8>, Failure> {
-            let guard = meta.get_owned(name)?;
-            let guard = guard.ok_or_else(|| Failure::Damaged(format!("no {name} record")))?;
-            Ok(guard.value().to_vec())
-        };
-        let identity = Identity::decode(&record(META_IDENTITY)?);
-        if identity != Some(self.identity) {
-            return Err(Failure::Damaged(format!(
-                "the file is {identity:?}, not {:?}: it belongs to another shard or data folder",
-                self.identity
-            )));
-        }
-        let progress = Progress::decode(&record(META_PROGRESS)?)
+        self.check_identity(&transaction)?;
+        let progress = Progress::decode(&record(&transaction, META_PROGRESS)?)
             .ok_or_else(|| Failure::Damaged("the progress record makes no sense".to_owned()))?;
         let snapshot = Snapshot::of(&transaction)?;
         Ok(OpenedFile {
@@ -130,6 +124,60 @@ impl ShardFile {
             next_expiry: next_expiry(&transaction.open_table(EXPIRY)?)?,
             was_repaired,
         })
+    }
+
+    /// Checks, without touching the file, that it is this shard's. A file that cannot be read
+    /// without being repaired may be this shard's.
+    pub(crate) fn peek(&self) -> Result<(), Failure> {
+        guarded(|| match Builder::new().open_read_only(&self.path) {
+            Ok(database) => self.check_identity(&database.begin_read()?),
+            Err(DatabaseError::RepairAborted) => Ok(()),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Notes in a file that was opened that this node has it, and is using it. Refuses one that is
+    /// not the last of its shard.
+    pub(crate) fn claim(&self, opened: &mut OpenedFile) -> Result<(), Failure> {
+        let Some(tenure) = &self.tenure else {
+            return Ok(());
+        };
+        guarded(|| {
+            let database = &opened.database;
+            let found = Holder::decode(&record(&database.begin_read()?, META_HOLDER)?);
+            let found = found.ok_or_else(|| {
+                Failure::Damaged("the record of its holder makes no sense".to_owned())
+            })?;
+            tenure
+                .check(&found, opened.progress.is_closed)
+                .map_err(|refused| Failure::Damaged(refused.to_string()))?;
+            opened.progress = Progress {
+                sequence: opened.progress.sequence + 1,
+                is_closed: false,
+                ..opened.progress
+            };
+            let transaction = begin_write(database, Durability::Immediate)?;
+            {
+                let mut meta = transaction.open_table(META)?;
+                meta.insert(META_HOLDER, &tenure.holder().encode()[..])?;
+                meta.insert(META_PROGRESS, &opened.progress.encode()[..])?;
+            }
+            transaction.commit()?;
+            opened.snapshot = Snapshot::of(&database.begin_read()?)?;
+            Ok(())
+        })
+    }
+
+    fn check_identity(&self, transaction: &ReadTransaction) -> Result<(), Failure> {
+        let identity = Identity::decode(&record(transaction, META_IDENTITY)?);
+        if identity == Some(self.identity) {
+            return Ok(());
+        }
+        Err(Failure::Damaged(format!(
+            "the file is {identity:?}, not {:?}: it belongs to another shard, cluster or data \
+             folder",
+            self.identity
+        )))
     }
 
     fn database(&self) -> Result<(Database, bool), Failure> {
@@ -142,6 +190,12 @@ impl ShardFile {
         let database = self.opener.open(&builder, &self.path)?;
         Ok((database, was_repaired.load(Ordering::Relaxed)))
     }
+}
+
+fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Failure> {
+    let record = transaction.open_table(META)?.get_owned(name)?;
+    let record = record.ok_or_else(|| Failure::Damaged(format!("no {name} record")))?;
+    Ok(record.value().to_vec())
 }
 
 /// Begins a transaction with the settings that every commit of a shard has.

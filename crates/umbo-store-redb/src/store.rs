@@ -58,17 +58,19 @@ impl RedbStore {
         let begun = clock.monotonic();
         let folder = open_folder(&config, &**clock, opener)?;
         let mut reports = Vec::new();
-        let mut shards = Vec::new();
+        let mut shards = elsewhere(&config, &folder.manifest.shard_map);
         let mut running = Running {
             committers: Vec::new(),
             lock: Some(folder.lock),
         };
         for shard in folder.shards {
             reports.push(shard.report.clone());
-            shards.push(serve(&config, clock, shard, &mut running)?);
+            let id = usize::from(shard.report.shard.0);
+            shards[id] = serve(&config, clock, shard, &mut running)?;
         }
         let report = OpenReport {
             shards: reports,
+            others: folder.others,
             took: clock.monotonic().saturating_duration_since(begun),
             was_created: folder.was_created,
         };
@@ -94,12 +96,17 @@ impl RedbStore {
     fn shard(&self, id: ShardId) -> Result<&Arc<Shard>, StoreError> {
         match &self.shards[usize::from(id.0)] {
             Served::Open(shard) => Ok(shard),
-            Served::Failed(_, reason) => Err(StoreError::Unavailable {
+            Served::Failed(_, reason) | Served::Elsewhere(reason) => Err(StoreError::Unavailable {
                 shard: id,
                 reason: reason.clone(),
                 outcome: Outcome::NotApplied,
             }),
         }
+    }
+
+    /// Says whether a shard belongs to this folder, if only as a file that failed.
+    fn is_here(&self, id: ShardId) -> bool {
+        !matches!(self.shards[usize::from(id.0)], Served::Elsewhere(_))
     }
 
     async fn purge_shard(
@@ -120,7 +127,8 @@ impl RedbStore {
 
     /// Reads a chunk of a scan; a failure comes with its shard.
     fn scan_once(&self, request: &ScanRequest) -> Result<ScanPage, ScanFailure> {
-        let ids = request.shards(&self.map);
+        let mut ids = request.shards(&self.map);
+        ids.retain(|&id| request.shard == Some(id) || self.is_here(id));
         let mut after = request.after.as_ref();
         let first = match after {
             None => 0,
@@ -156,6 +164,18 @@ impl RedbStore {
             }
         }
     }
+}
+
+/// Returns what is answered for each shard as long as it has not been opened here.
+fn elsewhere(config: &Config, map: &ShardMap) -> Vec<Served> {
+    let reason = |shard: usize| {
+        let member = config.cluster.as_ref()?;
+        let owner = member.map.node_of(ShardId(shard as u16))?;
+        let (own, owner) = (&member.node, owner.name());
+        Some(format!("it is not on node '{own}', but on node '{owner}'"))
+    };
+    let reasons = (0..map.shards()).map(|shard| reason(shard).unwrap_or_default());
+    reasons.map(Served::Elsewhere).collect()
 }
 
 /// Why a chunk of a scan was not read.
@@ -322,10 +342,13 @@ impl Store for RedbStore {
     ) -> Result<PurgeProgress, StoreError> {
         let mut progress = PurgeProgress::default();
         let mut failure = None;
-        for id in 0..self.shards.len() as u16 {
+        for id in (0..self.shards.len() as u16).map(ShardId) {
+            if !self.is_here(id) {
+                continue;
+            }
             let rows_left = rows_max.saturating_sub(progress.rows as u32);
             // A shard that fails keeps its rows; the others are purged all the same.
-            match self.purge_shard(ShardId(id), namespace, rows_left).await {
+            match self.purge_shard(id, namespace, rows_left).await {
                 Ok(step) => {
                     progress.rows += step.rows;
                     progress.more |= step.more;
@@ -342,9 +365,10 @@ impl Store for RedbStore {
     fn status(&self) -> Vec<ShardStatus> {
         (0..)
             .zip(&self.shards)
-            .map(|(id, shard)| match shard {
-                Served::Open(shard) => shard.status(),
-                Served::Failed(path, reason) => ShardStatus {
+            .filter_map(|(id, shard)| match shard {
+                Served::Open(shard) => Some(shard.status()),
+                Served::Elsewhere(_) => None,
+                Served::Failed(path, reason) => Some(ShardStatus {
                     shard: ShardId(id),
                     state: ShardState::Unavailable(reason.clone()),
                     rows: 0,
@@ -353,7 +377,7 @@ impl Store for RedbStore {
                     commits: 0,
                     mutations: 0,
                     reclaimed: 0,
-                },
+                }),
             })
             .collect()
     }

@@ -1,6 +1,8 @@
 //! What the engine promises beyond the contract: folders, reclaiming, kills.
 
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod folder;
 #[cfg(test)]
 mod kill;

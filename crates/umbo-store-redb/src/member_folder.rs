@@ -1,0 +1,245 @@
+//! The folder of a node of a cluster: which of its shards are begun, opened, or missed.
+//!
+//! The files belong to the cluster, not to the folder, so that an operator can copy them from node
+//! to node. The invariants: a shard is begun empty only where it can never have had a row, or by an
+//! operator's word; a missing file is an unavailable shard whose reason says which file to copy
+//! from where; files of shards that the node does not have are left alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use umbo_routing::ShardPlace;
+use umbo_types::{Clock, ShardId};
+
+use crate::config::{ClusterMember, Config};
+use crate::error::{OpenError, folder_error};
+use crate::failure::Failure;
+use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path, sync_folder};
+use crate::opened_shard::{OpenedShard, open_shard, refused_shard};
+use crate::shard_file::{Opener, ShardFile};
+use crate::tables::Identity;
+use crate::tenure::Tenure;
+
+/// Names a file that is not finished.
+const UNFINISHED: &str = "new";
+
+/// The folder of a node, opened.
+pub(crate) struct OpenedMember {
+    pub(crate) manifest: Manifest,
+    pub(crate) was_created: bool,
+    /// The shards of the node, in order.
+    pub(crate) shards: Vec<OpenedShard>,
+    /// Files of other shards.
+    pub(crate) others: Vec<PathBuf>,
+}
+
+/// Checks that the map knows the node, and that a folder with a manifest is this node's.
+pub(crate) fn check_member(
+    config: &Config,
+    member: &ClusterMember,
+    manifest: Option<&Manifest>,
+) -> Result<(), OpenError> {
+    let ClusterMember { map, node, .. } = member;
+    if map.node(node).is_none() {
+        return Err(OpenError::UnknownNode {
+            cluster: map.cluster_id().to_owned(),
+            version: map.version(),
+            node: node.clone(),
+            nodes: map
+                .nodes()
+                .iter()
+                .map(|node| node.name().to_owned())
+                .collect(),
+        });
+    }
+    let Some(manifest) = manifest else {
+        return Ok(());
+    };
+    let folder = || config.folder.clone();
+    let Some(owner) = manifest.owner() else {
+        return Err(OpenError::LoneFolder {
+            folder: folder(),
+            cluster: map.cluster_id().to_owned(),
+        });
+    };
+    if owner.cluster != map.cluster_id() || owner.node != node {
+        return Err(OpenError::OthersFolder {
+            folder: folder(),
+            found_cluster: owner.cluster.to_owned(),
+            found_node: owner.node.to_owned(),
+            opened_for: format!("node '{node}' of cluster '{}'", map.cluster_id()),
+            is_same_cluster: owner.cluster == map.cluster_id(),
+        });
+    }
+    if owner.map_version > map.version() {
+        return Err(OpenError::OlderMap {
+            folder: folder(),
+            found: owner.map_version,
+            version: map.version(),
+        });
+    }
+    if manifest.shard_map != **map.shard_map() {
+        return Err(OpenError::OtherSlots {
+            folder: folder(),
+            found: manifest.shards(),
+        });
+    }
+    Ok(())
+}
+
+/// Opens the shards of a node. The folder is locked, and `manifest` was read under the lock.
+pub(crate) fn open_member(
+    config: &Config,
+    member: &ClusterMember,
+    manifest: Option<Manifest>,
+    clock: &dyn Clock,
+    opener: &Arc<dyn Opener>,
+) -> Result<OpenedMember, OpenError> {
+    check_member(config, member, manifest.as_ref())?;
+    let folder = &config.folder;
+    let files = shard_files(config, member, opener);
+    let was_created = manifest.is_none();
+    let mut manifest = if let Some(manifest) = manifest {
+        manifest
+    } else {
+        check_files(member, &files)?;
+        let manifest = Manifest::of_member(member, clock.wall());
+        manifest.write(folder)?;
+        manifest
+    };
+    let shards: Vec<OpenedShard> = thread::scope(|scope| {
+        let threads: Vec<_> = files
+            .into_iter()
+            .map(|file| scope.spawn(|| open_or_begin(file, member, &manifest, clock)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("opening catches every panic of redb"))
+            .collect()
+    });
+    sync_folder(folder).map_err(folder_error("sync", folder))?;
+    let is_there = |shard: &&OpenedShard| shard.file.path.exists();
+    let held = shards.iter().filter(is_there);
+    let held: Vec<_> = held.map(|shard| shard.file.shard()).collect();
+    if manifest.note_held(member.map.version(), &held) {
+        manifest.write(folder)?;
+    }
+    Ok(OpenedMember {
+        manifest,
+        was_created,
+        others: other_files(folder, &shards)?,
+        shards,
+    })
+}
+
+fn shard_files(
+    config: &Config,
+    member: &ClusterMember,
+    opener: &Arc<dyn Opener>,
+) -> Vec<ShardFile> {
+    let store_id = cluster_store_id(member.map.cluster_id());
+    let own = member.map.shards_of(&member.node);
+    let cache_bytes = config.cache_bytes / own.len().max(1);
+    let file = |&shard: &ShardId| {
+        let place = member.map.place_of(shard)?.clone();
+        Some(ShardFile {
+            path: shard_path(&config.folder, shard),
+            identity: Identity {
+                store_id,
+                shard: shard.0,
+            },
+            tenure: Some(Tenure {
+                shard,
+                place,
+                is_accepted: member.accept.contains(&shard),
+            }),
+            cache_bytes,
+            opener: Arc::clone(opener),
+        })
+    };
+    own.iter().filter_map(file).collect()
+}
+
+/// Checks, before anything is written to a folder without a manifest, that the files there are this
+/// cluster's: they may have been copied, or be somebody else's.
+fn check_files(member: &ClusterMember, files: &[ShardFile]) -> Result<(), OpenError> {
+    for file in files.iter().filter(|file| file.path.exists()) {
+        file.peek().map_err(|failure| OpenError::OthersFile {
+            path: file.path.clone(),
+            cluster: member.map.cluster_id().to_owned(),
+            reason: failure.to_string(),
+        })?;
+    }
+    Ok(())
+}
+
+fn open_or_begin(
+    file: ShardFile,
+    member: &ClusterMember,
+    manifest: &Manifest,
+    clock: &dyn Clock,
+) -> OpenedShard {
+    let shard = file.shard();
+    // Where the system does not say, opening the file will tell why.
+    if file.path.try_exists().unwrap_or(true) {
+        return open_shard(file, clock);
+    }
+    let has_held = manifest.has_held(shard);
+    let is_told = member.create_missing.contains(&shard);
+    let place = member.map.place_of(shard);
+    let has_moved = place.is_none_or(|place| place.moves > 0);
+    let is_new = member.map.version() == 1 && !has_moved && !has_held;
+    if !(is_told || is_new) {
+        let reason = place.map_or_else(String::new, |place| missing(shard, place, has_held));
+        return refused_shard(file, Failure::Io(reason));
+    }
+    if is_told {
+        tracing::warn!(%shard, has_held, "a shard is begun empty because the operator says so");
+    }
+    match begin(&file) {
+        Ok(()) => open_shard(file, clock),
+        Err(failure) => refused_shard(file, failure),
+    }
+}
+
+/// Makes an empty file under another name first, so that no half of one is ever taken for a shard.
+fn begin(file: &ShardFile) -> Result<(), Failure> {
+    let unfinished = ShardFile {
+        path: file.path.with_added_extension(UNFINISHED),
+        ..file.clone()
+    };
+    unfinished.create()?;
+    Ok(std::fs::rename(&unfinished.path, &file.path)?)
+}
+
+fn missing(shard: ShardId, place: &ShardPlace, has_held: bool) -> String {
+    let remedy = match &place.from {
+        _ if has_held => "this folder had it: restore it".to_owned(),
+        Some(from) => format!(
+            "the shard has moved here: stop it on node '{from}', and copy the file from there"
+        ),
+        None => "the cluster is not new: if it ever had rows, restore it".to_owned(),
+    };
+    format!(
+        "the file is missing, and {remedy} (or, to begin the shard empty, start once with \
+         --create-shards {shard})"
+    )
+}
+
+fn other_files(folder: &Path, own: &[OpenedShard]) -> Result<Vec<PathBuf>, OpenError> {
+    let files = shard_files_in(folder).map_err(folder_error("read", folder))?;
+    let is_own = |id| own.iter().any(|shard| shard.file.shard() == id);
+    let others: Vec<PathBuf> = files
+        .into_iter()
+        .filter(|(shard, _)| !is_own(*shard))
+        .map(|(_, path)| path)
+        .collect();
+    if !others.is_empty() {
+        tracing::info!(
+            files = ?others,
+            "files of shards that this node does not have are left alone"
+        );
+    }
+    Ok(others)
+}

@@ -1,0 +1,87 @@
+//! A shard's file, opened and claimed, or why not; and what an operator is told of it.
+//!
+//! The invariant: a shard that does not open is reported, and keeps no other from opening.
+
+use std::time::Duration;
+
+use umbo_types::{Clock, Version};
+
+use crate::failure::Failure;
+use crate::report::ShardReport;
+use crate::shard_file::{OpenedFile, ShardFile};
+
+/// A shard that was opened, or was not.
+pub(crate) struct OpenedShard {
+    pub(crate) file: ShardFile,
+    pub(crate) opened: Result<OpenedFile, Failure>,
+    pub(crate) report: ShardReport,
+}
+
+/// Opens the file of a shard, and claims it.
+pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
+    let begun = clock.monotonic();
+    let opened = file.open();
+    let was_closed = opened
+        .as_ref()
+        .is_ok_and(|opened| opened.progress.is_closed);
+    let opened = opened.and_then(|mut opened| file.claim(&mut opened).map(|()| opened));
+    let mut report = report_of(&file);
+    report.took = clock.monotonic().saturating_duration_since(begun);
+    match &opened {
+        Ok(opened) => {
+            report.rows = opened.snapshot.row_count().unwrap_or_default();
+            report.version_ceiling = opened.progress.version_ceiling;
+            report.was_recovered = !was_closed;
+            report.was_repaired = opened.was_repaired;
+        }
+        Err(failure) => report.unavailable = Some(file.blame(failure)),
+    }
+    log(&report);
+    OpenedShard {
+        file,
+        opened,
+        report,
+    }
+}
+
+/// Reports a shard whose file there is no use in opening.
+pub(crate) fn refused_shard(file: ShardFile, failure: Failure) -> OpenedShard {
+    let mut report = report_of(&file);
+    report.unavailable = Some(file.blame(&failure));
+    log(&report);
+    OpenedShard {
+        file,
+        opened: Err(failure),
+        report,
+    }
+}
+
+fn report_of(file: &ShardFile) -> ShardReport {
+    ShardReport {
+        shard: file.shard(),
+        file: file.path.clone(),
+        rows: 0,
+        version_ceiling: Version::default(),
+        took: Duration::ZERO,
+        was_recovered: false,
+        was_repaired: false,
+        unavailable: None,
+    }
+}
+
+fn log(report: &ShardReport) {
+    let (file, took) = (report.file.display(), report.took);
+    if let Some(reason) = &report.unavailable {
+        tracing::error!(%reason, "a shard is unavailable, the others serve");
+    } else if report.was_recovered {
+        tracing::warn!(
+            %file,
+            ?took,
+            rows = report.rows,
+            full_repair = report.was_repaired,
+            "a shard that was not closed has recovered"
+        );
+    } else {
+        tracing::debug!(%file, ?took, rows = report.rows, "a shard is open");
+    }
+}
