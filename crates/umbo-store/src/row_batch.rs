@@ -98,6 +98,12 @@ impl RowBatch {
         })
     }
 
+    /// Returns the bytes of all rows, one after the other: partition key, sort key, content type,
+    /// content encoding, value.
+    pub fn buffer(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -122,6 +122,11 @@ impl PartitionKey {
         }
     }
 
+    /// Returns the bytes, shared.
+    pub fn to_bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
     /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -143,6 +148,11 @@ impl SortKey {
             return Err(KeyError::SortTooLong(bytes.len()));
         }
         Ok(Self(bytes))
+    }
+
+    /// Returns the bytes, shared.
+    pub fn to_bytes(&self) -> Bytes {
+        self.0.clone()
     }
 
     /// Returns the bytes.

@@ -1,0 +1,132 @@
+//! Frames: what goes out in one message, filled with whatever is waiting.
+//!
+//! A frame is a protobuf message whose repeated field is written entry by entry, so that a request is
+//! encoded once, by whoever makes it, into the frame that is to go out next.
+
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use umbo_types::limits;
+
+use crate::answer::Answer;
+use crate::convert::{self, answers, requests};
+use crate::error::DecodeError;
+use crate::message;
+use crate::request::Request;
+use crate::version::{Hello, Welcome};
+
+/// Longest frame, in bytes: the largest batch write with its keys, and room for the rest.
+pub const FRAME_LEN_MAX: usize = limits::BATCH_BODY_LEN_MAX + (8 << 20);
+/// Length from which nothing more is added to a frame, in bytes.
+pub const FRAME_LEN_TARGET: usize = 64 << 10;
+
+const ENTRY_TAG: u32 = 2;
+
+/// A decoded frame of a dispatcher.
+#[derive(Debug)]
+pub struct RequestFrame {
+    /// Only in the first frame of a stream.
+    pub hello: Option<Hello>,
+    /// The requests; one that cannot be used is its id, as far as it is known, and why.
+    pub requests: Vec<Result<Request, (u64, DecodeError)>>,
+}
+
+impl RequestFrame {
+    /// Encodes the first frame.
+    pub fn hello(hello: &Hello) -> Bytes {
+        let batch = message::RequestBatch {
+            hello: Some(convert::hello(hello)),
+            requests: Vec::new(),
+        };
+        batch.encode_to_vec().into()
+    }
+
+    /// Adds a request to a frame.
+    pub fn push(frame: &mut BytesMut, request: Request) {
+        push_entry(frame, &requests::encode(request));
+    }
+
+    /// Decodes a frame. Values and keys share its memory.
+    pub fn decode(frame: Bytes) -> Result<Self, DecodeError> {
+        check_len(&frame)?;
+        let batch = message::RequestBatch::decode(frame)?;
+        let decoded = batch.requests.into_iter().map(|request| {
+            let id = request.id;
+            requests::decode(request).map_err(|error| (id, error))
+        });
+        Ok(Self {
+            requests: decoded.collect(),
+            hello: batch.hello.map(convert::hello_of),
+        })
+    }
+}
+
+/// A decoded frame of a node.
+#[derive(Debug)]
+pub struct AnswerFrame {
+    /// Only in the first frame of a stream.
+    pub welcome: Option<Welcome>,
+    /// The answers; one that cannot be used is its id and why.
+    pub answers: Vec<Result<Answer, (u64, DecodeError)>>,
+    /// Whether the node stops: what was sent is answered, nothing more is to be sent.
+    pub is_draining: bool,
+}
+
+impl AnswerFrame {
+    /// Encodes the first frame.
+    pub fn welcome(welcome: &Welcome) -> Bytes {
+        let batch = message::AnswerBatch {
+            welcome: Some(convert::welcome(welcome)),
+            ..message::AnswerBatch::default()
+        };
+        batch.encode_to_vec().into()
+    }
+
+    /// Encodes the word that the node stops.
+    pub fn draining() -> Bytes {
+        let batch = message::AnswerBatch {
+            is_draining: true,
+            ..message::AnswerBatch::default()
+        };
+        batch.encode_to_vec().into()
+    }
+
+    /// Adds an answer to a frame.
+    pub fn push(frame: &mut BytesMut, answer: Answer) {
+        push_entry(frame, &answers::encode(answer));
+    }
+
+    /// Decodes a frame. Large values share its memory; small ones are copied, so that one that is
+    /// kept does not keep the frame.
+    pub fn decode(frame: Bytes) -> Result<Self, DecodeError> {
+        check_len(&frame)?;
+        let batch = message::AnswerBatch::decode(frame)?;
+        let decoded = batch.answers.into_iter().map(|answer| {
+            let id = answer.id;
+            answers::decode(answer).map_err(|error| (id, error))
+        });
+        Ok(Self {
+            answers: decoded.collect(),
+            welcome: batch.welcome.map(convert::welcome_of),
+            is_draining: batch.is_draining,
+        })
+    }
+}
+
+fn push_entry(frame: &mut BytesMut, entry: &impl Message) {
+    let len = entry.encoded_len();
+    frame.reserve(len + 12);
+    encode_key(ENTRY_TAG, WireType::LengthDelimited, frame);
+    encode_varint(len as u64, frame);
+    entry.encode_raw(frame);
+}
+
+fn check_len(frame: &Bytes) -> Result<(), DecodeError> {
+    if frame.len() > FRAME_LEN_MAX {
+        return Err(DecodeError::TooLong {
+            len: frame.len(),
+            max: FRAME_LEN_MAX,
+        });
+    }
+    Ok(())
+}

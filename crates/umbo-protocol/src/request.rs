@@ -1,0 +1,52 @@
+//! What a node is asked, as the store contract says it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use umbo_store::{DeleteRangeRequest, RangeRequest, ScanRequest, WriteRequest};
+use umbo_types::{Criticality, Key, NamespaceId, RequestUnits};
+
+/// One request of a frame.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Names the request on its stream, so that answers may come in any order.
+    pub id: u64,
+    /// Time left when it was sent; none for no deadline. It counts from when it arrives, because
+    /// two machines share no clock.
+    pub timeout: Option<Duration>,
+    /// How much it matters.
+    pub criticality: Criticality,
+    /// On whose behalf; empty for Umbo's own work. UTF-8.
+    pub caller: Bytes,
+    /// Estimate of what it costs.
+    pub price: RequestUnits,
+    /// As a `traceparent` header; empty where it is not traced.
+    pub traceparent: Bytes,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub enum Ask {
+    /// One row.
+    Get(NamespaceId, Key),
+    /// Rows of any shards of the node.
+    MultiGet(NamespaceId, Vec<Key>),
+    /// One chunk of a range.
+    Range(RangeRequest),
+    /// One chunk of the rows that one shard has of a namespace; `shard` is not none.
+    Scan(ScanRequest),
+    /// Mutations of any shards of the node.
+    Write(WriteRequest),
+    /// One step of the removal of a range.
+    DeleteRange(DeleteRangeRequest),
+    /// One step of the purge of a namespace from all shards of the node: namespace and most rows.
+    Purge(NamespaceId, u32),
+    /// Nobody waits for the answer to the request of this id any more. Has no answer.
+    Cancel(u64),
+    /// The state of the node and of its shards.
+    Probe,
+    /// The map of the cluster that the node goes by.
+    ClusterMap,
+}
