@@ -5,6 +5,7 @@
 //! file and line, the variable, or the flag.
 
 mod check;
+mod cluster_section;
 mod error;
 mod layer;
 mod section;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::cluster_section::{ClusterSection, ShardSection};
 pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
 use self::layer::{Effective, Layers};
@@ -49,6 +51,10 @@ pub(crate) struct Settings {
     pub(crate) overload: OverloadSection,
     /// What a request costs.
     pub(crate) cost: CostSection,
+    /// The dispatchers and shard nodes that this process works with.
+    pub(crate) cluster: ClusterSection,
+    /// A shard node.
+    pub(crate) shard: ShardSection,
     /// The log.
     pub(crate) log: LogSection,
     /// Spans.

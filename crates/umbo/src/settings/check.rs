@@ -10,7 +10,10 @@ use umbo_types::RequestUnits;
 
 use super::layer::Layers;
 use super::unit::{Price, Size, Span};
-use super::{CostSection, HotkeySection, OverloadSection, QuotaSection, Settings, SettingsError};
+use super::{
+    CostSection, HotkeySection, OverloadSection, QuotaSection, Settings, SettingsError,
+    ShardSection,
+};
 
 /// Checks all values; the first that cannot be used is the error.
 pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), SettingsError> {
@@ -67,6 +70,7 @@ impl Checker<'_> {
         self.check_hotkey(&settings.hotkey)?;
         self.check_overload(&settings.overload)?;
         self.check_cost(&settings.cost)?;
+        self.check_shard(&settings.shard)?;
 
         self.within(
             "trace.sample_ratio",
@@ -126,6 +130,13 @@ impl Checker<'_> {
         Ok(())
     }
 
+    fn check_shard(&self, shard: &ShardSection) -> Result<(), SettingsError> {
+        let in_flight = 1..=1_000_000;
+        self.within("shard.in_flight_max", &shard.in_flight_max, in_flight)?;
+        let memory = Size(16 << 20)..=Size(1 << 40);
+        self.within("shard.request_memory", &shard.request_memory, memory)
+    }
+
     fn check_relations(&self, settings: &Settings) -> Result<(), SettingsError> {
         let Settings {
             server, tls, trace, ..
@@ -158,11 +169,45 @@ impl Checker<'_> {
                 "clients can show a certificate only over TLS",
             ));
         }
+        self.check_cluster(settings)?;
         if trace.sample_ratio > 0.0 && trace.otlp_endpoint.is_none() {
             return Err(self.relation(
                 "trace.sample_ratio",
                 "trace.otlp_endpoint",
                 "sampled spans have nowhere to go",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_cluster(&self, settings: &Settings) -> Result<(), SettingsError> {
+        let Settings { cluster, shard, .. } = settings;
+        if cluster.node.is_some() && cluster.map.is_none() {
+            return Err(self.relation(
+                "cluster.node",
+                "cluster.map",
+                "a node is one of those that the map of a cluster names",
+            ));
+        }
+        if cluster.certificate.is_some() != cluster.key.is_some() {
+            return Err(self.relation(
+                "cluster.certificate",
+                "cluster.key",
+                "a certificate needs its key and a key its certificate",
+            ));
+        }
+        if cluster.certificate.is_some() != cluster.ca.is_some() {
+            return Err(self.relation(
+                "cluster.certificate",
+                "cluster.ca",
+                "who shows the others a certificate must know who has signed theirs",
+            ));
+        }
+        if shard.listen == shard.admin_listen && shard.listen.port() != 0 {
+            return Err(self.relation(
+                "shard.listen",
+                "shard.admin_listen",
+                "two servers cannot listen on one address",
             ));
         }
         Ok(())

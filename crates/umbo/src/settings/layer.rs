@@ -245,7 +245,8 @@ impl Layers {
             full.min(strsim::damerau_levenshtein(&entry.name, name) + 1)
         };
         let nearest = self.0.iter().min_by_key(|entry| distance(entry))?;
-        (distance(nearest) <= EDITS_MAX).then_some(nearest)
+        // Of a short name too much would have to change for it to look alike.
+        (distance(nearest) <= EDITS_MAX.min(nearest.name.len())).then_some(nearest)
     }
 }
 

@@ -288,6 +288,14 @@ fn values_outside_their_bounds_say_the_bounds() {
             "umbo.toml:2: cost.row is 1000.000001, and must be 0 to 1000",
         ),
         (
+            "[shard]\nin_flight_max = 0\n",
+            "umbo.toml:2: shard.in_flight_max is 0, and must be 1 to 1000000",
+        ),
+        (
+            "[shard]\nrequest_memory = \"1MiB\"\n",
+            "umbo.toml:2: shard.request_memory is 1MiB, and must be 16MiB to 1TiB",
+        ),
+        (
             "[trace]\nsample_ratio = nan\n",
             "umbo.toml:2: trace.sample_ratio is NaN, and must be 0 to 1",
         ),
@@ -362,6 +370,17 @@ fn values_that_do_not_go_together_are_both_named() {
         ("[tls]\ncertificate = \"a.pem\"\n", "tls.key"),
         ("[tls]\nclient_ca = \"a.pem\"\n", "tls.certificate"),
         ("[trace]\nsample_ratio = 0.5\n", "trace.otlp_endpoint"),
+        ("[cluster]\nnode = \"a\"\n", "cluster.map"),
+        ("[cluster]\nkey = \"a.pem\"\n", "cluster.certificate"),
+        ("[cluster]\nca = \"a.pem\"\n", "cluster.certificate"),
+        (
+            "[cluster]\ncertificate = \"a.pem\"\nkey = \"a.pem\"\n",
+            "cluster.ca",
+        ),
+        (
+            "[shard]\nlisten = \"127.0.0.1:7412\"\n",
+            "shard.admin_listen",
+        ),
     ] {
         assert!(refusal(text, &[]).contains(second), "{text}");
     }
