@@ -1,10 +1,11 @@
 //! Umbo's own records (namespaces, tokens, secrets), kept in the system namespace of the store.
 //!
 //! Each record is copied to one partition in every shard, so that no single shard is needed to
-//! find the namespaces of the others. The copy with the highest generation counts; a removed
-//! record leaves a tombstone, so that a shard restored from a backup does not bring it back.
-//! Changes are compare-and-set on the first shard that is available; the other copies follow and
-//! are repaired when records are loaded.
+//! find the namespaces of the others. The copy with the highest generation counts, and among those
+//! what most copies say; a removed record leaves a tombstone, so that a shard restored from a backup
+//! does not bring it back. A change is a compare-and-set of every copy that can be reached, in the
+//! same order for everybody, and holds once it is in more than half of all: two pods of which each
+//! sees other shards cannot both have their way. Copies that lag are repaired when records are loaded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +31,33 @@ struct Copy {
     version: Version,
     generation: u64,
     content: Option<Bytes>,
+}
+
+impl Copy {
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.generation == other.generation && self.content == other.content
+    }
+}
+
+/// Returns what counts among copies: of the highest generation, and there what most of them say.
+fn newest_of<'a>(copies: impl IntoIterator<Item = &'a Copy>) -> Option<Copy> {
+    let copies: Vec<&Copy> = copies.into_iter().collect();
+    let (first, others) = copies.split_first()?;
+    if others.iter().all(|other| other.says_the_same(first)) {
+        return Some(Copy::clone(first));
+    }
+    let votes = |copy: &Copy| {
+        copies
+            .iter()
+            .filter(|other| other.says_the_same(copy))
+            .count()
+    };
+    // The first of equals, so that everybody who sees the same copies takes the same.
+    let newest = copies
+        .iter()
+        .rev()
+        .max_by_key(|copy| (copy.generation, votes(copy)));
+    newest.map(|copy| Copy::clone(copy))
 }
 
 /// The records of Umbo itself.
@@ -72,35 +100,31 @@ impl SystemRecords {
         for replica in &self.replicas {
             copies.push(self.copies_of(replica, kind).await);
         }
-        let mut newest: BTreeMap<String, Copy> = BTreeMap::new();
-        for (name, copy) in copies.iter().flatten().flatten() {
-            let is_newer = newest
-                .get(name)
-                .is_none_or(|other| copy.generation > other.generation);
-            if is_newer {
-                newest.insert(name.clone(), copy.clone());
-            }
-        }
         if let Some(Err(error)) = copies.iter().find(|found| found.is_err())
             && copies.iter().all(Result::is_err)
         {
             return Err(error.clone());
         }
+        let mut by_name: BTreeMap<&str, Vec<&Copy>> = BTreeMap::new();
+        for (name, copy) in copies.iter().flatten().flatten() {
+            by_name.entry(name).or_default().push(copy);
+        }
+        let newest: BTreeMap<&str, Copy> = by_name
+            .into_iter()
+            .filter_map(|(name, copies)| Some((name, newest_of(copies)?)))
+            .collect();
         for (replica, found) in self.replicas.iter().zip(&copies) {
             let Ok(found) = found else { continue };
             for (name, copy) in &newest {
-                let is_stale = found
-                    .get(name)
-                    .is_none_or(|own| own.generation < copy.generation);
-                if is_stale {
-                    self.follow(replica, kind, name, copy.generation, copy.content.clone())
-                        .await;
+                let own = found.get(*name);
+                if own.is_none_or(|own| !own.says_the_same(copy)) {
+                    self.follow(replica, (kind, name), own, copy).await;
                 }
             }
         }
         let live = newest
             .into_iter()
-            .filter_map(|(name, copy)| Some((name, copy.content?)));
+            .filter_map(|(name, copy)| Some((name.to_owned(), copy.content?)));
         Ok(live.collect())
     }
 
@@ -116,33 +140,21 @@ impl SystemRecords {
         F: FnMut(Option<&Bytes>) -> Result<Option<Bytes>, Failure> + Send,
     {
         for _ in 0..CONFLICT_TRIES {
-            let (authority, own, newest) = self.find(kind, name).await?;
+            let copies = self.find(kind, name).await?;
+            let newest = newest_of(copies.iter().flatten().flatten());
             let current = newest.as_ref().and_then(|copy| copy.content.as_ref());
             let content = change(current)?;
             if newest.is_some() && content.as_ref() == current {
                 // Nothing to write: a start on a full disk must not need any room.
                 return Ok(content);
             }
-            let generation = newest.map_or(0, |copy| copy.generation) + 1;
-            let condition = own.map_or(Condition::Absent, |copy| {
-                Condition::VersionIn(vec![copy.version])
-            });
-            let replica = &self.replicas[authority];
-            match self
-                .write(replica, kind, name, generation, content.clone(), condition)
-                .await
-            {
-                Ok(()) => {
-                    for (at, replica) in self.replicas.iter().enumerate() {
-                        if at != authority {
-                            self.follow(replica, kind, name, generation, content.clone())
-                                .await;
-                        }
-                    }
-                    return Ok(content);
-                }
-                Err(WriteError::ConditionFailed { .. }) => {}
-                Err(other) => return Err(other.into()),
+            let next = Copy {
+                version: Version::default(),
+                generation: newest.map_or(0, |copy| copy.generation) + 1,
+                content,
+            };
+            if self.replace(kind, name, &copies, &next).await? {
+                return Ok(next.content);
             }
         }
         Err(Failure::Internal(format!(
@@ -150,34 +162,61 @@ impl SystemRecords {
         )))
     }
 
-    /// Returns the first replica that can be read, its copy, and the newest copy of all.
+    /// Writes all copies that are still as they were found, in the order of the replicas; says
+    /// whether this was more than half of all. So of two pods that see different shards at the same
+    /// moment only one can have its way.
+    async fn replace(
+        &self,
+        kind: &str,
+        name: &str,
+        copies: &[Result<Option<Copy>, StoreError>],
+        next: &Copy,
+    ) -> Result<bool, Failure> {
+        let failed = copies.iter().filter_map(|copy| copy.as_ref().err());
+        if failed.clone().count() * 2 >= copies.len()
+            && let Some(error) = failed.last()
+        {
+            return Err(error.clone().into());
+        }
+        let (mut written, mut is_contended, mut failure) = (0, false, None);
+        for (replica, found) in self.replicas.iter().zip(copies) {
+            let found = match found {
+                Ok(found) => found.as_ref(),
+                Err(error) => {
+                    failure = Some(WriteError::Store(error.clone()));
+                    continue;
+                }
+            };
+            match self.write(replica, (kind, name), found, next).await {
+                Ok(()) => written += 1,
+                // Somebody was first where everybody begins, and is left to it.
+                Err(WriteError::ConditionFailed { .. }) if written == 0 => return Ok(false),
+                Err(WriteError::ConditionFailed { .. }) => is_contended = true,
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            _ if written * 2 > self.replicas.len() => Ok(true),
+            Some(error) if !is_contended => Err(error.into()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns the copy of each replica; an error where none can be read.
     async fn find(
         &self,
         kind: &str,
         name: &str,
-    ) -> Result<(usize, Option<Copy>, Option<Copy>), StoreError> {
-        let mut authority: Option<(usize, Option<Copy>)> = None;
-        let mut newest: Option<Copy> = None;
-        let mut failure = None;
-        for (at, replica) in self.replicas.iter().enumerate() {
+    ) -> Result<Vec<Result<Option<Copy>, StoreError>>, StoreError> {
+        let mut copies = Vec::with_capacity(self.replicas.len());
+        for replica in &self.replicas {
             let key = record_key(replica, kind, name);
-            match self.store.get(&CALL, NamespaceId::SYSTEM, &key).await {
-                Ok(row) => {
-                    let copy = row.and_then(|row| parse(&row.value.bytes, row.version));
-                    if copy.as_ref().map(|copy| copy.generation)
-                        > newest.as_ref().map(|copy| copy.generation)
-                    {
-                        newest.clone_from(&copy);
-                    }
-                    authority.get_or_insert((at, copy));
-                }
-                Err(error) => failure = Some(error),
-            }
+            let row = self.store.get(&CALL, NamespaceId::SYSTEM, &key).await;
+            copies.push(row.map(|row| row.and_then(|row| parse(&row.value.bytes, row.version))));
         }
-        match (authority, failure) {
-            (Some((at, own)), _) => Ok((at, own, newest)),
-            (None, Some(error)) => Err(error),
-            (None, None) => Err(StoreError::Closing),
+        match copies.iter().find_map(|copy| copy.as_ref().err()) {
+            Some(error) if copies.iter().all(Result::is_err) => Err(error.clone()),
+            _ => Ok(copies),
         }
     }
 
@@ -210,37 +249,39 @@ impl SystemRecords {
         }
     }
 
-    /// Writes a copy that follows the authority; a failure is repaired at the next load.
+    /// Brings a copy up to date that is still as it was found; a failure is repaired at the next
+    /// load.
     async fn follow(
         &self,
         replica: &PartitionKey,
-        kind: &str,
-        name: &str,
-        generation: u64,
-        content: Option<Bytes>,
+        record: (&str, &str),
+        found: Option<&Copy>,
+        newest: &Copy,
     ) {
-        let always = Condition::Always;
-        if let Err(error) = self
-            .write(replica, kind, name, generation, content, always)
-            .await
-        {
-            tracing::warn!(kind, %error, "a copy of a system record could not be written");
+        match self.write(replica, record, found, newest).await {
+            Ok(()) | Err(WriteError::ConditionFailed { .. }) => {}
+            Err(error) => {
+                let kind = record.0;
+                tracing::warn!(kind, %error, "a copy of a system record could not be written");
+            }
         }
     }
 
+    /// Writes a copy that is still as it was found.
     async fn write(
         &self,
         replica: &PartitionKey,
-        kind: &str,
-        name: &str,
-        generation: u64,
-        content: Option<Bytes>,
-        condition: Condition,
+        (kind, name): (&str, &str),
+        found: Option<&Copy>,
+        copy: &Copy,
     ) -> Result<(), WriteError> {
+        let condition = found.map_or(Condition::Absent, |found| {
+            Condition::VersionIn(vec![found.version])
+        });
         let mut bytes = Vec::new();
-        bytes.put_u64(generation);
-        bytes.put_u8(u8::from(content.is_some()));
-        bytes.put(content.unwrap_or_default());
+        bytes.put_u64(copy.generation);
+        bytes.put_u8(u8::from(copy.content.is_some()));
+        bytes.put_slice(copy.content.as_deref().unwrap_or_default());
         let value = Value {
             bytes: bytes.into(),
             ..Value::default()
@@ -285,3 +326,6 @@ fn parse(mut bytes: &[u8], version: Version) -> Option<Copy> {
         content,
     })
 }
+
+#[cfg(test)]
+mod tests;
