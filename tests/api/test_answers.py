@@ -20,6 +20,7 @@ ROUTES = [
     ("/admin/v1/tokens", {"GET", "HEAD", "POST"}),
     ("/admin/v1/tokens/x", {"DELETE"}),
     ("/admin/v1/shards", {"GET", "HEAD"}),
+    ("/admin/v1/cluster", {"GET", "HEAD"}),
     ("/admin/v1/config", {"GET", "HEAD"}),
 ]
 METHODS = ["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH", "OPTIONS", "TRACE", "PROPFIND"]

@@ -78,6 +78,9 @@ def test_shards_and_settings_are_shown(server):
     assert [shard["shard"] for shard in shards] == list(range(len(shards)))
     assert sum(shard["slots"] for shard in shards) == 4096
     assert all(shard["state"] == "available" for shard in shards)
+    assert not any("node" in shard for shard in shards), "they are in the server's own process"
+    assert client.get("/admin/v1/cluster").json() == {"nodes": []}
+    client.get("/admin/v1/cluster?x=1").problem(400, "invalid-query")
     config = client.get("/admin/v1/config")
     assert config.headers["content-type"] == "application/toml"
     assert "[server]" in config.body.decode() and "drain_delay" in config.body.decode()

@@ -36,6 +36,7 @@ EVERYWHERE = [
     ("POST", "/admin/v1/tokens"),
     ("DELETE", "/admin/v1/tokens/nothing"),
     ("GET", "/admin/v1/shards"),
+    ("GET", "/admin/v1/cluster"),
     ("GET", "/admin/v1/config"),
 ]
 

@@ -122,6 +122,9 @@ pub struct CreatedToken {
 pub struct ShardInfo {
     /// Number.
     pub shard: u16,
+    /// Name of the node that has it; absent where that is the server itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// `available`, `read-only` or `unavailable`.
     pub state: String,
     /// Why it is not available.

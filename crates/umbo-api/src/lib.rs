@@ -6,6 +6,7 @@
 
 pub mod admin;
 pub mod batch;
+pub mod cluster;
 pub mod error_code;
 pub mod header;
 pub mod hot;

@@ -18,6 +18,7 @@ mod block;
 mod budget;
 mod call;
 mod client;
+mod cluster;
 mod error;
 mod flow;
 mod hot;

@@ -1,8 +1,9 @@
-//! The admin API: namespaces, tokens, shards, settings, metrics; quotas and hot keys in the files
-//! under this one.
+//! The admin API: namespaces, tokens, settings, metrics; nodes, shards, quotas, hot keys and overload
+//! in the files under this one.
 //!
 //! Every route needs a grant of the verb `admin`: on the namespace it names, or on `*`.
 
+pub(crate) mod cluster;
 pub(crate) mod hot;
 pub(crate) mod quotas;
 pub(crate) mod shed;
@@ -17,9 +18,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use umbo_api::admin::{
     CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
-    ShardInfo, ShardList, TokenList,
+    TokenList,
 };
-use umbo_store::{CallContext, ScanRequest, ShardState};
+use umbo_store::{CallContext, ScanRequest};
 use umbo_telemetry::metrics as counters;
 use umbo_types::{Caller, Namespace, Verb, limits};
 
@@ -256,38 +257,6 @@ pub(crate) async fn revoke_token(
     pod.to_its_end(async move { worker.stored_tokens.revoke(&id).await })
         .await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-pub(crate) async fn list_shards(
-    State(pod): Pod,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Result<Json<ShardList>, Failure> {
-    full_admin(&pod, &headers)?;
-    Query::read(query.as_deref(), "")?;
-    let ranges = pod.shard_map.ranges();
-    let info = |status: umbo_store::ShardStatus| {
-        let (state, reason) = match status.state {
-            ShardState::Available => ("available", None),
-            ShardState::ReadOnly(reason) => ("read-only", Some(reason)),
-            ShardState::Unavailable(reason) => ("unavailable", Some(reason)),
-        };
-        let own = ranges.iter().filter(|range| range.shard == status.shard);
-        ShardInfo {
-            shard: status.shard.0,
-            state: state.to_owned(),
-            reason,
-            slots: own
-                .map(|range| u32::from(range.last - range.first) + 1)
-                .sum(),
-            rows: status.rows,
-            file_bytes: status.file_bytes,
-            queued: status.queued,
-        }
-    };
-    Ok(Json(ShardList {
-        shards: pod.store.status().into_iter().map(info).collect(),
-    }))
 }
 
 /// The scrape of `/metrics`, on both ports, to who may see all of it.

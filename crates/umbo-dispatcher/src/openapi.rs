@@ -3,6 +3,7 @@
 //! which a test holds against this.
 
 mod admin;
+mod cluster;
 mod cost;
 mod data;
 mod hot;
@@ -13,8 +14,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use umbo_api::{
-    ErrorCode, admin as admin_types, batch, hot as hot_types, problem, quota, row,
-    shed as shed_types, stream,
+    ErrorCode, admin as admin_types, batch, cluster as cluster_types, hot as hot_types, problem,
+    quota, row, shed as shed_types, stream,
 };
 use utoipa::OpenApi;
 
@@ -44,6 +45,7 @@ use utoipa::OpenApi;
     admin_types::TokenList,
     admin_types::ShardList,
     admin_types::Health,
+    cluster_types::ClusterStatus,
     hot_types::HotReport,
     hot_types::HotListed,
     hot_types::HotListingSpec,
@@ -104,6 +106,7 @@ fn operations() -> impl Iterator<Item = &'static Operation> {
     let data_plane = data::GROUPS.into_iter().flatten().chain(cost::OPERATIONS);
     data_plane
         .chain(admin::OPERATIONS)
+        .chain(cluster::OPERATIONS)
         .chain(quotas::OPERATIONS)
         .chain(hot::GROUPS.into_iter().flatten())
         .chain(shed::OPERATIONS)

@@ -13,7 +13,7 @@ use umbo_api::ErrorCode;
 use umbo_api::admin::Health;
 use umbo_telemetry::metrics as counters;
 
-use crate::admin::{self, PathText, hot, quotas, shed};
+use crate::admin::{self, PathText, cluster, hot, quotas, shed};
 use crate::failure::Failure;
 use crate::pod::Dispatcher;
 use crate::scrape;
@@ -70,7 +70,8 @@ fn common() -> Router<Arc<Dispatcher>> {
         )
         .route("/admin/v1/shed", get(shed::show))
         .route("/admin/v1/metrics", get(admin::show_metrics))
-        .route("/admin/v1/shards", get(admin::list_shards))
+        .route("/admin/v1/shards", get(cluster::list_shards))
+        .route("/admin/v1/cluster", get(cluster::show))
         .route("/admin/v1/config", get(admin::show_config))
         .fallback(async || Failure::RouteNotFound)
         .method_not_allowed_fallback(async || Failure::MethodNotAllowed { allowed: "" })

@@ -130,6 +130,12 @@ pub enum OpenError {
         /// Whether both are nodes of one cluster.
         is_same_cluster: bool,
     },
+    /// A folder that does not say whose it is.
+    #[error("the data folder {folder} has no umbo.json; say which node it is for")]
+    NobodysFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The folder has been under a later map.
     #[error(
         "the data folder {folder} has been opened with version {found} of the cluster's map, this is version {version}: use the newest one"

@@ -31,9 +31,12 @@ mod split;
 mod store;
 mod tables;
 mod tenure;
+mod verify;
 mod work;
 
 pub use config::{ClusterMember, Config};
 pub use error::OpenError;
+pub use manifest::shard_file_name;
 pub use report::{OpenReport, ShardReport};
 pub use store::RedbStore;
+pub use verify::{FileCheck, FileState, FolderCheck, verify_folder};

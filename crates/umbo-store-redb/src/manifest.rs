@@ -311,7 +311,12 @@ fn checked_map(stored: &Stored, path: &Path) -> Result<ShardMap, OpenError> {
 
 /// Returns the path of a shard's file.
 pub(crate) fn shard_path(folder: &Path, shard: ShardId) -> PathBuf {
-    folder.join(format!("shard-{:03}.redb", shard.0))
+    folder.join(shard_file_name(shard))
+}
+
+/// Returns the name of a shard's file, the same in every data folder.
+pub fn shard_file_name(shard: ShardId) -> String {
+    format!("shard-{:03}.redb", shard.0)
 }
 
 /// Returns the shard files of a folder, by their names, in order.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use umbo_routing::ShardPlace;
 use umbo_types::{Clock, ShardId};
 
 use crate::config::{ClusterMember, Config};
@@ -133,7 +132,8 @@ pub(crate) fn open_member(
     })
 }
 
-fn shard_files(
+/// Returns the files of the shards that the map gives the node, in order.
+pub(crate) fn shard_files(
     config: &Config,
     member: &ClusterMember,
     opener: &Arc<dyn Opener>,
@@ -185,17 +185,11 @@ fn open_or_begin(
     if file.path.try_exists().unwrap_or(true) {
         return open_shard(file, clock);
     }
-    let has_held = manifest.has_held(shard);
-    let is_told = member.create_missing.contains(&shard);
-    let place = member.map.place_of(shard);
-    let has_moved = place.is_none_or(|place| place.moves > 0);
-    let is_new = member.map.version() == 1 && !has_moved && !has_held;
-    if !(is_told || is_new) {
-        let reason = place.map_or_else(String::new, |place| missing(shard, place, has_held));
+    let reason = missing(shard, member, Some(manifest));
+    if member.create_missing.contains(&shard) {
+        tracing::warn!(%shard, "a shard is begun empty where its file is missing, as was asked for");
+    } else if let Some(reason) = reason {
         return refused_shard(file, Failure::Io(reason));
-    }
-    if is_told {
-        tracing::warn!(%shard, has_held, "a shard is begun empty because the operator says so");
     }
     match begin(&file) {
         Ok(()) => open_shard(file, clock),
@@ -213,18 +207,28 @@ fn begin(file: &ShardFile) -> Result<(), Failure> {
     Ok(std::fs::rename(&unfinished.path, &file.path)?)
 }
 
-fn missing(shard: ShardId, place: &ShardPlace, has_held: bool) -> String {
-    let remedy = match &place.from {
+/// Returns why a shard whose file is missing is not begun; none where it can never have had a row.
+pub(crate) fn missing(
+    shard: ShardId,
+    member: &ClusterMember,
+    manifest: Option<&Manifest>,
+) -> Option<String> {
+    let from = member.map.place_of(shard)?.from.as_ref();
+    let has_held = manifest.is_some_and(|manifest| manifest.has_held(shard));
+    let remedy = match from {
         _ if has_held => "this folder had it: restore it".to_owned(),
         Some(from) => format!(
             "the shard has moved here: stop it on node '{from}', and copy the file from there"
         ),
-        None => "the cluster is not new: if it ever had rows, restore it".to_owned(),
+        None if member.map.version() > 1 => {
+            "the cluster is not new: if it ever had rows, restore it".to_owned()
+        }
+        None => return None,
     };
-    format!(
+    Some(format!(
         "the file is missing, and {remedy} (or, to begin the shard empty, start once with \
          --create-shards {shard})"
-    )
+    ))
 }
 
 fn other_files(folder: &Path, own: &[OpenedShard]) -> Result<Vec<PathBuf>, OpenError> {

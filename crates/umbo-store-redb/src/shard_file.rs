@@ -64,6 +64,17 @@ pub(crate) struct OpenedFile {
     pub(crate) was_repaired: bool,
 }
 
+/// What a look at a shard's own file has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inspection {
+    /// It was closed in order.
+    Closed,
+    /// It was not: it recovers when it is opened.
+    Unclosed,
+    /// A process has it open.
+    InUse,
+}
+
 impl ShardFile {
     /// Returns the shard's number.
     pub(crate) fn shard(&self) -> ShardId {
@@ -105,7 +116,7 @@ impl ShardFile {
     /// Opens the file.
     pub(crate) fn open(&self) -> Result<OpenedFile, Failure> {
         guarded(|| match std::fs::metadata(&self.path)?.len() {
-            0 => Err(Failure::Damaged("the file is empty".to_owned())),
+            0 => Err(empty()),
             _ => self.open_existing(),
         })
     }
@@ -114,8 +125,7 @@ impl ShardFile {
         let (database, was_repaired) = self.database()?;
         let transaction = database.begin_read()?;
         self.check_identity(&transaction)?;
-        let progress = Progress::decode(&record(&transaction, META_PROGRESS)?)
-            .ok_or_else(|| Failure::Damaged("the progress record makes no sense".to_owned()))?;
+        let progress = progress(&transaction)?;
         let snapshot = Snapshot::of(&transaction)?;
         Ok(OpenedFile {
             database,
@@ -126,11 +136,35 @@ impl ShardFile {
         })
     }
 
-    /// Checks, without touching the file, that it is this shard's. A file that cannot be read
-    /// without being repaired may be this shard's.
+    /// Looks, without touching the file, whether it is this shard's, and the last of it.
+    pub(crate) fn inspect(&self) -> Result<Inspection, Failure> {
+        guarded(|| {
+            if std::fs::metadata(&self.path)?.len() == 0 {
+                return Err(empty());
+            }
+            let database = match Builder::new().open_read_only(&self.path) {
+                Ok(database) => database,
+                Err(DatabaseError::RepairAborted) => return Ok(Inspection::Unclosed),
+                Err(DatabaseError::DatabaseAlreadyOpen) => return Ok(Inspection::InUse),
+                Err(error) => return Err(error.into()),
+            };
+            let transaction = database.begin_read()?;
+            self.check_identity(&transaction)?;
+            let progress = progress(&transaction)?;
+            self.check_holder(&transaction, progress)?;
+            Ok(if progress.is_closed {
+                Inspection::Closed
+            } else {
+                Inspection::Unclosed
+            })
+        })
+    }
+
+    /// Checks, without touching the file, that it is this shard's, whoever has had it.
     pub(crate) fn peek(&self) -> Result<(), Failure> {
         guarded(|| match Builder::new().open_read_only(&self.path) {
             Ok(database) => self.check_identity(&database.begin_read()?),
+            // What has to be repaired first may be this shard's.
             Err(DatabaseError::RepairAborted) => Ok(()),
             Err(error) => Err(error.into()),
         })
@@ -144,13 +178,7 @@ impl ShardFile {
         };
         guarded(|| {
             let database = &opened.database;
-            let found = Holder::decode(&record(&database.begin_read()?, META_HOLDER)?);
-            let found = found.ok_or_else(|| {
-                Failure::Damaged("the record of its holder makes no sense".to_owned())
-            })?;
-            tenure
-                .check(&found, opened.progress.is_closed)
-                .map_err(|refused| Failure::Damaged(refused.to_string()))?;
+            self.check_holder(&database.begin_read()?, opened.progress)?;
             opened.progress = Progress {
                 sequence: opened.progress.sequence + 1,
                 is_closed: false,
@@ -166,6 +194,22 @@ impl ShardFile {
             opened.snapshot = Snapshot::of(&database.begin_read()?)?;
             Ok(())
         })
+    }
+
+    fn check_holder(
+        &self,
+        transaction: &ReadTransaction,
+        progress: Progress,
+    ) -> Result<(), Failure> {
+        let Some(tenure) = &self.tenure else {
+            return Ok(());
+        };
+        let found = Holder::decode(&record(transaction, META_HOLDER)?);
+        let found = found.ok_or_else(|| {
+            Failure::Damaged("the record of its holder makes no sense".to_owned())
+        })?;
+        let checked = tenure.check(&found, progress.is_closed);
+        checked.map_err(|refused| Failure::Damaged(refused.to_string()))
     }
 
     fn check_identity(&self, transaction: &ReadTransaction) -> Result<(), Failure> {
@@ -190,6 +234,15 @@ impl ShardFile {
         let database = self.opener.open(&builder, &self.path)?;
         Ok((database, was_repaired.load(Ordering::Relaxed)))
     }
+}
+
+fn empty() -> Failure {
+    Failure::Damaged("the file is empty".to_owned())
+}
+
+fn progress(transaction: &ReadTransaction) -> Result<Progress, Failure> {
+    Progress::decode(&record(transaction, META_PROGRESS)?)
+        .ok_or_else(|| Failure::Damaged("the progress record makes no sense".to_owned()))
 }
 
 fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Failure> {

@@ -182,22 +182,6 @@ pub(super) const OPERATIONS: &[Operation] = &[
     },
     Operation {
         method: "get",
-        path: "/admin/v1/shards",
-        id: "listShards",
-        summary: "List shards",
-        about: "",
-        parameters: &[],
-        body: None,
-        answers: &[(
-            200,
-            "The shards, in order.",
-            Content::Json("ShardList"),
-            &[],
-        )],
-        errors: &[ADMIN],
-    },
-    Operation {
-        method: "get",
         path: "/admin/v1/config",
         id: "showConfig",
         summary: "Show the settings in effect",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store::{CallContext, ManualClock, Outcome, ScanRequest, ShardState, Store, StoreError};
-use umbo_store_redb::{ClusterMember, Config, OpenError, RedbStore};
+use umbo_store_redb::{ClusterMember, Config, FileState, OpenError, RedbStore, verify_folder};
 use umbo_types::{Clock, NamespaceId, ShardId};
 
 use crate::rows::{self, NAMESPACE, clock, config, key, put, value, write};
@@ -453,4 +453,84 @@ async fn shard_files_of_somebody_else_without_a_manifest_are_left_alone_too() {
         "{error}"
     );
     assert_has_its_rows(&cluster.open("b", &map), &map, "b").await;
+}
+
+/// Looks at a folder, holds that nothing was touched, and returns the states of the node's shards.
+fn verified(folder: &Path, map: &Arc<ClusterMap>, node: Option<&str>) -> Vec<FileState> {
+    let before = contents(folder);
+    let check = verify_folder(folder, map, node).unwrap();
+    assert_eq!(contents(folder), before);
+    let shards: Vec<_> = check.files.iter().map(|file| file.shard).collect();
+    assert_eq!(shards, map.shards_of(&check.node));
+    check.files.into_iter().map(|file| file.state).collect()
+}
+
+#[tokio::test]
+async fn a_look_at_a_folder_says_what_opening_it_would() {
+    let (cluster, map) = Cluster::filled().await;
+    let (a, b, c) = (
+        cluster.folder("a"),
+        cluster.folder("b"),
+        cluster.folder("c"),
+    );
+    assert_eq!(verified(a, &map, None), [const { FileState::Good }; 3]);
+    assert_eq!(verified(b, &map, Some("b")), [const { FileState::Good }; 3]);
+
+    let newer = planned(&map, &["a", "b", "c"]);
+    let is_bad = |state: &FileState, with: &str| {
+        let FileState::Bad(reason) = state else {
+            panic!("{state:?}, expected {with}");
+        };
+        assert!(reason.contains(with), "{reason}");
+    };
+    for state in verified(c, &newer, Some("c")) {
+        is_bad(&state, "has moved here");
+    }
+    assert!(matches!(
+        verify_folder(c, &newer, None),
+        Err(OpenError::NobodysFolder { .. })
+    ));
+    for shard in newer.shards_of("c") {
+        cluster.copy(shard, map.node_of(shard).unwrap().name(), "c");
+    }
+    assert_eq!(
+        verified(c, &newer, Some("c")),
+        [const { FileState::Good }; 2]
+    );
+    assert_eq!(verified(a, &newer, None).len(), 2);
+    let others = verify_folder(a, &newer, None).unwrap().others;
+    assert_eq!(others.len(), 1);
+
+    // What a run leaves when it is killed, and what it is while it runs.
+    let running = cluster.open("a", &map);
+    let killed = tempfile::tempdir().unwrap();
+    for (name, bytes) in contents(a) {
+        fs::write(killed.path().join(name), bytes).unwrap();
+    }
+    assert_eq!(
+        verified(killed.path(), &map, None),
+        [const { FileState::Unclosed }; 3]
+    );
+    assert_eq!(
+        verify_folder(a, &map, None).unwrap().files[0].state,
+        FileState::InUse
+    );
+    drop(running);
+
+    let shard = map.shards_of("b")[0];
+    let file = b.join(format!("shard-{:03}.redb", shard.0));
+    fs::copy(a.join("shard-000.redb"), &file).unwrap();
+    is_bad(&verified(b, &map, None)[0], "belongs to another shard");
+    fs::write(&file, "").unwrap();
+    is_bad(&verified(b, &map, None)[0], "empty");
+    fs::remove_file(&file).unwrap();
+    is_bad(&verified(b, &map, None)[0], "restore it");
+    let error = verify_folder(b, &map, Some("a")).unwrap_err();
+    assert!(matches!(error, OpenError::OthersFolder { .. }), "{error}");
+
+    let new = tempfile::tempdir().unwrap();
+    assert_eq!(
+        verified(new.path(), &map, Some("a")),
+        [const { FileState::New }; 3]
+    );
 }

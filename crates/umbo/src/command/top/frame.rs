@@ -190,6 +190,7 @@ mod tests {
             hot: None,
             shards: vec![ShardInfo {
                 shard: 3,
+                node: None,
                 state: "available".to_owned(),
                 reason: None,
                 slots: 4_096,

@@ -1,0 +1,59 @@
+//! The nodes behind a dispatcher: where each is, whether it can be asked, which shards it has.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The nodes that the dispatcher which answers works with; none where its shards are in its own
+/// process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "nodes": [
+        {"name": "a", "address": "shard-a:7411", "reachable": true, "map_version": 3,
+         "shards": [0, 1, 2], "in_flight": 4},
+        {"name": "b", "address": "shard-b:7411", "reachable": false,
+         "reason": "connection refused", "shards": [3, 4, 5], "in_flight": 0}
+    ]
+}))]
+pub struct ClusterStatus {
+    /// All of them, by name.
+    pub nodes: Vec<NodeInfo>,
+}
+
+/// One node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeInfo {
+    /// Name in the cluster's map.
+    pub name: String,
+    /// Host and port.
+    pub address: String,
+    /// Whether it can be asked.
+    pub reachable: bool,
+    /// Why it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Version of the map that the node goes by; absent until it has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_version: Option<u64>,
+    /// Shards that the dispatcher's map gives it, in order.
+    pub shards: Vec<u16>,
+    /// Requests of this dispatcher that it has not answered.
+    pub in_flight: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_absent_is_left_out_and_read_back() {
+        let status = ClusterStatus {
+            nodes: vec![NodeInfo::default()],
+        };
+        let text = serde_json::to_string(&status).unwrap();
+        for absent in ["reason", "map_version"] {
+            assert!(!text.contains(absent), "{absent} in {text}");
+        }
+        let read: ClusterStatus = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, status);
+    }
+}
