@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
+use futures_util::future::join_all;
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, Durability, Mutation, RangeRequest, SortRange,
     Store, StoreError, WriteError, WriteRequest,
@@ -96,10 +97,9 @@ impl SystemRecords {
 
     /// Returns the content of all records of a kind, by name, and brings stale copies up to date.
     pub(crate) async fn load(&self, kind: &str) -> Result<BTreeMap<String, Bytes>, StoreError> {
-        let mut copies = Vec::with_capacity(self.replicas.len());
-        for replica in &self.replicas {
-            copies.push(self.copies_of(replica, kind).await);
-        }
+        // At once, because a node that does not answer is waited for.
+        let replicas = self.replicas.iter();
+        let copies = join_all(replicas.map(|replica| self.copies_of(replica, kind))).await;
         if let Some(Err(error)) = copies.iter().find(|found| found.is_err())
             && copies.iter().all(Result::is_err)
         {
@@ -208,12 +208,12 @@ impl SystemRecords {
         kind: &str,
         name: &str,
     ) -> Result<Vec<Result<Option<Copy>, StoreError>>, StoreError> {
-        let mut copies = Vec::with_capacity(self.replicas.len());
-        for replica in &self.replicas {
+        let copies = self.replicas.iter().map(async |replica| {
             let key = record_key(replica, kind, name);
-            let row = self.store.get(&CALL, NamespaceId::SYSTEM, &key).await;
-            copies.push(row.map(|row| row.and_then(|row| parse(&row.value.bytes, row.version))));
-        }
+            let row = self.store.get(&CALL, NamespaceId::SYSTEM, &key).await?;
+            Ok(row.and_then(|row| parse(&row.value.bytes, row.version)))
+        });
+        let copies: Vec<Result<_, StoreError>> = join_all(copies).await;
         match copies.iter().find_map(|copy| copy.as_ref().err()) {
             Some(error) if copies.iter().all(Result::is_err) => Err(error.clone()),
             _ => Ok(copies),
