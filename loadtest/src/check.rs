@@ -9,6 +9,7 @@ mod hotkeys;
 mod overload;
 mod quota;
 mod server;
+mod storage;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,8 @@ enum Subject {
     Hotkeys,
     /// More than the shards can do
     Overload,
+    /// Shards on nodes of their own
+    Storage,
 }
 
 impl Subject {
@@ -34,6 +37,7 @@ impl Subject {
             Self::Quota => &quota::CHECKS,
             Self::Hotkeys => &hotkeys::CHECKS,
             Self::Overload => &overload::CHECKS,
+            Self::Storage => &storage::CHECKS,
         }
     }
 }

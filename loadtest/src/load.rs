@@ -10,7 +10,7 @@ pub(crate) mod requests;
 mod response;
 pub(crate) mod scrape;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -27,6 +27,7 @@ use self::requests::Prepared;
 use self::response::{Head, body_len};
 use crate::failure::Failure;
 use crate::process::cpu_seconds;
+use crate::verdict::median_of;
 
 /// Returns status and length of an answer that has arrived whole.
 pub(crate) fn answer_len(bytes: &[u8]) -> Option<(u16, usize)> {
@@ -90,6 +91,8 @@ pub(crate) struct Report {
     pub(crate) bytes: u64,
     /// Connections that the server closed, or could not be made.
     pub(crate) broken: u64,
+    /// Median of the latencies, of one connection alone, in microseconds.
+    pub(crate) p50_micros: Option<f64>,
     /// Of each interval, where these are wanted: requests answered with success.
     pub(crate) samples: Vec<u64>,
 }
@@ -112,6 +115,8 @@ struct Counted {
     failed: Cell<u64>,
     bytes: Cell<u64>,
     broken: Cell<u64>,
+    /// In microseconds; only of one connection alone: those of more are of saturation.
+    latencies: Option<RefCell<Vec<f64>>>,
     /// Whether an absent key is no failure.
     absent_succeeds: bool,
 }
@@ -131,6 +136,7 @@ impl Arguments {
     async fn measure(&self, prepared: &Rc<Prepared>) -> Result<Report, Failure> {
         let counted = Rc::new(Counted {
             absent_succeeds: self.absent_succeeds,
+            latencies: (self.connections == 1).then(RefCell::default),
             ..Counted::default()
         });
         let begun = (Instant::now(), self.cpu_seconds()?, counted.look());
@@ -162,6 +168,7 @@ impl Arguments {
         let mut samples = Vec::new();
         if !self.once {
             sleep(Duration::from_millis(self.warm_up_ms)).await;
+            counted.forget_latencies();
             before = (Instant::now(), self.cpu_seconds()?, counted.look());
             samples = self.sample(before.0, &counted).await;
         }
@@ -183,6 +190,7 @@ impl Arguments {
             failed: after.2.failed - before.2.failed,
             bytes: after.2.bytes - before.2.bytes,
             broken: after.2.broken - before.2.broken,
+            p50_micros: counted.p50_micros(),
             samples,
             seconds: (after.0 - before.0).as_secs_f64(),
             server_cpu_seconds: after.1 - before.1,
@@ -226,6 +234,19 @@ impl Counted {
             bytes: self.bytes.get(),
             broken: self.broken.get(),
         }
+    }
+}
+
+impl Counted {
+    fn forget_latencies(&self) {
+        if let Some(latencies) = &self.latencies {
+            latencies.borrow_mut().clear();
+        }
+    }
+
+    fn p50_micros(&self) -> Option<f64> {
+        let latencies = self.latencies.as_ref()?.borrow();
+        (!latencies.is_empty()).then(|| median_of(&latencies))
     }
 }
 
@@ -295,6 +316,7 @@ async fn drive(
     let mut buffer = Vec::with_capacity(64 << 10);
     while let Some(at) = turn.next(prepared.len()) {
         let request = prepared.get(at);
+        let sent = counted.latencies.as_ref().map(|_| Instant::now());
         socket
             .write_all(request)
             .await
@@ -316,6 +338,11 @@ async fn drive(
                 break head;
             }
         };
+        if let (Some(latencies), Some(sent)) = (&counted.latencies, sent) {
+            latencies
+                .borrow_mut()
+                .push(sent.elapsed().as_secs_f64() * 1e6);
+        }
         let is_success =
             (200..300).contains(&head.status) || (head.status == 404 && counted.absent_succeeds);
         if is_success {

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use umbo_dispatcher::auth::NewToken;
 use umbo_dispatcher::auth::file::append_token;
+use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_types::Timestamp;
 
 use super::plan::Plan;
@@ -24,6 +25,9 @@ pub(crate) const UMBO_ADMIN: u16 = 18_081;
 /// Ports of a second one beside it.
 pub(crate) const OTHER_UMBO: u16 = 18_088;
 const OTHER_UMBO_ADMIN: u16 = 18_089;
+/// Ports of a shard node.
+const NODE: u16 = 18_090;
+const NODE_ADMIN: u16 = 18_091;
 /// Port of the bare axum handler.
 pub(crate) const AXUM: u16 = 18_087;
 /// Connections of every load.
@@ -55,6 +59,23 @@ pub(crate) struct Umbo {
     pub(crate) process: Process,
     /// Its processes, as a load wants them.
     pub(crate) ids: [u32; 1],
+}
+
+/// A shard node with a dispatcher in front of it.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    dispatcher: Process,
+    node: Process,
+    /// Both processes, as a load wants them.
+    pub(crate) ids: [u32; 2],
+}
+
+impl Cluster {
+    /// Stops both.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
+        self.dispatcher.stop()?;
+        self.node.stop()
+    }
 }
 
 /// The place and its tools.
@@ -154,22 +175,74 @@ impl Lab {
         settings: &str,
     ) -> Result<Umbo, Failure> {
         process::check_free(&[port, admin])?;
-        let folder = self.new_folder("umbo")?;
-        let tokens = self.folder.path().join("tokens.toml");
-        let file = folder.join("umbo.toml");
-        std::fs::write(&file, settings).map_err(Failure::io(file.display().to_string()))?;
         let arguments = [
             "serve".to_owned(),
-            format!("--config={}", file.display()),
             format!("--data={}", data.display()),
             format!("--listen=127.0.0.1:{port}"),
             format!("--admin-listen=127.0.0.1:{admin}"),
-            format!("--token-file={}", tokens.display()),
+            format!("--token-file={}", self.token_file()),
         ];
-        let mut process = Process::start(&self.umbo, &arguments, cores, &folder)?;
+        let mut process = self.role(&arguments, cores, settings)?;
         process.wait_for(port)?;
         let ids = [process.id()];
         Ok(Umbo { process, ids })
+    }
+
+    /// Starts Umbo in one of its roles, with some settings.
+    fn role(
+        &mut self,
+        arguments: &[String],
+        cores: Cores,
+        settings: &str,
+    ) -> Result<Process, Failure> {
+        let folder = self.new_folder("umbo")?;
+        let file = folder.join("umbo.toml");
+        std::fs::write(&file, settings).map_err(Failure::io(file.display().to_string()))?;
+        let mut arguments = arguments.to_vec();
+        arguments.push(format!("--config={}", file.display()));
+        Process::start(&self.umbo, &arguments, cores, &folder)
+    }
+
+    fn token_file(&self) -> String {
+        self.folder.path().join("tokens.toml").display().to_string()
+    }
+
+    /// Starts a shard node with all shards, on data of its own, and a dispatcher in front of it.
+    pub(crate) fn cluster(&mut self, data: &Path, cores: Cores) -> Result<Cluster, Failure> {
+        process::check_free(&[OTHER_UMBO, OTHER_UMBO_ADMIN, NODE, NODE_ADMIN])?;
+        let map = self.path("cluster.toml");
+        let shards = std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2);
+        let shards = u16::try_from(shards.max(4)).unwrap_or(u16::MAX);
+        let node = ClusterNode::new("a", &format!("127.0.0.1:{NODE}"));
+        let first = node.and_then(|node| ClusterMap::create("bench", vec![node], shards));
+        let text = first
+            .map_err(|error| Failure::Contradiction(error.to_string()))?
+            .to_toml();
+        std::fs::write(&map, text).map_err(Failure::io(map.display().to_string()))?;
+        let settings = format!(
+            "[cluster]\nmap = {:?}\nnode = \"a\"\n\
+             [shard]\nlisten = \"127.0.0.1:{NODE}\"\nadmin_listen = \"127.0.0.1:{NODE_ADMIN}\"\n\
+             [store]\nfolder = {:?}\n",
+            map.display().to_string(),
+            data.display().to_string()
+        );
+        let mut node = self.role(&["shard".to_owned()], cores, &settings)?;
+        node.wait_for(NODE)?;
+        let settings = format!("[cluster]\nmap = {:?}\n", map.display().to_string());
+        let arguments = [
+            "dispatcher".to_owned(),
+            format!("--listen=127.0.0.1:{OTHER_UMBO}"),
+            format!("--admin-listen=127.0.0.1:{OTHER_UMBO_ADMIN}"),
+            format!("--token-file={}", self.token_file()),
+        ];
+        let mut dispatcher = self.role(&arguments, cores, &settings)?;
+        dispatcher.wait_for(OTHER_UMBO)?;
+        let ids = [dispatcher.id(), node.id()];
+        Ok(Cluster {
+            dispatcher,
+            node,
+            ids,
+        })
     }
 
     /// Starts a peer that is a part of this program.
@@ -191,7 +264,15 @@ impl Lab {
         }
         let folder = self.path("data");
         let umbo = self.umbo(&folder, Cores::All)?;
-        self.create_namespace()?;
+        self.fill(UMBO)?;
+        umbo.process.stop()?;
+        self.loaded = Some(folder.clone());
+        Ok(folder)
+    }
+
+    /// Creates the namespace of the scenario on a server, and loads its rows.
+    pub(crate) fn fill(&mut self, port: u16) -> Result<(), Failure> {
+        self.create_namespace_on(port)?;
         let rows = self.rows;
         let batches = (0..rows).step_by(BATCH_ROWS as usize).map(|first| {
             let mut lines = Vec::new();
@@ -203,10 +284,7 @@ impl Lab {
         let requests: Vec<Vec<u8>> = batches
             .map(|lines| self.request("POST", "batch/write", "Prefer: return=minimal\r\n", &lines))
             .collect();
-        self.send_once(UMBO, requests.into_iter())?;
-        umbo.process.stop()?;
-        self.loaded = Some(folder.clone());
-        Ok(folder)
+        self.send_once(port, requests.into_iter()).map(drop)
     }
 
     /// Copies a data folder that no server has open.
@@ -224,10 +302,14 @@ impl Lab {
 
     /// Creates the namespace of the scenario.
     pub(crate) fn create_namespace(&mut self) -> Result<(), Failure> {
+        self.create_namespace_on(UMBO)
+    }
+
+    fn create_namespace_on(&mut self, port: u16) -> Result<(), Failure> {
         let fields = self.fields();
         let target = format!("/admin/v1/namespaces/{NAMESPACE}");
         let request = http("PUT", &target, &fields, b"{}");
-        self.send_once(UMBO, std::iter::once(request))?;
+        self.send_once(port, std::iter::once(request))?;
         Ok(())
     }
 
@@ -323,14 +405,22 @@ impl Lab {
 
     /// Drives a server for one turn.
     pub(crate) fn turn(&self, target: &Target<'_>, round: usize) -> Result<Report, Failure> {
-        let arguments = [
-            format!("--connections={CONNECTIONS}"),
+        load(target, &self.turn_arguments(CONNECTIONS, round))
+    }
+
+    /// Drives a server for one turn by one connection, and reports the median of the latencies.
+    pub(crate) fn lone_turn(&self, target: &Target<'_>, round: usize) -> Result<Report, Failure> {
+        load(target, &self.turn_arguments(1, round))
+    }
+
+    fn turn_arguments(&self, connections: usize, round: usize) -> Vec<String> {
+        vec![
+            format!("--connections={connections}"),
             format!("--warm-up-ms={}", self.plan.warm_up_ms),
             format!("--measure-ms={}", self.plan.measure_ms),
             // Every round begins at other keys.
             format!("--first={}", round * 7_919),
-        ];
-        load(target, &arguments)
+        ]
     }
 }
 

@@ -75,6 +75,7 @@ mod tests {
             server_cpu_seconds: 1.0,
             bytes: 0,
             broken: 0,
+            p50_micros: None,
             samples: Vec::new(),
         }
     }

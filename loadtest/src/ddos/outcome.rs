@@ -193,6 +193,7 @@ mod tests {
                 seconds: 1.0,
                 server_cpu_seconds: 0.0,
                 bytes: 0,
+                p50_micros: None,
                 broken: 2,
                 samples: vec![70_000],
             },

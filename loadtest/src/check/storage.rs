@@ -1,0 +1,189 @@
+//! The checks of shard nodes: what it costs that shards are on nodes of their own.
+//!
+//! One node and one dispatcher, beside one process that is both, on the same cores and by turns.
+
+use std::path::PathBuf;
+
+use super::server::open;
+use super::{Check, Plan};
+use crate::bench::lab::{Cluster, Lab, OTHER_UMBO, Target, UMBO, Umbo};
+use crate::bench::plan::Pairs;
+use crate::dataset;
+use crate::failure::Failure;
+use crate::load::Report;
+use crate::process::Cores;
+use crate::verdict::{Bound, Verdict};
+
+pub(super) const CHECKS: [Check; 4] = [
+    Check {
+        name: "get",
+        about: "remote gets, of embedded ones: processor time 1.35, a second 0.85",
+        run: get,
+    },
+    Check {
+        name: "latency",
+        about: "median of remote gets by one connection, of embedded ones: 1.7",
+        run: latency,
+    },
+    Check {
+        name: "put",
+        about: "remote durable puts a second, of embedded ones: 0.85",
+        run: put,
+    },
+    Check {
+        name: "hit",
+        about: "processor time of a hit of the local cache, of a remote get: 0.7",
+        run: hit,
+    },
+];
+
+/// Both servers, with the same rows.
+struct Servers {
+    lab: Lab,
+    embedded: Umbo,
+    remote: Cluster,
+}
+
+impl Servers {
+    fn start(plan: &Plan, cores: Cores) -> Result<Self, Failure> {
+        let mut lab = open(plan)?;
+        let data = lab.loaded()?;
+        let embedded = lab.umbo(&data, cores)?;
+        let own = lab.path("data");
+        let remote = lab.cluster(&own, cores)?;
+        lab.fill(OTHER_UMBO)?;
+        lab.warm(UMBO)?;
+        lab.warm(OTHER_UMBO)?;
+        Ok(Self {
+            lab,
+            embedded,
+            remote,
+        })
+    }
+
+    /// Drives the remote one and the embedded one by turns.
+    fn measure(
+        &self,
+        requests: &PathBuf,
+        cores: Cores,
+        turn: impl Fn(&Lab, &Target<'_>, usize) -> Result<Report, Failure>,
+    ) -> Result<Pairs, Failure> {
+        let target = |port, servers| Target {
+            port,
+            requests,
+            servers,
+            cores,
+        };
+        Pairs::measure(
+            self.lab.plan.rounds,
+            |round| turn(&self.lab, &target(OTHER_UMBO, &self.remote.ids), round),
+            |round| turn(&self.lab, &target(UMBO, &self.embedded.ids), round),
+        )
+    }
+
+    fn stop(self) -> Result<(), Failure> {
+        self.embedded.process.stop()?;
+        self.remote.stop()
+    }
+}
+
+/// Processor time with all servers on one core, gets a second with everybody on all cores.
+fn get(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
+    let mut servers = Servers::start(plan, Cores::Server)?;
+    let rows = servers.lab.rows;
+    let requests = servers.lab.prepare("get", rows, get_row)?;
+    let pinned = servers.measure(&requests, Cores::Client, Lab::turn)?;
+    servers.stop()?;
+    let mut servers = Servers::start(plan, Cores::All)?;
+    let requests = servers.lab.prepare("get", rows, get_row)?;
+    let free = servers.measure(&requests, Cores::All, Lab::turn)?;
+    servers.stop()?;
+    let what = "get: processor time, of an embedded one";
+    Ok(vec![
+        cpu(what, Bound::AtMost(1.35), &pinned),
+        cpu("  with everybody on all cores", Bound::Nothing, &free),
+        rate("get: a second, of embedded ones", 0.85, &free),
+    ])
+}
+
+/// The median latency of one connection.
+fn latency(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
+    let mut servers = Servers::start(plan, Cores::All)?;
+    let rows = servers.lab.rows;
+    let requests = servers.lab.prepare("get", rows, get_row)?;
+    let pairs = servers.measure(&requests, Cores::All, Lab::lone_turn)?;
+    servers.stop()?;
+    let p50 = |report: &Report| report.p50_micros.unwrap_or(f64::NAN);
+    let (remote, embedded) = pairs.medians(p50);
+    Ok(vec![Verdict::new(
+        "latency: p50 of one connection, of embedded gets",
+        Bound::AtMost(1.7),
+        pairs.ratios(p50),
+        format!("{remote:.0} µs and {embedded:.0} µs"),
+    )])
+}
+
+/// Durable puts of rows that are there.
+fn put(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
+    let mut servers = Servers::start(plan, Cores::All)?;
+    let rows = servers.lab.rows;
+    let requests = servers.lab.prepare("put", rows, |lab, row| {
+        let value = dataset::value(row);
+        lab.request("PUT", &resource(row), "", value.as_bytes())
+    })?;
+    let pairs = servers.measure(&requests, Cores::All, Lab::turn)?;
+    servers.stop()?;
+    Ok(vec![
+        rate("put: a second, of embedded ones", 0.85, &pairs),
+        cpu("  processor time", Bound::Nothing, &pairs),
+    ])
+}
+
+/// Hits of one hot key and gets of all keys, both on the remote one.
+fn hit(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
+    let mut lab = open(plan)?;
+    let own = lab.path("data");
+    let remote = lab.cluster(&own, Cores::Server)?;
+    lab.fill(OTHER_UMBO)?;
+    lab.warm(OTHER_UMBO)?;
+    let hot = lab.prepare("hit", 1, get_row)?;
+    let spread = lab.prepare("get", lab.rows, get_row)?;
+    let turn = |requests: &PathBuf, round| {
+        let target = Target {
+            port: OTHER_UMBO,
+            requests,
+            servers: &remote.ids,
+            cores: Cores::Client,
+        };
+        lab.turn(&target, round)
+    };
+    let pairs = Pairs::measure(
+        lab.plan.rounds,
+        |round| turn(&hot, round),
+        |round| turn(&spread, round),
+    )?;
+    remote.stop()?;
+    let what = "hit: processor time, of a remote get";
+    Ok(vec![cpu(what, Bound::AtMost(0.7), &pairs)])
+}
+
+fn get_row(lab: &Lab, row: u64) -> Vec<u8> {
+    lab.request("GET", &resource(row), "", b"")
+}
+
+fn resource(row: u64) -> String {
+    format!("kv/{}/{}", dataset::partition(row), dataset::sort(row))
+}
+
+fn cpu(what: &str, bound: Bound, pairs: &Pairs) -> Verdict {
+    let (one, other) = pairs.medians(Report::cpu_micros);
+    let detail = format!("{one:.2} µs and {other:.2} µs");
+    Verdict::new(what, bound, pairs.ratios(Report::cpu_micros), detail)
+}
+
+fn rate(what: &str, at_least: f64, pairs: &Pairs) -> Verdict {
+    let (one, other) = pairs.medians(Report::rate);
+    let detail = format!("{one:.0} and {other:.0} a second");
+    let ratios = pairs.ratios(Report::rate);
+    Verdict::new(what, Bound::AtLeast(at_least), ratios, detail)
+}
