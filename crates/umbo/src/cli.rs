@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
-    completion, config, dlq, hot, kv, ns, quota, serve, shed, token, top, version,
+    cluster, completion, config, dlq, hot, kv, ns, quota, serve, shard, shed, token, top, version,
 };
 use crate::failure::Failure;
 
@@ -38,6 +38,10 @@ enum Command {
     Top(top::Arguments),
     /// Say how overloaded the server is and what it sheds
     Shed(shed::Arguments),
+    /// Plan the map of a cluster, and watch its nodes
+    Cluster(cluster::Arguments),
+    /// List and check shards
+    Shard(shard::Arguments),
     /// Manage tokens
     Token(token::Arguments),
     /// Print the completion script of a shell
@@ -62,6 +66,8 @@ impl Cli {
             Some(Command::Hot(arguments)) => arguments.run(),
             Some(Command::Top(arguments)) => arguments.run(),
             Some(Command::Shed(arguments)) => arguments.run(),
+            Some(Command::Cluster(arguments)) => arguments.run(),
+            Some(Command::Shard(arguments)) => arguments.run(),
             Some(Command::Token(arguments)) => arguments.run(),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),
             Some(Command::Config(arguments)) => arguments.run(),

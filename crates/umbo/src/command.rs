@@ -1,5 +1,6 @@
 //! The commands, one module each. A command owns its arguments and what it does with them.
 
+pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod dlq;
@@ -8,6 +9,7 @@ pub(crate) mod kv;
 pub(crate) mod ns;
 pub(crate) mod quota;
 pub(crate) mod serve;
+pub(crate) mod shard;
 pub(crate) mod shed;
 pub(crate) mod token;
 pub(crate) mod top;

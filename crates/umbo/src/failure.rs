@@ -10,6 +10,8 @@ use std::process::ExitCode;
 
 use umbo_client::Error;
 use umbo_dispatcher::auth::AuthError;
+use umbo_routing::{ClusterMapError, SuccessionError};
+use umbo_store_redb::OpenError;
 
 use crate::settings::SettingsError;
 
@@ -40,6 +42,41 @@ pub(crate) enum Failure {
     /// There is no such row.
     #[error("no row has this key")]
     RowNotFound,
+    /// There is no such shard.
+    #[error("there is no shard {shard}: there are {shards}, numbered from 0")]
+    ShardNotFound {
+        /// The one asked for.
+        shard: u16,
+        /// How many there are.
+        shards: usize,
+    },
+    /// A file is no map of a cluster.
+    #[error("{}: {error}", path.display())]
+    BadMap {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: Box<ClusterMapError>,
+    },
+    /// A map cannot follow the one that is there.
+    #[error("the map does not follow {}: {error}", before.display())]
+    NoSuccessor {
+        /// The file of the one that is there.
+        before: PathBuf,
+        /// Why it does not.
+        error: SuccessionError,
+    },
+    /// A data folder is not the one it should be.
+    #[error(transparent)]
+    DataFolder(#[from] OpenError),
+    /// A node would not serve some of its shards.
+    #[error("{bad} of {files} shards would not be served")]
+    BadFiles {
+        /// Shards that would not.
+        bad: u64,
+        /// Shards of the node.
+        files: u64,
+    },
     /// There is already a namespace of this name.
     #[error("namespace '{0}' exists already")]
     NamespaceExists(String),
@@ -89,13 +126,18 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
-            Self::Usage(_) | Self::Settings(_) => 2,
-            Self::RowNotFound => 3,
-            Self::NamespaceExists(_) => 4,
+            Self::Usage(_) | Self::Settings(_) | Self::BadMap { .. } => 2,
+            Self::RowNotFound | Self::ShardNotFound { .. } => 3,
+            Self::NamespaceExists(_) | Self::NoSuccessor { .. } => 4,
             Self::Partial { .. } => 7,
             Self::Interrupted => INTERRUPTED,
             Self::Client(error) => client_exit_code(error),
-            Self::Output(_) | Self::File { .. } | Self::Start(_) | Self::Tokens(_) => 1,
+            Self::Output(_)
+            | Self::File { .. }
+            | Self::Start(_)
+            | Self::Tokens(_)
+            | Self::DataFolder(_)
+            | Self::BadFiles { .. } => 1,
         })
     }
 

@@ -10,6 +10,7 @@ mod cli;
 mod command;
 mod connection;
 mod failure;
+mod map_file;
 mod output;
 mod server;
 mod settings;

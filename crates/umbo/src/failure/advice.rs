@@ -36,7 +36,7 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         }
         ErrorCode::QuotaNotFound => "'umbo quota ls' lists the names",
         ErrorCode::ShardUnavailable => {
-            "where it lasts, the server's log and /admin/v1/shards say what the shard lacks"
+            "where it lasts, 'umbo shard ls' and the server's log say what the shard lacks"
         }
         ErrorCode::ShuttingDown => "try again once this server is back, or name another",
         ErrorCode::StorageFailed => "check the server's disk; its log names the shard",

@@ -1,0 +1,128 @@
+//! `umbo cluster …`: the map of a cluster, for other nodes; and the nodes as a dispatcher sees them.
+
+mod plan;
+mod report;
+
+use clap::{Args, Subcommand};
+use umbo_api::cluster::{ClusterStatus, NodeInfo};
+
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo cluster`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Propose a map for these nodes, and say which files to copy where
+    Plan(plan::Plan),
+    /// Say which nodes a dispatcher works with, and which of them it reaches
+    Status,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Plan(plan) => plan.run(self.connection.listing_format()),
+            Command::Status => block_on(status(&self.connection)),
+        }
+    }
+}
+
+async fn status(connection: &Connection) -> Result<(), Failure> {
+    let ClusterStatus { nodes } = connection.client()?.cluster_status().await?;
+    let header = [
+        "NODE",
+        "ADDRESS",
+        "STATE",
+        "MAP-VERSION",
+        "SHARDS",
+        "IN-FLIGHT",
+        "REASON",
+    ];
+    let format = connection.listing_format();
+    if format == Format::Json {
+        return output::write_json(&ClusterStatus { nodes });
+    }
+    output::write_list(format, &nodes, &header, cells)?;
+    if format == Format::Table {
+        output::note(&summary(&nodes));
+    }
+    Ok(())
+}
+
+fn cells(node: &NodeInfo) -> Vec<String> {
+    let state = if node.reachable {
+        "reachable"
+    } else {
+        "unreachable"
+    };
+    let shards: Vec<_> = node.shards.iter().map(u16::to_string).collect();
+    vec![
+        node.name.clone(),
+        node.address.clone(),
+        state.to_owned(),
+        node.map_version
+            .map_or_else(String::new, |version| version.to_string()),
+        shards.join(","),
+        node.in_flight.to_string(),
+        node.reason.clone().unwrap_or_default(),
+    ]
+}
+
+fn summary(nodes: &[NodeInfo]) -> String {
+    if nodes.is_empty() {
+        return "the shards are in the server's own process".to_owned();
+    }
+    let reachable = nodes.iter().filter(|node| node.reachable).count();
+    let all = output::counted(nodes.len() as u64, "node");
+    let mut versions: Vec<_> = nodes.iter().filter_map(|node| node.map_version).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let maps = match versions[..] {
+        [] => String::new(),
+        [version] => format!("; all go by version {version} of the map"),
+        [..] => format!("; they go by different versions of the map: {versions:?}"),
+    };
+    format!("{reachable} of {all} reachable{maps}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(map_version: Option<u64>) -> NodeInfo {
+        NodeInfo {
+            reachable: map_version.is_some(),
+            map_version,
+            ..NodeInfo::default()
+        }
+    }
+
+    #[test]
+    fn the_summary_says_who_is_away_and_who_lags() {
+        for (versions, expected) in [
+            (&[][..], "the shards are in the server's own process"),
+            (
+                &[Some(2), Some(2)],
+                "2 of 2 nodes reachable; all go by version 2 of the map",
+            ),
+            (&[None], "0 of 1 node reachable"),
+            (
+                &[Some(3), None, Some(2)],
+                "2 of 3 nodes reachable; they go by different versions of the map: [2, 3]",
+            ),
+        ] {
+            let nodes: Vec<_> = versions.iter().copied().map(node).collect();
+            assert_eq!(summary(&nodes), expected);
+        }
+    }
+}

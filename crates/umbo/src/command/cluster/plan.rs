@@ -1,0 +1,124 @@
+//! `umbo cluster plan`: the first map of a cluster, or the next one for other nodes.
+//!
+//! Changes nothing but the file that `--out` names, and that one only where it is new or the map
+//! before this one, so that no map in use is lost.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use umbo_routing::{ClusterMap, ClusterMapError, ClusterNode};
+
+use super::report;
+use crate::failure::Failure;
+use crate::map_file;
+use crate::output::{self, Format};
+
+/// Shards that a node has in a new cluster, where nobody says otherwise: enough for a cluster that
+/// grows to several times its size to stay even.
+const SHARDS_PER_NODE: usize = 8;
+/// Stands for standard output.
+const STDOUT: &str = "-";
+
+/// Arguments of `umbo cluster plan`.
+#[derive(Debug, Args)]
+pub(super) struct Plan {
+    /// The map in effect; without it the first map of a new cluster is proposed
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
+    /// All nodes there are to be, like a=shard-a:7411,b=shard-b:7411; one that the map knows needs
+    /// no address
+    #[arg(
+        long,
+        value_name = "NAME[=HOST:PORT]",
+        required = true,
+        value_delimiter = ','
+    )]
+    nodes: Vec<String>,
+    /// Shards of a new cluster, fixed for its life [default: 8 for each node]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "map")]
+    shards: Option<u16>,
+    /// Name of a new cluster, fixed for its life [default: one drawn at random]
+    #[arg(long, value_name = "NAME", conflicts_with = "map")]
+    cluster_id: Option<String>,
+    /// Writes the map to this file, or to standard output where it is '-'
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl Plan {
+    pub(super) fn run(self, format: Format) -> Result<(), Failure> {
+        let before = self.map.as_deref().map(map_file::read).transpose()?;
+        let nodes = self.nodes(before.as_ref()).map_err(usage)?;
+        let (map, moves) = match &before {
+            None => (self.first_map(nodes)?, Vec::new()),
+            Some(map) => {
+                let plan = map.plan(nodes).map_err(usage)?;
+                (plan.map, plan.moves)
+            }
+        };
+        let proposal = report::Proposal::new(before.as_ref(), &map, &moves);
+        match self.out.as_deref() {
+            Some(path) if path == Path::new(STDOUT) => {
+                return output::write_bytes(map.to_toml().as_bytes());
+            }
+            Some(path) => write(path, &map)?,
+            None => {}
+        }
+        proposal.print(format, self.out.as_deref())
+    }
+
+    fn nodes(&self, before: Option<&ClusterMap>) -> Result<Vec<ClusterNode>, ClusterMapError> {
+        let node = |text: &String| {
+            let (name, address) = text.split_once('=').unwrap_or((text, ""));
+            let known = before.and_then(|map| map.node(name));
+            match known {
+                Some(known) if address.is_empty() => Ok(known.clone()),
+                _ => ClusterNode::new(name.trim(), address.trim()),
+            }
+        };
+        self.nodes.iter().map(node).collect()
+    }
+
+    fn first_map(&self, nodes: Vec<ClusterNode>) -> Result<ClusterMap, Failure> {
+        let shards_max = usize::from(ClusterMap::SHARDS_MAX);
+        let shards = (nodes.len() * SHARDS_PER_NODE).min(shards_max);
+        let shards = self.shards.unwrap_or(shards as u16);
+        let id = match &self.cluster_id {
+            Some(id) => id.clone(),
+            None => format!("umbo-{:08x}", getrandom::u32().map_err(Failure::start)?),
+        };
+        ClusterMap::create(&id, nodes, shards).map_err(usage)
+    }
+}
+
+fn usage(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+/// Writes a map in one step that survives a crash.
+fn write(path: &Path, map: &ClusterMap) -> Result<(), Failure> {
+    if path.try_exists().unwrap_or(true) {
+        let there = map_file::read(path)?;
+        there
+            .check_successor(map)
+            .map_err(|error| Failure::NoSuccessor {
+                before: path.to_owned(),
+                error,
+            })?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let write = || {
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(map.to_toml().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)
+    };
+    write().map_err(|source| Failure::File {
+        verb: "write",
+        path: path.to_owned(),
+        source,
+    })
+}

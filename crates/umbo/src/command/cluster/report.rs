@@ -1,0 +1,197 @@
+//! What a plan means for an operator: which node has how much, and which files go where in which
+//! order.
+
+use std::path::Path;
+
+use serde::Serialize;
+use umbo_routing::{ClusterMap, Move, SLOTS};
+use umbo_store_redb::shard_file_name;
+
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// A proposed map, and what has to be done for it.
+#[derive(Debug, Serialize)]
+pub(super) struct Proposal {
+    cluster_id: String,
+    /// None for a new cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version_before: Option<u64>,
+    version: u64,
+    shards: u16,
+    nodes: Vec<NodeShare>,
+    moves: Vec<Copy>,
+    /// The map as text.
+    map: String,
+}
+
+/// What a node is to have.
+#[derive(Debug, Serialize)]
+struct NodeShare {
+    node: String,
+    address: String,
+    shards: usize,
+    shards_before: usize,
+    slots: u32,
+    /// Share of all slots.
+    share: f64,
+}
+
+/// A file that goes from one node to another.
+#[derive(Debug, Serialize)]
+struct Copy {
+    shard: u16,
+    slots: u32,
+    file: String,
+    from: String,
+    /// Absent where the node is none of the map's any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_address: Option<String>,
+    to: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_address: Option<String>,
+}
+
+impl Proposal {
+    pub(super) fn new(before: Option<&ClusterMap>, map: &ClusterMap, moves: &[Move]) -> Self {
+        let address = |map: Option<&ClusterMap>, name: &str| {
+            let node = map.and_then(|map| map.node(name));
+            node.map(|node| node.address().to_owned())
+        };
+        let share = |name: &str, address: &str| {
+            let shards = map.shards_of(name);
+            let slots = shards.iter().map(|&shard| map.slots_of(shard)).sum();
+            NodeShare {
+                node: name.to_owned(),
+                address: address.to_owned(),
+                shards: shards.len(),
+                shards_before: before.map_or(0, |map| map.shards_of(name).len()),
+                slots,
+                share: f64::from(slots) / f64::from(SLOTS),
+            }
+        };
+        let nodes = map.nodes().iter();
+        let copies = moves.iter().map(|one| Copy {
+            shard: one.shard.0,
+            slots: map.slots_of(one.shard),
+            file: shard_file_name(one.shard),
+            from_address: address(before, &one.from),
+            from: one.from.clone(),
+            to_address: address(Some(map), &one.to),
+            to: one.to.clone(),
+        });
+        Self {
+            cluster_id: map.cluster_id().to_owned(),
+            version_before: before.map(ClusterMap::version),
+            version: map.version(),
+            shards: map.shards(),
+            nodes: nodes
+                .map(|node| share(node.name(), node.address()))
+                .collect(),
+            moves: copies.collect(),
+            map: map.to_toml(),
+        }
+    }
+
+    /// Prints the plan; with a table, what to do goes to standard error.
+    pub(super) fn print(&self, format: Format, out: Option<&Path>) -> Result<(), Failure> {
+        match format {
+            Format::Json => return output::write_json(self),
+            Format::Ndjson => return output::write_list(format, &self.moves, &[], Copy::cells),
+            Format::Table => {}
+        }
+        output::write_list(format, &self.nodes, &NODE_HEADER, NodeShare::cells)?;
+        if !self.moves.is_empty() {
+            output::write_bytes(b"\n")?;
+            output::write_list(format, &self.moves, &MOVE_HEADER, Copy::cells)?;
+        }
+        for line in self.notes(out) {
+            output::note(&line);
+        }
+        Ok(())
+    }
+
+    fn notes(&self, out: Option<&Path>) -> Vec<String> {
+        let cluster = &self.cluster_id;
+        if self.version_before == Some(self.version) {
+            return vec![format!("nothing to change in cluster '{cluster}'")];
+        }
+        let (version, moves) = (self.version, self.moves.len() as u64);
+        let mut notes = vec![match self.version_before {
+            None => format!(
+                "the first map of cluster '{cluster}', with {}",
+                output::counted(self.shards.into(), "shard")
+            ),
+            Some(before) => format!(
+                "cluster '{cluster}', version {before} to {version}: {} to copy",
+                output::counted(moves, "file")
+            ),
+        }];
+        let map = out.map_or_else(
+            || "the new map (--out FILE writes it)".to_owned(),
+            |path| path.display().to_string(),
+        );
+        if moves > 0 {
+            notes.push(format!("1. stop the nodes {}", self.concerned().join(", ")));
+            notes.push(
+                "2. copy each file from the data folder of the one node to that of the other"
+                    .to_owned(),
+            );
+            notes.push(format!(
+                "3. give {map} to all nodes and dispatchers, before any of these nodes starts again"
+            ));
+            notes.push("4. start the nodes; the files that stay behind may be removed".to_owned());
+        } else {
+            notes.push(format!("give {map} to all nodes and dispatchers"));
+        }
+        notes
+    }
+
+    /// Returns the nodes that give or take a file, each once, by name.
+    fn concerned(&self) -> Vec<&str> {
+        let ends = self.moves.iter().flat_map(|one| [&*one.from, &*one.to]);
+        let mut nodes: Vec<&str> = ends.collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+}
+
+const NODE_HEADER: [&str; 6] = ["NODE", "ADDRESS", "SHARDS", "BEFORE", "SLOTS", "SHARE"];
+
+impl NodeShare {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.node.clone(),
+            self.address.clone(),
+            self.shards.to_string(),
+            self.shards_before.to_string(),
+            self.slots.to_string(),
+            format!("{:.1}%", self.share * 100.0),
+        ]
+    }
+}
+
+const MOVE_HEADER: [&str; 7] = [
+    "SHARD",
+    "SLOTS",
+    "FILE",
+    "FROM",
+    "FROM-ADDRESS",
+    "TO",
+    "TO-ADDRESS",
+];
+
+impl Copy {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.shard.to_string(),
+            self.slots.to_string(),
+            self.file.clone(),
+            self.from.clone(),
+            self.from_address.clone().unwrap_or_default(),
+            self.to.clone(),
+            self.to_address.clone().unwrap_or_default(),
+        ]
+    }
+}

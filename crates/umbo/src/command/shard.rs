@@ -1,0 +1,104 @@
+//! `umbo shard …`: the shards as a server sees them, and files of a node looked at without one.
+
+mod verify;
+
+use clap::{Args, Subcommand};
+use umbo_api::admin::{ShardInfo, ShardList};
+
+use crate::connection::{Connection, block_on};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo shard`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the shards: where each is, and whether it serves
+    Ls(List),
+    /// Describe a shard
+    Describe(Describe),
+    /// Check the map of a cluster, and the data folder of a node against it, without a server
+    Verify(verify::Verify),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Args)]
+struct Describe {
+    /// Number, as 'umbo shard ls' shows it
+    id: u16,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Ls(list) => block_on(list.run()),
+            Command::Describe(describe) => block_on(describe.run()),
+            Command::Verify(verify) => verify.run(),
+        }
+    }
+}
+
+const HEADER: [&str; 8] = [
+    "SHARD",
+    "NODE",
+    "STATE",
+    "SLOTS",
+    "ROWS",
+    "FILE-BYTES",
+    "QUEUED",
+    "REASON",
+];
+
+fn cells(shard: &ShardInfo) -> Vec<String> {
+    vec![
+        shard.shard.to_string(),
+        shard.node.clone().unwrap_or_default(),
+        shard.state.clone(),
+        shard.slots.to_string(),
+        shard.rows.to_string(),
+        shard.file_bytes.to_string(),
+        shard.queued.to_string(),
+        shard.reason.clone().unwrap_or_default(),
+    ]
+}
+
+impl List {
+    async fn run(self) -> Result<(), Failure> {
+        let ShardList { shards } = self.connection.client()?.shards().await?;
+        let format = self.connection.listing_format();
+        output::write_list(format, &shards, &HEADER, cells)?;
+        if format == Format::Table {
+            let is_down = |shard: &&ShardInfo| shard.state != "available";
+            let down = shards.iter().filter(is_down).count();
+            let all = output::counted(shards.len() as u64, "shard");
+            output::note(&format!("{} of {all} available", shards.len() - down));
+        }
+        Ok(())
+    }
+}
+
+impl Describe {
+    async fn run(self) -> Result<(), Failure> {
+        let ShardList { shards } = self.connection.client()?.shards().await?;
+        let shard = shards.iter().find(|shard| shard.shard == self.id);
+        let shard = shard.ok_or(Failure::ShardNotFound {
+            shard: self.id,
+            shards: shards.len(),
+        })?;
+        let format = self.connection.listing_format();
+        output::write_one(format, shard, &HEADER, cells)
+    }
+}

@@ -1,0 +1,171 @@
+//! `umbo shard verify`: a map on its own, against the one before it, and against the data folder of a
+//! node. Reads only.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use umbo_routing::{ClusterMap, Succession};
+use umbo_store_redb::{FileCheck, FileState, verify_folder};
+
+use crate::failure::Failure;
+use crate::map_file;
+use crate::output::{self, Format};
+use crate::settings::{Loaded, Sources};
+
+/// Arguments of `umbo shard verify`.
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// The map [default: the one that the settings name]
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
+    /// The map that is in effect, which the other one has to follow
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
+    /// Data folder of a node
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Name of the node [default: the one whose data folder it says it is]
+    #[arg(long, value_name = "NAME", requires = "data")]
+    node: Option<String>,
+    /// Form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Verified {
+    cluster_id: String,
+    version: u64,
+    nodes: usize,
+    shards: u16,
+    /// Whose folder it is; absent where none was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    files: Vec<VerifiedFile>,
+    /// Files of shards that the node does not have.
+    others: Vec<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct VerifiedFile {
+    shard: u16,
+    file: PathBuf,
+    /// `good`, `unclosed`, `in-use`, `new` or `bad`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Verify {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let path = self.map_path()?;
+        let map = Arc::new(map_file::read(&path)?);
+        if let Some(before) = &self.before {
+            follows(before, &map)?;
+        }
+        let mut verified = Verified {
+            cluster_id: map.cluster_id().to_owned(),
+            version: map.version(),
+            nodes: map.nodes().len(),
+            shards: map.shards(),
+            node: None,
+            files: Vec::new(),
+            others: Vec::new(),
+        };
+        if let Some(folder) = &self.data {
+            let check = verify_folder(folder, &map, self.node.as_deref())?;
+            verified.node = Some(check.node);
+            verified.files = check.files.into_iter().map(Into::into).collect();
+            verified.others = check.others;
+        }
+        verified.print(self.output)?;
+        let bad = verified.files.iter().filter(|file| file.state == "bad");
+        match bad.count() as u64 {
+            0 => Ok(()),
+            bad => Err(Failure::BadFiles {
+                bad,
+                files: verified.files.len() as u64,
+            }),
+        }
+    }
+
+    fn map_path(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.map {
+            return Ok(path.clone());
+        }
+        let cluster = Loaded::read(&Sources::default())?.settings.cluster;
+        let path = cluster.map.ok_or_else(|| {
+            Failure::Usage("there is no map: name one with --map, or in the settings".to_owned())
+        })?;
+        Ok(path.into())
+    }
+}
+
+fn follows(before: &Path, map: &ClusterMap) -> Result<(), Failure> {
+    match map_file::read(before)?.check_successor(map) {
+        Ok(Succession::Same | Succession::Newer) => Ok(()),
+        Err(error) => Err(Failure::NoSuccessor {
+            before: before.to_owned(),
+            error,
+        }),
+    }
+}
+
+impl From<FileCheck> for VerifiedFile {
+    fn from(check: FileCheck) -> Self {
+        let (state, reason) = match check.state {
+            FileState::Good => ("good", None),
+            FileState::Unclosed => ("unclosed", None),
+            FileState::InUse => ("in-use", None),
+            FileState::New => ("new", None),
+            FileState::Bad(reason) => ("bad", Some(reason)),
+        };
+        Self {
+            shard: check.shard.0,
+            file: check.file,
+            state,
+            reason,
+        }
+    }
+}
+
+impl Verified {
+    fn print(&self, format: Format) -> Result<(), Failure> {
+        if format != Format::Table {
+            return output::write_json(self);
+        }
+        if self.node.is_some() {
+            let header = ["SHARD", "STATE", "FILE", "REASON"];
+            output::write_list(format, &self.files, &header, |file| {
+                vec![
+                    file.shard.to_string(),
+                    file.state.to_owned(),
+                    file.file.display().to_string(),
+                    file.reason.clone().unwrap_or_default(),
+                ]
+            })?;
+        }
+        let whose = self.node.as_ref().map(|node| {
+            let files = output::counted(self.files.len() as u64, "shard");
+            format!(", node '{node}' with {files}")
+        });
+        output::note(&format!(
+            "cluster '{}', version {}: {}, {}{}",
+            self.cluster_id,
+            self.version,
+            output::counted(self.nodes as u64, "node"),
+            output::counted(self.shards.into(), "shard"),
+            whose.unwrap_or_default(),
+        ));
+        if !self.others.is_empty() {
+            output::note(&format!(
+                "{} of shards that the node does not have",
+                output::counted(self.others.len() as u64, "file")
+            ));
+        }
+        Ok(())
+    }
+}
