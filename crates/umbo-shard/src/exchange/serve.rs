@@ -1,0 +1,287 @@
+//! One request: checked, asked of the store, answered at once or left to be waited for.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedSemaphorePermit;
+use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request};
+use umbo_store::{CallContext, StoreError};
+use umbo_types::{Criticality, Deadline, ShardId};
+
+use super::Exchange;
+use crate::admission::{Held, Place};
+use crate::multi_get::MultiGet;
+use crate::ownership::Ownership;
+use crate::pending::Work;
+use crate::reads::{Read, since};
+use crate::writes::{Sorted, Writing};
+
+/// What a request that waits for the store takes of the node until it is done.
+struct Taken {
+    _place: Place,
+    _held: Arc<Held>,
+    _long: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// What is the same for every kind of request.
+struct Asked {
+    id: u64,
+    call: CallContext,
+    begun: Instant,
+}
+
+impl Exchange {
+    /// Serves one request.
+    pub(super) fn serve(&mut self, request: Request, context: &mut Context<'_>) {
+        let id = request.id;
+        if let Ask::Cancel(id) = request.ask {
+            self.pending.cancel(id);
+            return;
+        }
+        if let Err(error) = self.try_serve(request, context) {
+            self.answer_failed(id, error);
+        }
+    }
+
+    fn try_serve(&mut self, request: Request, context: &mut Context<'_>) -> Result<(), NodeError> {
+        let node = Arc::clone(&self.node);
+        let begun = node.clock().monotonic();
+        let caller = self.callers.named(&request.caller);
+        let mut call = CallContext::default();
+        call.caller = caller.map_err(NodeError::BadRequest)?;
+        call.criticality = request.criticality;
+        call.price = request.price;
+        call.traceparent = traceparent(&request.traceparent)?;
+        let timeout = request.timeout;
+        let ends = timeout.and_then(|timeout| self.frame.arrived.checked_add(timeout));
+        call.deadline = ends.map(Deadline::at);
+        let asked = Asked {
+            id: request.id,
+            call,
+            begun,
+        };
+        let ownership = node.ownership();
+        match Read::of(request.ask) {
+            Ok(read) => self.serve_read(asked, read, &ownership, context),
+            Err(Ask::MultiGet(namespace, keys)) => {
+                if let Some(first) = keys.first() {
+                    let shard = ownership.map().shard_map();
+                    check_deadline(&asked, shard.locate(namespace, &first.partition))?;
+                }
+                let wanted = (namespace, keys);
+                self.multi_get = Some(MultiGet::new(asked.id, asked.call, wanted, begun));
+                Ok(())
+            }
+            Err(Ask::Write(request)) => {
+                if let Some(first) = request.mutations.first() {
+                    let map = ownership.map().shard_map();
+                    let shard = map.locate(request.namespace, &first.key.partition);
+                    check_deadline(&asked, shard)?;
+                }
+                let sorted = Sorted::new(request, &ownership);
+                self.serve_write(asked, Writing::Write(sorted), context)
+            }
+            Err(Ask::DeleteRange(request)) => {
+                let shard = ownership.locate(request.namespace, &request.partition)?;
+                check_deadline(&asked, shard)?;
+                self.serve_write(asked, Writing::DeleteRange(request), context)
+            }
+            Err(Ask::Purge(namespace, rows_max)) => {
+                self.serve_write(asked, Writing::Purge(namespace, rows_max), context)
+            }
+            Err(Ask::Probe) => {
+                let shards = node.shards();
+                let outcome = Outcome::Status(ownership.map().version(), shards);
+                self.answer(plain(asked.id, since(begun, begun), outcome));
+                Ok(())
+            }
+            Err(Ask::ClusterMap) => {
+                let outcome = Outcome::ClusterMap(ownership.map().to_toml());
+                self.answer(plain(asked.id, since(begun, begun), outcome));
+                Ok(())
+            }
+            Err(Ask::Cancel(_) | Ask::Get(..) | Ask::Range(_) | Ask::Scan(_)) => {
+                unreachable!("a cancel was served before, and the others are reads")
+            }
+        }
+    }
+
+    fn serve_read(
+        &mut self,
+        asked: Asked,
+        read: Read,
+        ownership: &Ownership,
+        context: &mut Context<'_>,
+    ) -> Result<(), NodeError> {
+        let shard = match &read {
+            Read::Get(namespace, key) => ownership.locate(*namespace, &key.partition)?,
+            Read::Range(request) => ownership.locate(request.namespace, &request.partition)?,
+            Read::Scan(request) => {
+                let shard = request.shard.unwrap_or(ShardId(u16::MAX));
+                ownership.check(shard)?;
+                shard
+            }
+        };
+        check_deadline(&asked, shard)?;
+        let store = self.node.store();
+        if store.answers_at_once()
+            && let Poll::Ready(outcome) = read.run_now(&**store, &asked.call, context)
+        {
+            let took = since(asked.begun, self.node.clock().monotonic());
+            self.answer(read.answer(asked.id, took, outcome));
+            return Ok(());
+        }
+        let taken = self.take(asked.call.criticality, shard)?;
+        let node = Arc::clone(&self.node);
+        let id = asked.id;
+        let work = async move {
+            let outcome = within(&asked, shard, read.run(&**node.store(), &asked.call)).await;
+            drop(taken);
+            let took = since(asked.begun, node.clock().monotonic());
+            vec![read.answer(id, took, outcome)]
+        };
+        self.wait_for(id, Box::pin(work), context);
+        Ok(())
+    }
+
+    /// Goes on with the multi-get under way.
+    pub(super) fn go_on_with_multi_get(&mut self, context: &mut Context<'_>) {
+        let Some(mut multi_get) = self.multi_get.take() else {
+            return;
+        };
+        self.turn.requests += 1;
+        let node = Arc::clone(&self.node);
+        let store = node.store();
+        if store.answers_at_once() {
+            let (ownership, now) = (node.ownership(), node.clock().monotonic());
+            let outbox = &mut self.outbox;
+            let mut answer = |answer| outbox.push(answer);
+            let step = multi_get.step_now(&**store, &ownership, now, context, &mut answer);
+            if step.is_ready() {
+                self.multi_get = (!multi_get.is_over()).then_some(multi_get);
+                return;
+            }
+        }
+        let id = multi_get.id;
+        let taken = match self.take(multi_get.call.criticality, ShardId(0)) {
+            Ok(taken) => taken,
+            Err(error) => return self.answer_failed(id, error),
+        };
+        let work = async move {
+            let ownership = node.ownership_whole();
+            let answers = multi_get.run(&**node.store(), &ownership).await;
+            drop(taken);
+            answers
+        };
+        self.wait_for(id, Box::pin(work), context);
+    }
+
+    fn serve_write(
+        &mut self,
+        asked: Asked,
+        writing: Writing,
+        context: &mut Context<'_>,
+    ) -> Result<(), NodeError> {
+        let taken = self.take(asked.call.criticality, ShardId(0))?;
+        let node = Arc::clone(&self.node);
+        let id = asked.id;
+        let (mut rows, mut bytes) = writing.size();
+        let work = async move {
+            let outcome = writing.run(&**node.store(), &asked.call).await;
+            drop(taken);
+            match &outcome {
+                Outcome::Deleted(deleted) => (rows, bytes) = (deleted.rows, deleted.bytes),
+                Outcome::Purged(progress) => rows = progress.rows,
+                _ => {}
+            }
+            let took = since(asked.begun, node.clock().monotonic());
+            let mut answer = plain(id, took, outcome);
+            (answer.rows, answer.bytes) = (rows, bytes);
+            vec![answer]
+        };
+        let mut work: Work = Box::pin(work);
+        // The first poll hands it over, in the order of the requests.
+        match work.as_mut().poll(context) {
+            Poll::Ready(answers) => answers.into_iter().for_each(|answer| self.answer(answer)),
+            Poll::Pending => self.pending.add_write(id, work, self.node.work()),
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, id: u64, mut work: Work, context: &mut Context<'_>) {
+        match work.as_mut().poll(context) {
+            Poll::Ready(answers) => answers.into_iter().for_each(|answer| self.answer(answer)),
+            Poll::Pending => self.pending.add_read(id, work, self.node.work()),
+        }
+    }
+
+    /// Takes what a request needs that waits for the store.
+    fn take(&mut self, tier: Criticality, shard: ShardId) -> Result<Taken, NodeError> {
+        let busy = || NodeError::Store(StoreError::NodeBusy { shard });
+        let admission = self.node.admission();
+        // One stream alone never takes all places.
+        if self.pending.count() >= self.node.limits().in_flight_max / 2 {
+            return Err(busy());
+        }
+        let held = if let Some(held) = &self.frame.held {
+            Arc::clone(held)
+        } else {
+            // A long message has its place already.
+            let is_long = self.frame.place.is_some();
+            let len = if is_long { 0 } else { self.frame.len };
+            Arc::new(admission.hold(len, tier).ok_or_else(busy)?)
+        };
+        let place = admission.admit(tier).ok_or_else(busy)?;
+        self.frame.held = Some(Arc::clone(&held));
+        Ok(Taken {
+            _place: place,
+            _held: held,
+            _long: self.frame.place.clone(),
+        })
+    }
+}
+
+fn check_deadline(asked: &Asked, shard: ShardId) -> Result<(), NodeError> {
+    match asked.call.deadline {
+        Some(deadline) if deadline.has_passed(asked.begun) => {
+            Err(StoreError::DeadlinePassed { shard }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits for a read until its deadline.
+async fn within(asked: &Asked, shard: ShardId, work: impl Future<Output = Outcome>) -> Outcome {
+    let Some(deadline) = asked.call.deadline else {
+        return work.await;
+    };
+    let left = deadline.remaining(asked.begun);
+    let outcome = tokio::time::timeout(left, work).await;
+    outcome.unwrap_or_else(|_| Outcome::Failed(StoreError::DeadlinePassed { shard }.into()))
+}
+
+fn traceparent(bytes: &[u8]) -> Result<Option<Box<str>>, NodeError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(bytes);
+    let text = text.map_err(|error| NodeError::BadRequest(format!("traceparent: {error}")))?;
+    Ok(Some(text.into()))
+}
+
+/// Returns the answer to a request that was not begun.
+pub(super) fn refusal(id: u64, error: NodeError) -> Answer {
+    plain(id, Duration::ZERO, Outcome::Failed(error))
+}
+
+fn plain(id: u64, service_time: Duration, outcome: Outcome) -> Answer {
+    Answer {
+        id,
+        service_time,
+        has_more: false,
+        rows: 0,
+        bytes: 0,
+        outcome,
+    }
+}

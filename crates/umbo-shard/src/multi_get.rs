@@ -1,0 +1,154 @@
+//! Multi-gets: answered in parts, so that the rows of a thousand keys never wait in memory for one
+//! peer.
+
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use umbo_protocol::{Answer, AnswerPart, NodeError, Outcome};
+use umbo_store::{CallContext, Store};
+use umbo_types::{Key, NamespaceId};
+
+use crate::limits::PART_LEN_MAX;
+use crate::ownership::Ownership;
+use crate::reads::row_len;
+
+/// Keys that the store is asked for at once.
+const KEYS_AT_ONCE: usize = 8;
+
+/// A multi-get under way.
+#[derive(Debug)]
+pub(crate) struct MultiGet {
+    pub(crate) id: u64,
+    pub(crate) call: CallContext,
+    namespace: NamespaceId,
+    keys: Vec<Key>,
+    at: usize,
+    begun: Instant,
+    part: Part,
+}
+
+/// Rows that go out together.
+#[derive(Debug, Default)]
+struct Part {
+    rows: Vec<AnswerPart>,
+    len: u64,
+    found: u64,
+}
+
+impl MultiGet {
+    pub(crate) fn new(
+        id: u64,
+        call: CallContext,
+        (namespace, keys): (NamespaceId, Vec<Key>),
+        begun: Instant,
+    ) -> Self {
+        Self {
+            id,
+            call,
+            namespace,
+            keys,
+            at: 0,
+            begun,
+            part: Part::default(),
+        }
+    }
+
+    /// Says whether the last part has gone out.
+    pub(crate) fn is_over(&self) -> bool {
+        self.at > self.keys.len()
+    }
+
+    /// Reads a few rows; passes on a part where one is full or it is the last. Pending where the
+    /// store does not answer at once this time.
+    pub(crate) fn step_now(
+        &mut self,
+        store: &dyn Store,
+        ownership: &Ownership,
+        now: Instant,
+        context: &mut Context<'_>,
+        answer: &mut impl FnMut(Answer),
+    ) -> Poll<()> {
+        std::pin::pin!(self.step(store, ownership, now, answer)).poll(context)
+    }
+
+    /// Reads all that is left.
+    pub(crate) async fn run(mut self, store: &dyn Store, ownership: &Ownership) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        while !self.is_over() {
+            let begun = self.begun;
+            self.step(store, ownership, begun, &mut |answer| answers.push(answer))
+                .await;
+        }
+        answers
+    }
+
+    async fn step(
+        &mut self,
+        store: &dyn Store,
+        ownership: &Ownership,
+        now: Instant,
+        answer: &mut impl FnMut(Answer),
+    ) {
+        let end = self.keys.len().min(self.at + KEYS_AT_ONCE);
+        let keys = &self.keys[self.at..end];
+        let rows = read(store, &self.call, ownership, self.namespace, keys).await;
+        let service_time = now.saturating_duration_since(self.begun);
+        for (key, row) in keys.iter().zip(rows) {
+            let len = match &row {
+                Ok(Some(row)) => row_len(key, row),
+                _ => 0,
+            };
+            if !self.part.rows.is_empty() && self.part.len + len > PART_LEN_MAX as u64 {
+                answer(std::mem::take(&mut self.part).answer(self.id, service_time, true));
+            }
+            self.part.len += len;
+            self.part.found += u64::from(matches!(row, Ok(Some(_))));
+            self.part.rows.push(row);
+        }
+        self.at = end;
+        if end == self.keys.len() {
+            self.at += 1;
+            answer(std::mem::take(&mut self.part).answer(self.id, service_time, false));
+        }
+    }
+}
+
+impl Part {
+    fn answer(self, id: u64, service_time: Duration, has_more: bool) -> Answer {
+        Answer {
+            id,
+            service_time,
+            has_more,
+            rows: self.found,
+            bytes: self.len,
+            outcome: Outcome::MultiGot(self.rows),
+        }
+    }
+}
+
+/// Reads rows, of the shards that are served here.
+async fn read(
+    store: &dyn Store,
+    call: &CallContext,
+    ownership: &Ownership,
+    namespace: NamespaceId,
+    keys: &[Key],
+) -> Vec<AnswerPart> {
+    let check = |key: &Key| ownership.locate(namespace, &key.partition).err();
+    let refused: Vec<Option<NodeError>> = keys.iter().map(check).collect();
+    if refused.iter().all(Option::is_none) {
+        let rows = store.multi_get(call, namespace, keys).await;
+        return rows
+            .into_iter()
+            .map(|row| row.map_err(Into::into))
+            .collect();
+    }
+    let mut rows = Vec::with_capacity(keys.len());
+    for (key, refused) in keys.iter().zip(refused) {
+        rows.push(match refused {
+            Some(error) => Err(error),
+            None => store.get(call, namespace, key).await.map_err(Into::into),
+        });
+    }
+    rows
+}

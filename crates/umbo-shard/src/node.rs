@@ -1,0 +1,174 @@
+//! A node: a store, the map that says which of its shards count, and what it admits.
+//!
+//! Owns no socket. Everything that streams share is here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use tokio_util::task::TaskTracker;
+use umbo_routing::{ClusterMap, Succession};
+use umbo_store::{ShardStatus, Store};
+use umbo_types::{Clock, ShardId};
+
+use crate::admission::Admission;
+use crate::limits::NodeLimits;
+use crate::ownership::{NodeError, Ownership};
+use crate::status;
+use crate::streams::Streams;
+
+/// What a node is made of.
+#[derive(Debug)]
+pub struct NodeParts {
+    /// Its name in the map.
+    pub name: String,
+    /// The map in effect.
+    pub map: Arc<ClusterMap>,
+    /// The store; the shards that it has a status of are those that it has opened.
+    pub store: Arc<dyn Store>,
+    /// Source of time.
+    pub clock: Arc<dyn Clock>,
+    /// The bounds.
+    pub limits: NodeLimits,
+}
+
+/// A node of the storage tier.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    limits: NodeLimits,
+    opened: Vec<ShardId>,
+    ownership: ArcSwap<Ownership>,
+    admission: Arc<Admission>,
+    streams: Streams,
+    work: TaskTracker,
+    is_draining: AtomicBool,
+}
+
+impl Node {
+    /// Makes a node. Fails where the map does not name it.
+    pub fn new(parts: NodeParts) -> Result<Self, NodeError> {
+        check_named(&parts.map, &parts.name)?;
+        let opened: Vec<_> = parts.store.status().iter().map(|own| own.shard).collect();
+        let ownership = Ownership::new(parts.map, &parts.name, &opened);
+        Ok(Self {
+            admission: Arc::new(Admission::new(&parts.limits)),
+            ownership: ArcSwap::from_pointee(ownership),
+            name: parts.name,
+            store: parts.store,
+            clock: parts.clock,
+            limits: parts.limits,
+            opened,
+            streams: Streams::default(),
+            work: TaskTracker::new(),
+            is_draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the map in effect.
+    pub fn cluster_map(&self) -> Arc<ClusterMap> {
+        Arc::clone(self.ownership.load().map())
+    }
+
+    /// Goes by a newer map from now on. Shards that it has given away are refused; those that it
+    /// has given to this node are served once the node is started again, and are returned. A map
+    /// that does not follow changes nothing.
+    pub fn replace_map(&self, map: Arc<ClusterMap>) -> Result<Vec<ShardId>, NodeError> {
+        let succession = self.cluster_map().check_successor(&map)?;
+        // A node that has left the cluster goes on to say where its shards are.
+        let ownership = Ownership::new(map, &self.name, &self.opened);
+        let unopened = ownership.unopened().collect();
+        if succession == Succession::Newer {
+            self.ownership.store(Arc::new(ownership));
+        }
+        Ok(unopened)
+    }
+
+    /// Returns the state of the shards that the map gives to the node, in order.
+    pub fn shards(&self) -> Vec<ShardStatus> {
+        status::own_shards(&*self.store, &self.ownership.load())
+    }
+
+    /// Says whether the node takes requests.
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Tells every stream that the node stops. What was sent is answered.
+    pub fn begin_drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+        self.streams.wake_all();
+    }
+
+    /// Waits until everything that was begun has come to its end.
+    pub async fn finish(&self) {
+        self.work.close();
+        self.work.wait().await;
+    }
+
+    /// Returns the number of open streams.
+    pub fn streams_open(&self) -> usize {
+        self.streams.open()
+    }
+
+    /// Returns the number of requests that wait for the store.
+    pub fn requests_in_flight(&self) -> usize {
+        self.admission.in_flight()
+    }
+
+    /// Returns the bytes that requests hold which wait for the store.
+    pub fn request_memory(&self) -> usize {
+        self.admission.memory()
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) fn limits(&self) -> &NodeLimits {
+        &self.limits
+    }
+
+    pub(crate) fn ownership(&self) -> Guard<Arc<Ownership>> {
+        self.ownership.load()
+    }
+
+    /// Returns the same, for work that goes on for a while.
+    pub(crate) fn ownership_whole(&self) -> Arc<Ownership> {
+        self.ownership.load_full()
+    }
+
+    pub(crate) fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    pub(crate) fn work(&self) -> &TaskTracker {
+        &self.work
+    }
+}
+
+fn check_named(map: &ClusterMap, name: &str) -> Result<(), NodeError> {
+    if map.node(name).is_some() {
+        return Ok(());
+    }
+    Err(NodeError::NotInMap {
+        cluster_id: map.cluster_id().to_owned(),
+        version: map.version(),
+        node: name.to_owned(),
+    })
+}

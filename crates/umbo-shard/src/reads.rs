@@ -1,0 +1,99 @@
+//! Reads: what is asked of the store, and what it comes to.
+
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use umbo_protocol::{Answer, Ask, Outcome};
+use umbo_store::{CallContext, RangeRequest, ScanRequest, Store, StoreError};
+use umbo_types::{Key, NamespaceId, Row, limits};
+
+/// A read of one row or chunk.
+#[derive(Debug, Clone)]
+pub(crate) enum Read {
+    Get(NamespaceId, Key),
+    Range(RangeRequest),
+    Scan(ScanRequest),
+}
+
+impl Read {
+    /// Returns the read that is asked for; none where it is none, or one of many rows.
+    pub(crate) fn of(ask: Ask) -> Result<Self, Ask> {
+        match ask {
+            Ask::Get(namespace, key) => Ok(Self::Get(namespace, key)),
+            Ask::Range(mut request) => {
+                request.rows_max = request.rows_max.min(limits::CHUNK_ROWS_MAX);
+                request.bytes_max = request.bytes_max.min(limits::CHUNK_BYTES_MAX);
+                Ok(Self::Range(request))
+            }
+            Ask::Scan(mut request) => {
+                request.rows_max = request.rows_max.min(limits::CHUNK_ROWS_MAX);
+                request.bytes_max = request.bytes_max.min(limits::CHUNK_BYTES_MAX);
+                Ok(Self::Scan(request))
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Asks the store.
+    pub(crate) async fn run(&self, store: &dyn Store, call: &CallContext) -> Outcome {
+        match self {
+            Self::Get(namespace, key) => {
+                outcome(store.get(call, *namespace, key).await, Outcome::Row)
+            }
+            Self::Range(request) => outcome(store.range(call, request).await, Outcome::Page),
+            Self::Scan(request) => outcome(store.scan(call, request).await, Outcome::Scanned),
+        }
+    }
+
+    /// Asks a store that answers at once; pending where it does not this time.
+    pub(crate) fn run_now(
+        &self,
+        store: &dyn Store,
+        call: &CallContext,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome> {
+        std::pin::pin!(self.run(store, call)).poll(context)
+    }
+
+    /// Returns rows and bytes of keys and values that an outcome holds.
+    pub(crate) fn size(&self, outcome: &Outcome) -> (u64, u64) {
+        match (self, outcome) {
+            (Self::Get(_, key), Outcome::Row(Some(row))) => (1, row_len(key, row)),
+            (_, Outcome::Page(page)) => (page.rows.len() as u64, page.rows.bytes() as u64),
+            (_, Outcome::Scanned(page)) => (page.rows.len() as u64, page.rows.bytes() as u64),
+            _ => (0, 0),
+        }
+    }
+
+    /// Makes the answer to a request from its outcome.
+    pub(crate) fn answer(&self, id: u64, service_time: Duration, outcome: Outcome) -> Answer {
+        let (rows, bytes) = self.size(&outcome);
+        Answer {
+            id,
+            service_time,
+            has_more: false,
+            rows,
+            bytes,
+            outcome,
+        }
+    }
+}
+
+/// Returns the bytes of a row with both of its keys.
+pub(crate) fn row_len(key: &Key, row: &Row) -> u64 {
+    let keys = key.partition.as_bytes().len() + key.sort.as_bytes().len();
+    (keys + row.value.bytes.len()) as u64
+}
+
+pub(crate) fn outcome<T>(result: Result<T, StoreError>, make: fn(T) -> Outcome) -> Outcome {
+    result.map_or_else(failed, make)
+}
+
+pub(crate) fn failed(error: StoreError) -> Outcome {
+    Outcome::Failed(error.into())
+}
+
+/// Returns the time since `begun`.
+pub(crate) fn since(begun: Instant, now: Instant) -> Duration {
+    now.saturating_duration_since(begun)
+}
