@@ -1,4 +1,7 @@
 //! Tests of a shard node over loopback sockets, with a client that speaks plain gRPC.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod asking;
+mod greeting;
 mod support;
