@@ -78,3 +78,60 @@ fn shard(status: ShardStatus, slots: u32, node: Option<&NodeStatus>) -> ShardInf
         queued: status.queued,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbo_types::ShardId;
+
+    fn status(failure: Option<&str>) -> NodeStatus {
+        NodeStatus {
+            name: "a".to_owned(),
+            address: "shard-a:7411".to_owned(),
+            failure: failure.map(str::to_owned),
+            map_version: Some(3),
+            shards: vec![ShardId(2), ShardId(5)],
+            in_flight: 7,
+        }
+    }
+
+    #[test]
+    fn a_node_is_reachable_until_there_is_a_reason() {
+        let reachable = node(status(None));
+        assert!(reachable.reachable && reachable.reason.is_none());
+        assert_eq!(reachable.shards, [2, 5]);
+        assert_eq!((reachable.map_version, reachable.in_flight), (Some(3), 7));
+        let away = node(status(Some("connection refused")));
+        assert!(!away.reachable);
+        assert_eq!(away.reason.as_deref(), Some("connection refused"));
+    }
+
+    #[test]
+    fn a_shard_names_its_node_and_what_it_lacks() {
+        let shard_status = |state| ShardStatus {
+            shard: ShardId(5),
+            state,
+            rows: 1,
+            file_bytes: 2,
+            queued: 3,
+            commits: 4,
+            mutations: 5,
+            reclaimed: 6,
+        };
+        let info = shard(shard_status(ShardState::Available), 10, Some(&status(None)));
+        assert_eq!(
+            (info.node.as_deref(), &*info.state),
+            (Some("a"), "available")
+        );
+        assert_eq!(
+            (info.slots, info.rows, info.file_bytes, info.queued),
+            (10, 1, 2, 3)
+        );
+        let full = shard(
+            shard_status(ShardState::ReadOnly("full".to_owned())),
+            1,
+            None,
+        );
+        assert_eq!((full.node, full.reason.as_deref()), (None, Some("full")));
+    }
+}
