@@ -88,7 +88,8 @@ fn one_caller_takes_nothing_from_others_of_its_tier() {
         if at == noisy {
             assert!(share(at) < 0.1);
         } else if source.criticality >= Criticality::SheddablePlus {
-            assert!(share(at) >= 0.99, "{source:?}: {}", share(at));
+            // One in a hundred waits longer for its turn among twenty than the queue is patient.
+            assert!(share(at) >= 0.98, "{source:?}: {}", share(at));
         }
     }
 }
@@ -153,5 +154,24 @@ fn a_study_has_a_table_and_a_plot_of_each_discipline() {
     assert_eq!(name, "overload-recovery.svg");
     for discipline in Discipline::ALL {
         assert!(report.tables.contains(discipline.as_str()) && plot.contains(discipline.as_str()));
+    }
+}
+
+/// A store of few places and long calls, which a gate sees little of, and a tier that needs two thirds
+/// of it by itself: what the limit has to be is found within a fraction of a second.
+#[test]
+fn a_spike_on_a_slow_store_costs_nothing_that_is_critical() {
+    for seed in 1..=3 {
+        let scenario = Scenario::slow_spike(seed, 6.0);
+        let calm = Calm::of(&scenario);
+        let umbo = figures(&scenario, Discipline::Umbo, &calm);
+        let case = format!("seed {seed}: {umbo:?}");
+        assert!(umbo.goodput >= 0.9 && umbo.success >= 0.998, "{case}");
+        // The time in which the limit is found is a larger part of so short a spike.
+        assert!(umbo.p99 <= 2.5, "{case}");
+        assert!(
+            umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
+            "{case}"
+        );
     }
 }

@@ -38,7 +38,7 @@ impl CodelSettings {
     pub(crate) fn for_service_time(self, usual: Duration) -> Self {
         Self {
             target: usual.clamp(self.target, 10 * self.target),
-            interval: (4 * usual).clamp(self.interval, 5 * self.interval),
+            interval: (8 * usual).clamp(self.interval, 5 * self.interval),
         }
     }
 
@@ -94,6 +94,11 @@ impl Codel {
         since.is_some_and(|since| now.saturating_duration_since(since) >= interval)
     }
 
+    /// Says whether the delay is above the target, and may yet be a moment's.
+    pub(crate) const fn is_pressed(&self) -> bool {
+        self.above_since.is_some() && self.overloaded_since.is_none()
+    }
+
     /// Says whether the queue is overloaded.
     pub(crate) const fn is_overloaded(&self) -> bool {
         self.overloaded_since.is_some()
@@ -118,10 +123,10 @@ mod tests {
         let mut codel = Codel::default();
         for at in 0..100 {
             codel.observe(settings, 1, Some(6 * MILLI), begun + at * MILLI);
-            assert!(!codel.is_overloaded(), "{at}");
+            assert!(codel.is_pressed() && !codel.is_overloaded(), "{at}");
         }
         codel.observe(settings, 1, Some(6 * MILLI), begun + 100 * MILLI);
-        assert!(codel.is_overloaded());
+        assert!(codel.is_overloaded() && !codel.is_pressed());
         codel.observe(settings, 1, Some(900 * MILLI), begun + 150 * MILLI);
         assert_eq!(codel.overloaded_for(begun + 150 * MILLI), 50 * MILLI);
     }
@@ -166,7 +171,7 @@ mod tests {
         let settings = CodelSettings::default();
         assert_eq!(settings.for_service_time(MILLI), settings);
         let slow = settings.for_service_time(32 * MILLI);
-        assert_eq!((slow.target, slow.interval), (32 * MILLI, 128 * MILLI));
+        assert_eq!((slow.target, slow.interval), (32 * MILLI, 256 * MILLI));
         let asleep = settings.for_service_time(9_000 * MILLI);
         assert_eq!((asleep.target, asleep.interval), (50 * MILLI, 500 * MILLI));
     }

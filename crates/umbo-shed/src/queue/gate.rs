@@ -34,6 +34,8 @@ const LEFT_WRAP: u64 = 1 << (u64::BITS - LEFT.trailing_zeros());
 const IN_FLIGHT: u64 = WAITING - 1;
 /// Of those who leave while nobody waits, one in so many is learned from.
 const SAMPLED: u64 = 16;
+/// All of the first are, so that a shard of which little is asked is known too.
+const FIRST: u64 = 512;
 
 /// What a gate is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +128,8 @@ impl<W> Gate<W> {
                 .compare_exchange_weak(word, next, ordering.0, ordering.1)
             {
                 Ok(_) => {
-                    if (next / LEFT).is_multiple_of(SAMPLED) {
+                    let left = next / LEFT;
+                    if left < FIRST || left.is_multiple_of(SAMPLED) {
                         self.sample(outcome, next & IN_FLIGHT);
                     }
                     return;

@@ -194,7 +194,7 @@ fn a_standing_queue_is_shed_after_an_interval_and_then_after_twice_the_target() 
 
 #[test]
 fn the_upper_tiers_have_more_patience() {
-    for (criticality, patience_ms) in [(LOW, 100), (USUAL, 100), (HIGH, 300), (TOP, 300)] {
+    for (criticality, patience_ms) in [(LOW, 100), (USUAL, 100), (HIGH, 500), (TOP, 500)] {
         let mut scene = Scene::new(fixed(1));
         let _slot = scene.slot(0, USUAL);
         scene.queue(1, criticality);

@@ -7,8 +7,9 @@
 //! distinguishes a store that is crowded from one that is slow, which limits that only compare with a
 //! minimum do not (Netflix `concurrency-limits` issue 171): a slow disk costs no slots.
 //!
-//! The unloaded service time, learned while there is room, is what tells where to try first: at
-//! three times of it, the first step is to a third. Departures from Vegas (Brakmo, Peterson 1994)
+//! A limit that has learned nothing begins low and doubles (see `start`). Later on the unloaded service
+//! time, learned while there is room, is what tells where to try first: at three times of it, the first
+//! step is to a third. Departures from Vegas (Brakmo, Peterson 1994)
 //! and gradient limits:
 //! - Service times are averaged as logarithms, each against the usual one of its operation. So one slow
 //!   mode of two, or a heavy tail, weighs little, and another mix of operations is no slowness.
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use umbo_types::Operation;
 
+use super::start::{Next, Start};
 use super::window::{Mean, log2_nanos};
 
 /// Bounds of a limit.
@@ -31,7 +33,8 @@ pub struct LimitSettings {
     pub min: u32,
     /// Most slots. Default 1,024.
     pub max: u32,
-    /// Slots at first. Default 16: too few for a while cost less than too many.
+    /// Slots at first. Default 4: as long as the service time does not follow they double within a few
+    /// service times, and too many cost more than too few.
     pub initial: u32,
 }
 
@@ -40,7 +43,7 @@ impl Default for LimitSettings {
         Self {
             min: 2,
             max: 1_024,
-            initial: 16,
+            initial: 4,
         }
     }
 }
@@ -76,13 +79,15 @@ const DOWN_EVERY: u32 = 6;
 const STEP_DOWN_MOST: f64 = 0.125;
 /// Slots above what the unloaded service time says, in parts of it.
 const HEADROOM: f64 = 1.2;
+/// Windows until the first step without a reason, once a knee has been found.
+const FOUND_PAUSE: u32 = 4;
 /// Most windows between two steps without a reason.
 const PAUSE_MAX: u32 = 24;
 /// Nothing ends for this long, and for 16 times what it usually takes until the next one ends: the
 /// store stands still.
 const STANDSTILL: Duration = Duration::from_millis(100);
-/// Weight of a sample in the usual service time of its operation.
-const USUAL_WEIGHT: f64 = 1.0 / 256.0;
+/// Samples over which the usual service time of an operation is the mean.
+const USUAL_SAMPLES: u16 = 256;
 
 /// A step that may be taken back.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +95,8 @@ struct Trial {
     from: u32,
     /// What was measured before it.
     before: Mean,
+    /// Mean time between two ends before it, in seconds.
+    gap: f64,
 }
 
 /// The limit of one shard.
@@ -99,6 +106,8 @@ pub(crate) struct Limit {
     slots: u32,
     /// Logarithm of the usual service time of each operation.
     usual: [Option<f64>; Operation::ALL.len()],
+    /// How many of its samples that is the mean of.
+    seen: [u16; Operation::ALL.len()],
     /// The same, of operations that have only been seen in a crowd.
     strange: [Mean; Operation::ALL.len()],
     /// Whether any operation is known.
@@ -113,6 +122,8 @@ pub(crate) struct Limit {
     ended_at: Option<Instant>,
     /// Mean time between two ends, in seconds.
     gap: f64,
+    /// Where nothing has been found yet.
+    start: Option<Start>,
     trial: Option<Trial>,
     /// How many windows before this one called for a step down.
     inflated: u32,
@@ -135,6 +146,7 @@ impl Limit {
             slots: settings.initial.clamp(min, settings.max),
             settings,
             usual: [None; Operation::ALL.len()],
+            seen: [0; Operation::ALL.len()],
             strange: [Mean::default(); Operation::ALL.len()],
             is_experienced: false,
             unloaded: 0.0,
@@ -144,6 +156,7 @@ impl Limit {
             changed_at: None,
             ended_at: None,
             gap: 0.0,
+            start: Some(Start::default()),
             trial: None,
             inflated: 0,
             pause: 1,
@@ -163,7 +176,9 @@ impl Limit {
         self.is_experienced = true;
         let usual = self.usual[operation as usize].get_or_insert(sample);
         self.calm.add(sample - *usual);
-        *usual += (sample - *usual) * USUAL_WEIGHT;
+        let seen = &mut self.seen[operation as usize];
+        *seen = (*seen + 1).min(USUAL_SAMPLES);
+        *usual += (sample - *usual) / f64::from(*seen);
         if self.calm.count() >= SAMPLES_MIN && self.calm.error() <= 1.5 * ERROR_MAX {
             let change = self.calm.mean() - self.unloaded;
             // What is within the error is mostly error.
@@ -175,7 +190,7 @@ impl Limit {
 
     /// Learns from a request that ended while others waited.
     pub(crate) fn full(&mut self, operation: Operation, service_time: Duration, now: Instant) {
-        self.notice_standstill(now);
+        self.notice_gap(service_time, now);
         if self.window_since.is_none() {
             // The crowd is only forming.
             self.changed_at = Some(now);
@@ -190,6 +205,10 @@ impl Limit {
             return;
         };
         self.window.add(sample - usual);
+        if let Some(start) = self.start {
+            self.begin(start, now);
+            return;
+        }
         let open_for = now.saturating_duration_since(since);
         match self.trial {
             _ if self.window.count() < self.samples_min() && open_for < TRIAL_MAX => {}
@@ -198,11 +217,41 @@ impl Limit {
         }
     }
 
+    /// Goes on with the start.
+    fn begin(&mut self, mut start: Start, now: Instant) {
+        let round = self.window;
+        let next = start.judge(round, self.slots, self.unloaded);
+        self.start = Some(start);
+        match next {
+            Next::Wait => {}
+            Next::Double if self.slots < self.settings.max => {
+                // The unloaded time, of operations that were never seen in calm, too.
+                if round.error() <= ERROR_MAX {
+                    self.unloaded = self.unloaded.min(round.mean() + 2.0 * round.error());
+                }
+                self.slots = self.slots.saturating_mul(2).min(self.settings.max);
+                self.changed_at = Some(now);
+                self.begin_window(now);
+            }
+            Next::Double => self.start = None,
+            Next::Enough(slots) => {
+                self.start = None;
+                self.end_trial(rounded(slots).max(self.settings.min), now);
+                (self.pause, self.windows_left) = (FOUND_PAUSE, FOUND_PAUSE);
+            }
+            Next::Crowded => {
+                self.start = None;
+                let share = HEADROOM / (round.mean() - self.unloaded).exp2();
+                self.try_out(scaled(self.slots, share.max(STEP_DOWN_MOST)), round, now);
+            }
+        }
+    }
+
     /// Returns how many samples a window needs: they are not independent, as those who were in the
     /// crowd together were slow together. Where it is as bad as can be, fewer will do.
     fn samples_min(&self) -> u32 {
         let inflation = self.window.mean() - self.unloaded;
-        if self.trial.is_none() && inflation > 1.0 + 6.0 * self.window.error() {
+        if self.trial.is_none() && inflation > 0.7 + 4.0 * self.window.error() {
             SAMPLES_MIN / 2
         } else {
             SAMPLES_MIN.max(2 * self.slots)
@@ -218,26 +267,31 @@ impl Limit {
         }
         let strange = &mut self.strange[operation as usize];
         strange.add(sample);
-        let needed = if self.is_experienced {
+        // At the start the crowd is as small as it ever is.
+        let needed = if self.is_experienced && self.start.is_none() {
             STRANGE_MIN
         } else {
             SAMPLES_MIN
         };
         if strange.count() >= needed {
             *usual = Some(strange.mean());
+            self.seen[operation as usize] = USUAL_SAMPLES;
             self.is_experienced = true;
         }
         None
     }
 
-    /// Begins a new window where nothing has ended for long: what ends now tells of the standstill.
-    fn notice_standstill(&mut self, now: Instant) {
+    /// Begins a new window where nothing has ended for long: what ends now tells of the standstill. At
+    /// the start also where the crowd broke off, because a round is one crowd.
+    fn notice_gap(&mut self, service_time: Duration, now: Instant) {
         if let Some(ended_at) = self.ended_at {
             let gap = now.saturating_duration_since(ended_at);
-            if gap > STANDSTILL && gap.as_secs_f64() > 16.0 * self.gap {
+            let is_standstill = gap > STANDSTILL && gap.as_secs_f64() > 16.0 * self.gap;
+            if is_standstill || (self.start.is_some() && gap > service_time) {
                 self.changed_at = Some(now);
                 self.begin_window(now);
-            } else {
+            }
+            if !is_standstill {
                 self.gap += (gap.as_secs_f64() - self.gap) / 16.0;
             }
         }
@@ -286,7 +340,7 @@ impl Limit {
         } else if followed > bound {
             self.unloaded = self.unloaded.min(least);
             self.end_trial(self.slots, now);
-            self.windows_left = 2;
+            (self.pause, self.windows_left) = (FOUND_PAUSE, FOUND_PAUSE);
         } else {
             // The step went past the knee, and the time followed only as far as that. What is left
             // is how long it takes without a crowd.
@@ -297,10 +351,12 @@ impl Limit {
         }
     }
 
-    /// Takes a step down back before it is judged: it hurts those whom it must not hurt.
+    /// Takes a step down back before it is judged, if it is why those wait who must not: less is done
+    /// than before. A crowd waits at the gate now instead of in the store, and as long.
     pub(crate) fn relent(&mut self, now: Instant) {
         if let Some(trial) = self.trial
             && trial.from > self.slots
+            && self.gap > trial.gap * (f64::from(trial.from) / f64::from(self.slots)).sqrt()
         {
             // What was missed so soon was no crowd.
             self.unloaded = self.unloaded.max(trial.before.mean());
@@ -328,8 +384,12 @@ impl Limit {
     /// Looks at a window without a trial, and may begin one.
     fn look(&mut self, open_for: Duration, now: Instant) {
         let measured = self.window;
-        let inflation = measured.mean() - self.unloaded;
         let is_known = measured.error() <= ERROR_MAX;
+        if is_known && self.slots == self.settings.min {
+            // Fewer there cannot be: what it takes now is no crowd that a limit could help.
+            self.unloaded = self.unloaded.max(measured.mean());
+        }
+        let inflation = measured.mean() - self.unloaded;
         let is_inflated = inflation > INFLATION + 2.5 * measured.error();
         if !is_known && !is_inflated {
             if open_for >= WINDOW_MAX {
@@ -383,7 +443,8 @@ impl Limit {
         let slots = slots.clamp(self.settings.min, self.settings.max);
         if slots != self.slots {
             let from = self.slots;
-            self.trial = Some(Trial { from, before });
+            let gap = self.gap;
+            self.trial = Some(Trial { from, before, gap });
             self.slots = slots;
             self.changed_at = Some(now);
             self.begin_window(now);

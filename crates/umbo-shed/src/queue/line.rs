@@ -16,7 +16,7 @@ use super::verdict::{Entry, Grant, Outcome, Shed, Ticket, Verdict, Why, Woken, t
 
 /// Intervals for which the queue of a tier may stand. The upper two have more patience: nobody below
 /// is served any sooner for what is shed of them, and a shard may well pause for a moment.
-const INTERVALS: PerTier<u32> = [1, 1, 3, 3];
+const INTERVALS: PerTier<u32> = [1, 1, 5, 5];
 /// Longest wait that anybody is told.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How many are shed at once, so that the lock is held for a bounded time.
@@ -35,6 +35,8 @@ pub(crate) struct Line<W> {
     codels: PerTier<Codel>,
     floors: Floors,
     limit: Limit,
+    /// Since when somebody of the upper two tiers has waited without a break.
+    upper_since: Option<Instant>,
     lag: Duration,
     lag_control: LagControl,
     tallies: PerTier<Tally>,
@@ -48,6 +50,7 @@ impl<W> Line<W> {
             codels: Default::default(),
             floors: Floors::new(settings.floor_percent),
             limit: Limit::new(settings.limit),
+            upper_since: None,
             lag: Duration::ZERO,
             lag_control: LagControl::default(),
             tallies: Default::default(),
@@ -217,7 +220,7 @@ impl<W> Line<W> {
             let Some(highest) = self.lanes.highest() else {
                 break;
             };
-            let entitled = self.floors.entitled(self.starved());
+            let entitled = self.entitled(now);
             let tier = entitled.unwrap_or(highest);
             let newest_first = self.codels[tier].is_overloaded();
             let Some(node) = self.lanes.take_next(tier, newest_first) else {
@@ -240,6 +243,19 @@ impl<W> Line<W> {
         granted
     }
 
+    /// Returns the tier that its floor gives the next slot. Floors wait while an upper tier does, for an
+    /// interval at most, and while its delay may be a moment's: one that has room now and then leaves
+    /// enough to the others, and one that has none is overloaded by itself, and is to leave them that.
+    fn entitled(&self, now: Instant) -> Option<usize> {
+        let interval = self.codel().interval;
+        let is_brief = |since| now.saturating_duration_since(since) < interval;
+        let mut upper = self.codels[tier(Criticality::Critical)..].iter();
+        if self.upper_since.is_some_and(is_brief) || upper.any(Codel::is_pressed) {
+            return None;
+        }
+        self.floors.entitled(self.starved())
+    }
+
     /// Returns which tiers wait behind a higher one.
     fn starved(&self) -> PerTier<bool> {
         let highest = self.lanes.highest().unwrap_or(0);
@@ -257,8 +273,13 @@ impl<W> Line<W> {
             let delay = since.map(|since| now.saturating_duration_since(since) + self.lag);
             codel.observe(settings, INTERVALS[tier], delay, now);
         }
-        let upper = &self.codels[tier(Criticality::Critical)..];
-        if upper
+        let upper = tier(Criticality::Critical);
+        if self.lanes.highest().is_some_and(|highest| highest >= upper) {
+            self.upper_since.get_or_insert(now);
+        } else {
+            self.upper_since = None;
+        }
+        if self.codels[upper..]
             .iter()
             .any(|codel| codel.has_stood(settings.interval, now))
         {

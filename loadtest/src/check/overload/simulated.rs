@@ -25,9 +25,12 @@ fn measured(scenario: &Scenario) -> AllFigures {
     })
 }
 
+fn trouble_s(plan: &Plan) -> f64 {
+    if plan.is_quick { 15.0 } else { 30.0 }
+}
+
 fn case(plan: &Plan, kind: Kind, spread: Spread, workers: usize, seed: u64) -> Case<Scenario> {
-    let trouble_s = if plan.is_quick { 15.0 } else { 30.0 };
-    let mut scenario = Scenario::new(kind, plan.seed + seed, trouble_s);
+    let mut scenario = Scenario::new(kind, plan.seed + seed, trouble_s(plan));
     (scenario.spread, scenario.workers) = (spread, workers);
     let name = format!(
         "{}, {spread:?}, {workers} workers, seed {}",
@@ -49,7 +52,13 @@ fn spikes(plan: &Plan) -> Vec<Case<Scenario>> {
     let cases = shapes.into_iter().flat_map(|(spread, workers)| {
         (0..seeds).map(move |seed| case(plan, Kind::Spike, spread, workers, seed))
     });
-    cases.collect()
+    let trouble_s = trouble_s(plan);
+    let slow = (0..seeds).map(|seed| {
+        let scenario = Scenario::slow_spike(plan.seed + seed, trouble_s);
+        let name = format!("spike, slow store, seed {}", scenario.seed);
+        Case { name, scenario }
+    });
+    cases.chain(slow).collect()
 }
 
 /// A case of each scenario and seed.

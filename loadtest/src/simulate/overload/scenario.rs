@@ -160,6 +160,28 @@ impl Scenario {
         scenario
     }
 
+    /// Makes a spike on the shards that `umbo-loadtest modelled` has, of its usual traffic: each has four
+    /// workers, a call takes 27 ms with all that belongs to it, and at ten times the load `critical`
+    /// needs two thirds of them by itself.
+    pub(crate) fn slow_spike(seed: u64, trouble_s: f64) -> Self {
+        let source = |(criticality, load): (Criticality, f64)| Source {
+            callers: 20,
+            ..one(criticality, [load, 10.0 * load])
+        };
+        let parts = [
+            (Criticality::Sheddable, 0.20),
+            (Criticality::SheddablePlus, 0.41),
+            (Criticality::Critical, 0.068),
+        ];
+        Self {
+            workers: 4,
+            service_ns: 27e6,
+            timeout_ns: 1_000_000_000,
+            sources: parts.into_iter().map(source).collect(),
+            ..Self::new(Kind::Spike, seed, trouble_s)
+        }
+    }
+
     /// Returns the same shards under an even load without any trouble.
     pub(crate) fn calm(&self, load: f64) -> Self {
         Self {
