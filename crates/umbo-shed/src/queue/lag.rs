@@ -2,8 +2,8 @@
 //! that asks it, no queue forms at the gate, however long the tasks wait for a thread.
 //!
 //! A level rises while the least lag over an interval is above the target, and everybody below it is
-//! turned away: the lowest tier first, and within a tier by a hash of the caller, so that a part of
-//! the callers is served whole instead of all in part. Each tier below it keeps a floor of what the
+//! turned away: the lowest tier first, and within a tier by cohorts of callers, so that a part of
+//! the callers is served whole instead of all in part; for a minute, and then another part. Each tier below it keeps a floor of what the
 //! pod can do. The level falls in small steps while there is no lag, and at once where all that is
 //! asked for is no more than what could be done at the worst. (After DAGOR, Zhou et al. 2018, with the
 //! lag for the queueing time.)
@@ -15,9 +15,13 @@ use super::codel::CodelSettings;
 use super::gate::PerTier;
 use super::lanes::TIERS;
 use super::verdict::{Entry, tier};
+use crate::signal::cohort;
 
 /// Levels of a tier.
-const COHORTS: u32 = 128;
+const COHORTS: u32 = cohort::COHORTS as u32;
+/// For how long callers are in the same cohort: long enough to get something done, and short enough for
+/// those who are the first to go.
+const EPOCH: Duration = Duration::from_mins(1);
 /// The highest level: the highest tier is never turned away.
 const LEVEL_MAX: u32 = (TIERS as u32 - 1) * COHORTS;
 /// Fewest requests of a half interval that may be why the runtime is late. Where fewer come, something
@@ -29,12 +33,10 @@ const RISES_MAX: u32 = 4;
 /// By how much it falls: a part of it, and at least so much.
 const FALL_PART: u32 = 16;
 const FALL_MIN: u32 = 4;
-/// How much of what could be done at the worst is remembered from one half interval to the next.
+/// How much of what could be done at the worst is remembered from one late half interval to the next.
 const REMEMBERED: f64 = 0.95;
 /// Longest wait that anybody is told.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Odd, with bits all over: 2⁶⁴ divided by the golden ratio.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// What every request reads.
 #[derive(Debug, Default)]
@@ -44,6 +46,8 @@ pub(crate) struct LagWords {
     floors: PerTier<AtomicU32>,
     shed: PerTier<AtomicU32>,
     wait_ms: AtomicU64,
+    /// Minutes since the first tick: cohorts change by it.
+    epoch: AtomicU32,
 }
 
 impl LagWords {
@@ -61,8 +65,7 @@ impl LagWords {
     #[cold]
     fn weigh(&self, entry: &Entry, level: u32) -> Option<Duration> {
         let tier = tier(entry.criticality);
-        // The upper seven bits of the product.
-        let cohort = (entry.caller.wrapping_mul(SPREAD) >> 57) as u32;
+        let cohort = u32::from(cohort::cohort(entry.caller, self.epoch.load(Relaxed)));
         let taken = |floor: u32| floor.checked_sub(1);
         if tier as u32 * COHORTS + cohort >= level
             || self.floors[tier]
@@ -79,6 +82,7 @@ impl LagWords {
 /// What moves the level, under the lock of the gate.
 #[derive(Debug, Default)]
 pub(crate) struct LagControl {
+    begun: Option<Instant>,
     /// When this half interval began.
     since: Option<Instant>,
     /// The least lag in it, and in the one before.
@@ -108,14 +112,22 @@ impl LagControl {
         if now.saturating_duration_since(since) < settings.interval / 2 {
             return PerTier::default();
         }
+        let age = now.saturating_duration_since(*self.begun.get_or_insert(now));
+        let epoch = age.as_secs() / EPOCH.as_secs();
+        // It wraps around after 8,000 years.
+        words.epoch.store(epoch as u32, Relaxed);
         let served = left.0.wrapping_sub(self.left_then) % left.1;
         let shed = words
             .shed
             .each_ref()
             .map(|shed| u64::from(shed.swap(0, Relaxed)));
         let level = words.level.load(Relaxed);
+        // A thread that is not late tells nothing of what it could do, but that it can do this.
+        if least > settings.target {
+            self.capacity *= REMEMBERED;
+        }
         if level > 0 || least > settings.target {
-            self.capacity = (self.capacity * REMEMBERED).max(f64::from(count(served)));
+            self.capacity = self.capacity.max(f64::from(count(served)));
         }
         let asked = served + shed.iter().sum::<u64>();
         let late = least.min(self.least_before);

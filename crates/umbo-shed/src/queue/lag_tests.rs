@@ -193,3 +193,41 @@ fn who_asks_for_little_is_not_why_the_machine_is_late() {
         assert_eq!(words.level.load(Relaxed), 0);
     }
 }
+
+#[test]
+fn the_first_to_go_are_others_in_the_next_minute() {
+    let (words, begun) = (LagWords::default(), Instant::now());
+    let (mut control, settings) = (LagControl::default(), CodelSettings::default());
+    let millis = Duration::from_millis;
+    // Always late, and nothing that a floor could be kept of.
+    let late = 10 * settings.target;
+    let half_full = TIERS as u32 * COHORTS / 8;
+    let mut parts: Vec<Vec<u64>> = Vec::new();
+    for minute in 0..3 {
+        let mut left = 0;
+        for tick in 0..600 {
+            let now = begun + Duration::from_mins(minute) + millis(tick * 100);
+            left += 1_000;
+            control.tick(&words, &settings, 0, late, (left, u64::MAX), now);
+            words.level.store(half_full, Relaxed);
+            if tick == 599 {
+                let entry = |caller| Entry {
+                    criticality: Criticality::Sheddable,
+                    caller,
+                    price: RequestUnits::from_micros(1_000_000),
+                    deadline: Deadline::after(now, Duration::from_secs(1)),
+                };
+                let away = (0..1_000).filter(|&caller| words.turns_away(&entry(caller)).is_some());
+                parts.push(away.collect());
+            }
+        }
+    }
+    for (at, part) in parts.iter().enumerate() {
+        assert!((400..600).contains(&part.len()), "{}", part.len());
+        for other in &parts[..at] {
+            let both = part.iter().filter(|caller| other.contains(caller)).count();
+            // Half of them, by chance.
+            assert!((150..350).contains(&both), "{both}");
+        }
+    }
+}

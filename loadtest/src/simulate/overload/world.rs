@@ -153,9 +153,7 @@ impl World<'_> {
                     self.decide(shard, std::mem::take(&mut decisions), now_ns);
                 }
                 if now_ns.is_multiple_of(SLICE_NS) {
-                    let slots = self.doors
-                        [std::env::var("SHARD").map_or(0, |s| s.parse().unwrap())]
-                    .slots(now);
+                    let slots = self.doors[0].slots(now);
                     self.account.slots.push(slots);
                 }
                 self.agenda.enter(now_ns + TICK_NS, Event::Tick);
