@@ -143,6 +143,7 @@ pub(crate) struct SortRange {
     pub(crate) end: Option<Bytes>,
 }
 
+#[expect(clippy::struct_field_names, reason = "named as in shard.proto")]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Range {
     #[prost(uint32, tag = "1")]

@@ -80,7 +80,7 @@ fn outcome(outcome: Outcome) -> message::Outcome {
 
 fn outcome_of(outcome: message::Outcome) -> Result<Outcome, DecodeError> {
     Ok(match outcome {
-        message::Outcome::Row(found) => Outcome::Row(Some(row_of(found)?)),
+        message::Outcome::Row(found) => Outcome::Row(Some(row_of(&found)?)),
         message::Outcome::Absent(_) => Outcome::Row(None),
         message::Outcome::MultiGot(many) => {
             let parts = many.rows.into_iter().map(got_of);
@@ -133,7 +133,7 @@ fn row(row: Row) -> message::Row {
     }
 }
 
-fn row_of(row: message::Row) -> Result<Row, DecodeError> {
+fn row_of(row: &message::Row) -> Result<Row, DecodeError> {
     let value = Value::new(
         owned(&row.value),
         owned(&row.content_type),
@@ -166,7 +166,7 @@ fn got(part: AnswerPart) -> message::GotRow {
 
 fn got_of(part: message::GotRow) -> Result<AnswerPart, DecodeError> {
     Ok(match part.got {
-        Some(message::Got::Row(found)) => Ok(Some(row_of(found)?)),
+        Some(message::Got::Row(found)) => Ok(Some(row_of(&found)?)),
         Some(message::Got::Absent(_)) => Ok(None),
         Some(message::Got::Error(error)) => Err(errors::decode(error)),
         None => return Err(bad("row", &"nothing")),

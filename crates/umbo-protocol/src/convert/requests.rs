@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use umbo_routing::SLOTS;
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
@@ -243,7 +244,7 @@ fn sort_range_of(range: Option<message::SortRange>) -> Result<SortRange, DecodeE
     let longest = range
         .start
         .len()
-        .max(range.end.as_ref().map_or(0, |end| end.len()));
+        .max(range.end.as_ref().map_or(0, Bytes::len));
     if longest > limits::SORT_KEY_LEN_MAX + 1 {
         return Err(bad("range", &format!("a bound of {longest} bytes")));
     }
@@ -253,7 +254,7 @@ fn sort_range_of(range: Option<message::SortRange>) -> Result<SortRange, DecodeE
     })
 }
 
-fn partition(bytes: bytes::Bytes) -> Result<PartitionKey, DecodeError> {
+fn partition(bytes: Bytes) -> Result<PartitionKey, DecodeError> {
     PartitionKey::new(bytes).map_err(|error| bad("partition", &error))
 }
 

@@ -188,6 +188,14 @@ pub async fn shards_tell_their_state<E: Engine>() {
         t.put(&key([n + 1], ""), "v").await;
     }
     t.delete(&key([1], "")).await;
+    // Where the shards are on other machines, their state is told a moment later.
+    let is_told = || count(|shard| shard.rows) == 99 && count(|shard| shard.mutations) >= 101;
+    for _ in 0..5_000 {
+        if is_told() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let status = t.store.status();
     assert_eq!(status.len(), t.store.shard_map().shards());
     assert!(status.is_sorted_by(|one, next| one.shard < next.shard));

@@ -1,0 +1,467 @@
+//! One connection to a node: what is to be sent, and who waits for what.
+//!
+//! A request is encoded by the task that makes it, into the frame that goes out next; whatever has
+//! gathered there when the stream can take more goes out as one message. No timer, no channel and
+//! no task a request. The invariant: what is under the lock is never held across a call that can
+//! wait or wake.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use tokio::sync::Notify;
+use umbo_protocol::{Answer, Ask, FRAME_LEN_TARGET, Hello, Request, RequestFrame};
+
+use crate::counters::Counters;
+use crate::waiting::{Event, Kind, TooMuch, Waiting};
+
+/// Id of every probe of a connection, of which there is one at a time.
+pub(crate) const PROBE_ID: u64 = 1;
+
+/// A connection that has been welcomed.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    outbox: Mutex<Outbox>,
+    counters: Arc<Counters>,
+    /// Told when it is not to be used any more.
+    left: Notify,
+    outbox_len_max: usize,
+}
+
+#[derive(Debug)]
+struct Outbox {
+    waiting: Waiting,
+    /// Frames that are full.
+    full: VecDeque<Frame>,
+    /// The frame that is being filled.
+    filling: Frame,
+    /// Bytes of all of them.
+    len: usize,
+    /// Requests queued so far, and of those how many have been given to the stream.
+    queued: u64,
+    sent: u64,
+    /// Bytes given to the stream since the node was last heard.
+    sent_unheard: usize,
+    /// The sending side, when it has nothing to send.
+    sender: Option<Waker>,
+    /// Whether the sending side has let others run since it last sent.
+    has_yielded: bool,
+    phase: Phase,
+}
+
+#[derive(Debug, Default)]
+struct Frame {
+    bytes: BytesMut,
+    requests: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// Takes requests.
+    Open,
+    /// Takes none; what is queued goes out, what was asked is answered.
+    Draining,
+    /// Nothing comes any more.
+    Ended(Ending),
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) reason: Arc<str>,
+    /// Whether this side ended it, because nothing useful came any more.
+    pub(crate) is_given_up: bool,
+}
+
+/// Why a connection does not take a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// It is not used any more; another one is.
+    Left,
+    /// It has as much to do as it may have.
+    Busy,
+}
+
+/// What a connection looks like to whoever watches it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) in_flight: usize,
+    pub(crate) sent_unheard: usize,
+}
+
+impl Connection {
+    /// Makes a connection whose first frame is `hello`.
+    pub(crate) fn new(
+        hello: &Hello,
+        counters: Arc<Counters>,
+        in_flight_max: usize,
+        outbox_len_max: usize,
+    ) -> Arc<Self> {
+        let hello = Frame {
+            bytes: BytesMut::from(&RequestFrame::hello(hello)[..]),
+            requests: 0,
+        };
+        Arc::new(Self {
+            outbox: Mutex::new(Outbox {
+                waiting: Waiting::new(in_flight_max),
+                len: hello.bytes.len(),
+                full: VecDeque::from([hello]),
+                filling: Frame::default(),
+                queued: 0,
+                sent: 0,
+                sent_unheard: 0,
+                sender: None,
+                has_yielded: false,
+                phase: Phase::Open,
+            }),
+            counters,
+            left: Notify::new(),
+            outbox_len_max,
+        })
+    }
+
+    /// Queues a request; its id is given to it. `rows_max` bounds the rows of a multi-get's answer.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        mut request: Request,
+        kind: Kind,
+        now: Instant,
+    ) -> Result<Asked, NotTaken> {
+        let (len, rows_max) = (size_of_request(&request.ask), rows_max(&request.ask));
+        let mut outbox = self.lock();
+        if outbox.phase != Phase::Open {
+            return Err(NotTaken::Left);
+        }
+        if outbox.len + len > self.outbox_len_max && outbox.len > 0 {
+            return Err(NotTaken::Busy);
+        }
+        let id = outbox.waiting.open(kind, rows_max, now);
+        let id = id.ok_or(NotTaken::Busy)?;
+        request.id = id;
+        let waker = if len < FRAME_LEN_TARGET / 4 {
+            outbox.push(request);
+            outbox.sender.take()
+        } else {
+            // Others need not wait while so much is copied.
+            drop(outbox);
+            let mut bytes = BytesMut::with_capacity(len);
+            RequestFrame::push(&mut bytes, request);
+            let mut outbox = self.lock();
+            if outbox.phase != Phase::Open {
+                outbox.waiting.leave(id);
+                return Err(NotTaken::Left);
+            }
+            outbox.push_alone(bytes, id);
+            outbox.sender.take()
+        };
+        wake(waker);
+        Ok(Asked {
+            connection: Arc::clone(self),
+            id,
+            is_over: false,
+        })
+    }
+
+    /// Queues a probe; its answer goes to whoever reads the connection.
+    pub(crate) fn probe(&self) {
+        let request = without_call(PROBE_ID, Ask::Probe);
+        let mut outbox = self.lock();
+        if outbox.phase != Phase::Open {
+            return;
+        }
+        outbox.push(request);
+        let waker = outbox.sender.take();
+        drop(outbox);
+        wake(waker);
+    }
+
+    /// Hands answers of a frame to who waits for them; calls `took` with the instant at which each
+    /// small read was asked. Returns how many were waited for.
+    pub(crate) fn answer(
+        &self,
+        answers: Vec<Answer>,
+        wakers: &mut Vec<Waker>,
+        mut took: impl FnMut(Instant),
+    ) -> Result<(), TooMuch> {
+        let mut outbox = self.lock();
+        outbox.sent_unheard = 0;
+        for answer in answers {
+            let (waker, asked_at) = outbox.waiting.answer(answer)?;
+            wakers.extend(waker);
+            if let Some(asked_at) = asked_at {
+                took(asked_at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells small reads that were asked before an instant that they are slow.
+    pub(crate) fn mark_slow(&self, asked_before: Instant, wakers: &mut Vec<Waker>) {
+        self.lock().waiting.mark_slow(asked_before, wakers);
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        let outbox = self.lock();
+        Load {
+            in_flight: outbox.waiting.len(),
+            sent_unheard: outbox.sent_unheard,
+        }
+    }
+
+    /// Takes no more requests; what is queued is sent and then the stream half closed.
+    pub(crate) fn drain(&self) {
+        let mut outbox = self.lock();
+        if outbox.phase == Phase::Open {
+            outbox.phase = Phase::Draining;
+        }
+        let waker = outbox.sender.take();
+        drop(outbox);
+        wake(waker);
+        self.left.notify_one();
+    }
+
+    /// Ends the connection: all that wait are told that it is lost.
+    pub(crate) fn end(&self, reason: &str, is_given_up: bool) {
+        let mut wakers = Vec::new();
+        let mut outbox = self.lock();
+        if matches!(outbox.phase, Phase::Ended(_)) {
+            return;
+        }
+        outbox.phase = Phase::Ended(Ending {
+            reason: reason.into(),
+            is_given_up,
+        });
+        let sent = outbox.sent;
+        outbox.waiting.lose(sent, &mut wakers);
+        outbox.full.clear();
+        outbox.filling = Frame::default();
+        outbox.len = 0;
+        wakers.extend(outbox.sender.take());
+        drop(outbox);
+        wakers.into_iter().for_each(Waker::wake);
+        self.left.notify_one();
+    }
+
+    /// Returns how the connection ended; none while it has not.
+    pub(crate) fn ended(&self) -> Option<Ending> {
+        match &self.lock().phase {
+            Phase::Ended(ending) => Some(ending.clone()),
+            Phase::Open | Phase::Draining => None,
+        }
+    }
+
+    /// Says whether the connection takes requests.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().phase == Phase::Open
+    }
+
+    /// Waits until it takes no more. For one who waits.
+    pub(crate) async fn left(&self) {
+        while self.is_open() {
+            self.left.notified().await;
+        }
+    }
+
+    /// Returns what is to be sent, for the stream.
+    pub(crate) fn frames(self: &Arc<Self>) -> Frames {
+        Frames(Arc::clone(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outbox {
+    /// Adds a request to the frame that is being filled.
+    fn push(&mut self, request: Request) {
+        let id = request.id;
+        let before = self.filling.bytes.len();
+        RequestFrame::push(&mut self.filling.bytes, request);
+        self.len += self.filling.bytes.len() - before;
+        self.note(id);
+        self.filling.requests += 1;
+        if self.filling.bytes.len() >= FRAME_LEN_TARGET {
+            self.fill_next();
+        }
+    }
+
+    /// Adds a request that is a frame of its own.
+    fn push_alone(&mut self, bytes: BytesMut, id: u64) {
+        self.fill_next();
+        self.len += bytes.len();
+        self.note(id);
+        self.full.push_back(Frame { bytes, requests: 1 });
+    }
+
+    fn note(&mut self, id: u64) {
+        self.queued += 1;
+        self.waiting.queued(id, self.queued);
+    }
+
+    fn fill_next(&mut self) {
+        if self.filling.requests > 0 {
+            let full = std::mem::take(&mut self.filling);
+            self.full.push_back(full);
+        }
+    }
+
+    /// Takes the next frame, full or not.
+    fn take(&mut self) -> Option<(Bytes, u64)> {
+        let frame = match self.full.pop_front() {
+            Some(full) => full,
+            None if self.filling.requests > 0 => Frame {
+                bytes: self.filling.bytes.split(),
+                requests: std::mem::take(&mut self.filling.requests),
+            },
+            None => return None,
+        };
+        self.len -= frame.bytes.len();
+        self.sent += frame.requests;
+        self.sent_unheard += frame.bytes.len();
+        Some((frame.bytes.freeze(), frame.requests))
+    }
+}
+
+/// What a connection sends: the request stream of the call.
+#[derive(Debug)]
+pub(crate) struct Frames(Arc<Connection>);
+
+impl Stream for Frames {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut outbox = self.0.lock();
+        // Tasks that are ready to run now may have something to add: they run first, once.
+        if outbox.full.is_empty() && outbox.filling.requests > 0 && !outbox.has_yielded {
+            outbox.has_yielded = true;
+            drop(outbox);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        outbox.has_yielded = false;
+        if let Some((frame, requests)) = outbox.take() {
+            drop(outbox);
+            let counters = &self.0.counters;
+            counters.frames.fetch_add(1, Ordering::Relaxed);
+            counters.requests.fetch_add(requests, Ordering::Relaxed);
+            return Poll::Ready(Some(frame));
+        }
+        if outbox.phase != Phase::Open {
+            return Poll::Ready(None);
+        }
+        outbox.sender = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// A request that was queued. Dropped before it is answered, a read is cancelled and a write left
+/// to its end.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    connection: Arc<Connection>,
+    id: u64,
+    is_over: bool,
+}
+
+impl Asked {
+    /// Returns what becomes of the request next. After an answer or a loss there is nothing more.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        let event = self
+            .connection
+            .lock()
+            .waiting
+            .poll(self.id, context.waker());
+        match event {
+            Some(Event::Slow) => Poll::Ready(Event::Slow),
+            Some(event) => {
+                self.is_over = true;
+                Poll::Ready(event)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// Returns why the connection ended.
+    pub(crate) fn loss(&self) -> String {
+        let ending = self.connection.ended();
+        ending.map_or_else(String::new, |ending| ending.reason.to_string())
+    }
+
+    /// Waits for what becomes of the request next.
+    pub(crate) async fn event(&mut self) -> Event {
+        poll_fn(|context| self.poll(context)).await
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut outbox = self.connection.lock();
+        let is_to_be_told = outbox.waiting.leave(self.id);
+        if !is_to_be_told || outbox.phase != Phase::Open {
+            return;
+        }
+        let cancel = without_call(0, Ask::Cancel(self.id));
+        outbox.push(cancel);
+        let waker = outbox.sender.take();
+        drop(outbox);
+        wake(waker);
+    }
+}
+
+/// A request of the connection's own.
+fn without_call(id: u64, ask: Ask) -> Request {
+    Request {
+        id,
+        timeout: None,
+        criticality: umbo_types::Criticality::CriticalPlus,
+        caller: Bytes::new(),
+        price: umbo_types::RequestUnits::ZERO,
+        traceparent: Bytes::new(),
+        ask,
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// Returns about how many bytes a request takes.
+pub(crate) fn size_of_request(ask: &Ask) -> usize {
+    use umbo_store::Change;
+    let key =
+        |key: &umbo_types::Key| key.partition.as_bytes().len() + key.sort.as_bytes().len() + 16;
+    let bytes = match ask {
+        Ask::MultiGet(_, keys) => keys.iter().map(key).sum(),
+        Ask::Write(request) => {
+            let mutations = request.mutations.iter().map(|mutation| {
+                let value = match &mutation.change {
+                    Change::Put { value, .. } => value.bytes.len() + 64,
+                    Change::Delete => 0,
+                };
+                key(&mutation.key) + value
+            });
+            mutations.sum()
+        }
+        _ => 0,
+    };
+    bytes + 128
+}
+
+fn rows_max(ask: &Ask) -> usize {
+    match ask {
+        Ask::MultiGet(_, keys) => keys.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,141 @@
+//! What the contract asks for, put to the nodes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use umbo_protocol::{Ask, Outcome};
+use umbo_routing::ShardMap;
+use umbo_store::{
+    CallContext, DeleteRangeRequest, Deleted, NodeStatus, Page, PurgeProgress, RangeRequest,
+    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+};
+use umbo_types::{Key, NamespaceId, Row, ShardId};
+
+use crate::node::Lane;
+use crate::store::RemoteStore;
+use crate::waiting::Kind;
+
+#[async_trait]
+impl Store for RemoteStore {
+    fn shard_map(&self) -> Arc<ShardMap> {
+        Arc::clone(self.shard_map())
+    }
+
+    fn is_reachable(&self, shard: ShardId) -> bool {
+        self.topology().node_of(shard).is_reachable()
+    }
+
+    async fn reachable(&self, shard: ShardId) {
+        let node = Arc::clone(self.topology().node_of(shard));
+        node.reachable().await;
+    }
+
+    async fn get(
+        &self,
+        call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
+        self.check_open()?;
+        let shard = self.locate(namespace, &key.partition);
+        let ask = Ask::Get(namespace, key.clone());
+        match self
+            .ask(call, shard, (Lane::Small, Kind::SmallRead), ask)
+            .await?
+        {
+            Outcome::Row(row) => Ok(row),
+            _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
+        }
+    }
+
+    async fn multi_get(
+        &self,
+        call: &CallContext,
+        namespace: NamespaceId,
+        keys: &[Key],
+    ) -> Vec<Result<Option<Row>, StoreError>> {
+        if let Err(error) = self.check_open() {
+            return vec![Err(error); keys.len()];
+        }
+        self.read_many(call, namespace, keys).await
+    }
+
+    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+        self.check_open()?;
+        let shard = self.locate(request.namespace, &request.partition);
+        let ask = Ask::Range(request.clone());
+        match self
+            .ask(call, shard, (Lane::Bulky, Kind::SmallRead), ask)
+            .await?
+        {
+            Outcome::Page(page) => Ok(page),
+            _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
+        }
+    }
+
+    async fn scan(
+        &self,
+        call: &CallContext,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError> {
+        self.check_open()?;
+        self.walk(call, request).await
+    }
+
+    async fn write(
+        &self,
+        call: &CallContext,
+        request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>> {
+        if let Err(error) = self.check_open() {
+            return vec![Err(WriteError::Store(error)); request.mutations.len()];
+        }
+        self.write_many(call, request).await
+    }
+
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
+        self.check_open()?;
+        let shard = self.locate(request.namespace, &request.partition);
+        let ask = Ask::DeleteRange(request);
+        match self
+            .ask(call, shard, (Lane::Small, Kind::Write), ask)
+            .await?
+        {
+            Outcome::Deleted(deleted) => Ok(deleted),
+            _ => Err(unusable(shard, umbo_store::Outcome::Unknown)),
+        }
+    }
+
+    async fn purge(
+        &self,
+        namespace: NamespaceId,
+        rows_max: u32,
+    ) -> Result<PurgeProgress, StoreError> {
+        self.check_open()?;
+        self.purge_all(namespace, rows_max).await
+    }
+
+    fn status(&self) -> Vec<ShardStatus> {
+        self.shards()
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        self.node_status()
+    }
+
+    async fn close(&self) {
+        self.end().await;
+    }
+}
+
+fn unusable(shard: ShardId, outcome: umbo_store::Outcome) -> StoreError {
+    StoreError::Unavailable {
+        shard,
+        reason: "its node answered what does not answer the request".to_owned(),
+        outcome,
+    }
+}

@@ -1,0 +1,231 @@
+//! Reads a connection: answers to who waits for them, the word of the node about itself, and the
+//! watch over its silence.
+//!
+//! The watch rests on probes: a node that owes an answer and is silent is asked for its state, which
+//! it can tell whatever its store does; where not even that comes, the connection is given up.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant as TokioInstant, sleep};
+use umbo_protocol::{Answer, AnswerFrame, DecodeError, NodeError, Outcome};
+use umbo_store::StoreError;
+
+use crate::attempt::SHARD_UNKNOWN;
+use crate::connection::{Connection, PROBE_ID};
+use crate::counters::count;
+use crate::dial::Dialled;
+use crate::latency::Latency;
+use crate::node::{Lane, Node};
+
+/// How often a connection is looked at while something is in flight.
+const TICK: Duration = Duration::from_millis(10);
+/// How often it is while nothing is.
+const IDLE_TICK: Duration = Duration::from_millis(100);
+/// How often the limit of slow reads is worked out.
+const LATENCY_INTERVAL: Duration = Duration::from_secs(1);
+/// Slowest line that is not taken for a silent node, in bytes a millisecond.
+const LINE_MIN: usize = 4 << 10;
+
+/// Reads one connection to its end.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    node: Arc<Node>,
+    lane: Lane,
+    connection: Arc<Connection>,
+    latency: Latency,
+    /// Emptied after each use; kept for its memory.
+    wakers: Vec<Waker>,
+    heard_at: TokioInstant,
+    probed_at: Option<TokioInstant>,
+    is_probing: bool,
+    aged_at: TokioInstant,
+    draining_since: Option<TokioInstant>,
+}
+
+impl Reader {
+    pub(crate) fn new(node: Arc<Node>, lane: Lane, connection: Arc<Connection>) -> Self {
+        let now = TokioInstant::now();
+        Self {
+            node,
+            lane,
+            connection,
+            latency: Latency::default(),
+            wakers: Vec::new(),
+            heard_at: now,
+            probed_at: None,
+            is_probing: false,
+            aged_at: now,
+            draining_since: None,
+        }
+    }
+
+    pub(crate) async fn read(mut self, dialled: Dialled) {
+        let Dialled {
+            mut answers,
+            first,
+            transport,
+            ..
+        } = dialled;
+        let mut ending = self.take(first).err();
+        let mut tick = pin!(sleep(Duration::ZERO));
+        while ending.is_none() {
+            let outcome = tokio::select! {
+                biased;
+                message = answers.message() => match message {
+                    Ok(Some(frame)) => self.receive(frame),
+                    Ok(None) => Err(lost("the node ended the connection")),
+                    Err(status) => Err(lost(status.message())),
+                },
+                () = tick.as_mut() => {
+                    let next = self.tick();
+                    next.map(|wait| tick.as_mut().reset(TokioInstant::now() + wait))
+                }
+            };
+            ending = outcome.err();
+        }
+        if let Some(End {
+            reason,
+            is_given_up,
+        }) = ending
+        {
+            self.connection.end(&reason, is_given_up);
+        }
+        drop(transport);
+    }
+
+    fn receive(&mut self, frame: Bytes) -> Result<(), End> {
+        let frame = AnswerFrame::decode(frame).map_err(|error| garbage(&error))?;
+        self.take(frame)
+    }
+
+    fn take(&mut self, frame: AnswerFrame) -> Result<(), End> {
+        self.heard_at = TokioInstant::now();
+        let common = &self.node.common;
+        let now = common.clock.monotonic();
+        count(&common.counters.answer_frames);
+        let mut answers = Vec::with_capacity(frame.answers.len());
+        for answer in frame.answers {
+            let answer = answer.unwrap_or_else(unusable);
+            if answer.id != PROBE_ID {
+                answers.push(answer);
+                continue;
+            }
+            self.is_probing = false;
+            if let Outcome::Status(map_version, shards) = answer.outcome {
+                self.node.keep_status(shards);
+                self.node.goes_by(map_version);
+            }
+        }
+        let (answered, mut reads) = (answers.len() as u64, 0);
+        let latency = &mut self.latency;
+        let handed = self
+            .connection
+            .answer(answers, &mut self.wakers, |asked_at| {
+                reads += 1;
+                latency.record(now.saturating_duration_since(asked_at));
+            });
+        self.wakers.drain(..).for_each(Waker::wake);
+        handed.map_err(|_| given_up("the node answered more than it was asked"))?;
+        common.retries.earn(answered);
+        common.hedges.earn(reads);
+        if frame.is_draining {
+            self.connection.drain();
+        }
+        Ok(())
+    }
+
+    /// Looks after what takes long. Returns when to look again.
+    fn tick(&mut self) -> Result<Duration, End> {
+        let now = TokioInstant::now();
+        let settings = &self.node.common.settings;
+        let load = self.connection.load();
+        if !self.connection.is_open() {
+            let since = *self.draining_since.get_or_insert(now);
+            if now.duration_since(since) >= settings.drain_timeout {
+                return Err(given_up("the last answers did not come"));
+            }
+            return Ok(TICK);
+        }
+        if now.duration_since(self.aged_at) >= LATENCY_INTERVAL {
+            self.aged_at = now;
+            let slow = self.latency.p95();
+            let slow = slow.map(|p95| p95.max(settings.hedge_after_min));
+            self.node.set_slow_after(self.lane, slow);
+            self.latency.age();
+        }
+        let slow_after = self.node.slow_after(self.lane);
+        let asked_before = |after| self.node.common.clock.monotonic().checked_sub(after);
+        if let Some(asked_before) = slow_after.and_then(asked_before) {
+            self.connection.mark_slow(asked_before, &mut self.wakers);
+            self.wakers.drain(..).for_each(Waker::wake);
+        }
+        let probed_at = self.probed_at;
+        let silent = now.duration_since(self.heard_at);
+        if self.is_probing {
+            let since = probed_at.map_or(silent, |at| now.duration_since(at));
+            let on_the_line = Duration::from_millis((load.sent_unheard / LINE_MIN) as u64);
+            if silent.min(since) >= settings.probe_timeout + on_the_line {
+                return Err(given_up("the node has been silent"));
+            }
+        } else {
+            let is_due =
+                probed_at.is_none_or(|at| now.duration_since(at) >= settings.probe_interval);
+            if is_due || (load.in_flight > 0 && silent >= settings.silence_max) {
+                self.is_probing = true;
+                self.probed_at = Some(now);
+                self.connection.probe();
+            }
+        }
+        let is_idle = load.in_flight == 0;
+        Ok(if is_idle {
+            IDLE_TICK.min(settings.probe_interval)
+        } else {
+            TICK
+        })
+    }
+}
+
+/// How a connection ends.
+struct End {
+    reason: String,
+    is_given_up: bool,
+}
+
+fn lost(reason: &str) -> End {
+    End {
+        reason: reason.to_owned(),
+        is_given_up: false,
+    }
+}
+
+fn given_up(reason: &str) -> End {
+    End {
+        reason: reason.to_owned(),
+        is_given_up: true,
+    }
+}
+
+fn garbage(error: &DecodeError) -> End {
+    given_up(&format!("the node sent garbage: {error}"))
+}
+
+/// An answer that cannot be read says nothing about what was done.
+fn unusable((id, error): (u64, DecodeError)) -> Answer {
+    let error = StoreError::Unavailable {
+        shard: SHARD_UNKNOWN,
+        reason: format!("its node sent an answer that cannot be used: {error}"),
+        outcome: umbo_store::Outcome::Unknown,
+    };
+    Answer {
+        id,
+        service_time: Duration::ZERO,
+        has_more: false,
+        rows: 0,
+        bytes: 0,
+        outcome: Outcome::Failed(NodeError::Store(error)),
+    }
+}

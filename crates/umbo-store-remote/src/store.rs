@@ -1,0 +1,245 @@
+//! The store: the map in effect, the nodes it names, and the tasks that keep them connected.
+//!
+//! What the contract promises is in the files beside it. The invariant: a map is replaced as a
+//! whole, and a request that is under way stays where it was sent.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use umbo_routing::{ClusterMap, ShardMap, Succession, SuccessionError};
+use umbo_store::{NodeStatus, ShardState, ShardStatus, StoreError};
+use umbo_types::{Clock, NamespaceId, PartitionKey, ShardId};
+
+use crate::budget::Budget;
+use crate::counters::{Counters, RemoteStats};
+use crate::link;
+use crate::map_keeper;
+use crate::node::{Common, Lane, Node};
+use crate::settings::RemoteSettings;
+use crate::topology::Topology;
+
+/// Longest wait for what is under way when the store is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait of a request for a map that its node goes by already.
+const MAP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Shards on other machines.
+#[derive(Debug)]
+pub struct RemoteStore {
+    pub(crate) common: Arc<Common>,
+    topology: ArcSwap<Topology>,
+    shard_map: Arc<ShardMap>,
+    /// Version of the map in effect, for those who wait for the next.
+    pub(crate) versions: watch::Sender<u64>,
+    is_closing: AtomicBool,
+    changing: Mutex<()>,
+    tasks: Mutex<JoinSet<()>>,
+    /// Where the tasks of nodes run.
+    runtime: Handle,
+}
+
+impl RemoteStore {
+    /// Begins to connect to the nodes of a map. Does not wait for them: until a node is connected,
+    /// or cannot be, calls for it wait.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn connect(settings: RemoteSettings, map: ClusterMap, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let common = Arc::new(Common {
+            cluster_id: map.cluster_id().to_owned(),
+            retries: Budget::new(settings.retry_percent),
+            hedges: Budget::new(settings.hedge_percent),
+            settings,
+            clock,
+            counters: Arc::new(Counters::default()),
+            map_version: AtomicU64::new(map.version()),
+            newer_map: Notify::new(),
+        });
+        let shard_map = Arc::clone(map.shard_map());
+        let version = map.version();
+        let topology = Topology::new(map, &[], &common);
+        let nodes = topology.nodes.clone();
+        let store = Arc::new(Self {
+            common,
+            topology: ArcSwap::from_pointee(topology),
+            shard_map,
+            versions: watch::Sender::new(version),
+            is_closing: AtomicBool::new(false),
+            changing: Mutex::new(()),
+            tasks: Mutex::new(JoinSet::new()),
+            runtime: Handle::current(),
+        });
+        store.keep(&nodes);
+        store.spawn(map_keeper::keep(Arc::downgrade(&store)));
+        store
+    }
+
+    /// Goes by another map from now on, if it follows the one in effect. Requests under way end
+    /// where they were sent.
+    pub fn set_map(&self, map: ClusterMap) -> Result<Succession, SuccessionError> {
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.topology.load_full();
+        let succession = before.map.check_successor(&map)?;
+        if succession == Succession::Same {
+            return Ok(succession);
+        }
+        let version = map.version();
+        let after = Topology::new(map, &before.nodes, &self.common);
+        let is_in = |node: &Arc<Node>, nodes: &[Arc<Node>]| {
+            nodes.iter().any(|other| Arc::ptr_eq(node, other))
+        };
+        let all = after.nodes.iter();
+        let new: Vec<_> = all
+            .filter(|node| !is_in(node, &before.nodes))
+            .cloned()
+            .collect();
+        let gone = before
+            .nodes
+            .iter()
+            .filter(|node| !is_in(node, &after.nodes));
+        let gone: Vec<_> = gone.cloned().collect();
+        self.common.map_version.store(version, Ordering::Release);
+        self.keep(&new);
+        self.topology.store(Arc::new(after));
+        for node in gone {
+            node.retire();
+        }
+        drop(changing);
+        tracing::info!(version, "another map of the cluster is in effect");
+        self.versions.send_replace(version);
+        Ok(succession)
+    }
+
+    /// Returns the map in effect.
+    pub fn map(&self) -> ClusterMap {
+        self.topology.load().map.clone()
+    }
+
+    /// Returns what was counted.
+    pub fn stats(&self) -> RemoteStats {
+        let topology = self.topology.load();
+        let in_flight = topology.nodes.iter().map(|node| node.in_flight()).sum();
+        self.common.counters.read(in_flight)
+    }
+
+    pub(crate) fn topology(&self) -> Guard<Arc<Topology>> {
+        self.topology.load()
+    }
+
+    pub(crate) fn shard_map(&self) -> &Arc<ShardMap> {
+        &self.shard_map
+    }
+
+    pub(crate) fn locate(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId {
+        self.shard_map.locate(namespace, partition)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        if self.is_closing() {
+            return Err(StoreError::Closing);
+        }
+        Ok(())
+    }
+
+    /// Waits for a map that is at least as new as a node's, which was asked for; for a node that
+    /// goes by an older one, waits a little.
+    pub(crate) async fn next_map(&self, version: u64, pause: Duration) {
+        let mut versions = self.versions.subscribe();
+        if *versions.borrow_and_update() >= version {
+            sleep(pause).await;
+            return;
+        }
+        let newer = versions.wait_for(|known| *known >= version);
+        let _ = timeout(MAP_TIMEOUT, newer).await;
+    }
+
+    /// Takes no more requests, and waits for those that are under way.
+    pub(crate) async fn end(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        let nodes = self.topology.load().nodes.clone();
+        for node in nodes {
+            node.retire();
+        }
+        self.common.newer_map.notify_one();
+        let mut tasks = std::mem::take(&mut *self.lock_tasks());
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if timeout(CLOSE_TIMEOUT, all).await.is_err() {
+            tracing::warn!("shard nodes left requests unanswered; their outcome is unknown");
+        }
+    }
+
+    pub(crate) fn shards(&self) -> Vec<ShardStatus> {
+        let topology = self.topology.load();
+        let mut shards = Vec::new();
+        for node in &topology.nodes {
+            let (told, failure) = (node.status(), node.failure());
+            for shard in topology.map.shards_of(node.name()) {
+                let known = told.iter().find(|status| status.shard == shard);
+                let mut status = known.cloned().unwrap_or_else(|| unknown(shard));
+                if let Some(reason) = &failure {
+                    let reason = format!("node {}: {reason}", node.name());
+                    status.state = ShardState::Unavailable(reason);
+                }
+                shards.push(status);
+            }
+        }
+        shards.sort_by_key(|status| status.shard);
+        shards
+    }
+
+    pub(crate) fn node_status(&self) -> Vec<NodeStatus> {
+        let topology = self.topology.load();
+        let status = |node: &Arc<Node>| NodeStatus {
+            name: node.name().to_owned(),
+            address: node.place.address().to_owned(),
+            failure: node.failure(),
+            map_version: node.map_version(),
+            shards: topology.map.shards_of(node.name()),
+            in_flight: node.in_flight(),
+        };
+        topology.nodes.iter().map(status).collect()
+    }
+
+    fn keep(&self, nodes: &[Arc<Node>]) {
+        for node in nodes {
+            for lane in Lane::ALL {
+                self.spawn(link::keep(Arc::clone(node), lane));
+            }
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.lock_tasks();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(task, &self.runtime);
+    }
+
+    fn lock_tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// State of a shard of which its node has said nothing yet.
+fn unknown(shard: ShardId) -> ShardStatus {
+    ShardStatus {
+        shard,
+        state: ShardState::Unavailable("its node has said nothing of it".to_owned()),
+        rows: 0,
+        file_bytes: 0,
+        queued: 0,
+        commits: 0,
+        mutations: 0,
+        reclaimed: 0,
+    }
+}

@@ -1,0 +1,69 @@
+//! TLS towards nodes: authority and identity from PEM files, read for every connection, so that a
+//! renewed certificate is used without a restart.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::dial::DialError;
+use crate::settings::TlsFiles;
+
+/// Speaks TLS on a connection to `host`, whose name the node's certificate must carry.
+pub(crate) async fn connect(
+    files: TlsFiles,
+    host: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, DialError> {
+    let bad_name = |_| DialError::Tls(format!("{host} is no name that a certificate can carry"));
+    let name = ServerName::try_from(host.to_owned()).map_err(bad_name)?;
+    // A few small files; the task has nothing else to do.
+    let config = config(&files)?;
+    let connector = TlsConnector::from(Arc::new(config));
+    let spoken = connector.connect(name, stream).await;
+    spoken.map_err(|error| DialError::Tls(error.to_string()))
+}
+
+fn config(files: &TlsFiles) -> Result<ClientConfig, DialError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let refused = |error: rustls::Error| DialError::Tls(error.to_string());
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(&files.authority)? {
+        roots.add(authority).map_err(refused)?;
+    }
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(refused)?
+        .with_root_certificates(roots);
+    let mut config = match &files.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let key = PrivateKeyDer::from_pem_file(&identity.key);
+            let key = key.map_err(|error| unusable(&identity.key, &error))?;
+            builder
+                .with_client_auth_cert(certificates(&identity.certificate)?, key)
+                .map_err(refused)?
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, DialError> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, &error))?;
+    let found: Result<Vec<_>, _> = read.collect();
+    let found = found.map_err(|error| unusable(path, &error))?;
+    if found.is_empty() {
+        return Err(unusable(path, &"it holds no certificate"));
+    }
+    Ok(found)
+}
+
+fn unusable(path: &Path, reason: &dyn std::fmt::Display) -> DialError {
+    DialError::Tls(format!("{} cannot be used: {reason}", path.display()))
+}
