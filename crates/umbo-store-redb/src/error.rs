@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use umbo_routing::ShardMapError;
+use umbo_routing::{ShardMapError, SuccessionError};
 
 /// Says why a [`crate::RedbStore`] could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -147,6 +147,15 @@ pub enum OpenError {
         found: u64,
         /// Version of the map.
         version: u64,
+    },
+    /// The map does not follow the one that the folder was opened with.
+    #[error(transparent)]
+    NoSuccessor(#[from] SuccessionError),
+    /// The store has been closed.
+    #[error("the data folder {folder} is not open any more")]
+    Closed {
+        /// The folder.
+        folder: PathBuf,
     },
     /// The map gives the shards other slots than the folder.
     #[error(

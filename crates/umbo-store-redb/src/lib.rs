@@ -15,6 +15,7 @@ mod failure;
 #[cfg(test)]
 mod fault_tests;
 mod folder_lock;
+mod follow;
 mod key_codec;
 mod manifest;
 mod member_folder;

@@ -52,9 +52,16 @@ pub(crate) fn check_member(
                 .collect(),
         });
     }
-    let Some(manifest) = manifest else {
-        return Ok(());
-    };
+    manifest.map_or(Ok(()), |manifest| check_folder(config, member, manifest))
+}
+
+/// Checks that a folder with a manifest is this node's, and has seen no later map.
+pub(crate) fn check_folder(
+    config: &Config,
+    member: &ClusterMember,
+    manifest: &Manifest,
+) -> Result<(), OpenError> {
+    let ClusterMember { map, node, .. } = member;
     let folder = || config.folder.clone();
     let Some(owner) = manifest.owner() else {
         return Err(OpenError::LoneFolder {
@@ -107,10 +114,29 @@ pub(crate) fn open_member(
         manifest.write(folder)?;
         manifest
     };
+    let shards = open_files(files, config, member, &mut manifest, clock)?;
+    Ok(OpenedMember {
+        manifest,
+        was_created,
+        others: other_files(folder, &shards)?,
+        shards,
+    })
+}
+
+/// Opens files of a node in parallel, or begins them, and notes in the manifest which are there.
+pub(crate) fn open_files(
+    files: Vec<ShardFile>,
+    config: &Config,
+    member: &ClusterMember,
+    manifest: &mut Manifest,
+    clock: &dyn Clock,
+) -> Result<Vec<OpenedShard>, OpenError> {
+    let folder = &config.folder;
+    let known = &*manifest;
     let shards: Vec<OpenedShard> = thread::scope(|scope| {
         let threads: Vec<_> = files
             .into_iter()
-            .map(|file| scope.spawn(|| open_or_begin(file, member, &manifest, clock)))
+            .map(|file| scope.spawn(|| open_or_begin(file, member, known, clock)))
             .collect();
         threads
             .into_iter()
@@ -124,12 +150,7 @@ pub(crate) fn open_member(
     if manifest.note_held(member.map.version(), &held) {
         manifest.write(folder)?;
     }
-    Ok(OpenedMember {
-        manifest,
-        was_created,
-        others: other_files(folder, &shards)?,
-        shards,
-    })
+    Ok(shards)
 }
 
 /// Returns the files of the shards that the map gives the node, in order.

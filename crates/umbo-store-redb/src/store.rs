@@ -2,9 +2,11 @@
 //!
 //! Owns the shards, their committer threads and the folder's lock. Decides nothing about rows.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use async_trait::async_trait;
 use tokio::sync::{Mutex, oneshot};
 use umbo_routing::ShardMap;
@@ -14,7 +16,7 @@ use umbo_store::{
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
-use crate::config::Config;
+use crate::config::{ClusterMember, Config};
 use crate::error::OpenError;
 use crate::failure::Failure;
 use crate::key_codec;
@@ -30,11 +32,15 @@ use crate::work::{DeleteRange, Purge, Work, Write, WriteAnswer};
 /// The store contract on one redb file a shard.
 #[derive(Debug)]
 pub struct RedbStore {
-    folder: PathBuf,
     map: Arc<ShardMap>,
-    shards: Vec<Served>,
+    /// By number of the shard.
+    pub(crate) shards: Box<[ArcSwap<Served>]>,
     report: OpenReport,
-    running: Mutex<Running>,
+    pub(crate) running: Mutex<Running>,
+    /// Settings that the folder was opened with.
+    pub(crate) config: Config,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) opener: Arc<dyn Opener>,
 }
 
 impl RedbStore {
@@ -58,10 +64,15 @@ impl RedbStore {
         let begun = clock.monotonic();
         let folder = open_folder(&config, &**clock, opener)?;
         let mut reports = Vec::new();
-        let mut shards = elsewhere(&config, &folder.manifest.shard_map);
+        let shard_map = &folder.manifest.shard_map;
+        let ids = (0..shard_map.shards() as u16).map(ShardId);
+        let member = config.cluster.as_ref();
+        let mut shards: Vec<_> = ids.map(|id| elsewhere(member, id)).collect();
         let mut running = Running {
-            committers: Vec::new(),
+            committers: BTreeMap::new(),
             lock: Some(folder.lock),
+            manifest: None,
+            map: None,
         };
         for shard in folder.shards {
             reports.push(shard.report.clone());
@@ -74,18 +85,22 @@ impl RedbStore {
             took: clock.monotonic().saturating_duration_since(begun),
             was_created: folder.was_created,
         };
+        let map = Arc::new(folder.manifest.shard_map.clone());
+        running.manifest = Some(folder.manifest);
         Ok(Self {
-            folder: config.folder,
-            map: Arc::new(folder.manifest.shard_map),
-            shards,
+            map,
+            shards: shards.into_iter().map(ArcSwap::from_pointee).collect(),
             report,
             running: Mutex::new(running),
+            config,
+            clock: Arc::clone(clock),
+            opener: Arc::clone(opener),
         })
     }
 
     /// Returns the data folder.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.config.folder
     }
 
     /// Returns what opening has found.
@@ -93,20 +108,27 @@ impl RedbStore {
         &self.report
     }
 
-    fn shard(&self, id: ShardId) -> Result<&Arc<Shard>, StoreError> {
-        match &self.shards[usize::from(id.0)] {
-            Served::Open(shard) => Ok(shard),
-            Served::Failed(_, reason) | Served::Elsewhere(reason) => Err(StoreError::Unavailable {
-                shard: id,
-                reason: reason.clone(),
-                outcome: Outcome::NotApplied,
-            }),
+    /// Returns what becomes of requests for a shard, as long as it is looked at.
+    fn served(&self, id: ShardId) -> Guard<Arc<Served>> {
+        self.shards[usize::from(id.0)].load()
+    }
+
+    /// Hands work to a shard. One that leaves the folder just then says so.
+    fn enqueue(&self, id: ShardId, work: Work) -> Result<Arc<Shard>, StoreError> {
+        let served = self.served(id);
+        let shard = served.open(id)?;
+        match shard.enqueue(work) {
+            Err(StoreError::Closing) => {
+                self.served(id).open(id)?;
+                Err(StoreError::Closing)
+            }
+            taken => taken.map(|()| Arc::clone(shard)),
         }
     }
 
     /// Says whether a shard belongs to this folder, if only as a file that failed.
     fn is_here(&self, id: ShardId) -> bool {
-        !matches!(self.shards[usize::from(id.0)], Served::Elsewhere(_))
+        !matches!(**self.served(id), Served::Elsewhere(_))
     }
 
     async fn purge_shard(
@@ -115,13 +137,13 @@ impl RedbStore {
         namespace: NamespaceId,
         rows_max: u32,
     ) -> Result<PurgeProgress, StoreError> {
-        let shard = self.shard(id)?;
         let (reply, answer) = oneshot::channel();
-        shard.enqueue(Work::Purge(Purge {
+        let work = Work::Purge(Purge {
             namespace,
             rows_max,
             reply,
-        }))?;
+        });
+        let shard = self.enqueue(id, work)?;
         shard.answer(answer).await?
     }
 
@@ -146,7 +168,8 @@ impl RedbStore {
                 slots: request.slots.clone(),
                 after: after.take().map(|after| after.key.clone()),
             };
-            self.shard(id)?
+            self.served(id)
+                .open(id)?
                 .attempt(|snapshot, clock| snapshot.scan(&segment, clock.wall(), &mut chunk))
                 .map_err(|failure| ScanFailure::File(id, failure))?;
             if chunk.is_cut() {
@@ -159,23 +182,22 @@ impl RedbStore {
 
     fn stop_taking_writes(&self) {
         for shard in &self.shards {
-            if let Served::Open(shard) = shard {
-                shard.queue.close();
-            }
+            shard.load().close();
         }
     }
 }
 
-/// Returns what is answered for each shard as long as it has not been opened here.
-fn elsewhere(config: &Config, map: &ShardMap) -> Vec<Served> {
-    let reason = |shard: usize| {
-        let member = config.cluster.as_ref()?;
-        let owner = member.map.node_of(ShardId(shard as u16))?;
-        let (own, owner) = (&member.node, owner.name());
-        Some(format!("it is not on node '{own}', but on node '{owner}'"))
-    };
-    let reasons = (0..map.shards()).map(|shard| reason(shard).unwrap_or_default());
-    reasons.map(Served::Elsewhere).collect()
+/// Returns what is answered for a shard as long as it has not been opened here.
+pub(crate) fn elsewhere(member: Option<&ClusterMember>, id: ShardId) -> Served {
+    let reason = member.and_then(|ClusterMember { map, node, .. }| {
+        let owner = map.node_of(id)?.name();
+        Some(if owner == node {
+            format!("node '{node}' is opening it")
+        } else {
+            format!("it is not on node '{node}', but on node '{owner}'")
+        })
+    });
+    Served::Elsewhere(reason.unwrap_or_default())
 }
 
 /// Why a chunk of a scan was not read.
@@ -216,7 +238,9 @@ impl Store for RedbStore {
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        let shard = self.shard(self.map.locate(namespace, &key.partition))?;
+        let id = self.map.locate(namespace, &key.partition);
+        let served = self.served(id);
+        let shard = served.open(id)?;
         let (key, _) = key_codec::encode(namespace, key);
         shard
             .read(|snapshot, clock| snapshot.get(&key, clock))
@@ -237,7 +261,9 @@ impl Store for RedbStore {
     }
 
     async fn range(&self, _call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let shard = self.shard(self.map.locate(request.namespace, &request.partition))?;
+        let id = self.map.locate(request.namespace, &request.partition);
+        let served = self.served(id);
+        let shard = served.open(id)?;
         shard
             .read(|snapshot, clock| snapshot.range(request, clock.wall()))
             .await
@@ -253,10 +279,10 @@ impl Store for RedbStore {
             Err(ScanFailure::Store(error)) => return Err(error),
             Err(ScanFailure::File(id, failure)) => (id, failure),
         };
-        self.shard(id)?.recover_from(failure).await?;
+        self.served(id).open(id)?.recover_from(failure).await?;
         self.scan_once(request).map_err(|failure| match failure {
             ScanFailure::Store(error) => error,
-            ScanFailure::File(id, failure) => match self.shard(id) {
+            ScanFailure::File(id, failure) => match self.served(id).open(id) {
                 Ok(shard) => shard.error(failure, Outcome::NotApplied),
                 Err(error) => error,
             },
@@ -283,9 +309,7 @@ impl Store for RedbStore {
                 deadline: call.deadline,
                 reply,
             });
-            let begun = self
-                .shard(id)
-                .and_then(|shard| shard.enqueue(work).map(|()| shard));
+            let begun = self.enqueue(id, work);
             pending.push((indexes, begun.map(|shard| (shard, answer))));
         }
         for (indexes, begun) in pending {
@@ -317,9 +341,9 @@ impl Store for RedbStore {
         call: &CallContext,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        let shard = self.shard(self.map.locate(request.namespace, &request.partition))?;
+        let id = self.map.locate(request.namespace, &request.partition);
         if request.range.is_empty() {
-            return Ok(Deleted::default());
+            return self.served(id).open(id).map(|_| Deleted::default());
         }
         let bounds = key_codec::sort_bounds(request.namespace, &request.partition, &request.range);
         let (reply, answer) = oneshot::channel();
@@ -331,7 +355,7 @@ impl Store for RedbStore {
             deadline: call.deadline,
             reply,
         });
-        shard.enqueue(work)?;
+        let shard = self.enqueue(id, work)?;
         shard.answer(answer).await?
     }
 
@@ -365,7 +389,7 @@ impl Store for RedbStore {
     fn status(&self) -> Vec<ShardStatus> {
         (0..)
             .zip(&self.shards)
-            .filter_map(|(id, shard)| match shard {
+            .filter_map(|(id, shard)| match &**shard.load() {
                 Served::Open(shard) => Some(shard.status()),
                 Served::Elsewhere(_) => None,
                 Served::Failed(path, reason) => Some(ShardStatus {

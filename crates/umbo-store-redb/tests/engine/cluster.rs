@@ -1,5 +1,6 @@
 //! Folders of the nodes of a cluster: files that come, go, stay behind and get lost.
 
+mod follow;
 mod refusals;
 
 use std::collections::BTreeMap;
