@@ -4,9 +4,21 @@ import itertools
 
 import pytest
 
-from harness import Namespace, Server, memory_folder
+from harness import IS_CLUSTER, Namespace, Server, memory_folder
 
 NUMBERS = itertools.count(1)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "embedded(reason): about a server with its store in its own process")
+
+
+def pytest_collection_modifyitems(items):
+    """What is about an embedded store has no meaning for shard nodes."""
+    for item in items:
+        mark = item.get_closest_marker("embedded")
+        if IS_CLUSTER and mark:
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """Runs the real binary and talks to it, for the tests of this folder.
 
-Owns: starting, stopping and killing servers, a plain HTTP client, raw sockets. Decides nothing
-about what is right. Every wait is bounded; only processes started here are ever signalled.
+Owns: servers, a plain HTTP client, raw sockets. Decides nothing about what is right.
+
+A server is one process, `umbo serve`, or, where UMBO_TEST_TOPOLOGY says `cluster`, a dispatcher in
+front of three shard nodes: tests do not see which.
 """
 
 import base64
@@ -12,36 +14,18 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
 import tempfile
-import threading
-import time
 import urllib.parse
 
-PROJECT = pathlib.Path(__file__).resolve().parent.parent
-WAIT_SECONDS = 60
+from processes import PROJECT, WAIT_SECONDS, Process, binary, wait_until
+from tier import Tier
+
 PROBLEM = "application/problem+json"
 NDJSON = "application/x-ndjson"
-
-
-def binary():
-    """The server under test: UMBO_BIN, or what `cargo build` left."""
-    path = pathlib.Path(os.environ.get("UMBO_BIN", PROJECT / "target/debug/umbo"))
-    assert path.is_file(), f"{path} does not exist; run: cargo build --bin umbo"
-    return str(path)
-
-
-def wait_until(is_so, what, seconds=WAIT_SECONDS):
-    """Asks again and again until it is so, and returns what it said; fails after `seconds`."""
-    end = time.monotonic() + seconds
-    while True:
-        if result := is_so():
-            return result
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
+IS_CLUSTER = {"": False, "embedded": False, "cluster": True}[os.environ.get("UMBO_TEST_TOPOLOGY", "")]
 
 
 @contextlib.contextmanager
@@ -229,54 +213,45 @@ class Namespace:
         return self.client.request("POST", f"{self.base}/batch/get", body, headers)
 
 
-def toml_text(settings):
-    text = ""
-    for section, values in settings.items():
-        text += f"[{section}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items())
-    return text
+class Server(Process):
+    """What serves HTTP on free loopback ports: a process of `umbo serve`, or a dispatcher.
 
+    Where it is a dispatcher, it has its own storage tier, started and ended with it, unless it is
+    given one that others have too.
+    """
 
-class Server:
-    """A process of `umbo serve` on free loopback ports."""
-
-    def __init__(self, folder, settings=None, arguments=(), environment=None):
-        self.folder = pathlib.Path(folder)
+    def __init__(self, folder, settings=None, arguments=(), environment=None, tier=None):
+        super().__init__(folder)
         self.data = self.folder / "data"
         self.settings = {"server": {"drain_delay": "0s"}} | (settings or {})
         self.arguments, self.environment = list(arguments), environment or {}
-        self.process, self.log, self.port, self.admin_port = None, [], None, None
+        self.port, self.admin_port = None, None
+        self.tier = tier or (Tier(self.folder / "tier", settings) if IS_CLUSTER else None)
+        self.owns_tier = IS_CLUSTER and tier is None
 
     def launch(self):
         """Starts the process without waiting for it."""
-        self.folder.mkdir(exist_ok=True, parents=True)
-        config = self.folder / "umbo.toml"
-        config.write_text(toml_text(self.settings))
-        command = [binary(), "serve", "--config", str(config), "--data", str(self.data)]
+        settings = self.settings
+        if self.owns_tier:
+            self.tier.start()
+        if self.tier:
+            of_cluster = {"map": str(self.tier.map_file)} | settings.get("cluster", {})
+            settings = settings | {"cluster": of_cluster}
+            command = ["dispatcher"]
+        else:
+            command = ["serve", "--data", str(self.data)]
         if "--listen" not in self.arguments and "listen" not in self.settings["server"]:
             command += ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("UMBO")}
-        self.log, self.port, self.admin_port = [], None, None
-        self.process = subprocess.Popen(
-            command + self.arguments,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            cwd=self.folder,
-            env=clean | self.environment,
-        )
-        self.reader = threading.Thread(target=self.read_log, args=(self.process.stderr,))
-        self.reader.daemon = True
-        self.reader.start()
+        self.port, self.admin_port = None, None
+        self.spawn(command + self.arguments, settings, self.environment)
         return self
-
-    def read_log(self, stream):
-        for line in stream:
-            self.log.append(line.decode(errors="replace").rstrip())
 
     def start(self):
         """Starts the process and waits until it serves."""
         self.launch()
+        return self.wait_until_it_serves()
 
+    def wait_until_it_serves(self):
         def serves():
             assert self.process.poll() is None, f"the server ended: {self.log_text()}"
             return next((line for line in list(self.log) if '"umbo serves"' in line), None)
@@ -286,43 +261,26 @@ class Server:
         self.admin_port = int(fields["admin"].rsplit(":", 1)[1])
         return self
 
-    def log_text(self):
-        return "\n".join(self.log)
-
-    def logged(self, level):
-        """Messages of a level."""
-        return [line for line in list(self.log) if f'"level":"{level}"' in line]
-
-    def wait(self, seconds=WAIT_SECONDS):
-        """Waits for the end of the process; returns its exit code."""
-        code = self.process.wait(seconds)
-        self.reader.join(seconds)
-        self.process.stderr.close()
-        assert "panicked" not in self.log_text(), self.log_text()
-        return code
-
     def stop(self):
-        """SIGTERM and a good end."""
-        self.process.send_signal(signal.SIGTERM)
-        code = self.wait()
-        assert code == 0, f"exit code {code}: {self.log_text()}"
+        super().stop()
+        if self.owns_tier:
+            self.tier.stop()
 
     def kill(self):
-        """kill -9."""
-        self.process.kill()
-        self.wait()
+        super().kill()
+        if self.owns_tier:
+            self.tier.kill()
 
-    def is_running(self):
-        return self.process is not None and self.process.poll() is None
+    def discard(self):
+        super().discard()
+        if self.owns_tier:
+            self.tier.discard()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self.is_running():
-            self.kill()
-        elif self.process is not None and not self.process.stderr.closed:
-            self.wait()
+        self.discard()
 
     def client(self, **more):
         return Client(self.port, **more)
@@ -336,14 +294,6 @@ class Server:
         answer = client.put(f"/admin/v1/namespaces/{name}", body)
         assert answer.status in (200, 201), answer
         return Namespace(client, name)
-
-    def memory(self, field="VmRSS"):
-        """Resident memory in bytes; VmHWM is its peak."""
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(rf"{field}:\s+(\d+) kB", status).group(1)) * 1024
-
-    def reset_peak_memory(self):
-        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def metric(self, name):
         """Sum of all series of a metric."""
@@ -363,6 +313,54 @@ class Server:
         sock = socket.create_connection(("127.0.0.1", self.port), timeout)
         sock.sendall(head)
         return sock
+
+
+class Cluster:
+    """Dispatchers in front of one storage tier."""
+
+    def __init__(self, folder, dispatchers=1, settings=None, tier=None, **of_tier):
+        folder = pathlib.Path(folder)
+        self.tier = tier or Tier(folder / "tier", settings, **of_tier)
+        names = [f"dispatcher-{number}" for number in range(dispatchers)]
+        self.dispatchers = [Server(folder / name, settings, tier=self.tier) for name in names]
+        self.nodes = self.tier.nodes
+
+    def start(self):
+        self.tier.start()
+        for dispatcher in self.dispatchers:
+            dispatcher.launch()
+        for dispatcher in self.dispatchers:
+            dispatcher.wait_until_it_serves()
+        return self
+
+    def stop(self):
+        for dispatcher in self.dispatchers:
+            dispatcher.stop()
+        self.tier.stop()
+
+    def discard(self):
+        for dispatcher in self.dispatchers:
+            dispatcher.discard()
+        self.tier.discard()
+
+    def node_of(self, ns, partition):
+        """Name of the node that has a partition."""
+        question = {"operation": "get", "pk": partition}
+        answer = ns.client.post(f"{ns.base}/explain", question)
+        assert answer.status == 200, answer
+        (where,) = answer.json()["shards"]
+        return self.tier.owner(where["shard"])
+
+    def partitions(self, ns, count, prefix="p"):
+        """So many partitions of each node, by node."""
+        found = {name: [] for name in self.nodes}
+        number = 0
+        while any(len(partitions) < count for partitions in found.values()):
+            partition = f"{prefix}-{number}"
+            found[self.node_of(ns, partition)].append(partition)
+            number += 1
+            assert number < 100 * count * len(found), found
+        return {name: partitions[:count] for name, partitions in found.items()}
 
 
 def receive(sock):

@@ -1,7 +1,7 @@
 """Counts what tests/run ran, holds each count to its floor, and prints the closing line.
 
-Reads the notes that tests/run left in a folder: checks.tsv, executables.json, cargo-test.log and
-pytest.xml, each where it exists. A component that ran fewer tests than its floor has failed, so
+Reads the notes that tests/run left in a folder: checks.tsv, executables.json, cargo-test.log, pytest.xml and
+pytest-clustered.xml, each where it exists. A component that ran fewer tests than its floor has failed, so
 that a test that silently stops running is noticed.
 """
 
@@ -17,7 +17,7 @@ class Count:
     """Tests of one component."""
 
     def __init__(self):
-        self.passed = self.failed = 0
+        self.passed = self.failed = self.skipped = 0
 
 
 def lines(path):
@@ -48,17 +48,18 @@ def count_rust(folder, counts):
             counts[component or "unknown"].failed += int(result.group(2))
 
 
-def count_python(folder, counts):
-    report = folder / "pytest.xml"
+def count_python(report, kind, counts):
     if not report.exists():
         return
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
         area = case.get("classname", "").removeprefix("tests.").split(".")[0]
-        count = counts[f"processes/{area}"]
+        count = counts[f"{kind}/{area}"]
         if case.find("failure") is not None or case.find("error") is not None:
             count.failed += 1
         elif case.find("skipped") is None:
             count.passed += 1
+        else:
+            count.skipped += 1
 
 
 def main(folder, floors_file):
@@ -69,7 +70,8 @@ def main(folder, floors_file):
         if result != "passed":
             print(f"FAILED: {name}")
     count_rust(folder, counts)
-    count_python(folder, counts)
+    count_python(folder / "pytest.xml", "processes", counts)
+    count_python(folder / "pytest-clustered.xml", "clustered", counts)
 
     floors = {}
     for line in lines(floors_file):
@@ -78,13 +80,13 @@ def main(folder, floors_file):
             floors[component] = int(floor)
 
     below = 0
-    print(f"{'component':<28}{'passed':>8}{'failed':>8}{'floor':>8}")
+    print(f"{'component':<28}{'passed':>8}{'failed':>8}{'skipped':>9}{'floor':>8}")
     for component in sorted(counts.keys() | floors.keys()):
         count, floor = counts[component], floors.get(component, 0)
         is_below = count.passed < floor
         below += is_below
         remark = "  FEWER THAN ITS FLOOR" if is_below else ""
-        print(f"{component:<28}{count.passed:>8}{count.failed:>8}{floor:>8}{remark}")
+        print(f"{component:<28}{count.passed:>8}{count.failed:>8}{count.skipped:>9}{floor:>8}{remark}")
 
     passed = sum(count.passed for count in counts.values())
     failed = sum(count.failed for count in counts.values()) + below
