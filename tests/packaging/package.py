@@ -1,0 +1,108 @@
+"""What the image, the containers and the manifests say, read into plain data.
+
+Owns no opinion about what is right.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+
+import yaml
+
+from processes import PROJECT, binary
+
+CONFIG = PROJECT / "config"
+KUBERNETES = CONFIG / "kubernetes"
+IMAGE = "umbo"
+
+
+def umbo(*arguments, environment=None):
+    """Runs the binary with nothing of ours in its environment but what is given."""
+    environment = {"PATH": "/usr/bin:/bin"} | (environment or {})
+    return subprocess.run(
+        [binary(), *arguments], capture_output=True, text=True, timeout=60, env=environment, cwd="/"
+    )
+
+
+class Image:
+    """The Dockerfile, instruction by instruction."""
+
+    def __init__(self):
+        text = (PROJECT / "Dockerfile").read_text()
+        joined = re.sub(r"\\\n", " ", re.sub(r"^\s*#.*\n", "", text, flags=re.M))
+        self.instructions = [tuple(line.split(None, 1)) for line in joined.splitlines() if line.strip()]
+        self.stages = [words for name, words in self.instructions if name == "FROM"]
+        last = max(at for at, (name, _) in enumerate(self.instructions) if name == "FROM")
+        self.final = self.instructions[last:]
+
+    def all(self, name):
+        """What an instruction says wherever it stands in the last stage."""
+        return [words for found, words in self.final if found == name]
+
+    def one(self, name):
+        (words,) = self.all(name)
+        return words
+
+    def environment(self):
+        pairs = (word.split("=", 1) for words in self.all("ENV") for word in shlex.split(words))
+        return dict(pairs)
+
+    def health_check(self):
+        """The command, as a list."""
+        return json.loads(self.one("HEALTHCHECK").partition("CMD")[2])
+
+    def entrypoint(self):
+        return json.loads(self.one("ENTRYPOINT"))
+
+    def ports(self):
+        return {int(port) for port in self.one("EXPOSE").split()}
+
+
+def compose():
+    return yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
+
+
+def of_image(services):
+    """Those that run the image, with all of their environment."""
+    image = Image().environment()
+    return {
+        name: service | {"environment": image | service["environment"]}
+        for name, service in services.items()
+        if service["image"] == IMAGE
+    }
+
+
+def settings_of(environment):
+    """Those variables that are settings."""
+    return {name: value for name, value in environment.items() if name.startswith("UMBO__")}
+
+
+def manifests():
+    """Every document of the manifests."""
+    files = sorted(KUBERNETES.glob("*.yaml"))
+    return [document for file in files for document in yaml.safe_load_all(file.read_text())]
+
+
+def of_kind(kind):
+    return [one for one in manifests() if one["kind"] == kind]
+
+
+def workloads():
+    """What starts pods, by name."""
+    kinds = of_kind("StatefulSet") + of_kind("Deployment")
+    return {one["metadata"]["name"]: one for one in kinds}
+
+
+def pod_of(workload):
+    return workload["spec"]["template"]["spec"]
+
+
+def container_of(workload):
+    (container,) = pod_of(workload)["containers"]
+    return container
+
+
+def config_map():
+    (one,) = of_kind("ConfigMap")
+    return one["data"]

@@ -1,0 +1,66 @@
+"""Commands that the documents show: each exists, with each of its flags."""
+
+import re
+import shlex
+
+import pytest
+
+from package import KUBERNETES, umbo
+from processes import PROJECT
+
+DOCUMENTS = [PROJECT / "README.md", PROJECT / "config/README.md", KUBERNETES / "README.md"]
+
+
+def command_lines(document):
+    """Every call of `umbo` after a prompt, as a list of words."""
+    text = re.sub(r"\\\n\s*", " ", document.read_text())
+    for line in re.findall(r"^\$ (.*)$", text, re.M):
+        lexer = shlex.shlex(line.replace("…", ""), posix=True, punctuation_chars=";&|")
+        lexer.whitespace_split, lexer.commenters = True, "#"
+        words = []
+        for word in [*lexer, ";"]:
+            if set(word) <= set(";&|"):
+                while words and re.fullmatch(r"\w+=.*", words[0]):
+                    words.pop(0)
+                if words and words[0].endswith("umbo"):
+                    yield words[1:]
+                words = []
+            else:
+                words.append(word)
+
+
+def subcommands(said):
+    block = said.partition("Commands:\n")[2].partition("\n\n")[0]
+    return re.findall(r"^  (\S+)", block, re.M)
+
+
+def check(words):
+    """Walks down the tree of commands, then looks for each flag."""
+    path, said = [], umbo("--help").stdout
+    for word in words:
+        if word.startswith("-"):
+            break
+        if word not in subcommands(said):
+            break
+        path.append(word)
+        said = umbo(*path, "--help").stdout
+    takes_more = path and (set(subcommands(said)) <= {"help"} or "[COMMAND]" in said)
+    assert takes_more or not words, f"umbo {' '.join(words)}: {words[len(path) :][:1]} is no command"
+    for word in words[len(path) :]:
+        if re.match(r"--?[a-z]", word):
+            flag = re.escape(word.partition("=")[0])
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", said), f"umbo {' '.join(words)}: no {word}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_every_command_that_is_shown_exists(document):
+    lines = list(command_lines(document))
+    assert lines, "it shows some"
+    for words in lines:
+        check(words)
+
+
+def test_a_command_that_does_not_exist_would_be_noticed():
+    for words in (["kv", "fetch"], ["shards"], ["kv", "get", "--colour"], ["shard", "verify", "--maps", "x"]):
+        with pytest.raises(AssertionError):
+            check(words)

@@ -1,0 +1,215 @@
+"""The Kubernetes manifests: everything they name exists, and the parts fit one another."""
+
+import re
+import subprocess
+import tomllib
+
+import pytest
+
+from package import (
+    IMAGE,
+    KUBERNETES,
+    config_map,
+    container_of,
+    manifests,
+    of_kind,
+    pod_of,
+    umbo,
+    workloads,
+)
+
+NAMESPACE = "umbo"
+ROLES = {"umbo-shard": "shard", "umbo-dispatcher": "dispatcher"}
+# Made by the operator, from what README.md says; with the files in them.
+SECRETS = {"umbo-cluster-tls": {"tls.crt", "tls.key", "ca.crt"}, "umbo-tokens": {"tokens.toml"}}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """The settings of the pods, in a file of their own."""
+    file = tmp_path / "umbo.toml"
+    file.write_text(config_map()["umbo.toml"])
+    return file
+
+
+def values():
+    return tomllib.loads(config_map()["umbo.toml"])
+
+
+def cluster_map():
+    return tomllib.loads(config_map()["cluster.toml"])
+
+
+def test_the_kinds_are_those_that_are_needed():
+    kinds = [one["kind"] for one in manifests()]
+    expected = {"Namespace": 1, "ConfigMap": 1, "Service": 3, "StatefulSet": 1, "Deployment": 1, "PodDisruptionBudget": 2}
+    assert {kind: kinds.count(kind) for kind in kinds} == expected
+    versions = {"StatefulSet": "apps/v1", "Deployment": "apps/v1", "PodDisruptionBudget": "policy/v1"}
+    for one in manifests():
+        assert one["apiVersion"] == versions.get(one["kind"], "v1")
+        inside = one["metadata"]["name"] if one["kind"] == "Namespace" else one["metadata"]["namespace"]
+        assert inside == NAMESPACE
+
+
+def test_every_command_line_exists():
+    for name, workload in workloads().items():
+        role, *flags = container_of(workload)["args"]
+        assert role == ROLES[name] and container_of(workload)["image"] == IMAGE
+        said = umbo(role, "--help")
+        assert said.returncode == 0
+        for flag in (flag for flag in flags if flag.startswith("-")):
+            assert re.search(rf"(?<!\S){re.escape(flag)}(?![\w-])", said.stdout), (role, flag)
+
+
+def test_every_setting_exists_and_has_a_value_it_can_have(settings):
+    checked = umbo("config", "check", str(settings))
+    assert checked.returncode == 0, checked
+    for name, workload in workloads().items():
+        set_here = {}
+        for one in container_of(workload)["env"]:
+            set_here[one["name"]] = one.get("value", "a")
+            assert ("value" in one) != ("valueFrom" in one)
+        shown = umbo("config", "show", "--config", str(settings), environment=set_here)
+        assert shown.returncode == 0, (name, shown.stderr)
+        assert all(variable.startswith("UMBO__") for variable in set_here)
+
+
+def test_a_setting_that_does_not_exist_would_be_noticed(settings):
+    settings.write_text(settings.read_text().replace("drain_delay", "drain_dely"))
+    assert umbo("config", "check", str(settings)).returncode != 0
+
+
+def test_the_map_is_whole_and_names_the_pods(tmp_path):
+    file = tmp_path / "cluster.toml"
+    file.write_text(config_map()["cluster.toml"])
+    checked = umbo("shard", "verify", "--map", str(file))
+    assert checked.returncode == 0, checked
+    shards = workloads()["umbo-shard"]
+    service = shards["spec"]["serviceName"]
+    port = int(values()["shard"]["listen"].rsplit(":", 1)[1])
+    assert cluster_map()["nodes"] == {
+        f"umbo-shard-{at}": f"umbo-shard-{at}.{service}.{NAMESPACE}.svc.cluster.local:{port}"
+        for at in range(shards["spec"]["replicas"])
+    }
+    (name,) = [one for one in container_of(shards)["env"] if one["name"] == "UMBO__CLUSTER__NODE"]
+    assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+
+
+def mounts(workload):
+    """What is mounted where."""
+    volumes = {volume["name"]: volume for volume in pod_of(workload)["volumes"]}
+    claims = workload["spec"].get("volumeClaimTemplates", [])
+    volumes |= {claim["metadata"]["name"]: claim for claim in claims}
+    mounted = {mount["mountPath"]: volumes[mount["name"]] for mount in container_of(workload)["volumeMounts"]}
+    assert len(mounted) == len(volumes), "nothing is there for nothing"
+    return mounted
+
+
+def files(volume):
+    if "configMap" in volume:
+        (one,) = of_kind("ConfigMap")
+        assert volume["configMap"]["name"] == one["metadata"]["name"]
+        return set(one["data"])
+    if "secret" in volume:
+        return SECRETS[volume["secret"]["secretName"]]
+    return set()
+
+
+def test_every_file_that_is_named_is_mounted():
+    paths = {values()["cluster"][key] for key in ("map", "certificate", "key", "ca")}
+    for name, workload in workloads().items():
+        container = container_of(workload)
+        own = {one["value"] for one in container["env"] if one.get("value", "").startswith("/")}
+        named = paths | own | {argument for argument in container["args"] if argument.startswith("/")}
+        mounted = {f"{path}/{file}" for path, volume in mounts(workload).items() for file in files(volume)}
+        assert named <= mounted, (name, named - mounted)
+        read_only = [mount for mount in container["volumeMounts"] if mount["mountPath"] != "/data"]
+        assert all(mount["readOnly"] and "subPath" not in mount for mount in read_only)
+
+
+def test_the_data_lies_on_a_volume_of_its_own():
+    shards = workloads()["umbo-shard"]
+    assert "resources" in mounts(shards)[values()["store"]["folder"]]["spec"]
+    assert values()["store"]["folder"] not in mounts(workloads()["umbo-dispatcher"])
+
+
+def test_ports_agree():
+    listens = {
+        "umbo-shard": {"shard": values()["shard"]["listen"], "admin": values()["shard"]["admin_listen"]},
+        "umbo-dispatcher": {"data": values()["server"]["listen"], "admin": values()["server"]["admin_listen"]},
+    }
+    for name, workload in workloads().items():
+        ports = {port["name"]: port["containerPort"] for port in container_of(workload)["ports"]}
+        assert ports == {port: int(address.rsplit(":", 1)[1]) for port, address in listens[name].items()}
+        scraped = workload["spec"]["template"]["metadata"]["annotations"]
+        assert int(scraped["prometheus.io/port"]) == ports["admin"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container_of(workload)[probe]["httpGet"]
+            assert asked["port"] in ports
+            assert asked["path"] == ("/readyz" if probe == "readinessProbe" else "/healthz")
+
+
+def test_services_and_budgets_find_their_pods():
+    labels = {one["spec"]["template"]["metadata"]["labels"]["app"]: one for one in workloads().values()}
+    for service in of_kind("Service"):
+        pods = container_of(labels[service["spec"]["selector"]["app"]])
+        ports = {port["name"]: port["containerPort"] for port in pods["ports"]}
+        for port in service["spec"]["ports"]:
+            assert ports[port["targetPort"]] == port["port"]
+    headless = [one for one in of_kind("Service") if one["spec"].get("clusterIP") == "None"]
+    shards = workloads()["umbo-shard"]
+    assert [one["metadata"]["name"] for one in headless] == [shards["spec"]["serviceName"]]
+    for workload in workloads().values():
+        assert workload["spec"]["selector"]["matchLabels"] == workload["spec"]["template"]["metadata"]["labels"]
+    budgets = {one["spec"]["selector"]["matchLabels"]["app"]: one["spec"] for one in of_kind("PodDisruptionBudget")}
+    assert sorted(budgets) == sorted(labels)
+    assert budgets["umbo-shard"]["maxUnavailable"] == 1
+    assert budgets["umbo-dispatcher"]["minAvailable"] < labels["umbo-dispatcher"]["spec"]["replicas"]
+
+
+def test_a_pod_is_given_the_time_that_its_end_takes():
+    server = values()["server"]
+    ends = sum(int(server[key].removesuffix("s")) for key in ("drain_delay", "drain_timeout"))
+    for workload in workloads().values():
+        assert pod_of(workload)["terminationGracePeriodSeconds"] > ends
+        probe = container_of(workload)["readinessProbe"]
+        noticed = probe["periodSeconds"] * probe["failureThreshold"]
+        assert noticed <= int(server["drain_delay"].removesuffix("s"))
+
+
+def test_pods_ask_for_what_they_need_and_may_no_more():
+    for workload in workloads().values():
+        pod, container = pod_of(workload), container_of(workload)
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        inside = container["securityContext"]
+        assert inside["allowPrivilegeEscalation"] is False and inside["readOnlyRootFilesystem"] is True
+        assert inside["capabilities"] == {"drop": ["ALL"]}
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_the_certificates_are_for_the_names_in_the_map(tmp_path):
+    made = subprocess.run([KUBERNETES / "certificates.sh", tmp_path / "made"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert {file.name for file in (tmp_path / "made").iterdir()} == SECRETS["umbo-cluster-tls"]
+    show = ["openssl", "x509", "-in", tmp_path / "made/tls.crt", "-noout", "-ext", "subjectAltName"]
+    names = re.findall(r"DNS:([^,\s]+)", subprocess.run(show, capture_output=True, text=True, check=True).stdout)
+    hosts = {address.rsplit(":", 1)[0] for address in cluster_map()["nodes"].values()}
+    assert hosts < set(names)
+    verify = ["openssl", "verify", "-CAfile", tmp_path / "made/ca.crt", tmp_path / "made/tls.crt"]
+    assert subprocess.run(verify, capture_output=True).returncode == 0
+
+
+def test_the_readme_makes_what_the_pods_mount():
+    text = (KUBERNETES / "README.md").read_text()
+    for secret in SECRETS:
+        assert f"create secret generic {secret} " in text
+    mounted = {
+        volume["secret"]["secretName"]
+        for workload in workloads().values()
+        for volume in pod_of(workload)["volumes"]
+        if "secret" in volume
+    }
+    assert mounted == set(SECRETS)
