@@ -1,0 +1,40 @@
+"""An authority of the tests, and certificates that it signs."""
+
+import subprocess
+
+
+class Authority:
+    """Signs certificates of processes on loopback, for both ends of a connection."""
+
+    def __init__(self, folder):
+        self.folder, self.count = folder, 0
+        folder.mkdir(exist_ok=True)
+        (folder / "index").write_text("")
+        self.openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-subj", "/CN=ca",
+                     "-days", "2", "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-out", "ca.pem")  # fmt: skip
+        (folder / "ca.conf").write_text(
+            "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nnew_certs_dir = .\ndefault_md = sha256\n"
+            "policy = any\nrand_serial = yes\nunique_subject = no\n[any]\ncommonName = supplied\n"
+        )
+
+    def openssl(self, *arguments):
+        done = subprocess.run(["openssl", *arguments], cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    def settings(self, name="node", first="20200101000000Z", last="20991231235959Z"):
+        """Makes a certificate of loopback, valid from first to last; as the settings of `[cluster]`."""
+        self.count += 1
+        stem = f"{name}-{self.count}"
+        (self.folder / f"{stem}.ext").write_text(
+            "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n"
+        )
+        self.openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{stem}.key", "-subj", f"/CN={stem}",
+                     "-out", f"{stem}.csr")  # fmt: skip
+        self.openssl("ca", "-batch", "-notext", "-config", "ca.conf", "-cert", "ca.pem", "-keyfile", "ca.key",
+                     "-in", f"{stem}.csr", "-out", f"{stem}.pem", "-extfile", f"{stem}.ext",
+                     "-startdate", first, "-enddate", last)  # fmt: skip
+        files = {"certificate": f"{stem}.pem", "key": f"{stem}.key", "ca": "ca.pem"}
+        return {"cluster": {name: str(self.folder / file) for name, file in files.items()}}
+
+    def expired(self):
+        return self.settings("expired", last="20210101000000Z")

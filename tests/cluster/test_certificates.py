@@ -1,0 +1,129 @@
+"""TLS between dispatchers and nodes: both ends show a certificate, or nothing is said."""
+
+import socket
+import ssl
+
+import pytest
+
+from certificates import Authority
+from harness import Namespace, Server, wait_until
+
+
+def test_a_cluster_with_certificates_works_from_end_to_end(new_cluster, authority):
+    cluster = new_cluster(2, authority.settings("dispatcher"), node_settings=authority.settings("node")).start()
+    first, second = cluster.dispatchers
+    ns = first.namespace()
+    partitions = [one for own in cluster.partitions(ns, 4).values() for one in own]
+    for one in partitions:
+        assert ns.put(one, value=one.encode()).status == 201
+    assert len(ns.scan_all()) == len(partitions)
+    other = Namespace(second.client(), "demo")
+    wait_until(lambda: other.get(partitions[0]).status == 200, "the other one knows it")
+    assert [other.get(one).body for one in partitions] == [one.encode() for one in partitions]
+    node = cluster.nodes["b"]
+    node.restart()
+    wait_until(lambda: all(ns.put(one).status == 204 for one in partitions), "a node that was restarted is found")
+    with socket.create_connection((node.host, node.port), 30) as sock:
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        assert b"\x04" != sock.recv(100)[3:4], "nothing is said in the clear"
+    cluster.stop()
+
+
+def shown(node, settings):
+    """Connects as a dispatcher would; returns what went wrong, none where it was let in."""
+    files = settings["cluster"] if settings else None
+    context = ssl.create_default_context(cafile=files["ca"]) if files else ssl._create_unverified_context()
+    context.set_alpn_protocols(["h2"])
+    if files:
+        context.load_cert_chain(files["certificate"], files["key"])
+    try:
+        with socket.create_connection((node.host, node.port), 30) as raw:
+            with context.wrap_socket(raw, server_hostname="127.0.0.1") as sock:
+                sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+                return None if sock.recv(9) else "closed"
+    except OSError as failure:
+        return repr(failure)
+
+
+def test_a_node_lets_in_only_who_shows_a_good_certificate(new_cluster, authority, tmp_path):
+    cluster = new_cluster(0, node_settings=authority.settings("node")).start()
+    node = cluster.nodes["a"]
+    assert shown(node, authority.settings("dispatcher")) is None
+    strangers = Authority(tmp_path / "strangers").settings("dispatcher")
+    strangers["cluster"]["ca"] = authority.settings("x")["cluster"]["ca"]
+    assert shown(node, strangers) is not None, "somebody else's authority"
+    assert shown(node, authority.expired()) is not None, "too late"
+    assert shown(node, authority.settings("early", first="20980101000000Z")) is not None, "too early"
+    assert shown(node, None) is not None, "nothing shown"
+    assert node.readiness() == 200
+    cluster.stop()
+
+
+@pytest.mark.parametrize("kind", ["expired", "of strangers", "none"])
+def test_a_dispatcher_that_is_not_let_in_says_why_and_harms_nobody(new_cluster, authority, tmp_path, kind):
+    cluster = new_cluster(1, authority.settings("dispatcher"), node_settings=authority.settings("node")).start()
+    ns = cluster.dispatchers[0].namespace()
+    settings = {
+        "expired": lambda: authority.expired(),
+        "of strangers": lambda: Authority(tmp_path / "strangers").settings("dispatcher"),
+        "none": lambda: {},
+    }[kind]()
+    bad = Server(tmp_path / "bad", settings, tier=cluster.tier)
+    try:
+        bad.launch()
+
+        def is_refused():
+            if not bad.is_running():
+                return bad.wait() != 0
+            return '"umbo serves"' in bad.log_text() and bad.wait_until_it_serves().client().put(
+                "/admin/v1/namespaces/theirs"
+            ).status == 503
+
+        wait_until(is_refused, "it is refused")
+        if kind != "none":
+            assert "certificate" in bad.log_text().lower(), bad.log_text()
+        else:
+            assert "127.0.0.1" in bad.log_text(), bad.log_text()
+    finally:
+        bad.discard()
+    for own in cluster.partitions(ns, 1).values():
+        assert ns.put(own[0], value=b"x").status == 201
+    cluster.stop()
+
+
+def test_a_node_with_an_expired_certificate_is_not_trusted(new_cluster, authority):
+    cluster = new_cluster(1, authority.settings("dispatcher"), node_settings=authority.settings("node"))
+    cluster.nodes["c"].settings = authority.expired()
+    node = cluster.nodes["c"]
+    node.launch()
+    wait_until(lambda: not node.is_running() or node.readiness() == 200, "it has made up its mind")
+    if not node.is_running():
+        assert node.wait() != 0 and "certificate" in node.log_text().lower(), node.log_text()
+        return
+    cluster.start()
+    dispatcher = cluster.dispatchers[0]
+    ns = dispatcher.namespace()
+    partitions = cluster.partitions(ns, 2)
+    for name, own in partitions.items():
+        for one in own:
+            answer = ns.put(one, value=b"x")
+            if name == "c":
+                answer.problem(503, "shard-unavailable")
+            else:
+                assert answer.status == 201, answer
+    assert any("certificate" in line.lower() for line in dispatcher.log), dispatcher.log_text()
+    # A good one in its place, and everything is well without a restart of the dispatcher.
+    node.settings = authority.settings("node")
+    node.restart()
+    wait_until(lambda: all(ns.put(one, value=b"x").status == 201 for one in partitions["c"]), "it is trusted")
+    cluster.stop()
+
+
+def test_certificates_are_settings_that_go_together(new_cluster, authority):
+    for missing in ("key", "ca"):
+        settings = authority.settings("half")
+        del settings["cluster"][missing]
+        cluster = new_cluster(1, settings, name=f"without-{missing}")
+        dispatcher = cluster.dispatchers[0].launch()
+        assert dispatcher.wait() not in (0, None)
+        assert f"cluster.{missing}" in dispatcher.log_text()
