@@ -67,8 +67,35 @@ pub const SIGNAL: &str = "signal";
 pub const CLASS: &str = "class";
 /// Label that holds the number of a shard.
 pub const SHARD: &str = "shard";
+/// Label that names what a dispatcher asks of a shard node, one of [`NODE_REQUESTS_ASKED`].
+pub const REQUEST: &str = "request";
+/// Label that says what a request to a shard node came to, one of [`NODE_OUTCOMES`].
+pub const OUTCOME: &str = "outcome";
 /// Label that holds the version of the program.
 pub const VERSION: &str = "version";
+
+/// What a shard node is asked.
+pub const NODE_REQUESTS_ASKED: [&str; 9] = [
+    "get",
+    "multi-get",
+    "range",
+    "scan",
+    "write",
+    "delete-range",
+    "purge",
+    "status",
+    "other",
+];
+/// What a request to a shard node comes to.
+pub const NODE_OUTCOMES: [&str; 7] = [
+    "done",
+    "failed",
+    "busy",
+    "quota-exceeded",
+    "not-owner",
+    "deadline-passed",
+    "not-understood",
+];
 
 /// Statuses that get a series of their own.
 pub const STATUSES: [u16; 23] = [
@@ -79,7 +106,7 @@ pub const STATUSES: [u16; 23] = [
 pub const STATUS_OTHER: &str = "other";
 
 macro_rules! metrics {
-    ($($constant:ident $name:literal $kind:ident [$($label:ident),*] $help:literal;)+) => {
+    ($all:ident $($constant:ident $name:literal $kind:ident [$($label:ident),*] $help:literal;)+) => {
         $(
             #[doc = $help]
             pub const $constant: Metric = Metric {
@@ -90,12 +117,12 @@ macro_rules! metrics {
             };
         )+
 
-        /// All metrics, in the order they are written.
-        pub const ALL: &[Metric] = &[$($constant),+];
+        /// All of these metrics, in the order they are written.
+        pub const $all: &[Metric] = &[$($constant),+];
     };
 }
 
-metrics! {
+metrics! { ALL
     BUILD_INFO "umbo_build_info" Gauge [VERSION]
         "Always 1; says which version runs.";
     REQUESTS "umbo_requests_total" Counter [OPERATION, STATUS]
@@ -238,6 +265,34 @@ metrics! {
         "Start of the process, seconds since the Unix epoch.";
 }
 
+// Of a shard node; what stands under `SHARD_` and `PROCESS_` it has too.
+metrics! { NODE
+    NODE_REQUESTS "umbo_node_requests_total" Counter [REQUEST, OUTCOME]
+        "Requests of dispatchers answered, by what was asked and what it came to.";
+    NODE_SERVICE_TIME "umbo_node_service_seconds_total" Counter [REQUEST]
+        "Time that the node worked on requests.";
+    NODE_IN_FLIGHT "umbo_node_requests_in_flight" Gauge []
+        "Requests that wait for the store.";
+    NODE_REQUEST_MEMORY "umbo_node_request_memory_bytes" Gauge []
+        "Bytes of requests that wait for the store.";
+    NODE_FRAMES "umbo_node_frames_total" Counter []
+        "Messages received; requests over messages is how many come together.";
+    NODE_RECEIVED "umbo_node_received_bytes_total" Counter []
+        "Bytes of messages received.";
+    NODE_SENT_FRAMES "umbo_node_sent_frames_total" Counter []
+        "Messages sent.";
+    NODE_SENT "umbo_node_sent_bytes_total" Counter []
+        "Bytes of messages sent.";
+    NODE_STREAMS "umbo_node_streams" Gauge []
+        "Open streams of dispatchers.";
+    NODE_STREAMS_REFUSED "umbo_node_streams_refused_total" Counter []
+        "Streams of peers that meant another cluster or node, or speak another version.";
+    NODE_STREAMS_BROKEN "umbo_node_streams_broken_total" Counter []
+        "Streams that ended because the peer sent what is no message.";
+    NODE_MAP_VERSION "umbo_node_map_version" Gauge []
+        "Version of the cluster map in effect.";
+}
+
 /// Index of the series of a status: its place in [`STATUSES`], or their number for any other.
 pub const fn status_index(status: u16) -> usize {
     if status < 600 {
@@ -264,9 +319,10 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_follow_the_conventions() {
-        for (at, metric) in ALL.iter().enumerate() {
+        let all = [ALL, NODE].concat();
+        for (at, metric) in all.iter().enumerate() {
             let name = metric.name;
-            assert!(ALL[..at].iter().all(|other| other.name != name), "{name}");
+            assert!(all[..at].iter().all(|other| other.name != name), "{name}");
             assert!(
                 name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
                 "{name}"

@@ -10,6 +10,7 @@
 mod buckets;
 mod counters;
 mod hotkey;
+mod node;
 mod overload;
 mod process;
 mod quota;
@@ -27,6 +28,7 @@ use self::counters::{Access, Slot};
 use crate::metric_names::status_index;
 
 pub use self::hotkey::{HotKeyGauges, HotKeySeries};
+pub use self::node::{NodeMetrics, NodeScrape, NodeTally};
 pub use self::overload::{ByTier, ClassGauges, GateGauges, OverloadGauges};
 pub use self::process::ProcessSample;
 pub use self::quota::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};

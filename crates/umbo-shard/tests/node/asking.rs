@@ -8,7 +8,7 @@ use crate::support::{NS, Started, get, key_of, mutation, put, write_of};
 
 #[tokio::test]
 async fn a_row_that_was_written_is_read() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     let key = key_of(0, 0);
     let answer = peer.ask(put(&key, "one")).await;
@@ -30,7 +30,7 @@ async fn a_row_that_was_written_is_read() {
 
 #[tokio::test]
 async fn many_requests_go_in_and_out_together() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     let keys: Vec<_> = (0..100).map(|at| key_of(at % 2, at as usize)).collect();
     let puts = keys.iter().map(|key| put(key, key.partition.to_bytes()));
@@ -58,7 +58,7 @@ async fn many_requests_go_in_and_out_together() {
 
 #[tokio::test]
 async fn rows_of_other_nodes_are_refused_one_by_one() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     let (own, other) = (key_of(1, 0), key_of(2, 0));
     let refused = |error: &NodeError| {
@@ -88,7 +88,7 @@ async fn rows_of_other_nodes_are_refused_one_by_one() {
 
 #[tokio::test]
 async fn an_aborted_group_names_the_mutation_of_the_request() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     let (own, other) = (key_of(1, 0), key_of(2, 0));
     let mut refusing = mutation(&own, "y");
@@ -107,7 +107,7 @@ async fn an_aborted_group_names_the_mutation_of_the_request() {
 
 #[tokio::test]
 async fn a_multi_get_of_much_comes_in_parts() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     let keys: Vec<_> = (0..30).map(|at| key_of(0, at)).collect();
     for key in &keys {
@@ -133,7 +133,7 @@ async fn a_multi_get_of_much_comes_in_parts() {
 
 #[tokio::test]
 async fn ranges_and_scans_come_in_chunks() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     let key = key_of(0, 0);
     let row = |at: u32| umbo_types::Key::new(key.partition.to_bytes(), format!("{at:04}")).unwrap();
@@ -190,7 +190,7 @@ async fn ranges_and_scans_come_in_chunks() {
 
 #[tokio::test]
 async fn a_node_tells_its_state_and_its_map() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     let answer = peer.ask(Ask::Probe).await;
     let Outcome::Status(1, shards) = &answer.outcome else {

@@ -13,7 +13,7 @@ use crate::support::{Started, WallClock, get, hello, key_of};
 
 #[tokio::test]
 async fn a_stream_begins_with_a_hello() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.silent_peer().await;
     peer.send(vec![get(&key_of(0, 0))]);
     assert_eq!(peer.end().await.code(), Code::InvalidArgument);
@@ -28,7 +28,7 @@ async fn a_stream_begins_with_a_hello() {
 
 #[tokio::test]
 async fn who_means_another_node_is_told_so() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut others = [hello(), hello(), hello()];
     others[0].cluster_id = "elsewhere".to_owned();
     others[1].node = "b".to_owned();
@@ -56,7 +56,7 @@ async fn who_says_nothing_is_not_waited_for() {
         frame_timeout: Duration::from_millis(50),
         ..NodeLimits::default()
     };
-    let node = Started::with(Arc::new(store), limits).await;
+    let node = Started::with(Arc::new(store), limits);
     let mut silent = node.silent_peer().await;
     assert_eq!(silent.end().await.code(), Code::InvalidArgument);
     // Who has said hello may be silent for as long as it likes.
@@ -67,7 +67,7 @@ async fn who_says_nothing_is_not_waited_for() {
 
 #[tokio::test]
 async fn garbage_ends_its_own_stream_only() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut good = node.peer().await;
     for garbage in [&b"\xff\xff\xff\xff"[..], b"\x12\x7f", &[0; 3]] {
         let mut bad = node.peer().await;
@@ -79,7 +79,7 @@ async fn garbage_ends_its_own_stream_only() {
 
 #[tokio::test]
 async fn a_node_that_stops_answers_what_was_asked() {
-    let node = Started::new().await;
+    let node = Started::new();
     let mut peer = node.peer().await;
     assert!(node.node.is_ready());
     node.tell_to_stop();
@@ -101,7 +101,7 @@ async fn a_node_that_stops_waits_for_nobody_for_ever() {
         drain_timeout: Duration::from_millis(50),
         ..NodeLimits::default()
     };
-    let node = Started::with(Arc::new(store), limits).await;
+    let node = Started::with(Arc::new(store), limits);
     let mut peer = node.peer().await;
     let closed = node.closed().await;
     assert_eq!((closed.streams, closed.cut), (1, 1));

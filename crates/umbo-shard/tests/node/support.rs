@@ -66,12 +66,12 @@ pub(crate) struct Started {
 
 impl Started {
     /// Starts node `a` over a memory store of all shards.
-    pub(crate) async fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let store = MemoryStore::new(4, Arc::new(WallClock)).unwrap();
-        Self::with(Arc::new(store), NodeLimits::default()).await
+        Self::with(Arc::new(store), NodeLimits::default())
     }
 
-    pub(crate) async fn with(store: Arc<dyn Store>, limits: NodeLimits) -> Self {
+    pub(crate) fn with(store: Arc<dyn Store>, limits: NodeLimits) -> Self {
         let parts = NodeParts {
             name: "a".to_owned(),
             map: Arc::new(map()),

@@ -198,10 +198,23 @@ impl RequestMetrics {
 }
 
 fn render_shards(text: &mut Text, shards: &[ShardGauges]) {
+    render_availability(text, shards);
+    let requests = shards.iter().map(|s| ([s.shard.to_string()], s.requests));
+    text.family(&names::SHARD_REQUESTS, requests);
+    render_shard_files(text, shards);
+    let charged = shards.iter().map(|s| ([s.shard.to_string()], s.charged));
+    text.family(&names::SHARD_REQUEST_UNITS, charged);
+}
+
+pub(super) fn render_availability(text: &mut Text, shards: &[ShardGauges]) {
+    let serves = |s: &ShardGauges| ([s.shard.to_string()], u64::from(s.is_available));
+    text.family(&names::SHARD_AVAILABLE, shards.iter().map(serves));
+}
+
+/// Writes what the store knows of the files of its shards.
+pub(super) fn render_shard_files(text: &mut Text, shards: &[ShardGauges]) {
     type Pick = fn(&ShardGauges) -> u64;
-    let families: [(&Metric, Pick); 8] = [
-        (&names::SHARD_AVAILABLE, |s| u64::from(s.is_available)),
-        (&names::SHARD_REQUESTS, |s| s.requests),
+    let families: [(&Metric, Pick); 6] = [
         (&names::SHARD_ROWS, |s| s.rows),
         (&names::SHARD_FILE_BYTES, |s| s.file_bytes),
         (&names::SHARD_QUEUED_MUTATIONS, |s| s.queued_mutations),
@@ -213,11 +226,9 @@ fn render_shards(text: &mut Text, shards: &[ShardGauges]) {
         let samples = shards.iter().map(|s| ([s.shard.to_string()], pick(s)));
         text.family(metric, samples);
     }
-    let charged = shards.iter().map(|s| ([s.shard.to_string()], s.charged));
-    text.family(&names::SHARD_REQUEST_UNITS, charged);
 }
 
-fn render_process(text: &mut Text, process: &ProcessSample) {
+pub(super) fn render_process(text: &mut Text, process: &ProcessSample) {
     text.single(&names::PROCESS_CPU, process.cpu_seconds);
     text.single(
         &names::PROCESS_RESIDENT_MEMORY,

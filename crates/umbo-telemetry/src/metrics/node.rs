@@ -1,0 +1,202 @@
+//! Counters of a shard node, and their text.
+//!
+//! A stream counts for itself and adds up once a message, so that a request costs no atomic
+//! addition.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::process::ProcessSample;
+use super::render::{ShardGauges, render_availability, render_process, render_shard_files};
+use super::text::{Seconds, Text, quoted};
+use crate::metric_names::{self as names, NODE_OUTCOMES, NODE_REQUESTS_ASKED};
+
+const ASKED: usize = NODE_REQUESTS_ASKED.len();
+const OUTCOMES: usize = NODE_OUTCOMES.len();
+
+/// Counters of one node.
+#[derive(Debug, Default)]
+pub struct NodeMetrics {
+    requests: [[AtomicU64; OUTCOMES]; ASKED],
+    service_nanos: [AtomicU64; ASKED],
+    frames: AtomicU64,
+    received: AtomicU64,
+    sent_frames: AtomicU64,
+    sent: AtomicU64,
+    streams_refused: AtomicU64,
+    streams_broken: AtomicU64,
+}
+
+/// What one stream has counted since it added up last.
+#[derive(Debug, Default)]
+pub struct NodeTally {
+    requests: [[u32; OUTCOMES]; ASKED],
+    service_nanos: [u64; ASKED],
+    frames: u64,
+    received: u64,
+    sent_frames: u64,
+    sent: u64,
+}
+
+impl NodeTally {
+    /// Counts a message of `len` bytes that came in.
+    pub fn record_frame(&mut self, len: usize) {
+        self.frames += 1;
+        self.received += len as u64;
+    }
+
+    /// Counts a message of `len` bytes that goes out.
+    pub fn record_sent(&mut self, len: usize) {
+        self.sent_frames += 1;
+        self.sent += len as u64;
+    }
+
+    /// Counts an answer; the indexes are those of the lists in
+    /// [`metric_names`](crate::metric_names). One past a list is counted nowhere.
+    pub fn record(&mut self, asked: usize, outcome: usize, service_time: Duration) {
+        if asked < ASKED && outcome < OUTCOMES {
+            self.requests[asked][outcome] += 1;
+            self.service_nanos[asked] += service_time.as_nanos() as u64;
+        }
+    }
+}
+
+/// What a scrape of a node shows beside its counters.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NodeScrape<'a> {
+    /// Version of the program.
+    pub version: &'a str,
+    /// Shards of the node, in order.
+    pub shards: &'a [ShardGauges],
+    /// Requests that wait for the store.
+    pub in_flight: u64,
+    /// Bytes that they hold.
+    pub request_memory: u64,
+    /// Open streams.
+    pub streams: u64,
+    /// Version of the map in effect.
+    pub map_version: u64,
+    /// The process, where it could be read.
+    pub process: Option<ProcessSample>,
+}
+
+impl NodeMetrics {
+    /// Adds up what a stream has counted, which begins anew.
+    pub fn add(&self, tally: &mut NodeTally) {
+        for (asked, counts) in tally.requests.iter_mut().enumerate() {
+            // Of most streams only one or two kinds are asked at a time.
+            if *counts == [0; OUTCOMES] {
+                continue;
+            }
+            for (sum, count) in self.requests[asked].iter().zip(counts) {
+                add(sum, u64::from(std::mem::take(count)));
+            }
+            let nanos = std::mem::take(&mut tally.service_nanos[asked]);
+            add(&self.service_nanos[asked], nanos);
+        }
+        add(&self.frames, std::mem::take(&mut tally.frames));
+        add(&self.received, std::mem::take(&mut tally.received));
+        add(&self.sent_frames, std::mem::take(&mut tally.sent_frames));
+        add(&self.sent, std::mem::take(&mut tally.sent));
+    }
+
+    /// Counts a stream whose peer is not the one it takes this node for.
+    pub fn record_stream_refused(&self) {
+        self.streams_refused.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a stream that ended because of what its peer sent.
+    pub fn record_stream_broken(&self) {
+        self.streams_broken.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the text of a scrape.
+    pub fn render(&self, scrape: &NodeScrape<'_>) -> String {
+        let mut text = Text(String::with_capacity(8 << 10));
+        text.family(&names::BUILD_INFO, [([quoted(scrape.version)], 1_u64)]);
+        self.render_requests(&mut text);
+        text.single(&names::NODE_IN_FLIGHT, scrape.in_flight);
+        text.single(&names::NODE_REQUEST_MEMORY, scrape.request_memory);
+        let counters = [
+            (&names::NODE_FRAMES, &self.frames),
+            (&names::NODE_RECEIVED, &self.received),
+            (&names::NODE_SENT_FRAMES, &self.sent_frames),
+            (&names::NODE_SENT, &self.sent),
+            (&names::NODE_STREAMS_REFUSED, &self.streams_refused),
+            (&names::NODE_STREAMS_BROKEN, &self.streams_broken),
+        ];
+        for (metric, counter) in counters {
+            text.single(metric, counter.load(Relaxed));
+        }
+        text.single(&names::NODE_STREAMS, scrape.streams);
+        text.single(&names::NODE_MAP_VERSION, scrape.map_version);
+        render_availability(&mut text, scrape.shards);
+        render_shard_files(&mut text, scrape.shards);
+        if let Some(process) = &scrape.process {
+            render_process(&mut text, process);
+        }
+        text.0
+    }
+
+    fn render_requests(&self, text: &mut Text) {
+        text.head(&names::NODE_REQUESTS);
+        for (asked, counts) in NODE_REQUESTS_ASKED.iter().zip(&self.requests) {
+            for (outcome, count) in NODE_OUTCOMES.iter().zip(counts) {
+                let count = count.load(Relaxed);
+                if count > 0 {
+                    text.sample(&names::NODE_REQUESTS, "", &[asked, outcome], count);
+                }
+            }
+        }
+        let times = NODE_REQUESTS_ASKED.iter().zip(&self.service_nanos);
+        let times = times.filter_map(|(asked, nanos)| {
+            let nanos = nanos.load(Relaxed);
+            (nanos > 0).then_some(([*asked], Seconds(nanos)))
+        });
+        text.family(&names::NODE_SERVICE_TIME, times);
+    }
+}
+
+fn add(sum: &AtomicU64, count: u64) {
+    if count > 0 {
+        sum.fetch_add(count, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_of_a_node_is_written() {
+        let metrics = NodeMetrics::default();
+        let mut tally = NodeTally::default();
+        tally.record_frame(100);
+        tally.record(0, 0, Duration::from_micros(5));
+        tally.record(4, 2, Duration::ZERO);
+        tally.record(99, 0, Duration::ZERO);
+        tally.record_sent(7);
+        metrics.add(&mut tally);
+        metrics.add(&mut tally);
+        let shards = [ShardGauges::default()];
+        let text = metrics.render(&NodeScrape {
+            shards: &shards,
+            map_version: 3,
+            ..NodeScrape::default()
+        });
+        for metric in names::NODE {
+            assert!(text.contains(metric.name), "{}", metric.name);
+        }
+        for line in [
+            "umbo_node_requests_total{request=\"get\",outcome=\"done\"} 1",
+            "umbo_node_requests_total{request=\"write\",outcome=\"busy\"} 1",
+            "umbo_node_service_seconds_total{request=\"get\"} 0.000005",
+            "umbo_node_received_bytes_total 100",
+            "umbo_node_sent_frames_total 1",
+            "umbo_node_map_version 3",
+            "umbo_shard_rows{shard=\"0\"} 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+        }
+    }
+}
