@@ -21,8 +21,10 @@ use tokio::time::{Sleep, sleep};
 use umbo_protocol::{
     Answer, AnswerFrame, DecodeError, FRAME_LEN_TARGET, Hello, NodeError, Request, RequestFrame,
 };
+use umbo_telemetry::metrics::NodeTally;
 
 use crate::admission::Held;
+use crate::kind::{Kind, outcome_index};
 use crate::limits::{ANSWER_BYTES_PER_TURN_MAX, REQUESTS_PER_FRAME_MAX, REQUESTS_PER_TURN_MAX};
 use crate::messages::Messages;
 use crate::multi_get::MultiGet;
@@ -48,6 +50,7 @@ pub(crate) struct Exchange {
     multi_get: Option<MultiGet>,
     callers: Callers,
     outbox: Outbox,
+    tally: NodeTally,
     pending: Pending,
     waker: Arc<AtomicWaker>,
     turn: Turn,
@@ -102,6 +105,7 @@ impl Exchange {
             multi_get: None,
             callers: Callers::default(),
             outbox: Outbox::default(),
+            tally: NodeTally::default(),
             pending: Pending::new(Arc::clone(&waker)),
             waker,
             turn: Turn::default(),
@@ -122,7 +126,13 @@ impl Exchange {
             match self.step(context) {
                 Step::Done => {}
                 Step::Waits => return,
-                Step::Ends(ending) => self.ending = Some(ending),
+                Step::Ends(ending) => {
+                    if ending.is_fault() {
+                        self.node.metrics().record_stream_broken();
+                        tracing::debug!(%ending, "a stream was broken off");
+                    }
+                    self.ending = Some(ending);
+                }
             }
         }
     }
@@ -136,7 +146,7 @@ impl Exchange {
             self.turn.requests += 1;
             match request {
                 Ok(request) => self.serve(request, context),
-                Err((id, error)) => self.answer_failed(id, unusable(&error)),
+                Err((id, error)) => self.answer_failed(Kind::Other, id, unusable(&error)),
             }
             return Step::Done;
         }
@@ -152,6 +162,7 @@ impl Exchange {
             Poll::Ready(Some(Ok(arrived))) => arrived,
         };
         let len = arrived.frame.len();
+        self.tally.record_frame(len);
         let frame = match RequestFrame::decode(arrived.frame) {
             Ok(frame) if frame.requests.len() <= REQUESTS_PER_FRAME_MAX => frame,
             Ok(frame) => return Step::Ends(Ending::TooMany(frame.requests.len())),
@@ -191,16 +202,29 @@ impl Exchange {
         let welcome = hello.welcome(map.cluster_id(), self.node.name(), map.version());
         self.outbox.put(&AnswerFrame::welcome(&welcome));
         let refusal = welcome.refusal?;
-        tracing::warn!(%refusal, peer = hello.software, "refused a stream");
+        self.node.metrics().record_stream_refused();
+        self.node.say_refused(&refusal, &hello.software);
         Some(Ending::Refused(refusal))
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, kind: Kind, answer: Answer) {
+        if !answer.has_more {
+            let outcome = outcome_index(&answer.outcome);
+            self.tally
+                .record(kind as usize, outcome, answer.service_time);
+        }
         self.outbox.push(answer);
     }
 
-    fn answer_failed(&mut self, id: u64, error: NodeError) {
-        self.answer(serve::refusal(id, error));
+    fn answer_failed(&mut self, kind: Kind, id: u64, error: NodeError) {
+        self.answer(kind, serve::refusal(id, error));
+    }
+
+    /// Takes what was waited for and has come.
+    fn take_pending(&mut self) {
+        for (kind, answers) in self.pending.take() {
+            self.answer_all(kind, answers);
+        }
     }
 
     /// Tells the peer once that the node stops.
@@ -238,11 +262,13 @@ impl Body for Exchange {
         }
         // Before anything is looked at, so that nothing that happens meanwhile is missed.
         this.waker.register(context.waker());
-        this.pending.take(|answer| this.outbox.push(answer));
+        this.take_pending();
         this.tell_of_drain();
         this.work(context);
         if let Some(message) = this.outbox.take() {
             this.turn.answer_bytes += message.len();
+            this.tally.record_sent(message.len());
+            this.node.metrics().add(&mut this.tally);
             return Poll::Ready(Some(Ok(Frame::data(message))));
         }
         match &this.ending {
@@ -273,6 +299,7 @@ impl Turn {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.node.streams().leave(self.number);
+        self.node.metrics().add(&mut self.tally);
     }
 }
 

@@ -9,8 +9,10 @@
 //! (`messages`), answers what the store knows at once in place, and leaves what has to wait to
 //! `pending`.
 
+pub mod admin;
 mod admission;
 mod exchange;
+mod kind;
 mod limits;
 mod messages;
 mod multi_get;
@@ -19,6 +21,7 @@ mod outbox;
 mod ownership;
 mod pending;
 mod reads;
+mod refusals;
 pub mod server;
 mod status;
 mod streams;

@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio_util::task::TaskTracker;
+use umbo_protocol::Refusal;
 use umbo_routing::{ClusterMap, Succession};
 use umbo_store::{ShardStatus, Store};
+use umbo_telemetry::metrics::NodeMetrics;
 use umbo_types::{Clock, ShardId};
 
 use crate::admission::Admission;
 use crate::limits::NodeLimits;
 use crate::ownership::{NodeError, Ownership};
+use crate::refusals::Refusals;
 use crate::status;
 use crate::streams::Streams;
 
@@ -45,6 +48,8 @@ pub struct Node {
     streams: Streams,
     work: TaskTracker,
     is_draining: AtomicBool,
+    metrics: NodeMetrics,
+    refusals: Refusals,
 }
 
 impl Node {
@@ -64,6 +69,8 @@ impl Node {
             streams: Streams::default(),
             work: TaskTracker::new(),
             is_draining: AtomicBool::new(false),
+            metrics: NodeMetrics::default(),
+            refusals: Refusals::default(),
         })
     }
 
@@ -126,6 +133,18 @@ impl Node {
     /// Returns the bytes that requests hold which wait for the store.
     pub fn request_memory(&self) -> usize {
         self.admission.memory()
+    }
+
+    /// Says in the log that a peer was refused, at most once a minute for each.
+    pub(crate) fn say_refused(&self, refusal: &Refusal, peer: &str) {
+        let reason = refusal.to_string();
+        if self.refusals.is_news(&reason, self.clock.monotonic()) {
+            tracing::warn!(reason, peer, "refused a stream");
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &NodeMetrics {
+        &self.metrics
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {

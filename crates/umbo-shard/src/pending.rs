@@ -18,6 +18,7 @@ use umbo_protocol::{Answer, NodeError, Outcome};
 use umbo_store::StoreError;
 use umbo_types::ShardId;
 
+use crate::kind::Kind;
 use crate::limits::WAITING_ANSWERS_LEN_MAX;
 
 /// Work that ends with the answers to one request.
@@ -28,6 +29,7 @@ type Job = Pin<Box<dyn Future<Output = Finished> + Send>>;
 /// A request that came to its end; without answers where it was cancelled.
 struct Finished {
     id: u64,
+    kind: Kind,
     answers: Vec<Answer>,
 }
 
@@ -69,22 +71,22 @@ impl Pending {
     }
 
     /// Waits for a read, which is dropped when it is cancelled or the stream ends.
-    pub(crate) fn add_read(&mut self, id: u64, work: Work, tasks: &TaskTracker) {
+    pub(crate) fn add_read(&mut self, (kind, id): (Kind, u64), work: Work, tasks: &TaskTracker) {
         let (handle, registration) = AbortHandle::new_pair();
         let work = Abortable::new(work, registration);
         self.aborts.insert(id, handle);
         let job = async move {
             let answers = work.await.unwrap_or_default();
-            Finished { id, answers }
+            Finished { id, kind, answers }
         };
         self.add(Box::pin(job), tasks);
     }
 
     /// Waits for a write, which is brought to its end.
-    pub(crate) fn add_write(&mut self, id: u64, work: Work, tasks: &TaskTracker) {
+    pub(crate) fn add_write(&mut self, (kind, id): (Kind, u64), work: Work, tasks: &TaskTracker) {
         let job = async move {
             let answers = work.await;
-            Finished { id, answers }
+            Finished { id, kind, answers }
         };
         self.add(Box::pin(job), tasks);
     }
@@ -96,16 +98,18 @@ impl Pending {
         }
     }
 
-    /// Takes the answers that have come in.
-    pub(crate) fn take(&mut self, mut answer: impl FnMut(Answer)) {
+    /// Takes the answers that have come in, by request.
+    pub(crate) fn take(&mut self) -> Vec<(Kind, Vec<Answer>)> {
         if self.count == 0 {
-            return;
+            return Vec::new();
         }
-        for finished in self.done.take() {
-            self.count -= 1;
-            self.aborts.remove(&finished.id);
-            finished.answers.into_iter().for_each(&mut answer);
+        let finished = self.done.take();
+        self.count -= finished.len();
+        for one in &finished {
+            self.aborts.remove(&one.id);
         }
+        let answers = finished.into_iter().map(|one| (one.kind, one.answers));
+        answers.collect()
     }
 
     fn add(&mut self, job: Job, tasks: &TaskTracker) {

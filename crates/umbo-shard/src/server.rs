@@ -32,7 +32,8 @@ use self::reply::Reply;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 /// Shortest and longest wait after a failed accept.
-const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+pub(crate) const ACCEPT_BACKOFF: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_secs(1));
 /// How often a peer is asked whether it is still there, and how long it may take to say so.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(10));
 /// Bytes of answers that a stream may have waiting for the connection.

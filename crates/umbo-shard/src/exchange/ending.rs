@@ -32,6 +32,12 @@ impl Ending {
         matches!(self, Self::Said)
     }
 
+    /// Says whether the peer sent what nobody may send.
+    pub(super) fn is_fault(&self) -> bool {
+        let is_lost = matches!(self, Self::Broken(Broken::Connection(_)));
+        !is_lost && !matches!(self, Self::Said | Self::Refused(_))
+    }
+
     pub(super) fn trailers(&self) -> HeaderMap {
         // Numbers of gRPC: ok, invalid argument, resource exhausted, failed precondition,
         // unimplemented, unavailable.

@@ -11,6 +11,7 @@ use umbo_types::{Criticality, Deadline, ShardId};
 
 use super::Exchange;
 use crate::admission::{Held, Place};
+use crate::kind::Kind;
 use crate::multi_get::MultiGet;
 use crate::ownership::Ownership;
 use crate::pending::Work;
@@ -27,6 +28,7 @@ struct Taken {
 /// What is the same for every kind of request.
 struct Asked {
     id: u64,
+    kind: Kind,
     call: CallContext,
     begun: Instant,
 }
@@ -39,12 +41,18 @@ impl Exchange {
             self.pending.cancel(id);
             return;
         }
-        if let Err(error) = self.try_serve(request, context) {
-            self.answer_failed(id, error);
+        let kind = Kind::of(&request.ask);
+        if let Err(error) = self.try_serve(kind, request, context) {
+            self.answer_failed(kind, id, error);
         }
     }
 
-    fn try_serve(&mut self, request: Request, context: &mut Context<'_>) -> Result<(), NodeError> {
+    fn try_serve(
+        &mut self,
+        kind: Kind,
+        request: Request,
+        context: &mut Context<'_>,
+    ) -> Result<(), NodeError> {
         let node = Arc::clone(&self.node);
         let begun = node.clock().monotonic();
         let caller = self.callers.named(&request.caller);
@@ -58,6 +66,7 @@ impl Exchange {
         call.deadline = ends.map(Deadline::at);
         let asked = Asked {
             id: request.id,
+            kind,
             call,
             begun,
         };
@@ -65,40 +74,44 @@ impl Exchange {
         match Read::of(request.ask) {
             Ok(read) => self.serve_read(asked, read, &ownership, context),
             Err(Ask::MultiGet(namespace, keys)) => {
-                if let Some(first) = keys.first() {
-                    let shard = ownership.map().shard_map();
-                    check_deadline(&asked, shard.locate(namespace, &first.partition))?;
-                }
+                let shard_map = ownership.map().shard_map();
+                let first = keys.first();
+                let shard = first.map_or(ShardId(0), |key| {
+                    shard_map.locate(namespace, &key.partition)
+                });
+                check_deadline(&asked, shard)?;
                 let wanted = (namespace, keys);
                 self.multi_get = Some(MultiGet::new(asked.id, asked.call, wanted, begun));
                 Ok(())
             }
             Err(Ask::Write(request)) => {
-                if let Some(first) = request.mutations.first() {
-                    let map = ownership.map().shard_map();
-                    let shard = map.locate(request.namespace, &first.key.partition);
-                    check_deadline(&asked, shard)?;
-                }
-                let sorted = Sorted::new(request, &ownership);
-                self.serve_write(asked, Writing::Write(sorted), context)
+                let shard_map = ownership.map().shard_map();
+                let first = request.mutations.first();
+                let shard = first.map_or(ShardId(0), |mutation| {
+                    shard_map.locate(request.namespace, &mutation.key.partition)
+                });
+                check_deadline(&asked, shard)?;
+                let writing = Writing::Write(Sorted::new(request, &ownership));
+                self.serve_write(asked, writing, shard, context)
             }
             Err(Ask::DeleteRange(request)) => {
                 let shard = ownership.locate(request.namespace, &request.partition)?;
                 check_deadline(&asked, shard)?;
-                self.serve_write(asked, Writing::DeleteRange(request), context)
+                self.serve_write(asked, Writing::DeleteRange(request), shard, context)
             }
             Err(Ask::Purge(namespace, rows_max)) => {
-                self.serve_write(asked, Writing::Purge(namespace, rows_max), context)
+                let purge = Writing::Purge(namespace, rows_max);
+                self.serve_write(asked, purge, ShardId(0), context)
             }
             Err(Ask::Probe) => {
                 let shards = node.shards();
                 let outcome = Outcome::Status(ownership.map().version(), shards);
-                self.answer(plain(asked.id, since(begun, begun), outcome));
+                self.answer(kind, plain(asked.id, Duration::ZERO, outcome));
                 Ok(())
             }
             Err(Ask::ClusterMap) => {
                 let outcome = Outcome::ClusterMap(ownership.map().to_toml());
-                self.answer(plain(asked.id, since(begun, begun), outcome));
+                self.answer(kind, plain(asked.id, Duration::ZERO, outcome));
                 Ok(())
             }
             Err(Ask::Cancel(_) | Ask::Get(..) | Ask::Range(_) | Ask::Scan(_)) => {
@@ -129,19 +142,19 @@ impl Exchange {
             && let Poll::Ready(outcome) = read.run_now(&**store, &asked.call, context)
         {
             let took = since(asked.begun, self.node.clock().monotonic());
-            self.answer(read.answer(asked.id, took, outcome));
+            self.answer(asked.kind, read.answer(asked.id, took, outcome));
             return Ok(());
         }
         let taken = self.take(asked.call.criticality, shard)?;
         let node = Arc::clone(&self.node);
-        let id = asked.id;
+        let (kind, id) = (asked.kind, asked.id);
         let work = async move {
             let outcome = within(&asked, shard, read.run(&**node.store(), &asked.call)).await;
             drop(taken);
             let took = since(asked.begun, node.clock().monotonic());
             vec![read.answer(id, took, outcome)]
         };
-        self.wait_for(id, Box::pin(work), context);
+        self.wait_for((kind, id), Box::pin(work), context);
         Ok(())
     }
 
@@ -151,13 +164,15 @@ impl Exchange {
             return;
         };
         self.turn.requests += 1;
+        let kind = Kind::MultiGet;
         let node = Arc::clone(&self.node);
         let store = node.store();
         if store.answers_at_once() {
             let (ownership, now) = (node.ownership(), node.clock().monotonic());
-            let outbox = &mut self.outbox;
-            let mut answer = |answer| outbox.push(answer);
+            let mut answers = Vec::new();
+            let mut answer = |answer| answers.push(answer);
             let step = multi_get.step_now(&**store, &ownership, now, context, &mut answer);
+            self.answer_all(kind, answers);
             if step.is_ready() {
                 self.multi_get = (!multi_get.is_over()).then_some(multi_get);
                 return;
@@ -166,7 +181,7 @@ impl Exchange {
         let id = multi_get.id;
         let taken = match self.take(multi_get.call.criticality, ShardId(0)) {
             Ok(taken) => taken,
-            Err(error) => return self.answer_failed(id, error),
+            Err(error) => return self.answer_failed(kind, id, error),
         };
         let work = async move {
             let ownership = node.ownership_whole();
@@ -174,18 +189,19 @@ impl Exchange {
             drop(taken);
             answers
         };
-        self.wait_for(id, Box::pin(work), context);
+        self.wait_for((kind, id), Box::pin(work), context);
     }
 
     fn serve_write(
         &mut self,
         asked: Asked,
         writing: Writing,
+        shard: ShardId,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
-        let taken = self.take(asked.call.criticality, ShardId(0))?;
+        let taken = self.take(asked.call.criticality, shard)?;
         let node = Arc::clone(&self.node);
-        let id = asked.id;
+        let (kind, id) = (asked.kind, asked.id);
         let (mut rows, mut bytes) = writing.size();
         let work = async move {
             let outcome = writing.run(&**node.store(), &asked.call).await;
@@ -203,17 +219,23 @@ impl Exchange {
         let mut work: Work = Box::pin(work);
         // The first poll hands it over, in the order of the requests.
         match work.as_mut().poll(context) {
-            Poll::Ready(answers) => answers.into_iter().for_each(|answer| self.answer(answer)),
-            Poll::Pending => self.pending.add_write(id, work, self.node.work()),
+            Poll::Ready(answers) => self.answer_all(kind, answers),
+            Poll::Pending => self.pending.add_write((kind, id), work, self.node.work()),
         }
         Ok(())
     }
 
-    fn wait_for(&mut self, id: u64, mut work: Work, context: &mut Context<'_>) {
+    fn wait_for(&mut self, (kind, id): (Kind, u64), mut work: Work, context: &mut Context<'_>) {
         match work.as_mut().poll(context) {
-            Poll::Ready(answers) => answers.into_iter().for_each(|answer| self.answer(answer)),
-            Poll::Pending => self.pending.add_read(id, work, self.node.work()),
+            Poll::Ready(answers) => self.answer_all(kind, answers),
+            Poll::Pending => self.pending.add_read((kind, id), work, self.node.work()),
         }
+    }
+
+    pub(super) fn answer_all(&mut self, kind: Kind, answers: Vec<Answer>) {
+        answers
+            .into_iter()
+            .for_each(|answer| self.answer(kind, answer));
     }
 
     /// Takes what a request needs that waits for the store.

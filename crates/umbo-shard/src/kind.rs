@@ -1,0 +1,89 @@
+//! Kinds of requests and of what they come to, as they are counted.
+//!
+//! The order of both is that of the lists in `umbo_telemetry::metric_names`; a test holds them
+//! together.
+
+use umbo_protocol::{Ask, NodeError, Outcome};
+use umbo_store::StoreError;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Get,
+    MultiGet,
+    Range,
+    Scan,
+    Write,
+    DeleteRange,
+    Purge,
+    Status,
+    Other,
+}
+
+impl Kind {
+    pub(crate) fn of(ask: &Ask) -> Self {
+        match ask {
+            Ask::Get(..) => Self::Get,
+            Ask::MultiGet(..) => Self::MultiGet,
+            Ask::Range(_) => Self::Range,
+            Ask::Scan(_) => Self::Scan,
+            Ask::Write(_) => Self::Write,
+            Ask::DeleteRange(_) => Self::DeleteRange,
+            Ask::Purge(..) => Self::Purge,
+            Ask::Probe | Ask::ClusterMap => Self::Status,
+            Ask::Cancel(_) => Self::Other,
+        }
+    }
+}
+
+/// Returns the place of an outcome in the list of them.
+pub(crate) fn outcome_index(outcome: &Outcome) -> usize {
+    let Outcome::Failed(error) = outcome else {
+        return 0;
+    };
+    match error {
+        NodeError::Store(StoreError::NodeBusy { .. } | StoreError::QueueFull { .. }) => 2,
+        NodeError::Store(StoreError::QuotaExceeded { .. }) => 3,
+        NodeError::Store(StoreError::DeadlinePassed { .. }) => 5,
+        NodeError::Store(_) => 1,
+        NodeError::NotOwner { .. } => 4,
+        NodeError::BadRequest(_) | NodeError::Unsupported => 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_telemetry::metric_names::{NODE_OUTCOMES, NODE_REQUESTS_ASKED};
+    use umbo_types::ShardId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_has_the_name_of_its_place() {
+        assert_eq!(NODE_REQUESTS_ASKED[Kind::Get as usize], "get");
+        assert_eq!(NODE_REQUESTS_ASKED[Kind::Write as usize], "write");
+        assert_eq!(NODE_REQUESTS_ASKED[Kind::Other as usize], "other");
+        assert_eq!(Kind::Other as usize, NODE_REQUESTS_ASKED.len() - 1);
+        let shard = ShardId(0);
+        let named = |error: NodeError| NODE_OUTCOMES[outcome_index(&Outcome::Failed(error))];
+        assert_eq!(NODE_OUTCOMES[outcome_index(&Outcome::Row(None))], "done");
+        assert_eq!(named(StoreError::NodeBusy { shard }.into()), "busy");
+        assert_eq!(named(StoreError::Closing.into()), "failed");
+        assert_eq!(
+            named(StoreError::DeadlinePassed { shard }.into()),
+            "deadline-passed"
+        );
+        assert_eq!(named(NodeError::Unsupported), "not-understood");
+        let map_version = 1;
+        assert_eq!(
+            named(NodeError::NotOwner { shard, map_version }),
+            "not-owner"
+        );
+        let quota = StoreError::QuotaExceeded {
+            shard,
+            policy: String::new(),
+            retry_after: std::time::Duration::ZERO,
+        };
+        assert_eq!(named(quota.into()), "quota-exceeded");
+    }
+}
