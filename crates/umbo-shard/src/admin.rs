@@ -2,6 +2,7 @@
 //!
 //! It shows no key, no value and no caller, and changes nothing.
 
+use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_store::ShardState;
+use umbo_store::{ShardState, ShardStatus};
 use umbo_telemetry::metrics::{CONTENT_TYPE, NodeScrape, ProcessSample, ShardGauges};
 
 use crate::node::Node;
@@ -90,15 +91,15 @@ async fn readiness(State(node): State<Arc<Node>>) -> (StatusCode, String) {
         (true, true) => (StatusCode::OK, "ok"),
     };
     let mut text = format!("{word}\n");
-    for shard in shards {
+    for ShardStatus { shard, state, .. } in shards {
         // The reasons name files; they are for the log and for dispatchers.
-        match shard.state {
-            ShardState::Available => {}
-            ShardState::ReadOnly(_) => text += &format!("shard {} is read-only\n", shard.shard),
-            ShardState::Unavailable(_) => {
-                text += &format!("shard {} is unavailable\n", shard.shard);
-            }
-        }
+        let state = match state {
+            ShardState::Available => continue,
+            ShardState::ReadOnly(_) => "read-only",
+            ShardState::Unavailable(_) => "unavailable",
+        };
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "shard {shard} is {state}");
     }
     (code, text)
 }
@@ -119,7 +120,7 @@ async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text)
 }
 
-fn gauges(status: &umbo_store::ShardStatus) -> ShardGauges {
+fn gauges(status: &ShardStatus) -> ShardGauges {
     ShardGauges {
         shard: status.shard.0,
         is_available: status.state == ShardState::Available,

@@ -233,9 +233,9 @@ impl Exchange {
     }
 
     pub(super) fn answer_all(&mut self, kind: Kind, answers: Vec<Answer>) {
-        answers
-            .into_iter()
-            .for_each(|answer| self.answer(kind, answer));
+        for answer in answers {
+            self.answer(kind, answer);
+        }
     }
 
     /// Takes what a request needs that waits for the store.
