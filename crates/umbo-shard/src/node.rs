@@ -42,7 +42,8 @@ pub struct Node {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     limits: NodeLimits,
-    opened: Vec<ShardId>,
+    /// The map that the store goes by.
+    followed: ArcSwap<ClusterMap>,
     ownership: ArcSwap<Ownership>,
     admission: Arc<Admission>,
     streams: Streams,
@@ -56,8 +57,9 @@ impl Node {
     /// Makes a node. Fails where the map does not name it.
     pub fn new(parts: NodeParts) -> Result<Self, NodeError> {
         check_named(&parts.map, &parts.name)?;
-        let opened: Vec<_> = parts.store.status().iter().map(|own| own.shard).collect();
-        let ownership = Ownership::new(parts.map, &parts.name, &opened);
+        let followed = Arc::clone(&parts.map);
+        let opened = opened(&*parts.store);
+        let ownership = Ownership::new(parts.map, &parts.name, &followed, &opened);
         Ok(Self {
             admission: Arc::new(Admission::new(&parts.limits)),
             ownership: ArcSwap::from_pointee(ownership),
@@ -65,7 +67,7 @@ impl Node {
             store: parts.store,
             clock: parts.clock,
             limits: parts.limits,
-            opened,
+            followed: ArcSwap::new(followed),
             streams: Streams::default(),
             work: TaskTracker::new(),
             is_draining: AtomicBool::new(false),
@@ -85,17 +87,33 @@ impl Node {
     }
 
     /// Goes by a newer map from now on. Shards that it has given away are refused; those that it
-    /// has given to this node are served once the node is started again, and are returned. A map
-    /// that does not follow changes nothing.
+    /// has given to this node are returned, and served once the store has followed
+    /// ([`Self::note_followed`]), or the node is started again. A map that does not follow changes
+    /// nothing.
     pub fn replace_map(&self, map: Arc<ClusterMap>) -> Result<Vec<ShardId>, NodeError> {
         let succession = self.cluster_map().check_successor(&map)?;
         // A node that has left the cluster goes on to say where its shards are.
-        let ownership = Ownership::new(map, &self.name, &self.opened);
+        let opened = opened(&*self.store);
+        let ownership = Ownership::new(map, &self.name, &self.followed.load(), &opened);
         let unopened = ownership.unopened().collect();
         if succession == Succession::Newer {
             self.ownership.store(Arc::new(ownership));
         }
         Ok(unopened)
+    }
+
+    /// Notes that the store goes by `map` now, whatever it has made of the shards: each is served,
+    /// or says why it is not.
+    pub fn note_followed(&self, map: Arc<ClusterMap>) {
+        self.followed.store(map);
+        let opened = opened(&*self.store);
+        let ownership = Ownership::new(
+            self.cluster_map(),
+            &self.name,
+            &self.followed.load(),
+            &opened,
+        );
+        self.ownership.store(Arc::new(ownership));
     }
 
     /// Returns the state of the shards that the map gives to the node, in order.
@@ -179,6 +197,11 @@ impl Node {
     pub(crate) fn work(&self) -> &TaskTracker {
         &self.work
     }
+}
+
+/// Returns the shards that a store has opened, or has tried to.
+fn opened(store: &dyn Store) -> Vec<ShardId> {
+    store.status().iter().map(|status| status.shard).collect()
 }
 
 fn check_named(map: &ClusterMap, name: &str) -> Result<(), NodeError> {

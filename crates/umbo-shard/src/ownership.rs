@@ -1,7 +1,8 @@
 //! Which shards a node answers for: those that its map names and that it has opened.
 //!
 //! The invariant: a shard that the map has given away is refused from the moment the map is in
-//! effect, and one that it has given to this node is not served before its file is open.
+//! effect, and one that it has given to this node is not served before its file is open; nor is one
+//! that was away between two maps, whose open file is an old one.
 
 use std::sync::Arc;
 
@@ -44,10 +45,19 @@ enum Standing {
 }
 
 impl Ownership {
-    /// Says what a map means for a node that has opened these shards.
-    pub(crate) fn new(map: Arc<ClusterMap>, node: &str, opened: &[ShardId]) -> Self {
+    /// Says what a map means for a node whose store goes by the map `followed`, and has opened
+    /// these shards under it.
+    pub(crate) fn new(
+        map: Arc<ClusterMap>,
+        node: &str,
+        followed: &ClusterMap,
+        opened: &[ShardId],
+    ) -> Self {
         let own = map.shards_of(node);
-        let standing = |shard| match (own.contains(&shard), opened.contains(&shard)) {
+        let is_open = |shard: ShardId| {
+            opened.contains(&shard) && map.place_of(shard) == followed.place_of(shard)
+        };
+        let standing = |shard| match (own.contains(&shard), is_open(shard)) {
             (true, true) => Standing::Served,
             (true, false) => Standing::Unopened,
             (false, _) => Standing::Elsewhere,
@@ -101,5 +111,43 @@ impl Ownership {
 }
 
 /// What is said of a shard that a new map has given to a running node.
-pub(crate) const UNOPENED: &str =
-    "the map has given it to this node, which opens it when it is started again";
+pub(crate) const UNOPENED: &str = "the map has given it to this node, which has not opened it yet";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbo_routing::ClusterNode;
+
+    fn nodes(names: &[&str]) -> Vec<ClusterNode> {
+        let node = |name: &&str| ClusterNode::new(name, &format!("{name}:1")).unwrap();
+        names.iter().map(node).collect()
+    }
+
+    fn standings(map: &ClusterMap, followed: &ClusterMap, opened: &[u16]) -> Vec<Standing> {
+        let opened: Vec<_> = opened.iter().copied().map(ShardId).collect();
+        let ownership = Ownership::new(Arc::new(map.clone()), "b", followed, &opened);
+        ownership.standings.to_vec()
+    }
+
+    #[test]
+    fn a_shard_is_served_where_its_open_file_is_the_last() {
+        use Standing::{Elsewhere, Served, Unopened};
+        let first = ClusterMap::create("eu", nodes(&["a", "b"]), 4).unwrap();
+        let second = first.plan(nodes(&["a"])).unwrap().map;
+        let third = second.plan(nodes(&["a", "b"])).unwrap().map;
+        let (none, own) = (&[][..], &[2, 3][..]);
+        assert_eq!(
+            standings(&first, &first, own),
+            [Elsewhere, Elsewhere, Served, Served]
+        );
+        assert_eq!(standings(&second, &first, own), [Elsewhere; 4]);
+        // Back from elsewhere: what is open is what the node had before.
+        let not_yet = [Elsewhere, Elsewhere, Unopened, Unopened];
+        assert_eq!(standings(&third, &first, own), not_yet);
+        assert_eq!(standings(&third, &second, none), not_yet);
+        assert_eq!(
+            standings(&third, &third, own),
+            [Elsewhere, Elsewhere, Served, Served]
+        );
+    }
+}
