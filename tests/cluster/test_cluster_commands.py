@@ -254,6 +254,17 @@ def test_settings_of_a_cluster_that_do_not_hold_are_refused(shell, text, words):
     assert words in shell("config", "check", file, code=USAGE).stderr
 
 
+def test_the_check_of_settings_reads_the_map(shell, first):
+    settings = '[cluster]\nmap = "first.toml"\nnode = "{}"\n'
+    good = shell("config", "check", shell.write("good.toml", settings.format("b")))
+    assert "cluster: geo-eu, version 1" in good.stdout
+    unknown = shell.write("unknown.toml", settings.format("z"))
+    assert "has no node 'z'" in shell("config", "check", unknown, code=USAGE).stderr
+    shell.write(first, shell.path(first).read_text().replace('"0-170"', '"0-169"'))
+    gap = shell("config", "check", "good.toml", code=USAGE)
+    assert "slot 170 has no owner" in gap.stderr
+
+
 def test_a_folder_that_is_not_there_yet_is_new(shell, first):
     shell.path("data").mkdir()
     asked = ["shard", "verify", "--map", first, "--data", "data"]

@@ -58,6 +58,14 @@ pub(crate) enum Failure {
         /// What is wrong with it.
         error: Box<ClusterMapError>,
     },
+    /// The map of the cluster does not know this node.
+    #[error("{} has no node '{node}'", path.display())]
+    UnknownNode {
+        /// The file of the map.
+        path: PathBuf,
+        /// The node.
+        node: String,
+    },
     /// A map cannot follow the one that is there.
     #[error("the map does not follow {}: {error}", before.display())]
     NoSuccessor {
@@ -126,7 +134,9 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
-            Self::Usage(_) | Self::Settings(_) | Self::BadMap { .. } => 2,
+            Self::Usage(_) | Self::Settings(_) | Self::BadMap { .. } | Self::UnknownNode { .. } => {
+                2
+            }
             Self::RowNotFound | Self::ShardNotFound { .. } => 3,
             Self::NamespaceExists(_) | Self::NoSuccessor { .. } => 4,
             Self::Partial { .. } => 7,

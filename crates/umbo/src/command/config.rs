@@ -7,8 +7,9 @@ use clap::{Args, Subcommand};
 use umbo_dispatcher::policies::FilePolicies;
 
 use crate::failure::Failure;
+use crate::map_file;
 use crate::output;
-use crate::settings::{Loaded, Sources};
+use crate::settings::{ClusterSection, Loaded, Sources};
 
 /// Arguments of `umbo config`.
 #[derive(Debug, Args)]
@@ -51,16 +52,36 @@ impl Arguments {
                 let policies = path.map(|path| FilePolicies::read(Path::new(path)));
                 let policies = policies.transpose().map_err(Failure::start)?;
                 let policies = policies.map(|found| format!(", policies: {}", found.len()));
+                let cluster = check_cluster(&settings.cluster)?;
                 let text = format!(
-                    "{}: ok (would serve {}, admin on {}, from the folder {}{})\n",
+                    "{}: ok (would serve {}, admin on {}, from the folder {}{}{})\n",
                     file.display(),
                     settings.server.listen,
                     settings.server.admin_listen,
                     settings.store.folder,
                     policies.unwrap_or_default(),
+                    cluster.unwrap_or_default(),
                 );
                 output::write_bytes(text.as_bytes())
             }
         }
     }
+}
+
+/// Reads the map of the cluster, if there is one, and says what it is.
+fn check_cluster(cluster: &ClusterSection) -> Result<Option<String>, Failure> {
+    let Some(path) = cluster.map.as_deref().map(Path::new) else {
+        return Ok(None);
+    };
+    let map = map_file::read(path)?;
+    if let Some(node) = &cluster.node
+        && map.node(node).is_none()
+    {
+        return Err(Failure::UnknownNode {
+            path: path.to_owned(),
+            node: node.clone(),
+        });
+    }
+    let (id, version) = (map.cluster_id(), map.version());
+    Ok(Some(format!(", cluster: {id}, version {version}")))
 }
