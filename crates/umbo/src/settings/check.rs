@@ -181,12 +181,24 @@ impl Checker<'_> {
     }
 
     fn check_cluster(&self, settings: &Settings) -> Result<(), SettingsError> {
-        let Settings { cluster, shard, .. } = settings;
+        let Settings {
+            store,
+            cluster,
+            shard,
+            ..
+        } = settings;
         if cluster.node.is_some() && cluster.map.is_none() {
             return Err(self.relation(
                 "cluster.node",
                 "cluster.map",
                 "a node is one of those that the map of a cluster names",
+            ));
+        }
+        if cluster.node.is_some() && store.shards > 0 {
+            return Err(self.relation(
+                "store.shards",
+                "cluster.node",
+                "the map of a cluster says how many shards there are",
             ));
         }
         if cluster.certificate.is_some() != cluster.key.is_some() {

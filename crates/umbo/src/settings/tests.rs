@@ -371,6 +371,10 @@ fn values_that_do_not_go_together_are_both_named() {
         ("[tls]\nclient_ca = \"a.pem\"\n", "tls.certificate"),
         ("[trace]\nsample_ratio = 0.5\n", "trace.otlp_endpoint"),
         ("[cluster]\nnode = \"a\"\n", "cluster.map"),
+        (
+            "[cluster]\nmap = \"m\"\nnode = \"a\"\n[store]\nshards = 4\n",
+            "store.shards",
+        ),
         ("[cluster]\nkey = \"a.pem\"\n", "cluster.certificate"),
         ("[cluster]\nca = \"a.pem\"\n", "cluster.certificate"),
         (
