@@ -73,6 +73,8 @@ pub(crate) struct Node {
     /// When a read of each connection counts as slow, in nanoseconds; 0 for never.
     slow_after: [AtomicU64; 2],
     shards: Mutex<Vec<ShardStatus>>,
+    /// Connections that are to be probed, because another one of the node is silent.
+    suspects: [AtomicBool; 2],
 }
 
 /// Whether a node is worth asking.
@@ -106,6 +108,7 @@ impl Node {
             map_version: AtomicU64::new(0),
             slow_after: Default::default(),
             shards: Mutex::default(),
+            suspects: Default::default(),
         })
     }
 
@@ -268,6 +271,17 @@ impl Node {
     pub(crate) fn slow_after(&self, lane: Lane) -> Option<Duration> {
         let nanos = self.slow_after[lane as usize].load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    /// Notes that a connection owes an answer and is silent: the other one may be, too.
+    pub(crate) fn suspect(&self, silent: Lane) {
+        self.suspects[silent.other() as usize].store(true, Ordering::Relaxed);
+    }
+
+    /// Says, once, whether a connection is to be probed.
+    pub(crate) fn is_suspected(&self, lane: Lane) -> bool {
+        let suspect = &self.suspects[lane as usize];
+        suspect.load(Ordering::Relaxed) && suspect.swap(false, Ordering::Relaxed)
     }
 
     /// Keeps what the node says of its shards.

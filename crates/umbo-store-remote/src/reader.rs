@@ -172,9 +172,13 @@ impl Reader {
                 return Err(given_up("the node has been silent"));
             }
         } else {
+            let is_owed = load.in_flight > 0 && silent >= settings.silence_max;
+            if is_owed {
+                self.node.suspect(self.lane);
+            }
             let is_due =
                 probed_at.is_none_or(|at| now.duration_since(at) >= settings.probe_interval);
-            if is_due || (load.in_flight > 0 && silent >= settings.silence_max) {
+            if is_due || is_owed || self.node.is_suspected(self.lane) {
                 self.is_probing = true;
                 self.probed_at = Some(now);
                 self.connection.probe();

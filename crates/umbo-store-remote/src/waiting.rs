@@ -13,6 +13,9 @@ const SLOT_BITS: u32 = 16;
 /// Most requests that can wait at once.
 pub(crate) const WAITING_MAX: usize = 1 << SLOT_BITS;
 
+/// Id of a slot that nobody holds.
+const NO_ID: u64 = 0;
+
 /// What a request does, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -101,7 +104,7 @@ impl Waiting {
     pub(crate) fn open(&mut self, kind: Kind, rows_max: usize, now: Instant) -> Option<u64> {
         self.given += 1;
         let slot = Slot {
-            id: 0,
+            id: NO_ID,
             kind,
             state: State::Waiting,
             position: u64::MAX,
@@ -186,9 +189,13 @@ impl Waiting {
                 slot.state = State::Left;
                 return Ok((None, None));
             }
-            other => {
-                slot.state = other;
+            State::Left => {
                 self.release(id);
+                return Ok((None, None));
+            }
+            // Answered twice: the first counts.
+            over @ (State::Free | State::Answered(_) | State::Lost { .. }) => {
+                slot.state = over;
                 return Ok((None, None));
             }
         };
@@ -240,13 +247,13 @@ impl Waiting {
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         let number = id as usize % WAITING_MAX;
         let slot = self.slots.get_mut(number)?;
-        (slot.id == id).then_some(slot)
+        (slot.id == id && id != NO_ID).then_some(slot)
     }
 
     fn release(&mut self, id: u64) -> State {
         let number = (id % WAITING_MAX as u64) as u32;
         let slot = &mut self.slots[number as usize];
-        slot.id = 0;
+        slot.id = NO_ID;
         slot.waker = None;
         self.free.push(number);
         std::mem::replace(&mut slot.state, State::Free)
@@ -268,3 +275,6 @@ fn joined(mut begun: Answer, part: Answer) -> Result<Answer, TooMuch> {
     begun.bytes += part.bytes;
     Ok(begun)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,27 +1,60 @@
-//! Nodes in this process, over the reference store, that can be stopped and started.
+//! Nodes in this process, over the reference store, that can be stopped, started, held back and
+//! cut off.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::{MemoryStore, Store};
 use umbo_store_remote::{RemoteSettings, RemoteStore};
-use umbo_types::{Clock, Timestamp};
+use umbo_types::{Clock, ShardId, Timestamp};
+
+use crate::held::HeldStore;
+use crate::wire::Wire;
 
 pub(crate) const SHARDS: u16 = 6;
 
-/// A node whose rows outlive a stop.
+/// A node whose rows outlive a stop, behind a wire.
 pub(crate) struct Member {
     pub(crate) name: String,
-    pub(crate) address: SocketAddr,
+    pub(crate) store: Arc<HeldStore>,
     pub(crate) rows: Arc<MemoryStore>,
+    pub(crate) wire: Wire,
     pub(crate) node: Option<Arc<Node>>,
+    address: SocketAddr,
+    /// Until it is served.
+    listener: Option<TcpListener>,
     stop: CancellationToken,
     server: Option<JoinHandle<()>>,
+}
+
+impl Member {
+    async fn new(at: usize, clock: &Arc<dyn Clock>) -> Self {
+        let listener = server::bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let rows = MemoryStore::new(SHARDS, Arc::clone(clock)).expect("a store");
+        let rows = Arc::new(rows);
+        Self {
+            name: format!("node-{at}"),
+            store: Arc::new(HeldStore::new(Arc::clone(&rows))),
+            rows,
+            wire: Wire::to(address).await,
+            node: None,
+            address,
+            listener: Some(listener),
+            stop: CancellationToken::new(),
+            server: None,
+        }
+    }
+
+    pub(crate) fn named(&self) -> ClusterNode {
+        ClusterNode::new(&self.name, &self.wire.address.to_string()).expect("a node")
+    }
 }
 
 pub(crate) struct Cluster {
@@ -32,46 +65,38 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Starts nodes that share the shards evenly.
-    pub(crate) fn start(nodes: usize, clock: Arc<dyn Clock>) -> Self {
-        let listeners: Vec<_> = (0..nodes)
-            .map(|_| server::bind(([127, 0, 0, 1], 0).into()).expect("a port"))
-            .collect();
-        let addresses: Vec<_> = listeners
-            .iter()
-            .map(|listener| listener.local_addr().expect("an address"))
-            .collect();
-        let named = (0..nodes).map(|at| {
-            let name = format!("node-{at}");
-            ClusterNode::new(&name, &addresses[at].to_string()).expect("a node")
-        });
-        let map = ClusterMap::create("test", named.collect(), SHARDS).expect("a map");
-        let map = Arc::new(map);
+    pub(crate) async fn start(nodes: usize, clock: Arc<dyn Clock>) -> Self {
+        let mut members = Vec::new();
+        for at in 0..nodes {
+            members.push(Member::new(at, &clock).await);
+        }
+        let named = members.iter().map(Member::named).collect();
+        let map = ClusterMap::create("test", named, SHARDS).expect("a map");
         let mut cluster = Self {
-            map,
-            members: Vec::new(),
+            map: Arc::new(map),
+            members,
             clock,
         };
-        for (at, listener) in listeners.into_iter().enumerate() {
-            let rows = MemoryStore::new(SHARDS, Arc::clone(&cluster.clock)).expect("a store");
-            cluster.members.push(Member {
-                name: format!("node-{at}"),
-                address: addresses[at],
-                rows: Arc::new(rows),
-                node: None,
-                stop: CancellationToken::new(),
-                server: None,
-            });
-            cluster.serve(at, listener);
+        for at in 0..nodes {
+            cluster.serve(at);
         }
         cluster
     }
 
-    fn serve(&mut self, at: usize, listener: tokio::net::TcpListener) {
+    /// Makes a node that the map does not name yet.
+    pub(crate) async fn make(&mut self) -> usize {
+        let at = self.members.len();
+        self.members.push(Member::new(at, &self.clock).await);
+        at
+    }
+
+    /// Serves a node, by the map as it is now.
+    pub(crate) fn serve(&mut self, at: usize) {
         let member = &mut self.members[at];
         let parts = NodeParts {
             name: member.name.clone(),
             map: Arc::clone(&self.map),
-            store: Arc::clone(&member.rows) as Arc<dyn Store>,
+            store: Arc::clone(&member.store) as Arc<dyn Store>,
             clock: Arc::clone(&self.clock),
             limits: NodeLimits::default(),
         };
@@ -79,6 +104,8 @@ impl Cluster {
         member.node = Some(Arc::clone(&node));
         member.stop = CancellationToken::new();
         let stop = member.stop.clone();
+        let listener = member.listener.take();
+        let listener = listener.unwrap_or_else(|| server::bind(member.address).expect("its port"));
         member.server = Some(tokio::spawn(async move {
             server::serve(listener, node, stop).await;
         }));
@@ -94,18 +121,36 @@ impl Cluster {
         member.node = None;
     }
 
-    /// Starts a node again where it was.
-    pub(crate) fn restart(&mut self, at: usize) {
-        let listener = server::bind(self.members[at].address).expect("the port is free");
-        self.serve(at, listener);
+    /// Returns the first shard of a node.
+    pub(crate) fn shard_of(&self, at: usize) -> ShardId {
+        self.map.shards_of(&self.members[at].name)[0]
     }
 
-    /// Connects a store to all of the nodes, and waits until it is.
-    pub(crate) async fn connect(&self, settings: RemoteSettings) -> Arc<RemoteStore> {
+    /// Begins to connect a store to the nodes.
+    pub(crate) fn dial(&self, settings: RemoteSettings) -> Arc<RemoteStore> {
         let map = ClusterMap::clone(&self.map);
-        let store = RemoteStore::connect(settings, map, Arc::clone(&self.clock));
-        until(|| store.nodes().iter().all(|node| node.failure.is_none())).await;
+        RemoteStore::connect(settings, map, Arc::clone(&self.clock))
+    }
+
+    /// Connects a store to all of the nodes, over both connections of each.
+    pub(crate) async fn connect(&self, settings: RemoteSettings) -> Arc<RemoteStore> {
+        let store = self.dial(settings);
+        let connections = 2 * self.map.nodes().len() as u64;
+        until(|| store.stats().connections == connections).await;
         store
+    }
+}
+
+/// Settings with which a test need not wait long.
+pub(crate) fn impatient() -> RemoteSettings {
+    RemoteSettings {
+        connect_timeout: Duration::from_millis(300),
+        grace: Duration::ZERO,
+        probe_interval: Duration::from_millis(50),
+        silence_max: Duration::from_millis(50),
+        probe_timeout: Duration::from_millis(200),
+        backoff_max: Duration::from_millis(50),
+        ..RemoteSettings::default()
     }
 }
 

@@ -17,7 +17,7 @@ struct Remote {
 #[async_trait::async_trait]
 impl Engine for Remote {
     async fn create(clock: Arc<ManualClock>) -> Self {
-        let cluster = Cluster::start(3, clock);
+        let cluster = Cluster::start(3, clock).await;
         let settings = RemoteSettings {
             probe_interval: Duration::from_millis(5),
             ..RemoteSettings::default()

@@ -1,6 +1,12 @@
-//! The remote store against real nodes over loopback: the contract, and what happens to nodes.
+//! The remote store against real nodes over loopback: the contract, and what happens to nodes and
+//! to the wires between.
 
 mod cluster;
 mod contract;
+mod faults;
+mod hedges;
+mod held;
+mod maps;
 mod restarts;
 mod rows;
+mod wire;

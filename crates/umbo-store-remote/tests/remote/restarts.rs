@@ -13,7 +13,7 @@ use crate::rows::{NS, key, write};
 /// Every node is stopped and started while rows are written and read, and nobody sees a failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_notices_a_rolling_restart() {
-    let mut cluster = Cluster::start(3, Arc::new(RealClock));
+    let mut cluster = Cluster::start(3, Arc::new(RealClock)).await;
     let store = cluster.connect(RemoteSettings::default()).await;
     let is_over = Arc::new(AtomicBool::new(false));
     let done = Arc::new(AtomicU64::new(0));
@@ -39,7 +39,7 @@ async fn nobody_notices_a_rolling_restart() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         cluster.stop(at).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
-        cluster.restart(at);
+        cluster.serve(at);
     }
     let before = done.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(500)).await;

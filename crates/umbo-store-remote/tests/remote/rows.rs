@@ -1,15 +1,23 @@
 //! Rows for the tests to write and read.
 
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, Durability, Mutation, Store, WriteError,
-    WriteRequest, Written,
+    Atomicity, CallContext, Change, Condition, Durability, Mutation, Outcome, Store, StoreError,
+    WriteError, WriteRequest, Written,
 };
-use umbo_types::{Key, NamespaceId, Value, Version};
+use umbo_types::{Key, NamespaceId, Row, ShardId, Value, Version};
 
 pub(crate) const NS: NamespaceId = NamespaceId(7);
 
 pub(crate) fn key(name: &str) -> Key {
     Key::new(name.to_owned(), "").expect("a key")
+}
+
+/// Returns a key of a shard.
+pub(crate) fn key_in(store: &dyn Store, shard: ShardId) -> Key {
+    let map = store.shard_map();
+    let mut keys = (0..).map(|n| key(&format!("key-{n}")));
+    keys.find(|key| map.locate(NS, &key.partition) == shard)
+        .expect("every shard has keys")
 }
 
 pub(crate) fn put(key: &Key, value: &[u8]) -> Mutation {
@@ -42,4 +50,25 @@ pub(crate) async fn write(
     let request = write_of(vec![put(key, value)]);
     let answer = store.write(&CallContext::internal(), request).await.pop();
     answer.expect("one answer")
+}
+
+/// Reads one row.
+pub(crate) async fn read(store: &dyn Store, key: &Key) -> Result<Option<Row>, StoreError> {
+    store.get(&CallContext::internal(), NS, key).await
+}
+
+/// Returns the shard and the outcome of an unavailable shard.
+pub(crate) fn unavailable(error: &StoreError) -> (ShardId, Outcome) {
+    match error {
+        StoreError::Unavailable { shard, outcome, .. } => (*shard, *outcome),
+        other => panic!("not unavailable: {other}"),
+    }
+}
+
+/// Returns the same of a write.
+pub(crate) fn unavailable_for_write(answer: Result<Written, WriteError>) -> (ShardId, Outcome) {
+    match answer {
+        Err(WriteError::Store(error)) => unavailable(&error),
+        other => panic!("not unavailable: {other:?}"),
+    }
 }

@@ -1,0 +1,250 @@
+//! Nodes and wires that fail: who is told what, and what happens after.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbo_store::{CallContext, Outcome, ScanRequest, ShardState, Store, StoreError, WriteError};
+use umbo_store_remote::RemoteSettings;
+
+use crate::cluster::{Cluster, RealClock, impatient, until};
+use crate::rows::{NS, key_in, put, read, unavailable, unavailable_for_write, write, write_of};
+use crate::wire::Mode;
+
+/// A write that was sent and not answered is unknown; a read beside it is sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_and_lost_is_unknown() {
+    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let store = cluster.connect(impatient()).await;
+    let (shard, member) = (cluster.shard_of(0), &cluster.members[0]);
+    let at = key_in(&*store, shard);
+    member.store.hold(1);
+    let task = {
+        let (store, at) = (Arc::clone(&store), at.clone());
+        tokio::spawn(async move { write(&*store, &at, b"v").await })
+    };
+    until(|| member.store.held.load(Ordering::SeqCst) == 1).await;
+    member.wire.set(Mode::Cut);
+    let answer = task.await.expect("no panic");
+    assert_eq!(unavailable_for_write(answer), (shard, Outcome::Unknown));
+    // The node brings it to its end.
+    member.store.release();
+    until(|| {
+        member
+            .node
+            .as_ref()
+            .is_some_and(|node| node.requests_in_flight() == 0)
+    })
+    .await;
+    member.wire.set(Mode::Open);
+    until(|| store.nodes()[0].failure.is_none()).await;
+    let row = read(&*store, &at).await.expect("served");
+    assert!(
+        row.is_some(),
+        "a write that was begun was lost with its connection"
+    );
+    assert!(store.stats().connections_lost >= 2);
+}
+
+/// A read that was lost is sent again while the budget lasts, and fails without one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_reads_are_sent_again_within_the_budget() {
+    for percent in [0, 10] {
+        let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+        let settings = RemoteSettings {
+            retry_percent: percent,
+            ..RemoteSettings::default()
+        };
+        let store = cluster.connect(settings).await;
+        let (shard, member) = (cluster.shard_of(0), &cluster.members[0]);
+        let at = key_in(&*store, shard);
+        write(&*store, &at, b"v").await.expect("written");
+        member.store.hold(1);
+        let task = {
+            let (store, at) = (Arc::clone(&store), at.clone());
+            tokio::spawn(async move { read(&*store, &at).await })
+        };
+        until(|| member.store.held.load(Ordering::SeqCst) == 1).await;
+        member.wire.set(Mode::Cut);
+        until(|| store.stats().connections_lost == 2).await;
+        member.wire.set(Mode::Open);
+        let answer = task.await.expect("no panic");
+        if percent == 0 {
+            assert_eq!(unavailable(&answer.unwrap_err()).0, shard);
+            assert_eq!(store.stats().retries, 0);
+        } else {
+            assert!(answer.expect("sent again").is_some());
+            assert!(store.stats().retries > 0);
+        }
+    }
+}
+
+/// While a node is down its shards fail at once and alone, and nothing was applied; once it is back
+/// everything goes on by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_down_fails_its_own_shards_only() {
+    let mut cluster = Cluster::start(3, Arc::new(RealClock)).await;
+    let store = cluster.connect(impatient()).await;
+    let keys: Vec<_> = (0..3)
+        .map(|at| key_in(&*store, cluster.shard_of(at)))
+        .collect();
+    let rows = || keys.iter().map(|key| put(key, b"v")).collect();
+    for answer in store
+        .write(&CallContext::internal(), write_of(rows()))
+        .await
+    {
+        answer.expect("written");
+    }
+    cluster.stop(1).await;
+    until(|| store.nodes()[1].failure.is_some()).await;
+    let down = cluster.shard_of(1);
+    assert!(store.is_reachable(down), "nothing to wait for");
+    assert_eq!(
+        unavailable(&read(&*store, &keys[1]).await.unwrap_err()),
+        (down, Outcome::NotApplied)
+    );
+    let call = CallContext::internal();
+    for (at, answer) in store
+        .multi_get(&call, NS, &keys)
+        .await
+        .into_iter()
+        .enumerate()
+    {
+        match answer {
+            Ok(row) => assert!(at != 1 && row.is_some()),
+            Err(error) => assert_eq!((at, unavailable(&error).0), (1, down)),
+        }
+    }
+    for (at, answer) in store
+        .write(&call, write_of(rows()))
+        .await
+        .into_iter()
+        .enumerate()
+    {
+        match answer {
+            Ok(written) => assert!(at != 1 && written.existed),
+            answer => assert_eq!(unavailable_for_write(answer), (down, Outcome::NotApplied)),
+        }
+    }
+    unavailable(&store.purge(NS, 100).await.unwrap_err());
+    let states = store.status();
+    for status in &states {
+        let is_down = cluster.map.shards_of("node-1").contains(&status.shard);
+        let is_told = matches!(status.state, ShardState::Unavailable(_));
+        assert_eq!(is_down, is_told, "{status:?}");
+    }
+    // Of the others the purge has taken the rows all the same.
+    assert_eq!(read(&*store, &keys[0]).await, Ok(None));
+    cluster.serve(1);
+    until(|| store.nodes()[1].failure.is_none()).await;
+    assert!(read(&*store, &keys[1]).await.expect("served").is_some());
+}
+
+/// A node that holds its connections and says nothing is given up; the others do not notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_node_is_given_up() {
+    for mode in [Mode::Frozen, Mode::Deaf] {
+        let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+        let store = cluster.connect(impatient()).await;
+        let keys = [0, 1].map(|at| key_in(&*store, cluster.shard_of(at)));
+        for key in &keys {
+            write(&*store, key, b"v").await.expect("written");
+        }
+        cluster.members[0].wire.set(mode);
+        let asked = tokio::join!(
+            read(&*store, &keys[0]),
+            write(&*store, &keys[0], b"w"),
+            read(&*store, &keys[1])
+        );
+        unavailable(&asked.0.expect_err("the node is silent"));
+        assert_eq!(unavailable_for_write(asked.1).1, Outcome::Unknown);
+        assert!(asked.2.expect("the other serves").is_some());
+        until(|| store.nodes()[0].failure.is_some()).await;
+        unavailable(&read(&*store, &keys[0]).await.unwrap_err());
+        assert_eq!(store.nodes()[0].in_flight, 0);
+        assert!(store.nodes()[1].failure.is_none());
+        cluster.members[0].wire.set(Mode::Open);
+        until(|| store.nodes()[0].failure.is_none()).await;
+        assert!(read(&*store, &keys[0]).await.expect("it is back").is_some());
+    }
+}
+
+/// A scan fails with the shard that fails, and only there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_goes_as_far_as_it_can() {
+    let mut cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let store = cluster.connect(impatient()).await;
+    let keys = [0, 1].map(|at| key_in(&*store, cluster.shard_of(at)));
+    for key in &keys {
+        write(&*store, key, b"v").await.expect("written");
+    }
+    cluster.stop(1).await;
+    until(|| store.nodes()[1].failure.is_some()).await;
+    let call = CallContext::internal();
+    let scan = |shard| ScanRequest {
+        namespace: NS,
+        slots: 0..=4_095,
+        shard,
+        after: None,
+        rows_max: 10,
+        bytes_max: 1 << 20,
+        keys_only: false,
+    };
+    unavailable(&store.scan(&call, &scan(None)).await.unwrap_err());
+    let page = store.scan(&call, &scan(Some(cluster.shard_of(0)))).await;
+    assert_eq!(page.expect("served").rows.len(), 1);
+}
+
+/// Nobody waits for the answer: the node is told, and the slot is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_read_is_cancelled() {
+    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let store = cluster.connect(RemoteSettings::default()).await;
+    let member = &cluster.members[0];
+    let at = key_in(&*store, cluster.shard_of(0));
+    member.store.hold(1);
+    let task = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { read(&*store, &at).await })
+    };
+    until(|| member.store.held.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(store.stats().in_flight, 1);
+    task.abort();
+    until(|| store.stats().in_flight == 0).await;
+    let node = member.node.as_ref().expect("served");
+    until(|| node.requests_in_flight() == 0).await;
+}
+
+/// A store that is closed has answers for everything that it was asked, and takes nothing more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_waits_for_what_is_under_way() {
+    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let store = cluster.connect(RemoteSettings::default()).await;
+    let member = &cluster.members[0];
+    let at = key_in(&*store, cluster.shard_of(0));
+    member.store.hold(1);
+    let task = {
+        let (store, at) = (Arc::clone(&store), at.clone());
+        tokio::spawn(async move { write(&*store, &at, b"v").await })
+    };
+    until(|| member.store.held.load(Ordering::SeqCst) == 1).await;
+    let closing = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.close().await })
+    };
+    until(|| !store.is_reachable(cluster.shard_of(0)) || store.nodes()[0].failure.is_some()).await;
+    let late = write(&*store, &at, b"late").await;
+    assert_eq!(late, Err(WriteError::Store(StoreError::Closing)));
+    assert_eq!(read(&*store, &at).await, Err(StoreError::Closing));
+    member.store.release();
+    task.await
+        .expect("no panic")
+        .expect("what was sent is answered");
+    closing.await.expect("no panic");
+    until(|| {
+        member
+            .node
+            .as_ref()
+            .is_some_and(|node| node.streams_open() == 0)
+    })
+    .await;
+}

@@ -1,0 +1,111 @@
+//! Maps that change while the store is used.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbo_routing::{ClusterMap, Succession, SuccessionError};
+use umbo_store::Store;
+use umbo_store_remote::RemoteSettings;
+
+use crate::cluster::{Cluster, Member, RealClock, until};
+use crate::rows::{key_in, write};
+
+/// Plans the map for the members of these places.
+fn planned(cluster: &Cluster, members: &[usize]) -> Arc<ClusterMap> {
+    let named = members
+        .iter()
+        .map(|&at| Member::named(&cluster.members[at]));
+    let plan = cluster.map.plan(named.collect()).expect("a plan");
+    assert!(!plan.moves.is_empty());
+    Arc::new(plan.map)
+}
+
+/// A node says that a shard is somewhere else now: its map is fetched, and the request goes there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_map_is_fetched_from_a_node() {
+    let mut cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let store = cluster.connect(RemoteSettings::default()).await;
+    let new = cluster.make().await;
+    cluster.map = planned(&cluster, &[0, 1, 2]);
+    cluster.serve(new);
+    for member in &cluster.members[..2] {
+        let node = member.node.as_ref().expect("served");
+        node.replace_map(Arc::clone(&cluster.map))
+            .expect("it follows");
+    }
+    let at = key_in(&*store, cluster.shard_of(new));
+    write(&*store, &at, b"v").await.expect("written");
+    assert_eq!(store.map(), *cluster.map);
+    let of_the_new = &cluster.members[new].rows;
+    let row = crate::rows::read(&**of_the_new, &at).await.expect("served");
+    assert!(row.is_some(), "the row is not where the map says");
+}
+
+/// The map is told to the store before the nodes know it: requests wait for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_behind_are_asked_again() {
+    let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let store = cluster.connect(RemoteSettings::default()).await;
+    let moved = cluster.shard_of(1);
+    let after = planned(&cluster, &[0]);
+    store
+        .set_map(ClusterMap::clone(&after))
+        .expect("it follows");
+    let at = key_in(&*store, moved);
+    let task = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { write(&*store, &at, b"v").await })
+    };
+    until(|| store.stats().retries > 0).await;
+    assert!(!task.is_finished());
+    let node = cluster.members[0].node.as_ref().expect("served");
+    node.replace_map(after).expect("it follows");
+    task.await.expect("no panic").expect("written");
+}
+
+/// A node that leaves the map answers what it was asked, and is let go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_answers_what_it_was_asked() {
+    let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let store = cluster.connect(RemoteSettings::default()).await;
+    let member = &cluster.members[1];
+    let at = key_in(&*store, cluster.shard_of(1));
+    member.store.hold(1);
+    let task = {
+        let (store, at) = (Arc::clone(&store), at.clone());
+        tokio::spawn(async move { write(&*store, &at, b"v").await })
+    };
+    until(|| member.store.held.load(Ordering::SeqCst) == 1).await;
+    let map = planned(&cluster, &[0]);
+    let node = cluster.members[0].node.as_ref().expect("served");
+    node.replace_map(Arc::clone(&map)).expect("it follows");
+    store.set_map(ClusterMap::clone(&map)).expect("it follows");
+    assert_eq!(store.nodes().len(), 1);
+    write(&*store, &at, b"w")
+        .await
+        .expect("written to the other");
+    member.store.release();
+    task.await
+        .expect("no panic")
+        .expect("answered where it was sent");
+    let left = member.node.as_ref().expect("served");
+    until(|| left.streams_open() == 0).await;
+}
+
+/// A map that does not follow changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_map_that_does_not_follow_is_refused() {
+    let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let store = cluster.connect(RemoteSettings::default()).await;
+    let own = ClusterMap::clone(&cluster.map);
+    assert_eq!(store.set_map(own.clone()), Ok(Succession::Same));
+    let named = cluster.members.iter().map(Member::named).collect();
+    let other = ClusterMap::create("other", named, 6).expect("a map");
+    assert!(matches!(
+        store.set_map(other),
+        Err(SuccessionError::OtherCluster { .. })
+    ));
+    assert_eq!(store.map(), own);
+    let at = key_in(&*store, cluster.shard_of(1));
+    write(&*store, &at, b"v").await.expect("written");
+}
