@@ -19,6 +19,7 @@ use mimalloc::MiMalloc;
 mod allocations;
 mod bench;
 mod check;
+mod counted;
 mod dataset;
 mod ddos;
 mod failure;
@@ -70,6 +71,9 @@ enum Command {
     /// Serve with a store of known capacity (what the scenarios run)
     #[command(hide = true)]
     Modelled(modelled::Arguments),
+    /// Answer requests in this process (what the checks count)
+    #[command(hide = true)]
+    Counted(counted::Arguments),
     /// Serve as a peer (what the benchmarks run)
     #[command(hide = true)]
     Peer(peer::Arguments),
@@ -83,6 +87,7 @@ fn main() -> ExitCode {
         Command::Ddos(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Scenario(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Modelled(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Counted(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Rows(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Pace(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),

@@ -26,7 +26,8 @@ use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Timestamp};
 
-use self::store::{Capacity, Fault, ModelledStore};
+use self::store::ModelledStore;
+pub(crate) use self::store::{Capacity, Fault};
 use crate::failure::Failure;
 
 /// As often as the server does it.
@@ -54,7 +55,23 @@ pub(crate) struct Arguments {
     /// Shed nothing because of a shard
     #[arg(long)]
     unprotected: bool,
+    /// Let so many wait for each shard, and for as long as they want
+    #[arg(long)]
+    waiting: Option<usize>,
 }
+
+/// A dispatcher over a store of known capacity.
+pub(crate) struct Model {
+    pub(crate) shards: u16,
+    pub(crate) capacity: Capacity,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) hot_keys: Option<umbo_hotkey::Settings>,
+    pub(crate) overload: Option<OverloadSettings>,
+}
+
+/// A patience that nobody's deadline reaches.
+pub(crate) const FOR_EVER: Duration = Duration::from_hours(1);
 
 fn fault(text: &str) -> Result<Fault, String> {
     let parts: Vec<&str> = text.split(':').collect();
@@ -88,8 +105,9 @@ struct Unobserved;
 
 impl edge::Observer for Unobserved {}
 
+/// The time of this machine.
 #[derive(Debug)]
-struct SystemClock;
+pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
     fn wall(&self) -> Timestamp {
@@ -138,7 +156,9 @@ impl Arguments {
             }
         });
         let limits = EdgeLimits {
-            connections_max: 20_000,
+            connections_max: 200_000,
+            // Slow clients are to be there for as long as they are looked at.
+            header_timeout: FOR_EVER,
             ..EdgeLimits::default()
         };
         let (service, stop) = (Arc::new(Service::data(&pod)), CancellationToken::new());
@@ -147,19 +167,39 @@ impl Arguments {
     }
 
     async fn pod(&self) -> Result<Arc<Dispatcher>, Failure> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let wrong = |error: &dyn std::fmt::Display| Failure::Contradiction(error.to_string());
-        let memory = MemoryStore::new(self.shards, Arc::clone(&clock)).map_err(|e| wrong(&e))?;
-        let capacity = Capacity {
-            places: self.places,
-            service_time: Duration::from_secs_f64(self.service_ms / 1e3),
+        let mut overload = OverloadSettings::default();
+        if let Some(waiting) = self.waiting {
+            overload.gate.waiting_max = waiting;
+            overload.gate.codel.target = FOR_EVER;
+        }
+        let model = Model {
+            shards: self.shards,
+            capacity: Capacity {
+                places: self.places,
+                service_time: Duration::from_secs_f64(self.service_ms / 1e3),
+            },
+            faults: self.fault.clone(),
+            clock: Arc::new(SystemClock),
+            // Every request is to reach its shard.
+            hot_keys: None,
+            overload: (!self.unprotected).then_some(overload),
         };
-        let store = ModelledStore::new(Arc::new(memory), capacity, self.fault.clone());
+        model.pod().await
+    }
+}
+
+impl Model {
+    /// Opens it.
+    pub(crate) async fn pod(self) -> Result<Arc<Dispatcher>, Failure> {
+        let Self { shards, clock, .. } = self;
+        let wrong = |error: &dyn std::fmt::Display| Failure::Contradiction(error.to_string());
+        let memory = MemoryStore::new(shards, Arc::clone(&clock)).map_err(|e| wrong(&e))?;
+        let store = ModelledStore::new(Arc::new(memory), self.capacity, self.faults);
         let quota = LimiterSettings {
             weights: Weights::default(),
             accounts_max: 65_536,
             buckets_max: 65_536,
-            shards: self.shards,
+            shards,
             seed: 1,
         };
         let quota = Limiter::new(quota, PolicySet::built_in(), clock.monotonic());
@@ -173,9 +213,8 @@ impl Arguments {
             tokens: Arc::new(TokenRegistry::new().map_err(|e| wrong(&e))?),
             quota: Arc::new(quota),
             policies: FilePolicies::default(),
-            // Every request is to reach its shard.
-            hot_keys: None,
-            overload: (!self.unprotected).then(OverloadSettings::default),
+            hot_keys: self.hot_keys,
+            overload: self.overload,
             metrics: Arc::new(RequestMetrics::new(codes.collect::<Vec<_>>(), 3)),
             tracer: Arc::new(Tracer::disabled(clock)),
             limits: PodLimits {

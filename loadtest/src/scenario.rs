@@ -13,13 +13,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use self::outcome::Outcome;
-use self::plan::{Plan, SCENARIOS};
+pub(crate) use self::outcome::Outcome;
+use self::plan::{PEAK, Plan, SCENARIOS, Scenario};
+pub(crate) use self::traffic::Sample;
 use crate::failure::Failure;
 use crate::process::{Cores, Process, check_free};
 
 /// Port of the server, beside those of the benchmarks.
-const PORT: u16 = 18_090;
+const PORT: u16 = 18_092;
 
 /// Arguments of `umbo-loadtest scenario`.
 #[derive(Debug, Args)]
@@ -43,14 +44,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Runs the scenario, prints its report and writes its plot.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == self.name) else {
-            let known: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-            return Err(Failure::UnknownName {
-                kind: "scenario",
-                name: self.name,
-                known: known.join(", "),
-            });
-        };
+        let scenario = find(&self.name)?;
         let plan = scenario.plan(f64::from(self.calm), f64::from(self.seconds));
         println!("{}: {}", scenario.name, scenario.about);
         let outcome = run(&plan, true)?;
@@ -65,6 +59,35 @@ impl Arguments {
         println!("plot: {path}");
         Ok(())
     }
+}
+
+fn find(name: &str) -> Result<&'static Scenario, Failure> {
+    let found = SCENARIOS.iter().find(|scenario| scenario.name == name);
+    found.ok_or_else(|| {
+        let known: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        Failure::UnknownName {
+            kind: "scenario",
+            name: name.to_owned(),
+            known: known.join(", "),
+        }
+    })
+}
+
+/// Runs a scenario for so many seconds, with so many before and after it.
+pub(crate) fn measure(
+    name: &str,
+    calm_s: f64,
+    trouble_s: f64,
+    is_protected: bool,
+) -> Result<Outcome, Failure> {
+    run(&find(name)?.plan(calm_s, trouble_s), is_protected)
+}
+
+/// Runs as much traffic as the store can just do, and returns how many requests a second were
+/// answered.
+pub(crate) fn peak(seconds: f64) -> Result<f64, Failure> {
+    let outcome = run(&PEAK.plan(2.0, seconds), true)?;
+    Ok(outcome.trouble(|_| true).goodput)
 }
 
 /// Runs a plan against a server of its own.

@@ -1,15 +1,18 @@
 //! The checks of overload: what must hold when more is asked for than can be done.
 
+mod instructions;
+mod memory;
 mod noise;
 mod record;
 mod service;
 mod simulated;
+mod sockets;
 mod step;
 mod windows;
 
 use super::{Check, Plan};
 
-pub(super) const CHECKS: [Check; 8] = [
+pub(super) const CHECKS: [Check; 13] = [
     Check {
         name: "spike",
         about: "ten times the load: 0.9 of the goodput, critical answered, over within 200 ms",
@@ -49,5 +52,30 @@ pub(super) const CHECKS: [Check; 8] = [
         name: "noise",
         about: "24 hours of noise, diurnal load, changing mixes and lulls: nothing is engaged",
         run: |plan| Ok(noise::noise(plan)),
+    },
+    Check {
+        name: "instructions",
+        about: "a request that is turned away: no more instructions than a hit of the local cache",
+        run: instructions::instructions,
+    },
+    Check {
+        name: "memory",
+        about: "100,000 who wait, and as many slow connections as can be had: the bounds of the settings",
+        run: memory::memory,
+    },
+    Check {
+        name: "sockets-spike",
+        about: "the spike over real sockets: goodput 0.9, critical 0.999 at 2 x the p99, over in 200 ms",
+        run: sockets::spike,
+    },
+    Check {
+        name: "sockets-stall",
+        about: "the stall over real sockets: 0.98 of the goodput and 1.2 x the p99 of the other shards",
+        run: sockets::stall,
+    },
+    Check {
+        name: "sockets",
+        about: "the other scenarios over real sockets: critical 0.99, over in 200 ms (not with --quick)",
+        run: sockets::trouble,
     },
 ];

@@ -16,6 +16,11 @@ pub(crate) fn scrape(port: u16, fields: &str, series: &str) -> Result<f64, Failu
     Ok(sum(&get(port, "/metrics", fields)?, series))
 }
 
+/// Returns the same of a server that has its data port only.
+pub(crate) fn scrape_data_port(port: u16, series: &str) -> Result<f64, Failure> {
+    Ok(sum(&get(port, "/admin/v1/metrics", "")?, series))
+}
+
 fn sum(text: &str, series: &str) -> f64 {
     let samples = text.lines().filter(|line| line.starts_with(series));
     let values = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());

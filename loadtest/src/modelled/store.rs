@@ -20,23 +20,23 @@ use umbo_types::{Key, NamespaceId, Row, ShardId};
 
 /// What a shard can do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Capacity {
+pub(crate) struct Capacity {
     /// Calls that it works on at once without becoming slower.
-    pub(super) places: u32,
+    pub(crate) places: u32,
     /// Mean time of a call for one row.
-    pub(super) service_time: Duration,
+    pub(crate) service_time: Duration,
 }
 
 /// What goes wrong, and when.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// Which shard; none for all.
-    pub(super) shard: Option<u16>,
+    pub(crate) shard: Option<u16>,
     /// How many times longer calls take; none where they do not end before the fault does.
-    pub(super) slowness: Option<f64>,
+    pub(crate) slowness: Option<f64>,
     /// Seconds after the first call from which, and to which.
-    pub(super) from_s: f64,
-    pub(super) to_s: f64,
+    pub(crate) from_s: f64,
+    pub(crate) to_s: f64,
 }
 
 /// The store.

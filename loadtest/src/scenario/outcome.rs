@@ -13,7 +13,7 @@ pub(super) const TIERS: [&str; 3] = ["critical", "sheddable-plus", "sheddable"];
 
 /// What came of a scenario.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     pub(super) plan: Plan,
     /// In order of time.
     pub(super) samples: Vec<Sample>,
@@ -21,19 +21,19 @@ pub(super) struct Outcome {
 
 /// Requests of one kind in a time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// Requests a second.
-    pub(super) offered: f64,
+    pub(crate) offered: f64,
     /// Those of them that succeeded.
-    pub(super) goodput: f64,
+    pub(crate) goodput: f64,
     /// Shares of all, of 1.
-    succeeded: f64,
+    pub(crate) succeeded: f64,
     shed: f64,
     late: f64,
     other: f64,
     /// Latencies of those that succeeded, in milliseconds.
     p50_ms: f64,
-    pub(super) p99_ms: f64,
+    pub(crate) p99_ms: f64,
     p999_ms: f64,
 }
 
@@ -82,6 +82,17 @@ impl Outcome {
         }
     }
 
+    /// Returns what became of the requests before the trouble; of those after the first second, in
+    /// which the server learns.
+    pub(crate) fn before(&self, is_meant: impl Fn(&Sample) -> bool) -> Window {
+        self.window(1.0, self.plan.from_s, is_meant)
+    }
+
+    /// Returns what became of the requests during the trouble.
+    pub(crate) fn trouble(&self, is_meant: impl Fn(&Sample) -> bool) -> Window {
+        self.window(self.plan.from_s, self.plan.to_s, is_meant)
+    }
+
     /// Returns seconds from the beginning of the trouble to the first request that was shed.
     fn engaged_after_s(&self) -> Option<f64> {
         let shed = |sample: &&Sample| sample.status == 503 && sample.due_s >= self.plan.from_s;
@@ -91,7 +102,7 @@ impl Outcome {
 
     /// Returns seconds from the end of the trouble to the moment from which nearly all requests
     /// succeed; none where that does not come.
-    fn recovered_after_s(&self) -> Option<f64> {
+    pub(crate) fn recovered_after_s(&self) -> Option<f64> {
         let looks = ((self.plan.whole_s - self.plan.to_s) / LOOK_S) as usize;
         let is_normal = |at: usize| {
             let from_s = self.plan.to_s + at as f64 * LOOK_S;
@@ -179,6 +190,7 @@ mod tests {
         Sample {
             tier: "critical",
             caller: "web",
+            shard: Some(0),
             due_s,
             latency_s: 0.01,
             status,

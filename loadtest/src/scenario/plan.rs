@@ -123,6 +123,13 @@ impl Scenario {
     }
 }
 
+/// As much traffic as the store can just do.
+pub(super) const PEAK: Scenario = Scenario {
+    name: "peak",
+    about: "one and a half times the traffic",
+    trouble: |plan| plan.multiply(1.5),
+};
+
 impl Plan {
     /// Adds as much of the usual traffic as makes it so many times as much.
     fn multiply(&mut self, factor: f64) {

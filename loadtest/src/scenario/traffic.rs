@@ -12,6 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 use tokio::time::{sleep_until, timeout};
+use umbo_routing::ShardMap;
+use umbo_types::{NamespaceId, PartitionKey};
 
 use super::plan::{Asked, Plan, Stream};
 use crate::failure::Failure;
@@ -22,14 +24,19 @@ use crate::random::Random;
 pub(super) const PATIENCE_MS: u64 = 1_000;
 /// How much longer the client waits for the answer than the server was given.
 const GRACE: Duration = Duration::from_millis(500);
+/// Shards of the server, and the namespace: the first that is made on it.
+pub(super) const SHARDS: u16 = 4;
+const NAMESPACE: NamespaceId = NamespaceId(1);
 /// Partitions that are asked for; enough to be even over the shards.
 const PARTITIONS: u64 = 10_000;
 
 /// One request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
-    pub(super) tier: &'static str,
-    pub(super) caller: &'static str,
+pub(crate) struct Sample {
+    pub(crate) tier: &'static str,
+    pub(crate) caller: &'static str,
+    /// None for a scan, which belongs to no partition.
+    pub(crate) shard: Option<u16>,
     /// When it was due, in seconds from the beginning.
     pub(super) due_s: f64,
     pub(super) latency_s: f64,
@@ -40,6 +47,7 @@ pub(super) struct Sample {
 struct World {
     port: u16,
     begun: Instant,
+    shards: ShardMap,
     free: RefCell<Vec<TcpStream>>,
     samples: RefCell<Vec<Sample>>,
     random: RefCell<Random>,
@@ -52,14 +60,15 @@ pub(super) fn run(plan: &Plan, port: u16) -> Result<Vec<Sample>, Failure> {
         .build()
         .map_err(Failure::io("cannot start the runtime"))?;
     LocalSet::new().block_on(&runtime, async {
-        let world = Rc::new(World::new(port));
+        let map = || ShardMap::even(SHARDS).map_err(|e| Failure::Contradiction(e.to_string()));
+        let world = Rc::new(World::new(port, map()?));
         let made = world
             .ask(b"PUT /admin/v1/namespaces/n HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
         let made = made.await.map_err(Failure::io("a namespace"))?;
         if made != 201 {
             return Err(Failure::WrongAnswer(format!("a namespace: status {made}")));
         }
-        let world = Rc::new(World::new(port));
+        let world = Rc::new(World::new(port, map()?));
         let streams = plan.streams.iter().map(|stream| {
             let (world, stream) = (Rc::clone(&world), *stream);
             tokio::task::spawn_local(async move { world.drive(stream).await })
@@ -77,10 +86,11 @@ pub(super) fn run(plan: &Plan, port: u16) -> Result<Vec<Sample>, Failure> {
 }
 
 impl World {
-    fn new(port: u16) -> Self {
+    fn new(port: u16, shards: ShardMap) -> Self {
         Self {
             port,
             begun: Instant::now(),
+            shards,
             free: RefCell::default(),
             samples: RefCell::default(),
             random: RefCell::new(Random::seeded(1)),
@@ -111,13 +121,21 @@ impl World {
             Ok(Ok(status)) => status,
             Ok(Err(_)) | Err(_) => 0,
         };
+        let shard = (stream.asked != Asked::Scan).then(|| self.shard_of(partition));
         self.samples.borrow_mut().push(Sample {
             tier: stream.tier,
             caller: stream.caller,
+            shard,
             due_s,
             latency_s: due.elapsed().as_secs_f64(),
             status,
         });
+    }
+
+    fn shard_of(&self, partition: u64) -> u16 {
+        let key = PartitionKey::new(format!("p{partition}").into_bytes());
+        let key = key.expect("the name of a partition is short");
+        self.shards.locate(NAMESPACE, &key).0
     }
 
     /// Sends one request and reads its answer to the end.

@@ -94,17 +94,20 @@ pub(super) fn spike(plan: &Plan) -> Vec<Verdict> {
     for (at, discipline) in Discipline::ALL.into_iter().enumerate().skip(1) {
         let beside = cases.iter().zip(&all).map(|(case, (_, figures))| {
             let (umbo, other) = (&figures[0], &figures[at]);
-            let recovery =
-                umbo.recovery_ms.unwrap_or(NEVER) / other.recovery_ms.unwrap_or(UNSEEN_MS).max(1.0);
-            named(
-                case,
-                [
-                    umbo.goodput / other.goodput,
-                    umbo.success / other.success,
-                    umbo.p99 / other.p99,
-                    recovery,
-                ],
-            )
+            let recoveries = (
+                umbo.recovery_ms.unwrap_or(NEVER),
+                other.recovery_ms.unwrap_or(UNSEEN_MS),
+            );
+            let pairs = [
+                (umbo.goodput, other.goodput),
+                (umbo.success, other.success),
+                (umbo.p99, other.p99),
+                (recoveries.0, recoveries.1.max(1.0)),
+            ];
+            pairs.map(|(ours, theirs)| Figure {
+                name: format!("{}: {ours:.3} and {theirs:.3}", case.name),
+                figure: ours / theirs,
+            })
         });
         let name = discipline.as_str();
         // A recovery of a quarter of FIFO's is asked for, and none that is longer than any other's.
