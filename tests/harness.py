@@ -236,7 +236,9 @@ class Server(Process):
             self.tier.start()
         if self.tier:
             of_cluster = {"map": str(self.tier.map_file)} | settings.get("cluster", {})
-            settings = settings | {"cluster": of_cluster}
+            # How many shards there are is in the map.
+            of_store = {name: value for name, value in settings.get("store", {}).items() if name != "shards"}
+            settings = settings | {"cluster": of_cluster, "store": of_store}
             command = ["dispatcher"]
         else:
             command = ["serve", "--data", str(self.data)]

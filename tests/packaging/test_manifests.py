@@ -26,10 +26,10 @@ SECRETS = {"umbo-cluster-tls": {"tls.crt", "tls.key", "ca.crt"}, "umbo-tokens": 
 
 @pytest.fixture
 def settings(tmp_path):
-    """The settings of the pods, in a file of their own."""
-    file = tmp_path / "umbo.toml"
-    file.write_text(config_map()["umbo.toml"])
-    return file
+    """The settings of the pods, in a file of their own beside the map."""
+    for name, text in config_map().items():
+        (tmp_path / name).write_text(text.replace("/etc/umbo/", f"{tmp_path}/"))
+    return tmp_path / "umbo.toml"
 
 
 def values():
