@@ -185,7 +185,9 @@ proptest! {
                 }
                 (4, _) if which.index(8) == 0 => {
                     waiting.lose(u64::MAX, &mut Vec::new());
-                    open.iter_mut().for_each(|request| request.1 = true);
+                    for request in &mut open {
+                        request.1 = true;
+                    }
                 }
                 _ => {}
             }

@@ -9,4 +9,6 @@ mod held;
 mod maps;
 mod restarts;
 mod rows;
+mod strangers;
+mod tls;
 mod wire;

@@ -1,0 +1,184 @@
+//! TLS towards nodes: who is trusted, who is let in, and certificates that are renewed.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use umbo_routing::{ClusterMap, ClusterNode};
+use umbo_store::Store;
+use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
+
+use crate::cluster::{Cluster, RealClock, impatient, until};
+use crate::rows::{key, read, write};
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    CertifiedIssuer::self_signed(params, key).expect("an authority")
+}
+
+/// Writes `name.crt` and `name.key` into a folder.
+fn issue(authority: &Authority, folder: &Path, name: &str) {
+    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let params = CertificateParams::new(names).expect("names");
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, authority).expect("a certificate");
+    let path = |kind| folder.join(format!("{name}.{kind}"));
+    std::fs::write(path("crt"), certificate.pem()).expect("written");
+    std::fs::write(path("key"), key.serialize_pem()).expect("written");
+}
+
+/// Speaks TLS in front of a node, with clients of an authority only.
+async fn front(folder: &Path, clients: &Authority, node: SocketAddr) -> SocketAddr {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(clients.der().clone()).expect("an authority");
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let chain = CertificateDer::pem_file_iter(folder.join("node.crt")).expect("a file");
+    let key = PrivateKeyDer::from_pem_file(folder.join("node.key")).expect("a key");
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_client_cert_verifier(verifier.build().expect("a verifier"))
+        .with_single_cert(chain.map(|it| it.expect("a certificate")).collect(), key)
+        .expect("a pair");
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        loop {
+            let (outer, _) = listener.accept().await.expect("a connection");
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let mut outer = acceptor.accept(outer).await.ok()?;
+                let mut inner = TcpStream::connect(node).await.ok()?;
+                tokio::io::copy_bidirectional(&mut outer, &mut inner)
+                    .await
+                    .ok()
+            });
+        }
+    });
+    address
+}
+
+struct Secured {
+    folder: TempDir,
+    authority: Authority,
+    cluster: Cluster,
+    map: ClusterMap,
+}
+
+impl Secured {
+    /// Starts a node that is asked by TLS at an address that its map names.
+    async fn start() -> Self {
+        let (folder, authority) = (TempDir::new().expect("a folder"), authority());
+        std::fs::write(folder.path().join("ca.crt"), authority.pem()).expect("written");
+        issue(&authority, folder.path(), "node");
+        issue(&authority, folder.path(), "dispatcher");
+        let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+        let inner = cluster.members[0].wire.address;
+        let address = front(folder.path(), &authority, inner).await;
+        let node = ClusterNode::new("node-0", &address.to_string()).expect("a node");
+        let map = ClusterMap::create("test", vec![node], 6).expect("a map");
+        Self {
+            folder,
+            authority,
+            cluster,
+            map,
+        }
+    }
+
+    fn dial(&self, tls: Option<TlsFiles>) -> Arc<RemoteStore> {
+        let settings = RemoteSettings { tls, ..impatient() };
+        RemoteStore::connect(settings, self.map.clone(), Arc::new(RealClock))
+    }
+
+    fn files(&self) -> TlsFiles {
+        let path = |name| self.folder.path().join(name);
+        TlsFiles {
+            authority: path("ca.crt"),
+            identity: Some(TlsIdentity {
+                certificate: path("dispatcher.crt"),
+                key: path("dispatcher.key"),
+            }),
+        }
+    }
+}
+
+/// Both sides show a certificate of the other's authority: rows are written and read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_go_over_mutual_tls() {
+    let secured = Secured::start().await;
+    let store = secured.dial(Some(secured.files()));
+    until(|| store.nodes()[0].failure.is_none()).await;
+    write(&*store, &key("a"), &vec![7; 1 << 20])
+        .await
+        .expect("written");
+    let row = read(&*store, &key("a")).await.expect("read");
+    assert_eq!(row.expect("present").value.bytes.len(), 1 << 20);
+}
+
+/// Without TLS, without a certificate, with one of somebody else, or trusting somebody else: no
+/// connection, and the reason is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_kept_out_on_both_sides() {
+    let secured = Secured::start().await;
+    let (other, folder) = (authority(), TempDir::new().expect("a folder"));
+    issue(&other, folder.path(), "stranger");
+    let path = |name| folder.path().join(name);
+    std::fs::write(path("other.crt"), other.pem()).expect("written");
+    std::fs::write(path("empty.crt"), "").expect("written");
+    let files = || secured.files();
+    let stranger = TlsIdentity {
+        certificate: path("stranger.crt"),
+        key: path("stranger.key"),
+    };
+    let trusting = |authority| TlsFiles {
+        authority: path(authority),
+        ..files()
+    };
+    let showing = |identity| TlsFiles {
+        identity,
+        ..files()
+    };
+    for (tls, words) in [
+        (None, ""),
+        (Some(showing(None)), ""),
+        (Some(showing(Some(stranger))), ""),
+        (Some(trusting("other.crt")), "TLS: invalid peer certificate"),
+        (Some(trusting("empty.crt")), "empty.crt cannot be used"),
+        (Some(trusting("none.crt")), "none.crt cannot be used"),
+    ] {
+        let store = secured.dial(tls);
+        until(|| store.stats().connections_refused > 0).await;
+        let failure = store.nodes()[0].failure.clone().expect("no connection");
+        assert!(failure.contains(words), "{failure}");
+        assert_eq!(store.stats().connections, 0);
+        read(&*store, &key("a")).await.expect_err("no connection");
+    }
+}
+
+/// Files are read for every connection: one that was replaced counts from the next on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewed_certificate_is_used() {
+    let secured = Secured::start().await;
+    issue(&authority(), secured.folder.path(), "dispatcher");
+    let store = secured.dial(Some(secured.files()));
+    until(|| store.stats().connections_refused > 0).await;
+    issue(&secured.authority, secured.folder.path(), "dispatcher");
+    until(|| store.nodes()[0].failure.is_none()).await;
+    write(&*store, &key("a"), b"v").await.expect("written");
+    drop(secured.cluster);
+}
