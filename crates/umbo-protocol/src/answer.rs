@@ -8,7 +8,7 @@ use umbo_types::Row;
 use crate::error::NodeError;
 
 /// One answer of a frame, or a part of one.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Id of the request.
     pub id: u64,
@@ -25,7 +25,7 @@ pub struct Answer {
 }
 
 /// What a request came to.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The row that was asked for; none where there is none.
     Row(Option<Row>),

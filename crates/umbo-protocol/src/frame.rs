@@ -9,6 +9,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use umbo_types::limits;
 
 use crate::answer::Answer;
+use crate::bounds;
 use crate::convert::{self, answers, requests};
 use crate::error::DecodeError;
 use crate::message;
@@ -48,7 +49,7 @@ impl RequestFrame {
 
     /// Decodes a frame. Values and keys share its memory.
     pub fn decode(frame: Bytes) -> Result<Self, DecodeError> {
-        check_len(&frame)?;
+        bounds::check(&frame, bounds::REQUESTS)?;
         let batch = message::RequestBatch::decode(frame)?;
         let decoded = batch.requests.into_iter().map(|request| {
             let id = request.id;
@@ -99,7 +100,7 @@ impl AnswerFrame {
     /// Decodes a frame. Large values share its memory; small ones are copied, so that one that is
     /// kept does not keep the frame.
     pub fn decode(frame: Bytes) -> Result<Self, DecodeError> {
-        check_len(&frame)?;
+        bounds::check(&frame, bounds::ANSWERS)?;
         let batch = message::AnswerBatch::decode(frame)?;
         let decoded = batch.answers.into_iter().map(|answer| {
             let id = answer.id;
@@ -119,14 +120,4 @@ fn push_entry(frame: &mut BytesMut, entry: &impl Message) {
     encode_key(ENTRY_TAG, WireType::LengthDelimited, frame);
     encode_varint(len as u64, frame);
     entry.encode_raw(frame);
-}
-
-fn check_len(frame: &Bytes) -> Result<(), DecodeError> {
-    if frame.len() > FRAME_LEN_MAX {
-        return Err(DecodeError::TooLong {
-            len: frame.len(),
-            max: FRAME_LEN_MAX,
-        });
-    }
-    Ok(())
 }

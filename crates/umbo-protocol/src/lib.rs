@@ -2,11 +2,12 @@
 //! directions of which frames carry whatever was waiting to be sent.
 //!
 //! Owns the messages, their limits, what a peer of another version is told, and the way between
-//! messages and the requests of the store contract. Opens no socket. `shard.proto` beside the sources
+//! messages and the requests of the store contract. Opens no socket. `shard.proto` of this crate
 //! is the same for other tools. The invariant: whatever bytes arrive, decoding them answers a message
 //! or a [`DecodeError`], and takes memory only in proportion to them.
 
 mod answer;
+mod bounds;
 mod codec;
 mod convert;
 mod error;

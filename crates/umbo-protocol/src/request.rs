@@ -7,7 +7,7 @@ use umbo_store::{DeleteRangeRequest, RangeRequest, ScanRequest, WriteRequest};
 use umbo_types::{Criticality, Key, NamespaceId, RequestUnits};
 
 /// One request of a frame.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Names the request on its stream, so that answers may come in any order.
     pub id: u64,
@@ -27,7 +27,7 @@ pub struct Request {
 }
 
 /// What is asked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// One row.
     Get(NamespaceId, Key),

@@ -465,3 +465,6 @@ fn rows_max(ask: &Ask) -> usize {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

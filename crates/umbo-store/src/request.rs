@@ -74,7 +74,7 @@ impl SortRange {
 }
 
 /// One chunk of the rows of a partition.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeRequest {
     /// Namespace of the partition.
     pub namespace: NamespaceId,
@@ -93,7 +93,7 @@ pub struct RangeRequest {
 }
 
 /// Answer to a [`RangeRequest`]: one consistent snapshot of a part of the range.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {
     /// Visible rows in the order asked for.
     pub rows: RowBatch,
@@ -103,7 +103,7 @@ pub struct Page {
 }
 
 /// One chunk of the rows of a namespace, partition after partition, shard after shard.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRequest {
     /// The namespace.
     pub namespace: NamespaceId,
@@ -140,7 +140,7 @@ pub struct ScanPosition {
 }
 
 /// Answer to a [`ScanRequest`].
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanPage {
     /// Visible rows; their order is that of the engine and only stable between equal scans.
     pub rows: RowBatch,
@@ -222,7 +222,7 @@ pub struct Mutation {
 /// A write of one or more rows of a namespace.
 ///
 /// Mutations of one key are applied in the order of the request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteRequest {
     /// The namespace.
     pub namespace: NamespaceId,
@@ -246,7 +246,7 @@ pub struct Written {
 }
 
 /// Removal of the rows of a range, one bounded step of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeleteRangeRequest {
     /// Namespace of the partition.
     pub namespace: NamespaceId,

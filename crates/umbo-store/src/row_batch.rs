@@ -23,7 +23,7 @@ pub struct RowRef<'a> {
     pub expires_at: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     /// Where the row's bytes begin: partition, sort, content type, content encoding, value.
     start: usize,
@@ -38,7 +38,7 @@ struct Entry {
 }
 
 /// Rows in order, in one buffer. Lengths are those that the limits of the data model allow.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowBatch {
     buffer: Vec<u8>,
     entries: Vec<Entry>,

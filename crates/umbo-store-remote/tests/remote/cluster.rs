@@ -121,6 +121,13 @@ impl Cluster {
         member.node = None;
     }
 
+    /// Gives a node another map, which its store follows at once.
+    pub(crate) fn follow(&self, at: usize, map: &Arc<ClusterMap>) {
+        let node = self.members[at].node.as_ref().expect("it is served");
+        node.replace_map(Arc::clone(map)).expect("it follows");
+        node.note_followed(Arc::clone(map));
+    }
+
     /// Returns the first shard of a node.
     pub(crate) fn shard_of(&self, at: usize) -> ShardId {
         self.map.shards_of(&self.members[at].name)[0]

@@ -28,10 +28,8 @@ async fn a_newer_map_is_fetched_from_a_node() {
     let new = cluster.make().await;
     cluster.map = planned(&cluster, &[0, 1, 2]);
     cluster.serve(new);
-    for member in &cluster.members[..2] {
-        let node = member.node.as_ref().expect("served");
-        node.replace_map(Arc::clone(&cluster.map))
-            .expect("it follows");
+    for at in [0, 1] {
+        cluster.follow(at, &cluster.map);
     }
     let at = key_in(&*store, cluster.shard_of(new));
     write(&*store, &at, b"v").await.expect("written");
@@ -58,8 +56,7 @@ async fn nodes_that_are_behind_are_asked_again() {
     };
     until(|| store.stats().retries > 0).await;
     assert!(!task.is_finished());
-    let node = cluster.members[0].node.as_ref().expect("served");
-    node.replace_map(after).expect("it follows");
+    cluster.follow(0, &after);
     task.await.expect("no panic").expect("written");
 }
 
@@ -77,8 +74,7 @@ async fn a_node_that_leaves_answers_what_it_was_asked() {
     };
     until(|| member.store.held.load(Ordering::SeqCst) == 1).await;
     let map = planned(&cluster, &[0]);
-    let node = cluster.members[0].node.as_ref().expect("served");
-    node.replace_map(Arc::clone(&map)).expect("it follows");
+    cluster.follow(0, &map);
     store.set_map(ClusterMap::clone(&map)).expect("it follows");
     assert_eq!(store.nodes().len(), 1);
     write(&*store, &at, b"w")

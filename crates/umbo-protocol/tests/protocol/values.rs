@@ -1,0 +1,357 @@
+//! Requests and answers of every kind, as chance makes them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use umbo_protocol::{Answer, AnswerPart, Ask, NodeError, Outcome, Request, WriteAnswer};
+use umbo_store::{
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
+    PurgeProgress, RangeRequest, RowBatch, RowRef, ScanPage, ScanPosition, ScanRequest, ShardState,
+    ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
+};
+use umbo_types::{
+    Criticality, Key, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, Timestamp, Value,
+    Version,
+};
+
+fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..=max).prop_map(Bytes::from)
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    let long = prop_oneof![9 => Just((1, 20)), 1 => Just((1_024, 2_048))];
+    long.prop_flat_map(|(partition, sort)| {
+        (
+            vec(any::<u8>(), partition.min(1)..=partition.max(8)),
+            bytes(sort),
+        )
+    })
+    .prop_map(|(partition, sort)| Key::new(partition, sort).expect("a key"))
+}
+
+fn partition() -> impl Strategy<Value = PartitionKey> {
+    key().prop_map(|key| key.partition)
+}
+
+fn namespace() -> impl Strategy<Value = NamespaceId> {
+    any::<u32>().prop_map(NamespaceId)
+}
+
+fn shard() -> impl Strategy<Value = ShardId> {
+    (0..512_u16).prop_map(ShardId)
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    any::<u64>().prop_map(Version)
+}
+
+fn instant() -> impl Strategy<Value = Option<Timestamp>> {
+    option::of((0..u64::MAX).prop_map(Timestamp))
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let len = prop_oneof![9 => 0..200_usize, 1 => 10_000..40_000_usize];
+    let bytes_of = len.prop_flat_map(|len| vec(any::<u8>(), len));
+    (bytes_of, "[ -~]{0,40}", "[a-z]{0,8}")
+        .prop_map(|(bytes, kind, encoding)| Value::new(bytes, kind, encoding).expect("a value"))
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    (value(), version(), instant()).prop_map(|(value, version, expires_at)| Row {
+        value,
+        version,
+        expires_at,
+    })
+}
+
+fn sort_range() -> impl Strategy<Value = SortRange> {
+    (bytes(30), option::of(bytes(30))).prop_map(|(start, end)| SortRange { start, end })
+}
+
+fn durability() -> impl Strategy<Value = Durability> {
+    prop_oneof![Just(Durability::Sync), Just(Durability::Async)]
+}
+
+fn condition() -> impl Strategy<Value = Condition> {
+    prop_oneof![
+        Just(Condition::Always),
+        Just(Condition::Absent),
+        Just(Condition::Present),
+        vec(version(), 1..4).prop_map(Condition::VersionIn),
+    ]
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let put = (value(), instant());
+    let change = prop_oneof![
+        put.prop_map(|(value, expires_at)| Change::Put { value, expires_at }),
+        Just(Change::Delete),
+    ];
+    (key(), change, condition()).prop_map(|(key, change, condition)| Mutation {
+        key,
+        change,
+        condition,
+    })
+}
+
+fn range() -> impl Strategy<Value = RangeRequest> {
+    let limits = (1..=u32::MAX, any::<u32>());
+    (
+        namespace(),
+        partition(),
+        sort_range(),
+        limits,
+        any::<(bool, bool)>(),
+    )
+        .prop_map(
+            |(namespace, partition, range, (rows_max, bytes_max), (reverse, keys_only))| {
+                RangeRequest {
+                    namespace,
+                    partition,
+                    range,
+                    reverse,
+                    rows_max,
+                    bytes_max,
+                    keys_only,
+                }
+            },
+        )
+}
+
+fn scan() -> impl Strategy<Value = ScanRequest> {
+    let limits = (1..=u32::MAX, any::<u32>(), any::<bool>());
+    let slots = (0..4_096_u16, 0..4_096_u16);
+    (namespace(), slots, shard(), option::of(key()), limits).prop_map(
+        |(namespace, (one, other), shard, after, (rows_max, bytes_max, keys_only))| ScanRequest {
+            namespace,
+            slots: one.min(other)..=one.max(other),
+            shard: Some(shard),
+            after: after.map(|key| ScanPosition { shard, key }),
+            rows_max,
+            bytes_max,
+            keys_only,
+        },
+    )
+}
+
+fn write() -> impl Strategy<Value = WriteRequest> {
+    let atomicity = prop_oneof![Just(Atomicity::None), Just(Atomicity::Partition)];
+    (
+        namespace(),
+        vec(mutation(), 1..6),
+        atomicity,
+        durability(),
+        version(),
+    )
+        .prop_map(
+            |(namespace, mutations, atomicity, durability, proposed)| WriteRequest {
+                namespace,
+                mutations,
+                atomicity,
+                durability,
+                proposed,
+            },
+        )
+}
+
+fn delete_range() -> impl Strategy<Value = DeleteRangeRequest> {
+    (
+        namespace(),
+        partition(),
+        sort_range(),
+        1..=u32::MAX,
+        durability(),
+    )
+        .prop_map(
+            |(namespace, partition, range, rows_max, durability)| DeleteRangeRequest {
+                namespace,
+                partition,
+                range,
+                rows_max,
+                durability,
+            },
+        )
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        (namespace(), key()).prop_map(|(namespace, key)| Ask::Get(namespace, key)),
+        (namespace(), vec(key(), 1..9))
+            .prop_map(|(namespace, keys)| Ask::MultiGet(namespace, keys)),
+        range().prop_map(Ask::Range),
+        scan().prop_map(Ask::Scan),
+        write().prop_map(Ask::Write),
+        delete_range().prop_map(Ask::DeleteRange),
+        (namespace(), 1..=u32::MAX).prop_map(|(namespace, rows)| Ask::Purge(namespace, rows)),
+        any::<u64>().prop_map(Ask::Cancel),
+        Just(Ask::Probe),
+        Just(Ask::ClusterMap),
+    ]
+}
+
+pub(crate) fn request() -> impl Strategy<Value = Request> {
+    let criticality = prop_oneof![
+        Just(Criticality::Sheddable),
+        Just(Criticality::SheddablePlus),
+        Just(Criticality::Critical),
+        Just(Criticality::CriticalPlus),
+    ];
+    let timeout = option::of((0..u64::MAX / 2).prop_map(Duration::from_micros));
+    let head = (any::<u64>(), timeout, criticality, any::<u32>());
+    (head, "[a-z]{0,12}", "[0-9a-f-]{0,55}", ask()).prop_map(
+        |((id, timeout, criticality, price), caller, traceparent, ask)| Request {
+            id,
+            timeout,
+            criticality,
+            caller: caller.into(),
+            price: RequestUnits::from_micros(price.into()),
+            traceparent: traceparent.into(),
+            ask,
+        },
+    )
+}
+
+fn rows() -> impl Strategy<Value = RowBatch> {
+    vec((key(), row(), any::<bool>()), 0..6).prop_map(|rows| {
+        let mut batch = RowBatch::default();
+        for (key, row, keys_only) in rows {
+            batch.push(RowRef {
+                partition: key.partition.as_bytes(),
+                sort: key.sort.as_bytes(),
+                value: if keys_only { &[] } else { &row.value.bytes },
+                value_len: row.value.bytes.len() as u32,
+                content_type: &row.value.content_type,
+                content_encoding: &row.value.content_encoding,
+                version: row.version,
+                expires_at: row.expires_at,
+            });
+        }
+        batch
+    })
+}
+
+fn store_error() -> impl Strategy<Value = StoreError> {
+    let outcome = prop_oneof![
+        Just(umbo_store::Outcome::Applied),
+        Just(umbo_store::Outcome::NotApplied),
+        Just(umbo_store::Outcome::Unknown),
+    ];
+    (shard(), ".{0,20}", outcome, any::<u32>(), 0..9_u8).prop_map(
+        |(shard, reason, outcome, wait, which)| match which {
+            0 => StoreError::Unavailable {
+                shard,
+                reason,
+                outcome,
+            },
+            1 => StoreError::Full { shard, outcome },
+            2 => StoreError::Io {
+                shard,
+                reason,
+                outcome,
+            },
+            3 => StoreError::Corrupt { shard, reason },
+            4 => StoreError::QueueFull { shard },
+            5 => StoreError::NodeBusy { shard },
+            6 => StoreError::QuotaExceeded {
+                shard,
+                policy: reason,
+                retry_after: Duration::from_micros(wait.into()),
+            },
+            7 => StoreError::DeadlinePassed { shard },
+            _ => StoreError::Closing,
+        },
+    )
+}
+
+fn node_error() -> impl Strategy<Value = NodeError> {
+    prop_oneof![
+        4 => store_error().prop_map(NodeError::Store),
+        1 => (shard(), any::<u64>())
+            .prop_map(|(shard, map_version)| NodeError::NotOwner { shard, map_version }),
+        1 => ".{0,20}".prop_map(NodeError::BadRequest),
+        1 => Just(NodeError::Unsupported),
+    ]
+}
+
+fn part() -> impl Strategy<Value = AnswerPart> {
+    prop_oneof![option::of(row()).prop_map(Ok), node_error().prop_map(Err),]
+}
+
+fn write_answer() -> impl Strategy<Value = WriteAnswer> {
+    prop_oneof![
+        (version(), any::<bool>())
+            .prop_map(|(version, existed)| Ok(Ok(Written { version, existed }))),
+        option::of(version()).prop_map(|current| Ok(Err(WriteError::ConditionFailed { current }))),
+        any::<u32>().prop_map(|index| {
+            Ok(Err(WriteError::GroupAborted {
+                index: index as usize,
+            }))
+        }),
+        node_error().prop_map(Err),
+    ]
+}
+
+fn status() -> impl Strategy<Value = ShardStatus> {
+    let state = prop_oneof![
+        Just(ShardState::Available),
+        ".{0,20}".prop_map(ShardState::ReadOnly),
+        ".{0,20}".prop_map(ShardState::Unavailable),
+    ];
+    (shard(), state, any::<[u64; 6]>()).prop_map(
+        |(shard, state, [rows, file_bytes, queued, commits, mutations, reclaimed])| ShardStatus {
+            shard,
+            state,
+            rows,
+            file_bytes,
+            queued,
+            commits,
+            mutations,
+            reclaimed,
+        },
+    )
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        option::of(row()).prop_map(Outcome::Row),
+        vec(part(), 0..6).prop_map(Outcome::MultiGot),
+        (rows(), option::of(bytes(40)))
+            .prop_map(|(rows, resume_after)| Outcome::Page(Page { rows, resume_after })),
+        (rows(), option::of(key())).prop_map(|(rows, after)| Outcome::Scanned(ScanPage {
+            rows,
+            // The shard is not sent: it is that of the request.
+            resume_after: after.map(|key| ScanPosition {
+                shard: ShardId(0),
+                key
+            }),
+        })),
+        vec(write_answer(), 0..6).prop_map(Outcome::Written),
+        (any::<u64>(), any::<u64>(), option::of(bytes(40))).prop_map(
+            |(rows, bytes, resume_after)| Outcome::Deleted(Deleted {
+                rows,
+                bytes,
+                resume_after
+            })
+        ),
+        any::<(u64, bool)>().prop_map(|(rows, more)| Outcome::Purged(PurgeProgress { rows, more })),
+        (any::<u64>(), vec(status(), 0..4))
+            .prop_map(|(version, shards)| Outcome::Status(version, shards)),
+        ".{0,60}".prop_map(Outcome::ClusterMap),
+        node_error().prop_map(Outcome::Failed),
+    ]
+}
+
+pub(crate) fn answer() -> impl Strategy<Value = Answer> {
+    let head = (any::<[u64; 4]>(), any::<bool>());
+    (head, outcome()).prop_map(|(([id, nanos, rows, bytes], has_more), outcome)| Answer {
+        id,
+        service_time: Duration::from_nanos(nanos),
+        has_more,
+        rows,
+        bytes,
+        outcome,
+    })
+}
