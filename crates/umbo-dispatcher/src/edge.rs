@@ -12,7 +12,6 @@ mod exchange;
 mod guarded_io;
 mod limits;
 mod refusal;
-pub mod tls;
 mod watch;
 
 use std::collections::HashMap;
@@ -31,12 +30,12 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_api::ErrorCode;
+use umbo_tls::{self as tls, TlsSource};
 
 use body::ReplyBody;
 use connection::{Order, Signals};
 use drive::Ending;
 use exchange::Session;
-use tls::TlsSource;
 
 pub use connection::{Connection, Protocol};
 pub use limits::EdgeLimits;

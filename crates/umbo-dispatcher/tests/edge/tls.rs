@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use umbo_dispatcher::edge::EdgeLimits;
-use umbo_dispatcher::edge::tls::{TlsError, TlsFiles, TlsSource};
+use umbo_tls::{TlsError, TlsFiles, TlsSource};
 
 use crate::support::{Server, get, http2_client, in_time, read_answer, read_to_end};
 

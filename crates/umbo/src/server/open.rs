@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use umbo_api::ErrorCode;
 use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
-use umbo_dispatcher::edge::tls::{TlsFiles, TlsSource};
+use umbo_tls::{TlsFiles, TlsSource};
 use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
 use umbo_hotkey::{KeySeed, Settings as ShieldSettings};

@@ -13,7 +13,7 @@ use tokio::signal::unix::Signal;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{AuthError, TokenRegistry, TokenSource};
-use umbo_dispatcher::edge::tls::TlsSource;
+use umbo_tls::TlsSource;
 use umbo_dispatcher::policies::{FilePolicies, PolicyFileError};
 use umbo_telemetry::logging::LogHandle;
 

@@ -1,6 +1,7 @@
 //! TLS of a listener: certificate and key from PEM files, client authority for mTLS, reload.
 //!
-//! A reload that fails leaves what was in effect. Connections keep what they began with.
+//! Owns what the ports of dispatchers and of shard nodes have in common. Opens no socket. A reload
+//! that fails leaves what was in effect. Connections keep what they began with.
 
 mod certificate;
 
@@ -16,8 +17,9 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
 /// Name of HTTP/2 in ALPN.
-pub(super) const ALPN_HTTP2: &[u8] = b"h2";
-const ALPN_HTTP1: &[u8] = b"http/1.1";
+pub const ALPN_HTTP2: &[u8] = b"h2";
+/// Name of HTTP/1.1 in ALPN.
+pub const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// Files that make a TLS listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,34 +80,50 @@ fn reason(detail: Option<&str>) -> String {
 #[derive(Debug)]
 pub struct TlsSource {
     files: TlsFiles,
+    protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
 }
 
 impl TlsSource {
-    /// Loads the files. A certificate out of its time is logged as a warning and used.
+    /// Loads the files, for a port that speaks any HTTP. A certificate out of its time is logged as
+    /// a warning and used.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let config = ArcSwap::from_pointee(load(&files)?);
-        Ok(Self { files, config })
+        Self::load_for(files, &[ALPN_HTTP2, ALPN_HTTP1])
+    }
+
+    /// The same, for a port that speaks only these protocols, the best first.
+    pub fn load_for(
+        files: TlsFiles,
+        protocols: &'static [&'static [u8]],
+    ) -> Result<Self, TlsError> {
+        let config = ArcSwap::from_pointee(load(&files, protocols)?);
+        Ok(Self {
+            files,
+            protocols,
+            config,
+        })
     }
 
     /// Loads the files again, for connections from now on. On an error nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.config.store(Arc::new(load(&self.files)?));
+        let config = load(&self.files, self.protocols)?;
+        self.config.store(Arc::new(config));
         Ok(())
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    /// Returns what shakes hands, as of now.
+    pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
 }
 
 /// Returns the subject of the client's certificate, where it gave one.
-pub(super) fn client_subject(session: &ServerConnection) -> Option<String> {
+pub fn client_subject(session: &ServerConnection) -> Option<String> {
     let leaf = session.peer_certificates()?.first()?;
     certificate::read(leaf.as_ref()).map(|facts| facts.subject)
 }
 
-fn load(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.certificate)?;
     warn_if_out_of_time(&files.certificate, &chain);
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
@@ -142,7 +160,7 @@ fn load(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
             },
             error => unusable(&files.certificate, error.to_string()),
         })?;
-    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
 }
 
