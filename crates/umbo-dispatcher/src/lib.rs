@@ -11,6 +11,7 @@ mod cache_fields;
 mod classify;
 mod cursor;
 mod decode;
+mod door;
 pub mod edge;
 mod encode;
 mod exchange;
@@ -45,6 +46,7 @@ mod tokens;
 mod unread;
 mod wait;
 
+pub use door::Door;
 pub use failure::Failure;
 pub use openapi::document as openapi_document;
 pub use pod::{Dispatcher, Parts, PodLimits};

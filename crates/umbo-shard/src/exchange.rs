@@ -57,6 +57,8 @@ pub(crate) struct Exchange {
     has_told_of_drain: bool,
     ending: Option<Ending>,
     is_over: bool,
+    /// Counts the streams of the connection.
+    _counted: Arc<()>,
 }
 
 /// The requests of the frame under way.
@@ -88,7 +90,7 @@ enum Step {
 }
 
 impl Exchange {
-    pub(crate) fn new(node: Arc<Node>, body: Incoming) -> Self {
+    pub(crate) fn new(node: Arc<Node>, body: Incoming, counted: Arc<()>) -> Self {
         let waker = Arc::new(AtomicWaker::new());
         let limits = node.limits();
         Self {
@@ -112,6 +114,7 @@ impl Exchange {
             has_told_of_drain: false,
             ending: None,
             is_over: false,
+            _counted: counted,
             node,
         }
     }

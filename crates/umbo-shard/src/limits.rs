@@ -43,7 +43,7 @@ impl Default for NodeLimits {
         Self {
             in_flight_max: 4_096,
             request_memory_max: 256 << 20,
-            connections_max: 256,
+            connections_max: 1_024,
             handshake_timeout: Duration::from_secs(10),
             frame_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),

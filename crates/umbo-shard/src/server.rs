@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_protocol::EXCHANGE_PATH;
+use umbo_tls::TlsSource;
 
 use crate::limits::{STREAMS_PER_CONNECTION_MAX, WINDOW_LEN};
 use crate::node::Node;
@@ -70,10 +71,21 @@ pub struct Closed {
 /// told, what was sent is answered, and streams end when their peers have said everything, for up
 /// to the drain timeout. Afterwards every write that was begun has come to its end.
 pub async fn serve(listener: TcpListener, node: Arc<Node>, stop: CancellationToken) -> Closed {
+    serve_tls(listener, None, node, stop).await
+}
+
+/// The same, with TLS where there are certificates.
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: Option<Arc<TlsSource>>,
+    node: Arc<Node>,
+    stop: CancellationToken,
+) -> Closed {
     let limits = node.limits().clone();
     let permits = Arc::new(Semaphore::new(limits.connections_max));
     let port = Port {
         node: Arc::clone(&node),
+        tls,
         drain: CancellationToken::new(),
         abort: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -101,6 +113,7 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, stop: CancellationTok
 /// A listener and its connections.
 struct Port {
     node: Arc<Node>,
+    tls: Option<Arc<TlsSource>>,
     drain: CancellationToken,
     abort: CancellationToken,
     tasks: TaskTracker,
@@ -128,12 +141,23 @@ impl Port {
 
     fn begin(&self, socket: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
         let node = Arc::clone(&self.node);
+        let tls = self.tls.as_ref().map(|source| source.acceptor());
         let (drain, abort) = (self.drain.clone(), self.abort.clone());
         self.tasks.spawn(async move {
             // A connection that cannot be told to send at once is served all the same.
             let _ = socket.set_nodelay(true);
-            let connection = serve_connection(node, socket, drain);
-            match abort.run_until_cancelled(connection).await {
+            let serving = async {
+                match tls {
+                    None => serve_connection(node, socket, drain).await,
+                    Some(tls) => {
+                        let wait = node.limits().handshake_timeout;
+                        let shaken = tokio::time::timeout(wait, tls.accept(socket)).await;
+                        let socket = shaken.map_err(|_| "no TLS handshake in time")??;
+                        serve_connection(node, socket, drain).await
+                    }
+                }
+            };
+            match abort.run_until_cancelled(serving).await {
                 Some(Err(error)) => tracing::debug!(%peer, %error, "a connection failed"),
                 Some(Ok(())) => {}
                 None => tracing::debug!(%peer, "cut a connection off"),
@@ -143,14 +167,21 @@ impl Port {
     }
 }
 
-/// Serves the streams of one connection until it ends; lets them end once `drain` is cancelled.
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves the streams of one connection until it ends; lets them end once `drain` is cancelled. One
+/// that has no stream for as long as a handshake may take is closed.
 async fn serve_connection(
     node: Arc<Node>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     drain: CancellationToken,
-) -> hyper::Result<()> {
+) -> Result<(), ConnectionError> {
+    let idle_timeout = node.limits().handshake_timeout;
+    // One for the connection itself, one for each stream.
+    let streams = Arc::new(());
+    let counted = Arc::clone(&streams);
     let service = service_fn(move |request| {
-        let reply = answer(&node, request);
+        let reply = answer(&node, request, &counted);
         async move { Ok::<_, Infallible>(reply) }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -165,15 +196,24 @@ async fn serve_connection(
         .keep_alive_timeout(KEEP_ALIVE.1)
         .serve_connection(TokioIo::new(io), service);
     let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        ended = connection.as_mut() => return ended,
-        () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+    let mut look = tokio::time::interval(idle_timeout);
+    look.reset();
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            () = drain.cancelled() => break,
+            // This one and that of the service.
+            _ = look.tick() => if Arc::strong_count(&streams) <= 2 {
+                return Err("no stream on it".into());
+            },
+        }
     }
-    connection.await
+    connection.as_mut().graceful_shutdown();
+    Ok(connection.await?)
 }
 
 /// Answers the head of a request.
-fn answer(node: &Arc<Node>, request: Request<Incoming>) -> Response<Reply> {
+fn answer(node: &Arc<Node>, request: Request<Incoming>, streams: &Arc<()>) -> Response<Reply> {
     let is_grpc = request
         .headers()
         .get(header::CONTENT_TYPE)
@@ -184,7 +224,7 @@ fn answer(node: &Arc<Node>, request: Request<Incoming>) -> Response<Reply> {
         return refusal;
     }
     let reply = if request.uri().path() == EXCHANGE_PATH {
-        Reply::exchange(Arc::clone(node), request.into_body())
+        Reply::exchange(Arc::clone(node), request.into_body(), Arc::clone(streams))
     } else {
         Reply::unimplemented(request.uri().path())
     };

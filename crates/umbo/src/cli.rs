@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
-    cluster, completion, config, dlq, hot, kv, ns, quota, serve, shard, shed, token, top, version,
+    cluster, completion, config, dispatcher, dlq, hot, kv, ns, quota, serve, shard, shed, token,
+    top, version,
 };
 use crate::failure::Failure;
 
@@ -40,7 +41,7 @@ enum Command {
     Shed(shed::Arguments),
     /// Plan the map of a cluster, and watch its nodes
     Cluster(cluster::Arguments),
-    /// List and check shards
+    /// Run a shard node of a cluster; list and check shards
     Shard(shard::Arguments),
     /// Manage tokens
     Token(token::Arguments),
@@ -50,6 +51,8 @@ enum Command {
     Config(config::Arguments),
     /// Run the server: dispatcher and embedded store in one process (the default)
     Serve(serve::Arguments),
+    /// Run a dispatcher in front of the shard nodes of a cluster
+    Dispatcher(dispatcher::Arguments),
     /// Print the version
     Version(version::Arguments),
 }
@@ -72,6 +75,7 @@ impl Cli {
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),
             Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Serve(arguments)) => arguments.run(),
+            Some(Command::Dispatcher(arguments)) => arguments.run(),
             Some(Command::Version(arguments)) => arguments.run(),
         }
         .map(|()| ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod dispatcher;
 pub(crate) mod dlq;
 pub(crate) mod hot;
 pub(crate) mod kv;

@@ -11,9 +11,12 @@ mod command;
 mod connection;
 mod failure;
 mod map_file;
+mod node;
 mod output;
+mod reload_watch;
 mod server;
 mod settings;
+mod signals;
 
 /// Measured against the system's: a tenth less CPU a request.
 #[global_allocator]

@@ -1,36 +1,38 @@
-//! The server: the parts of `umbo serve` wired together, and the order in which they stop.
+//! The server: the parts of `umbo serve` and `umbo dispatcher` wired together, and the order in which they stop.
 //!
 //! Stopping loses nothing: readiness says no, requests in flight finish, the store writes down what
 //! it acknowledged, spans leave. The admin port is the last to close, so that operators can watch.
 
 mod clock;
 mod open;
+mod ports;
+mod reach;
 mod reload;
+mod store;
 mod watcher;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_dispatcher::edge::{self, DrainStats, EdgeLimits};
-use umbo_dispatcher::{Dispatcher, Service};
+use umbo_dispatcher::Dispatcher;
 use umbo_store::Store;
 use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
 
 use crate::failure::Failure;
-use crate::settings::{Loaded, ServerSettings, Sources};
+use crate::reload_watch::ReloadWatch;
+use crate::settings::{Loaded, Sources};
+use crate::signals::Signals;
 
-use self::clock::ClockWatch;
-pub(crate) use self::clock::SystemClock;
+pub(crate) use self::clock::{ClockWatch, SystemClock, warn_if_behind};
 use self::open::Opened;
+use self::ports::{Doors, Ports};
 use self::reload::Reload;
-use self::watcher::Watcher;
+pub(crate) use self::store::Role;
 
 /// How often the limiter ends its windows.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,98 +52,98 @@ pub(crate) struct Server {
     pod: Arc<Dispatcher>,
     store: Arc<dyn Store>,
     tracer: Arc<Tracer>,
-    data: Port,
-    admin: Port,
-    background: TaskTracker,
-    background_stop: CancellationToken,
+    ports: Ports,
+    background: Background,
+    signals: Signals,
     drain_delay: Duration,
 }
 
-/// A listening port.
-struct Port {
-    stop: CancellationToken,
-    task: JoinHandle<DrainStats>,
-}
-
 impl Server {
-    /// Opens everything and begins to serve. Refuses to start half.
+    /// Opens everything and begins to serve. A server with its store in this process refuses to
+    /// start half. A dispatcher waits for its shard nodes, not ready meanwhile; none is returned
+    /// where it was told to stop before it reached any.
     pub(crate) async fn start(
+        role: Role,
         sources: Sources,
         loaded: Loaded,
         log: LogHandle,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Option<Self>, Failure> {
         let settings = &loaded.settings;
-        // Until somebody waits for it, SIGHUP ends the process: so before anything is announced.
-        let hangup = signal(SignalKind::hangup()).map_err(Failure::start)?;
-        let seen = reload::seen(&sources).await;
-        let opened = Opened::open(&loaded).await?;
-        opened.announce();
-        let watcher = Arc::new(Watcher::new(opened.metrics));
-        let limits = edge_limits(&settings.server);
-        let serve = |listener, service: Service| {
-            let stop = CancellationToken::new();
-            let task = tokio::spawn(edge::serve(
-                listener,
-                opened.tls.clone(),
-                Arc::new(service),
-                limits.clone(),
-                stop.clone(),
-                watcher.clone(),
-            ));
-            Port { stop, task }
+        let mut signals = Signals::begin()?;
+        let watch = ReloadWatch::begin(sources).await?;
+        let (opened, listeners) = Opened::open(role, settings)?;
+        opened.store.announce(&*opened.clock);
+        let doors = Doors::default();
+        let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
+        let (pod, ports) = match role {
+            Role::Serve => {
+                let pod = opened.dispatcher(&loaded).await?;
+                (pod, begin())
+            }
+            Role::Dispatcher => {
+                let ports = begin();
+                let pod = tokio::select! {
+                    pod = reach::dispatcher(&opened, &loaded) => pod,
+                    _ = signals.told() => {
+                        ports.close().await;
+                        opened.store.store().close().await;
+                        return Ok(None);
+                    }
+                };
+                (pod, ports)
+            }
         };
-        let data = serve(opened.data_port, Service::data(&opened.pod));
-        let admin = serve(opened.admin_port, Service::admin(&opened.pod));
-        let background = TaskTracker::new();
-        let background_stop = CancellationToken::new();
+        opened.refuse_open_door(settings.server.insecure)?;
+        doors.open(&pod);
+        opened.announce();
         let reload = Reload {
-            sources,
+            watch,
             started_with: settings.clone(),
             log,
             tls: opened.tls,
             tokens: opened.tokens,
-            pod: Arc::clone(&opened.pod),
-            hangup,
-            seen,
+            pod: Arc::clone(&pod),
+            remote: opened.store.remote(),
         };
-        let stop = background_stop.clone();
-        background.spawn(async move { stop.run_until_cancelled(reload.run()).await });
-        let (pod, clock) = (Arc::clone(&opened.pod), opened.clock);
-        let stop = background_stop.clone();
-        let refresh = settings.quota.refresh.0;
-        background.spawn(async move {
-            let following = follow(&pod, &*clock, refresh);
-            stop.run_until_cancelled(following).await
-        });
-        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
-        background.spawn(async move { stop.run_until_cancelled(maintain(&pod)).await });
-        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
-        background.spawn(async move { stop.run_until_cancelled(tick_gates(&pod)).await });
-        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
-        background.spawn(async move { stop.run_until_cancelled(tick(&pod)).await });
-        let (pod, stop) = (Arc::clone(&opened.pod), background_stop.clone());
-        background.spawn(async move { stop.run_until_cancelled(reclaim(&pod)).await });
-        Ok(Self {
-            pod: opened.pod,
-            store: opened.store,
+        let clock = Arc::clone(&opened.clock);
+        let background = Background::begin(&pod, clock, settings.quota.refresh.0, reload);
+        Ok(Some(Self {
+            pod,
+            store: opened.store.store(),
             tracer: opened.tracer,
-            data,
-            admin,
+            ports,
             background,
-            background_stop,
+            signals,
             drain_delay: settings.server.drain_delay.0,
-        })
+        }))
     }
 
     /// Serves until SIGTERM or SIGINT, then stops; a second signal cuts off what is in flight.
     pub(crate) async fn run_until_told(self) -> Result<(), Failure> {
-        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::start)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::start)?;
-        let is_patient = told(&mut terminate, &mut interrupt).await;
         let (store, tracer) = (Arc::clone(&self.store), Arc::clone(&self.tracer));
+        let Self {
+            pod,
+            ports,
+            background,
+            mut signals,
+            drain_delay,
+            ..
+        } = self;
+        let is_patient = signals.told().await;
+        let stopping = async {
+            pod.begin_drain();
+            tracing::info!("stopping: /readyz says no from now on");
+            // Load balancers see it first.
+            if is_patient {
+                sleep(drain_delay).await;
+            }
+            ports.close().await;
+            pod.finish().await;
+            background.end().await;
+        };
         tokio::select! {
-            () = self.stop(is_patient) => {}
-            _ = told(&mut terminate, &mut interrupt) => {
+            () = stopping => {}
+            _ = signals.told() => {
                 tracing::warn!("told to stop again: requests in flight are cut off");
             }
         }
@@ -152,40 +154,50 @@ impl Server {
         }
         Ok(())
     }
-
-    /// Stops the parts one after the other. A patient stop first lets load balancers see it.
-    async fn stop(self, is_patient: bool) {
-        self.pod.begin_drain();
-        tracing::info!("stopping: /readyz says no from now on");
-        if is_patient {
-            sleep(self.drain_delay).await;
-        }
-        self.data.close("data").await;
-        self.admin.close("admin").await;
-        self.pod.finish().await;
-        self.background_stop.cancel();
-        self.background.close();
-        self.background.wait().await;
-    }
 }
 
-impl Port {
-    async fn close(self, name: &str) {
+/// What goes on beside the requests.
+struct Background {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Background {
+    fn begin(
+        pod: &Arc<Dispatcher>,
+        clock: Arc<dyn Clock>,
+        refresh: Duration,
+        reload: Reload,
+    ) -> Self {
+        let background = Self {
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        background.go_on(reload.run());
+        let own = || Arc::clone(pod);
+        let pod = own();
+        background.go_on(async move { follow(&pod, &*clock, refresh).await });
+        let pod = own();
+        background.go_on(async move { maintain(&pod).await });
+        let pod = own();
+        background.go_on(async move { tick_gates(&pod).await });
+        let pod = own();
+        background.go_on(async move { tick(&pod).await });
+        let pod = own();
+        background.go_on(async move { reclaim(&pod).await });
+        background
+    }
+
+    fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks
+            .spawn(async move { stop.run_until_cancelled(work).await });
+    }
+
+    async fn end(self) {
         self.stop.cancel();
-        match self.task.await {
-            Ok(DrainStats { open, aborted }) => {
-                tracing::info!(open, aborted, "the {name} port is closed");
-            }
-            Err(error) => tracing::error!(%error, "the {name} port ended badly"),
-        }
-    }
-}
-
-/// Waits for a signal; says whether it was SIGTERM.
-async fn told(terminate: &mut Signal, interrupt: &mut Signal) -> bool {
-    tokio::select! {
-        _ = terminate.recv() => true,
-        _ = interrupt.recv() => false,
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 
@@ -256,16 +268,5 @@ async fn reclaim(pod: &Dispatcher) {
                 (wait * 2).min(PURGE_WAIT_MAX)
             }
         };
-    }
-}
-
-fn edge_limits(server: &ServerSettings) -> EdgeLimits {
-    EdgeLimits {
-        connections_max: server.connections_max as usize,
-        header_timeout: server.header_timeout.0,
-        idle_timeout: server.idle_timeout.0,
-        write_timeout: server.write_timeout.0,
-        drain_timeout: server.drain_timeout.0,
-        ..EdgeLimits::default()
     }
 }

@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_api::{ErrorCode, Problem};
 use umbo_dispatcher::edge::body::{BodyError, BodyLimits, ReplyAborted, ReplyBody, read_bounded};
-use umbo_tls::TlsSource;
 use umbo_dispatcher::edge::{self, Connection, DrainStats, EdgeLimits, Handler, Observer};
+use umbo_tls::TlsSource;
 
 /// Bound of every wait for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -24,8 +24,8 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn exchange(node: Arc<Node>, body: Incoming) -> Self {
-        Self::Exchange(Box::new(Exchange::new(node, body)))
+    pub(super) fn exchange(node: Arc<Node>, body: Incoming, counted: Arc<()>) -> Self {
+        Self::Exchange(Box::new(Exchange::new(node, body, counted)))
     }
 
     pub(super) fn unimplemented(path: &str) -> Self {

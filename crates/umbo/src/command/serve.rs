@@ -1,12 +1,13 @@
 //! `umbo serve`: dispatcher and embedded store in one process; also what `umbo` alone does.
+//! `umbo dispatcher` runs the same without the store.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use umbo_telemetry::logging::{self, LogSettings};
+use umbo_telemetry::logging::{self, LogHandle, LogSettings};
 
 use crate::failure::Failure;
-use crate::server::Server;
+use crate::server::{Role, Server};
 use crate::settings::{Flag, Loaded, Sources};
 
 /// Arguments of `umbo serve`.
@@ -49,35 +50,59 @@ impl Arguments {
                 self.insecure.then(|| "true".to_owned()),
             ),
         ];
-        let flag = |(name, key, value): (&'static str, &'static str, Option<String>)| {
-            value.map(|value| Flag { name, key, value })
-        };
         Sources {
             file: self.config,
-            flags: given.into_iter().filter_map(flag).collect(),
+            flags: flags(given),
         }
     }
 
     /// Runs the server until it is told to stop.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let sources = self.sources();
-        let loaded = Loaded::read(&sources)?;
-        let log = logging::init(&LogSettings {
-            format: loaded.settings.log.format.into(),
-            filter: loaded.settings.log.filter.clone(),
-        })
-        .map_err(Failure::start)?;
-        let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(version, "umbo starts with {}", loaded.source());
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(Failure::start)?;
-        runtime.block_on(async {
-            let server = Server::start(sources, loaded, log).await?;
-            server.run_until_told().await
-        })?;
-        tracing::info!("umbo has stopped");
-        Ok(())
+        serve(Role::Serve, self.sources())
     }
+}
+
+/// Runs a server of a role until it is told to stop.
+pub(super) fn serve(role: Role, sources: Sources) -> Result<(), Failure> {
+    let loaded = Loaded::read(&sources)?;
+    let log = begin(&loaded)?;
+    block_on(async {
+        match Server::start(role, sources, loaded, log).await? {
+            Some(server) => server.run_until_told().await,
+            None => Ok(()),
+        }
+    })
+}
+
+/// Begins to log.
+pub(super) fn begin(loaded: &Loaded) -> Result<LogHandle, Failure> {
+    let log = logging::init(&LogSettings {
+        format: loaded.settings.log.format.into(),
+        filter: loaded.settings.log.filter.clone(),
+    })
+    .map_err(Failure::start)?;
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, "umbo starts with {}", loaded.source());
+    Ok(log)
+}
+
+/// Runs a server to its end, on all cores.
+pub(super) fn block_on(server: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::start)?;
+    runtime.block_on(server)?;
+    tracing::info!("umbo has stopped");
+    Ok(())
+}
+
+/// Returns the flags that were given, of name, setting and value.
+pub(super) fn flags<const N: usize>(
+    given: [(&'static str, &'static str, Option<String>); N],
+) -> Vec<Flag> {
+    let flag = |(name, key, value): (&'static str, &'static str, Option<String>)| {
+        value.map(|value| Flag { name, key, value })
+    };
+    given.into_iter().filter_map(flag).collect()
 }

@@ -1,5 +1,7 @@
-//! `umbo shard …`: the shards as a server sees them, and files of a node looked at without one.
+//! `umbo shard …`: the shards as a server sees them, and files of a node looked at without one; alone
+//! it runs a node.
 
+mod run;
 mod verify;
 
 use clap::{Args, Subcommand};
@@ -11,9 +13,12 @@ use crate::output::{self, Format};
 
 /// Arguments of `umbo shard`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    #[command(flatten)]
+    node: run::Run,
 }
 
 #[derive(Debug, Subcommand)]
@@ -44,9 +49,10 @@ impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
-            Command::Ls(list) => block_on(list.run()),
-            Command::Describe(describe) => block_on(describe.run()),
-            Command::Verify(verify) => verify.run(),
+            None => self.node.run(),
+            Some(Command::Ls(list)) => block_on(list.run()),
+            Some(Command::Describe(describe)) => block_on(describe.run()),
+            Some(Command::Verify(verify)) => verify.run(),
         }
     }
 }

@@ -29,7 +29,7 @@ impl Clock for SystemClock {
 }
 
 /// Warns where the clock is behind the versions that were given before the server started.
-pub(super) fn warn_if_behind(clock: &dyn Clock, version_ceiling: Version) {
+pub(crate) fn warn_if_behind(clock: &dyn Clock, version_ceiling: Version) {
     let behind = Duration::from_micros(version_ceiling.0.saturating_sub(clock.wall().0));
     if behind > TOLERATED {
         tracing::warn!(
@@ -43,13 +43,13 @@ pub(super) fn warn_if_behind(clock: &dyn Clock, version_ceiling: Version) {
 
 /// Watches the time of day against the monotonic time.
 #[derive(Debug)]
-pub(super) struct ClockWatch {
+pub(crate) struct ClockWatch {
     wall: Timestamp,
     monotonic: Instant,
 }
 
 impl ClockWatch {
-    pub(super) fn begin(clock: &dyn Clock) -> Self {
+    pub(crate) fn begin(clock: &dyn Clock) -> Self {
         Self {
             wall: clock.wall(),
             monotonic: clock.monotonic(),
@@ -57,7 +57,7 @@ impl ClockWatch {
     }
 
     /// Warns where the clock has gone back since the last look.
-    pub(super) fn look(&mut self, clock: &dyn Clock) {
+    pub(crate) fn look(&mut self, clock: &dyn Clock) {
         let now = Self::begin(clock);
         let expected = self.wall.saturating_add(now.monotonic - self.monotonic);
         let back = Duration::from_micros(expected.0.saturating_sub(now.wall.0));

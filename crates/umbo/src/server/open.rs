@@ -9,97 +9,98 @@ use tokio::net::TcpListener;
 use umbo_api::ErrorCode;
 use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
-use umbo_tls::{TlsFiles, TlsSource};
 use umbo_dispatcher::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
 use umbo_hotkey::{KeySeed, Settings as ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
-use umbo_store_redb::{Config, OpenReport, RedbStore};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::{TraceSettings, Tracer};
+use umbo_tls::{TlsFiles, TlsSource};
 use umbo_types::Clock;
 
-use super::clock::{SystemClock, warn_if_behind};
+use super::clock::SystemClock;
+use super::ports::Listeners;
+use super::store::{OpenStore, Role};
 use crate::failure::Failure;
 use crate::settings::{Loaded, Settings};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
-/// The parts of a server, open.
+/// The parts of a server, open; the dispatcher is made of them by [`Opened::dispatcher`].
 pub(super) struct Opened {
-    pub(super) data_port: TcpListener,
-    pub(super) admin_port: TcpListener,
+    /// Of the data plane and of the admin port.
+    addresses: [SocketAddr; 2],
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: OpenStore,
     pub(super) tracer: Arc<Tracer>,
     pub(super) metrics: Arc<RequestMetrics>,
-    pub(super) pod: Arc<Dispatcher>,
     pub(super) clock: Arc<dyn Clock>,
-    report: OpenReport,
-    folder: PathBuf,
+    policies: FilePolicies,
+    quota: Arc<Limiter>,
+    hot_keys: Option<ShieldSettings>,
 }
 
 impl Opened {
-    pub(super) async fn open(loaded: &Loaded) -> Result<Self, Failure> {
-        let settings = &loaded.settings;
+    pub(super) fn open(role: Role, settings: &Settings) -> Result<(Self, Listeners), Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let data_port = bind(settings.server.listen, "server.listen")?;
-        let admin_port = bind(settings.server.admin_listen, "server.admin_listen")?;
+        let listeners = Listeners {
+            data: bind(settings.server.listen, "server.listen")?,
+            admin: bind(settings.server.admin_listen, "server.admin_listen")?,
+        };
+        let address = |port: &TcpListener| port.local_addr().map_err(Failure::start);
+        let addresses = [address(&listeners.data)?, address(&listeners.admin)?];
         let tls = load_tls(settings)?;
         let tokens = Arc::new(load_tokens(settings)?);
         let policies = load_policies(settings)?;
-        let redb = open_store(settings, &clock)?;
-        let (report, folder) = (redb.report().clone(), redb.folder().to_owned());
-        let store: Arc<dyn Store> = Arc::new(redb);
-        let quota = Arc::new(start_quota(settings, &*store, &*clock)?);
+        let store = OpenStore::open(role, settings, &clock)?;
+        let quota = Arc::new(start_quota(settings, &*store.store(), &*clock)?);
         let tracer = Arc::new(start_tracer(settings, &clock)?);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
-        let pod = Dispatcher::open(Parts {
-            store: Arc::clone(&store),
-            clock: Arc::clone(&clock),
-            tokens: Arc::clone(&tokens),
-            quota,
-            policies,
-            hot_keys: hot_keys(settings, cores)?,
-            overload: settings
-                .overload
-                .enabled
-                .then(|| (&settings.overload).into()),
-            metrics: Arc::clone(&metrics),
-            tracer: Arc::clone(&tracer),
-            limits: pod_limits(settings),
-            config_text: loaded.to_toml(),
-        })
-        .await
-        .map_err(|failure| Failure::Start(format!("cannot read Umbo's own records: {failure}")))?;
         let opened = Self {
-            data_port,
-            admin_port,
+            addresses,
             tls,
             tokens,
             store,
             tracer,
             metrics,
-            pod,
             clock,
-            report,
-            folder,
+            policies,
+            quota,
+            hot_keys: hot_keys(settings, cores)?,
         };
-        opened.refuse_open_door(settings.server.insecure)?;
-        Ok(opened)
+        Ok((opened, listeners))
+    }
+
+    /// Opens the dispatcher, which reads Umbo's own records.
+    pub(super) async fn dispatcher(&self, loaded: &Loaded) -> Result<Arc<Dispatcher>, Failure> {
+        let settings = &loaded.settings;
+        Dispatcher::open(Parts {
+            store: self.store.store(),
+            clock: Arc::clone(&self.clock),
+            tokens: Arc::clone(&self.tokens),
+            quota: Arc::clone(&self.quota),
+            policies: self.policies.clone(),
+            hot_keys: self.hot_keys,
+            overload: settings
+                .overload
+                .enabled
+                .then(|| (&settings.overload).into()),
+            metrics: Arc::clone(&self.metrics),
+            tracer: Arc::clone(&self.tracer),
+            limits: pod_limits(settings),
+            config_text: loaded.to_toml(),
+        })
+        .await
+        .map_err(|failure| Failure::Start(format!("cannot read Umbo's own records: {failure}")))
     }
 
     /// Refuses to serve others without asking who they are.
-    fn refuse_open_door(&self, is_insecure: bool) -> Result<(), Failure> {
-        let addresses = [&self.data_port, &self.admin_port].map(TcpListener::local_addr);
-        let public = addresses
-            .into_iter()
-            .flatten()
-            .find(|address| !address.ip().is_loopback());
+    pub(super) fn refuse_open_door(&self, is_insecure: bool) -> Result<(), Failure> {
+        let public = self.addresses.iter().find(|at| !at.ip().is_loopback());
         if self.tokens.is_required() {
             if public.is_some() && !is_insecure {
                 self.tokens.keep_closed();
@@ -123,40 +124,17 @@ impl Opened {
         }
     }
 
-    /// Says what was opened and where it serves.
-    pub(super) fn announce(&self) {
-        let rows: u64 = self.report.shards.iter().map(|shard| shard.rows).sum();
-        let ceiling = self
-            .report
-            .shards
-            .iter()
-            .map(|shard| shard.version_ceiling)
-            .max();
-        warn_if_behind(&*self.clock, ceiling.unwrap_or_default());
-        let recovered = self
-            .report
-            .shards
-            .iter()
-            .filter(|shard| shard.was_recovered)
-            .count();
-        tracing::info!(
-            folder = %self.folder.display(),
-            shards = self.report.shards.len(),
-            rows,
-            recovered,
-            took_ms = self.report.took.as_millis(),
-            "the store is open"
-        );
+    /// Returns the addresses of the data plane and of the admin port, as a client writes them.
+    pub(super) fn urls(&self) -> [String; 2] {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let url = |port: &TcpListener| {
-            port.local_addr()
-                .map_or_else(|_| "?".to_owned(), |at| format!("{scheme}://{at}"))
-        };
-        tracing::info!(
-            data = url(&self.data_port),
-            admin = url(&self.admin_port),
-            "umbo serves"
-        );
+        self.addresses
+            .map(|address| format!("{scheme}://{address}"))
+    }
+
+    /// Says where the server serves.
+    pub(super) fn announce(&self) {
+        let [data, admin] = self.urls();
+        tracing::info!(data, admin, "umbo serves");
     }
 }
 
@@ -207,16 +185,6 @@ fn load_policies(settings: &Settings) -> Result<FilePolicies, Failure> {
         .transpose()
         .map_err(Failure::start)?
         .unwrap_or_default())
-}
-
-fn open_store(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<RedbStore, Failure> {
-    let config = Config {
-        folder: PathBuf::from(&settings.store.folder),
-        shards: Some(settings.store.shards).filter(|&shards| shards > 0),
-        cache_bytes: usize::try_from(settings.store.cache.0).unwrap_or(usize::MAX),
-        ..Config::default()
-    };
-    RedbStore::open(config, Arc::clone(clock)).map_err(Failure::start)
 }
 
 fn start_quota(

@@ -1,69 +1,47 @@
 //! What can be reloaded while the server runs: the log filter, the certificates, the token file, the
-//! policy file.
+//! policy file, and the map of the cluster behind it.
 //!
 //! At SIGHUP, and within ten seconds of a change of one of the files. What cannot be used is
 //! refused with its reason and the old one stays.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use tokio::signal::unix::Signal;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::auth::file::read_tokens;
 use umbo_dispatcher::auth::{AuthError, TokenRegistry, TokenSource};
-use umbo_tls::TlsSource;
 use umbo_dispatcher::policies::{FilePolicies, PolicyFileError};
+use umbo_store_remote::RemoteStore;
 use umbo_telemetry::logging::LogHandle;
+use umbo_tls::TlsSource;
 
-use crate::settings::{Loaded, Settings, Sources};
-
-/// How often the files are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+use crate::failure::Failure;
+use crate::map_file;
+use crate::reload_watch::{ReloadWatch, note};
+use crate::settings::Settings;
 
 /// What a reload replaces.
 pub(super) struct Reload {
-    pub(super) sources: Sources,
+    pub(super) watch: ReloadWatch,
     pub(super) started_with: Settings,
     pub(super) log: LogHandle,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) pod: Arc<Dispatcher>,
-    /// SIGHUP, from before anybody could send it.
-    pub(super) hangup: Signal,
-    /// From before the files were read, so that no change falls in between.
-    pub(super) seen: Seen,
+    /// The store, where the shards are on nodes of a cluster.
+    pub(super) remote: Option<Arc<RemoteStore>>,
 }
-
-/// When each file that counts was last changed.
-pub(super) type Seen = BTreeMap<PathBuf, Option<SystemTime>>;
 
 impl Reload {
     /// Reloads whenever there is a reason to, for ever.
     pub(super) async fn run(mut self) {
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
         loop {
-            let was_told = tokio::select! {
-                _ = self.hangup.recv() => true,
-                _ = look.tick() => false,
-            };
-            let now = seen(&self.sources).await;
-            if was_told || now != self.seen {
-                self.seen = now;
-                self.reload().await;
-            }
+            let settings = self.watch.next().await;
+            self.reload(&settings).await;
         }
     }
 
-    async fn reload(&self) {
-        let settings = match Loaded::read(&self.sources) {
-            Ok(loaded) => loaded.settings,
-            Err(error) => {
-                tracing::error!(%error, "nothing is reloaded: the settings cannot be used");
-                return;
-            }
-        };
+    async fn reload(&self, settings: &Settings) {
         note(
             "log filter",
             Some(self.log.set_filter(&settings.log.filter)),
@@ -75,13 +53,17 @@ impl Reload {
             Ok::<(), AuthError>(())
         });
         note("token file", tokens);
+        let map = settings.cluster.map.as_deref();
+        let remote = self.remote.as_ref().zip(map);
+        let map = remote.map(|(store, path)| replace_map(store, Path::new(path)));
+        note("map of the cluster", map);
         let path = settings.quota.policy_file.as_deref();
         let policies = self.reload_policies(path).await;
         let is_named = path
             .or(self.started_with.quota.policy_file.as_deref())
             .is_some();
         note("policy file", is_named.then_some(policies));
-        if !is_same_otherwise(&settings, &self.started_with) {
+        if !is_same_otherwise(settings, &self.started_with) {
             tracing::warn!("settings have changed that take effect at the next start");
         }
     }
@@ -94,40 +76,10 @@ impl Reload {
     }
 }
 
-/// Looks at the files that count.
-pub(super) async fn seen(sources: &Sources) -> Seen {
-    let mut files: Vec<PathBuf> = Vec::new();
-    if let Ok(loaded) = Loaded::read(sources) {
-        let Settings {
-            auth, tls, quota, ..
-        } = loaded.settings;
-        let named = [
-            auth.token_file,
-            tls.certificate,
-            tls.key,
-            tls.client_ca,
-            quota.policy_file,
-        ];
-        files.extend(loaded.file);
-        files.extend(named.into_iter().flatten().map(PathBuf::from));
-    }
-    let mut seen = Seen::new();
-    for file in files {
-        let changed = tokio::fs::metadata(&file)
-            .await
-            .and_then(|found| found.modified());
-        seen.insert(file, changed.ok());
-    }
-    seen
-}
-
-/// Says what became of one part; none where there is nothing of the kind.
-fn note<E: std::fmt::Display>(what: &str, outcome: Option<Result<(), E>>) {
-    match outcome {
-        Some(Ok(())) => tracing::info!("reloaded the {what}"),
-        Some(Err(error)) => tracing::error!(%error, "the {what} stays as it was"),
-        None => {}
-    }
+/// Goes by the map of a file, if it follows the one in effect.
+fn replace_map(store: &RemoteStore, path: &Path) -> Result<(), Failure> {
+    let map = map_file::read(path)?;
+    store.set_map(map).map(|_| ()).map_err(Failure::start)
 }
 
 /// Says whether two settings differ only in what a reload takes up.

@@ -131,9 +131,10 @@ impl Checker<'_> {
     }
 
     fn check_shard(&self, shard: &ShardSection) -> Result<(), SettingsError> {
-        let in_flight = 1..=1_000_000;
+        let in_flight = 16..=1_000_000;
         self.within("shard.in_flight_max", &shard.in_flight_max, in_flight)?;
-        let memory = Size(16 << 20)..=Size(1 << 40);
+        // Half of it must hold the longest message.
+        let memory = Size(64 << 20)..=Size(1 << 40);
         self.within("shard.request_memory", &shard.request_memory, memory)
     }
 

@@ -289,11 +289,11 @@ fn values_outside_their_bounds_say_the_bounds() {
         ),
         (
             "[shard]\nin_flight_max = 0\n",
-            "umbo.toml:2: shard.in_flight_max is 0, and must be 1 to 1000000",
+            "umbo.toml:2: shard.in_flight_max is 0, and must be 16 to 1000000",
         ),
         (
             "[shard]\nrequest_memory = \"1MiB\"\n",
-            "umbo.toml:2: shard.request_memory is 1MiB, and must be 16MiB to 1TiB",
+            "umbo.toml:2: shard.request_memory is 1MiB, and must be 64MiB to 1TiB",
         ),
         (
             "[trace]\nsample_ratio = nan\n",

@@ -1,0 +1,93 @@
+//! A shard node: the parts of `umbo shard` wired together, and the order in which they stop.
+//!
+//! Stopping loses nothing: readiness says no, every stream is told, what was sent is answered, the
+//! store writes down what it acknowledged. The admin port is the last to close.
+
+mod open;
+mod reload;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use umbo_shard::{admin, server};
+use umbo_store::Store as _;
+use umbo_telemetry::logging::LogHandle;
+
+pub(crate) use self::open::Exceptions;
+use self::open::Opened;
+use self::reload::Reload;
+use crate::failure::Failure;
+use crate::reload_watch::ReloadWatch;
+use crate::settings::{Loaded, Sources};
+use crate::signals::Signals;
+
+/// Runs a node until SIGTERM or SIGINT; a second signal cuts off what is in flight.
+pub(crate) async fn run(
+    sources: Sources,
+    loaded: Loaded,
+    log: LogHandle,
+    exceptions: Exceptions,
+) -> Result<(), Failure> {
+    let mut signals = Signals::begin()?;
+    let watch = ReloadWatch::begin(sources).await?;
+    let opened = Opened::open(&loaded.settings, exceptions)?;
+    opened.announce();
+    let Opened {
+        node,
+        store,
+        tls,
+        port,
+        admin_port,
+        ..
+    } = opened;
+    let (stop, stop_last) = (CancellationToken::new(), CancellationToken::new());
+    let reload = Reload {
+        watch,
+        started_with: loaded.settings,
+        log,
+        tls: tls.clone(),
+        node: Arc::clone(&node),
+    };
+    let reloading = tokio::spawn(stop_last.clone().run_until_cancelled_owned(reload.run()));
+    let watching = tokio::spawn(admin::serve(
+        admin_port,
+        Arc::clone(&node),
+        stop_last.clone(),
+    ));
+    let serving = server::serve_tls(port, tls, Arc::clone(&node), stop.clone());
+    let mut serving = tokio::spawn(serving);
+    signals.told().await;
+    tracing::info!("stopping: /readyz says no from now on, and every stream is told");
+    stop.cancel();
+    tokio::select! {
+        closed = &mut serving => match closed {
+            Ok(closed) => tracing::info!(
+                streams = closed.streams,
+                cut = closed.cut,
+                "the port for dispatchers is closed"
+            ),
+            Err(error) => tracing::error!(%error, "the port for dispatchers ended badly"),
+        },
+        _ = signals.told() => {
+            tracing::warn!("told to stop again: requests in flight are cut off");
+            serving.abort();
+        }
+    }
+    store.close().await;
+    stop_last.cancel();
+    for (what, task) in [
+        ("admin port", watching),
+        ("watch over files", into_unit(reloading)),
+    ] {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "the {what} ended badly");
+        }
+    }
+    Ok(())
+}
+
+fn into_unit(task: tokio::task::JoinHandle<Option<()>>) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let _ = task.await;
+    })
+}
