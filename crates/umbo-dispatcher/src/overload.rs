@@ -1,4 +1,4 @@
-//! What a pod knows of the load of its shards: a gate for each, and the signal over all of them.
+//! What a pod knows of the load of its shards: two gates for each, and the signal over all of them.
 //!
 //! Owns both, and brings them up to date. How a request passes a gate is the business of `wait`; who
 //! is shed because of the signal is asked when its shard is known.
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use umbo_shed::{
-    Gate, GateSettings, Overload as Signal, ShedByPenalty, SignalSettings, Verdict, Why, Woken,
-    Work,
+    Gate, GateSettings, GateStatus, Overload as Signal, ShedByPenalty, SignalSettings, Verdict,
+    Why, Woken, Work,
 };
-use umbo_types::{Criticality, ShardId};
+use umbo_types::{Criticality, Operation, ShardId};
 
 /// Wakes a request that waits at a gate.
 pub(crate) type Waiter = oneshot::Sender<Verdict>;
@@ -20,7 +20,7 @@ pub(crate) type Waiter = oneshot::Sender<Verdict>;
 /// How gates and signal are made.
 #[derive(Debug, Clone, Default)]
 pub struct OverloadSettings {
-    /// Of the gate of each shard.
+    /// Of the gate of each shard for reads; that for writes has a fixed number of slots.
     pub gate: GateSettings,
     /// Of the signal.
     pub signal: SignalSettings,
@@ -90,12 +90,30 @@ impl std::fmt::Display for ShedReport {
     }
 }
 
-/// One shard.
+/// One shard. Reads and writes do not wait for each other: writes are done in groups, by one after the
+/// other, and reads are not held up when a disk is.
 #[derive(Debug)]
 struct Shard {
+    reads: Way,
+    writes: Way,
+}
+
+/// One way into a shard.
+#[derive(Debug)]
+struct Way {
     gate: Gate<Waiter>,
     /// Store calls that have ended, modulo 2³².
     ended: AtomicU32,
+}
+
+impl Shard {
+    const fn way(&self, operation: Operation) -> &Way {
+        if operation.is_write() {
+            &self.writes
+        } else {
+            &self.reads
+        }
+    }
 }
 
 /// The load of all shards.
@@ -103,41 +121,64 @@ struct Shard {
 pub(crate) struct Overload {
     shards: Box<[Shard]>,
     signal: Signal,
-    progress: Mutex<Vec<Progress>>,
+    /// Of both ways into each shard.
+    progress: Mutex<Vec<[Progress; 2]>>,
 }
 
-/// Since when a shard has held requests without ending any.
+/// Since when a way into a shard has held requests without ending any.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     ended: u32,
     stuck_since: Option<Instant>,
 }
 
+impl Progress {
+    /// Returns for how long nothing has ended that is in flight.
+    fn look(&mut self, way: &Way, now: Instant) -> Duration {
+        let ended = way.ended.load(Ordering::Relaxed);
+        if way.gate.status(now).in_flight == 0 {
+            self.stuck_since = None;
+        } else if self.stuck_since.is_none() || self.ended != ended {
+            self.stuck_since = Some(now);
+        }
+        self.ended = ended;
+        let since = self.stuck_since;
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
 impl Overload {
     /// Begins with all shards idle.
     pub(crate) fn new(settings: OverloadSettings, shards: usize, now: Instant) -> Self {
-        let shard = || Shard {
-            gate: Gate::new(settings.gate),
+        let way = |gate| Way {
+            gate: Gate::new(gate),
             ended: AtomicU32::new(0),
+        };
+        let shard = || Shard {
+            reads: way(settings.gate),
+            writes: way(settings.gate.for_groups()),
         };
         let count = u16::try_from(shards).unwrap_or(u16::MAX);
         Self {
             shards: (0..count).map(|_| shard()).collect(),
             signal: Signal::new(settings.signal, count, now),
-            progress: Mutex::new(vec![Progress::default(); usize::from(count)]),
+            progress: Mutex::new(vec![Default::default(); usize::from(count)]),
         }
     }
 
-    /// Returns the gate of a shard; none for one that does not exist.
-    pub(crate) fn gate(&self, shard: ShardId) -> Option<&Gate<Waiter>> {
-        self.shards
-            .get(usize::from(shard.0))
-            .map(|shard| &shard.gate)
+    /// Returns the gate of a shard for an operation; none for a shard that does not exist.
+    pub(crate) fn gate(&self, shard: ShardId, operation: Operation) -> Option<&Gate<Waiter>> {
+        let shard = self.shards.get(usize::from(shard.0))?;
+        Some(&shard.way(operation).gate)
     }
 
-    /// Returns the gates of all shards, by number.
-    pub(crate) fn gates(&self) -> impl Iterator<Item = &Gate<Waiter>> {
-        self.shards.iter().map(|shard| &shard.gate)
+    /// Returns how things stand at both gates of each shard together, by number.
+    pub(crate) fn statuses(&self, now: Instant) -> Vec<GateStatus> {
+        let both = |shard: &Shard| {
+            let writes = shard.writes.gate.status(now);
+            shard.reads.gate.status(now).and(&writes)
+        };
+        self.shards.iter().map(both).collect()
     }
 
     /// Returns the signal.
@@ -147,9 +188,9 @@ impl Overload {
 
     /// Notes that a store call has ended.
     #[inline]
-    pub(crate) fn ended(&self, shard: ShardId) {
+    pub(crate) fn ended(&self, shard: ShardId, operation: Operation) {
         if let Some(shard) = self.shards.get(usize::from(shard.0)) {
-            shard.ended.fetch_add(1, Ordering::Relaxed);
+            shard.way(operation).ended.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -171,10 +212,14 @@ impl Overload {
 
     /// Sheds who has waited too long. `lag` is by how much the runtime runs late.
     pub(crate) fn tick_gates(&self, now: Instant, lag: Duration) {
-        for gate in self.gates() {
+        let ways = self
+            .shards
+            .iter()
+            .flat_map(|shard| [&shard.reads, &shard.writes]);
+        for way in ways {
             let mut woken = Woken::new();
-            gate.tick(now, lag, &mut woken);
-            deliver(gate, woken, now);
+            way.gate.tick(now, lag, &mut woken);
+            deliver(&way.gate, woken, now);
         }
     }
 
@@ -182,16 +227,10 @@ impl Overload {
     pub(crate) fn tick_signal(&self, now: Instant) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, (shard, progress)) in (0..).zip(self.shards.iter().zip(progress.iter_mut())) {
-            let ended = shard.ended.load(Ordering::Relaxed);
-            if shard.gate.status(now).in_flight == 0 {
-                progress.stuck_since = None;
-            } else if progress.stuck_since.is_none() || progress.ended != ended {
-                progress.stuck_since = Some(now);
-            }
-            progress.ended = ended;
-            let since = progress.stuck_since;
-            let age = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            self.signal.note_oldest(ShardId(number), age);
+            let ways = [&shard.reads, &shard.writes].into_iter().zip(progress);
+            let ages = ways.map(|(way, progress)| progress.look(way, now));
+            let oldest = ages.max().unwrap_or_default();
+            self.signal.note_oldest(ShardId(number), oldest);
         }
         drop(progress);
         let changes = self.signal.tick(now);

@@ -29,7 +29,7 @@ impl OverloadSample {
     /// Asks the gates and the signal.
     pub(crate) fn take(overload: &Overload, now: Instant) -> Self {
         let report = overload.signal().report(now);
-        let statuses: Vec<GateStatus> = overload.gates().map(|gate| gate.status(now)).collect();
+        let statuses = overload.statuses(now);
         let lags = statuses.iter().map(|status| status.lag);
         Self {
             gates: report.shards.iter().zip(&statuses).map(gate).collect(),

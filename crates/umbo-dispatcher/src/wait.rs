@@ -138,7 +138,7 @@ impl<P: Deref<Target = Dispatcher>> Slot<P> {
             return;
         };
         let operation = self.operation;
-        overload.ended(self.shard);
+        overload.ended(self.shard, operation);
         if let Some(class) = Class::of(operation) {
             overload.signal().record(self.shard, class, service_time);
         }
@@ -150,7 +150,7 @@ impl<P: Deref<Target = Dispatcher>> Slot<P> {
     }
 
     fn give_back(&mut self, outcome: Outcome, now: Instant) {
-        let gate = gate(&self.pod, self.shard);
+        let gate = gate(&self.pod, self.shard, self.operation);
         if let (Some(gate), Some(grant)) = (gate, self.grant.take()) {
             let mut woken = Woken::new();
             gate.leave(grant, outcome, now, &mut woken);
@@ -196,9 +196,9 @@ pub(crate) async fn slot<P: Deref<Target = Dispatcher>>(
     })
 }
 
-fn gate(pod: &Dispatcher, shard: ShardId) -> Option<&Gate<Waiter>> {
+fn gate(pod: &Dispatcher, shard: ShardId, operation: Operation) -> Option<&Gate<Waiter>> {
     let overload = pod.overload.as_ref();
-    overload.and_then(|overload| overload.gate(shard))
+    overload.and_then(|overload| overload.gate(shard, operation))
 }
 
 /// Returns a grant, none where nobody counts, and since when it is held.
@@ -215,7 +215,7 @@ async fn grant(
         told.map_err(|_| Failure::DeadlineBeforeStore { timeout })?;
     }
     let now = pod.clock.monotonic();
-    let Some(gate) = gate(pod, shard) else {
+    let Some(gate) = gate(pod, shard, call.operation) else {
         if entry.deadline.has_passed(now) {
             return Err(Failure::DeadlineBeforeStore { timeout });
         }
@@ -299,7 +299,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Says whether a request would find a slot at once. Another one may be faster.
+/// Says whether a read would find a slot at once. Another one may be faster.
 pub(crate) fn has_room(pod: &Dispatcher, shard: ShardId) -> bool {
-    gate(pod, shard).is_none_or(Gate::has_room)
+    gate(pod, shard, Operation::Get).is_none_or(Gate::has_room)
 }

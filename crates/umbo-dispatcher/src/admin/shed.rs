@@ -35,7 +35,7 @@ pub(crate) async fn show(
 
 fn status(overload: &Overload, now: (Instant, Timestamp)) -> ShedStatus {
     let report = overload.signal().report(now.0);
-    let gates: Vec<GateStatus> = overload.gates().map(|gate| gate.status(now.0)).collect();
+    let gates = overload.statuses(now.0);
     let engagements = overload.signal().engagements();
     ShedStatus {
         enabled: true,

@@ -158,7 +158,8 @@ async fn a_scrape_tells_who_waits_for_which_shard_and_what_became_of_them() {
     };
     let slots = lines(&held, "umbo_shard_slots{");
     assert_eq!(slots.len(), usize::from(SHARDS), "{slots:?}");
-    assert!(slots.iter().all(|line| line.ends_with(" 1")), "{slots:?}");
+    // One for reads and one for writes.
+    assert!(slots.iter().all(|line| line.ends_with(" 2")), "{slots:?}");
     let [in_flight] = &lines(&held, "umbo_shard_in_flight{")[..] else {
         panic!("{held}");
     };

@@ -54,6 +54,30 @@ pub struct GateSettings {
     pub work_max: RequestUnits,
 }
 
+/// Slots of a store that works on what it has gathered as one.
+const GROUP_SLOTS: u32 = 128;
+
+impl GateSettings {
+    /// The same for a store that gathers what it is given and does it as one, as it commits writes.
+    ///
+    /// The more such a store has the more it does, and the longer each takes: no knee is to be found by
+    /// service times. So the slots are a fixed number, 128, or fewer where fewer are allowed.
+    #[must_use]
+    pub const fn for_groups(mut self) -> Self {
+        let slots = if self.limit.max < GROUP_SLOTS {
+            self.limit.max
+        } else {
+            GROUP_SLOTS
+        };
+        self.limit = LimitSettings {
+            min: slots,
+            max: slots,
+            initial: slots,
+        };
+        self
+    }
+}
+
 impl Default for GateSettings {
     fn default() -> Self {
         Self {

@@ -21,6 +21,18 @@ pub struct Tally {
     pub expired: u64,
 }
 
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.queued += other.queued;
+        self.served += other.served;
+        self.served_by_floor += other.served_by_floor;
+        self.expired += other.expired;
+        for (shed, other) in self.shed.iter_mut().zip(other.shed) {
+            *shed += other;
+        }
+    }
+}
+
 /// One tier at a gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TierStatus {
@@ -50,6 +62,22 @@ pub struct GateStatus {
 }
 
 impl GateStatus {
+    /// Returns how things stand at two gates of one shard together.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.limit = self.limit.saturating_add(other.limit);
+        self.in_flight = self.in_flight.saturating_add(other.in_flight);
+        self.work = self.work.saturating_add(other.work);
+        self.lag = self.lag.max(other.lag);
+        for (tier, other) in self.tiers.iter_mut().zip(&other.tiers) {
+            tier.waiting += other.waiting;
+            tier.oldest = tier.oldest.max(other.oldest);
+            tier.overloaded_for = tier.overloaded_for.max(other.overloaded_for);
+            tier.tally.add(&other.tally);
+        }
+        self
+    }
+
     /// Returns how many wait.
     pub fn waiting(&self) -> usize {
         self.tiers.iter().map(|tier| tier.waiting).sum()
