@@ -33,6 +33,7 @@ use crate::outbox::{self, Outbox};
 use crate::pending::Pending;
 
 mod callers;
+mod charge;
 mod ending;
 mod serve;
 
@@ -153,6 +154,9 @@ impl Exchange {
             }
             return Step::Done;
         }
+        // What still waits for the store holds them itself.
+        self.frame.held = None;
+        self.frame.place = None;
         self.read(context)
     }
 

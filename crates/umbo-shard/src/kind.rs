@@ -36,6 +36,13 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// Says whether it only reads rows.
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::MultiGet | Self::Range | Self::Scan)
+    }
+}
+
 /// Returns the place of an outcome in the list of them.
 pub(crate) fn outcome_index(outcome: &Outcome) -> usize {
     let Outcome::Failed(error) = outcome else {

@@ -20,6 +20,7 @@ mod node;
 mod outbox;
 mod ownership;
 mod pending;
+pub mod quota;
 mod reads;
 mod refusals;
 pub mod server;

@@ -10,13 +10,13 @@ use umbo_types::{Key, NamespaceId};
 
 use crate::limits::PART_LEN_MAX;
 use crate::ownership::Ownership;
+use crate::quota::{Done, Receipt};
 use crate::reads::row_len;
 
 /// Keys that the store is asked for at once.
 const KEYS_AT_ONCE: usize = 8;
 
 /// A multi-get under way.
-#[derive(Debug)]
 pub(crate) struct MultiGet {
     pub(crate) id: u64,
     pub(crate) call: CallContext,
@@ -25,6 +25,8 @@ pub(crate) struct MultiGet {
     at: usize,
     begun: Instant,
     part: Part,
+    receipt: Option<Box<dyn Receipt>>,
+    done: Done,
 }
 
 /// Rows that go out together.
@@ -41,6 +43,7 @@ impl MultiGet {
         call: CallContext,
         (namespace, keys): (NamespaceId, Vec<Key>),
         begun: Instant,
+        receipt: Option<Box<dyn Receipt>>,
     ) -> Self {
         Self {
             id,
@@ -50,6 +53,8 @@ impl MultiGet {
             at: 0,
             begun,
             part: Part::default(),
+            receipt,
+            done: Done::default(),
         }
     }
 
@@ -101,6 +106,8 @@ impl MultiGet {
             if !self.part.rows.is_empty() && self.part.len + len > PART_LEN_MAX as u64 {
                 answer(std::mem::take(&mut self.part).answer(self.id, service_time, true));
             }
+            self.done.bytes += len;
+            self.done.rows += u64::from(matches!(row, Ok(Some(_))));
             self.part.len += len;
             self.part.found += u64::from(matches!(row, Ok(Some(_))));
             self.part.rows.push(row);
@@ -108,6 +115,10 @@ impl MultiGet {
         self.at = end;
         if end == self.keys.len() {
             self.at += 1;
+            self.done.service_time = service_time;
+            if let Some(receipt) = self.receipt.take() {
+                receipt.settle(self.done);
+            }
             answer(std::mem::take(&mut self.part).answer(self.id, service_time, false));
         }
     }

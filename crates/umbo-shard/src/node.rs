@@ -2,8 +2,8 @@
 //!
 //! Owns no socket. Everything that streams share is here.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio_util::task::TaskTracker;
@@ -16,6 +16,7 @@ use umbo_types::{Clock, ShardId};
 use crate::admission::Admission;
 use crate::limits::NodeLimits;
 use crate::ownership::{NodeError, Ownership};
+use crate::quota::ShardQuota;
 use crate::refusals::Refusals;
 use crate::status;
 use crate::streams::Streams;
@@ -51,6 +52,7 @@ pub struct Node {
     is_draining: AtomicBool,
     metrics: NodeMetrics,
     refusals: Refusals,
+    quota: OnceLock<Arc<dyn ShardQuota>>,
 }
 
 impl Node {
@@ -73,7 +75,14 @@ impl Node {
             is_draining: AtomicBool::new(false),
             metrics: NodeMetrics::default(),
             refusals: Refusals::default(),
+            quota: OnceLock::new(),
         })
+    }
+
+    /// Has requests charged to the ceilings of their shards. Only the first one counts.
+    pub fn keep_quota(&self, quota: Arc<dyn ShardQuota>) {
+        // Whoever came first keeps it.
+        let _ = self.quota.set(quota);
     }
 
     /// Returns the name.
@@ -159,6 +168,10 @@ impl Node {
         if self.refusals.is_news(&reason, self.clock.monotonic()) {
             tracing::warn!(reason, peer, "refused a stream");
         }
+    }
+
+    pub(crate) fn quota(&self) -> Option<&dyn ShardQuota> {
+        self.quota.get().map(|quota| &**quota)
     }
 
     pub(crate) fn metrics(&self) -> &NodeMetrics {

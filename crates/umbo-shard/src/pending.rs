@@ -141,12 +141,15 @@ impl Done {
     fn put(&self, finished: Vec<Finished>) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         for mut one in finished {
-            let len = one.answers.iter().map(|answer| answer.bytes as usize);
-            let len = len.sum::<usize>();
-            if gathered.bytes + len > WAITING_ANSWERS_LEN_MAX {
-                one.answers = untaken(&one);
-            } else {
-                gathered.bytes += len;
+            // Answers to writes are short, and what was done must not be denied.
+            if one.kind.is_read() {
+                let len = one.answers.iter().map(|answer| answer.bytes as usize);
+                let len = len.sum::<usize>();
+                if gathered.bytes + len > WAITING_ANSWERS_LEN_MAX {
+                    one.answers = untaken(&one);
+                } else {
+                    gathered.bytes += len;
+                }
             }
             gathered.finished.push(one);
         }

@@ -50,6 +50,16 @@ impl Sorted {
         Self { request, refused }
     }
 
+    /// Returns what is passed on.
+    pub(crate) fn request(&self) -> &WriteRequest {
+        &self.request
+    }
+
+    /// Returns the bytes of keys and values that are passed on.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.request.mutations.iter().map(mutation_len).sum()
+    }
+
     /// Says whether nothing of it is passed on.
     pub(crate) fn is_empty(&self) -> bool {
         self.request.mutations.is_empty()
@@ -114,9 +124,7 @@ impl Writing {
         let Self::Write(sorted) = self else {
             return (0, 0);
         };
-        let mutations = &sorted.request.mutations;
-        let bytes = mutations.iter().map(mutation_len).sum();
-        (mutations.len() as u64, bytes)
+        (sorted.request.mutations.len() as u64, sorted.bytes())
     }
 }
 

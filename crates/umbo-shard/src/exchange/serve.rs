@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request};
 use umbo_store::{CallContext, StoreError};
-use umbo_types::{Criticality, Deadline, ShardId};
+use umbo_types::{Criticality, Deadline, Operation, ShardId};
 
 use super::Exchange;
+use super::charge::{Bill, shares};
 use crate::admission::{Held, Place};
 use crate::kind::Kind;
 use crate::multi_get::MultiGet;
 use crate::ownership::Ownership;
 use crate::pending::Work;
+use crate::quota::{Done, Receipt};
 use crate::reads::{Read, since};
 use crate::writes::{Sorted, Writing};
 
@@ -26,11 +28,11 @@ struct Taken {
 }
 
 /// What is the same for every kind of request.
-struct Asked {
+pub(super) struct Asked {
     id: u64,
     kind: Kind,
-    call: CallContext,
-    begun: Instant,
+    pub(super) call: CallContext,
+    pub(super) begun: Instant,
 }
 
 impl Exchange {
@@ -80,8 +82,11 @@ impl Exchange {
                     shard_map.locate(namespace, &key.partition)
                 });
                 check_deadline(&asked, shard)?;
+                let bill = Bill::read(namespace, Operation::MultiGet, keys.len() as u64);
+                let by_shard = || shares(&ownership, namespace, keys.iter());
+                let receipt = self.charge(&asked, &bill, by_shard)?;
                 let wanted = (namespace, keys);
-                self.multi_get = Some(MultiGet::new(asked.id, asked.call, wanted, begun));
+                self.multi_get = Some(MultiGet::new(asked.id, asked.call, wanted, begun, receipt));
                 Ok(())
             }
             Err(Ask::Write(request)) => {
@@ -91,17 +96,28 @@ impl Exchange {
                     shard_map.locate(request.namespace, &mutation.key.partition)
                 });
                 check_deadline(&asked, shard)?;
-                let writing = Writing::Write(Sorted::new(request, &ownership));
+                let writing = Sorted::new(request, &ownership);
+                let bill = Bill::write(writing.request(), writing.bytes());
+                let receipt = self.charge(&asked, &bill, || {
+                    let mutations = writing.request().mutations.iter();
+                    let keys = mutations.map(|mutation| &mutation.key);
+                    shares(&ownership, bill.namespace, keys)
+                })?;
+                let writing = (Writing::Write(writing), receipt);
                 self.serve_write(asked, writing, shard, context)
             }
             Err(Ask::DeleteRange(request)) => {
                 let shard = ownership.locate(request.namespace, &request.partition)?;
                 check_deadline(&asked, shard)?;
-                self.serve_write(asked, Writing::DeleteRange(request), shard, context)
+                let rows_max = request.rows_max.into();
+                let bill = Bill::read(request.namespace, Operation::DeleteRange, rows_max);
+                let receipt = self.charge(&asked, &bill, || vec![(shard, 1)])?;
+                let writing = (Writing::DeleteRange(request), receipt);
+                self.serve_write(asked, writing, shard, context)
             }
             Err(Ask::Purge(namespace, rows_max)) => {
                 let purge = Writing::Purge(namespace, rows_max);
-                self.serve_write(asked, purge, ShardId(0), context)
+                self.serve_write(asked, (purge, None), ShardId(0), context)
             }
             Err(Ask::Probe) => {
                 let shards = node.shards();
@@ -137,12 +153,21 @@ impl Exchange {
             }
         };
         check_deadline(&asked, shard)?;
+        let (namespace, operation, rows_max) = match &read {
+            Read::Get(namespace, _) => (*namespace, Operation::Get, 1),
+            Read::Range(request) => (request.namespace, Operation::Range, request.rows_max),
+            Read::Scan(request) => (request.namespace, Operation::Scan, request.rows_max),
+        };
+        let bill = Bill::read(namespace, operation, rows_max.into());
+        let receipt = self.charge(&asked, &bill, || vec![(shard, 1)])?;
         let store = self.node.store();
         if store.answers_at_once()
             && let Poll::Ready(outcome) = read.run_now(&**store, &asked.call, context)
         {
             let took = since(asked.begun, self.node.clock().monotonic());
-            self.answer(asked.kind, read.answer(asked.id, took, outcome));
+            let answer = read.answer(asked.id, took, outcome);
+            settle(receipt, &answer);
+            self.answer(asked.kind, answer);
             return Ok(());
         }
         let taken = self.take(asked.call.criticality, shard)?;
@@ -152,7 +177,9 @@ impl Exchange {
             let outcome = within(&asked, shard, read.run(&**node.store(), &asked.call)).await;
             drop(taken);
             let took = since(asked.begun, node.clock().monotonic());
-            vec![read.answer(id, took, outcome)]
+            let answer = read.answer(id, took, outcome);
+            settle(receipt, &answer);
+            vec![answer]
         };
         self.wait_for((kind, id), Box::pin(work), context);
         Ok(())
@@ -195,7 +222,7 @@ impl Exchange {
     fn serve_write(
         &mut self,
         asked: Asked,
-        writing: Writing,
+        (writing, receipt): (Writing, Option<Box<dyn Receipt>>),
         shard: ShardId,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
@@ -214,6 +241,7 @@ impl Exchange {
             let took = since(asked.begun, node.clock().monotonic());
             let mut answer = plain(id, took, outcome);
             (answer.rows, answer.bytes) = (rows, bytes);
+            settle(receipt, &answer);
             vec![answer]
         };
         let mut work: Work = Box::pin(work);
@@ -261,6 +289,17 @@ impl Exchange {
             _held: held,
             _long: self.frame.place.clone(),
         })
+    }
+}
+
+/// Charges what a request did.
+fn settle(receipt: Option<Box<dyn Receipt>>, answer: &Answer) {
+    if let Some(receipt) = receipt {
+        receipt.settle(Done {
+            rows: answer.rows,
+            bytes: answer.bytes,
+            service_time: answer.service_time,
+        });
     }
 }
 

@@ -4,4 +4,6 @@
 
 mod asking;
 mod greeting;
+mod quotas;
 mod support;
+mod wild;

@@ -1,0 +1,101 @@
+//! Ceilings of a shard hold on its node, whoever asks.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use umbo_protocol::{Ask, NodeError, Outcome};
+use umbo_shard::quota::{Charge, Done, Receipt, ShardQuota, Spent};
+use umbo_store::StoreError;
+use umbo_types::{Operation, ShardId};
+
+use crate::support::{NS, Started, get, key_of, mutation, put, write_of};
+
+/// What was done, and the share of each shard.
+type Charged = (Operation, Vec<(ShardId, u32)>);
+
+/// Lets every caller but one through, and notes what it is told.
+#[derive(Debug, Default)]
+struct Ledger {
+    charged: Mutex<Vec<Charged>>,
+    settled: Arc<Mutex<Vec<Done>>>,
+}
+
+struct Note(Arc<Mutex<Vec<Done>>>);
+
+impl Receipt for Note {
+    fn settle(self: Box<Self>, done: Done) {
+        self.0.lock().unwrap().push(done);
+    }
+}
+
+impl ShardQuota for Ledger {
+    fn is_idle(&self) -> bool {
+        false
+    }
+
+    fn charge(&self, charge: &Charge<'_>, _now: Instant) -> Result<Box<dyn Receipt>, Spent> {
+        if charge.caller == "greedy" {
+            return Err(Spent {
+                policy: "ceiling".to_owned(),
+                retry_after: Duration::from_millis(70),
+            });
+        }
+        let asked = (charge.operation, charge.shares.to_vec());
+        self.charged.lock().unwrap().push(asked);
+        Ok(Box::new(Note(Arc::clone(&self.settled))))
+    }
+}
+
+#[tokio::test]
+async fn who_has_spent_the_quota_of_a_shard_is_told_so() {
+    let node = Started::new();
+    node.node.keep_quota(Arc::new(Ledger::default()));
+    let mut peer = node.peer().await;
+    for ask in [get(&key_of(1, 0)), put(&key_of(1, 0), "x")] {
+        let mut request = peer.request(ask);
+        request.caller = Bytes::from_static(b"greedy");
+        peer.send_requests(vec![request]);
+        let answer = peer.answer().await;
+        let expected = StoreError::QuotaExceeded {
+            shard: ShardId(1),
+            policy: "ceiling".to_owned(),
+            retry_after: Duration::from_millis(70),
+        };
+        let Outcome::Failed(NodeError::Store(error)) = answer.outcome else {
+            panic!("not refused")
+        };
+        assert_eq!(error, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_was_done_is_charged_by_shard_and_umbos_own_work_is_not() {
+    let node = Started::new();
+    let ledger = Arc::new(Ledger::default());
+    node.node.keep_quota(ledger.clone());
+    let mut peer = node.peer().await;
+    let keys = [key_of(0, 0), key_of(0, 1), key_of(1, 0)];
+    let rows = keys.iter().map(|key| mutation(key, vec![1; 100]));
+    peer.ask(Ask::Write(write_of(rows.collect()))).await;
+    peer.ask(Ask::MultiGet(NS, keys.to_vec())).await;
+    peer.ask(get(&key_of(1, 9))).await;
+    let mut own = peer.request(get(&keys[0]));
+    own.caller = Bytes::new();
+    peer.send_requests(vec![own]);
+    peer.answer().await;
+    let both = vec![(ShardId(0), 2), (ShardId(1), 1)];
+    let expected = [
+        (Operation::BatchWrite, both.clone()),
+        (Operation::MultiGet, both),
+        (Operation::Get, vec![(ShardId(1), 1)]),
+    ];
+    assert_eq!(*ledger.charged.lock().unwrap(), expected);
+    let settled = ledger.settled.lock().unwrap();
+    let rows: Vec<_> = settled
+        .iter()
+        .map(|done| (done.rows, done.bytes > 300))
+        .collect();
+    assert_eq!(rows, [(3, true), (3, true), (0, false)]);
+}
