@@ -1,5 +1,6 @@
 //! Between messages and what they stand for.
 
+use bytes::Bytes;
 use umbo_types::{Criticality, Key, Timestamp};
 
 use crate::error::DecodeError;
@@ -67,15 +68,20 @@ pub(crate) fn welcome_of(welcome: message::Welcome) -> Welcome {
     }
 }
 
-fn key(key: &Key) -> message::Key {
+fn key(key: Key) -> message::Key {
     message::Key {
-        partition: key.partition.to_bytes(),
-        sort: key.sort.to_bytes(),
+        partition: key.partition.into_bytes(),
+        sort: some(key.sort.into_bytes()),
     }
 }
 
+/// Leaves out what is empty.
+fn some(bytes: Bytes) -> Option<Bytes> {
+    (!bytes.is_empty()).then_some(bytes)
+}
+
 fn key_of(key: message::Key) -> Result<Key, DecodeError> {
-    Key::new(key.partition, key.sort).map_err(|error| bad("key", &error))
+    Key::new(key.partition, key.sort.unwrap_or_default()).map_err(|error| bad("key", &error))
 }
 
 fn instant(at: Option<Timestamp>) -> Option<u64> {

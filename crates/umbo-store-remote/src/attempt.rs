@@ -83,8 +83,9 @@ impl RemoteStore {
             match self.attempt(&node, call, (lane, kind), &ask).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(failure) => {
-                    self.settle(failure, &node, call, (shard, kind), &mut tries)
-                        .await?;
+                    // On the heap, for it is rare and makes the future large.
+                    let target = (shard, kind);
+                    Box::pin(self.settle(failure, &node, call, target, &mut tries)).await?;
                 }
             }
         }
@@ -102,7 +103,7 @@ impl RemoteStore {
         let answer = match asked.event().await {
             Event::Answered(answer) => answer,
             Event::Lost { was_sent } => return Err(lost(&asked, was_sent)),
-            Event::Slow => self.hedge(asked, node, call, (lane, kind), ask).await?,
+            Event::Slow => Box::pin(self.hedge(asked, node, call, (lane, kind), ask)).await?,
         };
         call.note_service_time(answer.service_time);
         match answer.outcome {

@@ -127,6 +127,11 @@ impl PartitionKey {
         self.0.clone()
     }
 
+    /// Returns the bytes, not shared.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
     /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -153,6 +158,11 @@ impl SortKey {
     /// Returns the bytes, shared.
     pub fn to_bytes(&self) -> Bytes {
         self.0.clone()
+    }
+
+    /// Returns the bytes, not shared.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
     }
 
     /// Returns the bytes.

@@ -9,7 +9,7 @@ use umbo_store::{
 };
 use umbo_types::{Row, ShardId, Timestamp, Value, Version};
 
-use super::{bad, errors, instant, key, key_of};
+use super::{bad, errors, instant, key, key_of, some};
 use crate::answer::{Answer, AnswerPart, Outcome, WriteAnswer};
 use crate::error::DecodeError;
 use crate::{message, rows};
@@ -55,7 +55,7 @@ fn outcome(outcome: Outcome) -> message::Outcome {
         }),
         Outcome::Scanned(page) => message::Outcome::Scanned(message::Scanned {
             rows: Some(rows::encode(&page.rows)),
-            resume_after: page.resume_after.map(|after| key(&after.key)),
+            resume_after: page.resume_after.map(|after| key(after.key)),
         }),
         Outcome::Written(results) => message::Outcome::Written(message::Written {
             results: results.into_iter().map(write_result).collect(),
@@ -125,9 +125,9 @@ fn outcome_of(outcome: message::Outcome) -> Result<Outcome, DecodeError> {
 
 fn row(row: Row) -> message::Row {
     message::Row {
-        value: row.value.bytes,
-        content_type: row.value.content_type,
-        content_encoding: row.value.content_encoding,
+        value: some(row.value.bytes),
+        content_type: some(row.value.content_type),
+        content_encoding: some(row.value.content_encoding),
         version: row.version.0,
         expires_at_us: instant(row.expires_at),
     }
@@ -135,9 +135,9 @@ fn row(row: Row) -> message::Row {
 
 fn row_of(row: &message::Row) -> Result<Row, DecodeError> {
     let value = Value::new(
-        owned(&row.value),
-        owned(&row.content_type),
-        owned(&row.content_encoding),
+        owned_or_empty(row.value.as_ref()),
+        owned_or_empty(row.content_type.as_ref()),
+        owned_or_empty(row.content_encoding.as_ref()),
     );
     Ok(Row {
         value: value.map_err(|error| bad("value", &error))?,
@@ -153,6 +153,10 @@ fn owned(bytes: &Bytes) -> Bytes {
     } else {
         Bytes::copy_from_slice(bytes)
     }
+}
+
+fn owned_or_empty(bytes: Option<&Bytes>) -> Bytes {
+    bytes.map_or_else(Bytes::new, owned)
 }
 
 fn got(part: AnswerPart) -> message::GotRow {

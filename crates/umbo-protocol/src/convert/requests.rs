@@ -12,7 +12,7 @@ use umbo_types::{
     NamespaceId, PartitionKey, RequestUnits, ShardId, Timestamp, Value, Version, limits,
 };
 
-use super::{bad, criticality, criticality_of, instant, key, key_of};
+use super::{bad, criticality, criticality_of, instant, key, key_of, some};
 use crate::error::DecodeError;
 use crate::message;
 use crate::request::{Ask, Request};
@@ -23,9 +23,9 @@ pub(crate) fn encode(request: Request) -> message::Request {
         id: request.id,
         timeout_us: timeout.map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX)),
         criticality: criticality(request.criticality),
-        caller: request.caller,
+        caller: some(request.caller),
         price_micro_ru: request.price.as_micros(),
-        traceparent: request.traceparent,
+        traceparent: some(request.traceparent),
         ask: Some(ask(request.ask)),
     }
 }
@@ -37,9 +37,9 @@ pub(crate) fn decode(request: message::Request) -> Result<Request, DecodeError> 
         id,
         timeout: request.timeout_us.map(Duration::from_micros),
         criticality: criticality_of(request.criticality)?,
-        caller: request.caller,
+        caller: request.caller.unwrap_or_default(),
         price: RequestUnits::from_micros(request.price_micro_ru),
-        traceparent: request.traceparent,
+        traceparent: request.traceparent.unwrap_or_default(),
         ask: ask_of(asked)?,
     })
 }
@@ -48,16 +48,16 @@ fn ask(ask: Ask) -> message::Ask {
     match ask {
         Ask::Get(namespace, key) => message::Ask::Get(message::Get {
             namespace: namespace.0,
-            partition: key.partition.to_bytes(),
-            sort: key.sort.to_bytes(),
+            partition: key.partition.into_bytes(),
+            sort: some(key.sort.into_bytes()),
         }),
         Ask::MultiGet(namespace, keys) => message::Ask::MultiGet(message::MultiGet {
             namespace: namespace.0,
-            keys: keys.iter().map(key).collect(),
+            keys: keys.into_iter().map(key).collect(),
         }),
         Ask::Range(request) => message::Ask::Range(message::Range {
             namespace: request.namespace.0,
-            partition: request.partition.to_bytes(),
+            partition: request.partition.into_bytes(),
             range: Some(sort_range(request.range)),
             reverse: request.reverse,
             rows_max: request.rows_max,
@@ -69,7 +69,7 @@ fn ask(ask: Ask) -> message::Ask {
             first_slot: u32::from(*request.slots.start()),
             last_slot: u32::from(*request.slots.end()),
             shard: request.shard.map_or(u32::MAX, |shard| shard.0.into()),
-            after: request.after.as_ref().map(|after| key(&after.key)),
+            after: request.after.map(|after| key(after.key)),
             rows_max: request.rows_max,
             bytes_max: request.bytes_max,
             keys_only: request.keys_only,
@@ -83,7 +83,7 @@ fn ask(ask: Ask) -> message::Ask {
         }),
         Ask::DeleteRange(request) => message::Ask::DeleteRange(message::DeleteRange {
             namespace: request.namespace.0,
-            partition: request.partition.to_bytes(),
+            partition: request.partition.into_bytes(),
             range: Some(sort_range(request.range)),
             rows_max: request.rows_max,
             is_async: request.durability == Durability::Async,
@@ -188,16 +188,16 @@ fn mutation(mutation: Mutation) -> message::Mutation {
     };
     let put = match mutation.change {
         Change::Put { value, expires_at } => Some(message::Put {
-            value: value.bytes,
-            content_type: value.content_type,
-            content_encoding: value.content_encoding,
+            value: some(value.bytes),
+            content_type: some(value.content_type),
+            content_encoding: some(value.content_encoding),
             expires_at_us: instant(expires_at),
         }),
         Change::Delete => None,
     };
     message::Mutation {
-        partition: mutation.key.partition.to_bytes(),
-        sort: mutation.key.sort.to_bytes(),
+        partition: mutation.key.partition.into_bytes(),
+        sort: some(mutation.key.sort.into_bytes()),
         put,
         condition,
         versions,
@@ -218,8 +218,12 @@ fn mutation_of(mutation: message::Mutation) -> Result<Mutation, DecodeError> {
     };
     let change = match mutation.put {
         Some(put) => Change::Put {
-            value: Value::new(put.value, put.content_type, put.content_encoding)
-                .map_err(|error| bad("value", &error))?,
+            value: Value::new(
+                put.value.unwrap_or_default(),
+                put.content_type.unwrap_or_default(),
+                put.content_encoding.unwrap_or_default(),
+            )
+            .map_err(|error| bad("value", &error))?,
             expires_at: put.expires_at_us.map(Timestamp),
         },
         None => Change::Delete,
@@ -233,7 +237,7 @@ fn mutation_of(mutation: message::Mutation) -> Result<Mutation, DecodeError> {
 
 fn sort_range(range: SortRange) -> message::SortRange {
     message::SortRange {
-        start: range.start,
+        start: some(range.start),
         end: range.end,
     }
 }
@@ -241,15 +245,13 @@ fn sort_range(range: SortRange) -> message::SortRange {
 /// Bounds may be a byte longer than a sort key: see [`SortRange`].
 fn sort_range_of(range: Option<message::SortRange>) -> Result<SortRange, DecodeError> {
     let range = range.unwrap_or_default();
-    let longest = range
-        .start
-        .len()
-        .max(range.end.as_ref().map_or(0, Bytes::len));
+    let start = range.start.unwrap_or_default();
+    let longest = start.len().max(range.end.as_ref().map_or(0, Bytes::len));
     if longest > limits::SORT_KEY_LEN_MAX + 1 {
         return Err(bad("range", &format!("a bound of {longest} bytes")));
     }
     Ok(SortRange {
-        start: range.start,
+        start,
         end: range.end,
     })
 }
