@@ -8,6 +8,7 @@
 mod arrangement;
 mod error;
 mod file;
+mod of_shards;
 mod report;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::system::SystemRecords;
 use self::arrangement::Arrangement;
 pub use self::error::QuotaError;
 pub use self::file::{FilePolicies, PolicyFileError};
+pub use self::of_shards::{ShardCeilings, ShardPolicies};
 
 const KIND: &str = "quota";
 

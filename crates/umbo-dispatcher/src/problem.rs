@@ -11,6 +11,9 @@ use crate::failure::Failure;
 use crate::overload::ShedSignal;
 use crate::rejection;
 
+/// Wait after a node had no place for a request, before jitter.
+const NODE_BUSY_WAIT_MS: u64 = 100;
+
 /// Makes the problem of a refused or failed request.
 pub(crate) fn of_request(failure: &Failure, exchange: &Exchange) -> Problem {
     let mut problem = of_row(failure);
@@ -48,6 +51,22 @@ pub(crate) fn of_row(failure: &Failure) -> Problem {
     }
     if let Failure::Rejected(rejection) = failure {
         rejection::describe(rejection, &mut problem);
+    }
+    match failure {
+        Failure::Store(StoreError::NodeBusy { .. }) => {
+            problem.retry.after_ms = Some(jittered(NODE_BUSY_WAIT_MS));
+        }
+        // The node has added what keeps those who wait apart.
+        Failure::Store(StoreError::QuotaExceeded {
+            policy,
+            retry_after,
+            ..
+        }) => {
+            problem.scope = Some(Scope::Shard);
+            problem.policy = Some(policy.clone());
+            problem.retry.after_ms = Some(rejection::wait_ms(*retry_after));
+        }
+        _ => {}
     }
     problem
 }
@@ -168,6 +187,23 @@ mod tests {
     use umbo_types::ShardId;
 
     use super::*;
+
+    #[test]
+    fn what_a_node_turns_away_is_told_like_what_a_dispatcher_does() {
+        let shard = ShardId(3);
+        let busy = of_row(&Failure::Store(StoreError::NodeBusy { shard }));
+        assert_eq!((busy.status, busy.scope), (503, Some(Scope::Shard)));
+        let wait = busy.retry.after_ms.unwrap();
+        assert!(busy.retry.safe && (100..=120).contains(&wait), "{wait}");
+        let spent = of_row(&Failure::Store(StoreError::QuotaExceeded {
+            shard,
+            policy: "ceiling".to_owned(),
+            retry_after: std::time::Duration::from_micros(349_001),
+        }));
+        assert_eq!((spent.status, spent.scope), (429, Some(Scope::Shard)));
+        assert_eq!(spent.policy.as_deref(), Some("ceiling"));
+        assert_eq!((spent.shard, spent.retry.after_ms), (Some(3), Some(350)));
+    }
 
     #[test]
     fn a_client_is_told_no_path() {

@@ -68,6 +68,8 @@ pub(crate) struct SystemRecords {
     clock: Arc<dyn Clock>,
     /// One partition per shard.
     replicas: Vec<PartitionKey>,
+    /// Whether copies that lag are left as they are.
+    is_reader: bool,
 }
 
 impl SystemRecords {
@@ -92,6 +94,15 @@ impl SystemRecords {
             store,
             clock,
             replicas,
+            is_reader: false,
+        }
+    }
+
+    /// The same for who sees only some of the copies, and must not repair by those the others.
+    pub(crate) fn reader(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            is_reader: true,
+            ..Self::new(store, clock)
         }
     }
 
@@ -113,7 +124,8 @@ impl SystemRecords {
             .into_iter()
             .filter_map(|(name, copies)| Some((name, newest_of(copies)?)))
             .collect();
-        for (replica, found) in self.replicas.iter().zip(&copies) {
+        let lagging = self.replicas.iter().zip(&copies);
+        for (replica, found) in lagging.filter(|_| !self.is_reader) {
             let Ok(found) = found else { continue };
             for (name, copy) in &newest {
                 let own = found.get(*name);

@@ -4,11 +4,13 @@
 //! store writes down what it acknowledged. The admin port is the last to close.
 
 mod open;
+mod quota;
 mod reload;
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use umbo_shard::{admin, server};
 use umbo_store::Store as _;
 use umbo_telemetry::logging::LogHandle;
@@ -34,6 +36,7 @@ pub(crate) async fn run(
     opened.announce();
     let Opened {
         node,
+        ceilings,
         store,
         tls,
         port,
@@ -47,9 +50,12 @@ pub(crate) async fn run(
         log,
         tls: tls.clone(),
         node: Arc::clone(&node),
+        ceilings: Arc::clone(&ceilings),
     };
-    let reloading = tokio::spawn(stop_last.clone().run_until_cancelled_owned(reload.run()));
-    let watching = tokio::spawn(admin::serve(
+    let background = TaskTracker::new();
+    background.spawn(stop_last.clone().run_until_cancelled_owned(reload.run()));
+    background.spawn(stop_last.clone().run_until_cancelled_owned(ceilings.run()));
+    background.spawn(admin::serve(
         admin_port,
         Arc::clone(&node),
         stop_last.clone(),
@@ -75,19 +81,7 @@ pub(crate) async fn run(
     }
     store.close().await;
     stop_last.cancel();
-    for (what, task) in [
-        ("admin port", watching),
-        ("watch over files", into_unit(reloading)),
-    ] {
-        if let Err(error) = task.await {
-            tracing::error!(%error, "the {what} ended badly");
-        }
-    }
+    background.close();
+    background.wait().await;
     Ok(())
-}
-
-fn into_unit(task: tokio::task::JoinHandle<Option<()>>) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
-        let _ = task.await;
-    })
 }

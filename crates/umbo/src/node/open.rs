@@ -8,10 +8,12 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
+use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, OpenReport, RedbStore};
 use umbo_tls::{ALPN_HTTP2, TlsFiles, TlsSource};
 use umbo_types::{Clock, ShardId};
 
+use super::quota::CeilingsReader;
 use crate::failure::Failure;
 use crate::map_file;
 use crate::server::{SystemClock, warn_if_behind};
@@ -33,6 +35,7 @@ pub(super) struct Opened {
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) port: TcpListener,
     pub(super) admin_port: TcpListener,
+    pub(super) ceilings: Arc<CeilingsReader>,
     clock: Arc<dyn Clock>,
 }
 
@@ -51,15 +54,20 @@ impl Opened {
             accept: exceptions.accept,
         };
         let store = Arc::new(open_store(settings, member, &clock)?);
+        let shared: Arc<dyn Store> = store.clone();
+        let ceilings = Arc::new(CeilingsReader::new(settings, &shared, &clock)?);
         let parts = NodeParts {
             name,
             map,
-            store: store.clone(),
+            store: shared,
             clock: Arc::clone(&clock),
             limits: limits(settings),
         };
+        let node = Node::new(parts).map_err(Failure::start)?;
+        node.keep_quota(ceilings.ceilings.clone());
         Ok(Self {
-            node: Arc::new(Node::new(parts).map_err(Failure::start)?),
+            node: Arc::new(node),
+            ceilings,
             store,
             tls,
             port,

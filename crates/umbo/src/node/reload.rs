@@ -1,4 +1,5 @@
-//! What can be reloaded while a node runs: the map, the certificates, the log filter.
+//! What can be reloaded while a node runs: the map, the certificates, the policy file, the log
+//! filter.
 //!
 //! At SIGHUP, and within ten seconds of a change of one of the files. What cannot be used is
 //! refused with its reason and the old one stays.
@@ -10,6 +11,7 @@ use umbo_shard::Node;
 use umbo_telemetry::logging::LogHandle;
 use umbo_tls::TlsSource;
 
+use super::quota::CeilingsReader;
 use crate::failure::Failure;
 use crate::map_file;
 use crate::reload_watch::{ReloadWatch, note};
@@ -22,6 +24,7 @@ pub(super) struct Reload {
     pub(super) log: LogHandle,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) node: Arc<Node>,
+    pub(super) ceilings: Arc<CeilingsReader>,
 }
 
 impl Reload {
@@ -29,11 +32,11 @@ impl Reload {
     pub(super) async fn run(mut self) {
         loop {
             let settings = self.watch.next().await;
-            self.reload(&settings);
+            self.reload(&settings).await;
         }
     }
 
-    fn reload(&self, settings: &Settings) {
+    async fn reload(&self, settings: &Settings) {
         let filter = self.log.set_filter(&settings.log.filter);
         note("log filter", Some(filter));
         note("certificates", self.tls.as_ref().map(|tls| tls.reload()));
@@ -42,7 +45,16 @@ impl Reload {
             "map of the cluster",
             map.map(|path| self.replace_map(Path::new(path))),
         );
+        let is_named = |settings: &Settings| settings.quota.policy_file.is_some();
+        if is_named(settings) || is_named(&self.started_with) {
+            note(
+                "policy file",
+                Some(self.ceilings.replace_file(settings).await),
+            );
+        }
         let mut new = settings.clone();
+        let old = &self.started_with.quota.policy_file;
+        new.quota.policy_file.clone_from(old);
         new.log.filter.clone_from(&self.started_with.log.filter);
         if new != self.started_with {
             tracing::warn!("settings have changed that take effect at the next start");
