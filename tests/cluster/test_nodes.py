@@ -1,0 +1,128 @@
+"""What a shard node does by itself: ceilings, ports, health, metrics, and what it refuses to be."""
+
+import json
+import re
+import time
+import urllib.request
+
+import pytest
+
+from harness import Client, wait_until
+from tier import Node, free_port
+
+FRESH = {"quota": {"refresh": "1s"}}
+
+
+@pytest.fixture
+def cluster(new_cluster):
+    return new_cluster(2, FRESH, node_settings=FRESH)
+
+
+def text_of(node, path):
+    with urllib.request.urlopen(f"http://{node.host}:{node.admin_port}{path}", timeout=30) as answer:
+        return answer.read().decode()
+
+
+def outcomes(node, outcome):
+    """Requests to a node that came to this, by what was asked."""
+    pattern = rf'^umbo_node_requests_total{{request="([^"]+)",outcome="{outcome}"}} (\d+)$'
+    return {kind: int(count) for kind, count in re.findall(pattern, text_of(node, "/metrics"), re.M)}
+
+
+def test_a_ceiling_of_a_shard_holds_for_all_dispatchers_together(cluster):
+    cluster.start()
+    first, second = cluster.dispatchers
+    ns, other = first.namespace(), second.namespace()
+    policy = {"name": "ceiling", "per": ["namespace"], "unit": "requests", "rate": 1, "burst": 10, "scope": "shard"}
+    assert first.client().put("/admin/v1/quotas/ceiling", json.dumps(policy)).status == 201
+    victim = cluster.partitions(ns, 1)["b"][0]
+    node = cluster.nodes["b"]
+    time.sleep(2.5)  # Everybody reads its policies again every second.
+    begun, stored, refused = time.monotonic(), 0, []
+    for _ in range(30):
+        for one in (ns, other):
+            answer = one.put(victim, value=b"x")
+            stored += answer.status in (201, 204)
+            if answer.status == 429:
+                refused.append(answer.problem(429, "quota-exceeded"))
+    most = 10 + (time.monotonic() - begun) + 2
+    assert 8 <= stored <= most, "each dispatcher alone would let ten through"
+    assert all(one["policy"] == "ceiling" and one["scope"] == "shard" for one in refused)
+    assert all(one["retry"]["safe"] and one["retry"]["after_ms"] > 0 for one in refused)
+    assert outcomes(node, "quota-exceeded").get("write", 0) > 0, "it was the node that said so"
+    # Another shard has a ceiling of its own.
+    assert ns.put(cluster.partitions(ns, 1)["a"][0], value=b"x").status == 201
+    cluster.stop()
+
+
+def test_a_node_shows_its_health_its_counters_and_its_map(cluster):
+    cluster.start()
+    ns = cluster.dispatchers[0].namespace()
+    for own in cluster.partitions(ns, 2).values():
+        for one in own:
+            assert ns.put(one, value=b"x").status == 201
+            assert ns.get(one).status == 200
+    for node in cluster.nodes.values():
+        assert node.readiness() == 200 and text_of(node, "/healthz") == "ok\n"
+        assert outcomes(node, "done").get("write", 0) >= 2
+        assert node.metric("umbo_node_streams") >= 2
+        assert node.metric("umbo_node_requests_in_flight") == 0
+        assert node.metric("umbo_shard_available") == 4
+        assert 'cluster_id = "tests"' in text_of(node, "/cluster-map")
+    cluster.stop()
+
+
+def test_a_dispatcher_without_nodes_waits_for_them(cluster):
+    dispatcher = cluster.dispatchers[0].launch()
+
+    def said():
+        lines = [line for line in list(dispatcher.log) if "waiting for the shard nodes" in line]
+        return lines and json.loads(lines[0])
+
+    fields = wait_until(said, "it says what it waits for")
+    client = Client(int(fields["data"].rsplit(":", 1)[1]))
+    assert client.get("/healthz").status == 200
+    assert client.get("/readyz").status == 503
+    assert client.get("/v1/ns/demo/kv/a").json()["type"] == "/v1/errors/shard-unavailable"
+    cluster.tier.start()
+    dispatcher.wait_until_it_serves()
+    assert client.get("/readyz").status == 200
+    ns = dispatcher.namespace()
+    assert ns.put("a", value=b"x").status == 201
+    dispatcher.stop()
+    cluster.tier.stop()
+
+
+def test_a_dispatcher_that_waits_can_be_stopped(cluster):
+    dispatcher = cluster.dispatchers[0].launch()
+    wait_until(lambda: "waiting for the shard nodes" in dispatcher.log_text(), "it waits")
+    dispatcher.process.terminate()
+    dispatcher.wait_for_good_end()
+
+
+def test_a_node_that_is_told_to_stop_says_so_first(cluster):
+    cluster.start()
+    node = cluster.nodes["c"]
+    node.stop()
+    assert "every stream is told" in node.log_text()
+    closed = next(json.loads(line) for line in node.log if "port for dispatchers is closed" in line)
+    assert closed["streams"] >= 2 and closed["cut"] == 0, closed
+    cluster.nodes["c"].start()
+    cluster.stop()
+
+
+def test_a_public_node_asks_for_certificates(cluster, folder):
+    bare = Node(folder / "bare", "a", cluster.tier.map_file, "0.0.0.0", free_port())
+    bare.launch()
+    assert bare.wait() not in (0, -9) and "--insecure" in bare.log_text()
+    assert not list(bare.data.glob("**/*")), "nothing was made"
+
+
+def test_a_node_needs_a_map_and_a_name(cluster, folder):
+    for missing in ("map", "node"):
+        nameless = Node(folder / f"without-{missing}", "a", cluster.tier.map_file, "127.0.0.1", free_port())
+        settings = nameless.effective_settings()
+        del settings["cluster"][missing]
+        nameless.spawn(["shard"], settings)
+        assert nameless.wait() not in (0, -9), nameless.log_text()
+        assert f"cluster.{missing}" in nameless.log_text()
