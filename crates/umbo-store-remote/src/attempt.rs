@@ -15,7 +15,8 @@ use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request};
 use umbo_store::{CallContext, StoreError};
 use umbo_types::ShardId;
 
-use crate::connection::{Asked, NotTaken};
+use crate::asked::Asked;
+use crate::connection::NotTaken;
 use crate::counters::count;
 use crate::node::{Lane, Node};
 use crate::store::RemoteStore;

@@ -5,8 +5,6 @@
 //! no task a request. The invariant: what is under the lock is never held across a call that can
 //! wait or wake.
 
-use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +16,10 @@ use futures_util::Stream;
 use tokio::sync::Notify;
 use umbo_protocol::{Answer, Ask, FRAME_LEN_TARGET, Hello, Request, RequestFrame};
 
+use crate::asked::Asked;
 use crate::counters::Counters;
-use crate::waiting::{Event, Kind, TooMuch, Waiting};
+use crate::outbox::{Ending, Outbox, Phase};
+use crate::waiting::{Event, Kind, TooMuch};
 
 /// Id of every probe of a connection, of which there is one at a time.
 pub(crate) const PROBE_ID: u64 = 1;
@@ -32,51 +32,6 @@ pub(crate) struct Connection {
     /// Told when it is not to be used any more.
     left: Notify,
     outbox_len_max: usize,
-}
-
-#[derive(Debug)]
-struct Outbox {
-    waiting: Waiting,
-    /// Frames that are full.
-    full: VecDeque<Frame>,
-    /// The frame that is being filled.
-    filling: Frame,
-    /// Bytes of all of them.
-    len: usize,
-    /// Requests queued so far, and of those how many have been given to the stream.
-    queued: u64,
-    sent: u64,
-    /// Bytes given to the stream since the node was last heard.
-    sent_unheard: usize,
-    /// The sending side, when it has nothing to send.
-    sender: Option<Waker>,
-    /// Whether the sending side has let others run since it last sent.
-    has_yielded: bool,
-    phase: Phase,
-}
-
-#[derive(Debug, Default)]
-struct Frame {
-    bytes: BytesMut,
-    requests: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
-    /// Takes requests.
-    Open,
-    /// Takes none; what is queued goes out, what was asked is answered.
-    Draining,
-    /// Nothing comes any more.
-    Ended(Ending),
-}
-
-/// How a connection ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ending {
-    pub(crate) reason: Arc<str>,
-    /// Whether this side ended it, because nothing useful came any more.
-    pub(crate) is_given_up: bool,
 }
 
 /// Why a connection does not take a request.
@@ -103,23 +58,9 @@ impl Connection {
         in_flight_max: usize,
         outbox_len_max: usize,
     ) -> Arc<Self> {
-        let hello = Frame {
-            bytes: BytesMut::from(&RequestFrame::hello(hello)[..]),
-            requests: 0,
-        };
+        let hello = RequestFrame::hello(hello);
         Arc::new(Self {
-            outbox: Mutex::new(Outbox {
-                waiting: Waiting::new(in_flight_max),
-                len: hello.bytes.len(),
-                full: VecDeque::from([hello]),
-                filling: Frame::default(),
-                queued: 0,
-                sent: 0,
-                sent_unheard: 0,
-                sender: None,
-                has_yielded: false,
-                phase: Phase::Open,
-            }),
+            outbox: Mutex::new(Outbox::new(&hello, in_flight_max)),
             counters,
             left: Notify::new(),
             outbox_len_max,
@@ -161,11 +102,25 @@ impl Connection {
             outbox.sender.take()
         };
         wake(waker);
-        Ok(Asked {
-            connection: Arc::clone(self),
-            id,
-            is_over: false,
-        })
+        Ok(Asked::new(Arc::clone(self), id))
+    }
+
+    /// Returns what has become of a request.
+    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Option<Event> {
+        self.lock().waiting.poll(id, context.waker())
+    }
+
+    /// Forgets a request that nobody waits for; the node is told where it was a read.
+    pub(crate) fn leave(&self, id: u64) {
+        let mut outbox = self.lock();
+        let is_to_be_told = outbox.waiting.leave(id);
+        if !is_to_be_told || outbox.phase != Phase::Open {
+            return;
+        }
+        outbox.push(without_call(0, Ask::Cancel(id)));
+        let waker = outbox.sender.take();
+        drop(outbox);
+        wake(waker);
     }
 
     /// Queues a probe; its answer goes to whoever reads the connection.
@@ -233,16 +188,11 @@ impl Connection {
         if matches!(outbox.phase, Phase::Ended(_)) {
             return;
         }
-        outbox.phase = Phase::Ended(Ending {
+        let ending = Ending {
             reason: reason.into(),
             is_given_up,
-        });
-        let sent = outbox.sent;
-        outbox.waiting.lose(sent, &mut wakers);
-        outbox.full.clear();
-        outbox.filling = Frame::default();
-        outbox.len = 0;
-        wakers.extend(outbox.sender.take());
+        };
+        outbox.end(ending, &mut wakers);
         drop(outbox);
         wakers.into_iter().for_each(Waker::wake);
         self.left.notify_one();
@@ -278,57 +228,6 @@ impl Connection {
     }
 }
 
-impl Outbox {
-    /// Adds a request to the frame that is being filled.
-    fn push(&mut self, request: Request) {
-        let id = request.id;
-        let before = self.filling.bytes.len();
-        RequestFrame::push(&mut self.filling.bytes, request);
-        self.len += self.filling.bytes.len() - before;
-        self.note(id);
-        self.filling.requests += 1;
-        if self.filling.bytes.len() >= FRAME_LEN_TARGET {
-            self.fill_next();
-        }
-    }
-
-    /// Adds a request that is a frame of its own.
-    fn push_alone(&mut self, bytes: BytesMut, id: u64) {
-        self.fill_next();
-        self.len += bytes.len();
-        self.note(id);
-        self.full.push_back(Frame { bytes, requests: 1 });
-    }
-
-    fn note(&mut self, id: u64) {
-        self.queued += 1;
-        self.waiting.queued(id, self.queued);
-    }
-
-    fn fill_next(&mut self) {
-        if self.filling.requests > 0 {
-            let full = std::mem::take(&mut self.filling);
-            self.full.push_back(full);
-        }
-    }
-
-    /// Takes the next frame, full or not.
-    fn take(&mut self) -> Option<(Bytes, u64)> {
-        let frame = match self.full.pop_front() {
-            Some(full) => full,
-            None if self.filling.requests > 0 => Frame {
-                bytes: self.filling.bytes.split(),
-                requests: std::mem::take(&mut self.filling.requests),
-            },
-            None => return None,
-        };
-        self.len -= frame.bytes.len();
-        self.sent += frame.requests;
-        self.sent_unheard += frame.bytes.len();
-        Some((frame.bytes.freeze(), frame.requests))
-    }
-}
-
 /// What a connection sends: the request stream of the call.
 #[derive(Debug)]
 pub(crate) struct Frames(Arc<Connection>);
@@ -339,7 +238,7 @@ impl Stream for Frames {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut outbox = self.0.lock();
         // Tasks that are ready to run now may have something to add: they run first, once.
-        if outbox.full.is_empty() && outbox.filling.requests > 0 && !outbox.has_yielded {
+        if outbox.has_room() && !outbox.has_yielded {
             outbox.has_yielded = true;
             drop(outbox);
             context.waker().wake_by_ref();
@@ -358,63 +257,6 @@ impl Stream for Frames {
         }
         outbox.sender = Some(context.waker().clone());
         Poll::Pending
-    }
-}
-
-/// A request that was queued. Dropped before it is answered, a read is cancelled and a write left
-/// to its end.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    connection: Arc<Connection>,
-    id: u64,
-    is_over: bool,
-}
-
-impl Asked {
-    /// Returns what becomes of the request next. After an answer or a loss there is nothing more.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Event> {
-        let event = self
-            .connection
-            .lock()
-            .waiting
-            .poll(self.id, context.waker());
-        match event {
-            Some(Event::Slow) => Poll::Ready(Event::Slow),
-            Some(event) => {
-                self.is_over = true;
-                Poll::Ready(event)
-            }
-            None => Poll::Pending,
-        }
-    }
-
-    /// Returns why the connection ended.
-    pub(crate) fn loss(&self) -> String {
-        let ending = self.connection.ended();
-        ending.map_or_else(String::new, |ending| ending.reason.to_string())
-    }
-
-    /// Waits for what becomes of the request next.
-    pub(crate) async fn event(&mut self) -> Event {
-        poll_fn(|context| self.poll(context)).await
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let mut outbox = self.connection.lock();
-        let is_to_be_told = outbox.waiting.leave(self.id);
-        if !is_to_be_told || outbox.phase != Phase::Open {
-            return;
-        }
-        let cancel = without_call(0, Ask::Cancel(self.id));
-        outbox.push(cancel);
-        let waker = outbox.sender.take();
-        drop(outbox);
-        wake(waker);
     }
 }
 

@@ -6,10 +6,11 @@
 //! request is done for but its own encoding, so no task, timer or channel is made for one.
 //!
 //! A request goes through these files: `contract` names its shard and its connection, `attempt`
-//! sends it and decides on its failure, `connection` queues it, `waiting` keeps who waits, `reader`
-//! brings the answer. `fan_out` and `walk` are for requests of many shards; `link`, `dial` and `tls`
+//! sends it and decides on its failure, `connection` queues it in its `outbox`, `waiting` keeps who
+//! waits, `asked` is the wait, `reader` brings the answer. `fan_out` and `walk` are for requests of many shards; `link`, `dial` and `tls`
 //! keep a node connected; `topology` and `map_keeper` know which node that is.
 
+mod asked;
 mod attempt;
 mod budget;
 mod connection;
@@ -21,6 +22,7 @@ mod latency;
 mod link;
 mod map_keeper;
 mod node;
+mod outbox;
 mod reader;
 mod settings;
 mod store;

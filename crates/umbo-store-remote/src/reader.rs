@@ -2,7 +2,8 @@
 //! watch over its silence.
 //!
 //! The watch rests on probes: a node that owes an answer and is silent is asked for its state, which
-//! it can tell whatever its store does; where not even that comes, the connection is given up.
+//! it can tell whatever its store does; where not even that comes, the connection is given up. Time
+//! in which this process itself was held up does not count against the node.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -39,27 +40,34 @@ pub(crate) struct Reader {
     latency: Latency,
     /// Emptied after each use; kept for its memory.
     wakers: Vec<Waker>,
-    heard_at: TokioInstant,
-    probed_at: Option<TokioInstant>,
+    ticked_at: TokioInstant,
+    /// When the next tick was to be, counted from the last.
+    planned: Duration,
+    /// Since the node was last heard.
+    silent_for: Duration,
+    /// Since the last probe was sent; none before the first.
+    probed_for: Option<Duration>,
     is_probing: bool,
-    aged_at: TokioInstant,
-    draining_since: Option<TokioInstant>,
+    /// Since the limit of slow reads was worked out.
+    aged_for: Duration,
+    draining_for: Duration,
 }
 
 impl Reader {
     pub(crate) fn new(node: Arc<Node>, lane: Lane, connection: Arc<Connection>) -> Self {
-        let now = TokioInstant::now();
         Self {
             node,
             lane,
             connection,
             latency: Latency::default(),
             wakers: Vec::new(),
-            heard_at: now,
-            probed_at: None,
+            ticked_at: TokioInstant::now(),
+            planned: Duration::ZERO,
+            silent_for: Duration::ZERO,
+            probed_for: None,
             is_probing: false,
-            aged_at: now,
-            draining_since: None,
+            aged_for: Duration::ZERO,
+            draining_for: Duration::ZERO,
         }
     }
 
@@ -81,8 +89,12 @@ impl Reader {
                     Err(status) => Err(lost(status.message())),
                 },
                 () = tick.as_mut() => {
-                    let next = self.tick();
-                    next.map(|wait| tick.as_mut().reset(TokioInstant::now() + wait))
+                    let awake = self.awake();
+                    let next = self.tick(awake);
+                    next.map(|wait| {
+                        self.planned = wait;
+                        tick.as_mut().reset(TokioInstant::now() + wait);
+                    })
                 }
             };
             ending = outcome.err();
@@ -103,7 +115,7 @@ impl Reader {
     }
 
     fn take(&mut self, frame: AnswerFrame) -> Result<(), End> {
-        self.heard_at = TokioInstant::now();
+        self.silent_for = Duration::ZERO;
         let common = &self.node.common;
         let now = common.clock.monotonic();
         count(&common.counters.answer_frames);
@@ -138,49 +150,46 @@ impl Reader {
         Ok(())
     }
 
-    /// Looks after what takes long. Returns when to look again.
-    fn tick(&mut self) -> Result<Duration, End> {
+    /// Returns the time since the last tick, without that in which this process was held up: what
+    /// the node has said meanwhile may not have been read yet.
+    fn awake(&mut self) -> Duration {
         let now = TokioInstant::now();
-        let settings = &self.node.common.settings;
-        let load = self.connection.load();
+        let elapsed = now.duration_since(self.ticked_at);
+        self.ticked_at = now;
+        elapsed.min(self.planned + TICK)
+    }
+
+    /// Looks after what takes long. Returns when to look again.
+    fn tick(&mut self, awake: Duration) -> Result<Duration, End> {
+        let node = Arc::clone(&self.node);
+        let settings = &node.common.settings;
         if !self.connection.is_open() {
-            let since = *self.draining_since.get_or_insert(now);
-            if now.duration_since(since) >= settings.drain_timeout {
+            self.draining_for += awake;
+            if self.draining_for >= settings.drain_timeout {
                 return Err(given_up("the last answers did not come"));
             }
             return Ok(TICK);
         }
-        if now.duration_since(self.aged_at) >= LATENCY_INTERVAL {
-            self.aged_at = now;
-            let slow = self.latency.p95();
-            let slow = slow.map(|p95| p95.max(settings.hedge_after_min));
-            self.node.set_slow_after(self.lane, slow);
-            self.latency.age();
-        }
-        let slow_after = self.node.slow_after(self.lane);
-        let asked_before = |after| self.node.common.clock.monotonic().checked_sub(after);
-        if let Some(asked_before) = slow_after.and_then(asked_before) {
-            self.connection.mark_slow(asked_before, &mut self.wakers);
-            self.wakers.drain(..).for_each(Waker::wake);
-        }
-        let probed_at = self.probed_at;
-        let silent = now.duration_since(self.heard_at);
+        self.look_for_slow_reads(awake);
+        let load = self.connection.load();
+        self.silent_for += awake;
+        let probed_for = self.probed_for.map(|probed_for| probed_for + awake);
+        self.probed_for = probed_for;
         if self.is_probing {
-            let since = probed_at.map_or(silent, |at| now.duration_since(at));
+            let unanswered = self.silent_for.min(probed_for.unwrap_or_default());
             let on_the_line = Duration::from_millis((load.sent_unheard / LINE_MIN) as u64);
-            if silent.min(since) >= settings.probe_timeout + on_the_line {
+            if unanswered >= settings.probe_timeout + on_the_line {
                 return Err(given_up("the node has been silent"));
             }
         } else {
-            let is_owed = load.in_flight > 0 && silent >= settings.silence_max;
+            let is_owed = load.in_flight > 0 && self.silent_for >= settings.silence_max;
             if is_owed {
                 self.node.suspect(self.lane);
             }
-            let is_due =
-                probed_at.is_none_or(|at| now.duration_since(at) >= settings.probe_interval);
+            let is_due = probed_for.is_none_or(|probed| probed >= settings.probe_interval);
             if is_due || is_owed || self.node.is_suspected(self.lane) {
                 self.is_probing = true;
-                self.probed_at = Some(now);
+                self.probed_for = Some(Duration::ZERO);
                 self.connection.probe();
             }
         }
@@ -190,6 +199,31 @@ impl Reader {
         } else {
             TICK
         })
+    }
+
+    fn look_for_slow_reads(&mut self, awake: Duration) {
+        self.aged_for += awake;
+        let common = &self.node.common;
+        if self.aged_for >= LATENCY_INTERVAL {
+            self.aged_for = Duration::ZERO;
+            let slow = self.latency.p95();
+            let slow = slow.map(|p95| p95.max(common.settings.hedge_after_min));
+            self.node.set_slow_after(self.lane, slow);
+            self.latency.age();
+        }
+        let slow_after = self.node.slow_after(self.lane);
+        let asked_before = |after| common.clock.monotonic().checked_sub(after);
+        if let Some(asked_before) = slow_after.and_then(asked_before) {
+            self.connection.mark_slow(asked_before, &mut self.wakers);
+            self.wakers.drain(..).for_each(Waker::wake);
+        }
+    }
+}
+
+impl Drop for Reader {
+    /// Nobody waits for what nobody reads.
+    fn drop(&mut self) {
+        self.connection.end("it is not read any more", true);
     }
 }
 

@@ -10,8 +10,8 @@ use umbo_types::{Clock, Deadline};
 use crate::suite::Engine;
 use crate::suite::subject::{CALL, NS, Subject, applied, key, put, value, whole};
 use crate::{
-    Atomicity, CallContext, Condition, Outcome, ShardState, SortRange, StoreError, WriteError,
-    WriteRequest,
+    Atomicity, CallContext, Condition, Outcome, ShardState, ShardStatus, SortRange, StoreError,
+    WriteError, WriteRequest,
 };
 
 /// A write whose deadline has passed, by however little, is refused as such and not applied.
@@ -181,22 +181,18 @@ pub async fn conditional_increments_lose_nothing<E: Engine>() {
 /// Each shard is listed once, in order, serves, and counts what it holds and was given.
 pub async fn shards_tell_their_state<E: Engine>() {
     let t = Subject::<E>::fresh().await;
-    let count =
-        |pick: fn(&crate::ShardStatus) -> u64| -> u64 { t.store.status().iter().map(pick).sum() };
-    let before = count(|shard| shard.mutations);
+    let sum = |shards: &[ShardStatus], pick: fn(&ShardStatus) -> u64| -> u64 {
+        shards.iter().map(pick).sum()
+    };
+    let before = sum(&t.store.status(), |shard| shard.mutations);
     for n in 0..100_u8 {
         t.put(&key([n + 1], ""), "v").await;
     }
     t.delete(&key([1], "")).await;
-    // Where the shards are on other machines, their state is told a moment later.
-    let is_told = || count(|shard| shard.rows) == 99 && count(|shard| shard.mutations) >= 101;
-    for _ in 0..5_000 {
-        if is_told() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let status = t.store.status();
+    let is_told = |shards: &[ShardStatus]| {
+        sum(shards, |shard| shard.rows) == 99 && sum(shards, |shard| shard.mutations) >= 101
+    };
+    let status = t.told(is_told).await;
     assert_eq!(status.len(), t.store.shard_map().shards());
     assert!(status.is_sorted_by(|one, next| one.shard < next.shard));
     for shard in &status {
@@ -204,8 +200,8 @@ pub async fn shards_tell_their_state<E: Engine>() {
         assert!(shard.commits > 0 && shard.rows > 0, "{shard:?}");
         assert_eq!(shard.queued, 0);
     }
-    assert_eq!(count(|shard| shard.rows), 99);
-    assert_eq!(count(|shard| shard.mutations) - before, 101);
+    assert_eq!(sum(&status, |shard| shard.rows), 99);
+    assert_eq!(sum(&status, |shard| shard.mutations) - before, 101);
 }
 
 /// A closed store takes no writes of any kind, says so, and can be closed again.

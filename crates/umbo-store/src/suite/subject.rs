@@ -4,6 +4,7 @@
 //! order, and a position that goes on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_types::{Clock, Key, NamespaceId, Row, Timestamp, Value, Version};
@@ -12,8 +13,8 @@ use crate::suite::seen::{Seen, check_limits};
 use crate::suite::{Engine, Restart};
 use crate::{
     Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Durability,
-    ManualClock, Mutation, RangeRequest, ScanPosition, ScanRequest, SortRange, Store, StoreError,
-    WriteError, WriteRequest, Written,
+    ManualClock, Mutation, RangeRequest, ScanPosition, ScanRequest, ShardStatus, SortRange, Store,
+    StoreError, WriteError, WriteRequest, Written,
 };
 
 /// Namespace of most cases.
@@ -126,6 +127,19 @@ impl<E: Engine> Subject<E> {
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
         }
+    }
+
+    /// Returns the state of the shards once it is as it should be, or as it is after a while: where
+    /// the shards are on other machines, their state is told a moment later.
+    pub(super) async fn told(&self, is_so: impl Fn(&[ShardStatus]) -> bool) -> Vec<ShardStatus> {
+        for _ in 0..5_000 {
+            let status = self.store.status();
+            if is_so(&status) {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.store.status()
     }
 
     pub(super) async fn write(&self, mutations: Vec<Mutation>) -> Vec<WriteAnswer> {
