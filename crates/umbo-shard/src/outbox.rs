@@ -4,7 +4,7 @@
 //! one after the other they are one, so that a welcome and the answers behind it go out together.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use umbo_protocol::{Answer, AnswerFrame};
+use umbo_protocol::{Answer, AnswerFrame, FRAME_LEN_TARGET};
 
 /// Length of what stands before each message.
 pub(crate) const PREFIX_LEN: usize = 5;
@@ -13,6 +13,8 @@ pub(crate) const PREFIX_LEN: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     message: BytesMut,
+    /// Room that the last message has taken: the next one is likely to be like it.
+    len_usual: usize,
 }
 
 impl Outbox {
@@ -30,6 +32,7 @@ impl Outbox {
 
     fn begin(&mut self) {
         if self.message.is_empty() {
+            self.message.reserve(self.len_usual);
             self.message.put_bytes(0, PREFIX_LEN);
         }
     }
@@ -44,6 +47,7 @@ impl Outbox {
         if self.message.is_empty() {
             return None;
         }
+        self.len_usual = self.message.len().min(FRAME_LEN_TARGET);
         let mut message = self.message.split();
         let frame_len = (message.len() - PREFIX_LEN) as u32;
         message[1..PREFIX_LEN].copy_from_slice(&frame_len.to_be_bytes());

@@ -3,6 +3,7 @@
 //! Owns each step and its bound. The name is resolved each time, so that a node may come back under
 //! another address.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,7 +127,14 @@ where
         .max_encoding_message_size(FRAME_LEN_MAX);
     let request = tonic::Request::new(connection.frames());
     let path = http::uri::PathAndQuery::from_static(EXCHANGE_PATH);
-    let no_stream = |status: tonic::Status| DialError::Http(status.message().to_owned());
+    let no_stream = |status: tonic::Status| {
+        let reason = status.message();
+        // What TLS refuses after its handshake is told only here.
+        DialError::Http(match status.source() {
+            Some(cause) => format!("{reason}: {}", describe(cause)),
+            None => reason.to_owned(),
+        })
+    };
     let response = grpc.streaming(request, path, FrameCodec).await;
     let mut answers = response.map_err(no_stream)?.into_inner();
     let first = answers.message().await.map_err(no_stream)?;
