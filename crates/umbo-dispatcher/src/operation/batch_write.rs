@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
+use umbo_api::Outcome;
 use umbo_api::batch::{BatchEnd, BatchEndLine, WriteRow, WriteRowError};
 use umbo_quota::Work;
 use umbo_store::{Atomicity, Change, Mutation, WriteRequest, Written};
@@ -227,7 +228,9 @@ fn answer(results: &[Result<Done, Failure>], is_minimal: bool, charged: RequestU
 }
 
 fn refused_row(index: usize, failure: &Failure) -> WriteRow {
-    let problem = problem::of_row(failure);
+    let mut problem = problem::of_row(failure);
+    let outcome = problem::outcome(failure);
+    problem.retry.safe &= outcome == Outcome::NotApplied;
     WriteRow {
         i: index as u32,
         status: problem.status,
@@ -236,7 +239,7 @@ fn refused_row(index: usize, failure: &Failure) -> WriteRow {
             type_uri: problem.type_uri,
             detail: problem.detail,
             etag: problem.etag,
-            outcome: problem::outcome(failure),
+            outcome,
             retry: problem.retry,
         }),
     }

@@ -4,6 +4,7 @@
 
 mod asking;
 mod greeting;
+mod maps;
 mod quotas;
 mod support;
 mod wild;
