@@ -30,8 +30,14 @@ fn authority() -> Authority {
 
 /// Writes `name.crt` and `name.key` into a folder.
 fn issue(authority: &Authority, folder: &Path, name: &str) {
+    issue_until(authority, folder, name, 2_100);
+}
+
+/// The same, valid until the beginning of a year.
+fn issue_until(authority: &Authority, folder: &Path, name: &str, year: i32) {
     let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
-    let params = CertificateParams::new(names).expect("names");
+    let mut params = CertificateParams::new(names).expect("names");
+    params.not_after = rcgen::date_time_ymd(year, 1, 1);
     let key = KeyPair::generate().expect("a key");
     let certificate = params.signed_by(&key, authority).expect("a certificate");
     let path = |kind| folder.join(format!("{name}.{kind}"));
@@ -83,9 +89,14 @@ struct Secured {
 impl Secured {
     /// Starts a node that is asked by TLS at an address that its map names.
     async fn start() -> Self {
+        Self::start_until(2_100).await
+    }
+
+    /// The same, with a certificate of the node that is valid until the beginning of a year.
+    async fn start_until(year: i32) -> Self {
         let (folder, authority) = (TempDir::new().expect("a folder"), authority());
         std::fs::write(folder.path().join("ca.crt"), authority.pem()).expect("written");
-        issue(&authority, folder.path(), "node");
+        issue_until(&authority, folder.path(), "node", year);
         issue(&authority, folder.path(), "dispatcher");
         let cluster = Cluster::start(1, Arc::new(RealClock)).await;
         let inner = cluster.members[0].wire.address;
@@ -168,6 +179,26 @@ async fn strangers_are_kept_out_on_both_sides() {
         assert_eq!(store.stats().connections, 0);
         read(&*store, &key("a")).await.expect_err("no connection");
     }
+}
+
+/// A certificate that is out of its time is refused, on either side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expired_certificates_are_refused() {
+    let secured = Secured::start_until(2_001).await;
+    let store = secured.dial(Some(secured.files()));
+    until(|| store.stats().connections_refused > 0).await;
+    let failure = store.nodes()[0].failure.clone().expect("no connection");
+    assert!(failure.to_lowercase().contains("expired"), "{failure}");
+    let secured = Secured::start().await;
+    issue_until(
+        &secured.authority,
+        secured.folder.path(),
+        "dispatcher",
+        2_001,
+    );
+    let store = secured.dial(Some(secured.files()));
+    until(|| store.stats().connections_refused > 0).await;
+    assert_eq!(store.stats().connections, 0);
 }
 
 /// Files are read for every connection: one that was replaced counts from the next on.
