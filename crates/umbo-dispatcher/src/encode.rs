@@ -7,7 +7,7 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
     RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
 use umbo_api::quota::{ExplainAnswer, UsageAnswer};
@@ -34,6 +34,10 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+/// Room for nearly every problem and its header fields, so that neither grows while it is written: what
+/// is turned away must cost little.
+const PROBLEM_LEN: usize = 640;
+const PROBLEM_FIELDS: usize = 16;
 const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
 
 /// What a request of the data plane came to, where it came to something.
@@ -271,8 +275,12 @@ fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
 
 /// Makes the response of a problem, without what an exchange adds.
 pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
-    let text = serde_json::to_vec(body).unwrap_or_default();
+    let mut text = Vec::with_capacity(PROBLEM_LEN);
+    if serde_json::to_writer(&mut text, body).is_err() {
+        text.clear();
+    }
     let mut response = Response::new(ReplyBody::Full(text.into()));
+    *response.headers_mut() = HeaderMap::with_capacity(PROBLEM_FIELDS);
     *response.status_mut() =
         StatusCode::from_u16(body.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

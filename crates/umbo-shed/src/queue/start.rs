@@ -20,8 +20,8 @@ const FOLLOWED: f64 = 0.5;
 const CROWD: f64 = 1.0;
 /// The same, for each error of the round.
 const CLEAR: f64 = 3.0;
-/// Slots above the knee that is found.
-const HEADROOM: f64 = 1.2;
+/// Slots above the knee that is found: whoever is woken for a slot takes a moment to use it.
+const HEADROOM: f64 = 1.5;
 
 /// A start under way.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,7 +64,7 @@ impl Start {
         }
         let (slots, half) = (f64::from(slots), f64::from(slots) / 2.0);
         let knee = slots / followed.exp2() * HEADROOM;
-        Next::Enough(knee.clamp(half, slots))
+        Next::Enough(knee.clamp(half * HEADROOM, slots))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let Next::Enough(slots) = start.judge(round(16, 0.85, 0.2), 16, 0.0) else {
             panic!("the time has followed");
         };
-        assert!((10.0..12.0).contains(&slots), "{slots}");
+        assert!((13.0..15.0).contains(&slots), "{slots}");
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         let mut start = Start::default();
         assert_eq!(start.judge(round(8, 0.0, 0.2), 4, 0.0), Next::Double);
         let next = start.judge(round(8, 3.0, 0.2), 8, 0.0);
-        assert_eq!(next, Next::Enough(4.0));
+        assert_eq!(next, Next::Enough(4.0 * HEADROOM));
     }
 
     #[test]
