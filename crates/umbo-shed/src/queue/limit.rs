@@ -7,10 +7,9 @@
 //! distinguishes a store that is crowded from one that is slow, which limits that only compare with a
 //! minimum do not (Netflix `concurrency-limits` issue 171): a slow disk costs no slots.
 //!
-//! A limit that has learned nothing begins low and doubles (see `start`). Later on the unloaded service
-//! time, learned while there is room, is what tells where to try first: at three times of it, the first
-//! step is to a third. Departures from Vegas (Brakmo, Peterson 1994)
-//! and gradient limits:
+//! A limit that has learned nothing doubles, or steps down at once (see `start`). Later on the unloaded
+//! service time, learned while there is room, is what tells where to try first: at three times of it,
+//! the first step is to a third. Departures from Vegas (Brakmo, Peterson 1994) and gradient limits:
 //! - Service times are averaged as logarithms, each against the usual one of its operation. So one slow
 //!   mode of two, or a heavy tail, weighs little, and another mix of operations is no slowness.
 //! - A window ends when its mean is known well enough, not after a time; what is not known well
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use umbo_types::Operation;
 
-use super::start::{Next, Start};
+use super::start::{HEADROOM as START_HEADROOM, Next, Start};
 use super::window::{Mean, log2_nanos};
 
 /// Bounds of a limit.
@@ -33,8 +32,9 @@ pub struct LimitSettings {
     pub min: u32,
     /// Most slots. Default 1,024.
     pub max: u32,
-    /// Slots at first. Default 4: as long as the service time does not follow they double within a few
-    /// service times, and too many cost more than too few.
+    /// Slots at first. Default 16: too few for a while cost less than too many, but in calm a queue is
+    /// not to form at the gate. The first crowd tells within a few service times whether they are to be
+    /// twice as many, or fewer.
     pub initial: u32,
 }
 
@@ -43,7 +43,7 @@ impl Default for LimitSettings {
         Self {
             min: 2,
             max: 1_024,
-            initial: 4,
+            initial: 16,
         }
     }
 }
@@ -241,7 +241,7 @@ impl Limit {
             }
             Next::Crowded => {
                 self.start = None;
-                let share = HEADROOM / (round.mean() - self.unloaded).exp2();
+                let share = START_HEADROOM / (round.mean() - self.unloaded).exp2();
                 self.try_out(scaled(self.slots, share.max(STEP_DOWN_MOST)), round, now);
             }
         }
@@ -267,7 +267,7 @@ impl Limit {
         }
         let strange = &mut self.strange[operation as usize];
         strange.add(sample);
-        // At the start the crowd is as small as it ever is.
+        // At the start there is nothing yet to come to terms with.
         let needed = if self.is_experienced && self.start.is_none() {
             STRANGE_MIN
         } else {

@@ -2,8 +2,9 @@
 //!
 //! As the slow start of Jacobson (1988), but by the service time and not by a loss: a round that is
 //! slower than the one before, with half of the slots, was past the knee, and by how much slower tells
-//! where that is. So a limit can begin low, and too few slots cost a few service times. A start that
-//! ends too soon costs no more than that: the limit looks more closely from there on.
+//! where that is. So too few slots cost a few service times, and so do too many, where the first round
+//! is a crowd by what was learned in calm. A start that ends too soon costs no more than that: the limit
+//! looks more closely from there on.
 
 use super::window::Mean;
 
@@ -21,7 +22,7 @@ const CROWD: f64 = 1.0;
 /// The same, for each error of the round.
 const CLEAR: f64 = 3.0;
 /// Slots above the knee that is found: whoever is woken for a slot takes a moment to use it.
-const HEADROOM: f64 = 1.5;
+pub(super) const HEADROOM: f64 = 1.5;
 
 /// A start under way.
 #[derive(Debug, Clone, Copy, Default)]

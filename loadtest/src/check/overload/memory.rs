@@ -1,7 +1,7 @@
 //! What those who wait take of memory: at a gate, and with their connections at a server.
 //!
 //! The bounds are those of the settings: so many bytes for each that `overload.waiting_max` lets wait,
-//! and some tens of KiB for each of `server.connections_max`. A hundred thousand wait at the gate; how
+//! and so many KiB for each of `server.connections_max`. A hundred thousand wait at the gate; how
 //! many connections there are is a matter of how many files a process may open, and is told.
 
 use std::fs;
@@ -26,8 +26,8 @@ const PORT: u16 = 18_093;
 const WAITING: usize = 100_000;
 /// Bytes of one that waits at a gate, as the settings say.
 const WAITING_BYTES: f64 = 300.0;
-/// Bytes of a connection, a request included.
-const CONNECTION_BYTES: f64 = 32.0 * 1_024.0;
+/// Bytes of a connection, a request included, as the settings say.
+const CONNECTION_BYTES: f64 = 48.0 * 1_024.0;
 /// Files that each process needs beside its connections.
 const OTHER_FILES: u64 = 200;
 /// Longest wait until all have arrived.
