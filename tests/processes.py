@@ -108,8 +108,11 @@ class Process:
         self.wait()
 
     def pause(self):
-        """SIGSTOP: it is there and does nothing."""
+        """SIGSTOP: it is there and does nothing, not even on one of its threads."""
         self.process.send_signal(signal.SIGSTOP)
+        threads = pathlib.Path(f"/proc/{self.process.pid}/task")
+        states = lambda: {(one / "stat").read_text().rpartition(")")[2].split()[0] for one in threads.iterdir()}
+        wait_until(lambda: states() == {"T"}, "all of it stands still")
 
     def resume(self):
         """SIGCONT."""

@@ -25,14 +25,14 @@ PORTS = range(15_000, 32_000)
 OF_THE_STORE = ("store", "log")
 
 
-def free_port(host="127.0.0.1"):
-    """A port nobody listens on now."""
+def free_port():
+    """A port nobody listens on now, on loopback."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((host, port))
+                probe.bind(("127.0.0.1", port))
                 return port
             except OSError:
                 continue
@@ -61,7 +61,7 @@ class Node(Process):
     def __init__(self, folder, name, map_file, host, port, settings=None):
         super().__init__(folder)
         self.name, self.map_file, self.host, self.port = name, map_file, host, port
-        self.admin_port = free_port(host)
+        self.admin_port = free_port()
         self.data = self.folder / "data"
         self.settings = settings or {}
 

@@ -60,7 +60,7 @@ def test_a_killed_node_takes_nothing_with_it(new_cluster):
         assert "shard-unavailable" in codes, codes
         for writer in writers[victim]:
             for problem in writer.problems:
-                if problem["type"].endswith("/shard-unavailable"):
+                if problem["type"].endswith("/shard-unavailable") and "shard" in problem:
                     assert cluster.tier.owner(problem["shard"]) == victim and problem["scope"] == "shard"
         summary = check(Namespace(dispatcher.client(), "kill"), everybody)
         print(f"round {life}: {summary}")

@@ -79,7 +79,7 @@ def test_namespaces_come_and_go_for_both(pair, clients):
     assert second.get("/admin/v1/namespaces/shared").json() == first.get("/admin/v1/namespaces/shared").json()
     assert other.put("a", value=b"x").status == 201
     assert "umbo-expires-at" in ns.get("a").headers
-    assert second.delete("/admin/v1/namespaces/shared?confirm=shared").status in (202, 204)
+    assert second.delete("/admin/v1/namespaces/shared").status in (200, 202, 204)
     gone = lambda: ns.get("a").status == 404 and ns.get("a").json()["type"].endswith("/namespace-not-found")
     wait_until(gone, "the first one sees that it is gone", FRESH_SECONDS)
 
@@ -91,7 +91,7 @@ def test_quotas_of_one_are_quotas_of_both(pair, clients):
     assert first.put("/admin/v1/quotas/both", json.dumps(body)).status == 201
     wait_until(lambda: other.get("a").status == 429, "the second one rejects too", FRESH_SECONDS)
     assert other.get("a").json()["policy"] == "both"
-    assert second.delete("/admin/v1/quotas/both").status == 204
+    assert second.delete("/admin/v1/quotas/both").status == 200
     wait_until(lambda: ns.get("a").status == 404, "the first one rejects no longer", FRESH_SECONDS)
 
 
@@ -99,10 +99,11 @@ def test_blocked_keys_of_one_are_blocked_by_both(pair, clients):
     ns, other = namespace(pair, "blocked")
     assert ns.put("bad", value=b"x").status == 201
     first, second = clients
-    listed = first.put("/admin/v1/hot/blocks/ns/blocked/kv/bad", json.dumps({"reason": "test"}))
+    path = "/admin/v1/hot/blocked/ns/blocked/kv/bad"
+    listed = first.put(path, json.dumps({"reason": "test"}))
     assert listed.status in (200, 201), listed
     wait_until(lambda: other.get("bad").status == 429, "the second one refuses too", FRESH_SECONDS)
-    assert second.delete("/admin/v1/hot/blocks/ns/blocked/kv/bad").status == 204
+    assert second.delete(path).status in (200, 204)
     wait_until(lambda: ns.get("bad").status == 200, "the first one serves it again", FRESH_SECONDS)
 
 

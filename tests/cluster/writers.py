@@ -48,6 +48,9 @@ class Writer(threading.Thread):
             # Whoever cut the connection has said nothing.
             self.cuts += 1
             self.writes[name] = (UNKNOWN, [], None, time.monotonic() - begun)
+            # Whoever comes next may listen elsewhere.
+            ns.client.close()
+            ns.client = self.make_client()
             time.sleep(0.02)
             return
         took = time.monotonic() - begun
@@ -68,7 +71,7 @@ class Writer(threading.Thread):
             return ACKNOWLEDGED, [line["version"] for line in answer.lines()[:-1]], answer
         if answer.status != 207:
             return self.refused(answer.json()), [], answer
-        outcomes = {self.refused(line["error"]) for line in answer.lines()[:-1]}
+        outcomes = {self.refused(line["error"] | {"status": line["status"]}) for line in answer.lines()[:-1]}
         assert len(outcomes) == 1, f"one fate for an atomic batch: {answer}"
         return outcomes.pop(), [], answer
 

@@ -44,8 +44,9 @@ def check(words):
             break
         path.append(word)
         said = umbo(*path, "--help").stdout
-    takes_more = path and (set(subcommands(said)) <= {"help"} or "[COMMAND]" in said)
-    assert takes_more or not words, f"umbo {' '.join(words)}: {words[len(path) :][:1]} is no command"
+    usage = re.search(r"^Usage: (.*)$", said, re.M).group(1)
+    is_whole = "<COMMAND>" not in usage and (path or not words)
+    assert is_whole, f"umbo {' '.join(words)}: {words[len(path) :][:1]} is no command"
     for word in words[len(path) :]:
         if re.match(r"--?[a-z]", word):
             flag = re.escape(word.partition("=")[0])

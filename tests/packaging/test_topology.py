@@ -121,13 +121,17 @@ def client(topology):
     return Client(topology.front_port)
 
 
-def namespace(client, name):
+def namespace(topology, client, name):
+    """A namespace that all dispatchers know."""
     assert client.put(f"/admin/v1/namespaces/{name}").status in (200, 201)
+    for number in (1, 2, 3):
+        own = Client(topology.port(f"dispatcher-{number}:8080"))
+        wait_until(lambda: own.get(f"/v1/ns/{name}/usage").status == 200, "every dispatcher knows it")
     return Namespace(client, name)
 
 
 def test_what_is_written_through_the_load_balancer_is_read_through_it(topology, client):
-    ns = namespace(client, "through")
+    ns = namespace(topology, client, "through")
     for number in range(60):
         assert ns.put(f"key-{number}", "a/b %2F", value=b"x" * number).status == 201
     for number in range(60):
@@ -140,7 +144,7 @@ def test_what_is_written_through_the_load_balancer_is_read_through_it(topology, 
 
 
 def test_every_dispatcher_has_its_part_of_the_requests(topology, client):
-    namespace(client, "parts")
+    namespace(topology, client, "parts")
     for number in range(30):
         Namespace(Client(topology.front_port), "parts").get(f"key-{number}")
     for name in topology.services:
@@ -176,7 +180,7 @@ def test_probes_are_answered_where_the_manifests_ask(topology):
 
 def test_a_dispatcher_that_is_told_to_stop_is_not_missed(topology, client):
     """Nobody behind the load balancer sees that a dispatcher is replaced, not even without a retry."""
-    namespace(client, "rolling")
+    namespace(topology, client, "rolling")
     stop, failures, served = threading.Event(), [], [0] * 8
 
     def ask(worker):
@@ -209,7 +213,7 @@ def test_a_dispatcher_that_is_told_to_stop_is_not_missed(topology, client):
         stop.set()
         [worker.join() for worker in workers]
     assert not failures, failures[:3]
-    assert len(namespace(client, "rolling").scan_all(keys_only=True)) == sum(served)
+    assert len(namespace(topology, client, "rolling").scan_all(keys_only=True)) == sum(served)
 
 
 def puts_of(client):
