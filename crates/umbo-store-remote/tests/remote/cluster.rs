@@ -151,11 +151,11 @@ impl Cluster {
 /// Settings with which a test need not wait long.
 pub(crate) fn impatient() -> RemoteSettings {
     RemoteSettings {
-        connect_timeout: Duration::from_millis(300),
+        connect_timeout: Duration::from_secs(1),
         grace: Duration::ZERO,
         probe_interval: Duration::from_millis(50),
         silence_max: Duration::from_millis(50),
-        probe_timeout: Duration::from_millis(200),
+        probe_timeout: Duration::from_secs(1),
         backoff_max: Duration::from_millis(50),
         ..RemoteSettings::default()
     }
