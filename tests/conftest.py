@@ -35,6 +35,10 @@ def new_server(folder):
 
     def make(settings=None, name="", **more):
         server = Server(folder / name, settings, **more)
+        # Who comes after another one finds its shard nodes.
+        for other in servers:
+            if other.folder == server.folder and server.owns_tier:
+                server.tier = other.tier
         servers.append(server)
         return server
 

@@ -80,6 +80,7 @@ def stored_rows(server):
     return sum(shard["rows"] for shard in shards)
 
 
+@pytest.mark.embedded("there is no data folder and no cluster of one's own to show")
 def test_shards_and_settings_are_shown(server):
     client = server.admin()
     shards = client.get("/admin/v1/shards").json()["shards"]
