@@ -192,6 +192,9 @@ impl Exchange {
         if !passage.is_read() {
             self.store_time = None;
         }
+        if passage.is_kept() {
+            self.release_shards();
+        }
         self.passage = Some(passage);
     }
 

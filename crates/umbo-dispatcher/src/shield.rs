@@ -57,6 +57,11 @@ impl Passage {
         matches!(self, Self::Hit { .. } | Self::Collapsed)
     }
 
+    /// Says whether it was there before the request.
+    pub(crate) const fn is_kept(self) -> bool {
+        matches!(self, Self::Hit { .. } | Self::Glow)
+    }
+
     /// Says whether the store was asked for it.
     pub(crate) const fn is_read(self) -> bool {
         matches!(self, Self::Miss | Self::Request)

@@ -286,6 +286,16 @@ impl Reservation {
         self.phase = Phase::Settled(RequestUnits::ZERO);
     }
 
+    /// Gives back what the quotas of the shards were debited: after all, nothing reaches them.
+    pub fn release_shards(&mut self) {
+        if let Some(debits) = self.debits.take() {
+            for debit in &debits {
+                debit.bucket.adjust(beyond(0, self.taken(debit)));
+            }
+        }
+        self.shares.clear();
+    }
+
     /// Returns what a bucket was charged, in atoms of its policy's unit.
     fn taken(&self, debit: &Debit) -> u64 {
         let unit = self.account.binding(debit.binding).unit;

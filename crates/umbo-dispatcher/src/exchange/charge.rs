@@ -112,6 +112,14 @@ impl Exchange {
         self.let_through(shares, now)
     }
 
+    /// Forgets the shards: the answer was there, and none of them was asked.
+    pub(super) fn release_shards(&mut self) {
+        self.charge.shares.clear();
+        if let Some(reservation) = &mut self.charge.reservation {
+            reservation.release_shards();
+        }
+    }
+
     /// Sheds the request where one of its shards is overloaded and it is its turn to give way.
     fn let_through(&mut self, shares: &[ShardShare], now: Instant) -> Result<(), Failure> {
         self.charge.shares.clear();
