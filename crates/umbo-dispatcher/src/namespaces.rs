@@ -1,11 +1,12 @@
 //! The namespaces: names, ids and settings, as an immutable snapshot the path reads lock-free.
 //!
 //! The truth is in the system records; this pod's snapshot is replaced at once by its own changes
-//! and at every refresh by those of other pods. Ids are never used again: the rows of a removed
+//! and at every refresh by those of other pods; a name it does not know it looks for in the store. Ids are never used again: the rows of a removed
 //! namespace are unreachable at once and purged in the background.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -20,6 +21,8 @@ use crate::system::SystemRecords;
 const KIND: &str = "namespace";
 const COUNTERS: &str = "counter";
 const PURGES: &str = "purge";
+/// How often the store is looked into for names that this pod does not know.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Rows removed in one step of a purge; small, so that writers are not held up.
 const PURGE_ROWS: u32 = 512;
 
@@ -50,6 +53,8 @@ pub(crate) struct Namespaces {
     clock: Arc<dyn Clock>,
     /// Held while a namespace is changed, so that what was found stays true until it is done.
     changing: Mutex<()>,
+    /// When the store was last looked into for a name that nobody here knew.
+    looked_at: Mutex<Option<Instant>>,
     /// Told of each removal, for whoever purges.
     removed: Notify,
 }
@@ -62,6 +67,7 @@ impl Namespaces {
             system,
             clock,
             changing: Mutex::default(),
+            looked_at: Mutex::default(),
             removed: Notify::new(),
         }
     }
@@ -89,6 +95,23 @@ impl Namespaces {
         found.ok_or_else(|| Failure::NamespaceNotFound {
             name: name.to_owned(),
         })
+    }
+
+    /// Finds a namespace that another pod may have made a moment ago: looks into the store where this
+    /// pod knows none, at most once a second for all who ask.
+    pub(crate) async fn find_anew(&self, name: &str) -> Result<Arc<NamespaceEntry>, Failure> {
+        if let Ok(found) = self.find(name) {
+            return Ok(found);
+        }
+        // Who comes meanwhile waits for the same look.
+        let mut looked_at = self.looked_at.lock().await;
+        let now = self.clock.monotonic();
+        let is_due = looked_at.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_INTERVAL);
+        if is_due {
+            *looked_at = Some(now);
+            self.refresh().await?;
+        }
+        self.find(name)
     }
 
     /// Says whether any namespace has this id.

@@ -82,7 +82,10 @@ where
     exchange.verb(Verb::Decode);
     let context = classify::context(pod, fields, now, started)?;
     let ask = decode::ask(route, &head.uri, fields, now)?;
-    let namespace = pod.namespaces.find(route.namespace)?;
+    let namespace = match pod.namespaces.find(route.namespace) {
+        Ok(namespace) => namespace,
+        Err(_) => Box::pin(pod.namespaces.find_anew(route.namespace)).await?,
+    };
     exchange.named(&namespace);
     shield::check_blocked(pod, namespace.id, &ask, exchange)?;
 

@@ -1,7 +1,8 @@
 //! Where benchmarks run: a temporary folder, the programs, Umbo itself and its loaded data.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use umbo_dispatcher::auth::NewToken;
@@ -28,6 +29,8 @@ const OTHER_UMBO_ADMIN: u16 = 18_089;
 /// Ports of a shard node.
 const NODE: u16 = 18_090;
 const NODE_ADMIN: u16 = 18_091;
+/// Longest wait of a dispatcher for its node.
+const NODES_TIMEOUT: Duration = Duration::from_secs(20);
 /// Port of the bare axum handler.
 pub(crate) const AXUM: u16 = 18_087;
 /// Connections of every load.
@@ -237,12 +240,27 @@ impl Lab {
         ];
         let mut dispatcher = self.role(&arguments, cores, &settings)?;
         dispatcher.wait_for(OTHER_UMBO)?;
+        self.wait_for_nodes()?;
         let ids = [dispatcher.id(), node.id()];
         Ok(Cluster {
             dispatcher,
             node,
             ids,
         })
+    }
+
+    /// Waits until the dispatcher has reached its node: it opens its port before.
+    fn wait_for_nodes(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            let request = self.admin_request("GET", "shards", b"");
+            match self.send_once(OTHER_UMBO, std::iter::once(request)) {
+                Err(Failure::WrongAnswer(_)) if begun.elapsed() < NODES_TIMEOUT => {
+                    sleep(Duration::from_millis(20));
+                }
+                outcome => return outcome.map(drop),
+            }
+        }
     }
 
     /// Starts a peer that is a part of this program.

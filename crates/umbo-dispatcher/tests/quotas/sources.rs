@@ -1,6 +1,7 @@
 //! Where policies stand: built in, in the file, in the store; and what happens where these meet.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -124,6 +125,23 @@ async fn other_pods_follow_at_their_refresh_and_a_restart_keeps_all() {
     for pod in [&one, &other, &site.pod().await] {
         assert_eq!(pod.names().await, names(&[BUILT_IN, ("more", "stored")]));
     }
+}
+
+#[tokio::test]
+async fn a_namespace_that_another_pod_has_just_made_is_found_at_once() {
+    let site = Site::new();
+    let (one, other) = (site.pod().await, site.pod().await);
+    let data = other.on_data_port();
+    let get = async || data.ask("GET", "/v1/ns/fresh/kv/a", &[], "").await;
+    get().await.refused(404, "namespace-not-found");
+    let made = one
+        .ask("PUT", "/admin/v1/namespaces/fresh", &[], "{}")
+        .await;
+    assert_eq!(made.status, 201);
+    // The store has been looked into within this second.
+    get().await.refused(404, "namespace-not-found");
+    site.clock.advance(Duration::from_secs(1));
+    get().await.refused(404, "key-not-found");
 }
 
 #[tokio::test]

@@ -204,6 +204,15 @@ impl Site {
 }
 
 impl Pod {
+    /// Returns the same pod, to be asked on its data port.
+    pub(crate) fn on_data_port(&self) -> Self {
+        Self {
+            dispatcher: Arc::clone(&self.dispatcher),
+            limiter: Arc::clone(&self.limiter),
+            service: Service::data(&self.dispatcher),
+        }
+    }
+
     pub(crate) async fn ask(
         &self,
         method: &str,
