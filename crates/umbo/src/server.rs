@@ -78,6 +78,9 @@ impl Server {
         let (pod, ports) = match role {
             Role::Serve => {
                 let pod = opened.dispatcher(&loaded).await?;
+                opened.refuse_open_door(settings.server.insecure)?;
+                // Before anybody is let in: who connected early is served and not sent away.
+                doors.open(&pod);
                 (pod, begin())
             }
             Role::Dispatcher => {
@@ -90,11 +93,11 @@ impl Server {
                         return Ok(None);
                     }
                 };
+                opened.refuse_open_door(settings.server.insecure)?;
+                doors.open(&pod);
                 (pod, ports)
             }
         };
-        opened.refuse_open_door(settings.server.insecure)?;
-        doors.open(&pod);
         opened.announce();
         let reload = Reload {
             watch,
