@@ -21,6 +21,9 @@ use crate::counters::Counters;
 use crate::outbox::{Ending, Outbox, Phase};
 use crate::waiting::{Event, Kind, TooMuch};
 
+/// Requests in flight from which on others may be about to be added.
+const BUSY_FROM: usize = 4;
+
 /// Id of every probe of a connection, of which there is one at a time.
 pub(crate) const PROBE_ID: u64 = 1;
 
@@ -237,8 +240,10 @@ impl Stream for Frames {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut outbox = self.0.lock();
-        // Tasks that are ready to run now may have something to add: they run first, once.
-        if outbox.has_room() && !outbox.has_yielded {
+        // Tasks that are ready to run now may have something to add: they run first, once. Where hardly
+        // anybody asks there are none, and a turn of the runtime is a good part of a request.
+        let is_busy = outbox.waiting.len() >= BUSY_FROM;
+        if is_busy && outbox.has_room() && !outbox.has_yielded {
             outbox.has_yielded = true;
             drop(outbox);
             context.waker().wake_by_ref();

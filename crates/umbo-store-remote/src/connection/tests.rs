@@ -86,18 +86,23 @@ fn what_has_gathered_goes_out_as_one_message() {
 }
 
 #[test]
-fn others_have_a_turn_before_a_message_goes_out() {
+fn others_have_a_turn_before_a_message_goes_out_where_there_are_any() {
     let connection = connection();
-    let one = ask(&connection, get(1));
     let mut frames = connection.frames();
     let mut context = Context::from_waker(noop_waker_ref());
-    assert!(Pin::new(&mut frames).poll_next(&mut context).is_pending());
-    let other = ask(&connection, get(2));
-    let Poll::Ready(Some(frame)) = Pin::new(&mut frames).poll_next(&mut context) else {
-        panic!("nothing is sent");
+    let mut next = || match Pin::new(&mut frames).poll_next(&mut context) {
+        Poll::Ready(frame) => Some(ids(&RequestFrame::decode(frame.unwrap()).unwrap())),
+        Poll::Pending => None,
     };
-    let frame = RequestFrame::decode(frame).unwrap();
-    assert_eq!(ids(&frame), [one.id, other.id]);
+    let mut asked = Vec::new();
+    for n in 1..BUSY_FROM {
+        asked.push(ask(&connection, get(n)));
+        assert_eq!(next().unwrap(), [asked[n - 1].id], "hardly anybody asks");
+    }
+    let one = ask(&connection, get(90));
+    assert_eq!(next(), None);
+    let other = ask(&connection, get(91));
+    assert_eq!(next().unwrap(), [one.id, other.id]);
 }
 
 #[test]
