@@ -93,18 +93,18 @@ impl Arguments {
                 }
             }
             Kind::ShedGet | Kind::ShedPut => {
-                // One in flight and one who waits are as many as may.
-                for name in ["taken", "waiting"] {
-                    let service = Arc::clone(&service);
-                    let path = format!("/v1/ns/n/kv/p/{name}");
-                    tokio::spawn(async move { ask(&service, "PUT", &path, "critical", 0).await });
-                }
-                tokio::task::yield_now().await;
                 let method = if self.kind == Kind::ShedGet {
                     "GET"
                 } else {
                     "PUT"
                 };
+                // One in flight and one who waits are as many as may, of reads and of writes each.
+                for name in ["taken", "waiting"] {
+                    let service = Arc::clone(&service);
+                    let path = format!("/v1/ns/n/kv/p/{name}");
+                    tokio::spawn(async move { ask(&service, method, &path, "critical", 0).await });
+                }
+                tokio::task::yield_now().await;
                 for number in 0..self.requests {
                     let path = format!("/v1/ns/n/kv/p/{number}");
                     ask(&service, method, &path, "sheddable", 503).await?;

@@ -3,7 +3,7 @@
 //! Rows are kept by the reference store. A shard has a number of places; while no more than those are
 //! taken each call takes its service time, and beyond them all calls share what the places do
 //! (processor sharing), so that a shard that is asked too much does as much as before and each call
-//! takes longer. Faults come at set times: a shard that sleeps, all shards that are slower.
+//! takes longer. Writes share commits and take no places, as in the store of the server. Faults come at set times: a shard that sleeps, all shards that are slower.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -75,6 +75,18 @@ impl ModelledStore {
             begun: OnceLock::new(),
             taken: (0..shards).map(|_| AtomicU32::new(0)).collect(),
             random: AtomicU64::new(1),
+        }
+    }
+
+    /// Takes the time of a commit of so many rows: those who write at the same time share one, so that
+    /// none takes longer because of the others.
+    async fn commit(&self, shard: ShardId, rows: usize) {
+        let step_s = self.capacity.service_time.as_secs_f64() / 4.0;
+        let mut left_s = self.capacity.service_time.as_secs_f64() * (1.0 + rows as f64 / 10.0);
+        while left_s > 0.0 {
+            let progress = self.speed(shard);
+            tokio::time::sleep(Duration::from_secs_f64(step_s)).await;
+            left_s -= step_s * progress;
         }
     }
 
@@ -199,7 +211,7 @@ impl Store for ModelledStore {
             && !Self::is_own(request.namespace)
         {
             let shard = self.shard(request.namespace, &first.key);
-            self.work(shard, request.mutations.len()).await;
+            self.commit(shard, request.mutations.len()).await;
         }
         self.inner.write(call, request).await
     }
