@@ -245,8 +245,8 @@ def test_the_settings_name_the_map(shell, first):
         ('[cluster]\nca = "a.pem"\n', "cluster.certificate"),
         ('[cluster]\nmapp = "a.toml"\n', "did you mean 'cluster.map'?"),
         ('[shard]\nlisten = "127.0.0.1:7412"\n', "shard.admin_listen"),
-        ("[shard]\nin_flight_max = 0\n", "1 to 1000000"),
-        ('[shard]\nrequest_memory = "1KiB"\n', "16MiB to 1TiB"),
+        ("[shard]\nin_flight_max = 0\n", "16 to 1000000"),
+        ('[shard]\nrequest_memory = "1KiB"\n', "64MiB to 1TiB"),
     ],
 )
 def test_settings_of_a_cluster_that_do_not_hold_are_refused(shell, text, words):

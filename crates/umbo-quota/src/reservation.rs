@@ -288,10 +288,15 @@ impl Reservation {
 
     /// Gives back what the quotas of the shards were debited: after all, nothing reaches them.
     pub fn release_shards(&mut self) {
-        if let Some(debits) = self.debits.take() {
-            for debit in &debits {
-                debit.bucket.adjust(beyond(0, self.taken(debit)));
-            }
+        if let Some(mut debits) = self.debits.take() {
+            debits.retain(|debit| {
+                let is_of_shard = self.account.binding(debit.binding).by_shard;
+                if is_of_shard {
+                    debit.bucket.adjust(beyond(0, self.taken(debit)));
+                }
+                !is_of_shard
+            });
+            self.debits = Some(debits);
         }
         self.shares.clear();
     }

@@ -89,6 +89,45 @@ fn a_request_that_is_given_up_says_what_dropping_it_charges() {
 }
 
 #[test]
+fn shards_that_nothing_reached_are_given_back_and_nobody_else_is() {
+    let origin = Instant::now();
+    let per = |name, dimensions: &[Dimension]| policy(name, dimensions, RU, 100 * RU);
+    let policies = [
+        per("whole", &[Dimension::Caller]),
+        per("user", &[Dimension::User]),
+        per("shard", &[Dimension::Shard]),
+    ];
+    let limiter = limiter(policies, origin);
+    let mut request = get("c", 1);
+    request.subject.user = Some("u");
+    let mut reservation = limiter.admit(&request, origin, 0).unwrap();
+    let share = ShardShare {
+        shard: ShardId(1),
+        parts: 1,
+    };
+    limiter
+        .admit_shards(&mut reservation, &request, &[share], origin, 0)
+        .unwrap();
+    let estimate = reservation.estimate().as_micros().cast_signed();
+    let spent = || ["whole", "user", "shard"].map(|name| limiter.spent(name));
+    assert_eq!(spent(), [estimate; 3]);
+    reservation.release_shards();
+    assert_eq!(spent(), [estimate, estimate, 0]);
+    let price = RequestUnits::from_micros(RU / 10);
+    let paid = reservation.settle_at(price, &Work::default());
+    assert_eq!(paid, price);
+    let paid = paid.as_micros().cast_signed();
+    assert_eq!(spent(), [paid, paid, 0]);
+    assert!(
+        limiter
+            .usage()
+            .shards
+            .iter()
+            .all(|shard| shard.charged.as_micros() == 0)
+    );
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "one story")]
 fn nothing_leaks_whatever_threads_do() {
     let origin = Instant::now();
