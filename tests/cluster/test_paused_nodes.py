@@ -12,6 +12,8 @@ from writers import ACKNOWLEDGED, PATIENT, Writer, check
 
 PAUSE_SECONDS = float(os.environ.get("UMBO_TESTS_PAUSE_SECONDS", "4"))
 TIMEOUT_MS = 800
+# Shorter than it takes to find out that a node stands still.
+BRIEF_MS = 600
 # How much later than its deadline an answer may come on a machine that is busy with other things.
 GRACE_SECONDS = 3
 
@@ -70,6 +72,48 @@ def test_a_node_that_stands_still_is_waited_for_no_longer_than_asked(new_cluster
     counts = check(Namespace(dispatcher.client(), "pause"), everybody)
     assert counts[ACKNOWLEDGED] > 200
     print(counts, codes)
+    cluster.stop()
+
+
+def test_rows_of_other_nodes_are_told_before_a_node_is_known_to_stand_still(new_cluster):
+    """A deadline that passes before anybody can know costs only the rows of the node that says nothing."""
+    cluster = new_cluster(settings=PATIENT).start()
+    (dispatcher,) = cluster.dispatchers
+    ns = dispatcher.namespace("pause")
+    partitions = cluster.partitions(ns, 40)
+    keys = [(name, one) for own in zip(*partitions.values()) for name, one in zip(partitions, own)]
+    assert ns.write([{"pk": one, "v": one} for _, one in keys]).status == 200
+    headers = {"Umbo-Timeout-Ms": str(BRIEF_MS), "Cache-Control": "no-cache"}
+    reads = lambda: ns.multi_get([{"pk": one} for _, one in keys], headers=headers)
+    writes = lambda: ns.write([{"pk": one, "sk": "more", "v": one} for _, one in keys], headers=headers)
+    # Each while another node has just begun to stand still.
+    for victim, ask, expected in (("b", reads, 200), ("c", writes, 201)):
+        cluster.nodes[victim].pause()
+        try:
+            begun = time.monotonic()
+            answer = ask()
+            took = time.monotonic() - begun
+        finally:
+            cluster.nodes[victim].resume()
+        assert answer.status == 207, answer
+        *rows, last = answer.lines()
+        assert last["end"]["rows"] == len(rows) == len(keys)
+        for (name, one), line in zip(keys, rows):
+            if name != victim:
+                assert line["status"] == expected, line
+                continue
+            error = line["error"]
+            code = error["type"].rpartition("/")[2]
+            # Reads are asked for in pieces: the first one is with the node.
+            late = ("deadline-in-store", "deadline-before-store")
+            assert line["status"] == 504 and code in late[: 2 if ask is reads else 1], line
+            assert cluster.tier.owner(error["shard"]) == victim, line
+            assert ask is reads or error["outcome"] == "unknown" and not error["retry"]["safe"], line
+        assert took < BRIEF_MS / 1000 + GRACE_SECONDS, took
+        wait_until(lambda: ns.put(partitions[victim][0], "after").status in (201, 204), "it goes on")
+    # Nothing that was acknowledged is lost.
+    rows = {(row["pk"], row["sk"]) for row in ns.scan_all()}
+    assert rows >= {(one, "") for _, one in keys} | {(one, "more") for name, one in keys if name != "c"}
     cluster.stop()
 
 

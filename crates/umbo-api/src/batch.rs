@@ -216,6 +216,9 @@ pub struct WriteRowError {
     pub type_uri: String,
     /// What happened.
     pub detail: String,
+    /// Number of the shard concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u16>,
     /// Current `ETag` of the row, on a failed condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,

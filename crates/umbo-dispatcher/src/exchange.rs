@@ -146,6 +146,11 @@ impl Exchange {
         self.admit_shards(&whole, self.started)
     }
 
+    /// Returns the shard that alone the request concerns; none where it is not known or not one.
+    pub(crate) const fn shard(&self) -> Option<ShardId> {
+        self.shard
+    }
+
     /// Notes the size of the request body.
     pub(crate) fn received(&mut self, bytes: usize) {
         self.request_bytes += bytes as u64;

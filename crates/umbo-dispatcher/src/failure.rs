@@ -187,6 +187,8 @@ pub enum Failure {
     /// The deadline passed while the store worked.
     #[error("the store did not finish within the {}", timeout_text(*.timeout))]
     DeadlineInStore {
+        /// The shard that did not answer, where it is one.
+        shard: Option<ShardId>,
         /// Whether a write may have been applied.
         is_write: bool,
         /// The time that was given.
@@ -205,6 +207,8 @@ pub enum Failure {
     /// The deadline passed before the store was asked.
     #[error("the {} were used up before the store was asked", timeout_text(*.timeout))]
     DeadlineBeforeStore {
+        /// The shard that would have been asked, where it is one.
+        shard: Option<ShardId>,
         /// The time that was given.
         timeout: Duration,
     },
@@ -331,12 +335,22 @@ impl Failure {
         }
     }
 
+    /// Says whether it was for want of time, be it before the store was asked or after.
+    pub(crate) fn is_late(&self) -> bool {
+        let code = self.code();
+        matches!(
+            code,
+            ErrorCode::DeadlineBeforeStore | ErrorCode::DeadlineInStore
+        )
+    }
+
     /// Returns the shard concerned.
     pub const fn shard(&self) -> Option<ShardId> {
         match self {
             Self::RangeCutShort { source, .. } => store_shard(source),
             Self::Store(error) => store_shard(error),
             Self::Shed(report) => Some(report.shard),
+            Self::DeadlineInStore { shard, .. } | Self::DeadlineBeforeStore { shard, .. } => *shard,
             _ => None,
         }
     }

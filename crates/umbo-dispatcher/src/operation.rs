@@ -6,6 +6,7 @@ pub(crate) mod delete_range;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod multi_get;
+pub(crate) mod patience;
 pub(crate) mod range;
 pub(crate) mod scan;
 pub(crate) mod shares;
@@ -42,6 +43,7 @@ pub(crate) async fn ask_store<T>(
     };
     let Ok(result) = result else {
         return Err(Failure::DeadlineInStore {
+            shard: exchange.shard(),
             is_write: exchange.operation().is_write(),
             timeout: context.timeout,
         });

@@ -15,7 +15,7 @@ use umbo_store::{Page, RangeRequest};
 use umbo_telemetry::trace::Verb;
 use umbo_types::{Key, NamespaceId, Operation, RequestUnits, Row, ShardId};
 
-pub(crate) use self::rows::Rows;
+pub(crate) use self::rows::{ReadRow, Rows};
 use self::wanted::{Times, Wanted};
 pub(crate) use self::write::write;
 use crate::classify::Context;

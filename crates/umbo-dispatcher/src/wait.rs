@@ -208,16 +208,20 @@ async fn grant(
     call: &Call,
 ) -> Result<(Option<Grant>, Instant), Failure> {
     let (entry, timeout) = (&call.entry, call.timeout);
+    let late = || Failure::DeadlineBeforeStore {
+        shard: Some(shard),
+        timeout,
+    };
     if !pod.store.is_reachable(shard) {
         // Its node is away for a moment: it must not be taken for slow.
         let back = pod.store.reachable(shard);
         let told = timeout_at(entry.deadline.instant().into(), back).await;
-        told.map_err(|_| Failure::DeadlineBeforeStore { timeout })?;
+        told.map_err(|_| late())?;
     }
     let now = pod.clock.monotonic();
     let Some(gate) = gate(pod, shard, call.operation) else {
         if entry.deadline.has_passed(now) {
-            return Err(Failure::DeadlineBeforeStore { timeout });
+            return Err(late());
         }
         return Ok((None, now));
     };
@@ -248,7 +252,7 @@ async fn grant(
     match verdict {
         Verdict::Slot(grant) => Ok((Some(grant), pod.clock.monotonic())),
         Verdict::Shed(shed) => Err(Failure::Shed(report(shard, shed))),
-        Verdict::Expired => Err(Failure::DeadlineBeforeStore { timeout }),
+        Verdict::Expired => Err(late()),
     }
 }
 

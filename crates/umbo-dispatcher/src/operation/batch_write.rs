@@ -103,30 +103,26 @@ fn refuse_blocked(
 }
 
 /// Notes what became of each mutation, and charges those that the store took up. A condition that
-/// was false cost as much as one that was true. Where all of it was shed, that is the answer.
+/// was false cost as much as one that was true. Where all of it was shed or late, that is the answer.
 fn settle(
     results: &mut [Result<Done, Failure>],
     parts: &[Part],
     written: Vec<PartOutcome>,
     exchange: &mut Exchange,
 ) -> Result<(), Failure> {
-    let (mut work, mut shed) = (Work::default(), None);
+    let mut work = Work::default();
     for (part, outcome) in parts.iter().zip(written) {
         let outcomes = match outcome {
-            Ok(outcomes) => outcomes,
-            Err(failure) => {
-                for &line in &part.lines {
-                    results[line] = Err(failure.clone());
-                }
-                shed = Some(failure);
-                continue;
-            }
+            Ok(outcomes) => outcomes
+                .into_iter()
+                .map(|one| one.map_err(Failure::from))
+                .collect(),
+            Err(failure) => vec![Err(failure); part.lines.len()],
         };
-        for (&line, written) in part.lines.iter().zip(outcomes) {
+        for (&line, outcome) in part.lines.iter().zip(outcomes) {
             let Ok(done) = &mut results[line] else {
                 continue;
             };
-            let outcome = written.map_err(Failure::from);
             if !outcome.as_ref().is_err_and(is_unbegun) {
                 work.rows += 1;
                 work.writes += 1;
@@ -138,24 +134,27 @@ fn settle(
             }
         }
     }
+    if let Some(failure) = failure_of_all(results) {
+        return Err(failure);
+    }
     if work.rows > 0 {
         exchange.settle(work);
-        return Ok(());
+    } else {
+        exchange.release();
     }
-    exchange.release();
-    // Nothing was done: one answer says it better than a thousand rows.
-    let lines = parts.iter().map(|part| part.lines.len()).sum::<usize>();
-    match shed {
-        Some(failure) if lines == results.len() && results.iter().all(is_shed) => Err(failure),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
-fn is_shed(result: &Result<Done, Failure>) -> bool {
-    matches!(
-        result,
-        Err(Failure::Shed(_) | Failure::DeadlineBeforeStore { .. })
-    )
+/// Returns why all rows were shed or late, where nothing was done about any or all may have been
+/// applied: one answer says it better than a thousand rows.
+fn failure_of_all(results: &[Result<Done, Failure>]) -> Option<Failure> {
+    let mut failures = results.iter().map(|result| result.as_ref().err());
+    let first = failures.clone().flatten().next()?;
+    let is_of_all = |failure: Option<&Failure>| {
+        let is_late = |failure: &Failure| matches!(failure, Failure::Shed(_)) || failure.is_late();
+        failure.is_some_and(|failure| is_late(failure) && is_unbegun(failure) == is_unbegun(first))
+    };
+    failures.all(is_of_all).then(|| first.clone())
 }
 
 /// What became of a line that was applied.
@@ -238,6 +237,7 @@ fn refused_row(index: usize, failure: &Failure) -> WriteRow {
         error: Some(WriteRowError {
             type_uri: problem.type_uri,
             detail: problem.detail,
+            shard: problem.shard,
             etag: problem.etag,
             outcome,
             retry: problem.retry,

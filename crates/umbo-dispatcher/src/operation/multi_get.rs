@@ -1,31 +1,31 @@
 //! Multi-get: rows by key, answered in the order asked for, each with its own status.
+//!
+//! The answer is made once all rows are known or there is no more time.
+
+mod gather;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body;
 use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
 use umbo_api::row::{RowFields, ValueField};
-use umbo_quota::Work;
 use umbo_telemetry::trace::Verb;
 use umbo_types::{Key, Row, Timestamp, limits};
 
+use self::gather::{Gathered, KEYS_AT_ONCE, gather};
 use super::{ask_store, body, shares};
 use crate::classify::Context;
 use crate::encode::{self, Answer};
-use crate::exchange::{Exchange, is_unbegun};
+use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::namespaces::NamespaceEntry;
 use crate::pod::Dispatcher;
 use crate::problem;
 use crate::shield;
-use crate::wait::Timed;
 
 /// 1,000 of the longest keys, as base64url in JSON.
 const BODY_LEN_MAX: usize = 5 << 20;
-/// Keys asked of the store at once, so that the bytes held beyond the answer are bounded.
-const KEYS_AT_ONCE: usize = 64;
 
 pub(crate) async fn fetch<B>(
     pod: &Arc<Dispatcher>,
@@ -43,62 +43,33 @@ where
     exchange.verb(Verb::Locate);
     let shares = shares::by_keys(&pod.shard_map, namespace.id, keys.iter());
     exchange.admit_shards(&shares, pod.clock.monotonic())?;
+    let reader = shield::Rows::new(pod, namespace.id, keys.len(), context, exchange)?;
+    let mut gathered = Gathered::new(keys.len());
+    let work = async { Ok(gather(pod, namespace.id, reader, &keys, &mut gathered).await) };
+    if let Err(failure) = ask_store(context, exchange, work).await {
+        exchange.progress(gathered.done);
+        return Err(failure);
+    }
+    let Gathered {
+        rows, done, hits, ..
+    } = gathered;
+    if let Some(failure) = failure_of_all(&rows) {
+        return Err(failure);
+    }
     let mut lines = BytesMut::new();
     let mut failed = 0;
-    let mut done = Work {
-        reads: keys.len() as u64,
-        ..Work::default()
-    };
-    let (mut hits, mut shed) = (0, None);
-    let reader = shield::Rows::new(pod, namespace.id, keys.len(), context, exchange)?;
-    let work = async {
-        let mut service_time = Duration::ZERO;
-        for (at, keys) in keys.chunks(KEYS_AT_ONCE).enumerate() {
-            let rows = reader.read(keys).await;
-            service_time += rows.iter().map(|row| row.service_time).sum::<Duration>();
-            for (offset, (key, row)) in keys.iter().zip(rows).enumerate() {
-                let index = at * KEYS_AT_ONCE + offset;
-                let (row, is_hit) = (row.row, row.is_hit);
-                if row.as_ref().is_err_and(is_free) {
-                    // It costs nothing, and neither does a request of nothing else.
-                    done.reads -= 1;
-                } else {
-                    hits += u64::from(is_hit);
-                }
-                if let Ok(Some(row)) = &row
-                    && !is_hit
-                {
-                    done.rows += 1;
-                    done.read_bytes += bytes_of(key, row);
-                }
-                let row = match row {
-                    Ok(Some(row)) if !fits(&row, &lines) => Err(Failure::AnswerFull),
-                    row => row,
-                };
-                failed += u64::from(row.is_err());
-                if let Err(Failure::Shed(report)) = &row {
-                    let (_, rows) = shed.get_or_insert((*report, 0));
-                    *rows += 1;
-                }
-                write_line(&mut lines, index, key, row);
-            }
+    for (index, (key, row)) in keys.iter().zip(rows).enumerate() {
+        let row = row.expect("every row is known once all are gathered");
+        let row = match row {
+            Ok(Some(row)) if !fits(&row, &lines) => Err(Failure::AnswerFull),
+            row => row,
+        };
+        failed += u64::from(row.is_err());
+        write_line(&mut lines, index, key, row);
+        if index % KEYS_AT_ONCE == KEYS_AT_ONCE - 1 {
             // Many large rows must not keep the thread from other requests.
             tokio::task::yield_now().await;
         }
-        Ok(Timed {
-            answer: (),
-            service_time,
-        })
-    };
-    if let Err(failure) = ask_store(context, exchange, work).await {
-        exchange.progress(done);
-        return Err(failure);
-    }
-    // Nothing was done: one answer says it better than a thousand rows.
-    if let Some((report, rows)) = shed
-        && rows == keys.len()
-    {
-        return Err(Failure::Shed(report));
     }
     let charged = if hits == done.reads {
         exchange.settle_hits(done)
@@ -117,15 +88,27 @@ where
     })
 }
 
-/// Says whether a row was refused before anything was done about it.
-fn is_free(failure: &Failure) -> bool {
-    matches!(failure, Failure::KeyBlocked) || is_unbegun(failure)
-}
-
-/// Returns the bytes of a row with both of its keys.
-fn bytes_of(key: &Key, row: &Row) -> u64 {
-    let keys = key.partition.as_bytes().len() + key.sort.as_bytes().len();
-    (keys + row.value.bytes.len()) as u64
+/// Returns why nothing was done, where all rows were shed or late: one answer says it better than a
+/// thousand rows.
+fn failure_of_all(rows: &[Option<Result<Option<Row>, Failure>>]) -> Option<Failure> {
+    let failures = || {
+        rows.iter().map(|row| match row {
+            Some(Err(failure)) => Some(failure),
+            _ => None,
+        })
+    };
+    let is_all = |is: fn(&Failure) -> bool| failures().all(|failure| failure.is_some_and(is));
+    if is_all(|failure| matches!(failure, Failure::Shed(_))) {
+        return failures().flatten().next().cloned();
+    }
+    if !is_all(Failure::is_late) {
+        return None;
+    }
+    // The store was asked, if it was asked for any of them.
+    let mut late = failures().flatten();
+    let in_store = |failure: &&Failure| matches!(failure, Failure::DeadlineInStore { .. });
+    let in_store = late.clone().find(in_store);
+    in_store.or_else(|| late.next()).cloned()
 }
 
 /// Says whether a row still fits into the answer. The first always does.

@@ -1,9 +1,9 @@
-//! Rows of a multi-get: hot ones from the local cache, the others in one call of the store.
+//! Rows of a multi-get, of one shard at a time: hot ones from the local cache, the others in one call
+//! of the store.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use umbo_hotkey::{Look, Stamp, Terms};
 use umbo_types::{CallerId, Key, NamespaceId, RequestUnits, Row, ShardId};
 
@@ -13,6 +13,7 @@ use crate::classify::Context;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::hot_keys::{HotShield, Shared};
+use crate::operation::patience;
 use crate::pod::Dispatcher;
 use crate::wait::{Answered, Call, Timed, in_slot};
 
@@ -81,14 +82,26 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Reads rows, in the order of their keys.
-    pub(crate) async fn read(&self, keys: &[Key]) -> Vec<ReadRow> {
+    /// Returns when there is no more time for rows that have not come: before the deadline of the
+    /// request, unless what is read is all of it.
+    pub(crate) fn until(&mut self, is_only: bool) -> Instant {
+        if is_only {
+            return self.call.entry.deadline.instant();
+        }
+        patience::shorten(&mut self.call, self.pod.clock.monotonic())
+    }
+
+    /// Returns the time that was given for the request.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.call.timeout
+    }
+
+    /// Reads rows of one shard, in the order of their keys.
+    pub(crate) async fn read(&self, shard: ShardId, keys: &[&Key]) -> Vec<ReadRow> {
         let shield = self.pod.hot_keys.shield();
         let mut rows: Vec<Option<ReadRow>> = Vec::with_capacity(keys.len());
-        // By shard: each part waits for a slot of its own and holds no other one meanwhile.
-        let mut missing: Vec<(ShardId, Vec<Missing<'_>>)> = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            let shard = self.pod.shard_map.locate(self.namespace, &key.partition);
+        let mut missing = Vec::new();
+        for (at, &key) in keys.iter().enumerate() {
             let row = match shield {
                 Some(shield) => self.look(shield, shard, key).await,
                 None => None,
@@ -98,18 +111,13 @@ impl<'a> Rows<'a> {
                     let named = shield.seed().row(self.namespace, key);
                     shield.stamp(&named)
                 });
-                let one = Missing { at, key, stamp };
-                match missing.iter_mut().find(|(of, _)| *of == shard) {
-                    Some((_, part)) => part.push(one),
-                    None => missing.push((shard, vec![one])),
-                }
+                missing.push(Missing { at, key, stamp });
             }
             rows.push(row);
         }
-        let parts = missing.iter().map(|(shard, part)| self.fetch(*shard, part));
-        let fetched = join_all(parts).await;
-        for ((_, part), fetched) in missing.iter().zip(fetched) {
-            for (missing, row) in part.iter().zip(fetched) {
+        if !missing.is_empty() {
+            let fetched = self.fetch(shard, &missing).await;
+            for (missing, row) in missing.iter().zip(fetched) {
                 rows[missing.at] = Some(row);
             }
         }

@@ -69,7 +69,7 @@ impl<'a> Wanted<'a> {
                     let context = call.context();
                     let work = async {
                         let read = pod.store.get(&context, namespace, &key);
-                        Answered::new(&context, bounded(read, call.timeout).await)
+                        Answered::new(&context, bounded(read, shard, call.timeout).await)
                     };
                     let fetched = in_slot(&pod, shard, &call, work).await?;
                     Ok(times.fill(fetched.and_then(Shared::Row)?))
@@ -81,7 +81,7 @@ impl<'a> Wanted<'a> {
                     let context = call.context();
                     let work = async {
                         let read = pod.store.range(&context, &request);
-                        Answered::new(&context, bounded(read, call.timeout).await)
+                        Answered::new(&context, bounded(read, shard, call.timeout).await)
                     };
                     let fetched = in_slot(&pod, shard, &call, work).await?;
                     Ok(times.fill(fetched.and_then(|page| Shared::Page(Arc::new(page)))?))
@@ -164,6 +164,7 @@ impl Times {
 /// Bounds a read that others wait for: not by the deadline of one of them.
 async fn bounded<T>(
     work: impl Future<Output = Result<T, StoreError>>,
+    shard: ShardId,
     timeout: Duration,
 ) -> Result<T, Failure> {
     let mut work = pin!(work);
@@ -174,6 +175,7 @@ async fn bounded<T>(
     match tokio::time::timeout(timeout, work).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(Failure::DeadlineInStore {
+            shard: Some(shard),
             is_write: false,
             timeout,
         }),

@@ -6,6 +6,7 @@ mod conservation;
 mod explanations;
 mod payers;
 mod rejections;
+mod stalls;
 mod store;
 mod support;
 mod waiting;

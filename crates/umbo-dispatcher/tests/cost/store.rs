@@ -13,7 +13,7 @@ use umbo_store::{
     RangeRequest, ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest,
     Written,
 };
-use umbo_types::{Key, NamespaceId, Row};
+use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
 
 #[derive(Debug)]
 pub(crate) struct TestStore {
@@ -21,6 +21,8 @@ pub(crate) struct TestStore {
     clock: Arc<ManualClock>,
     micros: AtomicU64,
     hangs: AtomicBool,
+    /// Whose multi-gets and writes wait for ever.
+    stalled: Mutex<Vec<ShardId>>,
     is_held: watch::Sender<bool>,
     error: Mutex<Option<StoreError>>,
     calls: AtomicU64,
@@ -33,6 +35,7 @@ impl TestStore {
             clock,
             micros: AtomicU64::new(0),
             hangs: AtomicBool::new(false),
+            stalled: Mutex::default(),
             is_held: watch::Sender::new(false),
             error: Mutex::new(None),
             calls: AtomicU64::new(0),
@@ -47,6 +50,16 @@ impl TestStore {
     /// Lets every call for rows wait for ever, or no longer.
     pub(crate) fn set_hangs(&self, hangs: bool) {
         self.hangs.store(hangs, SeqCst);
+    }
+
+    /// Lets multi-gets and writes of these shards wait for ever.
+    pub(crate) fn set_stalled(&self, shards: &[ShardId]) {
+        *self.stalled.lock().unwrap() = shards.to_vec();
+    }
+
+    fn is_stalled(&self, namespace: NamespaceId, partition: &PartitionKey) -> bool {
+        let shard = self.inner.shard_map().locate(namespace, partition);
+        namespace != NamespaceId::SYSTEM && self.stalled.lock().unwrap().contains(&shard)
     }
 
     /// Lets every call for rows wait until this is taken back.
@@ -106,6 +119,9 @@ impl Store for TestStore {
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
+        if self.is_stalled(namespace, &keys[0].partition) {
+            std::future::pending::<()>().await;
+        }
         match self.enter(namespace).await {
             Ok(()) => self.inner.multi_get(call, namespace, keys).await,
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
@@ -131,6 +147,9 @@ impl Store for TestStore {
         call: &CallContext,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
+        if self.is_stalled(request.namespace, &request.mutations[0].key.partition) {
+            std::future::pending::<()>().await;
+        }
         match self.enter(request.namespace).await {
             Ok(()) => self.inner.write(call, request).await,
             Err(error) => {

@@ -1,18 +1,20 @@
 //! The parts of a batch: what each shard is asked to write.
 //!
 //! Each part waits for a slot of its own shard and holds no other one meanwhile, so that a shard that
-//! stalls keeps nobody from the others.
+//! stalls keeps nobody from the others; nor does it keep what they answered from being told.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tokio::time::timeout_at;
 use umbo_hotkey::Touched;
 use umbo_quota::ShardShare;
 use umbo_store::{Mutation, WriteError, WriteRequest, Written};
 use umbo_types::{Key, ShardId};
 
 use crate::failure::Failure;
+use crate::operation::patience;
 use crate::pod::Dispatcher;
 use crate::shield;
 use crate::wait::{Answered, Call, Timed};
@@ -60,12 +62,17 @@ pub(super) async fn write(
     parts: &mut [Part],
     template: &WriteRequest,
 ) -> Timed<Vec<PartOutcome>> {
+    let (mut call, now) = (call.clone(), pod.clock.monotonic());
+    let until = match parts {
+        [_] => call.entry.deadline.instant(),
+        _ => patience::shorten(&mut call, now),
+    };
     let works = parts.iter_mut().map(|part| {
         let request = WriteRequest {
             mutations: std::mem::take(&mut part.mutations),
             ..template.clone()
         };
-        write_part(pod, call, part.shard, request)
+        write_part(pod, &call, until, part.shard, request)
     });
     let mut service_time = Duration::ZERO;
     let outcomes = join_all(works).await.into_iter();
@@ -84,6 +91,7 @@ pub(super) async fn write(
 async fn write_part(
     pod: &Arc<Dispatcher>,
     call: &Call,
+    until: Instant,
     shard: ShardId,
     request: WriteRequest,
 ) -> Result<Timed<Vec<Result<Written, WriteError>>>, Failure> {
@@ -99,5 +107,11 @@ async fn write_part(
         let written = store.write(&context, request).await;
         Answered::new(&context, written)
     };
-    shield::write(pod, shard, call, touched, work).await
+    let written = timeout_at(until.into(), shield::write(pod, shard, call, touched, work)).await;
+    // It goes on where it is, and nobody waits: whether it is applied is not known.
+    written.unwrap_or(Err(Failure::DeadlineInStore {
+        shard: Some(shard),
+        is_write: true,
+        timeout: call.timeout,
+    }))
 }

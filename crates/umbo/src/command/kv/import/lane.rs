@@ -332,6 +332,7 @@ mod tests {
             error: Some(WriteRowError {
                 type_uri: String::new(),
                 detail: "why".to_owned(),
+                shard: None,
                 etag: None,
                 outcome,
                 retry: Retry {

@@ -1,0 +1,211 @@
+//! Rows of a multi-get as they come: of one shard piece by piece, of all shards side by side.
+//!
+//! A shard that stalls keeps only its own rows: when there is no more time they are late, and all
+//! others are there. Bounded are the keys that are asked for at once and the bytes that are held for
+//! the answer; of more than it has room for, the last rows of the request are let go.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::sleep_until;
+use umbo_quota::Work;
+use umbo_types::{Key, NamespaceId, Row, ShardId, limits};
+
+use crate::exchange::is_unbegun;
+use crate::failure::Failure;
+use crate::pod::Dispatcher;
+use crate::shield::{ReadRow, Rows};
+use crate::wait::Timed;
+
+/// Keys asked of the store at once, so that the bytes held beyond the answer are bounded.
+pub(super) const KEYS_AT_ONCE: usize = 64;
+
+/// What has come of the rows.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// In the order of the keys; none where nothing is known yet.
+    pub(super) rows: Vec<Option<Result<Option<Row>, Failure>>>,
+    /// What was done for them.
+    pub(super) done: Work,
+    /// How many cost no read of the store.
+    pub(super) hits: u64,
+    /// Bytes of their values.
+    held: usize,
+}
+
+/// The keys of one shard.
+struct Lane {
+    shard: ShardId,
+    /// In the request.
+    indexes: Vec<usize>,
+    /// How many of them have been asked for.
+    asked: usize,
+}
+
+impl Gathered {
+    /// Begins with nothing known of so many rows.
+    pub(super) fn new(keys: usize) -> Self {
+        let mut rows = Vec::new();
+        rows.resize_with(keys, || None);
+        Self {
+            rows,
+            done: Work {
+                reads: keys as u64,
+                ..Work::default()
+            },
+            hits: 0,
+            held: 0,
+        }
+    }
+
+    fn take(&mut self, index: usize, key: &Key, read: ReadRow) {
+        let ReadRow { row, is_hit, .. } = read;
+        if row.as_ref().is_err_and(is_free) {
+            // It costs nothing, and neither does a request of nothing else.
+            self.done.reads -= 1;
+        } else {
+            self.hits += u64::from(is_hit);
+        }
+        if let Ok(Some(row)) = &row {
+            if !is_hit {
+                self.done.rows += 1;
+                self.done.read_bytes += bytes_of(key, row);
+            }
+            self.held += row.value.bytes.len();
+        }
+        self.rows[index] = Some(row);
+        while self.held > limits::MULTI_GET_BYTES_MAX {
+            self.let_go_of_last();
+        }
+    }
+
+    fn let_go_of_last(&mut self) {
+        let held = self.rows.iter_mut().rev();
+        let mut values = held.filter(|row| matches!(row, Some(Ok(Some(_)))));
+        let last = values.next().expect("what is held is of rows");
+        if let Some(Ok(Some(row))) = last.replace(Err(Failure::AnswerFull)) {
+            self.held -= row.value.bytes.len();
+        }
+    }
+}
+
+/// Says whether a row was refused before anything was done about it.
+fn is_free(failure: &Failure) -> bool {
+    matches!(failure, Failure::KeyBlocked) || is_unbegun(failure)
+}
+
+/// Returns the bytes of a row with both of its keys.
+fn bytes_of(key: &Key, row: &Row) -> u64 {
+    let keys = key.partition.as_bytes().len() + key.sort.as_bytes().len();
+    (keys + row.value.bytes.len()) as u64
+}
+
+/// Reads rows until each is known or there is no more time.
+pub(super) async fn gather(
+    pod: &Arc<Dispatcher>,
+    namespace: NamespaceId,
+    mut reader: Rows<'_>,
+    keys: &[Key],
+    gathered: &mut Gathered,
+) -> Timed<()> {
+    let mut lanes = lanes(pod, namespace, keys);
+    let at_once = match keys.len() {
+        0..=KEYS_AT_ONCE => KEYS_AT_ONCE,
+        _ => (KEYS_AT_ONCE / lanes.len()).max(1),
+    };
+    let is_only = lanes.len() == 1 && keys.len() <= at_once;
+    let until = reader.until(is_only);
+    let mut over = pin!(sleep_until(until.into()));
+    let mut asked = FuturesUnordered::new();
+    let ask = |number: usize, lane: &mut Lane| {
+        let rest = &lane.indexes[lane.asked..];
+        let piece = rest[..rest.len().min(at_once)].to_vec();
+        lane.asked += piece.len();
+        read(&reader, lane.shard, keys, number, piece)
+    };
+    asked.extend(lanes.iter_mut().enumerate().map(|(at, lane)| ask(at, lane)));
+    let (mut service_time, mut unyielded) = (Duration::ZERO, 0);
+    loop {
+        let answered = tokio::select! {
+            biased;
+            answered = asked.next() => answered,
+            () = over.as_mut() => None,
+        };
+        let Some((number, piece, rows)) = answered else {
+            break;
+        };
+        unyielded += piece.len();
+        for (index, row) in piece.into_iter().zip(rows) {
+            service_time += row.service_time;
+            gathered.take(index, &keys[index], row);
+        }
+        let lane = &mut lanes[number];
+        if lane.asked < lane.indexes.len() {
+            asked.push(ask(number, lane));
+        }
+        if unyielded >= KEYS_AT_ONCE {
+            // Many large rows must not keep the thread from other requests.
+            unyielded = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+    drop(asked);
+    for lane in &lanes {
+        give_up(lane, &reader, gathered);
+    }
+    Timed {
+        answer: (),
+        service_time,
+    }
+}
+
+async fn read(
+    reader: &Rows<'_>,
+    shard: ShardId,
+    keys: &[Key],
+    number: usize,
+    piece: Vec<usize>,
+) -> (usize, Vec<usize>, Vec<ReadRow>) {
+    let wanted: Vec<&Key> = piece.iter().map(|&index| &keys[index]).collect();
+    let rows = reader.read(shard, &wanted).await;
+    (number, piece, rows)
+}
+
+/// Answers for the rows that have not come: the store was asked for some of them.
+fn give_up(lane: &Lane, reader: &Rows<'_>, gathered: &mut Gathered) {
+    let (shard, timeout) = (Some(lane.shard), reader.timeout());
+    for (at, &index) in lane.indexes.iter().enumerate() {
+        if gathered.rows[index].is_some() {
+            continue;
+        }
+        gathered.rows[index] = Some(Err(if at < lane.asked {
+            Failure::DeadlineInStore {
+                shard,
+                is_write: false,
+                timeout,
+            }
+        } else {
+            gathered.done.reads -= 1;
+            Failure::DeadlineBeforeStore { shard, timeout }
+        }));
+    }
+}
+
+fn lanes(pod: &Dispatcher, namespace: NamespaceId, keys: &[Key]) -> Vec<Lane> {
+    let mut lanes: Vec<Lane> = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let shard = pod.shard_map.locate(namespace, &key.partition);
+        match lanes.iter_mut().find(|lane| lane.shard == shard) {
+            Some(lane) => lane.indexes.push(index),
+            None => lanes.push(Lane {
+                shard,
+                indexes: vec![index],
+                asked: 0,
+            }),
+        }
+    }
+    lanes
+}
