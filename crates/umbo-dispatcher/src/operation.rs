@@ -6,7 +6,6 @@ pub(crate) mod delete_range;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod multi_get;
-pub(crate) mod patience;
 pub(crate) mod range;
 pub(crate) mod scan;
 pub(crate) mod shares;

@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::hot_keys::{HotShield, Shared};
 use crate::operation::ask_store;
 use crate::pod::Dispatcher;
+use crate::reach;
 use crate::wait::{self, Timed, in_slot};
 
 /// Charged for an answer that cost no read of the store of its own.
@@ -218,6 +219,8 @@ async fn read(
     exchange.located(shard)?;
     let call = exchange.call(context);
     let sharing = async {
+        // Here the deadline of this request counts, not that of the one that reads for all.
+        reach::reachable(pod, shard, call.entry.deadline).await?;
         let read = |lead| {
             let mut call = call.clone();
             call.entry.criticality = shield.criticality(&lead);

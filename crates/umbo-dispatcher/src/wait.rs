@@ -16,6 +16,7 @@ use umbo_types::{CallerId, Deadline, Operation, ShardId};
 use crate::failure::Failure;
 use crate::overload::{ShedReport, ShedSignal, Waiter, deliver};
 use crate::pod::Dispatcher;
+use crate::reach;
 
 /// What a gate is told of a request, and what is learned of its answer.
 #[derive(Debug, Clone)]
@@ -212,12 +213,7 @@ async fn grant(
         shard: Some(shard),
         timeout,
     };
-    if !pod.store.is_reachable(shard) {
-        // Its node is away for a moment: it must not be taken for slow.
-        let back = pod.store.reachable(shard);
-        let told = timeout_at(entry.deadline.instant().into(), back).await;
-        told.map_err(|_| late())?;
-    }
+    reach::reachable(pod, shard, entry.deadline).await?;
     let now = pod.clock.monotonic();
     let Some(gate) = gate(pod, shard, call.operation) else {
         if entry.deadline.has_passed(now) {

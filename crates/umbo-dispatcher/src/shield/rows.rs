@@ -13,7 +13,7 @@ use crate::classify::Context;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::hot_keys::{HotShield, Shared};
-use crate::operation::patience;
+use crate::patience::Patience;
 use crate::pod::Dispatcher;
 use crate::wait::{Answered, Call, Timed, in_slot};
 
@@ -88,7 +88,10 @@ impl<'a> Rows<'a> {
         if is_only {
             return self.call.entry.deadline.instant();
         }
-        patience::shorten(&mut self.call, self.pod.clock.monotonic())
+        let now = self.pod.clock.monotonic();
+        let patience = Patience::until(self.call.entry.deadline, now);
+        self.call.entry.deadline = patience.work;
+        patience.wait
     }
 
     /// Returns the time that was given for the request.

@@ -179,3 +179,34 @@ async fn what_is_late_altogether_is_one_answer() {
     assert_eq!(written.outcome, Some(umbo_api::Outcome::Unknown));
     assert!(!written.retry.safe);
 }
+
+#[tokio::test]
+async fn a_node_that_is_not_back_in_time_is_told_to_be_away() {
+    let pod = TestPod::open(&[]).await;
+    let shards = shards(&pod, 40).await;
+    let at = shards.iter().position(|shard| *shard == STALLED).unwrap();
+    pod.store.set_away(&[STALLED]);
+    let row = format!("/v1/ns/listings/kv/p-{at}");
+    let range = format!("/v1/ns/listings/range/p-{at}");
+    let calls = pod.store.calls();
+    for (method, target) in [("GET", &row), ("PUT", &row), ("GET", &range)] {
+        catch_up(&pod);
+        let reply = pod.ask(method, target, BRIEF, "").await;
+        let problem = reply.problem();
+        assert_eq!(problem.type_uri, "/v1/errors/shard-unavailable", "{method}");
+        assert_eq!((problem.status, problem.shard), (503, Some(STALLED.0)));
+        assert!(problem.retry.safe);
+        assert_eq!(reply.ru(), "0");
+    }
+    assert_eq!(pod.store.calls(), calls);
+    for (reply, status) in [
+        (write(&pod, BRIEF, 40).await, 201),
+        (multi_get(&pod, BRIEF, 40).await, 200),
+    ] {
+        assert_eq!(reply.status, 207);
+        for (line, shard) in lines(&reply).iter().zip(&shards) {
+            let expected = if *shard == STALLED { 503 } else { status };
+            assert_eq!(line["status"], expected, "{line}");
+        }
+    }
+}

@@ -23,6 +23,8 @@ pub(crate) struct TestStore {
     hangs: AtomicBool,
     /// Whose multi-gets and writes wait for ever.
     stalled: Mutex<Vec<ShardId>>,
+    /// Whose nodes are away.
+    away: Mutex<Vec<ShardId>>,
     is_held: watch::Sender<bool>,
     error: Mutex<Option<StoreError>>,
     calls: AtomicU64,
@@ -36,6 +38,7 @@ impl TestStore {
             micros: AtomicU64::new(0),
             hangs: AtomicBool::new(false),
             stalled: Mutex::default(),
+            away: Mutex::default(),
             is_held: watch::Sender::new(false),
             error: Mutex::new(None),
             calls: AtomicU64::new(0),
@@ -55,6 +58,11 @@ impl TestStore {
     /// Lets multi-gets and writes of these shards wait for ever.
     pub(crate) fn set_stalled(&self, shards: &[ShardId]) {
         *self.stalled.lock().unwrap() = shards.to_vec();
+    }
+
+    /// Lets the nodes of these shards be away.
+    pub(crate) fn set_away(&self, shards: &[ShardId]) {
+        *self.away.lock().unwrap() = shards.to_vec();
     }
 
     fn is_stalled(&self, namespace: NamespaceId, partition: &PartitionKey) -> bool {
@@ -101,6 +109,16 @@ impl TestStore {
 impl Store for TestStore {
     fn shard_map(&self) -> Arc<ShardMap> {
         self.inner.shard_map()
+    }
+
+    fn is_reachable(&self, shard: ShardId) -> bool {
+        !self.away.lock().unwrap().contains(&shard)
+    }
+
+    async fn reachable(&self, shard: ShardId) {
+        if !self.is_reachable(shard) {
+            std::future::pending::<()>().await;
+        }
     }
 
     async fn get(

@@ -14,7 +14,7 @@ use umbo_store::{Mutation, WriteError, WriteRequest, Written};
 use umbo_types::{Key, ShardId};
 
 use crate::failure::Failure;
-use crate::operation::patience;
+use crate::patience::Patience;
 use crate::pod::Dispatcher;
 use crate::shield;
 use crate::wait::{Answered, Call, Timed};
@@ -62,11 +62,12 @@ pub(super) async fn write(
     parts: &mut [Part],
     template: &WriteRequest,
 ) -> Timed<Vec<PartOutcome>> {
-    let (mut call, now) = (call.clone(), pod.clock.monotonic());
-    let until = match parts {
-        [_] => call.entry.deadline.instant(),
-        _ => patience::shorten(&mut call, now),
-    };
+    let mut call = call.clone();
+    let mut until = call.entry.deadline.instant();
+    if parts.len() > 1 {
+        let patience = Patience::until(call.entry.deadline, pod.clock.monotonic());
+        (call.entry.deadline, until) = (patience.work, patience.wait);
+    }
     let works = parts.iter_mut().map(|part| {
         let request = WriteRequest {
             mutations: std::mem::take(&mut part.mutations),
