@@ -138,6 +138,16 @@ impl<W> Gate<W> {
         self.enter_line(entry, now, waiter, woken)
     }
 
+    /// Sheds a request that would be shed if it entered now, for whoever has something to prepare
+    /// before it can. `None` says only that it would not be turned away at once.
+    #[inline]
+    pub fn turn_away(&self, entry: &Entry, now: Instant) -> Option<Shed> {
+        if !self.is_crowded() || entry.deadline.has_passed(now) {
+            return None;
+        }
+        self.lock().turn_away(entry, now)
+    }
+
     /// Gives a slot back. Whoever gets it, or is shed meanwhile, is added to `woken`.
     #[inline]
     #[expect(clippy::needless_pass_by_value)] // so that it is given back once
@@ -198,6 +208,12 @@ impl<W> Gate<W> {
         word & WAITING == 0 && word & IN_FLIGHT < slots
     }
 
+    /// Says whether anybody waits.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & WAITING != 0
+    }
+
     /// Says how things stand.
     pub fn status(&self, now: Instant) -> GateStatus {
         let line = self.lock();
@@ -234,6 +250,11 @@ impl<W> Gate<W> {
         woken: &mut Woken<W>,
     ) -> Entered {
         let mut line = self.lock();
+        // What is turned away must cost little, and changes nothing: those who wait are looked after by
+        // whoever leaves, and by the tick.
+        if let Some(shed) = line.turn_away(entry, now) {
+            return Entered::Shed(shed);
+        }
         // Who waits is seen from here on, and who leaves comes to this lock. What became free a
         // moment ago is seen here.
         if line.is_empty() && !self.begin_waiting(line.slots()) {

@@ -283,6 +283,37 @@ fn when_full_a_higher_tier_takes_the_place_of_the_newest_of_the_lowest() {
 }
 
 #[test]
+fn who_would_be_shed_is_turned_away_beforehand_and_nobody_else() {
+    let mut settings = fixed(1);
+    settings.waiting_max = 2;
+    let mut scene = Scene::new(settings);
+    let turned_away = |scene: &Scene, caller, criticality| {
+        let entry = scene.entry(criticality, caller);
+        scene.gate.turn_away(&entry, scene.now())
+    };
+    assert_eq!(turned_away(&scene, 9, LOW), None);
+    let slot = scene.slot(0, USUAL);
+    assert_eq!(turned_away(&scene, 9, LOW), None, "it would wait");
+    scene.queue(1, USUAL);
+    scene.queue(2, USUAL);
+    // A lower tier, and another caller of the same; each counts as shed.
+    for criticality in [LOW, USUAL] {
+        let shed = turned_away(&scene, 9, criticality).unwrap();
+        assert_eq!((shed.why, shed.criticality), (Why::Length, criticality));
+        let tally = scene.status().tiers[criticality as usize].tally;
+        assert_eq!(tally.shed[Why::Length as usize], 1);
+        assert!(matches!(scene.enter(9, criticality), Entered::Shed(_)));
+    }
+    // A higher one takes the place of somebody, and one that is late is nobody's to shed.
+    assert_eq!(turned_away(&scene, 9, HIGH), None);
+    let mut late = scene.entry(LOW, 9);
+    late.deadline = Deadline::at(scene.now());
+    assert_eq!(scene.gate.turn_away(&late, scene.now()), None);
+    scene.leave(slot);
+    assert_eq!(scene.served().len(), 1);
+}
+
+#[test]
 fn when_full_of_one_tier_whoever_has_least_waiting_gets_in() {
     let mut scene = Scene::new(GateSettings {
         waiting_max: 20,

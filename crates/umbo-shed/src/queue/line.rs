@@ -126,6 +126,40 @@ impl<W> Line<W> {
         Some(waiter)
     }
 
+    /// Sheds an entry for which nobody else would be: its callers have as much waiting as others.
+    pub(crate) fn turn_away(&mut self, entry: &Entry, now: Instant) -> Option<Shed> {
+        let own = tier(entry.criticality);
+        let is_lowest = || self.lanes.lowest().is_none_or(|lowest| lowest >= own);
+        let why = if self.has_enough(own) {
+            Why::Overload
+        } else {
+            let why = self.fullness(entry)?;
+            is_lowest().then_some(why)?
+        };
+        if self.lanes.is_modest(entry) {
+            return None;
+        }
+        Some(self.shed(own, why, now))
+    }
+
+    /// Says whether as many of an overloaded tier wait as may be needed.
+    fn has_enough(&self, tier: usize) -> bool {
+        let enough = OVERLOADED_WAITING * self.slots() as usize;
+        self.codels[tier].is_overloaded()
+            && self.lanes.len_of(tier) >= enough.max(OVERLOADED_WAITING_MIN)
+    }
+
+    /// Says why there is no room for one more, where there is none.
+    fn fullness(&self, entry: &Entry) -> Option<Why> {
+        if self.lanes.len() >= self.settings.waiting_max.max(1) {
+            Some(Why::Length)
+        } else if self.is_too_much(entry) {
+            Some(Why::Work)
+        } else {
+            None
+        }
+    }
+
     /// Makes room for one more, if need be at the cost of others, or says why there is none.
     pub(crate) fn make_room(
         &mut self,
@@ -134,20 +168,10 @@ impl<W> Line<W> {
         woken: &mut Woken<W>,
     ) -> Result<(), Shed> {
         let own = tier(entry.criticality);
-        if self.codels[own].is_overloaded() {
-            let enough = OVERLOADED_WAITING * self.slots() as usize;
-            if self.lanes.len_of(own) >= enough.max(OVERLOADED_WAITING_MIN) {
-                self.replace_own(entry, Why::Overload, now, woken)?;
-            }
+        if self.has_enough(own) {
+            self.replace_own(entry, Why::Overload, now, woken)?;
         }
-        loop {
-            let why = if self.lanes.len() >= self.settings.waiting_max.max(1) {
-                Why::Length
-            } else if self.is_too_much(entry) {
-                Why::Work
-            } else {
-                return Ok(());
-            };
+        while let Some(why) = self.fullness(entry) {
             let lowest = self.lanes.lowest().unwrap_or(own);
             if lowest >= own {
                 self.replace_own(entry, why, now, woken)?;
@@ -159,6 +183,7 @@ impl<W> Line<W> {
                 self.dismiss(node, Why::Displaced, now, woken);
             }
         }
+        Ok(())
     }
 
     fn is_too_much(&self, entry: &Entry) -> bool {
