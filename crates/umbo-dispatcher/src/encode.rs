@@ -12,14 +12,16 @@ use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
 use umbo_api::quota::{ExplainAnswer, UsageAnswer};
 use umbo_api::ru::Ru;
-use umbo_api::{Problem, header};
+use umbo_api::{Outcome, Problem, header};
 use umbo_store::{StoreError, Written};
 use umbo_types::{RequestUnits, Row, Timestamp, Version};
 
 use crate::decode::Layout;
+use crate::digits::{self, Digits};
 use crate::edge::body::ReplyBody;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
+use crate::overload::ShedReport;
 use crate::page::{Chunk, PageWalk};
 use crate::{cache_fields, problem, rate_limit_fields};
 
@@ -39,6 +41,7 @@ const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 const PROBLEM_LEN: usize = 640;
 const PROBLEM_FIELDS: usize = 16;
 const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
+const NOT_APPLIED: &str = Outcome::NotApplied.as_str();
 
 /// What a request of the data plane came to, where it came to something.
 #[derive(Debug)]
@@ -239,21 +242,17 @@ fn stored(field: Bytes) -> Option<HeaderValue> {
 pub(crate) fn etag(version: Version) -> HeaderValue {
     // Twenty digits at most, and the quotes.
     let mut text = [b'"'; 22];
-    let (mut first, mut rest) = (text.len() - 1, version.0);
-    loop {
-        first -= 1;
-        text[first] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
+    let end = text.len() - 1;
+    let first = digits::put(&mut text, end, version.0);
     HeaderValue::from_bytes(&text[first - 1..]).expect("digits in quotes are a header value")
 }
 
 fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
     exchange.refused(failure);
     log(failure, &exchange);
+    if let Failure::Shed(report) = failure {
+        return shed(exchange, report);
+    }
     let body = problem::of_request(failure, &exchange);
     let mut response = problem_response(&body);
     if let Failure::MethodNotAllowed { allowed } = failure
@@ -273,6 +272,40 @@ fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
     finish(response, exchange, status)
 }
 
+/// Makes the answer to a request that was shed: the same as by way of its problem, at less cost.
+fn shed(mut exchange: Exchange, report: &ShedReport) -> Response<ReplyBody> {
+    let after_ms = problem::shed::wait_ms(report);
+    let operation = exchange.operation();
+    let text = problem::shed::text(report, operation, after_ms, exchange.request_id());
+    exchange.sent(text.len());
+    let mut response = Response::new(ReplyBody::Full(text.into()));
+    let headers = response.headers_mut();
+    *headers = HeaderMap::with_capacity(PROBLEM_FIELDS);
+    headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if operation.is_write() {
+        headers.insert(OUTCOME, HeaderValue::from_static(NOT_APPLIED));
+    }
+    headers.insert(RETRY_AFTER, seconds(after_ms));
+    headers.insert(RETRY_AFTER_MS, number(after_ms));
+    finish(response, exchange, StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// Returns whole seconds, rounded up and never nought.
+fn seconds(millis: u64) -> HeaderValue {
+    // Hardly anybody is told to stay away for longer.
+    const SHORT: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
+    let seconds = millis.div_ceil(1_000).max(1);
+    let short = usize::try_from(seconds - 1)
+        .ok()
+        .and_then(|at| SHORT.get(at));
+    short.map_or_else(|| number(seconds), |text| HeaderValue::from_static(text))
+}
+
+fn number(number: u64) -> HeaderValue {
+    HeaderValue::from_bytes(Digits::of(number).as_bytes()).expect("digits are a header value")
+}
+
 /// Makes the response of a problem, without what an exchange adds.
 pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
     let mut text = Vec::with_capacity(PROBLEM_LEN);
@@ -290,11 +323,8 @@ pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
         headers.insert(OUTCOME, HeaderValue::from_static(outcome.as_str()));
     }
     if let Some(after_ms) = body.retry.after_ms {
-        headers.insert(
-            RETRY_AFTER,
-            HeaderValue::from(after_ms.div_ceil(1_000).max(1)),
-        );
-        headers.insert(RETRY_AFTER_MS, HeaderValue::from(after_ms));
+        headers.insert(RETRY_AFTER, seconds(after_ms));
+        headers.insert(RETRY_AFTER_MS, number(after_ms));
     }
     if let Some(tag) = body
         .etag
@@ -313,12 +343,12 @@ pub(crate) fn problem_response(body: &Problem) -> Response<ReplyBody> {
 }
 
 fn log(failure: &Failure, exchange: &Exchange) {
-    let request_id = exchange.request_id().as_str();
+    let (request_id, code) = (|| exchange.request_id().as_str(), failure.code().as_str());
     match failure {
         Failure::Internal(_) | Failure::Store(StoreError::Corrupt { .. }) => {
-            tracing::error!(request_id, code = failure.code().as_str(), %failure, "failed");
+            tracing::error!(request_id = request_id(), code, %failure, "failed");
         }
-        _ => tracing::debug!(request_id, code = failure.code().as_str(), %failure, "refused"),
+        _ => tracing::debug!(request_id = request_id(), code, %failure, "refused"),
     }
 }
 

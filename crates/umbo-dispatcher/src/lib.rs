@@ -11,6 +11,7 @@ mod cache_fields;
 mod classify;
 mod cursor;
 mod decode;
+mod digits;
 mod door;
 pub mod edge;
 mod encode;

@@ -14,6 +14,8 @@ use umbo_shed::{
 };
 use umbo_types::{Criticality, Operation, ShardId};
 
+use crate::digits::Digits;
+
 /// Wakes a request that waits at a gate.
 pub(crate) type Waiter = oneshot::Sender<Verdict>;
 
@@ -68,25 +70,60 @@ impl ShedSignal {
     }
 }
 
-impl std::fmt::Display for ShedReport {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { shard, tier, .. } = self;
-        write!(f, "shard {shard} is overloaded and tier {tier} is shed: ")?;
+impl ShedReport {
+    /// Says what happened, piece by piece.
+    pub(crate) fn describe(&self, mut say: impl FnMut(&str)) {
+        say("shard ");
+        say(Digits::of(self.shard.0.into()).as_str());
+        say(" is overloaded and tier ");
+        say(self.tier.as_str());
+        say(" is shed: ");
         match self.signal {
-            ShedSignal::Queue(Why::Overload) => f.write_str("its queue has been slow for a while"),
-            ShedSignal::Queue(Why::Length) => f.write_str("as many requests wait as may"),
-            ShedSignal::Queue(Why::Work) => f.write_str("as many request units wait as may"),
-            ShedSignal::Queue(Why::Displaced) => f.write_str("a higher tier took its place"),
+            ShedSignal::Queue(why) => say(match why {
+                Why::Overload => "its queue has been slow for a while",
+                Why::Length => "as many requests wait as may",
+                Why::Work => "as many request units wait as may",
+                Why::Displaced => "a higher tier took its place",
+            }),
             ShedSignal::LatencyRatio {
                 class,
                 ratio,
                 penalty,
-            } => write!(
-                f,
-                "the latency ratio of class {class} fell to {ratio:.2}, and the price of this tier \
-                 counts {penalty:.1} times"
-            ),
+            } => {
+                say("the latency ratio of class ");
+                say(class);
+                say(" fell to ");
+                let hundredths = rounded(ratio * 100.0);
+                say(Digits::of(hundredths / 100).as_str());
+                say(".");
+                say(Digits::of(hundredths / 10 % 10).as_str());
+                say(Digits::of(hundredths % 10).as_str());
+                say(", and the price of this tier counts ");
+                let tenths = rounded(penalty * 10.0);
+                say(Digits::of(tenths / 10).as_str());
+                say(".");
+                say(Digits::of(tenths % 10).as_str());
+                say(" times");
+            }
         }
+    }
+}
+
+/// Returns the nearest whole number; nought of what is below it or no number.
+#[expect(clippy::cast_sign_loss)] // it saturates
+fn rounded(number: f64) -> u64 {
+    number.round() as u64
+}
+
+impl std::fmt::Display for ShedReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut written = Ok(());
+        self.describe(|text| {
+            if written.is_ok() {
+                written = f.write_str(text);
+            }
+        });
+        written
     }
 }
 
@@ -257,6 +294,56 @@ pub(crate) fn deliver(gate: &Gate<Waiter>, mut woken: Woken<Waiter>, now: Instan
     while let Some((waiter, verdict)) = woken.pop() {
         if let Err(Verdict::Slot(grant)) = waiter.send(verdict) {
             gate.leave(grant, umbo_shed::Outcome::Unknown, now, &mut woken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_shard_tier_and_why() {
+        let said = |signal| {
+            let report = ShedReport {
+                shard: ShardId(12),
+                tier: Criticality::SheddablePlus,
+                signal,
+                wait: Duration::ZERO,
+            };
+            report.to_string()
+        };
+        assert_eq!(
+            said(ShedSignal::Queue(Why::Length)),
+            "shard 12 is overloaded and tier sheddable-plus is shed: as many requests wait as may"
+        );
+        let ratio = |ratio, penalty| {
+            said(ShedSignal::LatencyRatio {
+                class: "write",
+                ratio,
+                penalty,
+            })
+        };
+        for (fell, counts, shown) in [
+            (
+                0.126,
+                2.0,
+                "0.13, and the price of this tier counts 2.0 times",
+            ),
+            (
+                0.049_9,
+                4.26,
+                "0.05, and the price of this tier counts 4.3 times",
+            ),
+            (
+                1.0,
+                16.0,
+                "1.00, and the price of this tier counts 16.0 times",
+            ),
+        ] {
+            let said = ratio(fell, counts);
+            let expected = format!("the latency ratio of class write fell to {shown}");
+            assert!(said.ends_with(&expected), "{said}");
         }
     }
 }

@@ -3,12 +3,14 @@
 //! What a client is told is kept apart from what the log says: paths and causes stay inside. No
 //! wildcard stands where codes are told apart.
 
+pub(crate) mod shed;
+
 use umbo_api::{ErrorCode, Outcome, Problem, Scope};
 use umbo_store::StoreError;
 
+use self::shed::jittered;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::overload::ShedSignal;
 use crate::rejection;
 
 /// Wait after a node had no place for a request, before jitter.
@@ -40,12 +42,7 @@ pub(crate) fn of_row(failure: &Failure) -> Problem {
     }
     problem.retry.after_ms = wait_ms(code).map(jittered);
     if let Failure::Shed(report) = failure {
-        let wait_ms = report.wait.as_micros().div_ceil(1_000) as u64;
-        problem.retry.after_ms = Some(match report.signal {
-            ShedSignal::Queue(_) => jittered(wait_ms.max(1)),
-            // It is jittered already.
-            ShedSignal::LatencyRatio { .. } => wait_ms.max(1),
-        });
+        problem.retry.after_ms = Some(shed::wait_ms(report));
         problem.tier = Some(report.tier.as_str().to_owned());
         problem.signal = Some(report.signal.as_str().to_owned());
     }
@@ -174,12 +171,6 @@ const fn wait_ms(code: ErrorCode) -> Option<u64> {
         ErrorCode::StorageFull => Some(5_000),
         _ => None,
     }
-}
-
-/// Adds up to a fifth, so that those who were refused together do not come back together.
-fn jittered(wait_ms: u64) -> u64 {
-    let random = getrandom::u32().unwrap_or(0);
-    wait_ms + wait_ms * u64::from(random) / (5 * u64::from(u32::MAX))
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use umbo_api::header;
 use umbo_quota::{Advertised, Limit, Policy, Rejection, limits};
 use umbo_types::RequestUnits;
 
+use crate::digits::{self, Digits};
+
 const RATELIMIT: HeaderName = HeaderName::from_static(header::RATELIMIT);
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static(header::RATELIMIT_POLICY);
 
@@ -51,7 +53,7 @@ pub(crate) fn request_units(units: RequestUnits) -> HeaderValue {
         }
         first -= 1;
     }
-    let first = put_digits(&mut text, first, whole);
+    let first = digits::put(&mut text, first, whole);
     HeaderValue::from_bytes(&text[first..]).expect("digits and a point are a header value")
 }
 
@@ -123,9 +125,9 @@ impl Written {
     fn left_field(&self, left: u64, seconds: u64) -> HeaderValue {
         let mut text = [0; FIELD_LEN_MAX];
         let first = text.len();
-        let first = put_digits(&mut text, first, seconds.min(INTEGER_MAX));
+        let first = digits::put(&mut text, first, seconds.min(INTEGER_MAX));
         let first = put_before(&mut text, first, b";t=");
-        let first = put_digits(&mut text, first, left.min(INTEGER_MAX));
+        let first = digits::put(&mut text, first, left.min(INTEGER_MAX));
         let first = put_before(&mut text, first, &self.begin);
         value(&text[first..])
     }
@@ -157,24 +159,8 @@ fn put_name(text: &mut Text, policy: &Policy) {
 }
 
 fn put_parameter(text: &mut Text, key: &[u8], number: u64) {
-    let mut digits = [0; 20];
-    let first = digits.len();
-    let first = put_digits(&mut digits, first, number.min(INTEGER_MAX));
     text.extend_from_slice(key);
-    text.extend_from_slice(&digits[first..]);
-}
-
-/// Writes a number before `end`; returns where it begins.
-fn put_digits(text: &mut [u8], end: usize, mut number: u64) -> usize {
-    let mut first = end;
-    loop {
-        first -= 1;
-        text[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return first;
-        }
-    }
+    text.extend_from_slice(Digits::of(number.min(INTEGER_MAX)).as_bytes());
 }
 
 /// Writes bytes before `end`; returns where they begin.

@@ -21,6 +21,14 @@ pub(crate) enum RequestId {
 }
 
 impl RequestId {
+    /// Returns the bytes of the id: letters, digits, points, dashes and underscores.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(text) => text,
+            Self::Sent(value) => value.as_bytes(),
+        }
+    }
+
     /// Returns the id as text.
     pub(crate) fn as_str(&self) -> &str {
         match self {
