@@ -30,7 +30,7 @@ use crate::pod::Dispatcher;
 use crate::random;
 use crate::request_id::RequestId;
 use crate::shield::Passage;
-use crate::wait::Call;
+use crate::wait::{self, Call};
 
 /// A request under way.
 #[derive(Debug)]
@@ -172,16 +172,25 @@ impl Exchange {
         }
     }
 
+    /// Sheds the request where the gate of its shard would, before more is done for it.
+    pub(crate) fn turn_away(&self, shard: ShardId, context: &Context) -> Result<(), Failure> {
+        wait::turn_away(&self.pod, shard, self.operation, || self.entry(context))
+    }
+
+    fn entry(&self, context: &Context) -> Entry {
+        Entry {
+            criticality: self.criticality(),
+            caller: self.caller_hash(),
+            price: self.charged(),
+            deadline: context.deadline,
+        }
+    }
+
     /// Returns what the gate of a shard is told of the request.
     pub(crate) fn call(&self, context: &Context) -> Call {
         Call {
             operation: self.operation,
-            entry: Entry {
-                criticality: self.criticality(),
-                caller: self.caller_hash(),
-                price: self.charged(),
-                deadline: context.deadline,
-            },
+            entry: self.entry(context),
             timeout: context.timeout,
             payer: self.payer_id(),
             traceparent: self

@@ -102,7 +102,10 @@ where
     match ask {
         Ask::Get(ask) => get::fetch(pod, &namespace, ask, &context, exchange).await,
         Ask::Write(ask) => {
-            Box::pin(write::fetch(pod, &namespace, ask, body, &context, exchange)).await
+            let announced = body.size_hint().lower();
+            let shard = write::locate(pod, &namespace, &ask, announced, &context, exchange)?;
+            let work = write::fetch(pod, &namespace, shard, ask, body, &context, exchange);
+            Box::pin(work).await
         }
         Ask::Range(ask) => Box::pin(range::fetch(pod, &namespace, ask, &context, exchange)).await,
         Ask::DeleteRange(ask) => {

@@ -217,6 +217,9 @@ async fn read(
     }
     // Only now, so that a ceiling of the shard does not count what never reaches it.
     exchange.located(shard)?;
+    if wait::is_crowded(pod, shard, exchange.operation()) && !shield.has_company(&key) {
+        exchange.turn_away(shard, context)?;
+    }
     let call = exchange.call(context);
     let sharing = async {
         // Here the deadline of this request counts, not that of the one that reads for all.

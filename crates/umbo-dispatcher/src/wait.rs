@@ -299,6 +299,27 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Sheds a request that the gate would shed if it came to it now.
+pub(crate) fn turn_away(
+    pod: &Dispatcher,
+    shard: ShardId,
+    operation: Operation,
+    entry: impl FnOnce() -> Entry,
+) -> Result<(), Failure> {
+    let Some(gate) = gate(pod, shard, operation).filter(|gate| gate.is_crowded()) else {
+        return Ok(());
+    };
+    match gate.turn_away(&entry(), pod.clock.monotonic()) {
+        Some(shed) => Err(Failure::Shed(report(shard, shed))),
+        None => Ok(()),
+    }
+}
+
+/// Says whether somebody waits already.
+pub(crate) fn is_crowded(pod: &Dispatcher, shard: ShardId, operation: Operation) -> bool {
+    gate(pod, shard, operation).is_some_and(Gate::is_crowded)
+}
+
 /// Says whether a read would find a slot at once. Another one may be faster.
 pub(crate) fn has_room(pod: &Dispatcher, shard: ShardId) -> bool {
     gate(pod, shard, Operation::Get).is_none_or(Gate::has_room)

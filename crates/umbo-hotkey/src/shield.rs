@@ -232,6 +232,12 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         self.reads.share(key, is_hot, terms, read).await
     }
 
+    /// Says whether a read of a key may find one of somebody else's, under way or just over: where it
+    /// does not, it is on its own.
+    pub fn has_company(&self, key: &KeyRef<'_>) -> bool {
+        self.reads.has_company(key)
+    }
+
     /// Says whether a read of a key that is not hot has to be made, where the store answers at once:
     /// there is nothing to wait for, and so no flight. What is read is to be landed.
     pub fn solo(&self, key: &KeyRef<'_>, terms: &Terms) -> Solo<V> {

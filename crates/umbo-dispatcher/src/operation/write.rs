@@ -9,7 +9,7 @@ use umbo_hotkey::Touched;
 use umbo_quota::Work;
 use umbo_store::{Atomicity, Change, Mutation, WriteRequest};
 use umbo_telemetry::trace::Verb;
-use umbo_types::{RowError, Timestamp, Version, limits};
+use umbo_types::{RowError, ShardId, Timestamp, Version, limits};
 
 use super::{ask_store, body};
 use crate::classify::Context;
@@ -23,9 +23,29 @@ use crate::pod::Dispatcher;
 use crate::shield;
 use crate::wait::Answered;
 
+/// Finds the shard and refuses what it can before anything is read: what is turned away must cost little.
+pub(crate) fn locate(
+    pod: &Dispatcher,
+    namespace: &NamespaceEntry,
+    ask: &WriteAsk,
+    announced: u64,
+    context: &Context,
+    exchange: &mut Exchange,
+) -> Result<ShardId, Failure> {
+    exchange.verb(Verb::Locate);
+    let shard = pod.shard_map.locate(namespace.id, &ask.key.partition);
+    exchange.located(shard)?;
+    if matches!(ask.change, Change::Put { .. }) && announced > limits::VALUE_LEN_MAX as u64 {
+        return Err(RowError::ValueTooLarge(announced as usize).into());
+    }
+    exchange.turn_away(shard, context)?;
+    Ok(shard)
+}
+
 pub(crate) async fn fetch<B>(
     pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
+    shard: ShardId,
     mut ask: WriteAsk,
     request_body: B,
     context: &Context,
@@ -35,15 +55,8 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    exchange.verb(Verb::Locate);
-    let shard = pod.shard_map.locate(namespace.id, &ask.key.partition);
-    exchange.located(shard)?;
     let is_put = matches!(ask.change, Change::Put { .. });
     if let Change::Put { value, expires_at } = &mut ask.change {
-        let announced = request_body.size_hint().lower();
-        if announced > limits::VALUE_LEN_MAX as u64 {
-            return Err(RowError::ValueTooLarge(announced as usize).into());
-        }
         let held = body::read(pod, request_body, limits::VALUE_LEN_MAX, context, exchange).await;
         value.bytes = held
             .map_err(|failure| match failure {

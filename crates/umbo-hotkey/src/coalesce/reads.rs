@@ -188,6 +188,12 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         }
     }
 
+    /// Says whether a read may find one of somebody else's, under way or just over.
+    pub(crate) fn has_company(&self, key: &KeyRef<'_>) -> bool {
+        let stripe = self.board.stripe(key.hash());
+        stripe.is_claimed(key) || stripe.afterglow.find(key).is_some()
+    }
+
     /// Says whether a read that would be over at once has to be made.
     pub(crate) fn solo(&self, key: &KeyRef<'_>, terms: &Terms) -> Solo<V> {
         let mut stripe = self.board.stripe(key.hash());
