@@ -22,7 +22,7 @@ use crate::modelled::{Capacity, FOR_EVER, Fault, Model};
 /// What is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// Gets of one key, from the local cache
+    /// Gets of a few keys, from the local cache
     Hit,
     /// Gets that find the queue of their shard full
     ShedGet,
@@ -79,17 +79,14 @@ impl Arguments {
         ask(&service, "PUT", "/admin/v1/namespaces/n", "critical", 201).await?;
         match self.kind {
             Kind::Hit => {
-                ask(&service, "PUT", "/v1/ns/n/kv/p/k", "critical", 201).await?;
-                ask(
-                    &service,
-                    "PUT",
-                    "/admin/v1/hot/pinned/ns/n/kv/p/k",
-                    "critical",
-                    201,
-                )
-                .await?;
-                for _ in 0..self.requests {
-                    ask(&service, "GET", "/v1/ns/n/kv/p/k", "sheddable", 200).await?;
+                for number in 0..KEYS {
+                    let path = path(number);
+                    ask(&service, "PUT", &path, "critical", 201).await?;
+                    let pinned = path.replace("/v1/", "/admin/v1/hot/pinned/");
+                    ask(&service, "PUT", &pinned, "critical", 201).await?;
+                }
+                for number in 0..self.requests {
+                    ask(&service, "GET", &path(number), "sheddable", 200).await?;
                 }
             }
             Kind::ShedGet | Kind::ShedPut => {
@@ -106,8 +103,7 @@ impl Arguments {
                 }
                 tokio::task::yield_now().await;
                 for number in 0..self.requests {
-                    let path = format!("/v1/ns/n/kv/p/{number}");
-                    ask(&service, method, &path, "sheddable", 503).await?;
+                    ask(&service, method, &path(number), "sheddable", 503).await?;
                 }
             }
         }
@@ -149,6 +145,13 @@ impl Arguments {
         };
         Ok(Service::data(&model.pod().await?))
     }
+}
+
+/// Keys that are asked for, one after the other: by all kinds, so that what the asking costs is the same.
+const KEYS: u32 = 8;
+
+fn path(number: u32) -> String {
+    format!("/v1/ns/n/kv/p/{}", number % KEYS)
 }
 
 /// Asks and reads the answer to its end; it has to have this status, where one is given.
