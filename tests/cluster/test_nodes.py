@@ -72,6 +72,36 @@ def test_a_node_shows_its_health_its_counters_and_its_map(cluster):
     cluster.stop()
 
 
+def test_a_dispatcher_counts_its_way_to_the_nodes(cluster):
+    cluster.start()
+    (dispatcher, _), names = cluster.dispatchers, list(cluster.nodes)
+    ns = dispatcher.namespace()
+    partitions = cluster.partitions(ns, 1)
+
+    def by_node(name):
+        text = dispatcher.admin().get("/metrics").body.decode()
+        return {node: int(value) for node, value in re.findall(rf'^{name}{{node="([^"]+)"}} (\d+)$', text, re.M)}
+
+    assert by_node("umbo_remote_node_up") == dict.fromkeys(names, 1)
+    assert by_node("umbo_remote_node_map_version") == dict.fromkeys(names, 1)
+    assert by_node("umbo_remote_requests_in_flight") == dict.fromkeys(names, 0)
+    before = dispatcher.metric("umbo_remote_requests_total")
+    for (one,) in partitions.values():
+        assert ns.put(one, value=b"x").status == 201
+    assert dispatcher.metric("umbo_remote_requests_total") >= before + len(names)
+    assert dispatcher.metric("umbo_remote_sent_frames_total") > 0 < dispatcher.metric("umbo_remote_frames_total")
+    connections = dispatcher.metric("umbo_remote_connections_total")
+    assert connections >= 2 * len(names) and dispatcher.metric("umbo_remote_connections_lost_total") == 0
+    cluster.nodes["b"].kill()
+    wait_until(lambda: by_node("umbo_remote_node_up") == dict.fromkeys(names, 1) | {"b": 0}, "it is seen to be gone")
+    wait_until(lambda: dispatcher.metric("umbo_remote_connections_refused_total") > 0, "it is tried again")
+    assert dispatcher.metric("umbo_remote_connections_lost_total") >= 2
+    cluster.nodes["b"].start()
+    wait_until(lambda: by_node("umbo_remote_node_up") == dict.fromkeys(names, 1), "it is back")
+    assert dispatcher.metric("umbo_remote_connections_total") > connections
+    cluster.stop()
+
+
 def test_a_dispatcher_without_nodes_waits_for_them(cluster):
     dispatcher = cluster.dispatchers[0].launch()
 

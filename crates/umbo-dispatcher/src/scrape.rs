@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use umbo_store::{ShardState, ShardStatus};
-use umbo_telemetry::metrics::{ProcessSample, Scrape, ShardGauges};
+use umbo_store::{NodeStatus, RemoteStats, ShardState, ShardStatus};
+use umbo_telemetry::metrics::{ProcessSample, RemoteGauges, RemoteNodeGauges, Scrape, ShardGauges};
 
 use crate::failure::Failure;
 use crate::hot_keys::HotKeySample;
@@ -31,6 +31,9 @@ fn render_now(pod: &Dispatcher) -> String {
     let hotkey = HotKeySample::take(pod);
     let overload = pod.overload.as_ref();
     let overload = overload.map(|overload| OverloadSample::take(overload, now));
+    let (nodes, counted) = (pod.store.nodes(), pod.store.remote_stats());
+    let nodes: Vec<_> = nodes.iter().map(node).collect();
+    let remote = counted.map(|counted| way_to(&nodes, &counted));
     quota.show(|quota| {
         let scrape = Scrape {
             version: env!("CARGO_PKG_VERSION"),
@@ -38,6 +41,7 @@ fn render_now(pod: &Dispatcher) -> String {
             quota,
             hotkey: None,
             overload: overload.as_ref().map(OverloadSample::gauges),
+            remote,
             process: ProcessSample::read(),
         };
         let Some(hotkey) = &hotkey else {
@@ -64,5 +68,29 @@ fn gauges(status: &ShardStatus, quota: &QuotaSample) -> ShardGauges {
         commits: status.commits,
         mutations: status.mutations,
         reclaimed_rows: status.reclaimed,
+    }
+}
+
+fn node(status: &NodeStatus) -> RemoteNodeGauges<'_> {
+    RemoteNodeGauges {
+        name: &status.name,
+        is_up: status.failure.is_none(),
+        map_version: status.map_version,
+        in_flight: status.in_flight,
+    }
+}
+
+fn way_to<'a>(nodes: &'a [RemoteNodeGauges<'a>], stats: &RemoteStats) -> RemoteGauges<'a> {
+    RemoteGauges {
+        nodes,
+        requests: stats.requests,
+        sent_frames: stats.frames,
+        frames: stats.answer_frames,
+        retries: stats.retries,
+        hedges: stats.hedges,
+        hedges_won: stats.hedges_won,
+        connections: stats.connections,
+        connections_refused: stats.connections_refused,
+        connections_lost: stats.connections_lost,
     }
 }

@@ -7,7 +7,8 @@ use umbo_protocol::{Ask, Outcome};
 use umbo_routing::ShardMap;
 use umbo_store::{
     CallContext, DeleteRangeRequest, Deleted, NodeStatus, Page, PurgeProgress, RangeRequest,
-    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    RemoteStats, ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
@@ -125,6 +126,10 @@ impl Store for RemoteStore {
 
     fn nodes(&self) -> Vec<NodeStatus> {
         self.node_status()
+    }
+
+    fn remote_stats(&self) -> Option<RemoteStats> {
+        Some(self.stats())
     }
 
     async fn close(&self) {

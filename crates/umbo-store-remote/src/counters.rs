@@ -2,30 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the store was made, and what is in flight now.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RemoteStats {
-    /// Requests sent, retries and hedges included.
-    pub requests: u64,
-    /// Messages that they were sent in.
-    pub frames: u64,
-    /// Messages with answers that came.
-    pub answer_frames: u64,
-    /// Requests that were sent again after their connection was lost, or to another node.
-    pub retries: u64,
-    /// Reads that were sent a second time because they were slow.
-    pub hedges: u64,
-    /// Of those, how many were answered by the second.
-    pub hedges_won: u64,
-    /// Connections that were made.
-    pub connections: u64,
-    /// Connections that could not be made, or were refused by the node.
-    pub connections_refused: u64,
-    /// Connections that were lost or given up.
-    pub connections_lost: u64,
-    /// Requests that have been asked and not answered.
-    pub in_flight: u64,
-}
+use umbo_store::RemoteStats;
 
 /// The counters behind [`RemoteStats`].
 #[derive(Debug, Default)]

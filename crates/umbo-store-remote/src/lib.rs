@@ -31,6 +31,5 @@ mod topology;
 mod waiting;
 mod walk;
 
-pub use counters::RemoteStats;
 pub use settings::{RemoteSettings, TlsFiles, TlsIdentity};
 pub use store::RemoteStore;

@@ -13,11 +13,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use umbo_routing::{ClusterMap, ShardMap, Succession, SuccessionError};
-use umbo_store::{NodeStatus, ShardState, ShardStatus, StoreError};
+use umbo_store::{NodeStatus, RemoteStats, ShardState, ShardStatus, StoreError};
 use umbo_types::{Clock, NamespaceId, PartitionKey, ShardId};
 
 use crate::budget::Budget;
-use crate::counters::{Counters, RemoteStats};
+use crate::counters::Counters;
 use crate::link;
 use crate::map_keeper;
 use crate::node::{Common, Lane, Node};

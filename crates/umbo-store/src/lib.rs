@@ -26,4 +26,4 @@ pub use request::{
     Written,
 };
 pub use row_batch::{RowBatch, RowRef};
-pub use store::{NodeStatus, ShardState, ShardStatus, Store};
+pub use store::{NodeStatus, RemoteStats, ShardState, ShardStatus, Store};

@@ -106,6 +106,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
+    /// Returns what was counted of the way to those nodes; none where the shards are in this process.
+    fn remote_stats(&self) -> Option<RemoteStats> {
+        None
+    }
+
     /// Stops taking writes, brings everything acknowledged to the disk and waits for it.
     async fn close(&self);
 }
@@ -135,6 +140,32 @@ pub struct NodeStatus {
     /// Shards that the map of the one who asks gives it.
     pub shards: Vec<ShardId>,
     /// Requests that it has been asked and has not answered.
+    pub in_flight: u64,
+}
+
+/// What a store on other machines counted of the way to them since it was made, and what is in flight
+/// now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RemoteStats {
+    /// Requests sent, retries and hedges included.
+    pub requests: u64,
+    /// Messages that they were sent in.
+    pub frames: u64,
+    /// Messages with answers that came.
+    pub answer_frames: u64,
+    /// Requests that were sent again after their connection was lost, or to another node.
+    pub retries: u64,
+    /// Reads that were sent a second time because they were slow.
+    pub hedges: u64,
+    /// Of those, how many were answered by the second.
+    pub hedges_won: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Connections that could not be made, or were refused by the node.
+    pub connections_refused: u64,
+    /// Connections that were lost or given up.
+    pub connections_lost: u64,
+    /// Requests that have been asked and not answered.
     pub in_flight: u64,
 }
 

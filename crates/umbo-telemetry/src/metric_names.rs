@@ -71,6 +71,8 @@ pub const SHARD: &str = "shard";
 pub const REQUEST: &str = "request";
 /// Label that says what a request to a shard node came to, one of [`NODE_OUTCOMES`].
 pub const OUTCOME: &str = "outcome";
+/// Label that holds the name of a shard node, as in the map of its cluster.
+pub const NODE_NAME: &str = "node";
 /// Label that holds the version of the program.
 pub const VERSION: &str = "version";
 
@@ -293,6 +295,34 @@ metrics! { NODE
         "Version of the cluster map in effect.";
 }
 
+// Of a dispatcher in front of shard nodes, beside all others.
+metrics! { REMOTE
+    REMOTE_NODE_UP "umbo_remote_node_up" Gauge [NODE_NAME]
+        "1 while the shard node can be asked, else 0.";
+    REMOTE_NODE_MAP_VERSION "umbo_remote_node_map_version" Gauge [NODE_NAME]
+        "Version of the cluster map that the shard node goes by.";
+    REMOTE_IN_FLIGHT "umbo_remote_requests_in_flight" Gauge [NODE_NAME]
+        "Requests that the shard node has been asked and has not answered.";
+    REMOTE_REQUESTS "umbo_remote_requests_total" Counter []
+        "Requests sent to shard nodes, retries and hedges included.";
+    REMOTE_SENT_FRAMES "umbo_remote_sent_frames_total" Counter []
+        "Messages that they were sent in; requests over messages is how many go together.";
+    REMOTE_FRAMES "umbo_remote_frames_total" Counter []
+        "Messages received, with the answers.";
+    REMOTE_RETRIES "umbo_remote_retries_total" Counter []
+        "Requests sent again after their connection was lost, or to another node.";
+    REMOTE_HEDGES "umbo_remote_hedges_total" Counter []
+        "Reads sent a second time because they were slow.";
+    REMOTE_HEDGES_WON "umbo_remote_hedges_won_total" Counter []
+        "Those of them that the second one answered.";
+    REMOTE_CONNECTIONS "umbo_remote_connections_total" Counter []
+        "Connections to shard nodes that were made.";
+    REMOTE_CONNECTIONS_REFUSED "umbo_remote_connections_refused_total" Counter []
+        "Connections that could not be made, or that the node refused.";
+    REMOTE_CONNECTIONS_LOST "umbo_remote_connections_lost_total" Counter []
+        "Connections that were lost or given up.";
+}
+
 /// Index of the series of a status: its place in [`STATUSES`], or their number for any other.
 pub const fn status_index(status: u16) -> usize {
     if status < 600 {
@@ -319,7 +349,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_follow_the_conventions() {
-        let all = [ALL, NODE].concat();
+        let all = [ALL, NODE, REMOTE].concat();
         for (at, metric) in all.iter().enumerate() {
             let name = metric.name;
             assert!(all[..at].iter().all(|other| other.name != name), "{name}");

@@ -14,6 +14,7 @@ mod node;
 mod overload;
 mod process;
 mod quota;
+mod remote;
 mod render;
 mod text;
 mod thread_slot;
@@ -32,6 +33,7 @@ pub use self::node::{NodeMetrics, NodeScrape, NodeTally};
 pub use self::overload::{ByTier, ClassGauges, GateGauges, OverloadGauges};
 pub use self::process::ProcessSample;
 pub use self::quota::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
+pub use self::remote::{RemoteGauges, RemoteNodeGauges};
 pub use self::render::{CONTENT_TYPE, Scrape, ShardGauges};
 
 /// Counters of one process, or of one of several servers in a process.

@@ -12,6 +12,7 @@ use super::hotkey::HotKeyGauges;
 use super::overload::OverloadGauges;
 use super::process::ProcessSample;
 use super::quota::QuotaGauges;
+use super::remote::RemoteGauges;
 use super::text::{Seconds, Text, quoted};
 use crate::metric_names::{self as names, Metric, STATUSES};
 
@@ -56,6 +57,8 @@ pub struct Scrape<'a> {
     pub hotkey: Option<HotKeyGauges<'a>>,
     /// Who waits for which shard and who is shed, where anybody is.
     pub overload: Option<OverloadGauges<'a>>,
+    /// The way to the shard nodes, where shards are on other machines.
+    pub remote: Option<RemoteGauges<'a>>,
     /// The process, where it could be read.
     pub process: Option<ProcessSample>,
 }
@@ -77,6 +80,9 @@ impl RequestMetrics {
         self.render_refusals(&mut text);
         self.render_connections(&mut text);
         render_shards(&mut text, scrape.shards);
+        if let Some(remote) = &scrape.remote {
+            remote.render(&mut text);
+        }
         if let Some(process) = scrape.process {
             render_process(&mut text, &process);
         }

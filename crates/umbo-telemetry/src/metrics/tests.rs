@@ -312,6 +312,7 @@ fn a_scrape_reads_as_written_down() {
         },
         hotkey: Some(HOTKEY),
         overload: Some(OVERLOAD),
+        remote: None,
         process: Some(PROCESS),
     });
     let golden = include_str!("golden_scrape.txt");

@@ -1,0 +1,124 @@
+//! The way from a dispatcher to its shard nodes, in a scrape.
+//!
+//! Owns the series and their order. The figures are handed in by whoever has the connections: what
+//! stands is told by node, what was counted for all of them together.
+
+use super::text::{Text, quoted};
+use crate::metric_names::{self as names, Metric};
+
+/// The way to the shard nodes at the time of a scrape; totals since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RemoteGauges<'a> {
+    /// Nodes, in the order of the map.
+    pub nodes: &'a [RemoteNodeGauges<'a>],
+    /// Requests sent, retries and hedges included.
+    pub requests: u64,
+    /// Messages that they were sent in.
+    pub sent_frames: u64,
+    /// Messages received.
+    pub frames: u64,
+    /// Requests that were sent again.
+    pub retries: u64,
+    /// Reads that were sent a second time because they were slow.
+    pub hedges: u64,
+    /// Of those, how many were answered by the second.
+    pub hedges_won: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Connections that could not be made, or were refused.
+    pub connections_refused: u64,
+    /// Connections that were lost or given up.
+    pub connections_lost: u64,
+}
+
+/// One shard node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RemoteNodeGauges<'a> {
+    /// Its name in the map.
+    pub name: &'a str,
+    /// Whether it can be asked.
+    pub is_up: bool,
+    /// Version of the map that it goes by; none until it has said so.
+    pub map_version: Option<u64>,
+    /// Requests that it has been asked and has not answered.
+    pub in_flight: u64,
+}
+
+impl RemoteGauges<'_> {
+    pub(super) fn render(&self, text: &mut Text) {
+        let label = |node: &RemoteNodeGauges<'_>| [quoted(node.name)];
+        let nodes = || self.nodes.iter();
+        let up = nodes().map(|node| (label(node), u64::from(node.is_up)));
+        text.family(&names::REMOTE_NODE_UP, up);
+        let versions = nodes().filter_map(|node| Some((label(node), node.map_version?)));
+        text.family(&names::REMOTE_NODE_MAP_VERSION, versions);
+        let in_flight = nodes().map(|node| (label(node), node.in_flight));
+        text.family(&names::REMOTE_IN_FLIGHT, in_flight);
+        let totals: [(&Metric, u64); 9] = [
+            (&names::REMOTE_REQUESTS, self.requests),
+            (&names::REMOTE_SENT_FRAMES, self.sent_frames),
+            (&names::REMOTE_FRAMES, self.frames),
+            (&names::REMOTE_RETRIES, self.retries),
+            (&names::REMOTE_HEDGES, self.hedges),
+            (&names::REMOTE_HEDGES_WON, self.hedges_won),
+            (&names::REMOTE_CONNECTIONS, self.connections),
+            (&names::REMOTE_CONNECTIONS_REFUSED, self.connections_refused),
+            (&names::REMOTE_CONNECTIONS_LOST, self.connections_lost),
+        ];
+        for (metric, total) in totals {
+            text.single(metric, total);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{RequestMetrics, Scrape};
+
+    #[test]
+    fn a_scrape_has_every_series_where_there_are_nodes_and_none_elsewhere() {
+        let away = RemoteNodeGauges {
+            name: "b",
+            ..RemoteNodeGauges::default()
+        };
+        let nodes = [
+            RemoteNodeGauges {
+                name: "a",
+                is_up: true,
+                map_version: Some(7),
+                in_flight: 3,
+            },
+            away,
+        ];
+        let remote = RemoteGauges {
+            nodes: &nodes,
+            requests: 100,
+            sent_frames: 40,
+            hedges_won: 2,
+            ..RemoteGauges::default()
+        };
+        let metrics = RequestMetrics::new(Vec::new(), 1);
+        let mut scrape = Scrape::default();
+        assert!(!metrics.render(&scrape).contains("umbo_remote"));
+        scrape.remote = Some(remote);
+        let text = metrics.render(&scrape);
+        for metric in names::REMOTE {
+            let head = format!("# TYPE {} {}\n", metric.name, metric.kind.as_str());
+            assert!(text.contains(&head), "{head} in\n{text}");
+        }
+        for line in [
+            "umbo_remote_node_up{node=\"a\"} 1",
+            "umbo_remote_node_up{node=\"b\"} 0",
+            "umbo_remote_node_map_version{node=\"a\"} 7",
+            "umbo_remote_requests_in_flight{node=\"a\"} 3",
+            "umbo_remote_requests_total 100",
+            "umbo_remote_sent_frames_total 40",
+            "umbo_remote_hedges_won_total 2",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+        }
+        let unknown = "umbo_remote_node_map_version{node=\"b\"}";
+        assert!(!text.contains(unknown), "{text}");
+    }
+}
