@@ -44,10 +44,13 @@ def test_a_ceiling_of_a_shard_holds_for_all_dispatchers_together(cluster):
             answer = one.put(victim, value=b"x")
             stored += answer.status in (201, 204)
             if answer.status == 429:
+                assert answer.headers["ratelimit-policy"] == '"ceiling";q=10;w=10;qu="requests"', answer
+                assert re.fullmatch(r'"ceiling";r=0;t=[1-9]\d*', answer.headers["ratelimit"]), answer
                 refused.append(answer.problem(429, "quota-exceeded"))
     most = 10 + (time.monotonic() - begun) + 2
     assert 8 <= stored <= most, "each dispatcher alone would let ten through"
     assert all(one["policy"] == "ceiling" and one["scope"] == "shard" for one in refused)
+    assert all(one["limit"] == {"rate": 1, "burst": 10, "unit": "requests"} for one in refused)
     assert all(one["retry"]["safe"] and one["retry"]["after_ms"] > 0 for one in refused)
     assert outcomes(node, "quota-exceeded").get("write", 0) > 0, "it was the node that said so"
     # Another shard has a ceiling of its own.

@@ -192,7 +192,10 @@ fn common_headers(response: &mut Response<ReplyBody>, exchange: &mut Exchange, s
     // says the whole.
     let charged = rate_limit_fields::request_units(exchange.charged());
     headers.insert(RU, charged);
-    if let Some(left) = exchange.advertised() {
+    // A refusal tells of the limit that is spent.
+    if !rate_limit_fields::is_told(headers)
+        && let Some(left) = exchange.advertised()
+    {
         rate_limit_fields::insert_left(headers, &left);
     }
     if let Some(passage) = exchange.passage() {
@@ -264,6 +267,16 @@ fn refusal(mut exchange: Exchange, failure: &Failure) -> Response<ReplyBody> {
     }
     if let Failure::Rejected(rejection) = failure {
         rate_limit_fields::insert_spent(response.headers_mut(), rejection);
+    }
+    if let Failure::Store(StoreError::QuotaExceeded {
+        policy,
+        retry_after,
+        ..
+    }) = failure
+        && let Some((policy, limit)) = exchange.spent_at_node(policy)
+    {
+        let headers = response.headers_mut();
+        rate_limit_fields::insert_spent_at_node(headers, &policy, limit, *retry_after);
     }
     if let ReplyBody::Full(bytes) = response.body() {
         exchange.sent(bytes.len());

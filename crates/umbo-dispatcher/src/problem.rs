@@ -18,7 +18,7 @@ const NODE_BUSY_WAIT_MS: u64 = 100;
 
 /// Makes the problem of a refused or failed request.
 pub(crate) fn of_request(failure: &Failure, exchange: &Exchange) -> Problem {
-    let mut problem = of_row(failure);
+    let mut problem = of_part(failure, exchange);
     problem.request_id.push_str(exchange.request_id().as_str());
     if exchange.operation().is_write() {
         let outcome = outcome(failure);
@@ -29,7 +29,20 @@ pub(crate) fn of_request(failure: &Failure, exchange: &Exchange) -> Problem {
 }
 
 /// Makes the problem of a failure that stands in a row of an answer.
-pub(crate) fn of_row(failure: &Failure) -> Problem {
+pub(crate) fn of_part(failure: &Failure, exchange: &Exchange) -> Problem {
+    let mut problem = of_row(failure);
+    // A node says which policy is spent; what it allows is known here.
+    if let Failure::Store(StoreError::QuotaExceeded { policy, .. }) = failure
+        && let Some((policy, limit)) = exchange.spent_at_node(policy)
+    {
+        problem.status = policy.status;
+        problem.limit = Some(rejection::limit(policy.unit, limit));
+    }
+    problem
+}
+
+/// The same, as far as the failure tells it.
+fn of_row(failure: &Failure) -> Problem {
     let code = failure.code();
     let mut problem = Problem::new(code, detail(failure));
     problem.shard = failure.shard().map(|shard| shard.0);

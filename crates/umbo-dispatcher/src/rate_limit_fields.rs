@@ -75,6 +75,23 @@ pub(crate) fn insert_spent(headers: &mut HeaderMap, rejection: &Rejection) {
     insert(headers, &rejection.policy, limit, 0, reset);
 }
 
+/// Says that nothing is left of a limit that the node of a shard keeps. How much was spent beyond it is
+/// the node's to know: from when there is enough again until all is back it takes a whole burst.
+pub(crate) fn insert_spent_at_node(
+    headers: &mut HeaderMap,
+    policy: &Arc<Policy>,
+    limit: Limit,
+    wait: Duration,
+) {
+    let refill = Duration::from_secs(limit.burst.div_ceil(limit.rate.max(1)));
+    insert(headers, policy, limit, 0, wait.saturating_add(refill));
+}
+
+/// Says whether an answer tells of a limit.
+pub(crate) fn is_told(headers: &HeaderMap) -> bool {
+    headers.contains_key(RATELIMIT)
+}
+
 /// Writes both fields: quota and window of the policy, units left and seconds until all are back.
 fn insert(headers: &mut HeaderMap, policy: &Arc<Policy>, limit: Limit, left: u64, reset: Duration) {
     let part = u64::from(reset.subsec_nanos() > 0);

@@ -5,12 +5,14 @@
 //! it open (a client that left, a panic) does the same. Invariant: what [`Exchange::charged`] says
 //! once an exchange is closed is what the ledger holds.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::HeaderValue;
 use smallvec::SmallVec;
 use umbo_quota::{
-    Advertised, Explanation, Known, Rejection, Request, Reservation, ShardShare, UsageRow, Work,
+    Advertised, Explanation, Known, Limit, Policy, Rejection, Request, Reservation, ShardShare,
+    UsageRow, Work,
 };
 use umbo_shed::Work as ShedWork;
 use umbo_store::{Outcome, StoreError};
@@ -184,6 +186,18 @@ impl Exchange {
             known: self.charge.known,
             claimant: self.charge.claimant,
         })
+    }
+
+    /// Returns the policy that the node of a shard says is spent, with what it allows the payer; none
+    /// where it is not known here, as one that has just been made.
+    pub(crate) fn spent_at_node(&self, policy_name: &str) -> Option<(Arc<Policy>, Limit)> {
+        let policies = self.pod.quota.policies();
+        let policy = policies.get(policy_name)?;
+        let mut subject = self.request().ok()?.subject;
+        // A node knows nothing finer of who asks than who pays.
+        (subject.user, subject.session, subject.org) = (None, None, None);
+        let limit = policy.limit_for(&subject);
+        Some((Arc::clone(policy), limit))
     }
 
     /// Returns what another request of the same payer would cost and meet; debits nothing.

@@ -80,7 +80,8 @@ where
         let written = ask_store(context, exchange, writing).await?;
         settle(&mut results, &parts, written, exchange)?;
     }
-    Ok(answer(&results, ask.is_minimal, exchange.close()))
+    let charged = exchange.close();
+    Ok(answer(&results, ask.is_minimal, charged, exchange))
 }
 
 /// Refuses the rows whose keys an operator has blocked.
@@ -192,7 +193,12 @@ fn at_line(failure: Failure, lines: &[usize]) -> Failure {
     }
 }
 
-fn answer(results: &[Result<Done, Failure>], is_minimal: bool, charged: RequestUnits) -> Answer {
+fn answer(
+    results: &[Result<Done, Failure>],
+    is_minimal: bool,
+    charged: RequestUnits,
+    exchange: &Exchange,
+) -> Answer {
     let mut lines = BytesMut::with_capacity(results.len() * 48 + 64);
     let mut failed = 0;
     for (index, result) in results.iter().enumerate() {
@@ -209,7 +215,7 @@ fn answer(results: &[Result<Done, Failure>], is_minimal: bool, charged: RequestU
             }
             Err(failure) => {
                 failed += 1;
-                refused_row(index, failure)
+                refused_row(index, failure, exchange)
             }
         };
         encode::write_json_line(&mut lines, &row);
@@ -226,8 +232,8 @@ fn answer(results: &[Result<Done, Failure>], is_minimal: bool, charged: RequestU
     }
 }
 
-fn refused_row(index: usize, failure: &Failure) -> WriteRow {
-    let mut problem = problem::of_row(failure);
+fn refused_row(index: usize, failure: &Failure, exchange: &Exchange) -> WriteRow {
+    let mut problem = problem::of_part(failure, exchange);
     let outcome = problem::outcome(failure);
     problem.retry.safe &= outcome == Outcome::NotApplied;
     WriteRow {

@@ -65,7 +65,7 @@ where
             row => row,
         };
         failed += u64::from(row.is_err());
-        write_line(&mut lines, index, key, row);
+        write_line(&mut lines, index, key, row, exchange);
         if index % KEYS_AT_ONCE == KEYS_AT_ONCE - 1 {
             // Many large rows must not keep the thread from other requests.
             tokio::task::yield_now().await;
@@ -129,16 +129,25 @@ fn parse(bytes: &[u8]) -> Result<Vec<Key>, Failure> {
         .collect()
 }
 
-fn write_line(lines: &mut BytesMut, index: usize, key: &Key, row: Result<Option<Row>, Failure>) {
+fn write_line(
+    lines: &mut BytesMut,
+    index: usize,
+    key: &Key,
+    row: Result<Option<Row>, Failure>,
+    exchange: &Exchange,
+) {
     let key_fields = RowFields {
         partition: Some(key.partition.as_bytes()),
         sort: key.sort.as_bytes(),
         ..RowFields::default()
     };
-    let (status, failure, row) = match row {
+    let (status, problem, row) = match row {
         Ok(Some(row)) => (200, None, Some(row)),
         Ok(None) => (404, None, None),
-        Err(failure) => (failure.code().status(), Some(failure), None),
+        Err(failure) => {
+            let problem = problem::of_part(&failure, exchange);
+            (problem.status, Some(problem), None)
+        }
     };
     lines.put_slice(format!("{{\"i\":{index},\"status\":{status},").as_bytes());
     match &row {
@@ -153,9 +162,9 @@ fn write_line(lines: &mut BytesMut, index: usize, key: &Key, row: Result<Option<
         .write(lines),
         None => key_fields.write(lines),
     }
-    if let Some(failure) = failure {
+    if let Some(problem) = problem {
         lines.put_slice(b",\"error\":");
-        encode::write_json(lines, &problem::of_row(&failure));
+        encode::write_json(lines, &problem);
     }
     lines.put_slice(b"}\n");
 }
