@@ -97,6 +97,11 @@ def test_a_dispatcher_counts_its_way_to_the_nodes(cluster):
     assert connections >= 2 * len(names) and dispatcher.metric("umbo_remote_connections_lost_total") == 0
     cluster.nodes["b"].kill()
     wait_until(lambda: by_node("umbo_remote_node_up") == dict.fromkeys(names, 1) | {"b": 0}, "it is seen to be gone")
+    # While it is waited for, and of a read that others could join.
+    brief = {"Umbo-Timeout-Ms": "700"}
+    for ask in (ns.get, ns.put):
+        told = ask(partitions["b"][0], **brief).problem(503, "shard-unavailable")
+        assert cluster.tier.owner(told["shard"]) == "b" and told["retry"]["safe"]
     wait_until(lambda: dispatcher.metric("umbo_remote_connections_refused_total") > 0, "it is tried again")
     assert dispatcher.metric("umbo_remote_connections_lost_total") >= 2
     cluster.nodes["b"].start()

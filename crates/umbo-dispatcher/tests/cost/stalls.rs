@@ -1,7 +1,7 @@
 //! Shards that do not answer within the deadline: what the others have answered is told all the same.
 
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use umbo_dispatcher::overload::OverloadSettings;
@@ -209,4 +209,18 @@ async fn a_node_that_is_not_back_in_time_is_told_to_be_away() {
             assert_eq!(line["status"], expected, "{line}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_store_that_is_busy_all_the_time_is_stopped_in_time() {
+    let pod = TestPod::open(&[]).await;
+    assert_eq!(write(&pod, PATIENT, KEYS).await.status, 200);
+    // More than the deadline for all pieces together, and for none of them.
+    pod.store.set_time(Duration::from_millis(30));
+    let reply = multi_get(&pod, BRIEF, KEYS).await;
+    assert_eq!(reply.status, 207, "{reply:?}");
+    let lines = lines(&reply);
+    let with = |status: u64| lines.iter().filter(|line| line["status"] == status).count();
+    assert!(with(200) >= 64 && with(504) >= 64, "{reply:?}");
+    assert_eq!(with(200) + with(504), KEYS);
 }

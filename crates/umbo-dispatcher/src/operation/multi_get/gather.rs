@@ -150,6 +150,10 @@ pub(super) async fn gather(
             // Many large rows must not keep the thread from other requests.
             unyielded = 0;
             tokio::task::yield_now().await;
+            // A store that always has an answer never lets the timer speak.
+            if pod.clock.monotonic() >= until {
+                break;
+            }
         }
     }
     drop(asked);
