@@ -196,8 +196,13 @@ impl Limit {
             self.changed_at = Some(now);
         }
         let since = *self.window_since.get_or_insert(now);
-        let is_before = |at| now.checked_sub(service_time).is_none_or(|began| began < at);
-        if self.changed_at.is_some_and(is_before) {
+        self.suspect(operation, service_time, now);
+        let Some(began) = now.checked_sub(service_time) else {
+            return;
+        };
+        let is_later = |start: &Start| !start.is_of_round(began);
+        if self.changed_at.is_some_and(|at| began < at) || self.start.as_ref().is_some_and(is_later)
+        {
             return;
         }
         let sample = log2_nanos(service_time);
@@ -217,10 +222,26 @@ impl Limit {
         }
     }
 
+    /// Takes slots away before the first round is over, where those who end tell enough.
+    fn suspect(&mut self, operation: Operation, service_time: Duration, now: Instant) {
+        let (Some(start), Some(usual)) = (&mut self.start, self.usual[operation as usize]) else {
+            return;
+        };
+        let inflation = log2_nanos(service_time) - usual - self.unloaded;
+        if let Some(slots) = start.suspect(inflation, self.slots, now) {
+            self.slots = rounded(slots).max(self.settings.min);
+        }
+    }
+
     /// Goes on with the start.
     fn begin(&mut self, mut start: Start, now: Instant) {
         let round = self.window;
         let next = start.judge(round, self.slots, self.unloaded);
+        if next != Next::Wait
+            && let Some(slots) = start.take_early()
+        {
+            self.slots = slots;
+        }
         self.start = Some(start);
         match next {
             Next::Wait => {}
@@ -290,6 +311,10 @@ impl Limit {
             if is_standstill || (self.start.is_some() && gap > service_time) {
                 self.changed_at = Some(now);
                 self.begin_window(now);
+                // A round that broke off tells nothing.
+                if let Some(slots) = self.start.as_mut().and_then(Start::take_early) {
+                    self.slots = slots;
+                }
             }
             if !is_standstill {
                 self.gap += (gap.as_secs_f64() - self.gap) / 16.0;
