@@ -191,6 +191,7 @@ mod tests {
             tier: "critical",
             caller: "web",
             shard: Some(0),
+            is_write: false,
             due_s,
             latency_s: 0.01,
             status,

@@ -123,12 +123,17 @@ impl Scenario {
     }
 }
 
-/// As much traffic as the store can just do.
-pub(super) const PEAK: Scenario = Scenario {
-    name: "peak",
-    about: "one and a half times the traffic",
-    trouble: |plan| plan.multiply(1.5),
-};
+/// Returns a plan of the usual traffic, and so many times as much for a while.
+pub(super) fn steady(times: f64, calm_s: f64, seconds: f64) -> Plan {
+    let usual = Scenario {
+        name: "steady",
+        about: "more of the usual traffic",
+        trouble: |_| {},
+    };
+    let mut plan = usual.plan(calm_s, seconds);
+    plan.multiply(times);
+    plan
+}
 
 impl Plan {
     /// Adds as much of the usual traffic as makes it so many times as much.

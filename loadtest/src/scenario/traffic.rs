@@ -37,6 +37,7 @@ pub(crate) struct Sample {
     pub(crate) caller: &'static str,
     /// None for a scan, which belongs to no partition.
     pub(crate) shard: Option<u16>,
+    pub(crate) is_write: bool,
     /// When it was due, in seconds from the beginning.
     pub(super) due_s: f64,
     pub(super) latency_s: f64,
@@ -126,6 +127,7 @@ impl World {
             tier: stream.tier,
             caller: stream.caller,
             shard,
+            is_write: matches!(stream.asked, Asked::Put | Asked::Batch),
             due_s,
             latency_s: due.elapsed().as_secs_f64(),
             status,

@@ -39,21 +39,27 @@ pub(super) fn spike(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let peak = peak(calm_s)?;
     let umbo = measure("spike", calm_s, trouble_s, true)?;
     let other = measure("spike", calm_s, trouble_s, false)?;
-    let all = |outcome: &Outcome| outcome.trouble(|_| true).goodput;
+    // Of reads: writes share commits, so that a store of this kind has no most of them.
+    let reads = |outcome: &Outcome| outcome.trouble(|sample| !sample.is_write).goodput;
+    let writes = umbo.trouble(|sample| sample.is_write);
     let (unloaded, critical) = (umbo.before(is_critical), umbo.trouble(is_critical));
     let theirs = other.trouble(is_critical);
     let (recovery, its) = (recovery_ms(&umbo), recovery_ms(&other));
     let of_other = format!(
-        "without: {:.0} a second, critical {:.3} answered, recovery {its:.0} ms",
-        all(&other),
+        "without: {:.0} reads a second, critical {:.3} answered, recovery {its:.0} ms",
+        reads(&other),
         theirs.succeeded
     );
     Ok(vec![
         Verdict::one(
-            "sockets spike: goodput, of the peak",
+            "sockets spike: goodput of reads, of the peak",
             Bound::AtLeast(0.9),
-            all(&umbo) / peak,
-            format!("{:.0} and {peak:.0} a second", all(&umbo)),
+            reads(&umbo) / peak,
+            format!(
+                "{:.0} and {peak:.0} reads a second, {:.3} of the writes",
+                reads(&umbo),
+                writes.succeeded
+            ),
         ),
         Verdict::one(
             "sockets spike: critical answered",
@@ -74,9 +80,9 @@ pub(super) fn spike(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
             "95 of 100 answered, in intervals of 100 ms",
         ),
         Verdict::one(
-            "sockets spike: goodput, of without protection",
+            "sockets spike: goodput of reads, of without protection",
             Bound::AtLeast(1.0),
-            all(&umbo) / all(&other).max(f64::MIN_POSITIVE),
+            reads(&umbo) / reads(&other).max(f64::MIN_POSITIVE),
             of_other,
         ),
         Verdict::one(
