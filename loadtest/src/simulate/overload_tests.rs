@@ -1,8 +1,9 @@
 //! The goals at short durations, and the simulator against what is known without it.
 
 use umbo_shed::GateSettings;
-use umbo_types::Criticality;
+use umbo_types::{Criticality, Operation};
 
+use super::account::{Account, SourceAccount};
 use super::*;
 
 fn figures(scenario: &Scenario, discipline: Discipline, calm: &Calm) -> Figures {
@@ -11,6 +12,17 @@ fn figures(scenario: &Scenario, discipline: Discipline, calm: &Calm) -> Figures 
         &run(scenario, discipline, GateSettings::default()),
         calm,
     )
+}
+
+/// Returns what became of all reads, or of all writes.
+fn of<'a>(
+    account: &'a Account,
+    scenario: &'a Scenario,
+    is_write: bool,
+) -> impl Iterator<Item = &'a SourceAccount> + Clone {
+    let sources = account.sources.iter().zip(&scenario.sources);
+    let meant = sources.filter(move |(_, source)| source.operation.is_write() == is_write);
+    meant.map(|(account, _)| account)
 }
 
 #[test]
@@ -38,6 +50,46 @@ fn ten_times_the_load_costs_neither_goodput_nor_what_is_critical() {
                 "{case}"
             );
             assert!(other.p99 > umbo.p99, "{case}");
+        }
+    }
+}
+
+#[test]
+fn writes_wait_for_no_read() {
+    let scenario = Scenario::new(Kind::Spike, 8, 3.0);
+    let account = run(&scenario, Discipline::Umbo, GateSettings::default());
+    let spike = |is_write| {
+        let sources = of(&account, &scenario, is_write);
+        let (from_ns, to_ns) = (scenario.from_ns, scenario.to_ns);
+        let calm = account::sum(sources.clone(), 0, from_ns);
+        (calm, account::sum(sources, from_ns, to_ns))
+    };
+    let (_, reads) = spike(false);
+    assert!(reads.good < reads.offered / 5, "{reads:?}");
+    let (calm, writes) = spike(true);
+    assert_eq!((writes.good, writes.shed), (writes.offered, 0));
+    assert!(writes.p99 <= 1.1 * calm.p99, "{writes:?}, {calm:?}");
+}
+
+#[test]
+fn an_import_waits_for_slots_of_writes_and_costs_no_read_and_no_higher_tier() {
+    let scenario = Scenario::new(Kind::BulkAtPeak, 9, 3.0);
+    let account = run(&scenario, Discipline::Umbo, GateSettings::default());
+    let answered = |at: usize| {
+        let source = [&account.sources[at]].into_iter();
+        let sum = account::sum(source, scenario.from_ns, scenario.to_ns);
+        sum.good as f64 / sum.offered as f64
+    };
+    for (at, source) in scenario.sources.iter().enumerate() {
+        let share = answered(at);
+        let case = format!("{source:?}: {share}");
+        match (source.operation, source.criticality) {
+            (Operation::BatchWrite, _) => assert!((0.3..0.7).contains(&share), "{case}"),
+            // They share their tier with it.
+            (Operation::Put, Criticality::Sheddable) => {}
+            (Operation::Put, _) => assert!(share >= 0.99, "{case}"),
+            (_, Criticality::Sheddable) => {}
+            _ => assert!(share >= 0.98, "{case}"),
         }
     }
 }
@@ -101,7 +153,11 @@ fn a_fifo_does_what_can_be_added_up_by_hand() {
     let mut scenario = Scenario::new(Kind::Spike, 5, 3.0);
     scenario.degradation = 0.0;
     let account = run(&scenario, Discipline::Fifo, GateSettings::default());
-    let sum = account::sum(account.sources.iter(), scenario.from_ns, scenario.to_ns);
+    let sum = account::sum(
+        of(&account, &scenario, false),
+        scenario.from_ns,
+        scenario.to_ns,
+    );
     // The backlog grows by nine parts of ten: after 56 ms it takes half a second, and what came
     // until then is what is answered in time.
     let expected = 10.0 * scenario.capacity() * 0.5 / 9.0;
@@ -167,8 +223,7 @@ fn a_spike_on_a_slow_store_costs_nothing_that_is_critical() {
         let umbo = figures(&scenario, Discipline::Umbo, &calm);
         let case = format!("seed {seed}: {umbo:?}");
         assert!(umbo.goodput >= 0.9 && umbo.success >= 0.998, "{case}");
-        // The time in which the limit is found is a larger part of so short a spike.
-        assert!(umbo.p99 <= 2.5, "{case}");
+        assert!(umbo.p99 <= 2.0, "{case}");
         assert!(
             umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
             "{case}"

@@ -16,7 +16,7 @@ pub(crate) struct Slice {
     pub(crate) good: u64,
     pub(crate) admitted: u64,
     pub(crate) shed: u64,
-    /// What was answered in time, in nanoseconds of one worker.
+    /// What was answered in time, in nanoseconds of one worker; writes take none.
     pub(crate) work_ns: f64,
 }
 
@@ -38,7 +38,7 @@ impl SourceAccount {
     }
 }
 
-/// Sheds of a tier and admissions, at one shard in one tick.
+/// Sheds of a tier and admissions, at one door in one tick.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tick {
     number: u64,
@@ -72,8 +72,16 @@ pub(crate) struct Who {
     pub(crate) source: usize,
     pub(crate) shard: usize,
     pub(crate) is_sound: bool,
+    pub(crate) is_write: bool,
     pub(crate) arrived_ns: u64,
     pub(crate) work_ns: f64,
+}
+
+impl Who {
+    /// Returns the number of its door: each shard has one for reads and one for writes.
+    pub(crate) const fn door(&self) -> usize {
+        2 * self.shard + self.is_write as usize
+    }
 }
 
 impl Account {
@@ -81,7 +89,7 @@ impl Account {
         Self {
             sources: vec![SourceAccount::default(); sources],
             sound: vec![SourceAccount::default(); sources],
-            ticks: vec![Tick::default(); shards],
+            ticks: vec![Tick::default(); 2 * shards],
             shed_above: 0,
             inverted: 0,
             inverted_by_floors: 0,
@@ -103,7 +111,7 @@ impl Account {
 
     pub(crate) fn admitted(&mut self, who: &Who, tier: usize, is_by_floor: bool, now_ns: u64) {
         self.slices(who, |slice| slice.admitted += 1);
-        let tick = self.tick(who.shard, now_ns);
+        let tick = self.tick(who.door(), now_ns);
         if is_by_floor {
             tick.by_floor[tier] += 1;
         } else {
@@ -113,7 +121,7 @@ impl Account {
 
     pub(crate) fn shed(&mut self, who: &Who, tier: usize, now_ns: u64) {
         self.slices(who, |slice| slice.shed += 1);
-        self.tick(who.shard, now_ns).shed[tier] += 1;
+        self.tick(who.door(), now_ns).shed[tier] += 1;
         let at = (now_ns / SLICE_NS) as usize;
         if self.sheds.len() <= at {
             self.sheds.resize(at + 1, false);
@@ -122,7 +130,7 @@ impl Account {
     }
 
     pub(crate) fn good(&mut self, who: &Who, now_ns: u64) {
-        let work_ns = who.work_ns;
+        let work_ns = if who.is_write { 0.0 } else { who.work_ns };
         self.slices(who, |slice| {
             slice.good += 1;
             slice.work_ns += work_ns;
@@ -135,18 +143,24 @@ impl Account {
         }
     }
 
-    fn tick(&mut self, shard: usize, now_ns: u64) -> &mut Tick {
+    fn tick(&mut self, door: usize, now_ns: u64) -> &mut Tick {
         let number = now_ns / TICK_NS;
-        if self.ticks[shard].number != number {
-            self.close(shard);
-            self.ticks[shard].number = number;
+        if self.ticks[door].number != number {
+            self.close(door);
+            self.ticks[door].number = number;
         }
-        &mut self.ticks[shard]
+        &mut self.ticks[door]
     }
 
-    /// Ends a shard's tick.
-    pub(crate) fn close(&mut self, shard: usize) {
-        let tick = std::mem::take(&mut self.ticks[shard]);
+    /// Ends all ticks.
+    pub(crate) fn close_all(&mut self) {
+        for door in 0..self.ticks.len() {
+            self.close(door);
+        }
+    }
+
+    fn close(&mut self, door: usize) {
+        let tick = std::mem::take(&mut self.ticks[door]);
         for tier in 1..TIERS {
             let shed = tick.shed[tier];
             let lower = |admitted: &[u64]| admitted[..tier].iter().sum::<u64>() > 0;
@@ -168,7 +182,7 @@ pub(crate) struct Sum {
     pub(crate) admitted: u64,
     pub(crate) shed: u64,
     pub(crate) good: u64,
-    /// In workers: how many were busy with what was answered in time.
+    /// In workers: how many were busy with reads that were answered in time.
     pub(crate) goodput: f64,
     /// In milliseconds.
     pub(crate) p50: f64,

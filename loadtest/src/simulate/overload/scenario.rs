@@ -89,8 +89,10 @@ pub(crate) struct Scenario {
 
 /// Parts of the usual traffic, lowest tier first.
 const MIX: [f64; 4] = [0.40, 0.56, 0.03, 0.01];
-/// Usual load, in parts of what the shards can do.
+/// Usual load of reads, in parts of what the shards can do.
 const USUAL_LOAD: f64 = 0.6;
+/// Writes to a read, of the usual traffic.
+const WRITES: f64 = 0.25;
 
 impl Scenario {
     /// Makes a scenario whose trouble lasts so many seconds, with eight before and five after it.
@@ -143,10 +145,11 @@ impl Scenario {
             }
             Kind::BulkAtPeak => {
                 scenario.sources = usual([USUAL_LOAD, 0.9]);
+                // Twice what the slots for writes can do.
                 scenario.sources.push(Source {
                     operation: Operation::BatchWrite,
                     times: 3.0,
-                    ..one(Criticality::Sheddable, [0.0, 4.0])
+                    ..one(Criticality::Sheddable, [0.0, 32.0])
                 });
             }
             Kind::Recovery => {
@@ -162,22 +165,21 @@ impl Scenario {
 
     /// Makes a spike on the shards that `umbo-loadtest modelled` has, of its usual traffic: each has four
     /// workers, a call takes 27 ms with all that belongs to it, and at ten times the load `critical`
-    /// needs two thirds of them by itself.
+    /// needs more than half of them by itself.
     pub(crate) fn slow_spike(seed: u64, trouble_s: f64) -> Self {
-        let source = |(criticality, load): (Criticality, f64)| Source {
-            callers: 20,
-            ..one(criticality, [load, 10.0 * load])
-        };
         let parts = [
-            (Criticality::Sheddable, 0.20),
-            (Criticality::SheddablePlus, 0.41),
-            (Criticality::Critical, 0.068),
+            (Criticality::Sheddable, 0.16),
+            (Criticality::SheddablePlus, 0.33),
+            (Criticality::Critical, 0.054),
         ];
+        let sources = parts.into_iter();
+        let sources =
+            sources.flat_map(|(criticality, load)| pair(criticality, [load, 10.0 * load]));
         Self {
             workers: 4,
             service_ns: 27e6,
             timeout_ns: 1_000_000_000,
-            sources: parts.into_iter().map(source).collect(),
+            sources: sources.collect(),
             ..Self::new(Kind::Spike, seed, trouble_s)
         }
     }
@@ -201,11 +203,18 @@ impl Scenario {
 fn usual(load: [f64; 2]) -> Vec<Source> {
     let tiers = Criticality::ALL.into_iter().zip(MIX);
     tiers
-        .map(|(criticality, part)| Source {
-            callers: 20,
-            ..one(criticality, load.map(|load| load * part))
-        })
+        .flat_map(|(criticality, part)| pair(criticality, load.map(|load| load * part)))
         .collect()
+}
+
+/// Reads of a tier with so much load, and the writes beside them.
+fn pair(criticality: Criticality, load: [f64; 2]) -> [Source; 2] {
+    let of = |operation, share: f64| Source {
+        operation,
+        callers: 20,
+        ..one(criticality, load.map(|load| load * share))
+    };
+    [of(Operation::Get, 1.0), of(Operation::Put, WRITES)]
 }
 
 fn one(criticality: Criticality, load: [f64; 2]) -> Source {

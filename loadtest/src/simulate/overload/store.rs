@@ -1,7 +1,8 @@
 //! A simulated shard: some workers, a crowd that waits for them, and what can go wrong with it.
 //!
 //! Service times are those of an unloaded worker, times how slow the shard is just now, times what a
-//! crowd costs: a store that has more to do than it can do gets less done (locks, caches, merges).
+//! crowd costs: a store that has more to do than it can do gets less done (locks, caches, merges). Writes
+//! are gathered and take no worker.
 
 use std::collections::VecDeque;
 
@@ -93,7 +94,11 @@ impl Store {
     /// Returns when a request ends that is begun now and takes so long by itself.
     pub(crate) fn end_ns(&self, now_ns: u64, service_ns: f64) -> u64 {
         let beyond = self.crowd.len() as f64 / self.workers as f64;
-        let service_ns = service_ns * (1.0 + self.degradation * beyond);
+        self.commit_ns(now_ns, service_ns * (1.0 + self.degradation * beyond))
+    }
+
+    /// Returns when a write ends that is begun now: those that are done at once are done together.
+    pub(crate) fn commit_ns(&self, now_ns: u64, service_ns: f64) -> u64 {
         match self.incident {
             Some(incident) if (incident.from_ns..incident.to_ns).contains(&now_ns) => {
                 match incident.trouble {

@@ -2,6 +2,9 @@
 //!
 //! Load is open: requests come whatever became of those before. A request that is not answered when
 //! its client's time is up is of no use to anybody, but the store does not know, and works on it.
+//!
+//! Each shard has a door for reads and one for writes, as a dispatcher has. Writes are done in groups, so
+//! that they take a worker from nobody and no longer because of each other.
 
 use std::time::{Duration, Instant};
 
@@ -42,6 +45,7 @@ struct World<'a> {
     begun: Instant,
     random: Random,
     agenda: Agenda<Event>,
+    /// By the number of a door.
     doors: Vec<Door>,
     stores: Vec<Store>,
     /// Of each source, of each of its callers; none where there are no quotas.
@@ -62,7 +66,8 @@ pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: GateSet
         random: Random::seeded(scenario.seed),
         agenda: Agenda::new(),
         doors: (0..shards)
-            .map(|_| Door::new(discipline, settings))
+            .flat_map(|_| [settings, settings.for_groups()])
+            .map(|settings| Door::new(discipline, settings))
             .collect(),
         stores: (0..shards).map(store).collect(),
         quotas: quotas(scenario, discipline),
@@ -80,9 +85,7 @@ pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: GateSet
         }
         world.happen(&event, now_ns);
     }
-    for shard in 0..shards {
-        world.account.close(shard);
-    }
+    world.account.close_all();
     world.account
 }
 
@@ -148,9 +151,9 @@ impl World<'_> {
                 }
             }
             Event::Tick => {
-                for shard in 0..self.doors.len() {
-                    self.doors[shard].tick(now, &mut decisions);
-                    self.decide(shard, std::mem::take(&mut decisions), now_ns);
+                for door in 0..self.doors.len() {
+                    self.doors[door].tick(now, &mut decisions);
+                    self.decide(door / 2, std::mem::take(&mut decisions), now_ns);
                 }
                 if now_ns.is_multiple_of(SLICE_NS) {
                     let slots = self.doors[0].slots(now);
@@ -171,6 +174,7 @@ impl World<'_> {
             source,
             shard,
             is_sound: shard >= self.scenario.troubled,
+            is_write: asks.operation.is_write(),
             arrived_ns: now_ns,
             work_ns: self.scenario.service_ns * asks.times * drawn,
         };
@@ -195,7 +199,7 @@ impl World<'_> {
             price: RequestUnits::from_micros((asks.times * 1e6) as u64),
             deadline: Deadline::at(self.instant(now_ns + self.scenario.timeout_ns)),
         };
-        self.doors[shard].enter(number, &entry, (now, now_ns), decisions);
+        self.doors[who.door()].enter(number, &entry, (now, now_ns), decisions);
         shard
     }
 
@@ -219,7 +223,9 @@ impl World<'_> {
         if now_ns - request.who.arrived_ns <= self.scenario.timeout_ns {
             self.account.good(&request.who, now_ns);
         }
-        if let Some(next) = self.stores[shard].end() {
+        if !request.who.is_write
+            && let Some(next) = self.stores[shard].end()
+        {
             self.begin(next, now_ns);
         }
         let served = (
@@ -227,7 +233,7 @@ impl World<'_> {
             Duration::from_nanos(now_ns - request.admitted_ns),
         );
         let now = self.instant(now_ns);
-        self.doors[shard].leave(request.grant, served, (now, now_ns), decisions);
+        self.doors[request.who.door()].leave(request.grant, served, (now, now_ns), decisions);
         Some(shard)
     }
 
@@ -249,7 +255,9 @@ impl World<'_> {
                     let tier = request.criticality as usize;
                     let who = request.who;
                     self.account.admitted(&who, tier, is_by_floor, now_ns);
-                    if let Some(begun) = self.stores[shard].take(number) {
+                    if who.is_write {
+                        self.begin(number, now_ns);
+                    } else if let Some(begun) = self.stores[shard].take(number) {
                         self.begin(begun, now_ns);
                     }
                 }
@@ -266,7 +274,12 @@ impl World<'_> {
     fn begin(&mut self, number: u32, now_ns: u64) {
         let request = self.requests[number as usize].as_ref();
         let who = request.expect("what is begun is there").who;
-        let end_ns = self.stores[who.shard].end_ns(now_ns, who.work_ns);
+        let store = &self.stores[who.shard];
+        let end_ns = if who.is_write {
+            store.commit_ns(now_ns, who.work_ns)
+        } else {
+            store.end_ns(now_ns, who.work_ns)
+        };
         self.agenda.enter(end_ns, Event::End(number));
     }
 }
