@@ -8,7 +8,7 @@ import os
 import time
 
 from harness import Namespace, wait_until
-from writers import ACKNOWLEDGED, PATIENT, REFUSED, UNKNOWN, Writer, check
+from writers import ACKNOWLEDGED, REFUSED, UNKNOWN, Writer, check
 
 ROUNDS = int(os.environ.get("UMBO_TESTS_ROUNDS", "3"))
 WRITERS = 64
@@ -22,7 +22,7 @@ def total(writers):
 
 
 def test_a_killed_node_takes_nothing_with_it(new_cluster):
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("kill")
     names = list(cluster.nodes)
@@ -70,7 +70,7 @@ def test_a_killed_node_takes_nothing_with_it(new_cluster):
 
 
 def test_all_nodes_killed_at_once_come_back_with_everything(new_cluster):
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("kill")
     partitions = [one for own in cluster.partitions(ns, 3).values() for one in own]
@@ -92,7 +92,7 @@ def test_all_nodes_killed_at_once_come_back_with_everything(new_cluster):
 
 
 def test_a_dispatcher_that_is_killed_takes_only_what_it_had_in_flight(new_cluster):
-    cluster = new_cluster(2, PATIENT).start()
+    cluster = new_cluster(2).start()
     gone, other = cluster.dispatchers
     ns = other.namespace("kill")
     wait_until(lambda: Namespace(gone.client(), "kill").put("seen").status in (201, 204), "both know it", 60)

@@ -8,7 +8,7 @@ import subprocess
 
 from harness import Namespace, binary, wait_until
 from tier import Node, free_port
-from writers import ACKNOWLEDGED, PATIENT, Writer, check
+from writers import ACKNOWLEDGED, Writer, check
 
 
 def umbo(*arguments):
@@ -38,7 +38,7 @@ def map_versions(cluster):
 
 
 def test_a_new_version_is_picked_up_and_nobody_notices(new_cluster):
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     ns, writers = begin(cluster)
     text = cluster.tier.map_file.read_text()
     for version in range(2, 6):
@@ -89,7 +89,7 @@ def carry_out(cluster, target, moves, added):
 
 
 def test_shards_move_to_a_new_node_as_planned(new_cluster, folder):
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     ns, writers = begin(cluster)
     target, moves, added = plan(cluster, folder)
     carry_out(cluster, target, moves, added)
@@ -108,7 +108,7 @@ def test_shards_move_to_a_new_node_as_planned(new_cluster, folder):
 
 
 def test_a_file_that_was_forgotten_is_missed_by_name(new_cluster, folder):
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     ns, writers = begin(cluster, 6)
     [writer.end() for writer in writers]
     target, moves, added = plan(cluster, folder)

@@ -12,7 +12,7 @@ import pytest
 from harness import Namespace, wait_until
 from link import Link
 from tier import SHARDS, Tier, free_port, map_text, spread
-from writers import ACKNOWLEDGED, PATIENT, Writer, check
+from writers import ACKNOWLEDGED, Writer, check
 
 TIMEOUT_MS = 1_000
 # How much later than its deadline an answer may come on a machine that is busy with other things.
@@ -38,7 +38,7 @@ def cluster(new_cluster, folder, link):
     # The wire is not loopback, and nobody else is on it.
     tier = Tier(folder / "tier", node_settings={"server": {"drain_delay": "0s", "insecure": True}})
     tier.nodes[FAR].prefix = link.prefix()
-    return new_cluster(settings=PATIENT, tier=tier).start()
+    return new_cluster(tier=tier).start()
 
 
 def total(writers):

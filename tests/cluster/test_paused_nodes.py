@@ -8,7 +8,7 @@ import os
 import time
 
 from harness import Namespace, wait_until
-from writers import ACKNOWLEDGED, PATIENT, Writer, check
+from writers import ACKNOWLEDGED, Writer, check
 
 PAUSE_SECONDS = float(os.environ.get("UMBO_TESTS_PAUSE_SECONDS", "4"))
 TIMEOUT_MS = 800
@@ -23,7 +23,7 @@ def total(writers):
 
 
 def test_a_node_that_stands_still_is_waited_for_no_longer_than_asked(new_cluster):
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("pause")
     partitions = cluster.partitions(ns, 6)
@@ -77,7 +77,7 @@ def test_a_node_that_stands_still_is_waited_for_no_longer_than_asked(new_cluster
 
 def test_rows_of_other_nodes_are_told_before_a_node_is_known_to_stand_still(new_cluster):
     """A deadline that passes before anybody can know costs only the rows of the node that says nothing."""
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("pause")
     partitions = cluster.partitions(ns, 40)
@@ -119,7 +119,7 @@ def test_rows_of_other_nodes_are_told_before_a_node_is_known_to_stand_still(new_
 
 def test_many_rows_are_answered_for_row_by_row_while_a_node_stands_still(new_cluster):
     """Multi-gets and batches serve what can be served; a scan says that it could not."""
-    cluster = new_cluster(settings=PATIENT).start()
+    cluster = new_cluster().start()
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("pause")
     partitions = cluster.partitions(ns, 5)

@@ -12,8 +12,6 @@ from harness import Namespace
 
 BATCH_ROWS = 3
 ACKNOWLEDGED, REFUSED, UNKNOWN = "acknowledged", "not-applied", "unknown"
-# Dispatchers that let everybody wait: what a slow disk does to a shard is no matter of its neighbours.
-PATIENT = {"overload": {"enabled": False}}
 # What a connection raises whose other side was killed.
 CUT = (OSError, http.client.HTTPException)
 
