@@ -145,7 +145,12 @@ impl<W> Gate<W> {
         if !self.is_crowded() || entry.deadline.has_passed(now) {
             return None;
         }
-        self.lock().turn_away(entry, now)
+        let mut line = self.lock();
+        // Whoever finds that those who wait are to be looked after goes on to do that.
+        if line.is_due(now) {
+            return None;
+        }
+        line.turn_away(entry, now)
     }
 
     /// Gives a slot back. Whoever gets it, or is shed meanwhile, is added to `woken`.
@@ -250,9 +255,12 @@ impl<W> Gate<W> {
         woken: &mut Woken<W>,
     ) -> Entered {
         let mut line = self.lock();
-        // What is turned away must cost little, and changes nothing: those who wait are looked after by
-        // whoever leaves, and by the tick.
+        // What is turned away must cost little, and changes nothing: those who wait are looked after now
+        // and then.
         if let Some(shed) = line.turn_away(entry, now) {
+            if line.is_due(now) {
+                self.attend(&mut line, now, woken);
+            }
             return Entered::Shed(shed);
         }
         // Who waits is seen from here on, and who leaves comes to this lock. What became free a

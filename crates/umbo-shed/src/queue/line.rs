@@ -27,6 +27,9 @@ const OVERLOADED_WAITING: usize = 2;
 /// The same, at least.
 const OVERLOADED_WAITING_MIN: usize = 16;
 
+/// Longest time in which nobody looks after those who wait, while others come.
+const LOOK: Duration = Duration::from_micros(100);
+
 /// The queue of a gate.
 #[derive(Debug)]
 pub(crate) struct Line<W> {
@@ -37,6 +40,7 @@ pub(crate) struct Line<W> {
     limit: Limit,
     /// Since when somebody of the upper two tiers has waited without a break.
     upper_since: Option<Instant>,
+    looked_at: Option<Instant>,
     lag: Duration,
     lag_control: LagControl,
     tallies: PerTier<Tally>,
@@ -51,6 +55,7 @@ impl<W> Line<W> {
             floors: Floors::new(settings.floor_percent),
             limit: Limit::new(settings.limit),
             upper_since: None,
+            looked_at: None,
             lag: Duration::ZERO,
             lag_control: LagControl::default(),
             tallies: Default::default(),
@@ -215,8 +220,15 @@ impl<W> Line<W> {
         }
     }
 
+    /// Says whether nobody has looked after those who wait for long.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.looked_at
+            .is_none_or(|at| now.saturating_duration_since(at) >= LOOK)
+    }
+
     /// Sheds who has waited too long in overloaded tiers, lowest first.
     pub(crate) fn shed_old(&mut self, now: Instant, woken: &mut Woken<W>) {
+        self.looked_at = Some(now);
         self.observe(now);
         let patience = self.codel().patience().saturating_sub(self.lag);
         let Some(before) = now.checked_sub(patience) else {
