@@ -8,7 +8,8 @@
 //! sees other shards cannot both have their way. Copies that lag are repaired when records are loaded.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes};
 use futures_util::future::join_all;
@@ -22,6 +23,9 @@ use crate::failure::Failure;
 
 /// How often a change is tried again when another pod changed the record at the same moment.
 const CONFLICT_TRIES: usize = 16;
+
+/// After which a change that is not in most copies is taken for one whose pod has gone.
+const LEFT_AFTER: Duration = Duration::from_secs(5);
 
 /// Umbo's own work comes before that of others.
 static CALL: CallContext = CallContext::internal();
@@ -70,7 +74,12 @@ pub(crate) struct SystemRecords {
     replicas: Vec<PartitionKey>,
     /// Whether copies that lag are left as they are.
     is_reader: bool,
+    /// Records of which few copies have been changed: their generation, and since when that is known.
+    half_done: Mutex<HalfDone>,
 }
+
+/// By kind and name.
+type HalfDone = BTreeMap<(String, String), (u64, Instant)>;
 
 impl SystemRecords {
     /// Finds a partition for each shard.
@@ -95,6 +104,7 @@ impl SystemRecords {
             clock,
             replicas,
             is_reader: false,
+            half_done: Mutex::default(),
         }
     }
 
@@ -124,20 +134,68 @@ impl SystemRecords {
             .into_iter()
             .filter_map(|(name, copies)| Some((name, newest_of(copies)?)))
             .collect();
-        let lagging = self.replicas.iter().zip(&copies);
-        for (replica, found) in lagging.filter(|_| !self.is_reader) {
-            let Ok(found) = found else { continue };
-            for (name, copy) in &newest {
-                let own = found.get(*name);
-                if own.is_none_or(|own| !own.says_the_same(copy)) {
-                    self.follow(replica, (kind, name), own, copy).await;
-                }
-            }
+        if !self.is_reader {
+            self.repair(kind, &newest, &copies).await;
         }
         let live = newest
             .into_iter()
             .filter_map(|(name, copy)| Some((name.to_owned(), copy.content?)));
         Ok(live.collect())
+    }
+
+    /// Brings copies that lag up to date. Not those of a change that may still be under way: who makes it
+    /// would take that for the change of another one.
+    async fn repair(
+        &self,
+        kind: &str,
+        newest: &BTreeMap<&str, Copy>,
+        copies: &[Result<BTreeMap<String, Copy>, StoreError>],
+    ) {
+        for (&name, copy) in newest {
+            let is_held = |found: &&BTreeMap<String, Copy>| {
+                found.get(name).is_some_and(|own| own.says_the_same(copy))
+            };
+            let holders = copies.iter().flatten().filter(is_held).count();
+            let is_done = holders * 2 > self.replicas.len();
+            if !self.is_to_be_followed((kind, name), copy.generation, is_done) {
+                continue;
+            }
+            for (replica, found) in self.replicas.iter().zip(copies) {
+                let Ok(found) = found else { continue };
+                let own = found.get(name);
+                if own.is_none_or(|own| !own.says_the_same(copy)) {
+                    self.follow(replica, (kind, name), own, copy).await;
+                }
+            }
+        }
+    }
+
+    /// Says whether the newest copy of a record is to be brought to all: at once where most have it.
+    fn is_to_be_followed(
+        &self,
+        (kind, name): (&str, &str),
+        generation: u64,
+        is_done: bool,
+    ) -> bool {
+        let key = (kind.to_owned(), name.to_owned());
+        let mut half_done = self
+            .half_done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if is_done {
+            half_done.remove(&key);
+            return true;
+        }
+        let now = self.clock.monotonic();
+        match half_done.get(&key) {
+            Some(&(known, since)) if known == generation => {
+                now.saturating_duration_since(since) >= LEFT_AFTER
+            }
+            _ => {
+                half_done.insert(key, (generation, now));
+                false
+            }
+        }
     }
 
     /// Changes a record: `change` turns its content (none where absent) into the new content (none

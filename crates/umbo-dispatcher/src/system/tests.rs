@@ -1,39 +1,31 @@
 //! Two pods on one store, of which each sees other shards.
 
-use std::time::{Duration, Instant};
-
 use async_trait::async_trait;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    DeleteRangeRequest, Deleted, MemoryStore, Outcome, Page, PurgeProgress, ScanPage, ScanRequest,
-    ShardStatus, Written,
+    DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Outcome, Page, PurgeProgress, ScanPage,
+    ScanRequest, ShardStatus, Written,
 };
 use umbo_types::{Row, Timestamp};
 
 use super::*;
-
-/// Time that stands still.
-#[derive(Debug)]
-struct Stopped(Instant);
-
-impl Clock for Stopped {
-    fn wall(&self) -> Timestamp {
-        Timestamp(1_000_000)
-    }
-
-    fn monotonic(&self) -> Instant {
-        self.0
-    }
-}
 
 /// A store of which only some shards can be reached.
 #[derive(Debug)]
 struct Partial {
     inner: Arc<MemoryStore>,
     reached: Vec<u16>,
+    /// Whether whoever else runs gets a turn before each answer.
+    has_turns: bool,
 }
 
 impl Partial {
+    async fn turn(&self) {
+        if self.has_turns {
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn check(&self, partition: &PartitionKey) -> Result<(), StoreError> {
         let shard = self
             .inner
@@ -62,8 +54,7 @@ impl Store for Partial {
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        // Whoever else runs gets a turn before each answer.
-        tokio::task::yield_now().await;
+        self.turn().await;
         self.check(&key.partition)?;
         self.inner.get(call, namespace, key).await
     }
@@ -95,7 +86,7 @@ impl Store for Partial {
         call: &CallContext,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        tokio::task::yield_now().await;
+        self.turn().await;
         match self.check(&request.mutations[0].key.partition) {
             Ok(()) => self.inner.write(call, request).await,
             Err(error) => vec![Err(error.into())],
@@ -129,16 +120,30 @@ impl Store for Partial {
 
 /// Returns the records as pods see them that reach these shards of five.
 fn pods<const N: usize>(reached: [&[u16]; N]) -> [Arc<SystemRecords>; N] {
-    let clock = Arc::new(Stopped(Instant::now() + Duration::from_secs(1)));
-    let inner = Arc::new(MemoryStore::new(5, Arc::<Stopped>::clone(&clock)).unwrap());
-    reached.map(|reached| {
-        let store = Partial {
-            inner: Arc::clone(&inner),
-            reached: reached.to_vec(),
-        };
-        let clock = Arc::<Stopped>::clone(&clock);
-        Arc::new(SystemRecords::new(Arc::new(store), clock))
-    })
+    pods_by(&Arc::new(ManualClock::new(Timestamp(1_000_000))), reached)
+}
+
+fn pods_by<const N: usize>(
+    clock: &Arc<ManualClock>,
+    reached: [&[u16]; N],
+) -> [Arc<SystemRecords>; N] {
+    let inner = Arc::new(MemoryStore::new(5, Arc::<ManualClock>::clone(clock)).unwrap());
+    reached.map(|reached| pod(&inner, clock, reached, true))
+}
+
+fn pod(
+    inner: &Arc<MemoryStore>,
+    clock: &Arc<ManualClock>,
+    reached: &[u16],
+    has_turns: bool,
+) -> Arc<SystemRecords> {
+    let store = Partial {
+        inner: Arc::clone(inner),
+        reached: reached.to_vec(),
+        has_turns,
+    };
+    let clock = Arc::<ManualClock>::clone(clock);
+    Arc::new(SystemRecords::new(Arc::new(store), clock))
 }
 
 /// Counts a record up, and returns what it is then.
@@ -202,4 +207,66 @@ fn of_copies_of_one_generation_the_most_frequent_counts() {
     );
     assert_eq!(&newest(&[copy(2, b"a"), copy(2, b"b")])[..], b"a");
     assert!(newest_of(&[]).is_none());
+}
+
+#[tokio::test]
+async fn a_change_under_way_is_not_overtaken_by_who_loads() {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
+    let inner = Arc::new(MemoryStore::new(5, Arc::<ManualClock>::clone(&clock)).unwrap());
+    // The one that loads is quicker than the one that changes, copy by copy.
+    let [one, other] = [true, false].map(|it| pod(&inner, &clock, &[0, 1, 2, 3, 4], it));
+    for last in 0..20 {
+        assert_eq!(count_up(&one).await.unwrap(), last * 2 + 1);
+        let mut changes = 0;
+        let is_over = std::cell::Cell::new(false);
+        let change = async {
+            let update = one.update("counter", "c", |current| {
+                changes += 1;
+                let last = current.map_or(0, |bytes| bytes.as_ref().get_u64());
+                Ok(Some(Bytes::copy_from_slice(&(last + 1).to_be_bytes())))
+            });
+            update.await.unwrap();
+            is_over.set(true);
+        };
+        let loading = async {
+            while !is_over.get() {
+                other.load("counter").await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::join!(loading, change);
+        assert_eq!(
+            changes, 1,
+            "it was carried out by another one, and begun again"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_was_left_is_brought_to_its_end() {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
+    let [all, two, rest] = pods_by(&clock, [&[0, 1, 2, 3, 4], &[0, 1], &[2, 3, 4]]);
+    assert_eq!(count_up(&all).await.unwrap(), 1);
+    let copies = two.find("counter", "c").await.unwrap();
+    let next = Copy {
+        version: Version::default(),
+        generation: 2,
+        content: Some(Bytes::copy_from_slice(&2_u64.to_be_bytes())),
+    };
+    for (replica, found) in two.replicas.iter().zip(copies) {
+        if let Ok(found) = found {
+            let written = two.write(replica, ("counter", "c"), found.as_ref(), &next);
+            written.await.unwrap();
+        }
+    }
+    let seen = async |records: &SystemRecords| {
+        let records = records.load("counter").await.unwrap();
+        records["c"].as_ref().get_u64()
+    };
+    // It counts from the start; whoever began it may still be about to write the others.
+    assert_eq!(seen(&all).await, 2);
+    assert_eq!(seen(&rest).await, 1);
+    clock.advance(LEFT_AFTER);
+    assert_eq!(seen(&all).await, 2);
+    assert_eq!(seen(&rest).await, 2);
 }
