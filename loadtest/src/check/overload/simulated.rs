@@ -13,6 +13,8 @@ use crate::verdict::{Bound, Verdict};
 const NEVER: f64 = f64::INFINITY;
 /// What is known at least of a recovery that was not seen, in milliseconds.
 const UNSEEN_MS: f64 = 3_000.0;
+/// Recoveries are told apart by as much: one that is over at once may have taken nearly so long.
+const RESOLUTION_MS: f64 = 50.0;
 
 /// What all disciplines came to in a case; the first is Umbo.
 type AllFigures = [Figures; Discipline::ALL.len()];
@@ -102,7 +104,7 @@ pub(super) fn spike(plan: &Plan) -> Vec<Verdict> {
                 (umbo.goodput, other.goodput),
                 (umbo.success, other.success),
                 (umbo.p99, other.p99),
-                (recoveries.0, recoveries.1.max(1.0)),
+                (recoveries.0, recoveries.1.max(RESOLUTION_MS)),
             ];
             pairs.map(|(ours, theirs)| Figure {
                 name: format!("{}: {ours:.3} and {theirs:.3}", case.name),
