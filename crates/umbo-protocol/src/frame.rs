@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use umbo_types::limits;
 
 use crate::answer::Answer;
@@ -114,10 +114,15 @@ impl AnswerFrame {
     }
 }
 
+/// Makes room for the whole entry first and writes into that: a buffer that may have to grow is asked
+/// for room at every byte.
 fn push_entry(frame: &mut BytesMut, entry: &impl Message) {
     let len = entry.encoded_len();
-    frame.reserve(len + 12);
-    encode_key(ENTRY_TAG, WireType::LengthDelimited, frame);
-    encode_varint(len as u64, frame);
-    entry.encode_raw(frame);
+    let prefix_len = key_len(ENTRY_TAG) + encoded_len_varint(len as u64);
+    let begun = frame.len();
+    frame.resize(begun + prefix_len + len, 0);
+    let mut room = &mut frame[begun..];
+    encode_key(ENTRY_TAG, WireType::LengthDelimited, &mut room);
+    encode_varint(len as u64, &mut room);
+    entry.encode_raw(&mut room);
 }

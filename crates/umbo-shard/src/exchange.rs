@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 use umbo_protocol::{
     Answer, AnswerFrame, DecodeError, FRAME_LEN_TARGET, Hello, NodeError, Request, RequestFrame,
+    Yield,
 };
 use umbo_telemetry::metrics::NodeTally;
 
@@ -55,6 +56,8 @@ pub(crate) struct Exchange {
     pending: Pending,
     waker: Arc<AtomicWaker>,
     turn: Turn,
+    /// Between two turns.
+    rest: Yield,
     has_told_of_drain: bool,
     ending: Option<Ending>,
     is_over: bool,
@@ -112,6 +115,7 @@ impl Exchange {
             pending: Pending::new(Arc::clone(&waker)),
             waker,
             turn: Turn::default(),
+            rest: Yield::default(),
             has_told_of_drain: false,
             ending: None,
             is_over: false,
@@ -263,9 +267,8 @@ impl Body for Exchange {
             return Poll::Ready(None);
         }
         if this.turn.is_over() {
+            ready!(this.rest.poll(context));
             this.turn = Turn::default();
-            context.waker().wake_by_ref();
-            return Poll::Pending;
         }
         // Before anything is looked at, so that nothing that happens meanwhile is missed.
         this.waker.register(context.waker());

@@ -14,13 +14,13 @@ use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_protocol::EXCHANGE_PATH;
+use umbo_protocol::{EXCHANGE_PATH, OneTask};
 use umbo_tls::TlsSource;
 
 use crate::limits::{STREAMS_PER_CONNECTION_MAX, WINDOW_LEN};
@@ -184,7 +184,8 @@ async fn serve_connection(
         let reply = answer(&node, request, &counted);
         async move { Ok::<_, Infallible>(reply) }
     });
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let mut all = OneTask::default();
+    let connection = http2::Builder::new(all.parts())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW_LEN)
         .initial_connection_window_size(WINDOW_LEN)
@@ -195,21 +196,25 @@ async fn serve_connection(
         .keep_alive_interval(KEEP_ALIVE.0)
         .keep_alive_timeout(KEEP_ALIVE.1)
         .serve_connection(TokioIo::new(io), service);
-    let mut connection = std::pin::pin!(connection);
-    let mut look = tokio::time::interval(idle_timeout);
-    look.reset();
-    loop {
-        tokio::select! {
-            ended = connection.as_mut() => return Ok(ended?),
-            () = drain.cancelled() => break,
-            // This one and that of the service.
-            _ = look.tick() => if Arc::strong_count(&streams) <= 2 {
-                return Err("no stream on it".into());
-            },
+    // On the heap: there is one a connection, and it is large.
+    let serving = Box::pin(async {
+        let mut connection = std::pin::pin!(connection);
+        let mut look = tokio::time::interval(idle_timeout);
+        look.reset();
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => return Ok(ended?),
+                () = drain.cancelled() => break,
+                // This one and that of the service.
+                _ = look.tick() => if Arc::strong_count(&streams) <= 2 {
+                    return Err("no stream on it".into());
+                },
+            }
         }
-    }
-    connection.as_mut().graceful_shutdown();
-    Ok(connection.await?)
+        connection.as_mut().graceful_shutdown();
+        Ok(connection.await?)
+    });
+    all.drive(serving).await
 }
 
 /// Answers the head of a request.

@@ -8,13 +8,13 @@
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use tokio::sync::Notify;
-use umbo_protocol::{Answer, Ask, FRAME_LEN_TARGET, Hello, Request, RequestFrame};
+use umbo_protocol::{Answer, Ask, FRAME_LEN_TARGET, Hello, Request, RequestFrame, Yield};
 
 use crate::asked::Asked;
 use crate::counters::Counters;
@@ -140,10 +140,10 @@ impl Connection {
     }
 
     /// Hands answers of a frame to who waits for them; calls `took` with the instant at which each
-    /// small read was asked. Returns how many were waited for.
+    /// small read was asked.
     pub(crate) fn answer(
         &self,
-        answers: Vec<Answer>,
+        answers: impl Iterator<Item = Answer>,
         wakers: &mut Vec<Waker>,
         mut took: impl FnMut(Instant),
     ) -> Result<(), TooMuch> {
@@ -223,7 +223,10 @@ impl Connection {
 
     /// Returns what is to be sent, for the stream.
     pub(crate) fn frames(self: &Arc<Self>) -> Frames {
-        Frames(Arc::clone(self))
+        Frames {
+            connection: Arc::clone(self),
+            rest: Yield::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Outbox> {
@@ -233,26 +236,28 @@ impl Connection {
 
 /// What a connection sends: the request stream of the call.
 #[derive(Debug)]
-pub(crate) struct Frames(Arc<Connection>);
+pub(crate) struct Frames {
+    connection: Arc<Connection>,
+    rest: Yield,
+}
 
 impl Stream for Frames {
     type Item = Bytes;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut outbox = self.0.lock();
+        let this = self.get_mut();
+        let mut outbox = this.connection.lock();
         // Tasks that are ready to run now may have something to add: they run first, once. Where hardly
         // anybody asks there are none, and a turn of the runtime is a good part of a request.
         let is_busy = outbox.waiting.len() >= BUSY_FROM;
-        if is_busy && outbox.has_room() && !outbox.has_yielded {
-            outbox.has_yielded = true;
+        if is_busy && outbox.has_room() {
             drop(outbox);
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+            ready!(this.rest.poll(context));
+            outbox = this.connection.lock();
         }
-        outbox.has_yielded = false;
         if let Some((frame, requests)) = outbox.take() {
             drop(outbox);
-            let counters = &self.0.counters;
+            let counters = &this.connection.counters;
             counters.frames.fetch_add(1, Ordering::Relaxed);
             counters.requests.fetch_add(requests, Ordering::Relaxed);
             return Poll::Ready(Some(frame));

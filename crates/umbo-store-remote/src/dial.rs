@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor as _;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codec::Streaming;
 use umbo_protocol::{
-    AnswerFrame, DecodeError, EXCHANGE_PATH, FRAME_LEN_MAX, FrameCodec, Hello, ProtocolVersion,
-    Refusal, Welcome,
+    AnswerFrame, DecodeError, EXCHANGE_PATH, FRAME_LEN_MAX, FrameCodec, Hello, OneTask, Parts,
+    ProtocolVersion, Refusal, Welcome,
 };
 
 use crate::connection::Connection;
@@ -61,18 +61,8 @@ pub(crate) struct Dialled {
     pub(crate) welcome: Welcome,
     /// What came with the welcome.
     pub(crate) first: AnswerFrame,
-    /// The task that moves the bytes.
-    pub(crate) transport: Transport,
-}
-
-/// The task that moves the bytes of a connection; ends with this.
-#[derive(Debug)]
-pub(crate) struct Transport(AbortHandle);
-
-impl Drop for Transport {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// What moves the bytes while it is driven.
+    pub(crate) transport: OneTask,
 }
 
 /// Makes a connection on which `connection` sends, whose first frame is `hello`.
@@ -90,27 +80,40 @@ pub(crate) async fn dial(
         .map_err(late("connection"))?
         .map_err(DialError::Connect)?;
     stream.set_nodelay(true).map_err(DialError::Connect)?;
-    let exchanged = async {
+    let mut transport = OneTask::default();
+    let parts = transport.parts();
+    let exchanged = transport.drive(async {
         match &settings.tls {
-            None => exchange(stream, connection).await,
+            None => exchange(stream, parts, connection).await,
             Some(files) => {
                 let stream = tls::connect(files.clone(), host, stream).await?;
-                exchange(stream, connection).await
+                exchange(stream, parts, connection).await
             }
         }
-    };
-    let dialled = timeout(within, exchanged);
-    let dialled = dialled.await.map_err(late("welcome"))??;
-    check(&dialled.welcome, hello)?;
-    Ok(dialled)
+    });
+    let exchanged = timeout(within, exchanged);
+    let (answers, mut first) = exchanged.await.map_err(late("welcome"))??;
+    let welcome = first.welcome.take().ok_or(DialError::NoWelcome)?;
+    check(&welcome, hello)?;
+    Ok(Dialled {
+        answers,
+        welcome,
+        first,
+        transport,
+    })
 }
 
-async fn exchange<S>(stream: S, connection: &Arc<Connection>) -> Result<Dialled, DialError>
+/// Opens the stream; returns what it answers, and the first frame of that.
+async fn exchange<S>(
+    stream: S,
+    parts: Parts,
+    connection: &Arc<Connection>,
+) -> Result<(Streaming<Bytes>, AnswerFrame), DialError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let no_http = |error: hyper::Error| DialError::Http(describe(&error));
-    let (sender, transport) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+    let (sender, transport) = hyper::client::conn::http2::Builder::new(parts.clone())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
@@ -119,7 +122,7 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(no_http)?;
-    let transport = Transport(tokio::spawn(transport).abort_handle());
+    parts.execute(transport);
     let service = tower::service_fn(move |request| sender.clone().send_request(request));
     let origin = http::Uri::from_static("http://shard");
     let mut grpc = Grpc::with_origin(service, origin)
@@ -138,14 +141,8 @@ where
     let response = grpc.streaming(request, path, FrameCodec).await;
     let mut answers = response.map_err(no_stream)?.into_inner();
     let first = answers.message().await.map_err(no_stream)?;
-    let mut first = AnswerFrame::decode(first.ok_or(DialError::NoWelcome)?)?;
-    let welcome = first.welcome.take().ok_or(DialError::NoWelcome)?;
-    Ok(Dialled {
-        answers,
-        welcome,
-        first,
-        transport,
-    })
+    let first = AnswerFrame::decode(first.ok_or(DialError::NoWelcome)?)?;
+    Ok((answers, first))
 }
 
 fn check(welcome: &Welcome, hello: &Hello) -> Result<(), DialError> {

@@ -29,8 +29,6 @@ pub(crate) struct Outbox {
     pub(crate) sent_unheard: usize,
     /// The sending side, when it has nothing to send.
     pub(crate) sender: Option<Waker>,
-    /// Whether the sending side has let others run since it last sent.
-    pub(crate) has_yielded: bool,
     pub(crate) phase: Phase,
 }
 
@@ -74,7 +72,6 @@ impl Outbox {
             sent: 0,
             sent_unheard: 0,
             sender: None,
-            has_yielded: false,
             phase: Phase::Open,
         }
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant as TokioInstant, sleep};
+use tonic::codec::Streaming;
 use umbo_protocol::{Answer, AnswerFrame, DecodeError, NodeError, Outcome};
 use umbo_store::StoreError;
 
@@ -71,16 +72,27 @@ impl Reader {
         }
     }
 
+    /// Reads to the end, and moves the bytes of the connection meanwhile.
     pub(crate) async fn read(mut self, dialled: Dialled) {
         let Dialled {
-            mut answers,
+            answers,
             first,
-            transport,
+            mut transport,
             ..
         } = dialled;
-        let mut ending = self.take(first).err();
+        let End {
+            reason,
+            is_given_up,
+        } = match self.take(first) {
+            Ok(()) => transport.drive(self.read_all(answers)).await,
+            Err(end) => end,
+        };
+        self.connection.end(&reason, is_given_up);
+    }
+
+    async fn read_all(&mut self, mut answers: Streaming<Bytes>) -> End {
         let mut tick = pin!(sleep(Duration::ZERO));
-        while ending.is_none() {
+        loop {
             let outcome = tokio::select! {
                 biased;
                 message = answers.message() => match message {
@@ -97,16 +109,10 @@ impl Reader {
                     })
                 }
             };
-            ending = outcome.err();
+            if let Err(end) = outcome {
+                return end;
+            }
         }
-        if let Some(End {
-            reason,
-            is_given_up,
-        }) = ending
-        {
-            self.connection.end(&reason, is_given_up);
-        }
-        drop(transport);
     }
 
     fn receive(&mut self, frame: Bytes) -> Result<(), End> {
@@ -119,20 +125,16 @@ impl Reader {
         let common = &self.node.common;
         let now = common.clock.monotonic();
         count(&common.counters.answer_frames);
-        let mut answers = Vec::with_capacity(frame.answers.len());
-        for answer in frame.answers {
+        let (mut answered, mut reads, mut told) = (0, 0, None);
+        let answers = frame.answers.into_iter().filter_map(|answer| {
             let answer = answer.unwrap_or_else(unusable);
-            if answer.id != PROBE_ID {
-                answers.push(answer);
-                continue;
+            if answer.id == PROBE_ID {
+                told = Some(answer.outcome);
+                return None;
             }
-            self.is_probing = false;
-            if let Outcome::Status(map_version, shards) = answer.outcome {
-                self.node.keep_status(shards);
-                self.node.goes_by(map_version);
-            }
-        }
-        let (answered, mut reads) = (answers.len() as u64, 0);
+            answered += 1;
+            Some(answer)
+        });
         let latency = &mut self.latency;
         let handed = self
             .connection
@@ -142,6 +144,13 @@ impl Reader {
             });
         self.wakers.drain(..).for_each(Waker::wake);
         handed.map_err(|_| given_up("the node answered more than it was asked"))?;
+        if let Some(told) = told {
+            self.is_probing = false;
+            if let Outcome::Status(map_version, shards) = told {
+                self.node.keep_status(shards);
+                self.node.goes_by(map_version);
+            }
+        }
         common.retries.earn(answered);
         common.hedges.earn(reads);
         if frame.is_draining {
