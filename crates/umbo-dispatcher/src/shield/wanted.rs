@@ -1,8 +1,9 @@
 //! What a read wants: what names it, what makes it, and what it brings back.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::future::poll_immediate;
@@ -71,7 +72,7 @@ impl<'a> Wanted<'a> {
                         let read = pod.store.get(&context, namespace, &key);
                         Answered::new(&context, bounded(read, shard, call.timeout).await)
                     };
-                    let fetched = in_slot(&pod, shard, &call, work).await?;
+                    let fetched = in_slot(&pod, shard, &call, pin!(work)).await?;
                     Ok(times.fill(fetched.and_then(Shared::Row)?))
                 })
             }
@@ -83,7 +84,7 @@ impl<'a> Wanted<'a> {
                         let read = pod.store.range(&context, &request);
                         Answered::new(&context, bounded(read, shard, call.timeout).await)
                     };
-                    let fetched = in_slot(&pod, shard, &call, work).await?;
+                    let fetched = in_slot(&pod, shard, &call, pin!(work)).await?;
                     Ok(times.fill(fetched.and_then(|page| Shared::Page(Arc::new(page)))?))
                 })
             }
@@ -172,12 +173,21 @@ async fn bounded<T>(
     if let Some(answer) = poll_immediate(work.as_mut()).await {
         return Ok(answer?);
     }
-    match tokio::time::timeout(timeout, work).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(Failure::DeadlineInStore {
+    let mut timer = pin!(tokio::time::sleep(timeout));
+    let mut is_polled = true;
+    poll_fn(|context| {
+        // It has just been polled: the first time is for the timer.
+        if !std::mem::take(&mut is_polled)
+            && let Poll::Ready(answer) = work.as_mut().poll(context)
+        {
+            return Poll::Ready(answer.map_err(Failure::from));
+        }
+        ready!(timer.as_mut().poll(context));
+        Poll::Ready(Err(Failure::DeadlineInStore {
             shard: Some(shard),
             is_write: false,
             timeout,
-        }),
-    }
+        }))
+    })
+    .await
 }

@@ -297,14 +297,6 @@ impl<V: Clone, E: Clone> Board<V, E> {
         Boarding::Follow(Arc::clone(claim.flight()), lead, waiter)
     }
 
-    /// Adds the client of a leader to those who wait.
-    pub(crate) fn wait_for_own(&self, lead: &Lead) -> Option<(Arc<Flight<V, E>>, u64)> {
-        let mut stripe = self.stripe(lead.hash);
-        let flight = stripe.claim(lead)?.flight();
-        let id = flight.wait_for_own(lead.leader);
-        Some((Arc::clone(flight), id))
-    }
-
     /// Returns the highest criticality of all who wait for this leader's read now.
     pub(crate) fn criticality(&self, lead: &Lead) -> Criticality {
         let mut stripe = self.stripe(lead.hash);

@@ -1,18 +1,19 @@
-//! Duties that no exit forgets: to lead a read, and to wait for one.
+//! Duties that no exit forgets: to lead a read, to make it, and to wait for one.
 //!
-//! Both are undone on drop. A leader that is dropped before its read has landed, because it
+//! All are undone on drop, or go on without whoever drops them. A leader that is dropped before its read has landed, because it
 //! panicked or its task was ended, counts as failed; an elected follower that leaves passes the
 //! duty on. So a claim always has somebody who will end it, and nobody waits for nothing.
 
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::fill::{Fill, Payload};
 use super::flight::{Failure, Flight, Lead, Progress};
-use super::reads::SharedReads;
+use super::reads::{Reading, SharedReads};
 
 /// Who holds the shared reads for a leader.
 pub(crate) enum Holder<'a, V, E> {
@@ -76,6 +77,64 @@ impl<V: Payload, E: Payload> Drop for Leading<'_, V, E> {
     fn drop(&mut self) {
         if !self.is_over {
             self.reads.board.fail(&self.lead, Failure::Lost);
+        }
+    }
+}
+
+/// A read of the store, made by the request that asked for it: no other task has to be woken. Should
+/// the request leave, the read goes on in a task, because others may wait for it.
+pub(crate) struct Driving<V: Payload, E: Payload> {
+    reads: Arc<SharedReads<V, E>>,
+    under_way: Option<(Leading<'static, V, E>, Reading<V, E>)>,
+    /// Whether the read has just been polled with the waker of whoever awaits this next.
+    is_polled: bool,
+}
+
+impl<V: Payload, E: Payload> Driving<V, E> {
+    /// Of a read that has been polled and is awaited here in the same poll of the same task.
+    pub(crate) fn new(
+        reads: &Arc<SharedReads<V, E>>,
+        leading: Leading<'_, V, E>,
+        reading: Reading<V, E>,
+    ) -> Self {
+        Self {
+            reads: Arc::clone(reads),
+            under_way: Some((leading.hand_over(reads), reading)),
+            is_polled: true,
+        }
+    }
+}
+
+impl<V: Payload, E: Payload> Future for Driving<V, E> {
+    type Output = Result<Fill<V>, Failure<E>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if std::mem::take(&mut this.is_polled) {
+            return Poll::Pending;
+        }
+        let under_way = &mut this.under_way;
+        let Some((_, reading)) = under_way else {
+            return Poll::Ready(Err(Failure::Lost));
+        };
+        // A read that panics has failed as any other, for this one as for those who wait for it.
+        let polled = catch_unwind(AssertUnwindSafe(|| reading.as_mut().poll(context)));
+        let result = match polled {
+            Ok(polled) => Some(ready!(polled)),
+            Err(_) => None,
+        };
+        let leading = under_way.take().map(|(leading, _)| leading);
+        let landed = leading
+            .zip(result)
+            .map(|(leading, result)| leading.land(result));
+        Poll::Ready(landed.unwrap_or(Err(Failure::Lost)))
+    }
+}
+
+impl<V: Payload, E: Payload> Drop for Driving<V, E> {
+    fn drop(&mut self) {
+        if let Some((leading, reading)) = self.under_way.take() {
+            self.reads.spawn(leading, reading);
         }
     }
 }

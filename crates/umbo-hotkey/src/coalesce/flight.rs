@@ -1,8 +1,8 @@
 //! One flight: everybody who waits for one read of the store, and who of them is to lead.
 //!
 //! The one who reads is the *leader*, the others are *followers*. A leader that fails is replaced
-//! once, by the follower that has waited longest; the failure goes to the leader's own client and
-//! to nobody else. Should the elected follower leave before it begins, the next one is elected. The
+//! once, by the follower that has waited longest; the failure goes to the leader's own client, which
+//! does not wait here, and to nobody else. Should the elected follower leave before it begins, the next one is elected. The
 //! second failure goes to all who are left. A flight that nobody waits for ends with its leader.
 //!
 //! The lock of a flight is taken after that of its stripe, never before.
@@ -32,27 +32,12 @@ pub(crate) enum Failure<E> {
     Lost,
 }
 
-/// Somebody who waits.
-#[derive(Debug)]
-struct Waiter<E> {
-    waker: Option<Waker>,
-    role: Role,
-    /// What became of the read that this one's request has paid for.
-    failure: Option<Failure<E>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Follower,
-    /// The client whose request leads, or has led, as the leader of this number.
-    Client(u8),
-}
-
 #[derive(Debug)]
 struct State<V, E> {
     /// Number of the leader, from 1.
     leader: u8,
-    waiters: BTreeMap<u64, Waiter<E>>,
+    /// By id; with whom to wake.
+    waiters: BTreeMap<u64, Option<Waker>>,
     next_id: u64,
     elected: Option<u64>,
     landed: Option<Result<Fill<V>, Failure<E>>>,
@@ -128,7 +113,8 @@ impl<V: Clone, E: Clone> Flight<V, E> {
     /// Adds a follower, and returns its id; none where `waiters_max` wait already.
     pub(crate) fn follow(&self, waiters_max: usize) -> Option<u64> {
         let mut state = self.lock();
-        (state.waiters.len() < waiters_max).then(|| state.add(Role::Follower))
+        // The client of the leader waits, too.
+        (state.waiters.len() + 1 < waiters_max).then(|| state.add())
     }
 
     /// Returns the number of the leader, from 1.
@@ -136,19 +122,9 @@ impl<V: Clone, E: Clone> Flight<V, E> {
         self.lock().leader
     }
 
-    /// Adds the client of the leader of this number.
-    pub(crate) fn wait_for_own(&self, leader: u8) -> u64 {
-        self.lock().add(Role::Client(leader))
-    }
-
     /// Tells a waiter where it stands; where it has to wait on, `waker` is woken.
     pub(crate) fn progress(&self, id: u64, waker: &Waker) -> Progress<V, E> {
         let mut state = self.lock();
-        let failure = state.waiters.get_mut(&id).and_then(|w| w.failure.take());
-        if let Some(failure) = failure {
-            state.waiters.remove(&id);
-            return Progress::Landed(Err(failure));
-        }
         if let Some(landed) = state.landed.clone() {
             state.waiters.remove(&id);
             return Progress::Landed(landed);
@@ -158,10 +134,10 @@ impl<V: Clone, E: Clone> Flight<V, E> {
             state.waiters.remove(&id);
             return Progress::Elected(state.leader);
         }
-        if let Some(waiter) = state.waiters.get_mut(&id)
-            && !waiter.waker.as_ref().is_some_and(|w| w.will_wake(waker))
+        if let Some(known) = state.waiters.get_mut(&id)
+            && !known.as_ref().is_some_and(|known| known.will_wake(waker))
         {
-            waiter.waker = Some(waker.clone());
+            *known = Some(waker.clone());
         }
         Progress::Waiting
     }
@@ -187,31 +163,20 @@ impl<V: Clone, E: Clone> Flight<V, E> {
             gauge: Arc::clone(gauge),
             bytes,
         });
-        let waiters = state.waiters.values();
-        let followers = waiters.filter(|waiter| waiter.role == Role::Follower);
-        (followers.count(), state.wake_all())
+        (state.waiters.len(), state.wake_all())
     }
 
     /// Ends the term of the leader of this number, and elects its successor where there may be one.
     pub(crate) fn fail(&self, leader: u8, failure: Failure<E>) -> Succession {
         let mut state = self.lock();
-        let mut wake = Wake::default();
-        for waiter in state.waiters.values_mut() {
-            if waiter.role == Role::Client(leader) {
-                waiter.failure = Some(failure.clone());
-                wake.0.extend(waiter.waker.take());
-            }
-        }
         if leader < LEADERS_MAX
-            && let Some(elected) = state.elect()
+            && let Some(wake) = state.elect()
         {
             state.leader = leader + 1;
-            wake.0.extend(elected.0);
             return Succession::Elected(wake);
         }
         state.landed = Some(Err(failure));
-        wake.0.extend(state.wake_all().0);
-        Succession::Over(wake)
+        Succession::Over(state.wake_all())
     }
 
     /// Elects another follower in the place of one that has left before it led.
@@ -231,27 +196,21 @@ impl<V: Clone, E: Clone> Flight<V, E> {
 }
 
 impl<V, E> State<V, E> {
-    fn add(&mut self, role: Role) -> u64 {
+    fn add(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let waiter = Waiter {
-            waker: None,
-            role,
-            failure: None,
-        };
-        self.waiters.insert(id, waiter);
+        self.waiters.insert(id, None);
         id
     }
 
     fn elect(&mut self) -> Option<Wake> {
-        let mut waiters = self.waiters.iter_mut();
-        let (&id, waiter) = waiters.find(|(_, waiter)| waiter.role == Role::Follower)?;
+        let (&id, waker) = self.waiters.iter_mut().next()?;
         self.elected = Some(id);
-        Some(Wake(waiter.waker.take().into_iter().collect()))
+        Some(Wake(waker.take().into_iter().collect()))
     }
 
     fn wake_all(&mut self) -> Wake {
-        let wakers = self.waiters.values_mut().filter_map(|w| w.waker.take());
+        let wakers = self.waiters.values_mut().filter_map(Option::take);
         Wake(wakers.collect())
     }
 }

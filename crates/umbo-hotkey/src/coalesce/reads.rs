@@ -1,16 +1,15 @@
 //! Reads that share: from the local cache, from the afterglow, or from one read of the store.
 //!
-//! Owns the protocol of leader and follower. The leader's read is polled once where it was asked
-//! for, because a store in this process answers at once; one that does not is handed to a task of
-//! its own, so that a client that leaves cannot cancel what others wait for. Each reader brings the
-//! read along, so that a follower can lead when the leader has failed.
+//! Owns the protocol of leader and follower. The leader's read is made where it was asked for; should
+//! its client leave, it goes on in a task of its own, so that nobody can cancel what others wait
+//! for. Each reader brings the read along, so that a follower can lead when the leader has failed.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use umbo_types::Criticality;
@@ -18,7 +17,7 @@ use umbo_types::Criticality;
 use super::afterglow::{Ember, SPARK_BYTES_MAX};
 use super::board::{Board, BoardTotals, Boarding, FlightSettings, Stripe, Want};
 use super::cache::{CacheSettings, Cached, LocalCache};
-use super::duty::{Holder, Landing, Leading, Waiting};
+use super::duty::{Driving, Holder, Landing, Leading, Waiting};
 use super::fill::{Fill, Payload, Served, ShareError, Source};
 use super::flight::{Failure, Lead};
 use super::generation::{Generations, Stamp, WriteGuard};
@@ -73,8 +72,8 @@ impl<V, E> fmt::Debug for SharedReads<V, E> {
 enum Begun<V: Payload, E: Payload, F> {
     /// To its end.
     Over(Result<Served<V>, ShareError<E>>),
-    /// Its own read of the store is under way, in a task.
-    Leading(Waiting<V, E>),
+    /// Its own read of the store is under way.
+    Leading(Driving<V, E>, Instant),
     /// Somebody else's is; what it brought along to read with is returned.
     Following(Waiting<V, E>, F),
 }
@@ -114,26 +113,21 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         F: FnOnce(Lead) -> Reading<V, E>,
     {
         // All that needs no waiting is done in there, so that the future stays small.
-        let begun = match self.begin(key, is_hot, terms, read) {
-            Begun::Following(waiting, read) => {
-                let started = waiting.followed.started;
-                match waiting.await {
-                    Landing::Landed(result) => return served(result, Source::Follower, started),
-                    Landing::Elected(leading) => self.lead(leading, read),
+        let mut begun = here(|context| self.begin(key, is_hot, terms, read, context)).await;
+        if let Begun::Following(waiting, read) = begun {
+            let started = waiting.followed.started;
+            begun = match waiting.await {
+                Landing::Landed(result) => return served(result, Source::Follower, started),
+                Landing::Elected(leading) => {
+                    here(|context| self.lead(leading, read, context)).await
                 }
-            }
-            begun => begun,
-        };
+            };
+        }
         match begun {
             Begun::Over(result) => result,
-            Begun::Leading(own) | Begun::Following(own, _) => {
-                let started = own.followed.started;
-                match own.await {
-                    Landing::Landed(result) => served(result, Source::Leader, started),
-                    // Only followers are elected. Dropping the duty passes it on.
-                    Landing::Elected(_) => Err(ShareError::Lost),
-                }
-            }
+            Begun::Leading(own, started) => served(own.await, Source::Leader, started),
+            // Who leads does not follow.
+            Begun::Following(..) => Err(ShareError::Lost),
         }
     }
 
@@ -143,6 +137,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         is_hot: bool,
         terms: &Terms,
         read: F,
+        context: &mut Context<'_>,
     ) -> Begun<V, E, F>
     where
         F: FnOnce(Lead) -> Reading<V, E>,
@@ -158,34 +153,39 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         drop(stripe);
         match boarding {
             Boarding::Crowded => Begun::Over(Err(ShareError::Crowded)),
-            Boarding::Lead(lead) => self.lead(Leading::new(Holder::Request(self), lead), read),
+            Boarding::Lead(lead) => {
+                self.lead(Leading::new(Holder::Request(self), lead), read, context)
+            }
             Boarding::Follow(flight, followed, id) => {
                 Begun::Following(Waiting::new(self, flight, followed, id), read)
             }
         }
     }
 
-    /// Leads: reads here where the store answers at once, else in a task of its own.
-    fn lead<F>(self: &Arc<Self>, leading: Leading<'_, V, E>, read: F) -> Begun<V, E, F>
+    /// Leads: reads, to the end where the store answers at once.
+    fn lead<F>(
+        self: &Arc<Self>,
+        leading: Leading<'_, V, E>,
+        read: F,
+        context: &mut Context<'_>,
+    ) -> Begun<V, E, F>
     where
         F: FnOnce(Lead) -> Reading<V, E>,
     {
         let lead = leading.lead;
         let mut reading = read(lead);
-        if let Poll::Ready(result) = poll_once(&mut reading) {
+        if let Poll::Ready(result) = reading.as_mut().poll(context) {
             return Begun::Over(served(leading.land(result), Source::Leader, lead.started));
         }
-        let own = self.board.wait_for_own(&lead);
-        let leading = leading.hand_over(self);
+        Begun::Leading(Driving::new(self, leading, reading), lead.started)
+    }
+
+    /// Reads in a task of its own.
+    pub(super) fn spawn(&self, leading: Leading<'static, V, E>, reading: Reading<V, E>) {
         (self.spawner)(Box::pin(async move {
             let result = reading.await;
             drop(leading.land(result));
         }));
-        match own {
-            Some((flight, id)) => Begun::Leading(Waiting::new(self, flight, lead, id)),
-            // The claim stays on the board for as long as somebody leads it.
-            None => Begun::Over(Err(ShareError::Lost)),
-        }
     }
 
     /// Says whether a read may find one of somebody else's, under way or just over.
@@ -252,11 +252,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
             }
             Boarding::Lead(lead) => {
                 let leading = Leading::new(Holder::Task(Arc::clone(self)), lead);
-                let reading = read(lead);
-                (self.spawner)(Box::pin(async move {
-                    let result = reading.await;
-                    drop(leading.land(result));
-                }));
+                self.spawn(leading, read(lead));
             }
         }
     }
@@ -423,11 +419,14 @@ fn want(stamp: Stamp, is_hot: bool, terms: &Terms) -> Want {
     }
 }
 
-/// Polls a read before there is a task for it; the task polls again first of all.
-fn poll_once<V, E>(reading: &mut Reading<V, E>) -> Poll<Result<Fill<V>, E>> {
-    reading
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
+/// Does something at once, with the waker of the task.
+async fn here<T>(work: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    let mut work = Some(work);
+    poll_fn(move |context| match work.take() {
+        Some(work) => Poll::Ready(work(context)),
+        None => Poll::Pending,
+    })
+    .await
 }
 
 fn served<V, E>(
