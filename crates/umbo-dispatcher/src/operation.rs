@@ -13,7 +13,7 @@ pub(crate) mod usage;
 pub(crate) mod write;
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
 
 use futures_util::future::poll_immediate;
 use umbo_telemetry::trace::Verb;
@@ -26,15 +26,15 @@ use crate::wait::Timed;
 /// Asks the store, within the deadline, and notes how long it took. The work waits for its slots.
 ///
 /// Reads are stopped at the deadline. Writes that reached the store run to their end there; only
-/// the waiting is given up, and the outcome is then unknown.
+/// the waiting is given up, and the outcome is then unknown. The caller holds the work: it would be
+/// copied from hand to hand.
 pub(crate) async fn ask_store<T>(
     context: &Context,
     exchange: &mut Exchange,
-    work: impl Future<Output = Result<Timed<T>, Failure>>,
+    mut work: Pin<&mut impl Future<Output = Result<Timed<T>, Failure>>>,
 ) -> Result<T, Failure> {
     exchange.verb(Verb::Wait);
     exchange.begin_store();
-    let mut work = pin!(work);
     // A store in this process answers a read at once: no timer is made for that.
     let result = match poll_immediate(work.as_mut()).await {
         Some(answer) => Ok(answer),

@@ -7,6 +7,7 @@
 
 mod streaming;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -121,7 +122,7 @@ impl PageWalk {
                 let page = self.pod.store.range(&context, &request).await;
                 Answered::new(&context, page)
             };
-            let timed = in_slot(&self.pod, shard, &call, work).await?;
+            let timed = in_slot(&self.pod, shard, &call, pin!(work)).await?;
             let timed = timed.and_then(Arc::new)?;
             return Ok(timed.map(|page| self.take_up(page)));
         }
@@ -137,7 +138,7 @@ impl PageWalk {
             let page = self.pod.store.scan(&context, request).await;
             Answered::new(&context, page)
         };
-        let timed = in_slot(&self.pod, shard, &call, work).await?;
+        let timed = in_slot(&self.pod, shard, &call, pin!(work)).await?;
         let (service_time, page) = (timed.service_time, timed.answer?);
         let may_continue = page.resume_after.is_some();
         request.after = page.resume_after;

@@ -78,7 +78,8 @@ impl Service {
             Some(Ok(route)) => {
                 let origin = claimant(&head, origin);
                 let work = pipeline::run(&self.pod, route, &head, &mut body, origin, started);
-                let mut response = work.await;
+                // On the heap: it is large, and everything around it would be copied with it.
+                let mut response = Box::pin(work).await;
                 if !body.is_end_stream() {
                     Box::pin(unread::settle(&head, Some(body), &mut response)).await;
                 }

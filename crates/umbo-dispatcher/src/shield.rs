@@ -8,6 +8,7 @@ mod rows;
 mod wanted;
 mod write;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use umbo_hotkey::{KeyRef, Lead, Look, Reading, Served, ShareError, Solo, Source};
@@ -235,7 +236,7 @@ async fn read(
             answer: served,
         })
     };
-    let served = ask_store(context, exchange, sharing).await?;
+    let served = ask_store(context, exchange, pin!(sharing)).await?;
     exchange.passed(passage(pod, &served));
     Ok(served.value.answer)
 }
@@ -249,7 +250,8 @@ async fn alone(
     exchange: &mut Exchange,
 ) -> Result<Shared, Failure> {
     let call = exchange.call(context);
-    let work = in_slot(pod, shard, &call, wanted.ask(pod, &call));
+    let asking = pin!(wanted.ask(pod, &call));
+    let work = pin!(in_slot(pod, shard, &call, asking));
     ask_store(context, exchange, work).await?
 }
 

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -72,7 +73,7 @@ pub(crate) async fn in_slot<T>(
     pod: &Dispatcher,
     shard: ShardId,
     call: &Call,
-    work: impl Future<Output = Answered<T>>,
+    work: Pin<&mut impl Future<Output = Answered<T>>>,
 ) -> Result<Timed<T>, Failure> {
     Ok(slot(pod, shard, call).await?.serve(work).await)
 }
@@ -120,7 +121,10 @@ pub(crate) struct Slot<P: Deref<Target = Dispatcher>> {
 
 impl<P: Deref<Target = Dispatcher>> Slot<P> {
     /// Does the work, and gives the slot back.
-    pub(crate) async fn serve<T>(mut self, work: impl Future<Output = Answered<T>>) -> Timed<T> {
+    pub(crate) async fn serve<T>(
+        mut self,
+        work: Pin<&mut impl Future<Output = Answered<T>>>,
+    ) -> Timed<T> {
         let answered = work.await;
         let now = self.pod.clock.monotonic();
         let elapsed = now.saturating_duration_since(self.began);

@@ -6,6 +6,7 @@
 mod lines;
 mod parts;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -77,7 +78,7 @@ where
         };
         let call = exchange.call(context);
         let writing = async { Ok(parts::write(pod, &call, &mut parts, &template).await) };
-        let written = ask_store(context, exchange, writing).await?;
+        let written = ask_store(context, exchange, pin!(writing)).await?;
         settle(&mut results, &parts, written, exchange)?;
     }
     let charged = exchange.close();

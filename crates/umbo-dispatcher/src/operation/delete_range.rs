@@ -1,5 +1,6 @@
 //! Delete range: rows of a partition, in bounded steps; or how many they would be.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub(crate) async fn fetch(
     if ask.dry_run {
         let call = exchange.call(context);
         let work = count(pod, namespace, shard, &call, ask, &mut answer);
-        ask_store(context, exchange, work).await?;
+        ask_store(context, exchange, pin!(work)).await?;
         exchange.settle(Work {
             rows: answer.rows,
             read_bytes: answer.bytes,
@@ -56,7 +57,7 @@ pub(crate) async fn fetch(
     }
     let call = exchange.call(context);
     let work = remove(pod, namespace, shard, &call, ask, &mut answer);
-    let outcome = ask_store(context, exchange, work).await;
+    let outcome = ask_store(context, exchange, pin!(work)).await;
     let removed = Work {
         rows: answer.rows,
         writes: answer.rows,
@@ -162,7 +163,7 @@ async fn count(
             let page = pod.store.range(&context, &request).await;
             Answered::new(&context, page)
         };
-        let timed = in_slot(pod, shard, call, work).await?;
+        let timed = in_slot(pod, shard, call, pin!(work)).await?;
         service_time += timed.service_time;
         let page = timed.answer?;
         answer.rows += page.rows.len() as u64;

@@ -4,6 +4,7 @@
 
 mod gather;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -46,7 +47,8 @@ where
     let reader = shield::Rows::new(pod, namespace.id, keys.len(), context, exchange)?;
     let mut gathered = Gathered::new(keys.len());
     let work = async { Ok(gather(pod, namespace.id, reader, &keys, &mut gathered).await) };
-    if let Err(failure) = ask_store(context, exchange, work).await {
+    let gathering = ask_store(context, exchange, pin!(work)).await;
+    if let Err(failure) = gathering {
         exchange.progress(gathered.done);
         return Err(failure);
     }

@@ -1,5 +1,6 @@
 //! Range: rows of a partition in order, page by page.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use umbo_store::{RangeRequest, SortRange};
@@ -62,7 +63,7 @@ pub(crate) async fn fetch(
             walk.take_up(page)
         }
         // No row can lie between these bounds.
-        None => ask_store(context, exchange, walk.read()).await?,
+        None => ask_store(context, exchange, pin!(walk.read())).await?,
     };
     let first = walk.encode(&rows, exchange);
     Ok(Answer::Page {

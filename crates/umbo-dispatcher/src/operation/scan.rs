@@ -1,5 +1,6 @@
 //! Scan: the rows of a namespace, in segments for parallel readers.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -90,7 +91,7 @@ where
         exchange.call(context),
         deadline,
     );
-    let rows = ask_store(context, exchange, walk.read()).await?;
+    let rows = ask_store(context, exchange, pin!(walk.read())).await?;
     let first = walk.encode(&rows, exchange);
     Ok(Answer::Page {
         walk: Box::new(walk),

@@ -1,5 +1,6 @@
 //! Put and delete: one row by its key. Hot path.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +95,7 @@ where
         Answered::new(&to_store, written)
     };
     let writing = shield::write(pod, shard, &call, touched, put);
-    let written = ask_store(context, exchange, writing).await?.pop();
+    let written = ask_store(context, exchange, pin!(writing)).await?.pop();
     let written = written
         .ok_or_else(|| Failure::Internal("a write was not answered".to_owned()))
         .and_then(|result| result.map_err(Failure::from));

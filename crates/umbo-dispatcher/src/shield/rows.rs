@@ -1,6 +1,7 @@
 //! Rows of a multi-get, of one shard at a time: hot ones from the local cache, the others in one call
 //! of the store.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -176,7 +177,7 @@ impl<'a> Rows<'a> {
             let rows = self.pod.store.multi_get(&context, self.namespace, &keys);
             Answered::new(&context, rows.await)
         };
-        let timed = match in_slot(self.pod, shard, &self.call, work).await {
+        let timed = match in_slot(self.pod, shard, &self.call, pin!(work)).await {
             Ok(timed) => timed,
             Err(failure) => {
                 let failed = missing.iter().map(|_| ReadRow {

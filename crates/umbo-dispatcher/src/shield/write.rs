@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -29,7 +30,7 @@ pub(crate) async fn write<'a, T: Send + 'static>(
     let shield = pod.hot_keys.shield();
     let guard = shield.map(|shield| shield.begin_write(touched));
     let work = async move {
-        let timed = slot.serve(work).await;
+        let timed = slot.serve(pin!(work)).await;
         drop(guard);
         timed
     };
