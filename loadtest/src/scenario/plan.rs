@@ -88,9 +88,10 @@ pub(super) const SCENARIOS: [Scenario; 7] = [
     },
     Scenario {
         name: "recovery",
-        about: "ten times the traffic on a store that is twice as slow, and then as usual",
+        about: "five times the traffic on a store that is twice as slow, and then as usual",
         trouble: |plan| {
-            plan.multiply(10.0);
+            // As far above what the store can do as the spike is.
+            plan.multiply(5.0);
             plan.fail("*:2");
         },
     },
