@@ -1,8 +1,9 @@
 //! The namespaces: names, ids and settings, as an immutable snapshot the path reads lock-free.
 //!
 //! The truth is in the system records; this pod's snapshot is replaced at once by its own changes
-//! and at every refresh by those of other pods; a name it does not know it looks for in the store. Ids are never used again: the rows of a removed
-//! namespace are unreachable at once and purged in the background.
+//! and at every refresh by those of other pods; a name it does not know it looks for in the store.
+//! Ids are never used again: the rows of a removed namespace are unreachable at once and purged in
+//! the background.
 
 use std::collections::HashMap;
 use std::sync::Arc;

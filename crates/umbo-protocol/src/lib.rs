@@ -3,9 +3,9 @@
 //!
 //! Owns the messages, their limits, what a peer of another version is told, and the way between
 //! messages and the requests of the store contract, and how the parts of a connection share a task.
-//! Opens no socket. `shard.proto` of this crate
-//! is the same for other tools. The invariant: whatever bytes arrive, decoding them answers a message
-//! or a [`DecodeError`], and takes memory only in proportion to them.
+//! Opens no socket. `shard.proto` of this crate is the same for other tools. The invariant: whatever
+//! bytes arrive, decoding them answers a message or a [`DecodeError`], and takes memory only in
+//! proportion to them.
 
 mod answer;
 mod bounds;

@@ -3,7 +3,8 @@
 //! Rows are kept by the reference store. A shard has a number of places; while no more than those are
 //! taken each call takes its service time, and beyond them all calls share what the places do
 //! (processor sharing), so that a shard that is asked too much does as much as before and each call
-//! takes longer. Writes share commits and take no places, as in the store of the server. Faults come at set times: a shard that sleeps, all shards that are slower.
+//! takes longer. Writes share commits and take no places, as in the store of the server. Faults come at
+//! set times: a shard that sleeps, all shards that are slower.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,8 +1,9 @@
 //! Duties that no exit forgets: to lead a read, to make it, and to wait for one.
 //!
-//! All are undone on drop, or go on without whoever drops them. A leader that is dropped before its read has landed, because it
-//! panicked or its task was ended, counts as failed; an elected follower that leaves passes the
-//! duty on. So a claim always has somebody who will end it, and nobody waits for nothing.
+//! All are undone on drop, or go on without whoever drops them. A leader that is dropped before its
+//! read has landed, because it panicked or its task was ended, counts as failed; a read that is
+//! dropped goes on in a task; an elected follower that leaves passes the duty on. So a claim always
+//! has somebody who will end it, and nobody waits for nothing.
 
 use std::future::Future;
 use std::ops::Deref;

@@ -2,8 +2,8 @@
 //!
 //! The one who reads is the *leader*, the others are *followers*. A leader that fails is replaced
 //! once, by the follower that has waited longest; the failure goes to the leader's own client, which
-//! does not wait here, and to nobody else. Should the elected follower leave before it begins, the next one is elected. The
-//! second failure goes to all who are left. A flight that nobody waits for ends with its leader.
+//! does not wait here, and to nobody else. Should the elected follower leave before it begins, the
+//! next one is elected. The second failure goes to all who are left. A flight that nobody waits for ends with its leader.
 //!
 //! The lock of a flight is taken after that of its stripe, never before.
 
