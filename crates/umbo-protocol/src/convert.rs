@@ -88,7 +88,7 @@ fn instant(at: Option<Timestamp>) -> Option<u64> {
     at.map(|at| at.0)
 }
 
-const fn criticality(criticality: Criticality) -> u32 {
+pub(crate) const fn criticality(criticality: Criticality) -> u32 {
     match criticality {
         Criticality::Sheddable => 1,
         Criticality::SheddablePlus => 0,
@@ -97,7 +97,7 @@ const fn criticality(criticality: Criticality) -> u32 {
     }
 }
 
-fn criticality_of(number: u32) -> Result<Criticality, DecodeError> {
+pub(crate) fn criticality_of(number: u32) -> Result<Criticality, DecodeError> {
     match number {
         0 => Ok(Criticality::SheddablePlus),
         1 => Ok(Criticality::Sheddable),

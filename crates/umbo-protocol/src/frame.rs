@@ -3,17 +3,18 @@
 //! A frame is a protobuf message whose repeated field is written entry by entry, so that a request is
 //! encoded once, by whoever makes it, into the frame that is to go out next.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use umbo_types::limits;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Outcome};
 use crate::bounds;
 use crate::convert::{self, answers, requests};
 use crate::error::DecodeError;
 use crate::message;
-use crate::request::Request;
+use crate::point_read;
+use crate::request::{Ask, Request, RequestRef};
 use crate::version::{Hello, Welcome};
 
 /// Longest frame, in bytes: the largest batch write with its keys, and room for the rest.
@@ -43,21 +44,35 @@ impl RequestFrame {
     }
 
     /// Adds a request to a frame.
-    pub fn push(frame: &mut BytesMut, request: Request) {
-        push_entry(frame, &requests::encode(request));
+    pub fn push(frame: &mut BytesMut, request: &RequestRef<'_>) {
+        match request.ask {
+            Ask::Get(namespace, key) => point_read::push_get(frame, request, *namespace, key),
+            _ => push_entry(frame, &requests::encode(request)),
+        }
     }
 
     /// Decodes a frame. Values and keys share its memory.
-    pub fn decode(frame: Bytes) -> Result<Self, DecodeError> {
+    pub fn decode(mut frame: Bytes) -> Result<Self, DecodeError> {
         bounds::check(&frame, bounds::REQUESTS)?;
-        let batch = message::RequestBatch::decode(frame)?;
-        let decoded = batch.requests.into_iter().map(|request| {
+        let (mut requests, mut at) = (Vec::new(), 0);
+        let checked = |request: message::Request| {
             let id = request.id;
             requests::decode(request).map_err(|error| (id, error))
-        });
+        };
+        while let Some(entry) = point_read::entry(&frame, at) {
+            at = entry.end;
+            requests.push(match point_read::get(&frame, entry.clone()) {
+                Some(get) => Ok(get),
+                None => checked(message::Request::decode(frame.slice(entry))?),
+            });
+        }
+        // What is no entry ends the walk: only the first frame has any.
+        frame.advance(at);
+        let rest = message::RequestBatch::decode(frame)?;
+        requests.extend(rest.requests.into_iter().map(checked));
         Ok(Self {
-            requests: decoded.collect(),
-            hello: batch.hello.map(convert::hello_of),
+            requests,
+            hello: rest.hello.map(convert::hello_of),
         })
     }
 }
@@ -94,29 +109,43 @@ impl AnswerFrame {
 
     /// Adds an answer to a frame.
     pub fn push(frame: &mut BytesMut, answer: Answer) {
-        push_entry(frame, &answers::encode(answer));
+        match &answer.outcome {
+            Outcome::Row(row) => point_read::push_row(frame, &answer, row.as_ref()),
+            _ => push_entry(frame, &answers::encode(answer)),
+        }
     }
 
     /// Decodes a frame. Large values share its memory; small ones are copied, so that one that is
     /// kept does not keep the frame.
-    pub fn decode(frame: Bytes) -> Result<Self, DecodeError> {
+    pub fn decode(mut frame: Bytes) -> Result<Self, DecodeError> {
         bounds::check(&frame, bounds::ANSWERS)?;
-        let batch = message::AnswerBatch::decode(frame)?;
-        let decoded = batch.answers.into_iter().map(|answer| {
+        let (mut answers, mut at) = (Vec::new(), 0);
+        let checked = |answer: message::Answer| {
             let id = answer.id;
             answers::decode(answer).map_err(|error| (id, error))
-        });
+        };
+        while let Some(entry) = point_read::entry(&frame, at) {
+            at = entry.end;
+            answers.push(match point_read::row(&frame, entry.clone()) {
+                Some(row) => Ok(row),
+                None => checked(message::Answer::decode(frame.slice(entry))?),
+            });
+        }
+        // What is no entry ends the walk: the first frame has it, and one that says that the node stops.
+        frame.advance(at);
+        let rest = message::AnswerBatch::decode(frame)?;
+        answers.extend(rest.answers.into_iter().map(checked));
         Ok(Self {
-            answers: decoded.collect(),
-            welcome: batch.welcome.map(convert::welcome_of),
-            is_draining: batch.is_draining,
+            answers,
+            welcome: rest.welcome.map(convert::welcome_of),
+            is_draining: rest.is_draining,
         })
     }
 }
 
 /// Makes room for the whole entry first and writes into that: a buffer that may have to grow is asked
 /// for room at every byte.
-fn push_entry(frame: &mut BytesMut, entry: &impl Message) {
+pub(crate) fn push_entry(frame: &mut BytesMut, entry: &impl Message) {
     let len = entry.encoded_len();
     let prefix_len = key_len(ENTRY_TAG) + encoded_len_varint(len as u64);
     let begun = frame.len();

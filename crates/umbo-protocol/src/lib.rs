@@ -15,6 +15,7 @@ mod error;
 mod frame;
 mod message;
 mod one_task;
+mod point_read;
 mod request;
 mod rows;
 mod version;
@@ -24,7 +25,7 @@ pub use codec::FrameCodec;
 pub use error::{DecodeError, NodeError};
 pub use frame::{AnswerFrame, FRAME_LEN_MAX, FRAME_LEN_TARGET, RequestFrame};
 pub use one_task::{OneTask, Parts, Yield};
-pub use request::{Ask, Request};
+pub use request::{Ask, Request, RequestRef};
 pub use version::{Hello, ProtocolVersion, Refusal, Welcome};
 
 /// Path of the stream, as gRPC names it.

@@ -26,6 +26,39 @@ pub struct Request {
     pub ask: Ask,
 }
 
+/// One request, of what its sender has.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestRef<'a> {
+    /// As in [`Request`].
+    pub id: u64,
+    /// As in [`Request`].
+    pub timeout: Option<Duration>,
+    /// As in [`Request`].
+    pub criticality: Criticality,
+    /// As in [`Request`].
+    pub caller: &'a [u8],
+    /// As in [`Request`].
+    pub price: RequestUnits,
+    /// As in [`Request`].
+    pub traceparent: &'a [u8],
+    /// As in [`Request`].
+    pub ask: &'a Ask,
+}
+
+impl<'a> From<&'a Request> for RequestRef<'a> {
+    fn from(request: &'a Request) -> Self {
+        Self {
+            id: request.id,
+            timeout: request.timeout,
+            criticality: request.criticality,
+            caller: &request.caller,
+            price: request.price,
+            traceparent: &request.traceparent,
+            ask: &request.ask,
+        }
+    }
+}
+
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::sleep;
-use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request};
+use umbo_protocol::{Answer, Ask, NodeError, Outcome, RequestRef};
 use umbo_store::{CallContext, StoreError};
 use umbo_types::ShardId;
 
@@ -128,15 +127,14 @@ impl RemoteStore {
         }
         let caller = call.caller.as_ref();
         let traceparent = call.traceparent.as_deref();
-        let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
-        let request = Request {
+        let request = RequestRef {
             id: 0,
             timeout,
             criticality: call.criticality,
-            caller: caller.map_or_else(Bytes::new, |caller| bytes(caller.as_str())),
+            caller: caller.map_or(&[], |caller| caller.as_str().as_bytes()),
             price: call.price,
-            traceparent: traceparent.map_or_else(Bytes::new, bytes),
-            ask: ask.clone(),
+            traceparent: traceparent.map_or(&[], str::as_bytes),
+            ask,
         };
         let taken = connection.ask(request, kind, now);
         taken.map_err(|refused| match refused {

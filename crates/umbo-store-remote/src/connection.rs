@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use tokio::sync::Notify;
-use umbo_protocol::{Answer, Ask, FRAME_LEN_TARGET, Hello, Request, RequestFrame, Yield};
+use umbo_protocol::{Answer, Ask, FRAME_LEN_TARGET, Hello, RequestFrame, RequestRef, Yield};
 
 use crate::asked::Asked;
 use crate::counters::Counters;
@@ -73,11 +73,11 @@ impl Connection {
     /// Queues a request; its id is given to it. `rows_max` bounds the rows of a multi-get's answer.
     pub(crate) fn ask(
         self: &Arc<Self>,
-        mut request: Request,
+        mut request: RequestRef<'_>,
         kind: Kind,
         now: Instant,
     ) -> Result<Asked, NotTaken> {
-        let (len, rows_max) = (size_of_request(&request.ask), rows_max(&request.ask));
+        let (len, rows_max) = (size_of_request(request.ask), rows_max(request.ask));
         let mut outbox = self.lock();
         if outbox.phase != Phase::Open {
             return Err(NotTaken::Left);
@@ -89,13 +89,13 @@ impl Connection {
         let id = id.ok_or(NotTaken::Busy)?;
         request.id = id;
         let waker = if len < FRAME_LEN_TARGET / 4 {
-            outbox.push(request);
+            outbox.push(&request);
             outbox.sender.take()
         } else {
             // Others need not wait while so much is copied.
             drop(outbox);
             let mut bytes = BytesMut::with_capacity(len);
-            RequestFrame::push(&mut bytes, request);
+            RequestFrame::push(&mut bytes, &request);
             let mut outbox = self.lock();
             if outbox.phase != Phase::Open {
                 outbox.waiting.leave(id);
@@ -120,7 +120,7 @@ impl Connection {
         if !is_to_be_told || outbox.phase != Phase::Open {
             return;
         }
-        outbox.push(without_call(0, Ask::Cancel(id)));
+        outbox.push(&without_call(0, &Ask::Cancel(id)));
         let waker = outbox.sender.take();
         drop(outbox);
         wake(waker);
@@ -128,12 +128,12 @@ impl Connection {
 
     /// Queues a probe; its answer goes to whoever reads the connection.
     pub(crate) fn probe(&self) {
-        let request = without_call(PROBE_ID, Ask::Probe);
+        let request = without_call(PROBE_ID, &Ask::Probe);
         let mut outbox = self.lock();
         if outbox.phase != Phase::Open {
             return;
         }
-        outbox.push(request);
+        outbox.push(&request);
         let waker = outbox.sender.take();
         drop(outbox);
         wake(waker);
@@ -271,14 +271,14 @@ impl Stream for Frames {
 }
 
 /// A request of the connection's own.
-fn without_call(id: u64, ask: Ask) -> Request {
-    Request {
+fn without_call(id: u64, ask: &Ask) -> RequestRef<'_> {
+    RequestRef {
         id,
         timeout: None,
         criticality: umbo_types::Criticality::CriticalPlus,
-        caller: Bytes::new(),
+        caller: &[],
         price: umbo_types::RequestUnits::ZERO,
-        traceparent: Bytes::new(),
+        traceparent: &[],
         ask,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
-use umbo_protocol::{FRAME_LEN_TARGET, Request, RequestFrame};
+use umbo_protocol::{FRAME_LEN_TARGET, RequestFrame, RequestRef};
 
 use crate::waiting::Waiting;
 
@@ -92,7 +92,7 @@ impl Outbox {
     }
 
     /// Adds a request to the frame that is being filled.
-    pub(crate) fn push(&mut self, request: Request) {
+    pub(crate) fn push(&mut self, request: &RequestRef<'_>) {
         let id = request.id;
         let before = self.filling.bytes.len();
         RequestFrame::push(&mut self.filling.bytes, request);

@@ -15,7 +15,7 @@ use crate::error::DecodeError;
 use crate::{message, rows};
 
 /// Longest value that is copied out of its frame, in bytes.
-const COPIED_LEN_MAX: usize = 16 << 10;
+pub(crate) const COPIED_LEN_MAX: usize = 16 << 10;
 
 pub(crate) fn encode(answer: Answer) -> message::Answer {
     let service_time = answer.service_time.as_nanos();

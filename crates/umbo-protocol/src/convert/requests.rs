@@ -15,18 +15,19 @@ use umbo_types::{
 use super::{bad, criticality, criticality_of, instant, key, key_of, some};
 use crate::error::DecodeError;
 use crate::message;
-use crate::request::{Ask, Request};
+use crate::request::{Ask, Request, RequestRef};
 
-pub(crate) fn encode(request: Request) -> message::Request {
+pub(crate) fn encode(request: &RequestRef<'_>) -> message::Request {
+    let bytes = |bytes: &[u8]| some(Bytes::copy_from_slice(bytes));
     let timeout = request.timeout;
     message::Request {
         id: request.id,
         timeout_us: timeout.map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX)),
         criticality: criticality(request.criticality),
-        caller: some(request.caller),
+        caller: bytes(request.caller),
         price_micro_ru: request.price.as_micros(),
-        traceparent: some(request.traceparent),
-        ask: Some(ask(request.ask)),
+        traceparent: bytes(request.traceparent),
+        ask: Some(ask(request.ask.clone())),
     }
 }
 

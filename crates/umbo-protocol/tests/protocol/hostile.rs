@@ -13,7 +13,7 @@ fn survive(frame: &Bytes) {
     if let Ok(decoded) = RequestFrame::decode(frame.clone()) {
         for request in decoded.requests.into_iter().flatten() {
             // What was taken can be sent again.
-            RequestFrame::push(&mut BytesMut::new(), request);
+            RequestFrame::push(&mut BytesMut::new(), &(&request).into());
         }
     }
     if let Ok(decoded) = AnswerFrame::decode(frame.clone()) {
@@ -28,7 +28,7 @@ fn frames() -> impl Strategy<Value = [BytesMut; 2]> {
     (vec(request(), 1..5), vec(answer(), 1..5)).prop_map(|(requests, answers)| {
         let mut frames = [BytesMut::new(), BytesMut::new()];
         for request in requests {
-            RequestFrame::push(&mut frames[0], request);
+            RequestFrame::push(&mut frames[0], &(&request).into());
         }
         for answer in answers {
             AnswerFrame::push(&mut frames[1], answer);
@@ -67,7 +67,7 @@ proptest! {
     fn unknown_kinds_harm_nobody_else(requests in vec(request(), 1..4), id in 1..u64::MAX, kind in 100_u32..1_000) {
         let mut frame = BytesMut::new();
         for request in &requests {
-            RequestFrame::push(&mut frame, request.clone());
+            RequestFrame::push(&mut frame, &request.into());
         }
         let mut unknown = BytesMut::new();
         prost::encoding::uint64::encode(1, &id, &mut unknown);

@@ -12,7 +12,7 @@ proptest! {
     fn requests_come_out_as_they_went_in(requests in vec(request(), 0..8)) {
         let mut frame = BytesMut::new();
         for request in &requests {
-            RequestFrame::push(&mut frame, request.clone());
+            RequestFrame::push(&mut frame, &request.into());
         }
         let decoded = RequestFrame::decode(frame.freeze()).unwrap();
         prop_assert!(decoded.hello.is_none());

@@ -177,7 +177,7 @@ impl Peer {
         let mut frame = BytesMut::new();
         let ids = requests.iter().map(|request| request.id).collect();
         for request in requests {
-            RequestFrame::push(&mut frame, request);
+            RequestFrame::push(&mut frame, &(&request).into());
         }
         self.send_frame(frame.freeze());
         ids

@@ -21,11 +21,11 @@ fn key(n: usize) -> Key {
     Key::new(format!("key-{n}"), "").unwrap()
 }
 
-fn get(n: usize) -> Request {
-    without_call(0, Ask::Get(NS, key(n)))
+fn get(n: usize) -> Ask {
+    Ask::Get(NS, key(n))
 }
 
-fn put(n: usize, len: usize) -> Request {
+fn put(n: usize, len: usize) -> Ask {
     let mutation = Mutation {
         key: key(n),
         change: Change::Put {
@@ -41,10 +41,11 @@ fn put(n: usize, len: usize) -> Request {
         durability: Durability::Sync,
         proposed: Version(1),
     };
-    without_call(0, Ask::Write(request))
+    Ask::Write(request)
 }
 
-fn ask(connection: &Arc<Connection>, request: Request) -> Asked {
+fn ask(connection: &Arc<Connection>, ask: &Ask) -> Asked {
+    let request = without_call(0, ask);
     connection.ask(request, Kind::Read, Instant::now()).unwrap()
 }
 
@@ -73,7 +74,7 @@ fn ids(frame: &RequestFrame) -> Vec<u64> {
 #[test]
 fn what_has_gathered_goes_out_as_one_message() {
     let connection = connection();
-    let asked: Vec<_> = (0..100).map(|n| ask(&connection, get(n))).collect();
+    let asked: Vec<_> = (0..100).map(|n| ask(&connection, &get(n))).collect();
     let frames = sent(&connection);
     assert_eq!(frames.len(), 1);
     assert_eq!(
@@ -96,21 +97,21 @@ fn others_have_a_turn_before_a_message_goes_out_where_there_are_any() {
     };
     let mut asked = Vec::new();
     for n in 1..BUSY_FROM {
-        asked.push(ask(&connection, get(n)));
+        asked.push(ask(&connection, &get(n)));
         assert_eq!(next().unwrap(), [asked[n - 1].id], "hardly anybody asks");
     }
-    let one = ask(&connection, get(90));
+    let one = ask(&connection, &get(90));
     assert_eq!(next(), None);
-    let other = ask(&connection, get(91));
+    let other = ask(&connection, &get(91));
     assert_eq!(next().unwrap(), [one.id, other.id]);
 }
 
 #[test]
 fn a_large_request_is_a_message_of_its_own_and_keeps_its_place() {
     let connection = connection();
-    let before = ask(&connection, get(1));
-    let large = ask(&connection, put(2, 1 << 20));
-    let after = ask(&connection, get(3));
+    let before = ask(&connection, &get(1));
+    let large = ask(&connection, &put(2, 1 << 20));
+    let after = ask(&connection, &get(3));
     let frames: Vec<_> = sent(&connection).iter().map(ids).collect();
     assert_eq!(frames, [[before.id], [large.id], [after.id]]);
 }
@@ -118,7 +119,7 @@ fn a_large_request_is_a_message_of_its_own_and_keeps_its_place() {
 #[test]
 fn messages_end_where_they_are_long_enough() {
     let connection = connection();
-    let _asked: Vec<_> = (0..50).map(|n| ask(&connection, put(n, 4_000))).collect();
+    let _asked: Vec<_> = (0..50).map(|n| ask(&connection, &put(n, 4_000))).collect();
     let frames = sent(&connection);
     let counts: Vec<_> = frames.iter().map(|frame| frame.requests.len()).collect();
     assert_eq!(counts.iter().sum::<usize>(), 50);
@@ -128,10 +129,10 @@ fn messages_end_where_they_are_long_enough() {
 #[test]
 fn what_was_not_sent_is_told_from_what_was() {
     let connection = connection();
-    let mut first = ask(&connection, get(1));
+    let mut first = ask(&connection, &get(1));
     sent(&connection);
-    let mut second = ask(&connection, get(2));
-    let mut large = ask(&connection, put(3, 1 << 20));
+    let mut second = ask(&connection, &get(2));
+    let mut large = ask(&connection, &put(3, 1 << 20));
     connection.end("gone", false);
     let was_sent = |asked: &mut Asked| match asked.event().now_or_never() {
         Some(Event::Lost { was_sent }) => was_sent,
@@ -139,7 +140,7 @@ fn what_was_not_sent_is_told_from_what_was() {
     };
     assert!(was_sent(&mut first) && !was_sent(&mut second) && !was_sent(&mut large));
     assert_eq!(first.loss(), "gone");
-    let refused = connection.ask(get(4), Kind::Read, Instant::now());
+    let refused = connection.ask(without_call(0, &get(4)), Kind::Read, Instant::now());
     assert_eq!(refused.unwrap_err(), NotTaken::Left);
     assert_eq!(connection.load().in_flight, 0);
 }
@@ -147,9 +148,9 @@ fn what_was_not_sent_is_told_from_what_was() {
 #[test]
 fn a_draining_connection_sends_what_it_has_and_ends() {
     let connection = connection();
-    let asked = ask(&connection, get(1));
+    let asked = ask(&connection, &get(1));
     connection.drain();
-    let refused = connection.ask(get(2), Kind::Read, Instant::now());
+    let refused = connection.ask(without_call(0, &get(2)), Kind::Read, Instant::now());
     assert_eq!(refused.unwrap_err(), NotTaken::Left);
     assert_eq!(ids(&sent(&connection)[0]), [asked.id]);
     let mut context = Context::from_waker(noop_waker_ref());
@@ -162,10 +163,10 @@ fn a_draining_connection_sends_what_it_has_and_ends() {
 #[test]
 fn a_read_that_is_dropped_is_cancelled_and_a_write_is_not() {
     let connection = connection();
-    let read = ask(&connection, get(1));
+    let read = ask(&connection, &get(1));
     let id = read.id;
     let write = connection
-        .ask(put(2, 10), Kind::Write, Instant::now())
+        .ask(without_call(0, &put(2, 10)), Kind::Write, Instant::now())
         .unwrap();
     sent(&connection);
     drop(read);
@@ -188,12 +189,18 @@ fn what_waits_is_bounded_in_number_and_bytes() {
     let hello = Hello::new("c", "n", 1);
     let connection = Connection::new(&hello, Arc::default(), 2, 1 << 20);
     let now = Instant::now();
-    let first = connection.ask(put(1, 1 << 19), Kind::Write, now).unwrap();
-    let busy = connection.ask(put(2, 1 << 20), Kind::Write, now);
+    let first = connection
+        .ask(without_call(0, &put(1, 1 << 19)), Kind::Write, now)
+        .unwrap();
+    let busy = connection.ask(without_call(0, &put(2, 1 << 20)), Kind::Write, now);
     assert_eq!(busy.unwrap_err(), NotTaken::Busy);
-    let second = connection.ask(get(2), Kind::Read, now).unwrap();
-    let busy = connection.ask(get(3), Kind::Read, now);
+    let second = connection
+        .ask(without_call(0, &get(2)), Kind::Read, now)
+        .unwrap();
+    let busy = connection.ask(without_call(0, &get(3)), Kind::Read, now);
     assert_eq!(busy.unwrap_err(), NotTaken::Busy);
     drop((first, second));
-    connection.ask(get(3), Kind::Read, now).unwrap();
+    connection
+        .ask(without_call(0, &get(3)), Kind::Read, now)
+        .unwrap();
 }
