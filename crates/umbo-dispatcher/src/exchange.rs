@@ -193,6 +193,8 @@ impl Exchange {
             entry: self.entry(context),
             timeout: context.timeout,
             payer: self.payer_id(),
+            names: self.names_for_shards(),
+            is_continued: false,
             traceparent: self
                 .trace
                 .as_ref()

@@ -188,6 +188,8 @@ impl PageWalk {
         let rows = &chunk.page.rows;
         let mut text = BytesMut::with_capacity(rows.bytes() + rows.len() * 64 + 256);
         self.write_rows(rows, &mut text);
+        // Whatever is read from here on is a part of the same request.
+        self.call.is_continued = true;
         self.rows += rows.len() as u64;
         self.bytes += rows.bytes() as u64;
         self.left.rows_max -= rows.len() as u64;

@@ -73,6 +73,25 @@ impl Payer {
         }
     }
 
+    /// Says whether it is known whom the caller calls for.
+    pub(crate) const fn has_names(&self) -> bool {
+        self.honoured.is_some()
+    }
+
+    /// Returns whom the caller calls for, as far as it is known.
+    pub(crate) fn names(&self) -> umbo_types::Names {
+        let name = |pick: fn(&Names) -> &Option<HeaderValue>| {
+            let names = self.honoured.as_deref();
+            let name = names.and_then(|names| pick(names).as_ref());
+            name.map(|value| text(value).into())
+        };
+        umbo_types::Names {
+            user: name(|names| &names.user),
+            session: name(|names| &names.session),
+            org: name(|names| &names.org),
+        }
+    }
+
     /// Returns the name of the caller that pays.
     pub(crate) fn name<'a>(&'a self, caller: &'a Caller) -> &'a str {
         let named = self.honoured.as_deref();

@@ -32,11 +32,14 @@ pub(crate) fn of_request(failure: &Failure, exchange: &Exchange) -> Problem {
 pub(crate) fn of_part(failure: &Failure, exchange: &Exchange) -> Problem {
     let mut problem = of_row(failure);
     // A node says which policy is spent; what it allows is known here.
-    if let Failure::Store(StoreError::QuotaExceeded { policy, .. }) = failure
+    if let Failure::Store(StoreError::QuotaExceeded {
+        policy, observed, ..
+    }) = failure
         && let Some((policy, limit)) = exchange.spent_at_node(policy)
     {
         problem.status = policy.status;
         problem.limit = Some(rejection::limit(policy.unit, limit));
+        problem.observed = observed.map(|atoms| rejection::observed(policy.unit, atoms));
     }
     problem
 }
@@ -203,6 +206,7 @@ mod tests {
             shard,
             policy: "ceiling".to_owned(),
             retry_after: std::time::Duration::from_micros(349_001),
+            observed: None,
         }));
         assert_eq!((spent.status, spent.scope), (429, Some(Scope::Shard)));
         assert_eq!(spent.policy.as_deref(), Some("ceiling"));

@@ -17,10 +17,7 @@ pub(crate) fn describe(rejection: &Rejection, problem: &mut Problem) {
     problem.scope = Some(scope(policy));
     problem.policy = Some(policy.name.to_string());
     problem.limit = Some(limit(policy.unit, rejection.limit));
-    problem.observed = Some(Quantity::number(format_amount(
-        policy.unit,
-        rejection.observed,
-    )));
+    problem.observed = Some(observed(policy.unit, rejection.observed));
     problem.retry.after_ms = Some(wait_ms(rejection.wait));
 }
 
@@ -31,6 +28,11 @@ pub(crate) fn limit(unit: Unit, limit: Limit) -> QuotaLimit {
         burst: Quantity::number(format_amount(unit, limit.burst)),
         unit: unit.as_str().to_owned(),
     }
+}
+
+/// Returns what was asked for a second as it is written in bodies.
+pub(crate) fn observed(unit: Unit, atoms: u64) -> Quantity {
+    Quantity::number(format_amount(unit, atoms))
 }
 
 /// Returns a wait in milliseconds: never short of it, and never zero.

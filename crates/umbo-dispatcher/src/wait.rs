@@ -6,13 +6,14 @@
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use umbo_shed::{Class, Entered, Entry, Gate, Grant, Outcome, Shed, Ticket, Verdict, Woken};
 use umbo_store::CallContext;
-use umbo_types::{CallerId, Deadline, Operation, ShardId};
+use umbo_types::{CallerId, Deadline, Names, Operation, ShardId};
 
 use crate::failure::Failure;
 use crate::overload::{ShedReport, ShedSignal, Waiter, deliver};
@@ -28,6 +29,10 @@ pub(crate) struct Call {
     pub(crate) timeout: Duration,
     /// Who pays; none for Umbo's own work.
     pub(crate) payer: Option<CallerId>,
+    /// Whom the request is for beside the payer, where a quota of shards counts by them.
+    pub(crate) names: Option<Arc<Names>>,
+    /// Whether the shard was asked for an earlier part of the request.
+    pub(crate) is_continued: bool,
     /// As a `traceparent` header, where the request is traced.
     pub(crate) traceparent: Option<Box<str>>,
 }
@@ -39,6 +44,8 @@ impl Call {
         context.deadline = Some(self.entry.deadline);
         context.criticality = self.entry.criticality;
         context.caller.clone_from(&self.payer);
+        context.names.clone_from(&self.names);
+        context.is_continued = self.is_continued;
         context.price = self.entry.price;
         context.traceparent.clone_from(&self.traceparent);
         context

@@ -46,7 +46,9 @@ impl RequestFrame {
     /// Adds a request to a frame.
     pub fn push(frame: &mut BytesMut, request: &RequestRef<'_>) {
         match request.ask {
-            Ask::Get(namespace, key) => point_read::push_get(frame, request, *namespace, key),
+            Ask::Get(namespace, key) if !request.is_rare() => {
+                point_read::push_get(frame, request, *namespace, key);
+            }
             _ => push_entry(frame, &requests::encode(request)),
         }
     }

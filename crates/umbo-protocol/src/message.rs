@@ -79,6 +79,12 @@ pub(crate) struct Request {
     pub(crate) price_micro_ru: u64,
     #[prost(bytes = "bytes", optional, tag = "6")]
     pub(crate) traceparent: Option<Bytes>,
+    /// A part of a request that was charged to the shard with an earlier one.
+    #[prost(bool, tag = "7")]
+    pub(crate) is_continued: bool,
+    /// Boxed: hardly any request has them.
+    #[prost(message, optional, boxed, tag = "8")]
+    pub(crate) names: Option<Box<Names>>,
     #[prost(oneof = "Ask", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
     pub(crate) ask: Option<Ask>,
 }
@@ -106,6 +112,17 @@ pub(crate) enum Ask {
     Probe(Empty),
     #[prost(message, tag = "19")]
     ClusterMap(Empty),
+}
+
+/// Whom the caller calls for.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Names {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub(crate) user: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) session: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub(crate) org: Option<Bytes>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -469,4 +486,7 @@ pub(crate) struct Error {
     /// Version of the map that says so, of a node that does not own the shard.
     #[prost(uint64, tag = "6")]
     pub(crate) map_version: u64,
+    /// What was asked for a second of a quota that is used up, in millionths of its unit or bytes.
+    #[prost(uint64, optional, tag = "7")]
+    pub(crate) observed: Option<u64>,
 }

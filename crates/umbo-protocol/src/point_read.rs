@@ -104,6 +104,8 @@ pub(crate) fn get(frame: &Bytes, entry: Range<usize>) -> Option<Request> {
         caller: shared(frame, caller),
         price: RequestUnits::from_micros(price),
         traceparent: shared(frame, traceparent),
+        is_continued: false,
+        names: None,
         ask: Ask::Get(namespace, key),
     })
 }

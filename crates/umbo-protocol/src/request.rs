@@ -1,10 +1,11 @@
 //! What a node is asked, as the store contract says it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{DeleteRangeRequest, RangeRequest, ScanRequest, WriteRequest};
-use umbo_types::{Criticality, Key, NamespaceId, RequestUnits};
+use umbo_types::{Criticality, Key, Names, NamespaceId, RequestUnits};
 
 /// One request of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub struct Request {
     pub price: RequestUnits,
     /// As a `traceparent` header; empty where it is not traced.
     pub traceparent: Bytes,
+    /// Whether it goes on with a request that was charged to the shard before.
+    pub is_continued: bool,
+    /// Whom the caller calls for, where a quota counts by them.
+    pub names: Option<Arc<Names>>,
     /// What is asked.
     pub ask: Ask,
 }
@@ -42,7 +47,18 @@ pub struct RequestRef<'a> {
     /// As in [`Request`].
     pub traceparent: &'a [u8],
     /// As in [`Request`].
+    pub is_continued: bool,
+    /// As in [`Request`].
+    pub names: Option<&'a Names>,
+    /// As in [`Request`].
     pub ask: &'a Ask,
+}
+
+impl RequestRef<'_> {
+    /// Says whether it brings what hardly any request does.
+    pub(crate) const fn is_rare(&self) -> bool {
+        self.is_continued || self.names.is_some()
+    }
 }
 
 impl<'a> From<&'a Request> for RequestRef<'a> {
@@ -54,6 +70,8 @@ impl<'a> From<&'a Request> for RequestRef<'a> {
             caller: &request.caller,
             price: request.price,
             traceparent: &request.traceparent,
+            is_continued: request.is_continued,
+            names: request.names.as_deref(),
             ask: &request.ask,
         }
     }

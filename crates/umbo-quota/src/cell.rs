@@ -163,6 +163,16 @@ impl Cell {
         lesson.is_some() && samples.is_multiple_of(SAMPLE)
     }
 
+    /// Counts a part of a request that was counted with its first one. Nothing is learned from it: it
+    /// is unlike whatever comes next.
+    pub(crate) fn count_part(&self, price: u64, work: &Work) {
+        let turn = self.begin();
+        add(&self.charged, price);
+        add(&self.rows, work.rows);
+        add(&self.bytes, work.read_bytes + work.write_bytes);
+        self.end(turn, 0);
+    }
+
     /// Moves the average towards what a request cost. To be called by who has the turn.
     #[inline]
     fn learn(&self, unknown: i64, samples: u64) {

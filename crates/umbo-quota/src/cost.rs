@@ -86,8 +86,17 @@ impl Weights {
         } else {
             self.read_base
         };
-        let micros = base
-            .as_micros()
+        self.price_from(base.as_micros(), work, nanos)
+    }
+
+    /// Returns the price of work done for a request whose price as such is paid.
+    pub(crate) fn price_of_part(&self, work: &Work, nanos: u64) -> RequestUnits {
+        self.price_from(0, work, nanos)
+    }
+
+    #[inline]
+    fn price_from(&self, base_micros: u64, work: &Work, nanos: u64) -> RequestUnits {
+        let micros = base_micros
             .saturating_add(self.row.as_micros().saturating_mul(work.rows))
             .saturating_add(weighed(self.read_bytes, work.read_bytes))
             .saturating_add(weighed(self.write_bytes, work.write_bytes))

@@ -13,6 +13,7 @@ mod bounded_map;
 mod breakdown;
 mod bucket;
 mod cell;
+mod continuation;
 mod cost;
 mod dimension;
 mod history;
@@ -36,6 +37,7 @@ mod schedule;
 mod subject;
 mod unit;
 
+pub use continuation::Continuation;
 pub use cost::{Known, Weights, Work};
 pub use dimension::{Dimension, Dimensions};
 pub use known_name::{UnknownName, nearest};

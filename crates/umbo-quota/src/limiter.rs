@@ -94,6 +94,8 @@ pub(crate) struct Rules {
     pub(crate) generation: u32,
     pub(crate) set: Arc<PolicySet>,
     pub(crate) by_name: HashMap<Arc<str>, Arc<Rule>>,
+    /// Whether a policy that counts by shard looks at whom a caller calls for.
+    has_named_ceilings: bool,
 }
 
 impl Limiter {
@@ -129,6 +131,12 @@ impl Limiter {
     /// Returns the policies in effect.
     pub fn policies(&self) -> Arc<PolicySet> {
         Arc::clone(&self.rules.load().set)
+    }
+
+    /// Says whether a policy that counts by shard looks at the user, session or organisation of a
+    /// request: then the keepers of shards have to be told of them.
+    pub fn has_named_ceilings(&self) -> bool {
+        self.rules.load().has_named_ceilings
     }
 
     /// Returns the weights of the cost model.
@@ -424,9 +432,13 @@ impl Rules {
             let rule = Rule::new(policy, stats.unwrap_or_default(), pricing);
             (Arc::clone(&policy.name), Arc::new(rule))
         };
+        let is_named_ceiling =
+            |policy: &Arc<Policy>| policy.per.contains(Dimension::Shard) && policy.is_by_name();
+        let has_named_ceilings = set.iter().any(is_named_ceiling);
         Self {
             generation,
             by_name: set.iter().map(rule).collect(),
+            has_named_ceilings,
             set,
         }
     }

@@ -169,6 +169,17 @@ impl Policy {
         best.map_or(self.limit, |(_, limit)| limit)
     }
 
+    /// Says whether the policy looks at whom a caller calls for: a user, a session, an organisation.
+    pub fn is_by_name(&self) -> bool {
+        let is_name = |one| matches!(one, Dimension::User | Dimension::Session | Dimension::Org);
+        let overrides = self.overrides.iter();
+        let matchers = overrides.map(|one| &one.matches).chain([&self.matches]);
+        self.per.iter().any(is_name)
+            || matchers
+                .flat_map(Matcher::patterns)
+                .any(|(one, _)| is_name(one))
+    }
+
     /// Says whether caller and namespace alone decide which bucket counts a request of a given
     /// operation, and what that bucket may have.
     pub fn is_settled_by_account(&self) -> bool {

@@ -90,6 +90,7 @@ mod tests {
             shard,
             policy: String::new(),
             retry_after: std::time::Duration::ZERO,
+            observed: None,
         };
         assert_eq!(named(quota.into()), "quota-exceeded");
     }

@@ -6,13 +6,15 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use umbo_types::{NamespaceId, Operation, ShardId};
+use umbo_types::{Names, NamespaceId, Operation, ShardId};
 
 /// A request that is to be charged.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge<'a> {
     /// Who pays.
     pub caller: &'a str,
+    /// Whom the caller calls for, as far as the peer says it.
+    pub names: Option<&'a Names>,
     /// The namespace.
     pub namespace: NamespaceId,
     /// What is done.
@@ -21,8 +23,13 @@ pub struct Charge<'a> {
     pub shares: &'a [(ShardId, u32)],
     /// Most rows it can touch, where it says so.
     pub rows_max: Option<u64>,
+    /// Most bytes it can read, where it says so.
+    pub bytes_max: Option<u64>,
     /// Bytes that it writes.
     pub write_bytes: u64,
+    /// Whether it goes on with a request that was charged before: it costs what it does, counts as
+    /// no request, and is never refused.
+    pub is_continued: bool,
 }
 
 /// Says that the quota of a shard is spent.
@@ -32,6 +39,8 @@ pub struct Spent {
     pub policy: String,
     /// When there is enough again.
     pub retry_after: Duration,
+    /// What was asked for a second, in atoms of the policy's unit.
+    pub observed: u64,
 }
 
 /// What a request did.

@@ -134,6 +134,8 @@ impl RemoteStore {
             caller: caller.map_or(&[], |caller| caller.as_str().as_bytes()),
             price: call.price,
             traceparent: traceparent.map_or(&[], str::as_bytes),
+            is_continued: call.is_continued && !is_begin_of_shard(ask),
+            names: call.names.as_deref(),
             ask,
         };
         let taken = connection.ask(request, kind, now);
@@ -263,6 +265,11 @@ impl RemoteStore {
 /// Returns a time somewhat shorter than what is left.
 pub(crate) fn short_of(left: Duration) -> Duration {
     left.saturating_sub((left / 10).min(Duration::from_millis(50)))
+}
+
+/// A scan goes on from one shard to the next, and each is asked for the first time once.
+const fn is_begin_of_shard(ask: &Ask) -> bool {
+    matches!(ask, Ask::Scan(request) if request.after.is_none())
 }
 
 fn pause(tries: u32) -> Duration {

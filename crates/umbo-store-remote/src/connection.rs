@@ -279,6 +279,8 @@ fn without_call(id: u64, ask: &Ask) -> RequestRef<'_> {
         caller: &[],
         price: umbo_types::RequestUnits::ZERO,
         traceparent: &[],
+        is_continued: false,
+        names: None,
         ask,
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A store in this process needs little of it; one on another machine passes it on.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use umbo_types::{CallerId, Criticality, Deadline, RequestUnits};
+use umbo_types::{CallerId, Criticality, Deadline, Names, RequestUnits};
 
 /// What goes with one call of a store.
 #[derive(Debug)]
@@ -17,6 +18,11 @@ pub struct CallContext {
     pub criticality: Criticality,
     /// On whose behalf it is made; none for Umbo's own work.
     pub caller: Option<CallerId>,
+    /// Whom it is made for beside the caller, where a quota of shards counts by them.
+    pub names: Option<Arc<Names>>,
+    /// Whether the shard was asked for an earlier part of the same request: then this one costs what
+    /// it does, and is no request of its own.
+    pub is_continued: bool,
     /// Estimate of what it costs.
     pub price: RequestUnits,
     /// Trace that it belongs to, as a `traceparent` header names it; none where it is not sampled.
@@ -33,6 +39,8 @@ impl CallContext {
             deadline: None,
             criticality: Criticality::CriticalPlus,
             caller: None,
+            names: None,
+            is_continued: false,
             price: RequestUnits::ZERO,
             traceparent: None,
             service_time: AtomicU64::new(0),

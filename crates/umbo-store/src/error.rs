@@ -76,6 +76,8 @@ pub enum StoreError {
         policy: String,
         /// When there is enough again.
         retry_after: std::time::Duration,
+        /// What was asked for a second, in atoms of the policy's unit; none where it is not said.
+        observed: Option<u64>,
     },
     /// The deadline passed before the store began the work. Nothing was applied.
     #[error("the deadline passed before shard {shard} began")]

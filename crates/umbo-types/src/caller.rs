@@ -26,6 +26,17 @@ impl CallerId {
     }
 }
 
+/// Whom a caller says that it calls for, beside itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// A user.
+    pub user: Option<Box<str>>,
+    /// A session.
+    pub session: Option<Box<str>>,
+    /// An organisation.
+    pub org: Option<Box<str>>,
+}
+
 /// What a grant allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {

@@ -18,7 +18,7 @@ pub mod request_units;
 pub mod row;
 pub mod version;
 
-pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Verb};
+pub use caller::{Caller, CallerId, Grant, GrantError, Names, NamespacePattern, Verb};
 pub use clock::{Clock, Deadline, Timestamp};
 pub use criticality::{Criticality, UnknownCriticality};
 pub use decimal::DecimalError;

@@ -16,7 +16,7 @@ use umbo_quota::{
 };
 use umbo_shed::Work as ShedWork;
 use umbo_store::{Outcome, StoreError};
-use umbo_types::{CallerId, Operation, RequestUnits};
+use umbo_types::{CallerId, Names, Operation, RequestUnits};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Exchange;
@@ -171,6 +171,14 @@ impl Exchange {
         })
     }
 
+    /// Returns whom the request is for beside who pays, where a quota of shards counts by them: the
+    /// nodes of the shards keep it too.
+    pub(super) fn names_for_shards(&self) -> Option<Arc<Names>> {
+        let payer = &self.charge.payer;
+        let is_told = payer.has_names() && self.pod.quota.has_named_ceilings();
+        is_told.then(|| Arc::new(payer.names()))
+    }
+
     fn rejected(&mut self, rejection: Box<Rejection>) -> Failure {
         self.charge.is_rejected = true;
         Failure::Rejected(rejection)
@@ -193,10 +201,7 @@ impl Exchange {
     pub(crate) fn spent_at_node(&self, policy_name: &str) -> Option<(Arc<Policy>, Limit)> {
         let policies = self.pod.quota.policies();
         let policy = policies.get(policy_name)?;
-        let mut subject = self.request().ok()?.subject;
-        // A node knows nothing finer of who asks than who pays.
-        (subject.user, subject.session, subject.org) = (None, None, None);
-        let limit = policy.limit_for(&subject);
+        let limit = policy.limit_for(&self.request().ok()?.subject);
         Some((Arc::clone(policy), limit))
     }
 

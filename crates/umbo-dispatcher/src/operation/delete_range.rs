@@ -45,7 +45,7 @@ pub(crate) async fn fetch(
     }
     if ask.dry_run {
         let call = exchange.call(context);
-        let work = count(pod, namespace, shard, &call, ask, &mut answer);
+        let work = count(pod, namespace, shard, call, ask, &mut answer);
         ask_store(context, exchange, pin!(work)).await?;
         exchange.settle(Work {
             rows: answer.rows,
@@ -56,7 +56,7 @@ pub(crate) async fn fetch(
         return Ok(Answer::DeletedRange(answer));
     }
     let call = exchange.call(context);
-    let work = remove(pod, namespace, shard, &call, ask, &mut answer);
+    let work = remove(pod, namespace, shard, call, ask, &mut answer);
     let outcome = ask_store(context, exchange, pin!(work)).await;
     let removed = Work {
         rows: answer.rows,
@@ -87,7 +87,7 @@ async fn remove(
     pod: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     shard: ShardId,
-    call: &Call,
+    mut call: Call,
     ask: DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, Failure> {
@@ -107,7 +107,7 @@ async fn remove(
             let removed = store.delete_range(&context, step).await;
             Answered::new(&context, removed)
         };
-        let timed = match shield::write(pod, shard, call, touched, work).await {
+        let timed = match shield::write(pod, shard, &call, touched, work).await {
             Err(Failure::Shed(_)) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
                 return Err(Failure::RangeCutShort { rows, source });
@@ -136,6 +136,7 @@ async fn remove(
             });
         };
         request.range = request.range.beyond(&last, false);
+        call.is_continued = true;
     }
 }
 
@@ -143,7 +144,7 @@ async fn count(
     pod: &Dispatcher,
     namespace: &NamespaceEntry,
     shard: ShardId,
-    call: &Call,
+    mut call: Call,
     ask: DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, Failure> {
@@ -163,7 +164,7 @@ async fn count(
             let page = pod.store.range(&context, &request).await;
             Answered::new(&context, page)
         };
-        let timed = in_slot(pod, shard, call, pin!(work)).await?;
+        let timed = in_slot(pod, shard, &call, pin!(work)).await?;
         service_time += timed.service_time;
         let page = timed.answer?;
         answer.rows += page.rows.len() as u64;
@@ -179,6 +180,7 @@ async fn count(
             });
         };
         request.range = request.range.beyond(&last, false);
+        call.is_continued = true;
         // A long count must not keep the thread from other requests.
         tokio::task::yield_now().await;
     }

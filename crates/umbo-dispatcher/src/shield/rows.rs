@@ -100,8 +100,13 @@ impl<'a> Rows<'a> {
         self.call.timeout
     }
 
-    /// Reads rows of one shard, in the order of their keys.
-    pub(crate) async fn read(&self, shard: ShardId, keys: &[&Key]) -> Vec<ReadRow> {
+    /// Reads rows of one shard, in the order of their keys. The shard may have been asked for others
+    /// of the same request.
+    pub(crate) async fn read(
+        &self,
+        (shard, is_continued): (ShardId, bool),
+        keys: &[&Key],
+    ) -> Vec<ReadRow> {
         let shield = self.pod.hot_keys.shield();
         let mut rows: Vec<Option<ReadRow>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
@@ -120,7 +125,7 @@ impl<'a> Rows<'a> {
             rows.push(row);
         }
         if !missing.is_empty() {
-            let fetched = self.fetch(shard, &missing).await;
+            let fetched = self.fetch(shard, is_continued, &missing).await;
             for (missing, row) in missing.iter().zip(fetched) {
                 rows[missing.at] = Some(row);
             }
@@ -170,9 +175,15 @@ impl<'a> Rows<'a> {
     }
 
     /// Asks a shard for what is missing, and keeps what has become hot meanwhile.
-    async fn fetch(&self, shard: ShardId, missing: &[Missing<'_>]) -> Vec<ReadRow> {
+    async fn fetch(
+        &self,
+        shard: ShardId,
+        is_continued: bool,
+        missing: &[Missing<'_>],
+    ) -> Vec<ReadRow> {
         let keys: Vec<Key> = missing.iter().map(|missing| missing.key.clone()).collect();
-        let context = self.call.context();
+        let mut context = self.call.context();
+        context.is_continued = is_continued;
         let work = async {
             let rows = self.pod.store.multi_get(&context, self.namespace, &keys);
             Answered::new(&context, rows.await)

@@ -203,6 +203,7 @@ async fn what_a_node_rejects_is_told_with_the_limit_known_here() {
         shard: ShardId(1),
         policy: policy.to_owned(),
         retry_after: Duration::from_micros(349_001),
+        observed: Some(3_250_000),
     };
     pod.store.set_error(Some(spent("ceiling")));
     for method in ["GET", "PUT"] {
@@ -219,6 +220,7 @@ async fn what_a_node_rejects_is_told_with_the_limit_known_here() {
             (limit.rate.as_str(), limit.burst.as_str(), &*limit.unit),
             ("1000", "2500", "ru")
         );
+        assert_eq!(problem.observed.unwrap().as_str(), "3.25");
         assert_eq!(problem.retry.after_ms, Some(350));
         assert_eq!(reply.header("umbo-retry-after-ms"), Some("350"));
         // Not of the other policy, of which something is left.
@@ -245,5 +247,6 @@ async fn what_a_node_rejects_is_told_with_the_limit_known_here() {
     let reply = pod.ask("GET", TARGET, &[], "").await;
     let problem = reply.problem();
     assert_eq!((reply.status, problem.limit), (429, None));
+    assert_eq!(problem.observed, None);
     assert_eq!(problem.policy.as_deref(), Some("new"));
 }

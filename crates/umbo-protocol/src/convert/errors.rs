@@ -48,7 +48,7 @@ pub(super) fn encode(error: NodeError) -> message::Error {
 
 fn encode_store(error: StoreError) -> message::Error {
     let outcome = error.outcome();
-    let mut retry_after = Duration::ZERO;
+    let (mut retry_after, mut observed) = (Duration::ZERO, None);
     let (kind, shard, reason) = match error {
         StoreError::Unavailable { shard, reason, .. } => (UNAVAILABLE, shard, reason),
         StoreError::Full { shard, .. } => (FULL, shard, String::new()),
@@ -60,8 +60,9 @@ fn encode_store(error: StoreError) -> message::Error {
             shard,
             policy,
             retry_after: wait,
+            observed: asked,
         } => {
-            retry_after = wait;
+            (retry_after, observed) = (wait, asked);
             (QUOTA_EXCEEDED, shard, policy)
         }
         StoreError::DeadlinePassed { shard } => (DEADLINE_PASSED, shard, String::new()),
@@ -74,6 +75,7 @@ fn encode_store(error: StoreError) -> message::Error {
         outcome: outcome_number(outcome),
         retry_after_us: u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX),
         map_version: 0,
+        observed,
     }
 }
 
@@ -94,6 +96,7 @@ pub(super) fn decode(error: message::Error) -> NodeError {
             shard,
             policy: reason,
             retry_after: Duration::from_micros(error.retry_after_us),
+            observed: error.observed,
         },
         DEADLINE_PASSED => StoreError::DeadlinePassed { shard },
         CLOSING => StoreError::Closing,

@@ -1,5 +1,6 @@
 //! Requests to messages and back. What comes back keeps to the limits of the data model.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,13 +10,16 @@ use umbo_store::{
     ScanPosition, ScanRequest, SortRange, WriteRequest,
 };
 use umbo_types::{
-    NamespaceId, PartitionKey, RequestUnits, ShardId, Timestamp, Value, Version, limits,
+    Names, NamespaceId, PartitionKey, RequestUnits, ShardId, Timestamp, Value, Version, limits,
 };
 
 use super::{bad, criticality, criticality_of, instant, key, key_of, some};
 use crate::error::DecodeError;
 use crate::message;
 use crate::request::{Ask, Request, RequestRef};
+
+/// Longest name of a user, session or organisation, in bytes.
+const NAME_LEN_MAX: usize = 1_024;
 
 pub(crate) fn encode(request: &RequestRef<'_>) -> message::Request {
     let bytes = |bytes: &[u8]| some(Bytes::copy_from_slice(bytes));
@@ -27,6 +31,8 @@ pub(crate) fn encode(request: &RequestRef<'_>) -> message::Request {
         caller: bytes(request.caller),
         price_micro_ru: request.price.as_micros(),
         traceparent: bytes(request.traceparent),
+        is_continued: request.is_continued,
+        names: request.names.map(|one| Box::new(names(one))),
         ask: Some(ask(request.ask.clone())),
     }
 }
@@ -41,8 +47,38 @@ pub(crate) fn decode(request: message::Request) -> Result<Request, DecodeError> 
         caller: request.caller.unwrap_or_default(),
         price: RequestUnits::from_micros(request.price_micro_ru),
         traceparent: request.traceparent.unwrap_or_default(),
+        is_continued: request.is_continued,
+        names: request.names.map(|names| names_of(*names)).transpose()?,
         ask: ask_of(asked)?,
     })
+}
+
+fn names(names: &Names) -> message::Names {
+    let bytes = |name: &Option<Box<str>>| {
+        let name = name.as_deref();
+        name.map(|name| Bytes::copy_from_slice(name.as_bytes()))
+    };
+    message::Names {
+        user: bytes(&names.user),
+        session: bytes(&names.session),
+        org: bytes(&names.org),
+    }
+}
+
+fn names_of(names: message::Names) -> Result<Arc<Names>, DecodeError> {
+    let text = |name: Option<Bytes>| {
+        let Some(name) = name else { return Ok(None) };
+        if name.len() > NAME_LEN_MAX {
+            return Err(bad("names", &format!("a name of {} bytes", name.len())));
+        }
+        let text = std::str::from_utf8(&name).map_err(|error| bad("names", &error))?;
+        Ok(Some(text.into()))
+    };
+    Ok(Arc::new(Names {
+        user: text(names.user)?,
+        session: text(names.session)?,
+        org: text(names.org)?,
+    }))
 }
 
 fn ask(ask: Ask) -> message::Ask {

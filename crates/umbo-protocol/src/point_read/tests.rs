@@ -36,6 +36,8 @@ fn request() -> impl Strategy<Value = Request> {
             caller,
             price: RequestUnits::from_micros(price),
             traceparent,
+            is_continued: false,
+            names: None,
             ask: Ask::Get(NamespaceId(namespace), key),
         },
     )

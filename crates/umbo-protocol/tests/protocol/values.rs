@@ -1,5 +1,6 @@
 //! Requests and answers of every kind, as chance makes them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,8 +14,8 @@ use umbo_store::{
     ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{
-    Criticality, Key, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, Timestamp, Value,
-    Version,
+    Criticality, Key, Names, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, Timestamp,
+    Value, Version,
 };
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
@@ -192,6 +193,11 @@ fn ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
+fn names() -> impl Strategy<Value = Names> {
+    let name = || option::of("[ -~]{0,20}".prop_map(String::into_boxed_str));
+    (name(), name(), name()).prop_map(|(user, session, org)| Names { user, session, org })
+}
+
 pub(crate) fn request() -> impl Strategy<Value = Request> {
     let criticality = prop_oneof![
         Just(Criticality::Sheddable),
@@ -201,15 +207,20 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     ];
     let timeout = option::of((0..u64::MAX / 2).prop_map(Duration::from_micros));
     let head = (any::<u64>(), timeout, criticality, any::<u32>());
-    (head, "[a-z]{0,12}", "[0-9a-f-]{0,55}", ask()).prop_map(
-        |((id, timeout, criticality, price), caller, traceparent, ask)| Request {
-            id,
-            timeout,
-            criticality,
-            caller: caller.into(),
-            price: RequestUnits::from_micros(price.into()),
-            traceparent: traceparent.into(),
-            ask,
+    let who = ("[a-z]{0,12}", option::of(names()), any::<bool>());
+    (head, who, "[0-9a-f-]{0,55}", ask()).prop_map(
+        |((id, timeout, criticality, price), (caller, names, is_continued), traceparent, ask)| {
+            Request {
+                id,
+                timeout,
+                criticality,
+                caller: caller.into(),
+                price: RequestUnits::from_micros(price.into()),
+                traceparent: traceparent.into(),
+                is_continued,
+                names: names.map(Arc::new),
+                ask,
+            }
         },
     )
 }
@@ -259,6 +270,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
                 shard,
                 policy: reason,
                 retry_after: Duration::from_micros(wait.into()),
+                observed: (wait % 3 > 0).then_some(u64::from(wait) << 20),
             },
             7 => StoreError::DeadlinePassed { shard },
             _ => StoreError::Closing,

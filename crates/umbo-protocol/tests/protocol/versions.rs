@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use umbo_protocol::{AnswerFrame, Hello, ProtocolVersion, Refusal, RequestFrame, Welcome};
+use umbo_protocol::{
+    AnswerFrame, Ask, Hello, NodeError, Outcome, ProtocolVersion, Refusal, RequestFrame, Welcome,
+};
+use umbo_store::StoreError;
 
 fn spoken(min: u32, max: u32) -> Hello {
     Hello {
@@ -51,6 +54,32 @@ fn an_unknown_refusal_refuses() {
     prost::encoding::bytes::encode(1, &Bytes::from(welcome), &mut frame);
     let welcome = AnswerFrame::decode(frame.into()).unwrap().welcome.unwrap();
     assert_eq!(welcome.refusal, Some(Refusal::Other("too late".to_owned())));
+}
+
+/// What an older peer does not say is what it meant: each request is one, and for nobody else.
+#[test]
+fn what_an_older_peer_leaves_out_has_a_meaning() {
+    use prost::encoding::{bytes, uint32, uint64};
+
+    let (mut request, mut frame) = (Vec::new(), Vec::new());
+    uint64::encode(1, &5, &mut request);
+    uint64::encode(17, &4, &mut request);
+    bytes::encode(2, &Bytes::from(request), &mut frame);
+    let mut requests = RequestFrame::decode(frame.into()).unwrap().requests;
+    let request = requests.remove(0).unwrap();
+    assert_eq!((request.id, request.ask), (5, Ask::Cancel(4)));
+    assert!(!request.is_continued && request.names.is_none());
+
+    let (mut error, mut answer, mut frame) = (Vec::new(), Vec::new(), Vec::new());
+    uint32::encode(1, &7, &mut error);
+    bytes::encode(20, &Bytes::from(error), &mut answer);
+    bytes::encode(2, &Bytes::from(answer), &mut frame);
+    let mut answers = AnswerFrame::decode(frame.into()).unwrap().answers;
+    let Outcome::Failed(NodeError::Store(error)) = answers.remove(0).unwrap().outcome else {
+        panic!("no error")
+    };
+    let is_unobserved = |error| matches!(error, StoreError::QuotaExceeded { observed: None, .. });
+    assert!(is_unobserved(error));
 }
 
 #[test]

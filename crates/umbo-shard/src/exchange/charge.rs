@@ -9,12 +9,13 @@ use super::serve::Asked;
 use crate::ownership::Ownership;
 use crate::quota::{Charge, Receipt};
 
-/// What is charged: the namespace, what is done, and most rows.
+/// What is charged: the namespace, what is done, and how much at most.
 pub(super) struct Bill {
     pub(super) namespace: NamespaceId,
     pub(super) operation: Operation,
-    pub(super) rows_max: Option<u64>,
-    pub(super) write_bytes: u64,
+    rows_max: u64,
+    bytes_max: Option<u64>,
+    write_bytes: u64,
 }
 
 impl Bill {
@@ -22,8 +23,17 @@ impl Bill {
         Self {
             namespace,
             operation,
-            rows_max: Some(rows_max),
+            rows_max,
+            bytes_max: None,
             write_bytes: 0,
+        }
+    }
+
+    /// The same, of a read that is bounded.
+    pub(super) fn within(self, bytes_max: u32) -> Self {
+        Self {
+            bytes_max: Some(bytes_max.into()),
+            ..self
         }
     }
 
@@ -38,7 +48,8 @@ impl Bill {
         Self {
             namespace: request.namespace,
             operation,
-            rows_max: Some(request.mutations.len() as u64),
+            rows_max: request.mutations.len() as u64,
+            bytes_max: None,
             write_bytes,
         }
     }
@@ -63,11 +74,14 @@ impl Exchange {
         };
         let charge = Charge {
             caller: caller.as_str(),
+            names: asked.call.names.as_deref(),
             namespace: bill.namespace,
             operation: bill.operation,
             shares: &shares,
-            rows_max: bill.rows_max,
+            rows_max: Some(bill.rows_max),
+            bytes_max: bill.bytes_max,
             write_bytes: bill.write_bytes,
+            is_continued: asked.call.is_continued,
         };
         match quota.charge(&charge, asked.begun) {
             Ok(receipt) => Ok(Some(receipt)),
@@ -75,6 +89,7 @@ impl Exchange {
                 shard,
                 policy: spent.policy,
                 retry_after: spent.retry_after,
+                observed: Some(spent.observed),
             })),
         }
     }

@@ -49,29 +49,36 @@ impl Exchange {
         }
     }
 
-    fn try_serve(
-        &mut self,
-        kind: Kind,
-        request: Request,
-        context: &mut Context<'_>,
-    ) -> Result<(), NodeError> {
-        let node = Arc::clone(&self.node);
-        let begun = node.clock().monotonic();
+    /// Reads what is the same for every kind of request.
+    fn asked(&mut self, kind: Kind, request: &mut Request) -> Result<Asked, NodeError> {
+        let begun = self.node.clock().monotonic();
         let caller = self.callers.named(&request.caller);
         let mut call = CallContext::default();
         call.caller = caller.map_err(NodeError::BadRequest)?;
         call.criticality = request.criticality;
         call.price = request.price;
         call.traceparent = traceparent(&request.traceparent)?;
+        call.is_continued = request.is_continued;
+        call.names = request.names.take();
         let timeout = request.timeout;
         let ends = timeout.and_then(|timeout| self.frame.arrived.checked_add(timeout));
         call.deadline = ends.map(Deadline::at);
-        let asked = Asked {
+        Ok(Asked {
             id: request.id,
             kind,
             call,
             begun,
-        };
+        })
+    }
+
+    fn try_serve(
+        &mut self,
+        kind: Kind,
+        mut request: Request,
+        context: &mut Context<'_>,
+    ) -> Result<(), NodeError> {
+        let node = Arc::clone(&self.node);
+        let asked = self.asked(kind, &mut request)?;
         let ownership = node.ownership();
         match Read::of(request.ask) {
             Ok(read) => self.serve_read(asked, read, &ownership, context),
@@ -85,7 +92,7 @@ impl Exchange {
                 let bill = Bill::read(namespace, Operation::MultiGet, keys.len() as u64);
                 let by_shard = || shares(&ownership, namespace, keys.iter());
                 let receipt = self.charge(&asked, &bill, by_shard)?;
-                let wanted = (namespace, keys);
+                let (wanted, begun) = ((namespace, keys), asked.begun);
                 self.multi_get = Some(MultiGet::new(asked.id, asked.call, wanted, begun, receipt));
                 Ok(())
             }
@@ -153,12 +160,17 @@ impl Exchange {
             }
         };
         check_deadline(&asked, shard)?;
-        let (namespace, operation, rows_max) = match &read {
-            Read::Get(namespace, _) => (*namespace, Operation::Get, 1),
-            Read::Range(request) => (request.namespace, Operation::Range, request.rows_max),
-            Read::Scan(request) => (request.namespace, Operation::Scan, request.rows_max),
+        let bill = match &read {
+            Read::Get(namespace, _) => Bill::read(*namespace, Operation::Get, 1),
+            Read::Range(request) => {
+                let rows_max = request.rows_max.into();
+                Bill::read(request.namespace, Operation::Range, rows_max).within(request.bytes_max)
+            }
+            Read::Scan(request) => {
+                let rows_max = request.rows_max.into();
+                Bill::read(request.namespace, Operation::Scan, rows_max).within(request.bytes_max)
+            }
         };
-        let bill = Bill::read(namespace, operation, rows_max.into());
         let receipt = self.charge(&asked, &bill, || vec![(shard, 1)])?;
         let store = self.node.store();
         if store.answers_at_once()

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_shard::quota::{Charge, Done, Receipt, ShardQuota, Spent};
 use umbo_store::StoreError;
-use umbo_types::{Operation, ShardId};
+use umbo_types::{Names, Operation, ShardId};
 
 use crate::support::{NS, Started, get, key_of, mutation, put, write_of};
 
@@ -19,6 +19,8 @@ type Charged = (Operation, Vec<(ShardId, u32)>);
 #[derive(Debug, Default)]
 struct Ledger {
     charged: Mutex<Vec<Charged>>,
+    /// Whether it went on with another one, and for which user it was.
+    parts: Mutex<Vec<(bool, Option<String>)>>,
     settled: Arc<Mutex<Vec<Done>>>,
 }
 
@@ -40,8 +42,14 @@ impl ShardQuota for Ledger {
             return Err(Spent {
                 policy: "ceiling".to_owned(),
                 retry_after: Duration::from_millis(70),
+                observed: 1_500_000,
             });
         }
+        let names = charge.names.and_then(|names| names.user.as_deref());
+        self.parts
+            .lock()
+            .unwrap()
+            .push((charge.is_continued, names.map(str::to_owned)));
         let asked = (charge.operation, charge.shares.to_vec());
         self.charged.lock().unwrap().push(asked);
         Ok(Box::new(Note(Arc::clone(&self.settled))))
@@ -62,6 +70,7 @@ async fn who_has_spent_the_quota_of_a_shard_is_told_so() {
             shard: ShardId(1),
             policy: "ceiling".to_owned(),
             retry_after: Duration::from_millis(70),
+            observed: Some(1_500_000),
         };
         let Outcome::Failed(NodeError::Store(error)) = answer.outcome else {
             panic!("not refused")
@@ -98,4 +107,26 @@ async fn what_was_done_is_charged_by_shard_and_umbos_own_work_is_not() {
         .map(|done| (done.rows, done.bytes > 300))
         .collect();
     assert_eq!(rows, [(3, true), (3, true), (0, false)]);
+}
+
+#[tokio::test]
+async fn whoever_keeps_the_quota_is_told_what_goes_on_and_for_whom() {
+    let node = Started::new();
+    let ledger = Arc::new(Ledger::default());
+    node.node.keep_quota(ledger.clone());
+    let mut peer = node.peer().await;
+    for (is_continued, user) in [(false, None), (true, Some("u-1"))] {
+        let mut request = peer.request(get(&key_of(0, 0)));
+        request.is_continued = is_continued;
+        request.names = user.map(|user: &str| {
+            Arc::new(Names {
+                user: Some(user.into()),
+                ..Names::default()
+            })
+        });
+        peer.send_requests(vec![request]);
+        assert!(matches!(peer.answer().await.outcome, Outcome::Row(None)));
+    }
+    let expected = [(false, None), (true, Some("u-1".to_owned()))];
+    assert_eq!(*ledger.parts.lock().unwrap(), expected);
 }

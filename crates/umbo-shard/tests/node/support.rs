@@ -193,6 +193,8 @@ impl Peer {
             caller: Bytes::from_static(b"tester"),
             price: RequestUnits::ZERO,
             traceparent: Bytes::new(),
+            is_continued: false,
+            names: None,
             ask,
         }
     }

@@ -1,8 +1,8 @@
 //! The ceilings of the shards of a node: policies whose scope is a shard, kept where all dispatchers
 //! meet.
 //!
-//! Each dispatcher keeps them for itself too, so that most of what is too much never gets here. A
-//! policy that counts by user, session or organisation is left to them: a node is not told of those.
+//! Each dispatcher keeps them for itself too, so that most of what is too much never gets here. Each
+//! shard that a request concerns counts it once: what comes of it later is the same request.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use umbo_dispatcher::policies::{FilePolicies, ShardPolicies};
 use umbo_quota::{
-    Known, Limiter, LimiterSettings, PolicySet, Request, Reservation, ShardShare, Subject, Work,
+    Continuation, Known, Limiter, LimiterSettings, PolicySet, Request, Reservation, ShardShare,
+    Subject, Work,
 };
 use umbo_shard::quota::{Charge, Done, Receipt, ShardQuota, Spent};
 use umbo_store::Store;
@@ -125,28 +126,34 @@ impl ShardQuota for Ceilings {
         let namespaces = self.namespaces.load();
         // One that was made a moment ago has no name here yet, and only what counts all of them.
         let namespace = namespaces.get(&charge.namespace).map_or("", |name| name);
+        let names = charge.names;
         let request = Request {
             subject: Subject {
                 caller: charge.caller,
                 namespace,
                 namespace_id: charge.namespace,
-                user: None,
-                session: None,
-                org: None,
+                user: names.and_then(|names| names.user.as_deref()),
+                session: names.and_then(|names| names.session.as_deref()),
+                org: names.and_then(|names| names.org.as_deref()),
                 operation: charge.operation,
             },
             known: Known {
                 rows_max: charge.rows_max,
-                bytes_max: None,
+                bytes_max: charge.bytes_max,
                 body_len: (charge.write_bytes > 0).then_some(charge.write_bytes),
             },
             claimant: 0,
         };
-        let random = self.random.fetch_add(STEP, Relaxed);
         let shares = charge.shares.iter();
         let shares: Vec<_> = shares
             .map(|&(shard, parts)| ShardShare { shard, parts })
             .collect();
+        let kind = Kind::of(charge);
+        if charge.is_continued {
+            let part = self.limiter.go_on(&request, &shares, now);
+            return Ok(Box::new(Part { part, kind }));
+        }
+        let random = self.random.fetch_add(STEP, Relaxed);
         let admitted = self.limiter.admit(&request, now, random);
         let admitted = admitted.and_then(|mut reservation| {
             let limiter = &self.limiter;
@@ -156,48 +163,80 @@ impl ShardQuota for Ceilings {
         let mut reservation = admitted.map_err(|rejection| Spent {
             policy: rejection.policy.name.to_string(),
             retry_after: rejection.wait,
+            observed: rejection.observed,
         })?;
         reservation.sent();
-        Ok(Box::new(Paid {
-            reservation,
-            operation: charge.operation,
-            keys: shares.iter().map(|share| u64::from(share.parts)).sum(),
-        }))
+        Ok(Box::new(Whole { reservation, kind }))
     }
 }
 
 /// A request that was charged by estimate.
-struct Paid {
+struct Whole {
     reservation: Reservation,
-    operation: Operation,
-    keys: u64,
+    kind: Kind,
 }
 
-impl Receipt for Paid {
+/// A part of a request, which is charged once it is known what it did.
+struct Part {
+    part: Continuation,
+    kind: Kind,
+}
+
+/// What tells what work was.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    operation: Operation,
+    /// Reads that it counts as.
+    reads: u64,
+}
+
+impl Receipt for Whole {
     fn settle(mut self: Box<Self>, done: Done) {
-        let Done {
-            rows,
-            bytes,
-            service_time,
-        } = done;
-        let is_write = self.operation.is_write();
-        let work = if is_write {
-            Work {
-                rows,
-                write_bytes: bytes,
-                writes: rows,
-                service_time,
-                ..Work::default()
-            }
-        } else {
-            Work {
-                rows,
-                read_bytes: bytes,
-                reads: self.keys,
-                service_time,
-                ..Work::default()
-            }
+        self.reservation.settle(&self.kind.work(done));
+    }
+}
+
+impl Receipt for Part {
+    fn settle(self: Box<Self>, done: Done) {
+        self.part.settle(&self.kind.work(done));
+    }
+}
+
+impl Kind {
+    fn of(charge: &Charge<'_>) -> Self {
+        let operation = charge.operation;
+        let keys = charge.shares.iter().map(|&(_, parts)| u64::from(parts));
+        let reads = match operation {
+            // With its first part, whatever more there is of it.
+            Operation::Range | Operation::Scan => u64::from(!charge.is_continued),
+            _ => keys.sum(),
         };
-        self.reservation.settle(&work);
+        Self { operation, reads }
+    }
+
+    fn work(self, done: Done) -> Work {
+        let (rows, service_time) = (done.rows, done.service_time);
+        let work = Work {
+            rows,
+            service_time,
+            ..Work::default()
+        };
+        match self.operation {
+            // A removal writes no bytes.
+            Operation::Delete | Operation::DeleteRange => Work {
+                writes: rows,
+                ..work
+            },
+            operation if operation.is_write() => Work {
+                writes: rows,
+                write_bytes: done.bytes,
+                ..work
+            },
+            _ => Work {
+                reads: self.reads,
+                read_bytes: done.bytes,
+                ..work
+            },
+        }
     }
 }

@@ -43,6 +43,8 @@ struct Lane {
     indexes: Vec<usize>,
     /// How many of them have been asked for.
     asked: usize,
+    /// Whether the shard has answered for some: the others are a part of the same request.
+    is_begun: bool,
 }
 
 impl Gathered {
@@ -92,6 +94,12 @@ impl Gathered {
     }
 }
 
+impl ReadRow {
+    fn is_of_store(&self) -> bool {
+        !self.is_hit && !self.row.as_ref().is_err_and(is_free)
+    }
+}
+
 /// Says whether a row was refused before anything was done about it.
 fn is_free(failure: &Failure) -> bool {
     matches!(failure, Failure::KeyBlocked) || is_unbegun(failure)
@@ -124,7 +132,7 @@ pub(super) async fn gather(
         let rest = &lane.indexes[lane.asked..];
         let piece = rest[..rest.len().min(at_once)].to_vec();
         lane.asked += piece.len();
-        read(&reader, lane.shard, keys, number, piece)
+        read(&reader, (lane.shard, lane.is_begun), keys, number, piece)
     };
     asked.extend(lanes.iter_mut().enumerate().map(|(at, lane)| ask(at, lane)));
     let (mut service_time, mut unyielded) = (Duration::ZERO, 0);
@@ -138,11 +146,12 @@ pub(super) async fn gather(
             break;
         };
         unyielded += piece.len();
+        let lane = &mut lanes[number];
+        lane.is_begun |= rows.iter().any(ReadRow::is_of_store);
         for (index, row) in piece.into_iter().zip(rows) {
             service_time += row.service_time;
             gathered.take(index, &keys[index], row);
         }
-        let lane = &mut lanes[number];
         if lane.asked < lane.indexes.len() {
             asked.push(ask(number, lane));
         }
@@ -168,7 +177,7 @@ pub(super) async fn gather(
 
 async fn read(
     reader: &Rows<'_>,
-    shard: ShardId,
+    shard: (ShardId, bool),
     keys: &[Key],
     number: usize,
     piece: Vec<usize>,
@@ -208,6 +217,7 @@ fn lanes(pod: &Dispatcher, namespace: NamespaceId, keys: &[Key]) -> Vec<Lane> {
                 shard,
                 indexes: vec![index],
                 asked: 0,
+                is_begun: false,
             }),
         }
     }
