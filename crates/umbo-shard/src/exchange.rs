@@ -37,9 +37,11 @@ mod callers;
 mod charge;
 mod ending;
 mod serve;
+mod traces;
 
 use self::callers::Callers;
 use self::ending::Ending;
+use self::traces::Traces;
 
 /// A stream.
 pub(crate) struct Exchange {
@@ -51,6 +53,7 @@ pub(crate) struct Exchange {
     frame: CurrentFrame,
     multi_get: Option<MultiGet>,
     callers: Callers,
+    traces: Traces,
     outbox: Outbox,
     tally: NodeTally,
     pending: Pending,
@@ -110,6 +113,7 @@ impl Exchange {
             },
             multi_get: None,
             callers: Callers::default(),
+            traces: Traces::default(),
             outbox: Outbox::default(),
             tally: NodeTally::default(),
             pending: Pending::new(Arc::clone(&waker)),
@@ -219,6 +223,9 @@ impl Exchange {
     }
 
     fn answer(&mut self, kind: Kind, answer: Answer) {
+        if !self.traces.is_empty() {
+            self.traces.answered(&self.node, &answer);
+        }
         if !answer.has_more {
             let outcome = outcome_index(&answer.outcome);
             self.tally
@@ -309,6 +316,7 @@ impl Turn {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.node.streams().leave(self.number);
+        self.traces.end_all(&self.node);
         self.node.metrics().add(&mut self.tally);
     }
 }

@@ -58,6 +58,11 @@ pub(crate) fn outcome_index(outcome: &Outcome) -> usize {
     }
 }
 
+/// Says whether an outcome is a failure of the node itself.
+pub(crate) fn is_failed(outcome: &Outcome) -> bool {
+    outcome_index(outcome) == 1
+}
+
 #[cfg(test)]
 mod tests {
     use umbo_telemetry::metric_names::{NODE_OUTCOMES, NODE_REQUESTS_ASKED};

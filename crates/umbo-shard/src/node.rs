@@ -11,6 +11,7 @@ use umbo_protocol::Refusal;
 use umbo_routing::{ClusterMap, Succession};
 use umbo_store::{ShardStatus, Store};
 use umbo_telemetry::metrics::NodeMetrics;
+use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, ShardId};
 
 use crate::admission::Admission;
@@ -53,6 +54,7 @@ pub struct Node {
     metrics: NodeMetrics,
     refusals: Refusals,
     quota: OnceLock<Arc<dyn ShardQuota>>,
+    tracer: OnceLock<Arc<Tracer>>,
 }
 
 impl Node {
@@ -76,6 +78,7 @@ impl Node {
             metrics: NodeMetrics::default(),
             refusals: Refusals::default(),
             quota: OnceLock::new(),
+            tracer: OnceLock::new(),
         })
     }
 
@@ -83,6 +86,12 @@ impl Node {
     pub fn keep_quota(&self, quota: Arc<dyn ShardQuota>) {
         // Whoever came first keeps it.
         let _ = self.quota.set(quota);
+    }
+
+    /// Has a span sent of each request that its dispatcher samples. Only the first tracer counts.
+    pub fn trace(&self, tracer: Arc<Tracer>) {
+        // Whoever came first stays.
+        let _ = self.tracer.set(tracer);
     }
 
     /// Returns the name.
@@ -172,6 +181,10 @@ impl Node {
 
     pub(crate) fn quota(&self) -> Option<&dyn ShardQuota> {
         self.quota.get().map(|quota| &**quota)
+    }
+
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.get().map(|tracer| &**tracer)
     }
 
     pub(crate) fn metrics(&self) -> &NodeMetrics {

@@ -6,6 +6,7 @@
 //! nothing here ever waits, fails a request or floods the log.
 
 mod export;
+mod node;
 mod summary;
 mod traceparent;
 mod verb;
@@ -23,6 +24,7 @@ use umbo_types::Clock;
 use self::export::Exporter;
 
 pub use self::export::TraceError;
+pub use self::node::NodeSummary;
 pub use self::summary::Summary;
 pub use self::traceparent::Traceparent;
 pub use self::verb::Verb;
@@ -218,6 +220,10 @@ impl Tracer {
             parent: incoming.map(|incoming| SpanId::from_bytes(incoming.parent_id)),
             marks: Vec::new(),
         }))
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        self.ids.new_span_id()
     }
 
     fn child_of(&self, parent: &SpanContext) -> SpanContext {

@@ -17,6 +17,7 @@ mod reload_watch;
 mod server;
 mod settings;
 mod signals;
+mod spans;
 
 /// Measured against the system's: a tenth less CPU a request.
 #[global_allocator]

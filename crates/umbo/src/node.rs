@@ -1,7 +1,7 @@
 //! A shard node: the parts of `umbo shard` wired together, and the order in which they stop.
 //!
 //! Stopping loses nothing: readiness says no, every stream is told, what was sent is answered, the
-//! store writes down what it acknowledged. The admin port is the last to close.
+//! store writes down what it acknowledged, spans leave. The admin port is the last to close.
 
 mod open;
 mod quota;
@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::reload_watch::ReloadWatch;
 use crate::settings::{Loaded, Sources};
 use crate::signals::Signals;
+use crate::spans;
 
 /// Runs a node until SIGTERM or SIGINT; a second signal cuts off what is in flight.
 pub(crate) async fn run(
@@ -37,6 +38,7 @@ pub(crate) async fn run(
     let Opened {
         node,
         ceilings,
+        tracer,
         store,
         tls,
         port,
@@ -80,6 +82,7 @@ pub(crate) async fn run(
         }
     }
     store.close().await;
+    spans::end(tracer).await;
     stop_last.cancel();
     background.close();
     background.wait().await;

@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::reload_watch::ReloadWatch;
 use crate::settings::{Loaded, Sources};
 use crate::signals::Signals;
+use crate::spans;
 
 pub(crate) use self::clock::{ClockWatch, SystemClock, warn_if_behind};
 use self::open::Opened;
@@ -44,8 +45,6 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait after purges that failed.
 const PURGE_WAIT_MAX: Duration = Duration::from_mins(5);
-/// Time for the last spans to leave.
-const TRACE_SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// A server under way.
 pub(crate) struct Server {
@@ -151,10 +150,7 @@ impl Server {
             }
         }
         store.close().await;
-        let spans = tokio::task::spawn_blocking(move || tracer.shutdown(TRACE_SHUTDOWN));
-        if spans.await.is_err() {
-            tracing::warn!("the last spans did not leave");
-        }
+        spans::end(tracer).await;
         Ok(())
     }
 }

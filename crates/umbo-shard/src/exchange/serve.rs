@@ -41,9 +41,14 @@ impl Exchange {
         let id = request.id;
         if let Ask::Cancel(id) = request.ask {
             self.pending.cancel(id);
+            self.traces.cancelled(&self.node, id);
             return;
         }
         let kind = Kind::of(&request.ask);
+        if !request.traceparent.is_empty() {
+            let arrived = self.frame.arrived;
+            self.traces.begin(&self.node, kind, &request, arrived);
+        }
         if let Err(error) = self.try_serve(kind, request, context) {
             self.answer_failed(kind, id, error);
         }

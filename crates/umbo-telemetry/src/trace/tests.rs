@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span as WireSpan, status::StatusCode};
 use tokio::sync::mpsc;
 use tonic::transport::server::TcpIncoming;
-use umbo_types::{Operation, ShardId, Timestamp};
+use umbo_types::{Criticality, Operation, ShardId, Timestamp};
 
 use super::*;
 
@@ -167,6 +167,60 @@ async fn a_sampled_request_arrives_as_a_span_with_a_child_for_each_verb() {
     ];
     assert_eq!(children, expected);
     assert_eq!(spans.len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_did_stands_below_the_span_of_its_dispatcher() {
+    let (address, received) = collector();
+    let end = Instant::now();
+    let start = end.checked_sub(Duration::from_millis(3)).unwrap();
+    let tracer = tracer(address, 1.0, StoppedClock(end));
+    assert_eq!(tracer.parent(UNSAMPLED), None);
+    assert_eq!(tracer.parent(b"nonsense"), None);
+    let parent = tracer.parent(INCOMING).unwrap();
+    let mut summary = NodeSummary {
+        node: "a",
+        request: "range",
+        outcome: "done",
+        is_failed: false,
+        shard: Some(ShardId(2)),
+        caller: None,
+        criticality: Criticality::Sheddable,
+        service_time: Duration::from_micros(1_500),
+        rows: 7,
+        bytes: 70,
+    };
+    tracer.at_node(&parent, &summary, start, end);
+    (summary.outcome, summary.is_failed, summary.shard) = ("failed", true, None);
+    tracer.at_node(&parent, &summary, start, end);
+    let spans = spans_of(tracer, received).await;
+    let [good, bad] = &spans[..] else {
+        panic!("{spans:?}")
+    };
+    for span in [good, bad] {
+        assert_eq!(span.name, "node range");
+        assert_eq!(span.trace_id, parent.trace_id);
+        assert_eq!(span.parent_span_id, parent.parent_id);
+        assert_eq!(
+            span.end_time_unix_nano - span.start_time_unix_nano,
+            3_000_000
+        );
+    }
+    assert_ne!(good.span_id, bad.span_id);
+    let number = |span: &WireSpan, key: &str| {
+        let mut pairs = span.attributes.iter();
+        let pair = pairs.find(|pair| pair.key == key)?;
+        match pair.value.clone()?.value? {
+            Value::IntValue(number) => Some(number),
+            _ => None,
+        }
+    };
+    assert_eq!(number(good, "umbo.service_time_us"), Some(1_500));
+    assert_eq!(number(good, "umbo.shard"), Some(2));
+    assert_eq!(number(bad, "umbo.shard"), None);
+    let code = |span: &WireSpan| span.status.as_ref().map(|status| status.code);
+    assert_eq!(code(bad), Some(StatusCode::Error as i32));
+    assert_ne!(code(good), Some(StatusCode::Error as i32));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,7 @@ use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, OpenReport, RedbStore};
+use umbo_telemetry::trace::Tracer;
 use umbo_tls::{ALPN_HTTP2, TlsFiles, TlsSource};
 use umbo_types::{Clock, ShardId};
 
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 use crate::map_file;
 use crate::server::{SystemClock, warn_if_behind};
 use crate::settings::{ClusterSection, Settings};
+use crate::spans;
 
 /// Shards that an operator vouches for.
 #[derive(Debug, Default)]
@@ -36,6 +38,7 @@ pub(super) struct Opened {
     pub(super) port: TcpListener,
     pub(super) admin_port: TcpListener,
     pub(super) ceilings: Arc<CeilingsReader>,
+    pub(super) tracer: Arc<Tracer>,
     clock: Arc<dyn Clock>,
 }
 
@@ -65,9 +68,12 @@ impl Opened {
         };
         let node = Node::new(parts).map_err(Failure::start)?;
         node.keep_quota(ceilings.ceilings.clone());
+        let tracer = spans::begin(settings, &clock)?;
+        node.trace(Arc::clone(&tracer));
         Ok(Self {
             node: Arc::new(node),
             ceilings,
+            tracer,
             store,
             tls,
             port,

@@ -15,7 +15,7 @@ use umbo_hotkey::{KeySeed, Settings as ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
-use umbo_telemetry::trace::{TraceSettings, Tracer};
+use umbo_telemetry::trace::Tracer;
 use umbo_tls::{TlsFiles, TlsSource};
 use umbo_types::Clock;
 
@@ -24,6 +24,7 @@ use super::ports::Listeners;
 use super::store::{OpenStore, Role};
 use crate::failure::Failure;
 use crate::settings::{Loaded, Settings};
+use crate::spans;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -57,7 +58,7 @@ impl Opened {
         let policies = load_policies(settings)?;
         let store = OpenStore::open(role, settings, &clock)?;
         let quota = Arc::new(start_quota(settings, &*store.store(), &*clock)?);
-        let tracer = Arc::new(start_tracer(settings, &clock)?);
+        let tracer = spans::begin(settings, &clock)?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
         let opened = Self {
@@ -219,17 +220,6 @@ fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings
     shield.cache.ttl = hotkey.ttl.0;
     shield.cache.negative_ttl = hotkey.ttl.0 / 3;
     Ok(Some(shield))
-}
-
-fn start_tracer(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Tracer, Failure> {
-    let settings = TraceSettings {
-        otlp_endpoint: settings.trace.otlp_endpoint.clone(),
-        sample_ratio: settings.trace.sample_ratio,
-        slow: settings.trace.slow.0,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        seed: clock.wall().0,
-    };
-    Tracer::from_settings(&settings, Arc::clone(clock)).map_err(Failure::start)
 }
 
 fn pod_limits(settings: &Settings) -> PodLimits {

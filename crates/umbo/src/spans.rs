@@ -1,0 +1,34 @@
+//! Where spans go: the tracer of a process, from its settings, and its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbo_telemetry::trace::{TraceSettings, Tracer};
+use umbo_types::Clock;
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// Time for the last spans to leave.
+const LAST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Begins to trace as the settings say.
+pub(crate) fn begin(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Arc<Tracer>, Failure> {
+    let settings = TraceSettings {
+        otlp_endpoint: settings.trace.otlp_endpoint.clone(),
+        sample_ratio: settings.trace.sample_ratio,
+        slow: settings.trace.slow.0,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed: clock.wall().0,
+    };
+    let tracer = Tracer::from_settings(&settings, Arc::clone(clock));
+    tracer.map(Arc::new).map_err(Failure::start)
+}
+
+/// Sends the last spans.
+pub(crate) async fn end(tracer: Arc<Tracer>) {
+    let spans = tokio::task::spawn_blocking(move || tracer.shutdown(LAST_TIMEOUT));
+    if spans.await.is_err() {
+        tracing::warn!("the last spans did not leave");
+    }
+}
