@@ -93,6 +93,9 @@ impl Traces {
 
     /// Notes that nobody waits for an answer any more.
     pub(super) fn cancelled(&mut self, node: &Node, id: u64) {
+        if self.is_empty() {
+            return;
+        }
         self.end(node, id, &End::without_answer(CANCELLED));
     }
 
