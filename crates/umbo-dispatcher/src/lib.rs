@@ -47,6 +47,7 @@ mod shield;
 mod system;
 mod tokens;
 mod unread;
+mod until;
 mod wait;
 
 pub use door::Door;

@@ -15,12 +15,12 @@ pub(crate) mod write;
 use std::future::Future;
 use std::pin::Pin;
 
-use futures_util::future::poll_immediate;
 use umbo_telemetry::trace::Verb;
 
 use crate::classify::Context;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
+use crate::until::until;
 use crate::wait::Timed;
 
 /// Asks the store, within the deadline, and notes how long it took. The work waits for its slots.
@@ -31,16 +31,11 @@ use crate::wait::Timed;
 pub(crate) async fn ask_store<T>(
     context: &Context,
     exchange: &mut Exchange,
-    mut work: Pin<&mut impl Future<Output = Result<Timed<T>, Failure>>>,
+    work: Pin<&mut impl Future<Output = Result<Timed<T>, Failure>>>,
 ) -> Result<T, Failure> {
     exchange.verb(Verb::Wait);
     exchange.begin_store();
-    // A store in this process answers a read at once: no timer is made for that.
-    let result = match poll_immediate(work.as_mut()).await {
-        Some(answer) => Ok(answer),
-        None => tokio::time::timeout_at(context.deadline.instant().into(), work).await,
-    };
-    let Ok(result) = result else {
+    let Some(result) = until(context.deadline, work).await else {
         return Err(Failure::DeadlineInStore {
             shard: exchange.shard(),
             is_write: exchange.operation().is_write(),

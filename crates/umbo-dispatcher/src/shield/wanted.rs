@@ -1,12 +1,10 @@
 //! What a read wants: what names it, what makes it, and what it brings back.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
-use futures_util::future::poll_immediate;
 use smallvec::SmallVec;
 use umbo_hotkey::{Fill, KeyRef, KeySeed, Kind, Polarity, Reading};
 use umbo_store::{CallContext, RangeRequest, StoreError};
@@ -15,6 +13,7 @@ use umbo_types::{Deadline, Key, NamespaceId, ShardId, Timestamp, Value};
 use crate::failure::Failure;
 use crate::hot_keys::Shared;
 use crate::pod::Dispatcher;
+use crate::until::until;
 use crate::wait::{Answered, Call, Timed, in_slot};
 
 /// A read as the shield sees it: what names it, and what makes it.
@@ -63,6 +62,7 @@ impl<'a> Wanted<'a> {
         let pod = Arc::clone(pod);
         call.timeout = pod.hot_keys.leader_timeout();
         call.entry.deadline = Deadline::after(times.monotonic, call.timeout);
+        let bound = (call.entry.deadline, call.timeout);
         match self {
             Self::Row(namespace, key) => {
                 let (namespace, key) = (*namespace, Key::clone(key));
@@ -70,7 +70,7 @@ impl<'a> Wanted<'a> {
                     let context = call.context();
                     let work = async {
                         let read = pod.store.get(&context, namespace, &key);
-                        Answered::new(&context, bounded(read, shard, call.timeout).await)
+                        Answered::new(&context, bounded(read, shard, bound).await)
                     };
                     let fetched = in_slot(&pod, shard, &call, pin!(work)).await?;
                     Ok(times.fill(fetched.and_then(Shared::Row)?))
@@ -82,7 +82,7 @@ impl<'a> Wanted<'a> {
                     let context = call.context();
                     let work = async {
                         let read = pod.store.range(&context, &request);
-                        Answered::new(&context, bounded(read, shard, call.timeout).await)
+                        Answered::new(&context, bounded(read, shard, bound).await)
                     };
                     let fetched = in_slot(&pod, shard, &call, pin!(work)).await?;
                     Ok(times.fill(fetched.and_then(|page| Shared::Page(Arc::new(page)))?))
@@ -166,28 +166,14 @@ impl Times {
 async fn bounded<T>(
     work: impl Future<Output = Result<T, StoreError>>,
     shard: ShardId,
-    timeout: Duration,
+    (deadline, timeout): (Deadline, Duration),
 ) -> Result<T, Failure> {
-    let mut work = pin!(work);
-    // A store in this process answers at once: no timer is made for that.
-    if let Some(answer) = poll_immediate(work.as_mut()).await {
-        return Ok(answer?);
-    }
-    let mut timer = pin!(tokio::time::sleep(timeout));
-    let mut is_polled = true;
-    poll_fn(|context| {
-        // It has just been polled: the first time is for the timer.
-        if !std::mem::take(&mut is_polled)
-            && let Poll::Ready(answer) = work.as_mut().poll(context)
-        {
-            return Poll::Ready(answer.map_err(Failure::from));
-        }
-        ready!(timer.as_mut().poll(context));
-        Poll::Ready(Err(Failure::DeadlineInStore {
+    match until(deadline, pin!(work)).await {
+        Some(answer) => Ok(answer?),
+        None => Err(Failure::DeadlineInStore {
             shard: Some(shard),
             is_write: false,
             timeout,
-        }))
-    })
-    .await
+        }),
+    }
 }
