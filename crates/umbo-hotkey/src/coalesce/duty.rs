@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use super::fill::{Fill, Payload};
 use super::flight::{Failure, Flight, Lead, Progress};
@@ -114,21 +114,22 @@ impl<V: Payload, E: Payload> Future for Driving<V, E> {
         if std::mem::take(&mut this.is_polled) {
             return Poll::Pending;
         }
-        let under_way = &mut this.under_way;
-        let Some((_, reading)) = under_way else {
+        let Some((_, reading)) = &mut this.under_way else {
             return Poll::Ready(Err(Failure::Lost));
         };
         // A read that panics has failed as any other, for this one as for those who wait for it.
         let polled = catch_unwind(AssertUnwindSafe(|| reading.as_mut().poll(context)));
-        let result = match polled {
-            Ok(polled) => Some(ready!(polled)),
-            Err(_) => None,
+        if matches!(polled, Ok(Poll::Pending)) {
+            return Poll::Pending;
+        }
+        let Some((leading, _)) = this.under_way.take() else {
+            return Poll::Ready(Err(Failure::Lost));
         };
-        let leading = under_way.take().map(|(leading, _)| leading);
-        let landed = leading
-            .zip(result)
-            .map(|(leading, result)| leading.land(result));
-        Poll::Ready(landed.unwrap_or(Err(Failure::Lost)))
+        match polled {
+            Ok(Poll::Ready(result)) => Poll::Ready(leading.land(result)),
+            // Nobody is to land it any more: its end is told on drop.
+            Ok(Poll::Pending) | Err(_) => Poll::Ready(Err(Failure::Lost)),
+        }
     }
 }
 
