@@ -132,3 +132,20 @@ def test_a_ceiling_by_user_holds_for_all_dispatchers_together(cluster):
         named = {"Umbo_User": user} if user else {}
         assert other.put(victim, value=b"x", **named).status == 204
     cluster.stop()
+
+
+def test_a_scan_that_was_let_in_is_not_stopped_on_its_way(cluster):
+    cluster.start()
+    first, second = cluster.dispatchers
+    ns, other = first.namespace(), second.namespace()
+    partitions = [own[0] for own in cluster.partitions(ns, 1).values()]
+    victim = partitions[-1]
+    for one in partitions:
+        assert ns.put(one, value=b"x").status == 201
+    limit(first, "ceiling", unit="requests", per=[], rate=0.1, burst=3)
+    answers = [other.put(victim, value=b"x").status for _ in range(6)]
+    assert answers[0] == 204 and answers[-1] == 429, answers
+    # As in one process, where all shards are asked before the first row is read.
+    assert {row["pk"] for row in ns.scan_all()} == set(partitions)
+    ns.get(victim, Cache_Control="no-cache").problem(429, "quota-exceeded")
+    cluster.stop()

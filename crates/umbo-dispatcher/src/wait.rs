@@ -31,7 +31,7 @@ pub(crate) struct Call {
     pub(crate) payer: Option<CallerId>,
     /// Whom the request is for beside the payer, where a quota of shards counts by them.
     pub(crate) names: Option<Arc<Names>>,
-    /// Whether the shard was asked for an earlier part of the request.
+    /// Whether an earlier part of the request was let in.
     pub(crate) is_continued: bool,
     /// As a `traceparent` header, where the request is traced.
     pub(crate) traceparent: Option<Box<str>>,

@@ -134,7 +134,7 @@ impl RemoteStore {
             caller: caller.map_or(&[], |caller| caller.as_str().as_bytes()),
             price: call.price,
             traceparent: traceparent.map_or(&[], str::as_bytes),
-            is_continued: call.is_continued && !is_begin_of_shard(ask),
+            is_continued: call.is_continued,
             names: call.names.as_deref(),
             ask,
         };
@@ -265,11 +265,6 @@ impl RemoteStore {
 /// Returns a time somewhat shorter than what is left.
 pub(crate) fn short_of(left: Duration) -> Duration {
     left.saturating_sub((left / 10).min(Duration::from_millis(50)))
-}
-
-/// A scan goes on from one shard to the next, and each is asked for the first time once.
-const fn is_begin_of_shard(ask: &Ask) -> bool {
-    matches!(ask, Ask::Scan(request) if request.after.is_none())
 }
 
 fn pause(tries: u32) -> Duration {

@@ -35,6 +35,8 @@ impl RemoteStore {
         let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX);
         let mut chunk = RowBatch::default();
         let mut after = request.after.clone();
+        // Whoever was let in where it began is not stopped on its way.
+        let mut later: Option<CallContext> = None;
         let mut shards = shards[first..].iter().peekable();
         while let Some(&shard) = shards.next() {
             let ask = ScanRequest {
@@ -44,10 +46,15 @@ impl RemoteStore {
                 bytes_max: bytes_max.saturating_sub(chunk.bytes() as u32),
                 ..request.clone()
             };
-            let answered = self.ask(call, shard, BULKY_READ, Ask::Scan(ask));
+            let asking = later.as_ref().unwrap_or(call);
+            let answered = self.ask(asking, shard, BULKY_READ, Ask::Scan(ask));
             let Outcome::Scanned(page) = answered.await? else {
                 return Err(unusable(shard, "its node answered what is no scan"));
             };
+            if let Some(took) = later.and_then(|part| part.service_time()) {
+                call.note_service_time(took);
+            }
+            later = Some(call.later_part());
             join(&mut chunk, page.rows);
             let resume_after = page
                 .resume_after

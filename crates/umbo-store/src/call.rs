@@ -20,8 +20,8 @@ pub struct CallContext {
     pub caller: Option<CallerId>,
     /// Whom it is made for beside the caller, where a quota of shards counts by them.
     pub names: Option<Arc<Names>>,
-    /// Whether the shard was asked for an earlier part of the same request: then this one costs what
-    /// it does, and is no request of its own.
+    /// Whether an earlier part of the same request was let in: then this one costs what it does, and
+    /// is no request of its own.
     pub is_continued: bool,
     /// Estimate of what it costs.
     pub price: RequestUnits,
@@ -52,6 +52,21 @@ impl CallContext {
         let mut call = Self::internal();
         call.deadline = Some(deadline);
         call
+    }
+
+    /// Describes a later part of the same request.
+    #[must_use]
+    pub fn later_part(&self) -> Self {
+        Self {
+            deadline: self.deadline,
+            criticality: self.criticality,
+            caller: self.caller.clone(),
+            names: self.names.clone(),
+            is_continued: true,
+            price: self.price,
+            traceparent: self.traceparent.clone(),
+            service_time: AtomicU64::new(0),
+        }
     }
 
     /// Notes how long the shard itself worked, where that is known apart from the time on the way.

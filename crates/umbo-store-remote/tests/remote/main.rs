@@ -7,6 +7,7 @@ mod faults;
 mod hedges;
 mod held;
 mod maps;
+mod parts;
 mod restarts;
 mod rows;
 mod strangers;

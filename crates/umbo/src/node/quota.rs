@@ -1,8 +1,8 @@
 //! The ceilings of the shards of a node: policies whose scope is a shard, kept where all dispatchers
 //! meet.
 //!
-//! Each dispatcher keeps them for itself too, so that most of what is too much never gets here. Each
-//! shard that a request concerns counts it once: what comes of it later is the same request.
+//! Each dispatcher keeps them for itself too, so that most of what is too much never gets here. What
+//! comes in parts counts once, and is not stopped once it was let in.
 
 use std::collections::HashMap;
 use std::path::Path;
