@@ -37,7 +37,7 @@ impl ShardQuota for Ledger {
             charge.is_continued,
             session.map(str::to_owned),
         );
-        self.0.lock().unwrap().push(told);
+        self.0.lock().expect("nobody panicked").push(told);
         Ok(Box::new(Free))
     }
 }
