@@ -58,6 +58,17 @@ impl MultiGet {
         }
     }
 
+    /// Ends without what is left: what was read is charged, and nothing where that is none.
+    pub(crate) fn give_up(self) {
+        if let Some(receipt) = self.receipt {
+            if self.at == 0 {
+                receipt.release();
+            } else {
+                receipt.settle(self.done);
+            }
+        }
+    }
+
     /// Says whether the last part has gone out.
     pub(crate) fn is_over(&self) -> bool {
         self.at > self.keys.len()

@@ -68,4 +68,7 @@ pub trait ShardQuota: Send + Sync + fmt::Debug {
 pub trait Receipt: Send {
     /// Charges what it did instead.
     fn settle(self: Box<Self>, done: Done);
+
+    /// Gives everything back: the request was turned away before it was begun.
+    fn release(self: Box<Self>);
 }

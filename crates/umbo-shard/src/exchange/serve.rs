@@ -187,7 +187,7 @@ impl Exchange {
             self.answer(asked.kind, answer);
             return Ok(());
         }
-        let taken = self.take(asked.call.criticality, shard)?;
+        let (taken, receipt) = self.take_for(asked.call.criticality, shard, receipt)?;
         let node = Arc::clone(&self.node);
         let (kind, id) = (asked.kind, asked.id);
         let work = async move {
@@ -225,7 +225,10 @@ impl Exchange {
         let id = multi_get.id;
         let taken = match self.take(multi_get.call.criticality, ShardId(0)) {
             Ok(taken) => taken,
-            Err(error) => return self.answer_failed(kind, id, error),
+            Err(error) => {
+                multi_get.give_up();
+                return self.answer_failed(kind, id, error);
+            }
         };
         let work = async move {
             let ownership = node.ownership_whole();
@@ -243,7 +246,7 @@ impl Exchange {
         shard: ShardId,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
-        let taken = self.take(asked.call.criticality, shard)?;
+        let (taken, receipt) = self.take_for(asked.call.criticality, shard, receipt)?;
         let node = Arc::clone(&self.node);
         let (kind, id) = (asked.kind, asked.id);
         let (mut rows, mut bytes) = writing.size();
@@ -280,6 +283,25 @@ impl Exchange {
     pub(super) fn answer_all(&mut self, kind: Kind, answers: Vec<Answer>) {
         for answer in answers {
             self.answer(kind, answer);
+        }
+    }
+
+    /// Takes what a request needs that waits for the store; where there is no room for it, it costs
+    /// nothing.
+    fn take_for(
+        &mut self,
+        tier: Criticality,
+        shard: ShardId,
+        receipt: Option<Box<dyn Receipt>>,
+    ) -> Result<(Taken, Option<Box<dyn Receipt>>), NodeError> {
+        match self.take(tier, shard) {
+            Ok(taken) => Ok((taken, receipt)),
+            Err(error) => {
+                if let Some(receipt) = receipt {
+                    receipt.release();
+                }
+                Err(error)
+            }
         }
     }
 

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use umbo_protocol::{Ask, NodeError, Outcome};
+use umbo_shard::NodeLimits;
 use umbo_shard::quota::{Charge, Done, Receipt, ShardQuota, Spent};
-use umbo_store::StoreError;
+use umbo_store::{MemoryStore, StoreError};
 use umbo_types::{Names, Operation, ShardId};
 
-use crate::support::{NS, Started, get, key_of, mutation, put, write_of};
+use crate::support::{NS, Started, WallClock, get, key_of, mutation, put, write_of};
 
 /// What was done, and the share of each shard.
 type Charged = (Operation, Vec<(ShardId, u32)>);
@@ -22,13 +23,18 @@ struct Ledger {
     /// Whether it went on with another one, and for which user it was.
     parts: Mutex<Vec<(bool, Option<String>)>>,
     settled: Arc<Mutex<Vec<Done>>>,
+    released: Arc<Mutex<usize>>,
 }
 
-struct Note(Arc<Mutex<Vec<Done>>>);
+struct Note(Arc<Mutex<Vec<Done>>>, Arc<Mutex<usize>>);
 
 impl Receipt for Note {
     fn settle(self: Box<Self>, done: Done) {
         self.0.lock().unwrap().push(done);
+    }
+
+    fn release(self: Box<Self>) {
+        *self.1.lock().unwrap() += 1;
     }
 }
 
@@ -52,7 +58,8 @@ impl ShardQuota for Ledger {
             .push((charge.is_continued, names.map(str::to_owned)));
         let asked = (charge.operation, charge.shares.to_vec());
         self.charged.lock().unwrap().push(asked);
-        Ok(Box::new(Note(Arc::clone(&self.settled))))
+        let (settled, released) = (Arc::clone(&self.settled), Arc::clone(&self.released));
+        Ok(Box::new(Note(settled, released)))
     }
 }
 
@@ -129,4 +136,23 @@ async fn whoever_keeps_the_quota_is_told_what_goes_on_and_for_whom() {
     }
     let expected = [(false, None), (true, Some("u-1".to_owned()))];
     assert_eq!(*ledger.parts.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn what_the_node_has_no_room_for_costs_nothing() {
+    let store = MemoryStore::new(4, Arc::new(WallClock)).unwrap();
+    let limits = NodeLimits {
+        in_flight_max: 0,
+        ..NodeLimits::default()
+    };
+    let node = Started::with(Arc::new(store), limits);
+    let ledger = Arc::new(Ledger::default());
+    node.node.keep_quota(ledger.clone());
+    let mut peer = node.peer().await;
+    let answer = peer.ask(put(&key_of(0, 0), "x")).await;
+    let busy = NodeError::Store(StoreError::NodeBusy { shard: ShardId(0) });
+    assert_eq!(answer.outcome, Outcome::Failed(busy));
+    assert_eq!(ledger.charged.lock().unwrap().len(), 1);
+    assert_eq!(*ledger.released.lock().unwrap(), 1);
+    assert!(ledger.settled.lock().unwrap().is_empty());
 }

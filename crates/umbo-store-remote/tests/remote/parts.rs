@@ -23,6 +23,8 @@ struct Free;
 
 impl Receipt for Free {
     fn settle(self: Box<Self>, _done: Done) {}
+
+    fn release(self: Box<Self>) {}
 }
 
 impl ShardQuota for Ledger {

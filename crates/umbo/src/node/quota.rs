@@ -194,11 +194,19 @@ impl Receipt for Whole {
     fn settle(mut self: Box<Self>, done: Done) {
         self.reservation.settle(&self.kind.work(done));
     }
+
+    fn release(mut self: Box<Self>) {
+        self.reservation.release();
+    }
 }
 
 impl Receipt for Part {
     fn settle(self: Box<Self>, done: Done) {
         self.part.settle(&self.kind.work(done));
+    }
+
+    fn release(self: Box<Self>) {
+        // Nothing was taken yet.
     }
 }
 
