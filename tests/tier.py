@@ -21,18 +21,22 @@ SLOTS = 4096
 CLUSTER_ID = "tests"
 # Below those that the kernel gives to connections, so that none is taken while its node is down.
 PORTS = range(15_000, 32_000)
+GIVEN = set()
 # Settings of a server that are those of its store.
 OF_THE_STORE = ("store", "log")
 
 
 def free_port():
-    """A port nobody listens on now, on loopback."""
+    """A port nobody listens on now, on loopback; never the same twice."""
     while True:
         port = random.choice(PORTS)
+        if port in GIVEN:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
+                GIVEN.add(port)
                 return port
             except OSError:
                 continue
