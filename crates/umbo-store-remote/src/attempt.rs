@@ -157,7 +157,9 @@ impl RemoteStore {
     ) -> Result<Answer, Failure> {
         let mut second = None;
         if node.own_connection(lane.other()).is_some() && self.common.hedges.take() {
-            second = self.send(node, call, (lane.other(), kind), ask).ok();
+            // It is no second request to whoever counts them.
+            let again = call.later_part();
+            second = self.send(node, &again, (lane.other(), kind), ask).ok();
         }
         if second.is_some() {
             count(&self.common.counters.hedges);

@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, RealClock, until};
 use crate::rows::{key_in, read, write};
 
 /// Connects, and reads until it is known how long a read takes.
-async fn practised(cluster: &Cluster, settings: RemoteSettings) -> Arc<RemoteStore> {
+pub(crate) async fn practised(cluster: &Cluster, settings: RemoteSettings) -> Arc<RemoteStore> {
     let store = cluster.connect(settings).await;
     let at = key_in(&*store, cluster.shard_of(0));
     write(&*store, &at, b"v").await.expect("written");

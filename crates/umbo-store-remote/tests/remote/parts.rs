@@ -9,6 +9,7 @@ use umbo_store_remote::RemoteSettings;
 use umbo_types::{CallerId, Key, Names, NamespaceId, Operation};
 
 use crate::cluster::{Cluster, RealClock};
+use crate::hedges::practised;
 
 const NS: NamespaceId = NamespaceId(3);
 
@@ -100,4 +101,23 @@ async fn a_request_is_one_to_all_nodes_together() {
     store.get(&CallContext::internal(), NS, &key).await.unwrap();
     assert_eq!(told(), [(Operation::Get, false, None)]);
     store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_is_sent_twice_is_one_request() {
+    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let store = practised(&cluster, RemoteSettings::default()).await;
+    let member = &cluster.members[0];
+    let ledger = Arc::new(Ledger::default());
+    member.node.as_ref().unwrap().keep_quota(ledger.clone());
+    let mut call = CallContext::default();
+    call.caller = Some(CallerId::new("tester"));
+    let before = store.stats().hedges_won;
+    member.store.hold(1);
+    let key = Key::new("p", "").unwrap();
+    store.get(&call, NS, &key).await.unwrap();
+    assert_eq!(store.stats().hedges_won, before + 1);
+    let told = ledger.0.lock().unwrap();
+    let get = |is_continued| (Operation::Get, is_continued, None);
+    assert_eq!(*told, [get(false), get(true)]);
 }
