@@ -56,7 +56,8 @@ impl OneTask {
     /// Polls the parts beside `main` until that is over. Parts that are not go on with the next call.
     pub async fn drive<F: Future>(&mut self, main: F) -> F::Output {
         let mut main = pin!(main);
-        let Inner { new, flag } = &*self.begun.0;
+        let all = Arc::clone(&self.begun.0);
+        let flag = &all.flag;
         let waker = Waker::from(Arc::clone(flag));
         let running = &mut self.running;
         poll_fn(|outer| {
@@ -68,7 +69,7 @@ impl OneTask {
                     flag.end();
                     return Poll::Ready(output);
                 }
-                running.extend(new.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+                running.extend(all.take());
                 while let Poll::Ready(Some(())) = running.poll_next_unpin(&mut context) {}
                 if flag.end() {
                     return Poll::Pending;
@@ -78,6 +79,19 @@ impl OneTask {
             Poll::Pending
         })
         .await
+    }
+}
+
+impl Drop for OneTask {
+    /// Parts that were never polled end, too: they may hold what they were put into.
+    fn drop(&mut self) {
+        drop(self.begun.0.take());
+    }
+}
+
+impl Inner {
+    fn take(&self) -> Vec<Part> {
+        std::mem::take(&mut *self.new.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -19,8 +19,8 @@ use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 use umbo_protocol::{
-    Answer, AnswerFrame, DecodeError, FRAME_LEN_TARGET, Hello, NodeError, Request, RequestFrame,
-    Yield,
+    Answer, AnswerFrame, DecodeError, FRAME_LEN_TARGET, Hello, NodeError, Parts, Request,
+    RequestFrame, Yield,
 };
 use umbo_telemetry::metrics::NodeTally;
 
@@ -97,7 +97,7 @@ enum Step {
 }
 
 impl Exchange {
-    pub(crate) fn new(node: Arc<Node>, body: Incoming, counted: Arc<()>) -> Self {
+    pub(crate) fn new(node: Arc<Node>, body: Incoming, parts: Parts, counted: Arc<()>) -> Self {
         let waker = Arc::new(AtomicWaker::new());
         let limits = node.limits();
         Self {
@@ -116,7 +116,7 @@ impl Exchange {
             traces: Traces::default(),
             outbox: Outbox::default(),
             tally: NodeTally::default(),
-            pending: Pending::new(Arc::clone(&waker)),
+            pending: Pending::new(Arc::clone(&waker), parts),
             waker,
             turn: Turn::default(),
             rest: Yield::default(),

@@ -1,8 +1,8 @@
 //! What a stream waits for: requests that the store did not answer at once.
 //!
-//! They are driven by a task of the stream, so that they come to their end, and give back what they
-//! hold, whether or not the peer takes its answers. Answers gather while the stream is busy and go
-//! out together. A stream that ends drops its reads; its writes run on.
+//! They are driven by a part of the connection beside the stream, so that they come to their end, and
+//! give back what they hold, whether or not the peer takes its answers. Answers gather while the stream
+//! is busy and go out together. A stream that ends drops its reads; its writes run on.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::future::{AbortHandle, Abortable};
-use futures_util::stream::{FuturesUnordered, Stream as _};
+use futures_util::stream::{FuturesUnordered, Stream as _, StreamExt as _};
 use futures_util::task::AtomicWaker;
+use hyper::rt::Executor as _;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_util::task::TaskTracker;
-use umbo_protocol::{Answer, NodeError, Outcome};
+use umbo_protocol::{Answer, NodeError, Outcome, Parts};
 use umbo_store::StoreError;
 use umbo_types::ShardId;
 
@@ -35,6 +37,8 @@ struct Finished {
 
 /// The requests of a stream that wait for the store.
 pub(crate) struct Pending {
+    /// Of the connection.
+    parts: Parts,
     jobs: Option<UnboundedSender<Job>>,
     done: Arc<Done>,
     /// Of reads, which may be cancelled.
@@ -55,9 +59,10 @@ struct Gathered {
 }
 
 impl Pending {
-    pub(crate) fn new(waker: Arc<AtomicWaker>) -> Self {
+    pub(crate) fn new(waker: Arc<AtomicWaker>, parts: Parts) -> Self {
         let gathered = Mutex::default();
         Self {
+            parts,
             jobs: None,
             done: Arc::new(Done { gathered, waker }),
             aborts: HashMap::new(),
@@ -117,10 +122,16 @@ impl Pending {
         let jobs = self.jobs.get_or_insert_with(|| {
             // Bounded by the share of a stream in the places of the node.
             let (sender, receiver) = mpsc::unbounded_channel();
-            tasks.spawn(drive(receiver, Arc::clone(&self.done)));
+            self.parts.execute(Drive {
+                jobs: receiver,
+                running: FuturesUnordered::new(),
+                done: Arc::clone(&self.done),
+                tasks: tasks.clone(),
+                runtime: Handle::current(),
+            });
             sender
         });
-        // The task ends only after this stream has.
+        // It ends only after this stream has.
         let _ = jobs.send(job);
     }
 }
@@ -174,38 +185,133 @@ fn untaken(finished: &Finished) -> Vec<Answer> {
     }]
 }
 
-/// Drives what is handed over until the stream has ended and everything is done.
-async fn drive(mut jobs: UnboundedReceiver<Job>, done: Arc<Done>) {
-    let mut running = FuturesUnordered::new();
-    std::future::poll_fn(|context| {
-        let is_over = take_jobs(&mut jobs, &mut running, context);
+/// Drives what is handed over until the stream has ended and everything is done: as a part of its
+/// connection, and in a task of its own should the connection end before.
+struct Drive {
+    jobs: UnboundedReceiver<Job>,
+    running: FuturesUnordered<Job>,
+    done: Arc<Done>,
+    tasks: TaskTracker,
+    runtime: Handle,
+}
+
+impl Future for Drive {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let is_over = this.take_jobs(context);
         let mut finished = Vec::new();
-        while let Poll::Ready(Some(one)) = Pin::new(&mut running).poll_next(context) {
+        while let Poll::Ready(Some(one)) = Pin::new(&mut this.running).poll_next(context) {
             finished.push(one);
         }
         if !finished.is_empty() {
-            done.put(finished);
+            this.done.put(finished);
         }
-        if is_over && running.is_empty() {
+        if is_over && this.running.is_empty() {
             Poll::Ready(())
         } else {
             Poll::Pending
         }
-    })
-    .await;
+    }
 }
 
-/// Takes what was handed over; says whether nothing more will come.
-fn take_jobs(
-    jobs: &mut UnboundedReceiver<Job>,
-    running: &mut FuturesUnordered<Job>,
-    context: &mut Context<'_>,
-) -> bool {
-    loop {
-        match jobs.poll_recv(context) {
-            Poll::Ready(Some(job)) => running.push(job),
-            Poll::Ready(None) => return true,
-            Poll::Pending => return false,
+impl Drive {
+    /// Takes what was handed over; says whether nothing more will come.
+    fn take_jobs(&mut self, context: &mut Context<'_>) -> bool {
+        loop {
+            match self.jobs.poll_recv(context) {
+                Poll::Ready(Some(job)) => self.running.push(job),
+                Poll::Ready(None) => return true,
+                Poll::Pending => return false,
+            }
         }
+    }
+}
+
+impl Drop for Drive {
+    /// What was begun is brought to its end, though nobody hears of it.
+    fn drop(&mut self) {
+        while let Ok(job) = self.jobs.try_recv() {
+            self.running.push(job);
+        }
+        let mut running = std::mem::take(&mut self.running);
+        if !running.is_empty() {
+            let rest = async move { while running.next().await.is_some() {} };
+            self.tasks.spawn_on(rest, &self.runtime);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use umbo_protocol::OneTask;
+
+    use super::*;
+
+    /// A write that is done when it is told to be, and counts itself then.
+    fn write(done: &Arc<AtomicUsize>) -> (oneshot::Sender<()>, Work) {
+        let (tell, told) = oneshot::channel();
+        let done = Arc::clone(done);
+        let work = Box::pin(async move {
+            let _ = told.await;
+            done.fetch_add(1, Ordering::Relaxed);
+            Vec::new()
+        });
+        (tell, work)
+    }
+
+    #[tokio::test]
+    async fn writes_run_on_when_the_connection_ends() {
+        let (tasks, done) = (TaskTracker::new(), Arc::default());
+        let mut connection = OneTask::default();
+        let mut pending = Pending::new(Arc::default(), connection.parts());
+        let (tell_first, first) = write(&done);
+        pending.add_write((Kind::Write, 1), first, &tasks);
+        connection.drive(tokio::task::yield_now()).await;
+        // This one has been handed over and was never polled.
+        let (tell_second, second) = write(&done);
+        pending.add_write((Kind::Write, 2), second, &tasks);
+        drop(connection);
+        drop(pending);
+        tell_first.send(()).unwrap();
+        tell_second.send(()).unwrap();
+        tasks.close();
+        let ended = tokio::time::timeout(Duration::from_secs(10), tasks.wait()).await;
+        assert!(ended.is_ok());
+        assert_eq!(done.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_before_its_first_turn_brings_writes_to_their_end() {
+        let (tasks, done) = (TaskTracker::new(), Arc::default());
+        let connection = OneTask::default();
+        let mut pending = Pending::new(Arc::default(), connection.parts());
+        let (tell, work) = write(&done);
+        pending.add_write((Kind::Write, 1), work, &tasks);
+        drop(connection);
+        tell.send(()).unwrap();
+        tasks.close();
+        let ended = tokio::time::timeout(Duration::from_secs(10), tasks.wait()).await;
+        assert!(ended.is_ok());
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_done_is_there_to_be_taken_and_wakes_the_stream() {
+        let (tasks, done) = (TaskTracker::new(), Arc::default());
+        let mut connection = OneTask::default();
+        let mut pending = Pending::new(Arc::default(), connection.parts());
+        let (tell, work) = write(&done);
+        pending.add_write((Kind::Write, 7), work, &tasks);
+        tell.send(()).unwrap();
+        assert_eq!(pending.count(), 1);
+        connection.drive(tokio::task::yield_now()).await;
+        assert_eq!(pending.take().len(), 1);
+        assert_eq!(pending.count(), 0);
     }
 }

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_protocol::{EXCHANGE_PATH, OneTask};
+use umbo_protocol::{EXCHANGE_PATH, OneTask, Parts};
 use umbo_tls::TlsSource;
 
 use crate::limits::{STREAMS_PER_CONNECTION_MAX, WINDOW_LEN};
@@ -180,11 +180,12 @@ async fn serve_connection(
     // One for the connection itself, one for each stream.
     let streams = Arc::new(());
     let counted = Arc::clone(&streams);
+    let mut all = OneTask::default();
+    let parts = all.parts();
     let service = service_fn(move |request| {
-        let reply = answer(&node, request, &counted);
+        let reply = answer(&node, request, &parts, &counted);
         async move { Ok::<_, Infallible>(reply) }
     });
-    let mut all = OneTask::default();
     let connection = http2::Builder::new(all.parts())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW_LEN)
@@ -218,7 +219,12 @@ async fn serve_connection(
 }
 
 /// Answers the head of a request.
-fn answer(node: &Arc<Node>, request: Request<Incoming>, streams: &Arc<()>) -> Response<Reply> {
+fn answer(
+    node: &Arc<Node>,
+    request: Request<Incoming>,
+    parts: &Parts,
+    streams: &Arc<()>,
+) -> Response<Reply> {
     let is_grpc = request
         .headers()
         .get(header::CONTENT_TYPE)
@@ -229,7 +235,8 @@ fn answer(node: &Arc<Node>, request: Request<Incoming>, streams: &Arc<()>) -> Re
         return refusal;
     }
     let reply = if request.uri().path() == EXCHANGE_PATH {
-        Reply::exchange(Arc::clone(node), request.into_body(), Arc::clone(streams))
+        let (node, streams) = (Arc::clone(node), Arc::clone(streams));
+        Reply::exchange(node, request.into_body(), parts.clone(), streams)
     } else {
         Reply::unimplemented(request.uri().path())
     };

@@ -5,7 +5,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Turns of the processor that are left to others before a group is closed.
+const TURNS_MAX: usize = 8;
+/// Time after which no more of them are, however many are left: a machine may be busy with something
+/// else altogether.
+const TURNS_TIME_MAX: Duration = Duration::from_micros(250);
 
 /// Size of a piece of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,6 +64,24 @@ struct State<T> {
     is_closed: bool,
     /// Whether the consumer sleeps; waking one that does not costs a system call for nothing.
     is_awaited: bool,
+}
+
+impl<T> State<T> {
+    /// Moves work out of the queue, as long as all that was taken is within `most`.
+    fn move_to(&mut self, work: &mut Vec<T>, taken: &mut Size, most: Size) {
+        while let Some(&(_, size)) = self.waiting.front() {
+            if !work.is_empty() && !taken.plus(size).is_within(most) {
+                break;
+            }
+            let Some((piece, size)) = self.waiting.pop_front() else {
+                break;
+            };
+            *taken = taken.plus(size);
+            self.size.mutations -= size.mutations;
+            self.size.bytes -= size.bytes;
+            work.push(piece);
+        }
+    }
 }
 
 /// Many producers, one consumer.
@@ -119,8 +144,18 @@ impl<T> Queue<T> {
     }
 
     /// Takes what waits, up to `most` but at least one piece; waits for news first, for ever or
-    /// for a while.
+    /// for a while. Where more than one piece waits, more are likely to be on their way: threads that
+    /// are ready to run have their turn first, and what they bring is taken, too.
     pub(crate) fn take(&self, wait: Option<Duration>, most: Size) -> Taken<T> {
+        self.take_group(wait, most, thread::yield_now)
+    }
+
+    fn take_group(
+        &self,
+        wait: Option<Duration>,
+        most: Size,
+        mut let_others_run: impl FnMut(),
+    ) -> Taken<T> {
         let mut state = self.lock();
         let is_quiet = |state: &mut State<T>| {
             state.is_awaited = state.waiting.is_empty() && !state.was_nudged && !state.is_closed;
@@ -139,20 +174,21 @@ impl<T> Queue<T> {
             }
         };
         state.is_awaited = false;
-        let mut work = Vec::new();
-        let mut taken = Size::default();
-        while let Some(&(_, size)) = state.waiting.front() {
-            if !work.is_empty() && !taken.plus(size).is_within(most) {
+        let (mut work, mut taken) = (Vec::new(), Size::default());
+        state.move_to(&mut work, &mut taken, most);
+        let began = Instant::now();
+        for _ in 0..TURNS_MAX {
+            if work.len() < 2 || !state.waiting.is_empty() {
                 break;
             }
-            let Some((piece, size)) = state.waiting.pop_front() else {
+            drop(state);
+            let_others_run();
+            state = self.lock();
+            state.move_to(&mut work, &mut taken, most);
+            if began.elapsed() >= TURNS_TIME_MAX {
                 break;
-            };
-            taken = taken.plus(size);
-            work.push(piece);
+            }
         }
-        state.size.mutations -= taken.mutations;
-        state.size.bytes -= taken.bytes;
         Taken {
             was_nudged: std::mem::take(&mut state.was_nudged),
             is_finished: state.is_closed && work.is_empty(),
@@ -201,6 +237,26 @@ mod tests {
         assert_eq!(queue.take(None, size(2, 9)).work, [5]);
         assert_eq!(queue.take(None, size(2, 9)).work, [1, 1]);
         assert!(queue.take(Some(Duration::ZERO), size(2, 9)).work.is_empty());
+    }
+
+    #[test]
+    fn what_comes_while_others_have_their_turn_is_taken_too() {
+        let queue = Queue::new(size(9, 9));
+        let mut next = 3;
+        let mut turn = || {
+            // The fourth piece is one too many for this group.
+            if next < 6 {
+                queue.push(next, size(1, 1)).unwrap();
+                next += 1;
+            }
+        };
+        queue.push(1, size(1, 1)).unwrap();
+        let alone = queue.take_group(None, size(4, 9), &mut turn);
+        assert_eq!(alone.work, [1]);
+        queue.push(1, size(1, 1)).unwrap();
+        queue.push(2, size(1, 1)).unwrap();
+        let gathered = queue.take_group(None, size(4, 9), &mut turn).work;
+        assert!([&[1, 2, 3][..], &[1, 2, 3, 4]].contains(&&gathered[..]));
     }
 
     #[test]

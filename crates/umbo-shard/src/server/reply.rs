@@ -10,6 +10,8 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 
+use umbo_protocol::Parts;
+
 use crate::exchange::{Exchange, trailers};
 use crate::node::Node;
 
@@ -24,8 +26,13 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn exchange(node: Arc<Node>, body: Incoming, counted: Arc<()>) -> Self {
-        Self::Exchange(Box::new(Exchange::new(node, body, counted)))
+    pub(super) fn exchange(
+        node: Arc<Node>,
+        body: Incoming,
+        parts: Parts,
+        counted: Arc<()>,
+    ) -> Self {
+        Self::Exchange(Box::new(Exchange::new(node, body, parts, counted)))
     }
 
     pub(super) fn unimplemented(path: &str) -> Self {
