@@ -199,8 +199,9 @@ impl<W> Gate<W> {
     /// turned away, also while there are slots.
     pub fn tick(&self, now: Instant, lag: Duration, woken: &mut Woken<W>) {
         let mut line = self.lock();
-        let left = self.word.load(Ordering::Relaxed) / LEFT;
-        line.set_lag(lag, &self.lag, (left, LEFT_WRAP), now);
+        let word = self.word.load(Ordering::Relaxed);
+        line.use_in_calm((word & IN_FLIGHT) as u32, now);
+        line.set_lag(lag, &self.lag, (word / LEFT, LEFT_WRAP), now);
         self.attend(&mut line, now, woken);
         line.shrink();
     }

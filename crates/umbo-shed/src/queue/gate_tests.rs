@@ -167,15 +167,11 @@ fn a_short_queue_is_no_overload_however_often_it_forms() {
 #[test]
 fn a_standing_queue_is_shed_after_an_interval_and_then_after_twice_the_target() {
     let mut scene = Scene::new(fixed(1));
-    let _slot = scene.slot(0, USUAL);
-    scene.queue(1, USUAL);
+    let _slot = scene.slot(0, LOW);
+    scene.queue(1, LOW);
     scene.pass(105);
-    assert!(
-        scene.status().tiers[USUAL as usize]
-            .overloaded_for
-            .is_none()
-    );
-    scene.queue(2, USUAL);
+    assert!(scene.status().tiers[LOW as usize].overloaded_for.is_none());
+    scene.queue(2, LOW);
     scene.pass(2);
     assert_eq!(scene.shed(), [(1, Why::Overload)]);
     // What came since waits no longer than twice the target.
@@ -185,7 +181,7 @@ fn a_standing_queue_is_shed_after_an_interval_and_then_after_twice_the_target() 
     assert_eq!(scene.shed(), [(2, Why::Overload)]);
     // Nobody has waited for that long: it is over.
     scene.pass(10);
-    scene.queue(3, USUAL);
+    scene.queue(3, LOW);
     scene.pass(104);
     assert_eq!(scene.shed(), []);
     scene.pass(2);
@@ -193,8 +189,8 @@ fn a_standing_queue_is_shed_after_an_interval_and_then_after_twice_the_target() 
 }
 
 #[test]
-fn the_upper_tiers_have_more_patience() {
-    for (criticality, patience_ms) in [(LOW, 100), (USUAL, 100), (HIGH, 500), (TOP, 500)] {
+fn the_higher_a_tier_the_more_patience_it_has() {
+    for (criticality, patience_ms) in [(LOW, 100), (USUAL, 300), (HIGH, 500), (TOP, 500)] {
         let mut scene = Scene::new(fixed(1));
         let _slot = scene.slot(0, USUAL);
         scene.queue(1, criticality);
@@ -208,14 +204,14 @@ fn the_upper_tiers_have_more_patience() {
 #[test]
 fn an_overloaded_tier_serves_the_newest_first_and_keeps_few_waiting() {
     let mut scene = Scene::new(fixed(1));
-    let slot = scene.slot(0, USUAL);
+    let slot = scene.slot(0, LOW);
     for milli in 0..130 {
-        let (entry, now) = (scene.entry(USUAL, 1), scene.now());
+        let (entry, now) = (scene.entry(LOW, 1), scene.now());
         let entered = scene.gate.enter(&entry, now, || milli, &mut scene.woken);
         assert!(matches!(entered, Entered::Queued(_)), "{milli}");
         scene.pass(1);
     }
-    let overloaded = scene.status().tiers[USUAL as usize].overloaded_for;
+    let overloaded = scene.status().tiers[LOW as usize].overloaded_for;
     assert!(overloaded.is_some_and(|lasted| lasted > 20 * MILLI));
     let shed = scene.shed();
     // All but those of the last twice the target, in the order in which they came.
@@ -226,7 +222,7 @@ fn an_overloaded_tier_serves_the_newest_first_and_keeps_few_waiting() {
     // A crowd of one caller finds sixteen places at most; what it is told is at least an interval.
     let mut told = None;
     for _ in 0..40 {
-        let entry = scene.entry(USUAL, 7);
+        let entry = scene.entry(LOW, 7);
         let now = scene.now();
         let entered = scene.gate.enter(&entry, now, || 1_000, &mut scene.woken);
         if let Entered::Shed(shed) = entered {
@@ -235,15 +231,43 @@ fn an_overloaded_tier_serves_the_newest_first_and_keeps_few_waiting() {
     }
     assert_eq!(scene.status().waiting(), 16);
     let told = told.unwrap();
-    assert_eq!((told.why, told.criticality), (Why::Overload, USUAL));
+    assert_eq!((told.why, told.criticality), (Why::Overload, LOW));
     assert!(told.wait >= 100 * MILLI);
+}
+
+#[test]
+fn as_many_as_there_are_slots_are_left_of_a_tier_while_one_below_waits() {
+    let mut scene = Scene::new(GateSettings {
+        floor_percent: 0,
+        ..fixed(2)
+    });
+    let slots = [scene.slot(0, USUAL), scene.slot(0, USUAL)];
+    for at in 1..=5 {
+        scene.queue(at, USUAL);
+    }
+    // One below that is too young to be shed.
+    for at in 0..31 {
+        scene.queue(100 + at, LOW);
+        scene.pass(10);
+    }
+    let of_usual = |shed: Vec<(u32, Why)>| {
+        let shed = shed.into_iter().map(|(waiter, _)| waiter);
+        shed.filter(|&waiter| waiter < 100).collect::<Vec<_>>()
+    };
+    assert_eq!(of_usual(scene.shed()), [1, 2, 3]);
+    // What comes free is theirs.
+    for slot in slots {
+        scene.leave(slot);
+    }
+    let served = scene.served();
+    assert!(served == [5, 4], "{served:?}");
 }
 
 #[test]
 fn lag_counts_as_if_all_had_waited_longer() {
     let mut scene = Scene::new(fixed(1));
-    let _slot = scene.slot(0, USUAL);
-    scene.queue(1, USUAL);
+    let _slot = scene.slot(0, LOW);
+    scene.queue(1, LOW);
     for _ in 0..104 {
         scene.at_ms += 1;
         let (now, lag) = (scene.now(), 20 * MILLI);

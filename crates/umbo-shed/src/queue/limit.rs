@@ -7,7 +7,8 @@
 //! distinguishes a store that is crowded from one that is slow, which limits that only compare with a
 //! minimum do not (Netflix `concurrency-limits` issue 171): a slow disk costs no slots.
 //!
-//! A limit that has learned nothing doubles, or steps down at once (see `start`). Later on the unloaded
+//! A limit that has learned nothing begins with what calm needs (see `usage`), and doubles, or steps down
+//! at once (see `start`). Later on the unloaded
 //! service time, learned while there is room, is what tells where to try first: at three times of it,
 //! the first step is to a third. Departures from Vegas (Brakmo, Peterson 1994) and gradient limits:
 //! - Service times are averaged as logarithms, each against the usual one of its operation. So one slow
@@ -23,7 +24,9 @@ use std::time::{Duration, Instant};
 use umbo_types::Operation;
 
 use super::start::{HEADROOM as START_HEADROOM, Next, Start};
-use super::window::{Mean, log2_nanos};
+use super::unloaded::Unloaded;
+use super::usage::Usage;
+use super::window::Mean;
 
 /// Bounds of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +53,6 @@ impl Default for LimitSettings {
 
 /// Fewest samples of a window.
 const SAMPLES_MIN: u32 = 32;
-/// Samples of an operation that was never seen in calm, until it is taken for known.
-const STRANGE_MIN: u32 = 512;
 /// Error of a mean logarithm (base 2) at which it is known well enough: 7 %.
 const ERROR_MAX: f64 = 0.1;
 /// Longest window; what is not known then is not known.
@@ -86,8 +87,6 @@ const PAUSE_MAX: u32 = 24;
 /// Nothing ends for this long, and for 16 times what it usually takes until the next one ends: the
 /// store stands still.
 const STANDSTILL: Duration = Duration::from_millis(100);
-/// Samples over which the usual service time of an operation is the mean.
-const USUAL_SAMPLES: u16 = 256;
 
 /// A step that may be taken back.
 #[derive(Debug, Clone, Copy)]
@@ -104,17 +103,8 @@ struct Trial {
 pub(crate) struct Limit {
     settings: LimitSettings,
     slots: u32,
-    /// Logarithm of the usual service time of each operation.
-    usual: [Option<f64>; Operation::ALL.len()],
-    /// How many of its samples that is the mean of.
-    seen: [u16; Operation::ALL.len()],
-    /// The same, of operations that have only been seen in a crowd.
-    strange: [Mean; Operation::ALL.len()],
-    /// Whether any operation is known.
-    is_experienced: bool,
-    /// How much longer than usual an unloaded request takes now, as a logarithm.
-    unloaded: f64,
-    calm: Mean,
+    unloaded: Unloaded,
+    usage: Usage,
     window: Mean,
     window_since: Option<Instant>,
     /// When the limit changed, or the store woke: what began before is not learned from.
@@ -145,12 +135,8 @@ impl Limit {
         Self {
             slots: settings.initial.clamp(min, settings.max),
             settings,
-            usual: [None; Operation::ALL.len()],
-            seen: [0; Operation::ALL.len()],
-            strange: [Mean::default(); Operation::ALL.len()],
-            is_experienced: false,
-            unloaded: 0.0,
-            calm: Mean::default(),
+            unloaded: Unloaded::default(),
+            usage: Usage::default(),
             window: Mean::default(),
             window_since: None,
             changed_at: None,
@@ -172,19 +158,21 @@ impl Limit {
 
     /// Learns from a request that ended while there was room.
     pub(crate) fn calm(&mut self, operation: Operation, service_time: Duration) {
-        let sample = log2_nanos(service_time);
-        self.is_experienced = true;
-        let usual = self.usual[operation as usize].get_or_insert(sample);
-        self.calm.add(sample - *usual);
-        let seen = &mut self.seen[operation as usize];
-        *seen = (*seen + 1).min(USUAL_SAMPLES);
-        *usual += (sample - *usual) / f64::from(*seen);
-        if self.calm.count() >= SAMPLES_MIN && self.calm.error() <= 1.5 * ERROR_MAX {
-            let change = self.calm.mean() - self.unloaded;
-            // What is within the error is mostly error.
-            let is_real = change.abs() > 4.0 * self.calm.error();
-            self.unloaded += if is_real { change } else { change / 4.0 };
-            self.calm = Mean::default();
+        self.unloaded.learn(operation, service_time);
+    }
+
+    /// Takes notice of how many calm has in flight. Until there has been a crowd, there are as many slots
+    /// as that needs; no more than at first, and no fewer than half of that.
+    pub(crate) fn use_in_calm(&mut self, in_flight: u32, now: Instant) {
+        self.usage.add(in_flight, now);
+        let is_first = self.start.as_ref().is_some_and(Start::is_first);
+        if is_first
+            && self.unloaded.is_experienced()
+            && let Some(enough) = self.usage.enough()
+        {
+            let LimitSettings { min, max, initial } = self.settings;
+            let initial = initial.clamp(min, max);
+            self.slots = enough.clamp((initial / 2).max(min), initial);
         }
     }
 
@@ -205,11 +193,12 @@ impl Limit {
         {
             return;
         }
-        let sample = log2_nanos(service_time);
-        let Some(usual) = self.usual_of(operation, sample) else {
-            return;
-        };
-        self.window.add(sample - usual);
+        let is_starting = self.start.is_some();
+        let sample = self
+            .unloaded
+            .over_usual(operation, service_time, is_starting);
+        let Some(sample) = sample else { return };
+        self.window.add(sample);
         if let Some(start) = self.start {
             self.begin(start, now);
             return;
@@ -224,19 +213,24 @@ impl Limit {
 
     /// Takes slots away before the first round is over, where those who end tell enough.
     fn suspect(&mut self, operation: Operation, service_time: Duration, now: Instant) {
-        let (Some(start), Some(usual)) = (&mut self.start, self.usual[operation as usize]) else {
+        let inflation = self.unloaded.inflation(operation, service_time);
+        let (Some(start), Some(inflation)) = (&mut self.start, inflation) else {
             return;
         };
-        let inflation = log2_nanos(service_time) - usual - self.unloaded;
         if let Some(slots) = start.suspect(inflation, self.slots, now) {
-            self.slots = rounded(slots).max(self.settings.min);
+            let share = slots / f64::from(self.slots);
+            self.slots = if share < 1.0 {
+                self.fewer(share).max(self.settings.min)
+            } else {
+                rounded(slots)
+            };
         }
     }
 
     /// Goes on with the start.
     fn begin(&mut self, mut start: Start, now: Instant) {
         let round = self.window;
-        let next = start.judge(round, self.slots, self.unloaded);
+        let next = start.judge(round, self.slots, self.unloaded.level());
         if next != Next::Wait
             && let Some(slots) = start.take_early()
         {
@@ -248,7 +242,8 @@ impl Limit {
             Next::Double if self.slots < self.settings.max => {
                 // The unloaded time, of operations that were never seen in calm, too.
                 if round.error() <= ERROR_MAX {
-                    self.unloaded = self.unloaded.min(round.mean() + 2.0 * round.error());
+                    let most = round.mean() + 2.0 * round.error();
+                    self.unloaded.is_at_most(most);
                 }
                 self.slots = self.slots.saturating_mul(2).min(self.settings.max);
                 self.changed_at = Some(now);
@@ -262,8 +257,8 @@ impl Limit {
             }
             Next::Crowded => {
                 self.start = None;
-                let share = START_HEADROOM / (round.mean() - self.unloaded).exp2();
-                self.try_out(scaled(self.slots, share.max(STEP_DOWN_MOST)), round, now);
+                let share = START_HEADROOM / (round.mean() - self.unloaded.level()).exp2();
+                self.try_out(self.fewer(share), round, now);
             }
         }
     }
@@ -271,35 +266,12 @@ impl Limit {
     /// Returns how many samples a window needs: they are not independent, as those who were in the
     /// crowd together were slow together. Where it is as bad as can be, fewer will do.
     fn samples_min(&self) -> u32 {
-        let inflation = self.window.mean() - self.unloaded;
+        let inflation = self.window.mean() - self.unloaded.level();
         if self.trial.is_none() && inflation > 0.7 + 4.0 * self.window.error() {
             SAMPLES_MIN / 2
         } else {
             SAMPLES_MIN.max(2 * self.slots)
         }
-    }
-
-    /// Returns what an operation usually takes. What has never been seen in calm is learned in the
-    /// crowd, but later, when the limit has come to terms with what is known.
-    fn usual_of(&mut self, operation: Operation, sample: f64) -> Option<f64> {
-        let usual = &mut self.usual[operation as usize];
-        if let Some(usual) = usual {
-            return Some(*usual);
-        }
-        let strange = &mut self.strange[operation as usize];
-        strange.add(sample);
-        // At the start there is nothing yet to come to terms with.
-        let needed = if self.is_experienced && self.start.is_none() {
-            STRANGE_MIN
-        } else {
-            SAMPLES_MIN
-        };
-        if strange.count() >= needed {
-            *usual = Some(strange.mean());
-            self.seen[operation as usize] = USUAL_SAMPLES;
-            self.is_experienced = true;
-        }
-        None
     }
 
     /// Begins a new window where nothing has ended for long: what ends now tells of the standstill. At
@@ -343,7 +315,7 @@ impl Limit {
             if open_for >= TRIAL_MAX {
                 // What makes no difference is no crowd.
                 if !is_up {
-                    self.unloaded = self.unloaded.max(measured.mean() - INFLATION);
+                    self.unloaded.is_at_least(measured.mean() - INFLATION);
                 }
                 self.end_trial(trial.from, now);
             }
@@ -359,17 +331,18 @@ impl Limit {
             self.end_trial(trial.from, now);
         } else if is_up {
             // There was more to be had, and there may be more still.
-            self.unloaded = self.unloaded.min(least);
+            self.unloaded.is_at_most(least);
             self.end_trial(self.slots, now);
             self.try_out(scaled(self.slots, STEP_UP), measured, now);
         } else if followed > bound {
-            self.unloaded = self.unloaded.min(least);
+            self.unloaded.is_at_most(least);
             self.end_trial(self.slots, now);
             (self.pause, self.windows_left) = (FOUND_PAUSE, FOUND_PAUSE);
         } else {
             // The step went past the knee, and the time followed only as far as that. What is left
             // is how long it takes without a crowd.
-            self.unloaded = self.unloaded.max(measured.mean()).min(least);
+            self.unloaded.is_at_least(measured.mean());
+            self.unloaded.is_at_most(least);
             let knee = f64::from(trial.from) * moved.exp2() * HEADROOM;
             let knee = knee.clamp(f64::from(self.slots), f64::from(trial.from));
             self.end_trial(rounded(knee), now);
@@ -384,7 +357,7 @@ impl Limit {
             && self.gap > trial.gap * (f64::from(trial.from) / f64::from(self.slots)).sqrt()
         {
             // What was missed so soon was no crowd.
-            self.unloaded = self.unloaded.max(trial.before.mean());
+            self.unloaded.is_at_least(trial.before.mean());
             self.end_trial(trial.from, now);
             (self.pause, self.windows_left) = (1, 1);
         }
@@ -412,9 +385,9 @@ impl Limit {
         let is_known = measured.error() <= ERROR_MAX;
         if is_known && self.slots == self.settings.min {
             // Fewer there cannot be: what it takes now is no crowd that a limit could help.
-            self.unloaded = self.unloaded.max(measured.mean());
+            self.unloaded.is_at_least(measured.mean());
         }
-        let inflation = measured.mean() - self.unloaded;
+        let inflation = measured.mean() - self.unloaded.level();
         let is_inflated = inflation > INFLATION + 2.5 * measured.error();
         if !is_known && !is_inflated {
             if open_for >= WINDOW_MAX {
@@ -424,14 +397,14 @@ impl Limit {
         }
         // Not the least of all means: that would be the one with the largest error.
         if is_known {
-            self.unloaded = self.unloaded.min(measured.mean() + 2.0 * measured.error());
+            let most = measured.mean() + 2.0 * measured.error();
+            self.unloaded.is_at_most(most);
         }
         self.windows_left = self.windows_left.saturating_sub(1);
         if self.is_confirmed(inflation, measured.error()) {
             // No further than is certain: too few slots are worse than too many.
             let certain = inflation - measured.error();
-            let share = (HEADROOM / certain.exp2()).max(STEP_DOWN_MOST);
-            self.try_out(scaled(self.slots, share), measured, now);
+            self.try_out(self.fewer(HEADROOM / certain.exp2()), measured, now);
         } else if self.windows_left == 0 && inflation <= INFLATION {
             self.probes = self.probes.wrapping_add(1);
             let step = if self.probes.is_multiple_of(DOWN_EVERY) {
@@ -462,6 +435,13 @@ impl Limit {
             false => 0,
         };
         is_confirmed
+    }
+
+    /// Returns so large a part of the slots, as a step down tries them: not so few at once that a store
+    /// that is slow and not crowded would starve while that is found out.
+    fn fewer(&self, share: f64) -> u32 {
+        let least = self.usage.usual().min(scaled(self.slots, STEP_DOWN));
+        scaled(self.slots, share.max(STEP_DOWN_MOST)).max(least)
     }
 
     fn try_out(&mut self, slots: u32, before: Mean, now: Instant) {

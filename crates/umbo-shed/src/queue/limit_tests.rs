@@ -258,6 +258,60 @@ fn little_traffic_moves_nothing() {
     assert_eq!(limit.slots(), LimitSettings::default().initial);
 }
 
+/// Looks at so many in flight from one second to another, every five milliseconds.
+fn use_in_calm(limit: &mut Limit, begun: Instant, seconds: std::ops::Range<u64>, in_flight: u32) {
+    for at in seconds.start * 200..=seconds.end * 200 {
+        // One more and one less by turns.
+        let in_flight = in_flight.saturating_add_signed([-1, 0, 1][at as usize % 3]);
+        limit.use_in_calm(in_flight, begun + Duration::from_millis(5 * at));
+    }
+}
+
+#[test]
+fn until_there_is_a_crowd_there_are_as_many_slots_as_calm_needs() {
+    let begun = Instant::now();
+    let mut limit = Limit::new(LimitSettings::default());
+    use_in_calm(&mut limit, begun, 0..2, 3);
+    assert_eq!(limit.slots(), 16, "nothing has been answered");
+    limit.calm(Operation::Get, Duration::from_millis(1));
+    for (at, (in_flight, slots)) in [(0, 8), (3, 8), (9, 12), (100, 16), (3, 8)]
+        .into_iter()
+        .enumerate()
+    {
+        let from = 30 * (at as u64 + 1);
+        use_in_calm(&mut limit, begun, from..from + 29, in_flight);
+        assert_eq!(limit.slots(), slots, "{in_flight}");
+    }
+    // What is found by a crowd stays.
+    let mut store = Store::new(32, 16, uniform).warm();
+    use_in_calm(&mut store.limit, begun, 0..2, 3);
+    assert_eq!(store.limit.slots(), 8);
+    store.run(1.0);
+    let found = store.limit.slots();
+    assert!(found >= 24, "{found}");
+    use_in_calm(&mut store.limit, begun, 60..90, 3);
+    assert_eq!(store.limit.slots(), found);
+}
+
+/// Eight times as slow, and asked for more than it can do by then: what calm had in flight is kept for
+/// as long as it takes to find that out.
+#[test]
+fn no_step_down_goes_at_once_below_what_calm_has_in_flight() {
+    let fewer = |in_flight| {
+        let mut store = Store::new(4, 16, uniform).warm();
+        if in_flight > 0 {
+            use_in_calm(&mut store.limit, store.begun, 0..2, in_flight);
+        }
+        store.slowness = 8.0;
+        let before = store.limit.slots();
+        while store.limit.slots() >= before {
+            store.run(0.001);
+        }
+        store.limit.slots()
+    };
+    assert_eq!((fewer(0), fewer(3)), (2, 4));
+}
+
 #[test]
 fn another_mix_of_operations_is_no_crowd() {
     let mut store = Store::new(16, 16, uniform).warm();

@@ -14,9 +14,9 @@ use super::slab::Node;
 use super::status::{GateStatus, Tally, TierStatus};
 use super::verdict::{Entry, Grant, Outcome, Shed, Ticket, Verdict, Why, Woken, tier};
 
-/// Intervals for which the queue of a tier may stand. The upper two have more patience: nobody below
-/// is served any sooner for what is shed of them, and a shard may well pause for a moment.
-const INTERVALS: PerTier<u32> = [1, 1, 5, 5];
+/// Intervals for which the queue of a tier may stand. Whoever has somebody below has more patience: nobody
+/// is served any sooner for what is shed of it, and a shard may well pause for a moment.
+const INTERVALS: PerTier<u32> = [1, 3, 5, 5];
 /// Longest wait that anybody is told.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How many are shed at once, so that the lock is held for a bounded time.
@@ -86,6 +86,16 @@ impl<W> Line<W> {
             .tick(words, &settings.codel, percent, lag, left, now);
         for (tally, shed) in self.tallies.iter_mut().zip(shed) {
             tally.shed[Why::Overload as usize] += shed;
+        }
+    }
+
+    /// Takes notice of how many are in flight, where nobody waits for longer than is normal.
+    pub(crate) fn use_in_calm(&mut self, in_flight: u32, now: Instant) {
+        let is_calm = |codel: &Codel| !codel.is_pressed() && !codel.is_overloaded();
+        if self.codels.iter().all(is_calm) {
+            let waiting = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
+            let needed = in_flight.saturating_add(waiting);
+            self.limit.use_in_calm(needed, now);
         }
     }
 
@@ -226,7 +236,9 @@ impl<W> Line<W> {
             .is_none_or(|at| now.saturating_duration_since(at) >= LOOK)
     }
 
-    /// Sheds who has waited too long in overloaded tiers, lowest first.
+    /// Sheds who has waited too long in overloaded tiers, lowest first. While somebody waits below, as many
+    /// of a tier are left as there are slots: what comes free is theirs, however soon, and not of one below
+    /// beside whom they have just been shed.
     pub(crate) fn shed_old(&mut self, now: Instant, woken: &mut Woken<W>) {
         self.looked_at = Some(now);
         self.observe(now);
@@ -236,7 +248,9 @@ impl<W> Line<W> {
         };
         let mut left = SHED_AT_ONCE_MAX;
         for tier in 0..TIERS {
-            while left > 0 && self.codels[tier].is_overloaded() {
+            let is_above = self.lanes.lowest().is_some_and(|lowest| lowest < tier);
+            let kept = if is_above { self.slots() as usize } else { 0 };
+            while left > 0 && self.codels[tier].is_overloaded() && self.lanes.len_of(tier) > kept {
                 let Some(node) = self.lanes.take_older(tier, before) else {
                     break;
                 };

@@ -20,10 +20,10 @@ const SAMPLES_MIN: u32 = 8;
 const SAMPLES_MAX: u32 = 64;
 /// Error of a mean logarithm (base 2) at which a round is known well enough.
 const ERROR_MAX: f64 = 0.3;
-/// How far the service time follows a doubling, of all the way, where that was past the knee.
+/// How far the service time follows a doubling, of all the way, where that was past the knee. In the first
+/// round by how much it is above the unloaded one: twice the slots would not do much more.
 const FOLLOWED: f64 = 0.5;
-/// Logarithm of the service time over the unloaded one that calls the first round a crowd: it knows
-/// nothing but what was learned in calm, which may be little.
+/// Logarithm of the service time over the unloaded one that tells of a crowd before the round is over.
 const CROWD: f64 = 1.0;
 /// The same, for each error of the round.
 const CLEAR: f64 = 3.0;
@@ -107,6 +107,11 @@ impl Start {
         Some(f64::from(slots) * HEADROOM / latest.mean().exp2())
     }
 
+    /// Says whether there has been no crowd that anything was learned of.
+    pub(super) const fn is_first(&self) -> bool {
+        self.before.is_none() && self.early.is_none()
+    }
+
     /// Says whether a request belongs to the round that began at this instant.
     pub(super) fn is_of_round(&self, began: Instant) -> bool {
         self.early.is_none_or(|early| began < early.at)
@@ -128,10 +133,13 @@ impl Start {
         }
         let Some(before) = self.before.replace(round) else {
             let inflation = round.mean() - unloaded;
-            return if inflation > CROWD + CLEAR * round.error() {
+            return if inflation <= FOLLOWED {
+                Next::Double
+            } else if inflation > FOLLOWED + CLEAR * round.error() {
                 Next::Crowded
             } else {
-                Next::Double
+                // What more slots would bring is not worth the doubt.
+                Next::Enough(f64::from(slots))
             };
         };
         let followed = round.mean() - before.mean();
@@ -192,6 +200,8 @@ mod tests {
     fn too_many_to_begin_with_are_seen_in_the_first_round() {
         let many = |unloaded| Start::default().judge(round(32, 3.0, 0.5), 32, unloaded);
         assert_eq!(many(0.0), Next::Crowded);
+        // Some more than there are places, perhaps.
+        assert_eq!(many(2.3), Next::Enough(32.0));
         // A store that is slow by itself.
         assert_eq!(many(2.5), Next::Double);
     }

@@ -35,8 +35,15 @@ impl Mean {
         if self.count < 2 {
             return f64::INFINITY;
         }
-        let count = f64::from(self.count);
-        (self.squares / (count - 1.0) / count).sqrt()
+        self.deviation() / f64::from(self.count).sqrt()
+    }
+
+    /// Returns the standard deviation of the samples; infinite below two of them.
+    pub(crate) fn deviation(&self) -> f64 {
+        if self.count < 2 {
+            return f64::INFINITY;
+        }
+        (self.squares / (f64::from(self.count) - 1.0)).sqrt()
     }
 }
 
@@ -72,6 +79,7 @@ mod tests {
         assert!((mean.mean() - 5.0).abs() < 1e-12);
         // The sum of squares is 32.
         assert!((mean.error() - (32.0_f64 / 7.0 / 8.0).sqrt()).abs() < 1e-12);
+        assert!((mean.deviation() - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
     }
 
     proptest! {
