@@ -1,6 +1,6 @@
 //! The goals at short durations, and the simulator against what is known without it.
 
-use umbo_shed::GateSettings;
+use umbo_shed::{GateSettings, LimitSettings};
 use umbo_types::{Criticality, Operation};
 
 use super::account::{Account, SourceAccount};
@@ -213,20 +213,78 @@ fn a_study_has_a_table_and_a_plot_of_each_discipline() {
     }
 }
 
-/// A store of few places and long calls, which a gate sees little of, and a tier that needs two thirds
+/// A store of few places and long calls, which a gate sees little of, and a tier that needs more than half
 /// of it by itself: what the limit has to be is found within a fraction of a second.
 #[test]
 fn a_spike_on_a_slow_store_costs_nothing_that_is_critical() {
-    for seed in 1..=3 {
-        let scenario = Scenario::slow_spike(seed, 6.0);
+    for (sharing, seed) in slow_cases() {
+        let scenario = Scenario::slow(Kind::Spike, sharing, seed, 6.0);
         let calm = Calm::of(&scenario);
         let umbo = figures(&scenario, Discipline::Umbo, &calm);
-        let case = format!("seed {seed}: {umbo:?}");
+        let case = format!("{sharing:?}, seed {seed}: {umbo:?}");
         assert!(umbo.goodput >= 0.9 && umbo.success >= 0.998, "{case}");
         assert!(umbo.p99 <= 2.0, "{case}");
+        assert!(umbo.inversions <= 0.001, "{case}");
         assert!(
             umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
             "{case}"
+        );
+    }
+}
+
+/// And the same store eight times as slow: a call takes a fifth of what its client waits.
+#[test]
+fn a_slow_store_that_becomes_slower_serves_what_is_critical() {
+    for (sharing, seed) in slow_cases() {
+        let scenario = Scenario::slow(Kind::SlowDisk, sharing, seed, 15.0);
+        let calm = Calm::of(&scenario);
+        let umbo = figures(&scenario, Discipline::Umbo, &calm);
+        let case = format!("{sharing:?}, seed {seed}: {umbo:?}");
+        assert!(umbo.success >= 0.99, "{case}");
+        // An eighth of it is left.
+        assert!(umbo.goodput >= 0.9 / 8.0, "{case}");
+        assert!(umbo.inversions <= 0.001, "{case}");
+    }
+}
+
+fn slow_cases() -> impl Iterator<Item = (Sharing, u64)> {
+    let sharings = [Sharing::InTurn, Sharing::AtOnce].into_iter();
+    sharings.flat_map(|sharing| (1..=3).map(move |seed| (sharing, seed)))
+}
+
+/// Twelve at once on four workers take three times as long as one alone does, eight times as slow all the
+/// more, and no time of the store is lost.
+#[test]
+fn where_all_go_on_at_once_they_share_what_the_workers_do() {
+    for kind in [Kind::Spike, Kind::SlowDisk] {
+        let mut scenario = Scenario::slow(kind, Sharing::AtOnce, 1, 10.0);
+        let load = |load: f64| [0.0, load];
+        scenario.sources.truncate(1);
+        scenario.sources[0].load = load(10.0);
+        scenario.timeout_ns = 60_000_000_000;
+        let limit = LimitSettings {
+            min: 12,
+            max: 12,
+            initial: 12,
+        };
+        let settings = GateSettings {
+            limit,
+            ..GateSettings::default()
+        };
+        let account = run(&scenario, Discipline::Umbo, settings);
+        let (from_ns, to_ns) = (scenario.from_ns, scenario.to_ns);
+        let sum = account::sum(account.sources.iter(), from_ns, to_ns);
+        let slowness = if kind == Kind::Spike { 1.0 } else { 8.0 };
+        let whole = (scenario.shards * scenario.workers) as f64 / slowness;
+        let share = sum.goodput / whole;
+        // What is begun is done in whole steps.
+        assert!((0.85..1.15).contains(&share), "{kind:?}: {share}");
+        let alone = scenario.service_ns / 1e6 * slowness;
+        // And somewhat longer for the time at the gate.
+        assert!(
+            (2.7..4.5).contains(&(sum.p50 / alone)),
+            "{kind:?}: {} of {alone}",
+            sum.p50
         );
     }
 }

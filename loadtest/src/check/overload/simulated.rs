@@ -6,7 +6,7 @@ use umbo_shed::GateSettings;
 
 use super::Plan;
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
-use crate::simulate::overload::{Calm, Discipline, Figures, Kind, Scenario, Spread, run};
+use crate::simulate::overload::{Calm, Discipline, Figures, Kind, Scenario, Sharing, Spread, run};
 use crate::verdict::{Bound, Verdict};
 
 /// Where something is not over within what is looked at.
@@ -42,8 +42,32 @@ fn case(plan: &Plan, kind: Kind, spread: Spread, workers: usize, seed: u64) -> C
     Case { name, scenario }
 }
 
+/// Cases on the slow shards of the scenarios over sockets, and on such that do one after the other.
+fn slow(plan: &Plan, kind: Kind) -> impl Iterator<Item = Case<Scenario>> {
+    let (first, trouble_s) = (plan.seed, trouble_s(plan));
+    let seeds = (0..seeds(plan)).map(move |seed| first + seed);
+    let sharings = [Sharing::InTurn, Sharing::AtOnce];
+    sharings.into_iter().flat_map(move |sharing| {
+        seeds.clone().map(move |seed| {
+            let scenario = Scenario::slow(kind, sharing, seed, trouble_s);
+            let name = format!("{}, slow store, {sharing:?}, seed {seed}", kind.as_str());
+            Case { name, scenario }
+        })
+    })
+}
+
+const fn seeds(plan: &Plan) -> u64 {
+    if plan.is_quick { 1 } else { 3 }
+}
+
+fn cases_of(plan: &Plan, kind: Kind, shapes: &[(Spread, usize)]) -> Vec<Case<Scenario>> {
+    let cases = shapes.iter().flat_map(|&(spread, workers)| {
+        (0..seeds(plan)).map(move |seed| case(plan, kind, spread, workers, seed))
+    });
+    cases.collect()
+}
+
 fn spikes(plan: &Plan) -> Vec<Case<Scenario>> {
-    let seeds = if plan.is_quick { 1 } else { 3 };
     let shapes = [
         (Spread::Usual, 8),
         (Spread::Usual, 4),
@@ -51,25 +75,19 @@ fn spikes(plan: &Plan) -> Vec<Case<Scenario>> {
         (Spread::Wide, 8),
         (Spread::Bimodal, 8),
     ];
-    let cases = shapes.into_iter().flat_map(|(spread, workers)| {
-        (0..seeds).map(move |seed| case(plan, Kind::Spike, spread, workers, seed))
-    });
-    let trouble_s = trouble_s(plan);
-    let slow = (0..seeds).map(|seed| {
-        let scenario = Scenario::slow_spike(plan.seed + seed, trouble_s);
-        let name = format!("spike, slow store, seed {}", scenario.seed);
-        Case { name, scenario }
-    });
-    cases.chain(slow).collect()
+    let mut cases = cases_of(plan, Kind::Spike, &shapes);
+    cases.extend(slow(plan, Kind::Spike));
+    cases
 }
 
-/// A case of each scenario and seed.
+/// Cases of each scenario, and of a slow disk below shards that are slow already.
 fn scenarios(plan: &Plan) -> Vec<Case<Scenario>> {
-    let seeds = if plan.is_quick { 1 } else { 3 };
-    let cases = Kind::ALL
-        .into_iter()
-        .flat_map(|kind| (0..seeds).map(move |seed| case(plan, kind, Spread::Usual, 8, seed)));
-    cases.collect()
+    let kinds = Kind::ALL.into_iter();
+    let mut cases: Vec<_> = kinds
+        .flat_map(|kind| cases_of(plan, kind, &[(Spread::Usual, 8)]))
+        .collect();
+    cases.extend(slow(plan, Kind::SlowDisk));
+    cases
 }
 
 fn named<const N: usize>(case: &Case<Scenario>, figures: [f64; N]) -> [Figure; N] {
@@ -132,13 +150,7 @@ pub(super) fn spike(plan: &Plan) -> Vec<Verdict> {
 }
 
 pub(super) fn stall(plan: &Plan) -> Vec<Verdict> {
-    let seeds = if plan.is_quick { 1 } else { 3 };
-    let cases: Vec<_> = [(Spread::Usual, 8), (Spread::Wide, 4)]
-        .into_iter()
-        .flat_map(|(spread, workers)| {
-            (0..seeds).map(move |seed| case(plan, Kind::Stall, spread, workers, seed))
-        })
-        .collect();
+    let cases = cases_of(plan, Kind::Stall, &[(Spread::Usual, 8), (Spread::Wide, 4)]);
     let figures = run_all(&cases, |case| {
         let [umbo, ..] = measured(&case.scenario);
         named(case, [umbo.sound.0, umbo.sound.1])
@@ -171,6 +183,11 @@ pub(super) fn trouble(plan: &Plan) -> Vec<Verdict> {
 pub(super) fn inversions(plan: &Plan) -> Vec<Verdict> {
     let mut cases = scenarios(plan);
     cases.extend(spikes(plan));
+    // Where service times are spread wide, shards stand still for a moment now and then.
+    for kind in [Kind::SlowDisk, Kind::ScanStorm] {
+        let shapes = [(Spread::Wide, 8), (Spread::Bimodal, 8)];
+        cases.extend(cases_of(plan, kind, &shapes));
+    }
     let figures = run_all(&cases, |case| {
         let [umbo, ..] = measured(&case.scenario);
         named(case, [umbo.inversions])

@@ -13,7 +13,7 @@ use super::world::run;
 pub(crate) struct Calm {
     /// Most that is answered in time, over even loads up to all that they can do; in workers.
     pub(crate) peak: f64,
-    /// Of reads, in milliseconds, at a third of the load.
+    /// Of reads, in milliseconds, at the load that is none.
     pub(crate) p99: f64,
     /// What the shards that will be in no trouble answer at the usual load, in workers, and its p99.
     pub(crate) sound: (f64, f64),
@@ -31,9 +31,9 @@ impl Calm {
                 GateSettings::default(),
             )
         };
-        let third = scenario.calm(1.0 / 3.0);
-        let account = run(&third, Discipline::Umbo, GateSettings::default());
-        let is_read = |at: usize| !third.sources[at].operation.is_write();
+        let unloaded = scenario.calm(scenario.unloaded);
+        let account = run(&unloaded, Discipline::Umbo, GateSettings::default());
+        let is_read = |at: usize| !unloaded.sources[at].operation.is_write();
         let reads = some(&account.sources, is_read);
         let reads = sum(reads, scenario.from_ns, scenario.to_ns);
         let loads = [0.8, 0.9, 1.0];

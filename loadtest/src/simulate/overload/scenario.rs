@@ -5,7 +5,7 @@
 
 use umbo_types::{Criticality, Operation};
 
-use super::store::{Incident, Spread, Trouble};
+use super::store::{Incident, Sharing, Spread, Trouble};
 
 /// The scenarios, by the names that the real ones have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -74,7 +74,10 @@ pub(crate) struct Scenario {
     /// What a usual request takes, in nanoseconds.
     pub(crate) service_ns: f64,
     pub(crate) spread: Spread,
+    pub(crate) sharing: Sharing,
     pub(crate) degradation: f64,
+    /// Load at which latencies are what they are without any, in parts of what the shards can do.
+    pub(crate) unloaded: f64,
     /// What clients give a request, in nanoseconds.
     pub(crate) timeout_ns: u64,
     pub(crate) sources: Vec<Source>,
@@ -115,7 +118,9 @@ impl Scenario {
             workers: 8,
             service_ns: 4e6,
             spread: Spread::Usual,
+            sharing: Sharing::InTurn,
             degradation: 0.02,
+            unloaded: 1.0 / 3.0,
             timeout_ns: 500_000_000,
             sources: usual([USUAL_LOAD, USUAL_LOAD]),
             from_ns,
@@ -163,24 +168,35 @@ impl Scenario {
         scenario
     }
 
-    /// Makes a spike on the shards that `umbo-loadtest modelled` has, of its usual traffic: each has four
-    /// workers, a call takes 27 ms with all that belongs to it, and at ten times the load `critical`
-    /// needs more than half of them by itself.
-    pub(crate) fn slow_spike(seed: u64, trouble_s: f64) -> Self {
-        let parts = [
+    /// Makes a scenario on the shards that `umbo-loadtest modelled` has, of its usual traffic: each has
+    /// four workers, and a call takes 27 ms with all that belongs to it. At ten times the load `critical`
+    /// needs more than half of them by itself. Where all go on at once, as over sockets, latencies are
+    /// compared with those of the usual traffic, as there.
+    pub(crate) fn slow(kind: Kind, sharing: Sharing, seed: u64, trouble_s: f64) -> Self {
+        let times = if kind == Kind::Spike { 10.0 } else { 1.0 };
+        let parts: [(Criticality, f64); 3] = [
             (Criticality::Sheddable, 0.16),
             (Criticality::SheddablePlus, 0.33),
             (Criticality::Critical, 0.054),
         ];
         let sources = parts.into_iter();
         let sources =
-            sources.flat_map(|(criticality, load)| pair(criticality, [load, 10.0 * load]));
-        Self {
+            sources.flat_map(|(criticality, load)| pair(criticality, [load, times * load]));
+        let slow = Self {
             workers: 4,
             service_ns: 27e6,
+            sharing,
             timeout_ns: 1_000_000_000,
             sources: sources.collect(),
-            ..Self::new(Kind::Spike, seed, trouble_s)
+            ..Self::new(kind, seed, trouble_s)
+        };
+        match sharing {
+            Sharing::InTurn => slow,
+            Sharing::AtOnce => Self {
+                spread: Spread::Even,
+                unloaded: parts.iter().map(|(_, load)| load).sum(),
+                ..slow
+            },
         }
     }
 

@@ -38,6 +38,8 @@ struct Request {
     operation: Operation,
     grant: Option<Grant>,
     admitted_ns: u64,
+    /// What there is still to do, in nanoseconds of a worker, once it does what is under way.
+    left_ns: f64,
 }
 
 struct World<'a> {
@@ -58,8 +60,6 @@ struct World<'a> {
 /// Runs a scenario with one discipline.
 pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: GateSettings) -> Account {
     let shards = scenario.shards;
-    let incident_of = |shard| scenario.incident.filter(|incident| shard < incident.shards);
-    let store = |shard| Store::new(scenario.workers, scenario.degradation, incident_of(shard));
     let mut world = World {
         scenario,
         begun: Instant::now(),
@@ -69,7 +69,9 @@ pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: GateSet
             .flat_map(|_| [settings, settings.for_groups()])
             .map(|settings| Door::new(discipline, settings))
             .collect(),
-        stores: (0..shards).map(store).collect(),
+        stores: (0..shards)
+            .map(|shard| Store::new(scenario, shard))
+            .collect(),
         quotas: quotas(scenario, discipline),
         requests: Vec::new(),
         free: Vec::new(),
@@ -191,6 +193,7 @@ impl World<'_> {
             operation: asks.operation,
             grant: None,
             admitted_ns: 0,
+            left_ns: who.work_ns,
         });
         let now = self.instant(now_ns);
         let entry = Entry {
@@ -214,9 +217,14 @@ impl World<'_> {
 
     fn end(&mut self, number: u32, now_ns: u64, decisions: &mut Decisions) -> Option<usize> {
         let place = self.requests[number as usize].as_ref();
-        let shard = place.expect("what is worked on is there").who.shard;
+        let request = place.expect("what is worked on is there");
+        let shard = request.who.shard;
         if let Some(later_ns) = self.stores[shard].delayed_ns(now_ns) {
             self.agenda.enter(later_ns, Event::End(number));
+            return None;
+        }
+        if request.left_ns > 0.0 {
+            self.begin(number, now_ns);
             return None;
         }
         let request = self.forget(number);
@@ -271,14 +279,16 @@ impl World<'_> {
         }
     }
 
+    /// Begins a request at its shard, or goes on with it.
     fn begin(&mut self, number: u32, now_ns: u64) {
-        let request = self.requests[number as usize].as_ref();
-        let who = request.expect("what is begun is there").who;
-        let store = &self.stores[who.shard];
-        let end_ns = if who.is_write {
-            store.commit_ns(now_ns, who.work_ns)
+        let request = self.requests[number as usize].as_mut();
+        let request = request.expect("what is begun is there");
+        let store = &self.stores[request.who.shard];
+        let end_ns;
+        (end_ns, request.left_ns) = if request.who.is_write {
+            (store.commit_ns(now_ns, request.left_ns), 0.0)
         } else {
-            store.end_ns(now_ns, who.work_ns)
+            store.goes_on(now_ns, request.left_ns, self.scenario.service_ns / 4.0)
         };
         self.agenda.enter(end_ns, Event::End(number));
     }
