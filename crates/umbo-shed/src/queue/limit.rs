@@ -72,6 +72,9 @@ const CLEAR: f64 = 2.0;
 const ERROR_TRIAL: f64 = 0.2;
 /// What a step up multiplies by.
 const STEP_UP: f64 = 1.5;
+/// What every other one multiplies by: with hardly too few slots, the time follows a large step up most
+/// of its way, and a small one not.
+const STEP_UP_SMALL: f64 = 1.25;
 /// What a step down without a reason multiplies by.
 const STEP_DOWN: f64 = 0.7;
 /// Of the steps without a reason, one in so many goes down.
@@ -409,6 +412,8 @@ impl Limit {
             self.probes = self.probes.wrapping_add(1);
             let step = if self.probes.is_multiple_of(DOWN_EVERY) {
                 STEP_DOWN
+            } else if self.probes.is_multiple_of(2) {
+                STEP_UP_SMALL
             } else {
                 STEP_UP
             };

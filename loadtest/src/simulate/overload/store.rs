@@ -41,8 +41,8 @@ impl Spread {
 pub(crate) enum Sharing {
     /// They wait for one.
     InTurn,
-    /// All go on at once and share what the workers do (processor sharing), in steps of a quarter of the
-    /// usual time, as the store of `umbo-loadtest modelled` does it.
+    /// All go on at once and share what the workers do (processor sharing), looked at in steps of a quarter
+    /// of the usual time, as in the store of `umbo-loadtest modelled`.
     AtOnce,
 }
 
@@ -116,8 +116,10 @@ impl Store {
             Sharing::InTurn => (self.end_ns(now_ns, left_ns), 0.0),
             Sharing::AtOnce => {
                 let crowding = (self.busy as f64 / self.workers as f64).max(1.0);
-                let progress_ns = step_ns / crowding / self.slowness(now_ns);
-                (now_ns + step_ns as u64, left_ns - progress_ns)
+                let cost = 1.0 + self.degradation * (crowding - 1.0);
+                let slowness = crowding * cost * self.slowness(now_ns);
+                let length_ns = (left_ns * slowness).min(step_ns);
+                (now_ns + length_ns as u64, left_ns - length_ns / slowness)
             }
         }
     }

@@ -223,7 +223,7 @@ impl World<'_> {
             self.agenda.enter(later_ns, Event::End(number));
             return None;
         }
-        if request.left_ns > 0.0 {
+        if request.left_ns >= 1.0 {
             self.begin(number, now_ns);
             return None;
         }
