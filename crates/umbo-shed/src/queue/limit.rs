@@ -36,8 +36,9 @@ pub struct LimitSettings {
     /// Most slots. Default 1,024.
     pub max: u32,
     /// Slots at first. Default 16: too few for a while cost less than too many, but in calm a queue is
-    /// not to form at the gate. The first crowd tells within a few service times whether they are to be
-    /// twice as many, or fewer.
+    /// not to form at the gate. After a second they are as many as calm needs, if those are fewer, and
+    /// half of these at least. The first crowd tells within a few service times whether they are to
+    /// be twice as many, or fewer.
     pub initial: u32,
 }
 
