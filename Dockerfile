@@ -7,7 +7,7 @@
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /source
-# Slower to build than `cargo build --release` alone; a get takes 5 to 8 % less processor time.
+# Slower to build than `cargo build --release` alone; requests take a few per cent less processor time.
 ENV CARGO_PROFILE_RELEASE_LTO=fat \
     CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 COPY . .

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from test_nodes import FRESH, outcomes
+from test_nodes import FRESH, limit, outcomes
 
 # What is charged is to be the same in every run.
 SETTINGS = FRESH | {"cost": {"latency_ms": 0}}
@@ -26,11 +26,11 @@ def fill(ns, partition):
         assert ns.write(rows[at : at + 200]).status == 200
 
 
-def limit(server, name, **policy):
-    """Stores a policy, and waits until everybody has read it: they do every second."""
-    policy = {"name": name, "scope": "shard", "rate": 1} | policy
-    assert server.client().put(f"/admin/v1/quotas/{name}", json.dumps(policy)).status == 201
-    time.sleep(2.5)
+def begin(cluster):
+    """Starts it; returns a namespace as each dispatcher has it, and a node with a partition of its own."""
+    first, second = cluster.start().dispatchers
+    ns, other = first.namespace(), second.namespace()
+    return ns, other, cluster.nodes["b"], cluster.partitions(ns, 1)["b"][0]
 
 
 def ranged(ns, partition):
@@ -57,11 +57,7 @@ def test_a_long_range_costs_at_a_node_what_it_does_in_one_process(cluster, new_s
     price = ru(ranged(own, "p"))
     alone.stop()
 
-    cluster.start()
-    first, second = cluster.dispatchers
-    ns, other = first.namespace(), second.namespace()
-    victim = cluster.partitions(ns, 1)["b"][0]
-    node = cluster.nodes["b"]
+    ns, other, node, victim = begin(cluster)
     fill(ns, victim)
     before = asked(node, "range")
     assert ru(ranged(ns, victim)) == price
@@ -70,7 +66,7 @@ def test_a_long_range_costs_at_a_node_what_it_does_in_one_process(cluster, new_s
 
     # Room at the node for two of them and five requests; each dispatcher has seen one of both.
     burst = 2 * price + Decimal("5.5")
-    limit(first, "ceiling", unit="ru", per=[], burst=float(round(burst, 3)))
+    limit(cluster, "ceiling", unit="ru", per=[], burst=float(round(burst, 3)))
     begun = time.monotonic()
     assert ru(ranged(ns, victim)) == ru(ranged(other, victim)) == price
     served = 0
@@ -86,13 +82,9 @@ def test_a_long_range_costs_at_a_node_what_it_does_in_one_process(cluster, new_s
 
 
 def test_a_request_in_pieces_counts_as_one(cluster):
-    cluster.start()
-    first, second = cluster.dispatchers
-    ns, other = first.namespace(), second.namespace()
-    victim = cluster.partitions(ns, 1)["b"][0]
-    node = cluster.nodes["b"]
+    ns, other, node, victim = begin(cluster)
     fill(ns, victim)
-    limit(first, "few", unit="requests", per=[], burst=4)
+    limit(cluster, "few", unit="requests", per=[], burst=4)
     keys = [{"pk": victim, "sk": f"{at:04}"} for at in range(ROWS)]
     before, begun = asked(node, "range"), time.monotonic()
     ranged(ns, victim)
@@ -110,12 +102,8 @@ def test_a_request_in_pieces_counts_as_one(cluster):
 
 
 def test_a_ceiling_by_user_holds_for_all_dispatchers_together(cluster):
-    cluster.start()
-    first, second = cluster.dispatchers
-    ns, other = first.namespace(), second.namespace()
-    victim = cluster.partitions(ns, 1)["b"][0]
-    node = cluster.nodes["b"]
-    limit(first, "by-user", unit="requests", per=["user"], burst=10)
+    ns, other, node, victim = begin(cluster)
+    limit(cluster, "by-user", unit="requests", per=["user"], burst=10)
     begun, stored, refused = time.monotonic(), 0, []
     for _ in range(15):
         for one in (ns, other):
@@ -142,7 +130,7 @@ def test_a_scan_that_was_let_in_is_not_stopped_on_its_way(cluster):
     victim = partitions[-1]
     for one in partitions:
         assert ns.put(one, value=b"x").status == 201
-    limit(first, "ceiling", unit="requests", per=[], rate=0.1, burst=3)
+    limit(cluster, "ceiling", unit="requests", per=[], rate=0.1, burst=3)
     # What the second dispatcher spends is unknown to the first one: the node says no.
     for one in (other, ns):
         assert 429 in [one.put(victim, value=b"x").status for _ in range(6)]

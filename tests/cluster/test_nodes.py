@@ -29,15 +29,27 @@ def outcomes(node, outcome):
     return {kind: int(count) for kind, count in re.findall(pattern, text_of(node, "/metrics"), re.M)}
 
 
+def limit(cluster, name, **policy):
+    """Stores a policy of shards, the only one, and waits until all who keep it have read it."""
+    policy = {"name": name, "scope": "shard", "rate": 1} | policy
+    stored = cluster.dispatchers[0].client().put(f"/admin/v1/quotas/{name}", json.dumps(policy))
+    assert stored.status == 201, stored
+    series = f'umbo_policy_buckets{{policy="{name}"}}'
+
+    def is_kept():
+        told = all(series in one.admin().get("/metrics").body.decode() for one in cluster.dispatchers)
+        return told and all(node.metric("umbo_node_ceilings") == 1 for node in cluster.nodes.values())
+
+    wait_until(is_kept, "everybody has read the policy")
+
+
 def test_a_ceiling_of_a_shard_holds_for_all_dispatchers_together(cluster):
     cluster.start()
     first, second = cluster.dispatchers
     ns, other = first.namespace(), second.namespace()
-    policy = {"name": "ceiling", "per": ["namespace"], "unit": "requests", "rate": 1, "burst": 10, "scope": "shard"}
-    assert first.client().put("/admin/v1/quotas/ceiling", json.dumps(policy)).status == 201
     victim = cluster.partitions(ns, 1)["b"][0]
     node = cluster.nodes["b"]
-    time.sleep(2.5)  # Everybody reads its policies again every second.
+    limit(cluster, "ceiling", per=["namespace"], unit="requests", burst=10)
     begun, stored, refused = time.monotonic(), 0, []
     for _ in range(30):
         for one in (ns, other):

@@ -3,6 +3,8 @@
 //! A frame is a protobuf message whose repeated field is written entry by entry, so that a request is
 //! encoded once, by whoever makes it, into the frame that is to go out next.
 
+use std::ops::Range;
+
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
@@ -23,6 +25,9 @@ pub const FRAME_LEN_MAX: usize = limits::BATCH_BODY_LEN_MAX + (8 << 20);
 pub const FRAME_LEN_TARGET: usize = 64 << 10;
 
 const ENTRY_TAG: u32 = 2;
+
+/// An entry, or the id of one that cannot be used, as far as it is known, and why.
+type Decoded<T> = Result<T, (u64, DecodeError)>;
 
 /// A decoded frame of a dispatcher.
 #[derive(Debug)]
@@ -56,20 +61,11 @@ impl RequestFrame {
     /// Decodes a frame. Values and keys share its memory.
     pub fn decode(mut frame: Bytes) -> Result<Self, DecodeError> {
         bounds::check(&frame, bounds::REQUESTS)?;
-        let (mut requests, mut at) = (Vec::new(), 0);
         let checked = |request: message::Request| {
             let id = request.id;
             requests::decode(request).map_err(|error| (id, error))
         };
-        while let Some(entry) = point_read::entry(&frame, at) {
-            at = entry.end;
-            requests.push(match point_read::get(&frame, entry.clone()) {
-                Some(get) => Ok(get),
-                None => checked(message::Request::decode(frame.slice(entry))?),
-            });
-        }
-        // What is no entry ends the walk: only the first frame has any.
-        frame.advance(at);
+        let mut requests = entries(&mut frame, point_read::get, checked)?;
         let rest = message::RequestBatch::decode(frame)?;
         requests.extend(rest.requests.into_iter().map(checked));
         Ok(Self {
@@ -121,20 +117,11 @@ impl AnswerFrame {
     /// kept does not keep the frame.
     pub fn decode(mut frame: Bytes) -> Result<Self, DecodeError> {
         bounds::check(&frame, bounds::ANSWERS)?;
-        let (mut answers, mut at) = (Vec::new(), 0);
         let checked = |answer: message::Answer| {
             let id = answer.id;
             answers::decode(answer).map_err(|error| (id, error))
         };
-        while let Some(entry) = point_read::entry(&frame, at) {
-            at = entry.end;
-            answers.push(match point_read::row(&frame, entry.clone()) {
-                Some(row) => Ok(row),
-                None => checked(message::Answer::decode(frame.slice(entry))?),
-            });
-        }
-        // What is no entry ends the walk: the first frame has it, and one that says that the node stops.
-        frame.advance(at);
+        let mut answers = entries(&mut frame, point_read::row, checked)?;
         let rest = message::AnswerBatch::decode(frame)?;
         answers.extend(rest.answers.into_iter().map(checked));
         Ok(Self {
@@ -143,6 +130,26 @@ impl AnswerFrame {
             is_draining: rest.is_draining,
         })
     }
+}
+
+/// Takes the entries off the front of a frame, up to the first field that is none: only the first frame has
+/// such, and one that says that a node stops. An entry is read straight, or where that is not to be by way
+/// of its message.
+fn entries<T, M: Message + Default>(
+    frame: &mut Bytes,
+    straight: impl Fn(&Bytes, Range<usize>) -> Option<T>,
+    checked: impl Fn(M) -> Decoded<T>,
+) -> Result<Vec<Decoded<T>>, DecodeError> {
+    let (mut entries, mut at) = (Vec::new(), 0);
+    while let Some(entry) = point_read::entry(frame, at) {
+        at = entry.end;
+        entries.push(match straight(frame, entry.clone()) {
+            Some(read) => Ok(read),
+            None => checked(M::decode(frame.slice(entry))?),
+        });
+    }
+    frame.advance(at);
+    Ok(entries)
 }
 
 /// Makes room for the whole entry first and writes into that: a buffer that may have to grow is asked

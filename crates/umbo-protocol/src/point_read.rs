@@ -34,7 +34,7 @@ const fn key(number: u8, wire: Wire) -> u8 {
 /// Returns where the entry that begins at `at` lies, if what begins there is one.
 pub(crate) fn entry(frame: &[u8], at: usize) -> Option<Range<usize>> {
     let mut fields = Fields::new(frame, at..frame.len());
-    (fields.key()? == ENTRY).then(|| fields.bytes()).flatten()
+    (fields.byte()? == ENTRY).then(|| fields.bytes()).flatten()
 }
 
 /// Adds a get as an entry of a frame.
@@ -303,11 +303,7 @@ impl<'a> Fields<'a> {
         if self.at == self.end {
             return Some(None);
         }
-        self.key().map(Some)
-    }
-
-    fn key(&mut self) -> Option<u8> {
-        self.byte()
+        self.byte().map(Some)
     }
 
     fn byte(&mut self) -> Option<u8> {

@@ -23,6 +23,7 @@ use umbo_store::{ShardState, ShardStatus};
 use umbo_telemetry::metrics::{CONTENT_TYPE, NodeScrape, ProcessSample, ShardGauges};
 
 use crate::node::Node;
+use crate::quota::ShardQuota;
 use crate::server::ACCEPT_BACKOFF;
 
 /// Open connections; further ones wait to be accepted.
@@ -115,6 +116,7 @@ async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
         request_memory: node.request_memory() as u64,
         streams: node.streams_open() as u64,
         map_version: node.cluster_map().version(),
+        ceilings: node.quota().map_or(0, ShardQuota::ceilings),
         process,
     });
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text)

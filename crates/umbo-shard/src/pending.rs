@@ -265,6 +265,13 @@ mod tests {
         (tell, work)
     }
 
+    /// Waits for all that runs on.
+    async fn end(tasks: &TaskTracker) {
+        tasks.close();
+        let ended = tokio::time::timeout(Duration::from_secs(10), tasks.wait()).await;
+        assert!(ended.is_ok());
+    }
+
     #[tokio::test]
     async fn writes_run_on_when_the_connection_ends() {
         let (tasks, done) = (TaskTracker::new(), Arc::default());
@@ -280,9 +287,7 @@ mod tests {
         drop(pending);
         tell_first.send(()).unwrap();
         tell_second.send(()).unwrap();
-        tasks.close();
-        let ended = tokio::time::timeout(Duration::from_secs(10), tasks.wait()).await;
-        assert!(ended.is_ok());
+        end(&tasks).await;
         assert_eq!(done.load(Ordering::Relaxed), 2);
     }
 
@@ -295,9 +300,7 @@ mod tests {
         pending.add_write((Kind::Write, 1), work, &tasks);
         drop(connection);
         tell.send(()).unwrap();
-        tasks.close();
-        let ended = tokio::time::timeout(Duration::from_secs(10), tasks.wait()).await;
-        assert!(ended.is_ok());
+        end(&tasks).await;
         assert_eq!(done.load(Ordering::Relaxed), 1);
     }
 

@@ -56,8 +56,8 @@ pub struct Done {
 
 /// Keeps the ceilings of shards.
 pub trait ShardQuota: Send + Sync + fmt::Debug {
-    /// Says whether there is no ceiling, so that nothing has to be asked.
-    fn is_idle(&self) -> bool;
+    /// Returns how many ceilings there are; where there is none, nothing has to be asked.
+    fn ceilings(&self) -> u64;
 
     /// Charges a request, or says which ceiling it would break. What is charged is put right by
     /// the receipt; one that is dropped leaves the estimate.

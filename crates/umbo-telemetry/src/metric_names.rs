@@ -293,6 +293,8 @@ metrics! { NODE
         "Streams that ended because the peer sent what is no message.";
     NODE_MAP_VERSION "umbo_node_map_version" Gauge []
         "Version of the cluster map in effect.";
+    NODE_CEILINGS "umbo_node_ceilings" Gauge []
+        "Policies of shards that the node keeps for all dispatchers.";
 }
 
 // Of a dispatcher in front of shard nodes, beside all others.

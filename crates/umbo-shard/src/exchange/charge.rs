@@ -64,7 +64,7 @@ impl Exchange {
         bill: &Bill,
         shares: impl FnOnce() -> Vec<(ShardId, u32)>,
     ) -> Result<Option<Box<dyn Receipt>>, NodeError> {
-        let quota = self.node.quota().filter(|quota| !quota.is_idle());
+        let quota = self.node.quota().filter(|quota| quota.ceilings() > 0);
         let (Some(quota), Some(caller)) = (quota, &asked.call.caller) else {
             return Ok(None);
         };

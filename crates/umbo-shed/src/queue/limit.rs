@@ -8,9 +8,8 @@
 //! minimum do not (Netflix `concurrency-limits` issue 171): a slow disk costs no slots.
 //!
 //! A limit that has learned nothing begins with what calm needs (see `usage`), and doubles, or steps down
-//! at once (see `start`). Later on the unloaded
-//! service time, learned while there is room, is what tells where to try first: at three times of it,
-//! the first step is to a third. Departures from Vegas (Brakmo, Peterson 1994) and gradient limits:
+//! at once (see `start`). Later on the unloaded service time, learned while there is room (see `unloaded`),
+//! is what tells where to try first: at three times of it, the first step is to a third. Departures from Vegas (Brakmo, Peterson 1994) and gradient limits:
 //! - Service times are averaged as logarithms, each against the usual one of its operation. So one slow
 //!   mode of two, or a heavy tail, weighs little, and another mix of operations is no slowness.
 //! - A window ends when its mean is known well enough, not after a time; what is not known well
@@ -247,7 +246,7 @@ impl Limit {
                 // The unloaded time, of operations that were never seen in calm, too.
                 if round.error() <= ERROR_MAX {
                     let most = round.mean() + 2.0 * round.error();
-                    self.unloaded.is_at_most(most);
+                    self.unloaded.lower_to(most);
                 }
                 self.slots = self.slots.saturating_mul(2).min(self.settings.max);
                 self.changed_at = Some(now);
@@ -319,7 +318,7 @@ impl Limit {
             if open_for >= TRIAL_MAX {
                 // What makes no difference is no crowd.
                 if !is_up {
-                    self.unloaded.is_at_least(measured.mean() - INFLATION);
+                    self.unloaded.raise_to(measured.mean() - INFLATION);
                 }
                 self.end_trial(trial.from, now);
             }
@@ -335,18 +334,18 @@ impl Limit {
             self.end_trial(trial.from, now);
         } else if is_up {
             // There was more to be had, and there may be more still.
-            self.unloaded.is_at_most(least);
+            self.unloaded.lower_to(least);
             self.end_trial(self.slots, now);
             self.try_out(scaled(self.slots, STEP_UP), measured, now);
         } else if followed > bound {
-            self.unloaded.is_at_most(least);
+            self.unloaded.lower_to(least);
             self.end_trial(self.slots, now);
             (self.pause, self.windows_left) = (FOUND_PAUSE, FOUND_PAUSE);
         } else {
             // The step went past the knee, and the time followed only as far as that. What is left
             // is how long it takes without a crowd.
-            self.unloaded.is_at_least(measured.mean());
-            self.unloaded.is_at_most(least);
+            self.unloaded.raise_to(measured.mean());
+            self.unloaded.lower_to(least);
             let knee = f64::from(trial.from) * moved.exp2() * HEADROOM;
             let knee = knee.clamp(f64::from(self.slots), f64::from(trial.from));
             self.end_trial(rounded(knee), now);
@@ -361,7 +360,7 @@ impl Limit {
             && self.gap > trial.gap * (f64::from(trial.from) / f64::from(self.slots)).sqrt()
         {
             // What was missed so soon was no crowd.
-            self.unloaded.is_at_least(trial.before.mean());
+            self.unloaded.raise_to(trial.before.mean());
             self.end_trial(trial.from, now);
             (self.pause, self.windows_left) = (1, 1);
         }
@@ -389,7 +388,7 @@ impl Limit {
         let is_known = measured.error() <= ERROR_MAX;
         if is_known && self.slots == self.settings.min {
             // Fewer there cannot be: what it takes now is no crowd that a limit could help.
-            self.unloaded.is_at_least(measured.mean());
+            self.unloaded.raise_to(measured.mean());
         }
         let inflation = measured.mean() - self.unloaded.level();
         let is_inflated = inflation > INFLATION + 2.5 * measured.error();
@@ -402,7 +401,7 @@ impl Limit {
         // Not the least of all means: that would be the one with the largest error.
         if is_known {
             let most = measured.mean() + 2.0 * measured.error();
-            self.unloaded.is_at_most(most);
+            self.unloaded.lower_to(most);
         }
         self.windows_left = self.windows_left.saturating_sub(1);
         if self.is_confirmed(inflation, measured.error()) {

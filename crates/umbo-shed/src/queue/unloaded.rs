@@ -65,12 +65,12 @@ impl Unloaded {
     }
 
     /// Takes notice that an unloaded request takes no longer than that.
-    pub(super) const fn is_at_most(&mut self, level: f64) {
+    pub(super) const fn lower_to(&mut self, level: f64) {
         self.level = self.level.min(level);
     }
 
     /// Takes notice that an unloaded request takes at least as long.
-    pub(super) const fn is_at_least(&mut self, level: f64) {
+    pub(super) const fn raise_to(&mut self, level: f64) {
         self.level = self.level.max(level);
     }
 
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn the_level_is_bounded_by_what_is_seen() {
         let mut unloaded = Unloaded::default();
-        unloaded.is_at_least(0.5);
-        unloaded.is_at_most(f64::INFINITY);
+        unloaded.raise_to(0.5);
+        unloaded.lower_to(f64::INFINITY);
         assert!((unloaded.level() - 0.5).abs() < 1e-9);
-        unloaded.is_at_most(0.25);
+        unloaded.lower_to(0.25);
         assert!((unloaded.level() - 0.25).abs() < 1e-9);
     }
 }

@@ -29,8 +29,8 @@ impl Receipt for Free {
 }
 
 impl ShardQuota for Ledger {
-    fn is_idle(&self) -> bool {
-        false
+    fn ceilings(&self) -> u64 {
+        1
     }
 
     fn charge(&self, charge: &Charge<'_>, _now: Instant) -> Result<Box<dyn Receipt>, Spent> {

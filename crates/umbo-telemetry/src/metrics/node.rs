@@ -76,6 +76,8 @@ pub struct NodeScrape<'a> {
     pub streams: u64,
     /// Version of the map in effect.
     pub map_version: u64,
+    /// Policies of shards that the node keeps.
+    pub ceilings: u64,
     /// The process, where it could be read.
     pub process: Option<ProcessSample>,
 }
@@ -130,6 +132,7 @@ impl NodeMetrics {
         }
         text.single(&names::NODE_STREAMS, scrape.streams);
         text.single(&names::NODE_MAP_VERSION, scrape.map_version);
+        text.single(&names::NODE_CEILINGS, scrape.ceilings);
         render_availability(&mut text, scrape.shards);
         render_shard_files(&mut text, scrape.shards);
         if let Some(process) = &scrape.process {
@@ -182,6 +185,7 @@ mod tests {
         let text = metrics.render(&NodeScrape {
             shards: &shards,
             map_version: 3,
+            ceilings: 2,
             ..NodeScrape::default()
         });
         for metric in names::NODE {
@@ -194,6 +198,7 @@ mod tests {
             "umbo_node_received_bytes_total 100",
             "umbo_node_sent_frames_total 1",
             "umbo_node_map_version 3",
+            "umbo_node_ceilings 2",
             "umbo_shard_rows{shard=\"0\"} 0",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -32,7 +32,8 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Debug)]
 pub(super) struct Ceilings {
     limiter: Limiter,
-    is_idle: AtomicBool,
+    /// How many there are.
+    count: AtomicU64,
     namespaces: ArcSwap<HashMap<NamespaceId, Arc<str>>>,
     random: AtomicU64,
 }
@@ -62,7 +63,7 @@ impl CeilingsReader {
         };
         let ceilings = Ceilings {
             limiter: Limiter::new(limiter, none, clock.monotonic()),
-            is_idle: AtomicBool::new(true),
+            count: AtomicU64::new(0),
             namespaces: ArcSwap::default(),
             random: AtomicU64::new(getrandom::u64().map_err(Failure::start)?),
         };
@@ -87,9 +88,9 @@ impl CeilingsReader {
         let found = self.records.load(file).await.map_err(Failure::start)?;
         let ceilings = &self.ceilings;
         ceilings.namespaces.store(Arc::new(found.namespaces));
-        let is_idle = found.policies.iter().next().is_none();
+        let count = found.policies.iter().count() as u64;
         ceilings.limiter.replace(found.policies);
-        ceilings.is_idle.store(is_idle, Relaxed);
+        ceilings.count.store(count, Relaxed);
         Ok(())
     }
 
@@ -118,8 +119,8 @@ fn read_file(settings: &Settings) -> Result<FilePolicies, Failure> {
 }
 
 impl ShardQuota for Ceilings {
-    fn is_idle(&self) -> bool {
-        self.is_idle.load(Relaxed)
+    fn ceilings(&self) -> u64 {
+        self.count.load(Relaxed)
     }
 
     fn charge(&self, charge: &Charge<'_>, now: Instant) -> Result<Box<dyn Receipt>, Spent> {
