@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::Request;
 use clap::{Args, ValueEnum};
-use umbo_dispatcher::Service;
+use umbo_admin::Service;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_hotkey::{KeySeed, Settings};
-use umbo_shed::{GateSettings, LimitSettings};
+use umbo_overload::{LimitSettings, QueueSettings};
 use umbo_types::{Clock, Timestamp};
 
 use crate::failure::Failure;
@@ -95,7 +95,7 @@ impl Arguments {
                 } else {
                     "PUT"
                 };
-                // One in flight and one who waits are as many as may, of reads and of writes each.
+                // One request in flight and one waiting are the maximum, of reads and of writes each.
                 for name in ["taken", "waiting"] {
                     let service = Arc::clone(&service);
                     let path = format!("/v1/ns/n/kv/p/{name}");
@@ -116,12 +116,12 @@ impl Arguments {
             max: 1,
             initial: 1,
         };
-        let mut gate = GateSettings {
+        let mut queue = QueueSettings {
             limit: only,
             waiting_max: 1,
-            ..GateSettings::default()
+            ..QueueSettings::default()
         };
-        gate.codel.target = FOR_EVER;
+        queue.codel.target = FOR_EVER;
         let asleep = Fault {
             shard: None,
             slowness: None,
@@ -139,7 +139,7 @@ impl Arguments {
             clock: Arc::new(Stopped(Instant::now())),
             hot_keys: Some(Settings::new(1, KeySeed::new(1))),
             overload: Some(OverloadSettings {
-                gate,
+                queue,
                 ..OverloadSettings::default()
             }),
         };
@@ -169,7 +169,7 @@ async fn ask(
         .header("umbo-timeout-ms", "600000")
         .body(Body::empty())
         .map_err(|error| Failure::Contradiction(error.to_string()))?;
-    let answer = service.answer(request, 1).await;
+    let answer = service.answer(request).await;
     let answered = answer.status().as_u16();
     let bytes = axum::body::to_bytes(Body::new(answer.into_body()), 1 << 20).await;
     let bytes = bytes.map_err(|error| Failure::WrongAnswer(error.to_string()))?;

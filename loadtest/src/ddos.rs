@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 pub(crate) use self::drill::{Drill, LAYER_OFF, Phases, STORE_GETS};
-pub(crate) use self::outcome::{Outcome, reads_max};
+pub(crate) use self::outcome::{DETECTION_S, Outcome, reads_max};
 use self::picture::picture;
 pub(crate) use self::traffic::{Target, Traffic};
 use crate::bench::lab::Lab;

@@ -59,7 +59,7 @@ pub(crate) enum Failure {
     Redb(Box<redb::Error>),
     /// The token file could not be made.
     #[error(transparent)]
-    Token(#[from] umbo_dispatcher::auth::AuthError),
+    Token(#[from] umbo_control::auth::AuthError),
     /// A report is not JSON.
     #[error("a report of the load client: {0}")]
     Report(#[from] serde_json::Error),

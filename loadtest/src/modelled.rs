@@ -14,12 +14,13 @@ use clap::Args;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
+use umbo_admin::Service;
 use umbo_api::ErrorCode;
-use umbo_dispatcher::auth::TokenRegistry;
-use umbo_dispatcher::edge::{self, EdgeLimits};
+use umbo_control::auth::TokenRegistry;
+use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
+use umbo_edge::EdgeLimits;
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{MemoryStore, Store};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -103,7 +104,7 @@ fn fault(text: &str) -> Result<Fault, String> {
 
 struct Unobserved;
 
-impl edge::Observer for Unobserved {}
+impl umbo_edge::Observer for Unobserved {}
 
 /// The time of this machine.
 #[derive(Debug)]
@@ -143,7 +144,7 @@ impl Arguments {
                 due += GATES_INTERVAL;
                 sleep_until(due).await;
                 let now = tokio::time::Instant::now();
-                gates.tick_gates(now.saturating_duration_since(due));
+                gates.tick_queues(now.saturating_duration_since(due));
                 due = now;
             }
         });
@@ -162,15 +163,15 @@ impl Arguments {
             ..EdgeLimits::default()
         };
         let (service, stop) = (Arc::new(Service::data(&pod)), CancellationToken::new());
-        edge::serve(listener, None, service, limits, stop, Arc::new(Unobserved)).await;
+        umbo_edge::serve(listener, None, service, limits, stop, Arc::new(Unobserved)).await;
         Ok(())
     }
 
     async fn pod(&self) -> Result<Arc<Dispatcher>, Failure> {
         let mut overload = OverloadSettings::default();
         if let Some(waiting) = self.waiting {
-            overload.gate.waiting_max = waiting;
-            overload.gate.codel.target = FOR_EVER;
+            overload.queue.waiting_max = waiting;
+            overload.queue.codel.target = FOR_EVER;
         }
         let model = Model {
             shards: self.shards,
@@ -217,11 +218,13 @@ impl Model {
             overload: self.overload,
             metrics: Arc::new(RequestMetrics::new(codes.collect::<Vec<_>>(), 3)),
             tracer: Arc::new(Tracer::disabled(clock)),
-            limits: PodLimits {
+            limits: DispatcherLimits {
                 requests_in_flight_max: 100_000,
                 body_memory_max: 256 << 20,
+                answer_memory_max: 256 << 20,
                 body_timeout: Duration::from_secs(10),
                 default_timeout: Duration::from_secs(1),
+                records_stale_max: Duration::from_hours(24),
             },
             config_text: String::new(),
         };

@@ -168,7 +168,7 @@ pub(crate) fn find(program: &str, remedy: &str) -> Result<PathBuf, Failure> {
         })
 }
 
-/// Says whether something listens on a port of this machine.
+/// Returns whether something listens on a port of this machine.
 fn answers(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()

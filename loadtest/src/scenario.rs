@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Seconds before and after
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=600))]
     calm: u32,
-    /// Also run a server that sheds nothing because of a shard, and print what it came to
+    /// Also run a server that sheds nothing because of a shard, and print its result
     #[arg(long)]
     beside: bool,
     /// File into which the plot is written

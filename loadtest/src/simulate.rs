@@ -1,4 +1,4 @@
-//! The simulator: the real limiters of `umbo-quota`, and the real gates of `umbo-shed`, under
+//! The simulator: the real limiters of `umbo-quota`, and the real gates of `umbo-overload`, under
 //! simulated traffic, in discrete events.
 //!
 //! Owns traffic patterns, models of estimation errors, simulated clients, and what is measured of

@@ -1,4 +1,4 @@
-//! What a benchmark or a check came to: a figure against its bound.
+//! The result of a benchmark or a check: a figure against its bound.
 //!
 //! The figure of something measured in rounds is their median, because a shared machine has bad
 //! moments. The figure of something counted or simulated has no such excuse: its worst case decides.
@@ -107,7 +107,7 @@ impl Verdict {
         }
     }
 
-    /// Says whether the bound holds. A figure that is no number holds none.
+    /// Returns whether the bound holds. A figure that is no number holds none.
     pub(crate) fn holds(&self) -> bool {
         let holds = |figure: f64| match self.bound {
             Bound::AtMost(bound) => figure <= bound,

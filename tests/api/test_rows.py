@@ -42,6 +42,13 @@ def test_content_fields_are_kept_and_have_a_default(ns):
     assert ns.get("b").headers["content-type"] == "application/octet-stream"
 
 
+def test_a_content_field_is_text_that_a_row_of_json_holds_unchanged(ns):
+    for field in (b"text/\xe9\xff", b"text/a\tb"):
+        for name in ("Content-Type", "Content-Encoding"):
+            ns.client.request("PUT", ns.path("c"), b"x", {name: field}).problem(400, "invalid-header")
+    ns.get("c").problem(404, "key-not-found")
+
+
 def test_empty_value_and_largest_value(ns):
     assert ns.put("empty").status == 201
     assert ns.get("empty").body == b""

@@ -25,7 +25,7 @@ def new_cluster(folder):
 def pair():
     """Two dispatchers in front of one tier, for the tests of one file; all must end well."""
     with memory_folder() as folder:
-        cluster = Cluster(folder, 2, {"quota": {"refresh": "1s"}})
+        cluster = Cluster(folder, 2)
         try:
             cluster.start()
             yield cluster

@@ -190,9 +190,12 @@ GARBAGE = {
     "random": random.Random(7).randbytes(100_000),
     "an HTTP/1 request": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 100,
     "a TLS greeting": bytes.fromhex("16030100c8010000c40303") + random.Random(8).randbytes(400),
-    "the preface, and then random": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + random.Random(9).randbytes(100_000),
-    "frames that claim to be large": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + (b"\xff\xff\xff\x00\x00\x00\x00\x00\x01" + bytes(500)) * 100,
-    "frames without end": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" * 20_000,
+    "the preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
+    "the preface, and then random": b"UMBOHOP1" + random.Random(9).randbytes(100_000),
+    "frames that claim to be large": b"UMBOHOP1" + (b"\xff\xff\xff\x7f\x01" + bytes(500)) * 100,
+    "frames of no length": b"UMBOHOP1" + bytes(4) * 20_000,
+    "frames without end, and no hello": b"UMBOHOP1" + b"\x01\x00\x00\x00\x80" * 20_000,
+    "a hello that never ends": b"UMBOHOP1" + b"\x00\x00\x02\x00\x01" + b"\xff" * 100_000,
 }
 
 

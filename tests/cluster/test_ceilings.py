@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from test_nodes import FRESH, limit, outcomes
+from test_nodes import limit, outcomes
 
 # What is charged is to be the same in every run.
-SETTINGS = FRESH | {"cost": {"latency_ms": 0}}
+SETTINGS = {"cost": {"latency_ms": 0}}
 # More than a node answers at once by far.
 ROWS, VALUE_LEN = 600, 4_096
 

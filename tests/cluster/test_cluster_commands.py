@@ -118,7 +118,8 @@ def test_a_plan_moves_as_little_as_it_can_and_says_which_files(shell, first):
     assert lines[header].split()[:4] == ["SHARD", "SLOTS", "FILE", "FROM"]
     assert len(lines) == header + 1 + 6
     steps = shell(*asked).stderr
-    assert "stop the nodes a, b, c, d" in steps and "copy each file" in steps
+    order = ["to all nodes and dispatchers", "stop the nodes a, b, c, d", "copy each file", "start the nodes"]
+    assert [steps.index(step) for step in order] == sorted(steps.index(step) for step in order)
 
     again = shell("cluster", "plan", "--map", "second.toml", "--nodes", "a,b,c,d")
     assert "nothing to change" in again.stderr
@@ -150,8 +151,8 @@ def test_a_map_is_replaced_only_by_one_that_follows_it(shell, first):
         (["--nodes", "a=h"], "no port"),
         (["--nodes", "a=h:0"], "1 to 65535"),
         (["--nodes", "A=h:1"], "[a-z0-9._-]"),
-        (["--nodes", "a=h:1,a=h:2"], "'a' stands twice"),
-        (["--nodes", "a=h:1,b=h:1"], "have one address"),
+        (["--nodes", "a=h:1,a=h:2"], "'a' is listed twice"),
+        (["--nodes", "a=h:1,b=h:1"], "have the same address"),
         (["--nodes", "a=h:1,b=h:2", "--shards", "1"], "too few"),
         (["--nodes", "a=h:1", "--shards", "513"], "1 to 512 shards"),
         (["--nodes", "a=h:1", "--shards", "0"], "0"),
@@ -173,22 +174,22 @@ def test_what_cannot_be_planned_says_why(shell, first, arguments, words):
         (('"0-170"', '"0-169"'), "slot 170 has no owner"),
         (('"0-170"', '"0-171"'), "slot 171 is owned by shard 0 and by shard 1"),
         (('"0-170"', '"0-9999"'), "0-9999"),
-        (('"0-170"', '"one"'), "'one' is no range of slots"),
+        (('"0-170"', '"one"'), "'one' is not a range of slots"),
         (('["0-170"]', "[]"), "shard 0 has no slots"),
-        (("id = 23", "id = 22"), "shard 22 stands twice"),
+        (("id = 23", "id = 22"), "shard 22 is listed twice"),
         (("id = 23", "id = 99"), "shard 23 is missing"),
         (('node = "c"', 'node = "d"'), "node 'd', which is not in [nodes]"),
         (('node = "c"', 'node = "sea"'), "node 'sea'"),
         (('"shard-c:7411"', '""'), "node 'c' has no address"),
-        (('"shard-c:7411"', '"shard-c"'), "no address like shard-a:7411"),
-        (('"shard-c:7411"', '"shard-b:7411"'), "have one address"),
+        (('"shard-c:7411"', '"shard-c"'), "not an address like shard-a:7411"),
+        (('"shard-c:7411"', '"shard-b:7411"'), "have the same address"),
         (('"geo-eu"', '"GEO EU"'), "[a-z0-9._-]"),
         (("version = 1", "version = 0"), "from 1"),
         (("version = 1", "versoin = 1"), "did you mean 'version'?"),
         (("version = 1", "version = -1"), "line 3"),
         (("version = 1", ""), "version"),
         (('node = "a"', 'nod = "a"'), "did you mean 'node'?"),
-        (('node = "a"', 'node = "a"\nmoves = 1'), "'from' do not go together"),
+        (('node = "a"', 'node = "a"\nmoves = 1'), "'from' contradict each other"),
         (("[nodes]", "[nodes"), "line 5"),
     ],
 )
@@ -268,7 +269,7 @@ def test_the_check_of_settings_reads_the_map(shell, first):
 def test_a_folder_that_is_not_there_yet_is_new(shell, first):
     shell.path("data").mkdir()
     asked = ["shard", "verify", "--map", first, "--data", "data"]
-    assert "say which node" in shell(*asked, code=FAILED).stderr
+    assert "name the node" in shell(*asked, code=FAILED).stderr
     checked = shell.json(*asked, "--node", "b")
     assert [file["state"] for file in checked["files"]] == ["new"] * 8
     assert os.listdir(shell.path("data")) == []
@@ -292,7 +293,7 @@ def test_the_folder_of_a_server_on_its_own_is_no_nodes(shell, first, new_server)
     before = {path.name: path.read_bytes() for path in (shell.path("alone") / "data").iterdir()}
     asked = ["shard", "verify", "--map", first, "--data", shell.path("alone") / "data"]
     refused = shell(*asked, "--node", "a", code=FAILED)
-    assert "belongs to a server on its own" in refused.stderr
+    assert "belongs to a standalone server" in refused.stderr
     after = {path.name: path.read_bytes() for path in (shell.path("alone") / "data").iterdir()}
     assert after == before
 

@@ -72,16 +72,17 @@ def plan(cluster, folder):
 
 
 def carry_out(cluster, target, moves, added):
-    """As the plan says: stop, copy, give everybody the map, start."""
+    """As the plan says: give everybody the map, stop, copy, start."""
     (dispatcher,) = cluster.dispatchers
     stopped = sorted({move["from"] for move in moves})
+    cluster.tier.write_map(target.read_text())
+    # Of the new map they learn from its file when they stop.
     for name in stopped:
         cluster.nodes[name].stop()
     added.data.mkdir(parents=True, exist_ok=True)
     for move in moves:
         shutil.copy2(cluster.nodes[move["from"]].data / move["file"], added.data / move["file"])
     cluster.nodes["d"] = added
-    cluster.tier.write_map(target.read_text())
     for process in [dispatcher, *(node for name, node in cluster.nodes.items() if node.is_running())]:
         process.process.send_signal(signal.SIGHUP)
     for name in [*stopped, "d"]:
@@ -115,13 +116,13 @@ def test_a_file_that_was_forgotten_is_missed_by_name(new_cluster, folder):
     forgotten, *copied = moves
     (dispatcher,) = cluster.dispatchers
     origin = cluster.nodes[forgotten["from"]].data / forgotten["file"]
+    cluster.tier.write_map(target.read_text())
     for name in sorted({move["from"] for move in moves}):
         cluster.nodes[name].stop()
     added.data.mkdir(parents=True, exist_ok=True)
     for move in copied:
         shutil.copy2(cluster.nodes[move["from"]].data / move["file"], added.data / move["file"])
     cluster.nodes["d"] = added
-    cluster.tier.write_map(target.read_text())
     checked = umbo("shard", "verify", "--map", target, "--data", added.data, "--node", "d")
     assert checked.returncode != 0 and forgotten["file"] in checked.stdout + checked.stderr, checked
     dispatcher.process.send_signal(signal.SIGHUP)

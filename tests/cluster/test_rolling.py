@@ -72,7 +72,7 @@ class PlainClient(threading.Thread):
 
 def test_a_rolling_restart_of_everything_is_not_noticed(new_cluster):
     # As long as a load balancer would take to look elsewhere, in which these clients go on.
-    cluster = new_cluster(2, {"server": {"drain_delay": "200ms"}, "quota": {"refresh": "1s"}}).start()
+    cluster = new_cluster(2, {"server": {"drain_delay": "200ms"}}).start()
     first, second = cluster.dispatchers
     first.namespace("rolling")
     other = Namespace(second.client(), "rolling")

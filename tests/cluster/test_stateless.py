@@ -108,7 +108,7 @@ def test_blocked_keys_of_one_are_blocked_by_both(pair, clients):
 
 
 def test_tokens_of_one_open_both(new_cluster):
-    cluster = new_cluster(2, {"quota": {"refresh": "1s"}}).start()
+    cluster = new_cluster(2).start()
     first, second = cluster.dispatchers
     made = first.client().post("/admin/v1/tokens", {"name": "root", "grants": ["*:*"]})
     assert made.status == 201

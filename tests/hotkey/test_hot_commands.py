@@ -90,7 +90,7 @@ def test_a_key_is_pinned_by_its_id_and_in_any_form(shell, ns):
     blocking = shell("hot", "block", "--id", said["id"])
     assert blocking.stdout.splitlines()[1].split()[4] == "blocked"
     pinning = shell("hot", "pin", ns.name, "0x00ff")
-    assert "blocked too" in pinning.stderr
+    assert "also blocked" in pinning.stderr
 
 
 def test_what_is_hot_is_listed_with_who_reads_it(server, shell, ns):

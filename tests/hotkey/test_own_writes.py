@@ -87,7 +87,7 @@ def test_a_write_that_is_refused_ends_nothing_that_is_true(ns):
 
 def test_a_namespace_made_anew_has_none_of_the_old_answers(server, ns):
     kept(ns, "a")
-    assert ns.client.delete(f"/admin/v1/namespaces/{ns.name}").status == 200
+    assert ns.client.delete(f"/admin/v1/namespaces/{ns.name}").status == 204
     ns.get("a").problem(404, "namespace-not-found")
     server.namespace(ns.name)
     ns.get("a").problem(404, "key-not-found")

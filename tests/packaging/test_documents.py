@@ -8,7 +8,12 @@ import pytest
 from package import KUBERNETES, umbo
 from processes import PROJECT
 
-DOCUMENTS = [PROJECT / "README.md", PROJECT / "config/README.md", KUBERNETES / "README.md"]
+DOCUMENTS = [
+    PROJECT / "README.md",
+    PROJECT / "config/README.md",
+    PROJECT / "crates/umbo-client/README.md",
+    KUBERNETES / "README.md",
+]
 
 
 def command_lines(document):
@@ -65,3 +70,21 @@ def test_a_command_that_does_not_exist_would_be_noticed():
     for words in (["kv", "fetch"], ["shards"], ["kv", "get", "--colour"], ["shard", "verify", "--maps", "x"]):
         with pytest.raises(AssertionError):
             check(words)
+
+
+@pytest.mark.parametrize("document", sorted(DOCUMENTS + [PROJECT / "crates/README.md", PROJECT / "crates/umbo-api/README.md", PROJECT / "loadtest/README.md"]), ids=lambda path: str(path.relative_to(PROJECT)))
+def test_every_link_leads_somewhere(document):
+    for target in re.findall(r"\]\(([^)]+)\)", document.read_text()):
+        path, _, anchor = target.partition("#")
+        if path.startswith("http"):
+            continue
+        found = document if not path else document.parent / path
+        assert found.exists(), f"{target} is not there"
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", found.read_text(), re.M)
+            anchors = [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
+            assert anchor in anchors, f"{target}: there is no such heading"
+
+
+def test_the_readme_is_short():
+    assert len((PROJECT / "README.md").read_text().splitlines()) <= 150

@@ -119,7 +119,7 @@ def check_rejection(answer, name, *, unit, rate, burst, scope, status=429, quant
     wait = wait_ms(answer)
     assert problem["retry"]["after_ms"] == wait >= quantum_ms, answer
     assert name in problem["detail"] and str(wait) in problem["detail"], answer
-    assert answer.headers["umbo-ru"] == "0", answer
+    assert answer.headers["umbo-ru"] == "0" and answer.headers["umbo-retry-ticket"], answer
     left, quota = LEFT.match(answer.headers["ratelimit"]), QUOTA.match(answer.headers["ratelimit-policy"])
     assert left and quota, answer
     assert left.group(1) == quota.group(1) == name and left.group(2) == "0", answer

@@ -194,7 +194,7 @@ def test_no_wait_is_shorter_than_a_refill_nor_in_vain(server, ns, refill_ms):
         _, answer = until_rejected(lambda: ns.get("a"), 60)
         assert wait_ms(answer) >= refill_ms
         rest(wait_ms(answer))
-        in_vain += rejected(ns.get("a"))
+        in_vain += rejected(ns.get("a", Umbo_Retry_Ticket=answer.headers["umbo-retry-ticket"]))
     assert in_vain <= 1
 
 
@@ -217,7 +217,7 @@ def test_a_shard_has_a_ceiling_of_its_own(server):
 
 
 def test_a_large_request_is_admitted_and_paid_off(server, ns):
-    """One that costs more than the burst is not refused for ever; its debt is what others see."""
+    """One that costs more than the burst is not refused for ever; a minute of the rate is owed for it."""
     lines = [{"pk": "p", "sk": f"{n:04}", "v": "x" * 1000} for n in range(1000)]
     assert ns.write(lines).status == 200
     name = limited(server, ns, unit="ru", rate=1, burst=2)
@@ -227,7 +227,7 @@ def test_a_large_request_is_admitted_and_paid_off(server, ns):
     wait = check_rejection(refused, name, unit="ru", rate=1, burst=2, scope="pod")
     assert wait > 1000
     (user,) = ns.client.get(f"/admin/v1/quotas/{name}/users").json()["users"]
-    assert user["balance"] < -200 and user["limit"] == {"rate": 1, "burst": 2, "unit": "ru"}
+    assert -60 <= user["balance"] < -50 and user["limit"] == {"rate": 1, "burst": 2, "unit": "ru"}
 
 
 def test_shadow_never_refuses_and_is_counted(server, ns):

@@ -4,8 +4,12 @@ import collections
 import threading
 import time
 
-# Two slots and little patience, so that a few dozen writers are an overload.
+# Two permits and little patience, so that a few dozen writers are an overload.
 TIGHT = {"overload": {"in_flight_max": 2, "queue_target": "1ms", "queue_interval": "20ms"}}
+
+
+# A tenth of its time is what a request may wait: with more, a few dozen writers meet their deadlines.
+TIMEOUT_MS = "100"
 
 
 class Crowd:
@@ -15,7 +19,8 @@ class Crowd:
         self.answers = collections.defaultdict(list)
         self.until = time.monotonic() + seconds
         self.lock = threading.Lock()
-        self.server, self.partition, self.headers = server, partition, headers
+        self.server, self.partition = server, partition
+        self.headers = {"Umbo_Timeout_Ms": TIMEOUT_MS} | headers
         self.threads = [threading.Thread(target=self.run, args=(at, tier)) for at, tier in enumerate(tiers)]
 
     def __enter__(self):

@@ -16,7 +16,7 @@ def test_the_lowest_tier_goes_first_and_each_is_told_why(tight):
     for answer in shed:
         problem = answer.problem(503, "overloaded")
         assert problem["tier"] == "sheddable" and problem["scope"] == "shard"
-        assert problem["signal"] in ("queue-delay", "queue-length", "queue-displaced", "latency-ratio")
+        assert problem["signal"] in ("queue-delay", "queue-length", "queue-displaced")
         assert problem["retry"]["safe"] and problem["retry"]["after_ms"] >= 20
         assert problem["outcome"] == "not-applied"
         assert int(answer.headers["retry-after"]) >= 1
@@ -51,6 +51,12 @@ def test_a_crowd_on_one_shard_is_none_of_the_others_business(tight):
         answer.problem(503, "overloaded")
 
 
+def test_a_crowd_that_has_time_is_served_whole(tight):
+    with Crowd(tight, ["sheddable"] * 40, 2, Umbo_Timeout_Ms="10000") as crowd:
+        pass
+    assert not crowd.of("sheddable", SHED_STATUS), "a tenth of ten seconds is enough for forty writers"
+
+
 def test_rows_of_a_batch_are_shed_shard_by_shard(tight):
     ns = tight.namespace()
     rows = [{"op": "put", "pk": f"k{number}", "v": "x"} for number in range(40)] + [{"op": "put", "pk": "p", "sk": "b", "v": "x"}]
@@ -58,7 +64,7 @@ def test_rows_of_a_batch_are_shed_shard_by_shard(tight):
     with Crowd(tight, ["critical"] * 10 + ["sheddable"] * 40, 3):
         time.sleep(0.5)
         for _ in range(20):
-            answer = ns.write(rows, headers={"Umbo-Criticality": "sheddable"})
+            answer = ns.write(rows, headers={"Umbo-Criticality": "sheddable", "Umbo-Timeout-Ms": "300"})
             seen.add(answer.status)
             if answer.status != 207:
                 continue
@@ -91,7 +97,7 @@ def test_a_deadline_passes_in_the_queue_without_a_write(tight):
     client = tight.client()
     path = "/v1/ns/demo/kv/p/late-{}"
     late, served = [], []
-    # All slots are taken by what matters more: two milliseconds are over before it is a lesser one's turn.
+    # All permits are taken by what matters more: two milliseconds are over before it is a lesser one's turn.
     with Crowd(tight, ["critical"] * 40, 3) as crowd:
         time.sleep(0.3)
         for number in range(100):

@@ -19,7 +19,7 @@ SMALL_ROWS = 100_000
 def loaded():
     """200 values of 1 MiB in one partition, 100,000 small rows in another."""
     with memory_folder() as folder:
-        limits = {"drain_delay": "0s", "write_timeout": "1500ms", "header_timeout": "700ms"}
+        limits = {"drain_delay": "0s", "write_timeout": "1500ms", "header_timeout": "5s"}
         with Server(folder, SMALL_CACHE | {"server": limits}) as server:
             server.start()
             ns = server.namespace()
@@ -153,10 +153,12 @@ def test_a_thousand_idle_connections(loaded):
 
 def test_more_connections_than_allowed_wait_for_their_turn(new_server):
     server = new_server({"server": {"connections_max": 5}}).start()
-    first = [server.raw(b"") for _ in range(5)]
+    ns = server.namespace()
+    ns.client.close()
+    fields = "Host: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    first = [server.raw(f"PUT {ns.path('a')} HTTP/1.1\r\n{fields}".encode()) for _ in range(5)]
     for sock in first:
-        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert sock.recv(12) == b"HTTP/1.1 200"
+        assert sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n", "each has a request"
     late = server.raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
     late.settimeout(0.3)
     with pytest.raises(TimeoutError):
@@ -166,6 +168,30 @@ def test_more_connections_than_allowed_wait_for_their_turn(new_server):
     late.settimeout(60)
     assert late.recv(12) == b"HTTP/1.1 200"
     for sock in [*first, late]:
+        sock.close()
+
+
+def test_silent_connections_keep_nobody_out(new_server):
+    """Twice as many as there may be: those that ask are served all the same."""
+    server = new_server({"server": {"connections_max": 20}}).start()
+    ns = server.namespace()
+    assert ns.put("a", value=b"x").status == 201
+    silent = [server.raw(b"") for _ in range(40)]
+    for _ in range(5):
+        assert server.client().get("/healthz").status == 200
+        silent.append(server.raw(b""))
+        assert server.client().get(ns.path("a")).body == b"x"
+    assert server.metric("umbo_connections_evicted_total") >= 20
+    for sock in silent:
+        sock.close()
+
+
+def test_an_address_has_no_more_connections_than_it_may(new_server):
+    server = new_server({"server": {"connections_per_address_max": 3}}).start()
+    silent = [server.raw(b"") for _ in range(10)]
+    assert server.client().get("/healthz").status == 200
+    wait_until(lambda: server.metric("umbo_connections") <= 3 + 1, "with the one of the admin port")
+    for sock in silent:
         sock.close()
 
 

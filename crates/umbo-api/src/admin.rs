@@ -12,9 +12,26 @@ pub struct NamespaceInfo {
     pub id: u32,
     /// When it was created, in milliseconds since the Unix epoch.
     pub created_at: u64,
+    /// Whether it can be used.
+    #[serde(default)]
+    pub state: NamespaceState,
+    /// Shards that have not confirmed its removal; only while it is being removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting_for: Vec<u16>,
     /// Settings.
     #[serde(flatten)]
     pub settings: NamespaceSettings,
+}
+
+/// Whether a namespace can be used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NamespaceState {
+    /// It can.
+    #[default]
+    Live,
+    /// It was removed; its name is free once every shard has confirmed that.
+    Removing,
 }
 
 /// What can be set of a namespace; a body without a field resets it to its default.
@@ -48,19 +65,28 @@ pub struct NamespaceList {
     pub namespaces: Vec<NamespaceInfo>,
 }
 
-/// What a removal of a namespace removes.
+/// What a removal of a namespace would remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceRemoval {
     /// Name.
     pub name: String,
-    /// Visible rows it has; counted in a dry run only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rows: Option<u64>,
-    /// Bytes of their keys and values; counted in a dry run only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-    /// Whether nothing was removed because it was a dry run.
+    /// Visible rows it has.
+    pub rows: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// Always true: nothing was removed.
     pub dry_run: bool,
+}
+
+/// A removal of a namespace that some shards have not confirmed yet. It goes on by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceRemoving {
+    /// Name; free again once all have confirmed.
+    pub name: String,
+    /// `removing`.
+    pub state: NamespaceState,
+    /// Shards that have not confirmed.
+    pub waiting_for: Vec<u16>,
 }
 
 /// A token, without its secret.

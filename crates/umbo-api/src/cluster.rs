@@ -1,4 +1,4 @@
-//! The nodes behind a dispatcher: where each is, whether it can be asked, which shards it has.
+//! The nodes behind a dispatcher: the address of each, whether it is reachable, and its shards.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,12 +26,12 @@ pub struct NodeInfo {
     pub name: String,
     /// Host and port.
     pub address: String,
-    /// Whether it can be asked.
+    /// Whether it is reachable.
     pub reachable: bool,
     /// Why it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Version of the map that the node goes by; absent until it has said so.
+    /// Version of the map that the node uses; absent until it has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_version: Option<u64>,
     /// Shards that the dispatcher's map gives it, in order.

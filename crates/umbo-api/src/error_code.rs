@@ -30,7 +30,7 @@ macro_rules! error_codes {
                 match self { $(Self::$variant => $status,)+ }
             }
 
-            /// Says whether the same request may succeed later without any change to it.
+            /// Returns whether the same request may succeed later without any change to it.
             pub const fn is_retryable(self) -> bool {
                 match self { $(Self::$variant => $retry,)+ }
             }
@@ -51,6 +51,8 @@ macro_rules! error_codes {
 error_codes! {
     AbnormalUsageDetected "abnormal-usage-detected" 429 false "Rejected: the key is blocked"
         "An operator has blocked this key because of how it was used. Other keys are served. Ask the operator, who lifts it with: umbo hot unblock.";
+    AnswerMemoryFull "answer-memory-full" 503 true "Shed: no memory for the answer"
+        "The answers that clients have not taken yet hold all the memory they may, or those of this connection their part of it, and the request was shed. Nothing was applied. Take what was answered, and back off.";
     BatchTooLarge "batch-too-large" 413 false "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
     BodyMemoryFull "body-memory-full" 503 true "Shed: no memory for the body"
@@ -97,6 +99,8 @@ error_codes! {
         "After this change no token could change tokens. Create another token with admin:* first.";
     MethodNotAllowed "method-not-allowed" 405 false "Method not allowed"
         "The route exists and does not take this method. The Allow header names those it takes.";
+    NamespaceBeingRemoved "namespace-being-removed" 409 false "Namespace being removed"
+        "A namespace of this name is being removed, and the name is free once every shard has confirmed that. The problem names the shards that have not. If one of them never comes back, an operator says so with: umbo ns rm NAME --abandon-shard SHARD.";
     NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
@@ -111,6 +115,12 @@ error_codes! {
         "No policy has this name.";
     QuotaOfFile "quota-of-file" 409 false "Policy of the policy file"
         "The policy stands in the server's policy file. Change it there; the file is read again by itself.";
+    RecordsStale "records-stale" 503 true "Own records too old"
+        "For longer than its settings allow, this server could not confirm that its copy of Umbo's own records (namespaces, tokens, policies) is the newest, so it serves nobody by it. Nothing was applied. Others may serve.";
+    RecordsUnavailable "records-unavailable" 503 true "Own records cannot be changed"
+        "The shard in which Umbo's own records (namespaces, tokens, policies, lists) are changed is away. Nothing was applied; requests for rows are served by the last copy of the records.";
+    RecordsUnreadable "records-unreadable" 503 true "Own records cannot be read"
+        "The newest of Umbo's own records are not what this server reads: they are damaged, or a newer version wrote them. Nothing was applied. The server's log names the record; until it can be read, the last good records are in effect.";
     RequestTimeout "request-timeout" 408 true "Request too slow"
         "The request did not arrive in time. Nothing of it was applied.";
     RouteNotFound "route-not-found" 404 false "Route not found"
@@ -143,12 +153,12 @@ error_codes! {
         "The shard has as many writes waiting as it takes and shed this one. Nothing was applied. Back off.";
 }
 
-/// Four ways in which a request does not get what it asked for; never mixed up.
+/// Four kinds of problems, which are never confused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The request cannot be served as it is.
     Refused,
-    /// The caller has spent its quota, or an operator has blocked what it asks for.
+    /// The caller's quota is used up, or an operator has blocked the key.
     Rejected,
     /// The server had too much to do.
     Shed,
@@ -173,7 +183,8 @@ impl ErrorCode {
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::AbnormalUsageDetected | Self::QuotaExceeded => ErrorKind::Rejected,
-            Self::BodyMemoryFull
+            Self::AnswerMemoryFull
+            | Self::BodyMemoryFull
             | Self::Overloaded
             | Self::TooManyReaders
             | Self::TooManyRequestsInFlight
@@ -195,7 +206,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Says that a text is no error code.
+/// A text is not an error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such error code: '{0}'")]
 pub struct UnknownErrorCode(pub String);

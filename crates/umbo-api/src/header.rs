@@ -15,6 +15,9 @@ pub const EXPIRES_AT: &str = "umbo-expires-at";
 pub const DURABILITY: &str = "umbo-durability";
 /// Exact wait before a repetition, in milliseconds; beside `Retry-After`.
 pub const RETRY_AFTER_MS: &str = "umbo-retry-after-ms";
+/// Retry ticket: on a rejection, and sent back with the retry once the wait is over, which then has
+/// priority over new requests. Opaque; good once at the dispatcher that issued it.
+pub const RETRY_TICKET: &str = "umbo-retry-ticket";
 /// Whether a failed write took effect: `applied`, `not-applied` or `unknown`.
 pub const OUTCOME: &str = "umbo-outcome";
 /// What the request was charged, in request units, as an exact decimal; on every answer.
@@ -22,7 +25,7 @@ pub const RU: &str = "umbo-ru";
 /// Caller whose quota is to pay. This and the next three are 1 to 128 visible ASCII characters, and
 /// honoured only where the credential has the grant `delegate` on the namespace.
 pub const QUOTA_USER: &str = "umbo-quota-user";
-/// User for whom the caller calls.
+/// User on whose behalf the caller sends the request.
 pub const USER: &str = "umbo-user";
 /// Session in which the caller calls.
 pub const SESSION: &str = "umbo-session";
@@ -30,9 +33,12 @@ pub const SESSION: &str = "umbo-session";
 pub const ORG: &str = "umbo-org";
 /// Which attempt of the same request this is (1 to 100); 1 where absent.
 pub const ATTEMPT: &str = "umbo-attempt";
-/// Who paid: the caller, then `;user="…"`, `;session="…"` and `;org="…"` for those honoured. On
+/// The payer: the caller, then `;user="…"`, `;session="…"` and `;org="…"` for those honoured. On
 /// answers to requests that carried any of the four names above.
 pub const CHARGED_TO: &str = "umbo-charged-to";
+/// State of the bucket of the tightest limit, exactly: the policy, then `;unit=`, `;rate=` (units a
+/// second), `;burst=`, `;balance=` (negative in debt) and `;ms=` (milliseconds between two refills).
+pub const QUOTA_STATE: &str = "umbo-quota-state";
 /// What is left of the tightest limit (draft-ietf-httpapi-ratelimit-headers).
 pub const RATELIMIT: &str = "ratelimit";
 /// What the tightest limit is (draft-ietf-httpapi-ratelimit-headers).

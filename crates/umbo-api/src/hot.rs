@@ -1,4 +1,4 @@
-//! Hot keys on the wire: which keys a pod reads most, what it saves, and what operators pin or block.
+//! Hot keys on the wire: the keys that a dispatcher reads most, the reads that it saves, and the lists of operators.
 //!
 //! Keys are the customer's data: they stand in answers of the admin API and nowhere else. Series of
 //! metrics and lines of logs name a key by its [`HotKeyName::hash`].
@@ -26,9 +26,9 @@ pub enum HotKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HotKeyName {
     /// Opaque; names the key in `/admin/v1/hot/pinned/id/{id}` and `/admin/v1/hot/blocked/id/{id}`,
-    /// on every pod and for as long as its namespace exists.
+    /// on every dispatcher and for as long as its namespace exists.
     pub id: String,
-    /// Stands for the key in metrics and logs: 16 hexadecimal digits, the same on every pod.
+    /// Identifies the key in metrics and logs: 16 hexadecimal digits, the same on every dispatcher.
     pub hash: String,
     /// Name of the namespace.
     pub namespace: String,
@@ -127,18 +127,18 @@ impl HotList {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HotListingSpec {
-    /// Why, for whoever looks at the list later: one line of 256 bytes at most. Not told to those
-    /// who are refused.
+    /// The reason, shown in the list: one line of 256 bytes at most. Not contained in
+    /// refusals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub reason: Option<String>,
-    /// For how long, in seconds; until it is taken off where absent.
+    /// For how long, in seconds; if absent, until it is removed from the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub ttl: Option<u64>,
 }
 
-/// Who has put a key on a list, and until when.
+/// The entry of a key in a list: its author, and its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HotListing {
     /// Name of the caller.
@@ -153,7 +153,7 @@ pub struct HotListing {
     pub reason: Option<String>,
 }
 
-/// What a change of a list has come to.
+/// Result of a change of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HotListed {
     /// The key.
@@ -192,8 +192,8 @@ pub struct HotKeyInfo {
     pub rate_error: f64,
     /// Mean reads a second over the last three seconds.
     pub rate_now: f64,
-    /// Request units a second that its reads would cost if each asked the store, as estimated,
-    /// decayed.
+    /// Request units a second that its reads would cost if each asked the store, as estimated, over the
+    /// last three seconds.
     pub ru_rate: f64,
     /// For how long it has been hot, in milliseconds.
     pub hot_for_ms: u64,
@@ -220,31 +220,31 @@ pub struct HotPod {
     pub reads_rate: f64,
     /// Reads a second that make a key hot at this moment.
     pub threshold_rate: f64,
-    /// Share of the reads through the layer that did not go to the store, of 1.
+    /// Share of all reads that did not go to the store, of 1.
     pub saved_share: f64,
+    /// Reads that the detection has counted.
+    pub reads: u64,
     /// Reads that the local cache has answered.
     pub hits: u64,
-    /// Those of them that said that the key is absent.
+    /// Those of them that found nothing.
     pub negative_hits: u64,
     /// Reads of the store that others could join.
     pub leaders: u64,
-    /// Reads that have joined one under way.
+    /// Reads that joined one in flight.
     pub followers: u64,
-    /// Reads answered by one that had just ended, of a key that may become hot.
-    pub afterglows: u64,
     /// Leaders that failed and were replaced.
     pub elections: u64,
-    /// Reads turned away because too many waited.
+    /// Reads refused because too many waited.
     pub crowded: u64,
-    /// Reads under way that others could join no longer, because of a write or their deadline.
+    /// Reads in flight that others stopped joining because of a write or their deadline.
     pub overtaken: u64,
-    /// Answers not kept because a write came in between.
+    /// Results not cached because a write came in between.
     pub stale: u64,
-    /// Reads not counted, for want of room at that moment.
+    /// Reads not counted, because the detector held the sketch at that moment.
     pub uncounted: u64,
     /// Reads of the store that others can join at this moment.
     pub flights: u64,
-    /// Answers in the local cache.
+    /// Results in the local cache.
     pub cache_entries: u64,
     /// Bytes that they take.
     pub cache_bytes: u64,

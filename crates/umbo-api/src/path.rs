@@ -16,7 +16,7 @@ pub enum KeyEncoding {
     Base64Url,
 }
 
-/// Says why a key text cannot be decoded.
+/// Why a key text cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// A percent sign without two hexadecimal digits, at this offset.

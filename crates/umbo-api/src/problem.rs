@@ -90,7 +90,7 @@ pub struct Problem {
     /// What that policy allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<QuotaLimit>,
-    /// What was asked of that limit over the last second or so, in units a second.
+    /// Requested rate at that limit over about the last second, in units a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Quantity>,
     /// Number of the shard concerned.
@@ -99,13 +99,16 @@ pub struct Problem {
     /// The tier that was shed: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// What told that the shard is overloaded: `queue-delay`, `queue-length`, `queue-work`,
+    /// The signal of the shard's overload: `queue-delay`, `queue-length`, `queue-work`,
     /// `queue-displaced` or `latency-ratio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Current `ETag` of the row, on a failed precondition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
+    /// The token that was to be made, where it is not known whether it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// Whether a write took effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
@@ -132,6 +135,7 @@ impl Problem {
             tier: None,
             signal: None,
             etag: None,
+            token: None,
             outcome: None,
             retry: Retry {
                 safe: code.is_retryable(),

@@ -1,7 +1,7 @@
 //! An amount in a body or file: a number or a text, kept as it was written.
 //!
-//! Deliberately does no arithmetic and knows no unit: what the text means is said by whoever
-//! reads it with a unit in hand. Invariant: a number is written as a number again, a text as a text.
+//! Deliberately does no arithmetic and has no unit: the code that reads it with a unit interprets it.
+//! Invariant: a number is written as a number again, a text as a text.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::schema::{Object, OneOfBuilder, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Most digits of a fraction that a double holds, whoever reads it.
+/// Most digits of a fraction that every JSON parser with doubles preserves.
 const DIGITS_MAX: usize = 15;
 
 /// A number (`1000`, `0.5`) or a text (`"0.5"`, `"64KiB"`).

@@ -18,11 +18,11 @@ pub use explain::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, E
 pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow};
 pub use usage::{ShardUsage, UsageAnswer, UsageRow};
 
-/// A policy as a person writes it: who is counted, in what, and how much they may have.
+/// A policy as it is written: which requests it counts, in which unit, and their limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
-    /// Name: `[a-z0-9][a-z0-9._-]{0,63}`, unique. It is told to whoever is rejected.
+    /// Name: `[a-z0-9][a-z0-9._-]{0,63}`, unique. Rejections contain it.
     pub name: String,
     /// Which requests are counted; all where absent.
     #[serde(
@@ -43,15 +43,15 @@ pub struct PolicySpec {
     /// Units a second, above 0: up to 10⁹, of bytes up to 10¹²; at most 6 digits after the point,
     /// whole bytes. Bytes may be written like `"64KiB"`, `"2MiB"` or `"1GiB"`.
     pub rate: Quantity,
-    /// Units at once after a rest: at least 1 and what one `refill` brings, up to 5 × 10¹⁰, of
+    /// Most units at once after idle time: at least 1 and the amount of one `refill`, up to 5 × 10¹⁰, of
     /// bytes 10¹⁵. One second of `rate` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Quantity>,
     /// How often a bucket is refilled: whole milliseconds from `10ms` to `10s`; `50ms` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<String>,
-    /// `pod` where a bucket counts a whole dispatcher, `shard` where each storage shard has its
-    /// own; `pod` where absent and `per` does not name `shard`.
+    /// `pod` if a bucket counts all requests of a dispatcher, `shard` if each storage shard has its
+    /// own; if absent, `pod` unless `per` contains `shard`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// `enforce`, or `shadow` to count what would be rejected and reject nothing; `enforce` where
@@ -72,14 +72,14 @@ pub struct PolicySpec {
     pub overrides: Vec<OverrideSpec>,
 }
 
-/// Which requests are meant; all that stands here must match, and what is absent matches anything.
+/// The requests of a policy: every field that is present must match; an absent field matches anything.
 ///
-/// A pattern is a text in which each `*` stands for any run of characters. One over `user`,
+/// A pattern is a text in which each `*` matches any run of characters. One over `user`,
 /// `session` or `org` matches no request that lacks it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MatchSpec {
-    /// Pattern over who pays.
+    /// Pattern over the name of the caller that pays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Pattern over the namespace.
@@ -102,7 +102,7 @@ pub struct MatchSpec {
 }
 
 impl MatchSpec {
-    /// Says whether it matches everything.
+    /// Returns whether it matches everything.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -112,7 +112,7 @@ impl MatchSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
-    /// Which buckets: patterns over dimensions that stand in `per`.
+    /// Which buckets: patterns over dimensions of `per`.
     #[serde(rename = "match", deserialize_with = "object::read")]
     pub matches: MatchSpec,
     /// As in the policy.
@@ -144,11 +144,11 @@ pub struct PolicyInfo {
     /// Version; the `ETag` without its quotes. Only where the source is `stored`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// What it has done on this pod.
+    /// Its counters on this dispatcher.
     pub counters: PolicyCounters,
 }
 
-/// What a policy has done on this pod since the pod was started.
+/// Counters of a policy on this dispatcher since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyCounters {
     /// Requests it rejected.
@@ -157,7 +157,7 @@ pub struct PolicyCounters {
     pub shadow_rejected: u64,
     /// Buckets it has now.
     pub buckets: u64,
-    /// Highest share of its rate that any bucket uses now; above 1 where more is asked for.
+    /// Highest ratio of requested rate to limit among its buckets; above 1 if the limit is exceeded.
     pub utilisation: f64,
 }
 
@@ -176,7 +176,7 @@ pub struct PolicyChange {
     /// What stood in effect under that name before; absent where nothing did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<PolicySpec>,
-    /// What stands in effect afterwards; absent where nothing does.
+    /// The policy in effect afterwards; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<PolicySpec>,
     /// Version of the stored policy afterwards; absent in a dry run and after a removal.
@@ -186,7 +186,7 @@ pub struct PolicyChange {
     pub dry_run: bool,
 }
 
-/// Who has a bucket of a policy on this pod, the busiest first.
+/// The callers that have a bucket of a policy on this dispatcher, the busiest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct QuotaUsers {
     /// Name of the policy.
@@ -206,7 +206,7 @@ pub struct QuotaUser {
     pub limit: QuotaLimit,
     /// Units left; negative in debt.
     pub balance: f64,
-    /// Units a second asked for over the last second or so.
+    /// Requested units a second, over about the last second.
     pub observed: f64,
     /// Requests rejected so far.
     pub rejected: u64,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The state of the server that answers, since it was started. Shed is what it turned away to stay
-/// fast; what is rejected for a quota counts elsewhere.
+/// The overload state of the server that answers, with totals since its start. Requests that are rejected for
+/// a quota are not counted here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "enabled": true,
@@ -14,18 +14,18 @@ use utoipa::ToSchema;
         "shard": 3,
         "overloaded": true,
         "classes": [{
-            "class": "point-read", "overloaded": true, "ratio": 0.21, "p95_ms": 4.1,
+            "class": "point-read", "overloaded": true, "pressure": 0.42, "ratio": 0.21, "p95_ms": 4.1,
             "normal_p95_ms": 0.86, "samples": 1830, "window_ms": 1400
         }],
         "tiers": [{
             "tier": "sheddable", "penalised": true, "penalty": 4.0, "penalty_above": 8.0,
-            "waiting": 12, "oldest_ms": 7.5, "overloaded": true, "shed": {"penalty": 1200, "queue-delay": 31}
+            "waiting": 12, "oldest_ms": 7.5, "overloaded": true, "shed": {"queue-delay": 31}
         }],
         "queue": {"limit": 18, "in_flight": 18, "waiting": 12, "waiting_ru": 12.6}
     }],
-    "engagements_total": 1,
-    "engagements": [{
-        "number": 1, "shard": 3, "class": "point-read", "tier_max": "sheddable", "ratio": 0.24,
+    "episodes_total": 1,
+    "episodes": [{
+        "number": 1, "shard": 3, "class": "point-read", "input": "latency-ratio", "pressure_max": 0.5, "tier_max": "sheddable", "ratio": 0.24,
         "ratio_min": 0.19, "p95_ms": 3.6, "normal_p95_ms": 0.86, "started_at": 1_790_000_000_000_u64,
         "duration_ms": 2300, "shed": {"sheddable": 1200}
     }],
@@ -36,10 +36,10 @@ pub struct ShedStatus {
     pub enabled: bool,
     /// All shards, in their order.
     pub shards: Vec<ShardOverload>,
-    /// Engagements since the start, with those under way.
-    pub engagements_total: u64,
+    /// Overloads since the start, with those under way.
+    pub episodes_total: u64,
     /// The last of them, newest first, those under way before all others.
-    pub engagements: Vec<EngagementInfo>,
+    pub episodes: Vec<EpisodeInfo>,
     /// By how much the server's own threads run late, in milliseconds.
     pub lag_ms: f64,
 }
@@ -49,7 +49,7 @@ pub struct ShedStatus {
 pub struct ShardOverload {
     /// Number.
     pub shard: u16,
-    /// Whether its latency ratio says that it is overloaded, or its queue does.
+    /// Whether it is under pressure, or its queue sheds requests.
     pub overloaded: bool,
     /// Service times by class of operation; only classes that were asked for.
     pub classes: Vec<ClassLatency>,
@@ -64,8 +64,12 @@ pub struct ShardOverload {
 pub struct ClassLatency {
     /// `point-read`, `multi-read`, `range`, `scan`, `point-write` or `bulk-write`.
     pub class: String,
-    /// Whether the ratio is engaged.
+    /// Whether the latency ratio says that the class is overloaded.
     pub overloaded: bool,
+    /// How overloaded the shard is for the class, from 0 to 1: the greatest of latency ratio, queue delay and
+    /// runtime lag.
+    #[serde(default)]
+    pub pressure: f64,
     /// The normal p95 over the p95 of the last moments: about 1 is healthy. Absent while either is
     /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +77,7 @@ pub struct ClassLatency {
     /// p95 of the short window, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_ms: Option<f64>,
-    /// Normal p95, from up to five minutes, in milliseconds.
+    /// Normal p95, of the last minutes without pressure, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normal_p95_ms: Option<f64>,
     /// Store calls in the short window.
@@ -89,9 +93,9 @@ pub struct TierOverload {
     pub tier: String,
     /// Whether its prices are multiplied.
     pub penalised: bool,
-    /// Mean factor on the price of callers within their own baseline; 1 is none.
+    /// Factor on the price of callers with no more than their fair share of the shard's work; 1 is none.
     pub penalty: f64,
-    /// Mean factor on the price of callers above their own baseline.
+    /// Factor on the price of callers with more than their fair share.
     pub penalty_above: f64,
     /// Requests that wait for the shard.
     pub waiting: u64,
@@ -99,8 +103,7 @@ pub struct TierOverload {
     pub oldest_ms: f64,
     /// Whether the queue of the tier is overloaded.
     pub overloaded: bool,
-    /// Requests shed, by signal: `penalty` since the engagement began, the signals of the queue since
-    /// the start. Only signals that shed.
+    /// Requests shed since the start, by the queue's reason. Only reasons that shed.
     pub shed: BTreeMap<String, u64>,
 }
 
@@ -117,34 +120,40 @@ pub struct ShardQueue {
     pub waiting_ru: f64,
 }
 
-/// One overload of one shard, from the tick that found it until the last penalty was lifted.
+/// One overload of one shard, from the tick that found it until every price is the plain one again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct EngagementInfo {
+pub struct EpisodeInfo {
     /// Number, from 1.
     pub number: u64,
     /// The shard.
     pub shard: u16,
-    /// The class of operation whose ratio engaged.
+    /// The class of operation that was under pressure first.
     pub class: String,
-    /// The highest tier that was penalised; absent where none was yet.
+    /// What the pressure came from: `latency-ratio`, `queue-delay` or `lag`.
+    #[serde(default)]
+    pub input: String,
+    /// The highest pressure, from 0 to 1.
+    #[serde(default)]
+    pub pressure_max: f64,
+    /// The highest tier whose price was raised; absent where none was yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier_max: Option<String>,
-    /// The ratio when it engaged.
+    /// The latency ratio of the class when it began.
     pub ratio: f64,
     /// The lowest ratio since.
     pub ratio_min: f64,
-    /// p95 when it engaged, in milliseconds.
+    /// p95 when it began, in milliseconds.
     pub p95_ms: f64,
     /// Normal p95 then, in milliseconds.
     pub normal_p95_ms: f64,
-    /// When it engaged, in milliseconds since the Unix epoch.
+    /// When it began, in milliseconds since the Unix epoch.
     pub started_at: u64,
     /// For how long it lasted, or has lasted so far, in milliseconds.
     pub duration_ms: u64,
     /// Whether it goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub under_way: bool,
-    /// Requests shed by the penalty, by tier; only tiers that were shed.
+    /// Requests shed by the queues meanwhile, by tier; only tiers that were shed.
     pub shed: BTreeMap<String, u64>,
 }
 
@@ -160,7 +169,7 @@ mod tests {
                 tiers: vec![TierOverload::default()],
                 ..ShardOverload::default()
             }],
-            engagements: vec![EngagementInfo::default()],
+            episodes: vec![EpisodeInfo::default()],
             ..ShedStatus::default()
         };
         let text = serde_json::to_string(&status).unwrap();

@@ -54,7 +54,7 @@ pub struct EndLine {
 pub struct ErrorLine {
     /// What happened.
     pub error: Problem,
-    /// Request units charged for what was read of the page.
+    /// Request units charged for the part of the page that was read.
     #[serde(default)]
     #[schema(required, inline)]
     pub ru: Ru,

@@ -4,8 +4,8 @@
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use umbo_api::admin::{
-    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
-    ShardList, TokenList,
+    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceRemoving,
+    NamespaceSettings, NewToken, ShardList, TokenList,
 };
 use umbo_api::path::percent_encode;
 
@@ -42,17 +42,31 @@ impl Client {
         Ok((namespace, is_new))
     }
 
-    /// Removes a namespace with all its rows, or says what that would remove.
+    /// Counts what the removal of a namespace would remove.
+    pub async fn count_namespace(&self, name: &str) -> Result<NamespaceRemoval, Error> {
+        let target = format!("/admin/v1{}?dry_run=true", namespace_target(name));
+        self.send_for_json(&Request::new(Method::DELETE, target, Repeat::Always))
+            .await
+    }
+
+    /// Removes a namespace with all its rows. Returns none where its name is free, otherwise which shards
+    /// have yet to confirm that; the removal goes on by itself. `abandoned` is a shard whose word is done
+    /// without, because it never comes back.
     pub async fn delete_namespace(
         &self,
         name: &str,
-        dry_run: bool,
-    ) -> Result<NamespaceRemoval, Error> {
-        let query = if dry_run { "?dry_run=true" } else { "" };
-        let repeat = Repeat::always_if(dry_run);
+        abandoned: Option<u16>,
+    ) -> Result<Option<NamespaceRemoving>, Error> {
+        let query = abandoned.map_or_else(String::new, |shard| format!("?abandon_shard={shard}"));
         let target = format!("/admin/v1{}{query}", namespace_target(name));
-        self.send_for_json(&Request::new(Method::DELETE, target, repeat))
-            .await
+        let request = Request::new(Method::DELETE, target, Repeat::IfNotApplied);
+        let mut response = self.send(&request).await?;
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(None);
+        }
+        let body = self.body(&mut response).await?;
+        let removing = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;
+        Ok(Some(removing))
     }
 
     /// Lists the tokens, without their secrets.

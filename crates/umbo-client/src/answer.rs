@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use umbo_api::{Problem, header};
 
-use crate::advertised::Advertised;
 use crate::error::Error;
+use crate::quota_state::QuotaState;
 
 /// Most bytes of a foreign body that an error quotes.
 const QUOTE_LEN_MAX: usize = 400;
@@ -48,15 +48,9 @@ fn without_body(status: u16) -> Problem {
     }
 }
 
-/// Returns what an answer advertises of quotas.
-pub(crate) fn advertised(headers: &HeaderMap) -> Vec<Advertised> {
-    match (
-        list_header(headers, header::RATELIMIT_POLICY),
-        list_header(headers, header::RATELIMIT),
-    ) {
-        (Some(policies), Some(limits)) => Advertised::parse(&policies, &limits),
-        _ => Vec::new(),
-    }
+/// Returns the state of the bucket that has least left, where an answer gives it.
+pub(crate) fn quota_state(headers: &HeaderMap) -> Option<QuotaState> {
+    QuotaState::parse(headers.get(header::QUOTA_STATE)?.to_str().ok()?)
 }
 
 /// Returns what an answer was charged, in request units.
@@ -73,19 +67,6 @@ pub(crate) fn text_header(headers: &HeaderMap, name: &str) -> Option<String> {
 /// Returns a header as a number, none where it is absent or not a number.
 pub(crate) fn number_header(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
-}
-
-/// Returns a list, which may stand on several lines.
-fn list_header(headers: &HeaderMap, name: &str) -> Option<String> {
-    let lines: Result<Vec<_>, _> = headers
-        .get_all(name)
-        .iter()
-        .map(|line| line.to_str())
-        .collect();
-    lines
-        .ok()
-        .filter(|lines| !lines.is_empty())
-        .map(|lines| lines.join(", "))
 }
 
 fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
@@ -137,18 +118,6 @@ mod tests {
         let foreign = refusal(429, &headers(&[("retry-after", "1")]), b"");
         assert!(!foreign.is_overload());
         assert_eq!(foreign.retry_after(), Some(Duration::from_secs(1)));
-    }
-
-    #[test]
-    fn a_list_may_stand_on_several_lines() {
-        let found = advertised(&headers(&[
-            ("ratelimit-policy", "\"a\";q=5;w=1"),
-            ("ratelimit-policy", "\"b\";q=6;w=1"),
-            ("ratelimit", "\"b\";r=2;t=1, \"a\";r=1;t=1"),
-        ]));
-        let remaining: Vec<_> = found.iter().map(|one| one.remaining).collect();
-        assert_eq!(remaining, [1.0, 2.0]);
-        assert_eq!(advertised(&headers(&[("ratelimit", "\"a\";r=1")])), []);
     }
 
     #[test]

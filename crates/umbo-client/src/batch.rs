@@ -6,7 +6,7 @@ use reqwest::header::HeaderValue;
 use serde::de::DeserializeOwned;
 use umbo_api::admin::DurabilitySetting;
 use umbo_api::batch::{BatchEnd, BatchEndLine, KeyFields, MultiGetBody, MultiGetRow, WriteRow};
-use umbo_api::header;
+use umbo_api::{Outcome, header};
 
 use crate::block::is_last;
 use crate::client::Client;
@@ -89,8 +89,11 @@ impl Client {
             let name = durability_name(durability);
             request = request.with_header(header::DURABILITY, HeaderValue::from_static(name));
         }
-        let answer = self.send_for_body(&request).await?;
-        let (rows, end) = parse::<WriteRow>(&answer)?;
+        let (answer, is_in_doubt) = self.send_in_doubt(&request).await?;
+        let (mut rows, end) = parse::<WriteRow>(&answer)?;
+        if is_in_doubt {
+            doubt_conditions(&mut rows);
+        }
         let expected = if options.is_minimal {
             end.failed
         } else {
@@ -102,6 +105,16 @@ impl Client {
             });
         }
         Ok(BatchResult { rows, end })
+    }
+}
+
+/// Says of rows whose conditions were false that their outcome is unknown: an earlier attempt may have
+/// applied them.
+fn doubt_conditions(rows: &mut [WriteRow]) {
+    let refused = rows.iter_mut().filter(|row| row.status == 412);
+    for error in refused.filter_map(|row| row.error.as_mut()) {
+        error.outcome = Outcome::Unknown;
+        error.retry.safe = false;
     }
 }
 

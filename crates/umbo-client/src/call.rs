@@ -1,9 +1,9 @@
-//! What stays the same over the attempts of a call: its request id, by which a server knows who
-//! comes back and which lines of its log belong together; the number of attempts so far; and
-//! whether the server has named the time of the next.
+//! What the attempts of a call share: its request id, by which a server knows which lines of its log
+//! belong together; the number of attempts so far; whether the server has named the time of the next
+//! one; and the retry ticket with which that has priority.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reqwest::header::HeaderValue;
 
@@ -25,6 +25,7 @@ pub(crate) struct Call {
 struct State {
     attempts: AtomicU32,
     is_due: AtomicBool,
+    ticket: Mutex<Option<HeaderValue>>,
 }
 
 impl Call {
@@ -66,6 +67,21 @@ impl Call {
     /// nothing else holds it back.
     pub(crate) fn is_due(&self) -> bool {
         self.state.is_due.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the retry ticket of an answer for the next attempt, and none where it has none.
+    pub(crate) fn keep_ticket(&self, ticket: Option<&HeaderValue>) {
+        *self.ticket() = ticket.cloned();
+    }
+
+    /// Takes the retry ticket for an attempt; it is good once.
+    pub(crate) fn take_ticket(&self) -> Option<HeaderValue> {
+        self.ticket().take()
+    }
+
+    fn ticket(&self) -> MutexGuard<'_, Option<HeaderValue>> {
+        let ticket = self.state.ticket.lock();
+        ticket.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an attempt. Returns its number, none for the first, which need not say it.

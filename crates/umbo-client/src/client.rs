@@ -40,7 +40,7 @@ pub struct Options {
     /// How often a request is repeated that may be.
     pub retry: RetryPolicy,
     /// How many requests to a namespace are sent for each that the server takes; the others are
-    /// given up before they are sent, where it rejects or sheds more ([`crate::Restraint`]).
+    /// given up before they are sent, where it rejects or sheds more ([`crate::AdaptiveThrottle`]).
     pub restraint_factor: f64,
     /// Whether requests wait for their turn so that they keep to the quotas that the server
     /// advertises ([`crate::Pacer`]). For work that nobody waits for.

@@ -68,6 +68,16 @@ pub enum Error {
     /// No answer in time.
     #[error("no answer within {} ms", .0.as_millis())]
     Timeout(Duration),
+    /// What became of a write is unknown: one attempt got no answer that says it, and the one after
+    /// it met this. A condition may be false because of the write itself.
+    #[error(
+        "it is unknown whether the write was applied: one attempt had no answer, and the next one \
+         had this: {last}"
+    )]
+    Unconfirmed {
+        /// What the last attempt met; by itself it would say that the write was not applied.
+        last: Box<Error>,
+    },
     /// A streamed answer ended without its last line, or without all its rows.
     #[error("the answer was cut off after {rows} rows")]
     TruncatedStream {
@@ -84,6 +94,8 @@ impl Error {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Problem { problem } => Some(problem),
+            // When to come back is as true as it was; what was refused may be the write's own work.
+            Self::Unconfirmed { last } => last.problem().filter(|_| last.is_overload()),
             _ => None,
         }
     }
@@ -97,6 +109,7 @@ impl Error {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Problem { problem } => Some(problem.status),
+            Self::Unconfirmed { .. } => self.problem().map(|problem| problem.status),
             Self::Foreign { status, .. } => Some(*status),
             _ => None,
         }
@@ -116,7 +129,8 @@ impl Error {
             | Self::GivenUp { .. }
             | Self::WaitEnded
             | Self::Unreachable { .. } => Outcome::NotApplied,
-            Self::Foreign { .. }
+            Self::Unconfirmed { .. }
+            | Self::Foreign { .. }
             | Self::Transport(_)
             | Self::Timeout(_)
             | Self::TruncatedStream { .. }
@@ -129,6 +143,7 @@ impl Error {
         match self {
             Self::Problem { problem } => problem.retry.after_ms.map(Duration::from_millis),
             Self::Foreign { retry_after, .. } => *retry_after,
+            Self::Unconfirmed { last } => last.retry_after(),
             _ => None,
         }
     }

@@ -1,8 +1,8 @@
 //! What holds the requests of a client back, with the state that all its clones share: how much
 //! may be repeated, what is given up here, and the pace of bulk work.
 //!
-//! What is decided stands in [`RetryBudget`], [`Restraint`] and [`Pacer`]; here are the clock, the
-//! locks and the waiting. No lock is held while anything waits. A namespace has a restraint of its
+//! What is decided stands in [`RetryBudget`], [`AdaptiveThrottle`] and [`Pacer`]; here are the clock, the
+//! locks and the waiting. No lock is held while anything waits. A namespace has a throttle of its
 //! own, so that one whose quota is spent holds no other back; the admin API has none.
 
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
-use umbo_api::quota::QuotaLimit;
 
 use crate::budget::RetryBudget;
 use crate::error::Error;
-use crate::mirror::Limit;
-use crate::pacer::{Fate, Load, Pace, Pacer, Rejected, Sent, Told, Turn};
-use crate::restraint::Restraint;
+use crate::pacer::{
+    Load, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
+};
 use crate::retry::RetryPolicy;
+use crate::throttle::AdaptiveThrottle;
 
 /// Most namespaces whose answers are counted; the one that rested longest makes room.
 const NAMESPACES_MAX: usize = 64;
@@ -28,7 +28,7 @@ const UNNAMED_WAIT: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Flow {
     factor: f64,
-    restraints: Mutex<HashMap<String, Restrained>>,
+    throttles: Mutex<HashMap<String, NamespaceThrottle>>,
     budget: Mutex<RetryBudget>,
     pacer: Option<Mutex<Pacer>>,
     answered: Notify,
@@ -36,8 +36,8 @@ pub(crate) struct Flow {
 }
 
 #[derive(Debug)]
-struct Restrained {
-    restraint: Restraint,
+struct NamespaceThrottle {
+    throttle: AdaptiveThrottle,
     /// With what the server last refused a request.
     status: u16,
 }
@@ -51,7 +51,7 @@ impl Flow {
         );
         Self {
             factor,
-            restraints: Mutex::default(),
+            throttles: Mutex::default(),
             budget: Mutex::new(budget),
             pacer: is_paced.then(Mutex::default),
             answered: Notify::new(),
@@ -65,39 +65,39 @@ impl Flow {
             return Ok(());
         };
         let now = Instant::now();
-        let mut restraints = lock(&self.restraints);
-        let restrained = self.restrained(&mut restraints, namespace, now);
-        if restrained.restraint.admits(now, random) {
+        let mut throttles = lock(&self.throttles);
+        let throttle = self.throttle(&mut throttles, namespace, now);
+        if throttle.throttle.admits(now, random) {
             return Ok(());
         }
-        let (requests, accepts) = restrained.restraint.counts(now);
+        let (requests, accepts) = throttle.throttle.counts(now);
         Err(Error::GivenUp {
             requests,
             accepts,
-            status: restrained.status,
+            status: throttle.status,
         })
     }
 
-    fn restrained<'a>(
+    fn throttle<'a>(
         &self,
-        restraints: &'a mut HashMap<String, Restrained>,
+        throttles: &'a mut HashMap<String, NamespaceThrottle>,
         namespace: &str,
         now: Instant,
-    ) -> &'a mut Restrained {
-        if restraints.len() >= NAMESPACES_MAX && !restraints.contains_key(namespace) {
-            let rested = restraints
+    ) -> &'a mut NamespaceThrottle {
+        if throttles.len() >= NAMESPACES_MAX && !throttles.contains_key(namespace) {
+            let rested = throttles
                 .iter()
-                .min_by_key(|(_, restrained)| restrained.restraint.sent());
+                .min_by_key(|(_, throttle)| throttle.throttle.sent());
             if let Some(name) = rested.map(|(name, _)| name.clone()) {
-                restraints.remove(&name);
+                throttles.remove(&name);
             }
         }
-        if !restraints.contains_key(namespace) {
-            let restraint = Restraint::new(self.factor, now);
+        if !throttles.contains_key(namespace) {
+            let throttle = AdaptiveThrottle::new(self.factor, now);
             let status = 503;
-            restraints.insert(namespace.to_owned(), Restrained { restraint, status });
+            throttles.insert(namespace.to_owned(), NamespaceThrottle { throttle, status });
         }
-        restraints
+        throttles
             .get_mut(namespace)
             .expect("a namespace that was absent has just been added")
     }
@@ -131,23 +131,23 @@ impl Flow {
             let answer = self.answered.notified();
             tokio::pin!(answer);
             answer.as_mut().enable();
-            let turn = if is_due {
-                Turn::Now(lock(pacer).sent(load))
+            let decision = if is_due {
+                SendDecision::Now(lock(pacer).sent(load))
             } else {
-                lock(pacer).turn(load, Instant::now())
+                lock(pacer).decide(load, Instant::now())
             };
-            match turn {
-                Turn::Now(sent) => {
+            match decision {
+                SendDecision::Now(sent) => {
                     return Ok(UnderWay {
                         flow: self,
                         sent: Some(sent),
                     });
                 }
-                Turn::After(wait) => tokio::select! {
+                SendDecision::After(wait) => tokio::select! {
                     waited = self.wait(wait) => waited?,
                     () = answer => {}
                 },
-                Turn::WithNextAnswer => tokio::select! {
+                SendDecision::WithNextAnswer => tokio::select! {
                     () = self.ended() => return Err(Error::WaitEnded),
                     () = answer => {}
                 },
@@ -199,11 +199,11 @@ impl Flow {
         };
         let Some(namespace) = namespace else { return };
         let now = Instant::now();
-        let mut restraints = lock(&self.restraints);
-        let restrained = self.restrained(&mut restraints, namespace, now);
-        restrained.restraint.answered(is_accepted, now);
+        let mut throttles = lock(&self.throttles);
+        let throttle = self.throttle(&mut throttles, namespace, now);
+        throttle.throttle.answered(is_accepted, now);
         if let Some(status) = error.and_then(Error::status).filter(|_| !is_accepted) {
-            restrained.status = status;
+            throttle.status = status;
         }
     }
 }
@@ -218,10 +218,10 @@ pub(crate) struct UnderWay<'a> {
 
 impl UnderWay<'_> {
     /// Tells the pacer of the answer. Returns what a charge that comes later belongs to.
-    pub(crate) fn answered(mut self, told: &Told) -> Option<Sent> {
+    pub(crate) fn answered(mut self, feedback: &ServerFeedback) -> Option<Sent> {
         let sent = self.sent.take()?;
         if let Some(pacer) = &self.flow.pacer {
-            lock(pacer).answered(&sent, told, Instant::now());
+            lock(pacer).answered(&sent, feedback, Instant::now());
             self.flow.answered.notify_waiters();
         }
         Some(sent)
@@ -237,26 +237,18 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Returns what became of a request that is answered with an error, or with none.
-pub(crate) fn fate(error: Option<&Error>) -> Fate {
+/// Returns how a request ended that is answered with an error, or with none.
+pub(crate) fn result(error: Option<&Error>) -> RequestResult {
     let Some(error) = error.filter(|error| error.is_overload()) else {
-        return Fate::Taken;
+        return RequestResult::Accepted;
     };
     match error.problem() {
-        Some(problem) if problem.status != 503 => Fate::Rejected(Rejected {
+        Some(problem) if problem.status != 503 => RequestResult::Rejected(Rejected {
             policy: problem.policy.clone(),
-            limit: problem.limit.as_ref().and_then(limit),
             wait: error.retry_after().unwrap_or(UNNAMED_WAIT),
         }),
-        _ => Fate::Shed,
+        _ => RequestResult::Shed,
     }
-}
-
-fn limit(limit: &QuotaLimit) -> Option<Limit> {
-    Some(Limit {
-        rate: limit.rate.as_f64()?,
-        burst: limit.burst.as_f64()?,
-    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -49,7 +49,9 @@ impl Condition {
         }
     }
 
-    /// A write with a condition cannot be applied twice, so it may be repeated.
+    /// A write with a condition is repeated after an attempt without an answer: it is applied at most
+    /// once in a row, and a success of any attempt is one. Where the condition is false then, the
+    /// call ends with [`Error::Unconfirmed`].
     fn repeat(self) -> Repeat {
         match self {
             Self::None | Self::Exists => Repeat::IfNotApplied,

@@ -1,10 +1,9 @@
 //! Paces bulk work to what the server advertises, so that it runs at its budget instead of into
 //! rejections. Pure: the time is a parameter.
 //!
-//! Of each policy it keeps a mirror ([`Mirror`]) of the server's bucket, and work may go while all
-//! mirrors are positive. What is under way counts with what it is expected to cost. The first
-//! request goes alone: its answer says whether there is a quota at all. Who shares a pacer shares
-//! the budget.
+//! It keeps the state of the bucket of each policy ([`BucketState`]), and work may go while all of
+//! them are positive. What is under way counts with what it is expected to cost. The first request goes
+//! alone: its answer says whether there is a quota at all. Tasks that share a pacer share the budget.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -13,11 +12,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::advertised::{Advertised, QuotaUnit};
-use crate::mirror::{Limit, Mirror};
+use crate::bucket_state::BucketState;
+use crate::quota_state::{QuotaState, QuotaUnit};
 
 /// Most policies that are followed; more would not change when work may go.
-const MIRRORS_MAX: usize = 8;
+const BUCKETS_MAX: usize = 8;
 /// Answers without a word about quotas after which none is followed any more.
 const SILENT_ANSWERS_MAX: u32 = 3;
 /// Longest wait that is asked for at once; asking again costs nothing.
@@ -36,10 +35,10 @@ pub struct Load {
     pub bytes: u64,
 }
 
-/// When a piece of work may go.
+/// Whether a piece of work may be sent.
 #[derive(Debug)]
-pub enum Turn {
-    /// At once. What becomes of it must be said with [`Pacer::answered`] or [`Pacer::lost`].
+pub enum SendDecision {
+    /// At once. What becomes of it must be reported with [`Pacer::answered`] or [`Pacer::lost`].
     Now(Sent),
     /// After this wait, or when the next answer is there, whichever is sooner: ask again.
     After(Duration),
@@ -55,23 +54,23 @@ pub struct Sent {
     costs: Costs,
 }
 
-/// What an answer says that matters here.
+/// What an answer says of quotas.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
-    /// What it advertises.
-    pub advertised: Vec<Advertised>,
+pub struct ServerFeedback {
+    /// The bucket that has least left.
+    pub quota: Option<QuotaState>,
     /// Request units it was charged, where it says.
     pub charged: Option<f64>,
-    /// What became of the request.
-    pub fate: Fate,
+    /// How the request ended.
+    pub result: RequestResult,
 }
 
-/// What became of a request, as far as quotas go.
+/// How a request ended, as far as quotas go.
 #[derive(Debug, Clone, Default)]
-pub enum Fate {
-    /// It was taken and charged, whatever the answer says.
+pub enum RequestResult {
+    /// It was accepted and charged, whatever the answer says.
     #[default]
-    Taken,
+    Accepted,
     /// The server had too much to do. Nothing was charged.
     Shed,
     /// A quota rejected it. Nothing was charged.
@@ -83,8 +82,6 @@ pub enum Fate {
 pub struct Rejected {
     /// The policy, where the answer names it.
     pub policy: Option<String>,
-    /// Its limit, where the answer names it.
-    pub limit: Option<Limit>,
     /// How long to wait.
     pub wait: Duration,
 }
@@ -92,7 +89,7 @@ pub struct Rejected {
 /// Paces work. Share one behind a lock.
 #[derive(Debug, Default)]
 pub struct Pacer {
-    mirrors: Vec<Mirror>,
+    buckets: Vec<BucketState>,
     under_way: u64,
     in_flight: Costs,
     has_answer: bool,
@@ -113,19 +110,19 @@ pub struct Pace {
 }
 
 impl Pacer {
-    /// Asks whether a piece of work may go now.
-    pub fn turn(&mut self, load: Load, now: Instant) -> Turn {
+    /// Decides whether a piece of work may be sent now.
+    pub fn decide(&mut self, load: Load, now: Instant) -> SendDecision {
         if !self.has_answer && self.under_way > 0 {
-            return Turn::WithNextAnswer;
+            return SendDecision::WithNextAnswer;
         }
-        self.mirrors.retain(|mirror| !mirror.is_stale(now));
-        let waits = self.mirrors.iter_mut().map(|mirror| {
-            let in_flight = self.in_flight.of(mirror.unit());
-            mirror.wait(in_flight, now)
+        self.buckets.retain(|bucket| !bucket.is_stale(now));
+        let waits = self.buckets.iter_mut().map(|bucket| {
+            let in_flight = self.in_flight.of(bucket.unit());
+            bucket.wait(in_flight, now)
         });
         match waits.max() {
-            None | Some(Duration::ZERO) => Turn::Now(self.sent(load)),
-            Some(wait) => Turn::After(wait.min(WAIT_MAX)),
+            None | Some(Duration::ZERO) => SendDecision::Now(self.sent(load)),
+            Some(wait) => SendDecision::After(wait.min(WAIT_MAX)),
         }
     }
 
@@ -143,12 +140,12 @@ impl Pacer {
     }
 
     /// Notes an answer.
-    pub fn answered(&mut self, sent: &Sent, told: &Told, now: Instant) {
+    pub fn answered(&mut self, sent: &Sent, feedback: &ServerFeedback, now: Instant) {
         self.land(sent);
         self.has_answer = true;
-        if matches!(told.fate, Fate::Taken) {
+        if matches!(feedback.result, RequestResult::Accepted) {
             let mut costs = sent.costs;
-            if let Some(charged) = told.charged {
+            if let Some(charged) = feedback.charged {
                 let price = if sent.load.is_write {
                     &mut self.writing
                 } else {
@@ -157,24 +154,24 @@ impl Pacer {
                 price.learn(sent.load, charged);
                 costs.ru = charged;
             }
-            for mirror in &mut self.mirrors {
-                mirror.charge(costs.of(mirror.unit()), now);
+            for bucket in &mut self.buckets {
+                bucket.charge(costs.of(bucket.unit()), now);
             }
         }
-        self.note_silence(told);
-        for advertised in &told.advertised {
-            let in_flight = self.in_flight.of(advertised.unit);
-            if let Some(mirror) = self.mirror(advertised, now) {
-                mirror.observe(advertised, in_flight, now);
+        self.note_silence(feedback);
+        if let Some(state) = &feedback.quota {
+            let in_flight = self.in_flight.of(state.unit);
+            if let Some(bucket) = self.bucket(state, now) {
+                bucket.observe(state, in_flight, now);
             }
         }
-        if let Fate::Rejected(rejected) = &told.fate {
-            for mirror in &mut self.mirrors {
+        if let RequestResult::Rejected(rejected) = &feedback.result {
+            for bucket in &mut self.buckets {
                 // A rejection that names no policy may be any of them.
                 let named = rejected.policy.as_deref();
-                if named.is_none_or(|policy| policy == mirror.policy()) {
-                    let in_flight = self.in_flight.of(mirror.unit());
-                    mirror.reject(rejected.limit, rejected.wait, in_flight, now);
+                if named.is_none_or(|policy| policy == bucket.policy()) {
+                    let in_flight = self.in_flight.of(bucket.unit());
+                    bucket.reject(rejected.wait, in_flight, now);
                 }
             }
         }
@@ -183,9 +180,9 @@ impl Pacer {
     /// Notes what a request was charged whose answer did not say it at its beginning.
     pub fn charged_late(&mut self, sent: &Sent, charged: f64, now: Instant) {
         self.price(sent.load).learn(sent.load, charged);
-        for mirror in &mut self.mirrors {
-            if mirror.unit() == QuotaUnit::Ru {
-                mirror.charge(charged - sent.costs.ru, now);
+        for bucket in &mut self.buckets {
+            if bucket.unit() == QuotaUnit::Ru {
+                bucket.charge(charged - sent.costs.ru, now);
             }
         }
     }
@@ -194,8 +191,8 @@ impl Pacer {
     /// the answer any more. It counts as done and paid for.
     pub fn lost(&mut self, sent: &Sent, now: Instant) {
         self.land(sent);
-        for mirror in &mut self.mirrors {
-            mirror.charge(sent.costs.of(mirror.unit()), now);
+        for bucket in &mut self.buckets {
+            bucket.charge(sent.costs.of(bucket.unit()), now);
         }
     }
 
@@ -203,14 +200,14 @@ impl Pacer {
     pub fn pace(&mut self, now: Instant) -> Option<Pace> {
         let in_flight = self.in_flight;
         let slowest = self
-            .mirrors
+            .buckets
             .iter_mut()
-            .map(|mirror| (mirror.fill(in_flight.of(mirror.unit()), now), mirror))
+            .map(|bucket| (bucket.fill(in_flight.of(bucket.unit()), now), bucket))
             .min_by(|(one, _), (other, _)| one.total_cmp(other));
-        slowest.map(|(_, mirror)| Pace {
-            policy: mirror.policy().to_owned(),
-            unit: mirror.unit(),
-            rate: mirror.rate(),
+        slowest.map(|(_, bucket)| Pace {
+            policy: bucket.policy().to_owned(),
+            unit: bucket.unit(),
+            rate: bucket.rate(),
         })
     }
 
@@ -233,31 +230,30 @@ impl Pacer {
     }
 
     /// A policy that was removed is no longer advertised.
-    fn note_silence(&mut self, told: &Told) {
-        let is_silent = told.advertised.is_empty() && matches!(told.fate, Fate::Taken);
+    fn note_silence(&mut self, feedback: &ServerFeedback) {
+        let is_silent =
+            feedback.quota.is_none() && matches!(feedback.result, RequestResult::Accepted);
         self.silent_answers = if is_silent {
             self.silent_answers + 1
         } else {
             0
         };
         if self.silent_answers >= SILENT_ANSWERS_MAX {
-            self.mirrors.clear();
+            self.buckets.clear();
         }
     }
 
-    fn mirror(&mut self, advertised: &Advertised, now: Instant) -> Option<&mut Mirror> {
-        let place = self
-            .mirrors
-            .iter()
-            .position(|mirror| mirror.policy() == advertised.policy);
-        if place.is_none() && self.mirrors.len() >= MIRRORS_MAX {
+    fn bucket(&mut self, state: &QuotaState, now: Instant) -> Option<&mut BucketState> {
+        let same = |bucket: &BucketState| bucket.policy() == state.policy;
+        let place = self.buckets.iter().position(same);
+        if place.is_none() && self.buckets.len() >= BUCKETS_MAX {
             return None;
         }
         let place = place.unwrap_or_else(|| {
-            self.mirrors.push(Mirror::new(advertised, now));
-            self.mirrors.len() - 1
+            self.buckets.push(BucketState::new(state, now));
+            self.buckets.len() - 1
         });
-        self.mirrors.get_mut(place)
+        self.buckets.get_mut(place)
     }
 }
 
@@ -353,28 +349,24 @@ mod tests {
         bytes: 4_096,
     };
 
-    fn advertised(policy: &str, remaining: f64) -> Advertised {
-        Advertised {
-            policy: policy.to_owned(),
-            unit: QuotaUnit::Requests,
-            quota: 10.0,
-            window: 1.0,
-            remaining,
-            full_after: Some(1.0),
-        }
-    }
-
-    fn told(advertised: Vec<Advertised>) -> Told {
-        Told {
-            advertised,
-            ..Told::default()
+    fn feedback(policy: &str, balance: f64) -> ServerFeedback {
+        ServerFeedback {
+            quota: Some(QuotaState {
+                policy: policy.to_owned(),
+                unit: QuotaUnit::Requests,
+                rate: 10.0,
+                burst: 10.0,
+                balance,
+                refill: Duration::from_millis(50),
+            }),
+            ..ServerFeedback::default()
         }
     }
 
     fn go(pacer: &mut Pacer, now: Instant) -> Sent {
-        match pacer.turn(WRITE, now) {
-            Turn::Now(sent) => sent,
-            turn => panic!("{turn:?}"),
+        match pacer.decide(WRITE, now) {
+            SendDecision::Now(sent) => sent,
+            other => panic!("{other:?}"),
         }
     }
 
@@ -382,8 +374,11 @@ mod tests {
     fn the_first_goes_alone_and_without_quotas_nobody_waits() {
         let (mut pacer, now) = (Pacer::default(), Instant::now());
         let first = go(&mut pacer, now);
-        assert!(matches!(pacer.turn(WRITE, now), Turn::WithNextAnswer));
-        pacer.answered(&first, &told(Vec::new()), now);
+        assert!(matches!(
+            pacer.decide(WRITE, now),
+            SendDecision::WithNextAnswer
+        ));
+        pacer.answered(&first, &ServerFeedback::default(), now);
         for _ in 0..1_000 {
             let _ = go(&mut pacer, now);
         }
@@ -396,19 +391,20 @@ mod tests {
         let first = go(&mut pacer, now);
         pacer.lost(&first, now);
         let _ = go(&mut pacer, now);
-        assert!(matches!(pacer.turn(WRITE, now), Turn::WithNextAnswer));
+        assert!(matches!(
+            pacer.decide(WRITE, now),
+            SendDecision::WithNextAnswer
+        ));
     }
 
     #[test]
     fn every_policy_must_have_room() {
         let (mut pacer, now) = (Pacer::default(), Instant::now());
         let first = go(&mut pacer, now);
-        pacer.answered(
-            &first,
-            &told(vec![advertised("a", 9.0), advertised("b", 0.0)]),
-            now,
-        );
-        assert!(matches!(pacer.turn(WRITE, now), Turn::After(_)));
+        pacer.answered(&first, &feedback("a", 9.0), now);
+        let second = pacer.sent(WRITE);
+        pacer.answered(&second, &feedback("b", 0.0), now);
+        assert!(matches!(pacer.decide(WRITE, now), SendDecision::After(_)));
         assert_eq!(
             pacer.pace(now).map(|pace| pace.policy),
             Some("b".to_owned())
@@ -420,8 +416,9 @@ mod tests {
     fn what_is_under_way_counts() {
         let (mut pacer, now) = (Pacer::default(), Instant::now());
         let first = go(&mut pacer, now);
-        pacer.answered(&first, &told(vec![advertised("a", 4.0)]), now);
-        let going = (0..99).take_while(|_| matches!(pacer.turn(WRITE, now), Turn::Now(_)));
+        pacer.answered(&first, &feedback("a", 4.0), now);
+        let going =
+            (0..99).take_while(|_| matches!(pacer.decide(WRITE, now), SendDecision::Now(_)));
         assert_eq!(going.count(), 3);
     }
 
@@ -429,10 +426,10 @@ mod tests {
     fn a_policy_that_is_gone_holds_nothing_back() {
         let (mut pacer, now) = (Pacer::default(), Instant::now());
         let first = go(&mut pacer, now);
-        pacer.answered(&first, &told(vec![advertised("a", 0.0)]), now);
+        pacer.answered(&first, &feedback("a", 0.0), now);
         for _ in 0..3 {
-            let told_to = pacer.sent(WRITE);
-            pacer.answered(&told_to, &told(Vec::new()), now);
+            let sent = pacer.sent(WRITE);
+            pacer.answered(&sent, &ServerFeedback::default(), now);
         }
         let _ = go(&mut pacer, now);
     }
@@ -441,9 +438,12 @@ mod tests {
     fn policies_beyond_the_most_that_are_followed_are_not_kept() {
         let (mut pacer, now) = (Pacer::default(), Instant::now());
         let first = go(&mut pacer, now);
-        let many = (0..99).map(|at| advertised(&at.to_string(), 9.0)).collect();
-        pacer.answered(&first, &told(many), now);
-        assert_eq!(pacer.mirrors.len(), MIRRORS_MAX);
+        pacer.answered(&first, &feedback("first", 9.0), now);
+        for number in 0..99 {
+            let sent = pacer.sent(WRITE);
+            pacer.answered(&sent, &feedback(&number.to_string(), 9.0), now);
+        }
+        assert_eq!(pacer.buckets.len(), BUCKETS_MAX);
     }
 
     #[test]
@@ -453,11 +453,11 @@ mod tests {
         assert!((before.costs.ru - 8.0).abs() < 1e-9);
         for _ in 0..99 {
             let sent = pacer.sent(WRITE);
-            let told = Told {
+            let feedback = ServerFeedback {
                 charged: Some(24.0),
-                ..Told::default()
+                ..ServerFeedback::default()
             };
-            pacer.answered(&sent, &told, now);
+            pacer.answered(&sent, &feedback, now);
         }
         assert!((pacer.sent(WRITE).costs.ru - 24.0).abs() < 1e-3);
         let sent = pacer.sent(WRITE);

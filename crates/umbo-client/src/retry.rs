@@ -1,8 +1,7 @@
 //! What is repeated, and after which wait. Pure: the random number is a parameter.
 //!
-//! A wait that the server names is obeyed as it is: the server has worked out when it will have
-//! room, spread its callers itself, and keeps the place of whoever comes back when told. Where it
-//! names none, the wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And
+//! A wait that the server names is obeyed as it is: the server has worked out when it will have room,
+//! has spread its callers itself, and reserves room for a retry with its ticket. Where it names none, the wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And
 //! Jitter", 2015), which grows with the failures that named none. How many repetitions there are in
 //! all is [`crate::RetryBudget`]'s to say.
 
@@ -115,6 +114,7 @@ fn is_repeatable(error: &Error, repeat: Repeat) -> bool {
         | Error::Timeout(_)
         | Error::GivenUp { .. }
         | Error::WaitEnded
+        | Error::Unconfirmed { .. }
         | Error::Malformed(_) => false,
     };
     may_help && (repeat == Repeat::Always || error.outcome() == Outcome::NotApplied)

@@ -11,14 +11,14 @@ use reqwest::Response;
 use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
-use umbo_api::header;
+use umbo_api::{Outcome, header};
 
-use crate::answer::{advertised, charged, refusal};
+use crate::answer::{charged, quota_state, refusal};
 use crate::call::Call;
 use crate::client::{Client, chain};
 use crate::error::Error;
-use crate::flow::{UnderWay, fate};
-use crate::pacer::{Sent, Told};
+use crate::flow::{UnderWay, result};
+use crate::pacer::{Sent, ServerFeedback};
 use crate::request::Request;
 use crate::retry::Failures;
 
@@ -43,8 +43,35 @@ enum Wanted {
 #[derive(Debug)]
 pub(crate) struct Streamed {
     pub(crate) response: Response,
+    /// Whether an earlier attempt may have done what was asked.
+    pub(crate) is_in_doubt: bool,
     /// What the charge at the end of the body belongs to, where work is paced.
     pub(crate) sent: Option<Sent>,
+}
+
+/// Whether an attempt of a write may have been applied that got no answer which says so.
+#[derive(Debug, Default)]
+struct Doubt {
+    is_in_doubt: bool,
+}
+
+impl Doubt {
+    /// Notes how an attempt failed that is followed by another.
+    fn note(&mut self, request: &Request, error: &Error) {
+        self.is_in_doubt |= request.is_write && error.outcome() == Outcome::Unknown;
+    }
+
+    /// Returns what the last attempt means for the call: that it was not applied itself says nothing
+    /// of those before it.
+    fn told(&self, error: Error) -> Error {
+        if self.is_in_doubt && error.outcome() == Outcome::NotApplied {
+            Error::Unconfirmed {
+                last: Box::new(error),
+            }
+        } else {
+            error
+        }
+    }
 }
 
 impl Client {
@@ -76,6 +103,13 @@ impl Client {
         Ok((std::mem::take(streamed.response.headers_mut()), body))
     }
 
+    /// Like [`Client::send_for_body`], and returns whether an earlier attempt may have done what was
+    /// asked.
+    pub(crate) async fn send_in_doubt(&self, request: &Request) -> Result<(Bytes, bool), Error> {
+        let (streamed, body) = self.attempts(request, Wanted::Body).await?;
+        Ok((body, streamed.is_in_doubt))
+    }
+
     /// Like [`Client::send_for_body`], and reads the body as JSON.
     pub(crate) async fn send_for_json<T: DeserializeOwned>(
         &self,
@@ -98,10 +132,14 @@ impl Client {
         }
         let deadline = Instant::now() + shared.timeout;
         let mut failures = Failures::default();
+        let mut doubt = Doubt::default();
         loop {
             let attempt = self.attempt(request, &call, deadline, under_way, wanted);
             let error = match self.whole(attempt.await, wanted).await {
-                Ok(answer) => return Ok(answer),
+                Ok((mut streamed, body)) => {
+                    streamed.is_in_doubt = doubt.is_in_doubt;
+                    return Ok((streamed, body));
+                }
                 Err(error) => error,
             };
             let random = shared.random.next();
@@ -109,15 +147,16 @@ impl Client {
                 .retry
                 .wait(&mut failures, &error, request.repeat, random);
             let Some(wait) = wait.filter(|wait| Instant::now() + *wait < deadline) else {
-                return Err(error);
+                return Err(doubt.told(error));
             };
+            doubt.note(request, &error);
             // What the server said last says more than that it is not asked again.
             if !flow.withdraw() || flow.wait(wait).await.is_err() {
-                return Err(error);
+                return Err(doubt.told(error));
             }
             under_way = match self.enter(request, &call).await {
                 Ok(under_way) => under_way,
-                Err(_) => return Err(error),
+                Err(_) => return Err(doubt.told(error)),
             };
         }
     }
@@ -170,29 +209,37 @@ impl Client {
         if let Some(number) = call.next_attempt() {
             builder = builder.header(header::ATTEMPT, number);
         }
+        if let Some(ticket) = call.take_ticket() {
+            builder = builder.header(header::RETRY_TICKET, ticket);
+        }
         let sending = builder.body(request.body.clone()).send();
         let response = tokio::time::timeout(left + GRACE, sending)
             .await
             .map_err(|_| Error::Timeout(shared.timeout))?
             .map_err(|error| self.transport(&error))?;
-        let advertised = advertised(response.headers());
+        call.keep_ticket(response.headers().get(header::RETRY_TICKET));
+        let quota = quota_state(response.headers());
         let charged = charged(response.headers()).filter(|_| wanted != Wanted::Stream);
-        let result = if response.status().is_success() {
+        let answer = if response.status().is_success() {
             Ok(response)
         } else {
             Err(self.refusal(response).await)
         };
-        let error = result.as_ref().err();
+        let error = answer.as_ref().err();
         shared.flow.note(request.namespace(), error);
         call.set_due(
             error.is_some_and(|error| error.is_overload() && error.retry_after().is_some()),
         );
-        let sent = under_way.answered(&Told {
-            advertised,
+        let sent = under_way.answered(&ServerFeedback {
+            quota,
             charged,
-            fate: fate(error),
+            result: result(error),
         });
-        result.map(|response| Streamed { response, sent })
+        answer.map(|response| Streamed {
+            response,
+            is_in_doubt: false,
+            sent,
+        })
     }
 
     async fn refusal(&self, mut response: Response) -> Error {

@@ -128,6 +128,31 @@ async fn attempts_share_an_id_are_numbered_and_come_when_told() {
 }
 
 #[tokio::test]
+async fn a_retry_brings_the_ticket_of_the_rejection_before_it_and_no_other() {
+    let (options, server) = serve(|number, _| {
+        let mut answer = match number {
+            0 | 1 => refusal(429, Some(1)),
+            _ => ok(),
+        };
+        if number < 2 {
+            let ticket = format!("ticket-{number}").parse().unwrap();
+            answer.headers_mut().insert("umbo-retry-ticket", ticket);
+        }
+        answer
+    })
+    .await;
+    let client = client(&options);
+    client.get("n", b"a", b"").await.unwrap();
+    client.get("n", b"a", b"").await.unwrap();
+    let seen = seen(&server);
+    let tickets: Vec<_> = seen
+        .iter()
+        .map(|seen| seen.header("umbo-retry-ticket"))
+        .collect();
+    assert_eq!(tickets, [None, Some("ticket-0"), Some("ticket-1"), None]);
+}
+
+#[tokio::test]
 async fn one_call_keeps_its_id_and_goes_on_counting() {
     let (options, server) = serve(|_, _| ok()).await;
     let client = client(&options);
@@ -298,8 +323,6 @@ fn counting(rate: f64, burst: f64) -> impl FnMut(usize, &Seen) -> Response<Body>
         at = seen.at;
         let is_admitted = balance > 0.0;
         balance -= f64::from(u8::from(is_admitted));
-        let full_after = ((burst - balance) / rate).ceil();
-        let remaining = balance.max(0.0).floor();
         let mut response = if is_admitted {
             Response::builder()
                 .body(Body::from("{\"end\":{\"rows\":1,\"failed\":0}}\n"))
@@ -307,17 +330,9 @@ fn counting(rate: f64, burst: f64) -> impl FnMut(usize, &Seen) -> Response<Body>
         } else {
             refusal(429, Some(50))
         };
-        let window = (burst / rate).ceil();
-        let fields = [
-            (
-                "ratelimit-policy",
-                format!("\"p\";q={burst};w={window};qu=\"requests\""),
-            ),
-            ("ratelimit", format!("\"p\";r={remaining};t={full_after}")),
-        ];
-        for (name, value) in fields {
-            response.headers_mut().insert(name, value.parse().unwrap());
-        }
+        let state = format!("p;unit=requests;rate={rate};burst={burst};balance={balance};ms=50");
+        let state = state.parse().unwrap();
+        response.headers_mut().insert("umbo-quota-state", state);
         response
     }
 }

@@ -1,6 +1,6 @@
 //! The pacer against a simulated server, in simulated time: bulk work under a quota is to use what
 //! it may and hardly ever be rejected, whatever the limit, the cost of a request, the number of
-//! lanes, and whether the answers tell the rate or leave it open.
+//! lanes.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -12,7 +12,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use umbo_client::{Advertised, Fate, Limit, Load, Pacer, QuotaUnit, Rejected, Sent, Told, Turn};
+use umbo_client::{
+    Load, Pacer, QuotaState, QuotaUnit, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
+};
 
 const SECOND: u64 = 1_000_000;
 /// Step in which the server fills its bucket.
@@ -32,12 +34,12 @@ struct Case {
 }
 
 /// A bucket as the server keeps it: it admits while positive, may go into debt, fills in steps,
-/// and tells those it rejects a wait that includes what it has promised to others.
+/// and names a wait with a rejection that includes what it has reserved for others.
 struct Server {
     case: Case,
     balance: f64,
     step: u64,
-    promised: f64,
+    reserved_refill: f64,
     estimate: f64,
 }
 
@@ -51,13 +53,17 @@ impl Server {
         let steps = now / STEP - self.step;
         self.step = now / STEP;
         let filled = steps as f64 * self.case.rate * STEP as f64 / SECOND as f64;
-        self.promised = (self.promised - filled).max(0.0);
+        self.reserved_refill = (self.reserved_refill - filled).max(0.0);
         self.balance = (self.balance + filled).min(self.case.burst);
     }
 
-    fn admit(&mut self, now: u64, was_promised: bool, random: &mut u64) -> Verdict {
+    fn admit(&mut self, now: u64, has_ticket: bool, random: &mut u64) -> Verdict {
         self.refill(now);
-        let owed = if was_promised { 0.0 } else { self.promised };
+        let owed = if has_ticket {
+            0.0
+        } else {
+            self.reserved_refill
+        };
         if self.balance - owed > 0.0 {
             self.balance -= self.estimate;
             return Verdict {
@@ -65,8 +71,8 @@ impl Server {
                 wait: 0,
             };
         }
-        let seconds = (self.promised - self.balance) / self.case.rate;
-        self.promised += self.estimate;
+        let seconds = (self.reserved_refill - self.balance) / self.case.rate;
+        self.reserved_refill += self.estimate;
         let wait = ((seconds * SECOND as f64) as u64).max(STEP);
         let jitter = uniform(random) * (wait as f64 / 5.0).max(STEP as f64);
         Verdict {
@@ -81,15 +87,14 @@ impl Server {
         self.estimate += (cost - self.estimate) / 8.0;
     }
 
-    fn advertised(&self) -> Advertised {
-        let Case { rate, burst, .. } = self.case;
-        Advertised {
+    fn state(&self) -> QuotaState {
+        QuotaState {
             policy: "bulk".to_owned(),
             unit: QuotaUnit::Ru,
-            quota: burst.floor(),
-            window: (burst / rate).ceil(),
-            remaining: self.balance.max(0.0).floor(),
-            full_after: Some(((burst - self.balance) / rate).ceil()),
+            rate: self.case.rate,
+            burst: self.case.burst,
+            balance: self.balance,
+            refill: Duration::from_micros(STEP),
         }
     }
 }
@@ -141,7 +146,7 @@ impl Simulation {
             case,
             balance: case.burst,
             step: 0,
-            promised: 0.0,
+            reserved_refill: 0.0,
             estimate: 6.0,
         };
         Self {
@@ -206,28 +211,28 @@ impl Simulation {
             bytes: 100_000,
         };
         let instant = self.start + Duration::from_micros(now);
-        let turn = if was_told {
-            Turn::Now(self.pacer(lane).sent(load))
+        let decision = if was_told {
+            SendDecision::Now(self.pacer(lane).sent(load))
         } else {
-            self.pacer(lane).turn(load, instant)
+            self.pacer(lane).decide(load, instant)
         };
-        match turn {
-            Turn::Now(sent) => self.send(now, lane, sent, was_told),
-            Turn::After(wait) => {
+        match decision {
+            SendDecision::Now(sent) => self.send(now, lane, sent, was_told),
+            SendDecision::After(wait) => {
                 self.waiting[lane] = true;
                 // Sleeps end at whole milliseconds.
                 let at = now + wait.as_micros() as u64 / 1_000 * 1_000 + 1_000;
                 self.schedule(at, lane, Event::Ask { was_told: false });
             }
-            Turn::WithNextAnswer => {
+            SendDecision::WithNextAnswer => {
                 self.waiting[lane] = true;
                 self.schedule(u64::MAX, lane, Event::Ask { was_told: false });
             }
         }
     }
 
-    fn send(&mut self, now: u64, lane: usize, sent: Sent, was_promised: bool) {
-        let verdict = self.server.admit(now, was_promised, &mut self.random);
+    fn send(&mut self, now: u64, lane: usize, sent: Sent, has_ticket: bool) {
+        let verdict = self.server.admit(now, has_ticket, &mut self.random);
         if let Some(reserved) = verdict.reserved {
             let cost = self.case.cost * (0.8 + 0.4 * uniform(&mut self.random));
             let service = 2_000 + (uniform(&mut self.random) * 20_000.0) as u64;
@@ -240,19 +245,15 @@ impl Simulation {
             return;
         }
         self.outcome.rejected += 1;
-        let told = Told {
-            advertised: vec![self.server.advertised()],
+        let feedback = ServerFeedback {
+            quota: Some(self.server.state()),
             charged: None,
-            fate: Fate::Rejected(Rejected {
+            result: RequestResult::Rejected(Rejected {
                 policy: Some("bulk".to_owned()),
-                limit: Some(Limit {
-                    rate: self.case.rate,
-                    burst: self.case.burst,
-                }),
                 wait: Duration::from_micros(verdict.wait),
             }),
         };
-        self.answered(now, lane, &sent, &told);
+        self.answered(now, lane, &sent, &feedback);
         self.schedule(now + verdict.wait, lane, Event::Ask { was_told: true });
     }
 
@@ -260,19 +261,19 @@ impl Simulation {
         self.server.settle(now, reserved, cost);
         self.outcome.used += cost;
         self.outcome.answered += 1;
-        let told = Told {
-            advertised: vec![self.server.advertised()],
+        let feedback = ServerFeedback {
+            quota: Some(self.server.state()),
             charged: Some(cost),
-            fate: Fate::Taken,
+            result: RequestResult::Accepted,
         };
-        self.answered(now, lane, sent, &told);
+        self.answered(now, lane, sent, &feedback);
         self.schedule(now, lane, Event::Ask { was_told: false });
     }
 
     /// Tells the pacer of a lane, and wakes the lanes that wait for it.
-    fn answered(&mut self, now: u64, lane: usize, sent: &Sent, told: &Told) {
+    fn answered(&mut self, now: u64, lane: usize, sent: &Sent, feedback: &ServerFeedback) {
         let instant = self.start + Duration::from_micros(now);
-        self.pacer(lane).answered(sent, told, instant);
+        self.pacer(lane).answered(sent, feedback, instant);
         for other in (lane % self.case.importers..self.case.lanes).step_by(self.case.importers) {
             if self.waiting[other] {
                 self.waiting[other] = false;
@@ -336,7 +337,7 @@ fn a_paced_import_uses_its_quota_and_is_hardly_ever_rejected() {
 }
 
 #[test]
-fn answers_that_leave_the_rate_open_cost_no_more_than_a_rejection_or_two() {
+fn bursts_of_parts_of_a_second_are_used_too() {
     let bursts = [0.1, 0.3, 1.5, 2.5];
     check(
         run((&[1_000.0], &bursts, &[0.005, 0.05, 0.5]), (&[8], 1)),

@@ -1,12 +1,7 @@
-//! The hot keys of a pod: the shield, what it keeps, and which keys an operator has blocked.
+//! The hot keys of a dispatcher: the shield, its results, and whether any key is blocked.
 //!
-//! Owns the `Shield` and its tasks, the lists that operators keep, and what is told of both. How a
-//! read passes the shield is the business of `shield`.
-
-mod error;
-mod key_id;
-mod lists;
-mod report;
+//! Owns the `Shield` and its tasks, and puts the lists of operators into effect. How a read uses the
+//! shield is in `phase/read_through`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
-use umbo_hotkey::{ReadKey, Settings, Shield, TooManyListed};
+use umbo_control::hot_lists::{KeyId, ListedKeys};
+use umbo_hotkey::{ReadKey, Report, Settings, Shield};
+use umbo_http::RequestError;
 use umbo_store::Page;
 use umbo_types::Row;
 
-pub(crate) use self::error::HotKeyError;
-pub(crate) use self::key_id::{KeyHasher, KeyId};
-pub(crate) use self::lists::{Entry, HotLists};
-pub(crate) use self::report::{HotKeySample, report};
-use crate::failure::Failure;
-use crate::wait::Timed;
+use crate::store_call::Timed;
 
-/// An answer that many readers may share.
+/// A result that many requests may share.
 #[derive(Debug, Clone)]
 pub(crate) enum Shared {
     /// Of a get: the row, where it is visible.
@@ -35,10 +27,10 @@ pub(crate) enum Shared {
 }
 
 /// The shield of a dispatcher.
-pub(crate) type HotShield = Shield<Timed<Shared>, Failure>;
+pub(crate) type HotShield = Shield<Timed<Shared>, RequestError>;
 
-/// What a pod knows of hot keys.
-pub(crate) struct HotKeys {
+/// The hot keys of a dispatcher.
+pub struct HotKeys {
     shield: Option<HotShield>,
     is_any_blocked: AtomicBool,
 }
@@ -55,29 +47,27 @@ impl HotKeys {
         let tasks = tasks.clone();
         let spawner = move |task| drop(tasks.spawn(task));
         Self {
-            shield: settings.map(|settings| Shield::new(settings, Box::new(spawner), now)),
+            shield: settings.map(|settings| {
+                let random = Box::new(|| fastrand::u64(..));
+                Shield::new(settings, Box::new(spawner), random, now)
+            }),
             is_any_blocked: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether keys are watched at all.
+    pub const fn is_enabled(&self) -> bool {
+        self.shield.is_some()
+    }
+
+    /// Returns what is known of hot keys; none where they are not watched.
+    pub fn report(&self, now: Instant) -> Option<Report> {
+        self.shield.as_ref().map(|shield| shield.report(now))
     }
 
     /// Returns the shield; none where it is turned off.
     pub(crate) fn shield(&self) -> Option<&HotShield> {
         self.shield.as_ref()
-    }
-
-    /// Replaces the lists of an operator, at once. Without a shield nothing is listed.
-    pub(crate) fn list(
-        &self,
-        pinned: Vec<ReadKey>,
-        blocked: Vec<ReadKey>,
-    ) -> Result<(), TooManyListed> {
-        let Some(shield) = &self.shield else {
-            return Ok(());
-        };
-        let is_any_blocked = !blocked.is_empty();
-        shield.list(pinned, blocked)?;
-        self.is_any_blocked.store(is_any_blocked, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Returns the shield where any key is blocked. One load for nearly every request.
@@ -101,5 +91,25 @@ impl HotKeys {
         if let Some(shield) = &self.shield {
             shield.tick(now);
         }
+    }
+}
+
+impl ListedKeys for HotKeys {
+    /// Without a shield nothing is listed.
+    fn replace(&self, pinned: &[KeyId], blocked: &[KeyId]) {
+        let Some(shield) = &self.shield else {
+            return;
+        };
+        let seed = shield.seed();
+        let keys = |ids: &[KeyId]| -> Vec<ReadKey> {
+            let ids = ids.iter();
+            ids.map(|id| id.read_key(seed)).collect()
+        };
+        if let Err(error) = shield.list(keys(pinned), keys(blocked)) {
+            tracing::error!(%error, "the lists of hot keys could not be put into effect");
+            return;
+        }
+        let is_any_blocked = !blocked.is_empty();
+        self.is_any_blocked.store(is_any_blocked, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,5 @@
-//! One file per operation of the data plane: locate, fetch, and the answer as a type.
+//! What differs between the operations of the data plane: what is asked, which shards it concerns, what is
+//! fetched, and the answer as a type. One file for each; `request` calls them in the order of the phases.
 
 pub(crate) mod batch_write;
 pub(crate) mod body;
@@ -8,41 +9,66 @@ pub(crate) mod get;
 pub(crate) mod multi_get;
 pub(crate) mod range;
 pub(crate) mod scan;
-pub(crate) mod shares;
 pub(crate) mod usage;
 pub(crate) mod write;
 
-use std::future::Future;
-use std::pin::Pin;
+use bytes::Bytes;
+use http::Uri;
+use http_body::{Body, SizeHint};
+use umbo_http::decode::Route;
+use umbo_http::{Fields, RequestError};
+use umbo_quota::Known;
+use umbo_types::{Key, Timestamp};
 
-use umbo_telemetry::trace::Verb;
+use self::body::RequestBody;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::reply::Reply;
 
-use crate::classify::Context;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::until::until;
-use crate::wait::Timed;
+/// One operation, from what is asked to the answer.
+pub(crate) trait Operate: Sized {
+    /// What the store has answered.
+    type Fetched;
 
-/// Asks the store, within the deadline, and notes how long it took. The work waits for its slots.
-///
-/// Reads are stopped at the deadline. Writes that reached the store run to their end there; only
-/// the waiting is given up, and the outcome is then unknown. The caller holds the work: it would be
-/// copied from hand to hand.
-pub(crate) async fn ask_store<T>(
-    context: &Context,
-    exchange: &mut Exchange,
-    work: Pin<&mut impl Future<Output = Result<Timed<T>, Failure>>>,
-) -> Result<T, Failure> {
-    exchange.verb(Verb::Wait);
-    exchange.begin_store();
-    let Some(result) = until(context.deadline, work).await else {
-        return Err(Failure::DeadlineInStore {
-            shard: exchange.shard(),
-            is_write: exchange.operation().is_write(),
-            timeout: context.timeout,
-        });
-    };
-    let timed = result?;
-    exchange.stored(timed.service_time);
-    Ok(timed.answer)
+    /// *Decode*: reads what is asked, all of it but the body.
+    fn decode(
+        route: &Route<'_>,
+        uri: &Uri,
+        fields: &Fields<'_>,
+        now: Timestamp,
+    ) -> Result<Self, RequestError>;
+
+    /// Returns the row that alone is asked for, where it is one: an operator may have blocked it.
+    fn key(&self) -> Option<&Key> {
+        None
+    }
+
+    /// *Price*: returns what is known of the work before it is done. Bytes are those of sort keys and values,
+    /// and of partition keys where they do not stand in the path: the same bytes that the `end` line of a page
+    /// counts. Removals write none.
+    fn hint(&self, _body: &SizeHint) -> Known {
+        Known::default()
+    }
+
+    /// *Locate*: finds the shards, and reads the body, after them where they stand in the path: what is
+    /// refused must cost little.
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display;
+
+    /// *Shield*, *wait*, *fetch*: what hot keys answer is read through the local cache; every call of the
+    /// store waits for a permit of its shard.
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError>;
+
+    /// *Settle*: charges what was done, and makes the answer.
+    async fn settle(
+        self,
+        fetched: Self::Fetched,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError>;
 }

@@ -13,18 +13,25 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use umbo_api::row::{RowFields, ValueField};
 use umbo_api::stream::{End, EndLine, EndReason};
+use umbo_http::cursor::{RangeCursor, ScanCursor};
+use umbo_http::decode::{Layout, PageBounds};
+use umbo_http::{RequestError, encode};
 use umbo_quota::Work;
 use umbo_routing::ShardMap;
 use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanRequest};
 use umbo_types::{Deadline, RequestUnits, ShardId, limits};
 
-use crate::cursor::{RangeCursor, ScanCursor};
-use crate::decode::{Layout, PageBounds};
-use crate::encode;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::pod::Dispatcher;
-use crate::wait::{Answered, Call, Timed, in_slot};
+use crate::charge::Charge;
+use crate::dispatcher::Dispatcher;
+use crate::phase::queue::with_permit;
+use crate::request_log::RequestLog;
+use crate::store_call::Call;
+use crate::store_call::{Answered, Timed};
+
+/// Longest text of a chunk that room is kept for, in bytes: 256 KiB of rows and one more of 1 MiB, as
+/// base64. Text of control characters alone, which is longer, is taken in beyond that.
+pub(crate) const CHUNK_TEXT_LEN_MAX: usize =
+    (limits::CHUNK_BYTES_MAX as usize + limits::VALUE_LEN_MAX) / 3 * 4;
 
 /// Where the rows come from; advanced as they are read.
 #[derive(Debug)]
@@ -50,7 +57,7 @@ pub(crate) enum Source {
 /// A page under way.
 #[derive(Debug)]
 pub(crate) struct PageWalk {
-    pod: Arc<Dispatcher>,
+    dispatcher: Arc<Dispatcher>,
     source: Source,
     left: PageBounds,
     layout: Layout,
@@ -63,7 +70,7 @@ pub(crate) struct PageWalk {
 }
 
 /// The rows of one chunk, and whether more may follow.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ChunkRows {
     page: Arc<Page>,
     may_continue: bool,
@@ -79,16 +86,16 @@ pub(crate) struct Chunk {
 impl PageWalk {
     /// Begins a page.
     pub(crate) fn new(
-        pod: &Arc<Dispatcher>,
+        dispatcher: &Arc<Dispatcher>,
         source: Source,
         bounds: PageBounds,
         layout: Layout,
         call: Call,
         deadline: Option<Deadline>,
     ) -> Self {
-        let pod = Arc::clone(pod);
+        let dispatcher = Arc::clone(dispatcher);
         Self {
-            pod,
+            dispatcher,
             source,
             left: bounds,
             layout,
@@ -105,24 +112,25 @@ impl PageWalk {
     }
 
     /// Reads the rows of the next chunk and moves the source beyond them.
-    pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRows>, Failure> {
+    pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRows>, RequestError> {
         let mut call = self.call.clone();
-        if self.rows > 0 {
-            // The client's own time bounds the page and not the waiting for a slot.
-            let now = self.pod.clock.monotonic();
-            call.entry.deadline = Deadline::after(now, self.pod.limits.default_timeout);
+        if self.call.is_continued {
+            // The first chunk had the time of the request, even if it held no row. From then on the
+            // client's own time bounds the page and not the waiting for a permit.
+            let now = self.dispatcher.clock.monotonic();
+            call.entry.deadline = Deadline::after(now, self.dispatcher.limits.default_timeout);
         }
         let context = call.context();
         if let Some(request) = self.next_range() {
             let shard = self
-                .pod
+                .dispatcher
                 .shard_map
                 .locate(request.namespace, &request.partition);
             let work = async {
-                let page = self.pod.store.range(&context, &request).await;
+                let page = self.dispatcher.store.range(&context, &request).await;
                 Answered::new(&context, page)
             };
-            let timed = in_slot(&self.pod, shard, &call, pin!(work)).await?;
+            let timed = with_permit(&self.dispatcher, shard, &call, pin!(work)).await?;
             let timed = timed.and_then(Arc::new)?;
             return Ok(timed.map(|page| self.take_up(page)));
         }
@@ -133,12 +141,12 @@ impl PageWalk {
             return Ok(Timed::untimed(ChunkRows { page, may_continue }));
         };
         (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
-        let shard = scanned(&self.pod.shard_map, request);
+        let shard = scanned(&self.dispatcher.shard_map, request);
         let work = async {
-            let page = self.pod.store.scan(&context, request).await;
+            let page = self.dispatcher.store.scan(&context, request).await;
             Answered::new(&context, page)
         };
-        let timed = in_slot(&self.pod, shard, &call, pin!(work)).await?;
+        let timed = with_permit(&self.dispatcher, shard, &call, pin!(work)).await?;
         let (service_time, page) = (timed.service_time, timed.answer?);
         let may_continue = page.resume_after.is_some();
         request.after = page.resume_after;
@@ -182,9 +190,14 @@ impl PageWalk {
         (rows_max, bytes_max)
     }
 
-    /// Encodes the rows of a chunk and charges them; the last one settles the exchange, because
+    /// Encodes the rows of a chunk and charges them; the last one settles the charge, because
     /// its end line says what the whole page was charged.
-    pub(crate) fn encode(&mut self, chunk: &ChunkRows, exchange: &mut Exchange) -> Chunk {
+    pub(crate) fn encode(
+        &mut self,
+        chunk: &ChunkRows,
+        log: &RequestLog,
+        charge: &mut Charge,
+    ) -> Chunk {
         let rows = &chunk.page.rows;
         let mut text = BytesMut::with_capacity(rows.bytes() + rows.len() * 64 + 256);
         self.write_rows(rows, &mut text);
@@ -198,15 +211,16 @@ impl PageWalk {
             rows: self.rows,
             read_bytes: self.bytes,
             reads: 1,
+            service_time: log.store_time(),
             ..Work::default()
         };
         let reason = self.end_reason(chunk.may_continue);
         match reason {
             Some(why) => {
-                let charged = exchange.settle(work);
+                let charged = charge.settle(&work);
                 self.write_end(why, charged, &mut text);
             }
-            None => exchange.progress(work),
+            None => charge.progress(&work),
         }
         Chunk {
             text: text.freeze(),
@@ -223,7 +237,7 @@ impl PageWalk {
             Some(EndReason::Bytes)
         } else if self
             .deadline
-            .is_some_and(|at| at.has_passed(self.pod.clock.monotonic()))
+            .is_some_and(|at| at.has_passed(self.dispatcher.clock.monotonic()))
         {
             Some(EndReason::Deadline)
         } else {
@@ -234,7 +248,7 @@ impl PageWalk {
     fn write_rows(&self, rows: &RowBatch, text: &mut BytesMut) {
         let is_scan = matches!(self.source, Source::Scan { .. });
         let keys_only = self.left.keys_only;
-        if self.layout == Layout::Array && self.rows == 0 {
+        if self.layout == Layout::Array && !self.call.is_continued {
             text.put_u8(b'[');
         }
         for row in rows.iter() {
@@ -268,7 +282,7 @@ impl PageWalk {
     fn cursor(&self) -> Option<String> {
         match &self.source {
             Source::Range { request, selectors } => {
-                Some(self.pod.cursor_key.seal_range(&RangeCursor {
+                Some(self.dispatcher.cursor_key.seal_range(&RangeCursor {
                     namespace: request.namespace,
                     partition: Bytes::copy_from_slice(request.partition.as_bytes()),
                     rest: request.range.clone(),
@@ -282,7 +296,7 @@ impl PageWalk {
                 segment,
             } => {
                 let after = request.after.clone()?;
-                Some(self.pod.cursor_key.seal_scan(&ScanCursor {
+                Some(self.dispatcher.cursor_key.seal_scan(&ScanCursor {
                     namespace: request.namespace,
                     segments: *segments,
                     segment: *segment,

@@ -1,4 +1,4 @@
-//! Who reads a hot key: the callers that read it most, in constant space.
+//! The callers that read a hot key most, in constant space.
 //!
 //! Space-Saving (Metwally et al. 2005) with eight counters, fed with a sample: for people to look
 //! at, nothing is decided by it.
@@ -17,7 +17,7 @@ pub(crate) struct Callers {
 
 impl Callers {
     /// Counts one sample.
-    pub(crate) fn note(&mut self, caller: &CallerId) {
+    pub(crate) fn record(&mut self, caller: &CallerId) {
         self.total += 1;
         if let Some((_, count)) = self.counts.iter_mut().find(|(held, _)| held == caller) {
             *count += 1;
@@ -64,7 +64,7 @@ mod tests {
                 6..=8 => "shop".to_owned(),
                 _ => format!("passer-by-{read}"),
             };
-            callers.note(&CallerId::new(&caller));
+            callers.record(&CallerId::new(&caller));
         }
         let shares = callers.shares();
         assert_eq!(shares[0].0.as_str(), "crawler");
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn a_caller_that_stopped_is_forgotten() {
         let mut callers = Callers::default();
-        callers.note(&CallerId::new("gone"));
+        callers.record(&CallerId::new("gone"));
         for _ in 0..100 {
-            callers.note(&CallerId::new("here"));
+            callers.record(&CallerId::new("here"));
         }
         callers.halve();
         let names: Vec<_> = callers.shares().into_iter().map(|(name, _)| name).collect();

@@ -1,18 +1,19 @@
 //! One read for many readers, and a local cache that no write can leave stale.
 //!
-//! Owns everything of this crate in which tasks meet: generations, flights, the afterglow and the
-//! local cache. Deliberately knows nothing of what is hot: it is told. Its locks and atomics come
-//! from one module, `sync`, so that a test compiles these files against simulated ones and walks
-//! through the interleavings (`tests/interleavings`).
+//! Owns everything of this crate in which tasks meet: generations, in-flight reads and the local
+//! cache. Does not decide which keys are hot. Its locks and atomics come from one module, `sync`, so
+//! that a test compiles these files against simulated ones and walks through the interleavings
+//! (`tests/interleavings`).
 
-pub(crate) mod afterglow;
-pub(crate) mod board;
-pub(crate) mod cache;
-pub(crate) mod duty;
-pub(crate) mod fill;
+pub(crate) mod fetched;
 pub(crate) mod flight;
+pub(crate) mod follower;
 pub(crate) mod generation;
-pub(crate) mod reads;
+pub(crate) mod in_flight;
+pub(crate) mod leader;
+pub(crate) mod local_cache;
+pub(crate) mod shared_reads;
+pub(crate) mod single_flight;
 mod sync;
 
 use crate::key;

@@ -1,9 +1,8 @@
-//! What two reads must have in common to share an answer: the whole key, never its hash alone.
+//! The key of a read: two reads share a result only where their whole keys are equal.
 //!
-//! A read is named by namespace, partition, kind, and what it wants of the partition: the sort key
-//! of a row, or all selectors of a range. The hash is made once, with the seed of the process, and
-//! serves the sketch, the hot set, the local cache and the flights. Two keys are equal only where
-//! all their bytes are.
+//! A key is namespace, partition, kind, and a detail: the sort key of a row, or all selectors of a
+//! range. The hash is computed once, with the seed of the process, and serves the sketch, the hot set,
+//! the local cache and the in-flight reads. Two keys are equal only where all their bytes are.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,32 +12,32 @@ use smallvec::SmallVec;
 use umbo_types::{Key, NamespaceId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Bytes of a key that are kept without an allocation.
+/// Bytes of a key that are owned without an allocation.
 const INLINE_LEN: usize = 64;
 /// Spreads namespace ids over the seed (the golden ratio of 64 bits).
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What a read asks for.
+/// What is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One row; the detail is its sort key. `HEAD` and conditional requests read the same row.
     Row,
-    /// Rows of a partition; the detail is every selector that decides the answer, as the caller
-    /// writes them down: two ranges share an answer where these bytes are equal.
+    /// Rows of a partition; the detail is every selector that decides the result, as the caller
+    /// encodes them: two ranges share a result where these bytes are equal.
     Range,
 }
 
-/// Seed of all hashes of keys of one process. Random, so that nobody can aim at a counter.
+/// Seed of all hashes of keys of one process. Random, so that keys cannot be aimed at one counter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeySeed(u64);
 
 impl KeySeed {
-    /// Keeps a random number.
+    /// Makes a seed of a random number.
     pub const fn new(random: u64) -> Self {
         Self(random)
     }
 
-    /// Names the read of one row.
+    /// Returns the key of the read of one row.
     #[inline]
     pub fn row(self, namespace: NamespaceId, key: &Key) -> KeyRef<'_> {
         self.key(
@@ -49,7 +48,7 @@ impl KeySeed {
         )
     }
 
-    /// Names a read by its parts.
+    /// Returns the key of a read by its parts.
     #[inline]
     pub fn key<'a>(
         self,
@@ -79,14 +78,14 @@ impl KeySeed {
     }
 }
 
-// Who knows the seed can aim at a counter.
+// The seed is a secret: with it, keys could be aimed at one counter.
 impl fmt::Debug for KeySeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeySeed(…)")
     }
 }
 
-/// Name of a read, borrowed from the request.
+/// Key of a read, borrowed from the request.
 #[derive(Clone, Copy)]
 pub struct KeyRef<'a> {
     namespace: NamespaceId,
@@ -103,7 +102,7 @@ impl<'a> KeyRef<'a> {
         self.namespace
     }
 
-    /// Returns what is asked for.
+    /// Returns what is read.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
@@ -188,7 +187,7 @@ impl fmt::Debug for KeyRef<'_> {
     }
 }
 
-/// Name of a read, kept.
+/// Key of a read, owned.
 #[derive(Clone)]
 pub struct ReadKey {
     namespace: NamespaceId,
@@ -242,6 +241,27 @@ impl Hash for ReadKey {
 impl fmt::Debug for ReadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.borrow().fmt(f)
+    }
+}
+
+/// Passes on the hash that a key has already, for maps by key.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Keys write one number; this is for completeness.
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
     }
 }
 

@@ -1,34 +1,34 @@
 //! Hot keys: a stampede on one key never reaches its shard.
 //!
 //! Owns four things. The **sketch** finds which keys are read most, in constant space
-//! ([`HotRule`]). The **local cache** keeps answers of hot keys for about three seconds
-//! ([`CacheSettings`]). **Flights** let all who want the same at the same time share one read of
-//! the store, hot or not ([`FlightSettings`]). **Generations** see to it that a pod reads its own
-//! writes ([`WriteGuard`]). [`Shield`] is all of them together.
+//! ([`HotRule`]). The **local cache** holds results of hot keys for about three seconds
+//! ([`CacheSettings`]). **Single-flight** lets all that want the same at the same time share one read
+//! of the store ([`FlightSettings`]). **Generations** see to it that a dispatcher reads its own writes
+//! ([`WriteGuard`]). [`Shield`] is all of them together.
 //!
-//! Deliberately knows nothing of HTTP, stores and engines, reads no clock and makes no random
-//! numbers: both come with each call ([`Terms`]), so that all of it runs under a simulated clock.
-//! Tasks are started through the [`Spawner`] that the owner passes in; the crate has no runtime.
+//! Deliberately knows nothing of HTTP, stores and engines, and reads no clock: time comes with each
+//! call ([`ReadContext`]), so that all of it runs under a simulated one. Tasks are started through the
+//! [`Spawner`] that the owner passes in; the crate has no runtime.
 //!
 //! What always holds:
 //! - keys are compared whole, never by hash alone ([`KeyRef`]);
-//! - an answer that was read before a write through this pod ended is never served after it;
+//! - a result that was read before a write through this dispatcher ended is never served after it;
 //! - a flight asks the store once for each leader; a leader that fails, panics or is ended is
-//!   replaced once, by one follower, and nobody waits for nothing;
-//! - errors are not kept, and nothing is served beyond its time to live;
+//!   replaced once, by one follower, and no follower waits for nothing;
+//! - errors are not cached, and nothing is served beyond its time to live;
 //! - every table, queue and buffer has a bound.
 //!
 //! # In a dispatcher
 //!
-//! One [`Shield`] a pod; one task calls [`Shield::tick`] every 100 ms. Then, in the verb *shield*:
+//! One [`Shield`] a dispatcher; one task calls [`Shield::tick`] every 100 ms. Then, for each read:
 //!
 //! ```
 //! # use std::sync::Arc;
 //! # use std::time::Instant;
 //! # use bytes::Bytes;
 //! # use umbo_hotkey::{
-//! #     Fill, KeySeed, Kind, Lead, Look, Polarity, Reading, Settings, Shield, Standing, Terms,
-//! #     Touched,
+//! #     Fetched, KeySeed, Kind, LeaderToken, Lookup, ReadContext, Settings, Shield, Standing,
+//! #     StoreRead, WriteScope,
 //! # };
 //! # use umbo_types::{CallerId, Criticality, Key, NamespaceId, PartitionKey, RequestUnits};
 //! # #[derive(Clone)]
@@ -40,107 +40,95 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
 //! # let now = Instant::now();
-//! # let (seed, random) = (KeySeed::new(1), 2);
+//! # let seed = KeySeed::new(1);
 //! # let price = RequestUnits::from_micros(1_000_000);
 //! # let caller = CallerId::new("shop");
 //! # let namespace = NamespaceId(7);
-//! // When the pod opens. The seed is random; tasks are tracked by whoever owns the runtime.
-//! let spawner = |task| drop(tokio::spawn(task));
-//! let shield = Shield::<Option<Bytes>, Failed>::new(Settings::new(2, seed), Box::new(spawner), now);
+//! # let store_answers_at_once = false;
+//! // When the dispatcher opens. The seed is random.
+//! let spawner = Box::new(|task| drop(tokio::spawn(task)));
+//! let random = Box::new(|| 4); // a random number
+//! type Value = Option<Bytes>;
+//! let shield = Shield::<Value, Failed>::new(Settings::new(2, seed), spawner, random, now);
 //!
-//! // A point get. A block is looked at before anything is charged, everything else after.
+//! // A point get. A block is checked before anything is charged, everything else after.
 //! let row = Key::new("listing:17", "").unwrap();
 //! let key = shield.seed().row(namespace, &row);
 //! assert_ne!(shield.standing(&key), Some(Standing::Blocked));
-//! shield.count(&key, price);
-//! let terms = Terms { now, criticality: Criticality::Critical, age_max: None, random };
-//! // Called only to lead. It lives on when the client leaves, and so owns what it needs; it waits
-//! // for its slot with `shield.criticality(&lead)`, and ends after `shield.leader_timeout()`.
-//! let read = |row: Key| {
-//!     move |_lead: Lead| -> Reading<Option<Bytes>, Failed> {
+//! shield.count(&key);
+//! // Called only to lead. It lives on when the client leaves, and so owns what it needs; it asks with
+//! // `token.criticality()`, and ends after `shield.leader_timeout()`.
+//! let fetch = |row: Key| {
+//!     move |_token: LeaderToken| -> StoreRead<Value, Failed> {
 //!         Box::pin(async move {
 //!             let value = store_get(namespace, row).await?;
-//!             Ok(Fill {
+//!             Ok(Fetched {
 //!                 bytes: value.as_ref().map_or(0, Bytes::len),
-//!                 // That the key is absent is an answer too: it is kept for one second.
-//!                 polarity: if value.is_some() { Polarity::Present } else { Polarity::Absent },
+//!                 // That nothing is found is a result too: it is cached for one second.
+//!                 is_found: value.is_some(),
 //!                 expires_at: None, // of the row, where it has one
 //!                 value,
 //!             })
 //!         })
 //!     }
 //! };
-//! // The caller bounds the waiting with the request's own deadline. `Cache-Control: no-cache` does
-//! // not come here: it reads the store; `max-age` is `age_max`.
-//! let served = shield.read(&key, &terms, &caller, read(row.clone())).await;
-//! let served = served.ok().expect("the store answers");
-//! assert_eq!(served.value.as_deref(), Some(&b"value"[..]));
+//! let context = ReadContext { now, criticality: Criticality::Critical, price, age_max: None };
+//! // `Cache-Control: no-cache` does not come here: it reads the store; `max-age` is `age_max`.
+//! let value = match shield.lookup(&key, &context, &caller) {
+//!     Lookup::Hit { served, is_refresh_due } => {
+//!         if is_refresh_due {
+//!             shield.refresh(&key, &context, fetch(row.clone()));
+//!         }
+//!         served.value
+//!     }
+//!     // The read is as good as over: nobody needs to wait for another one's.
+//!     Lookup::Cold if store_answers_at_once => store_get(namespace, row.clone()).await.ok().flatten(),
+//!     Lookup::Cold | Lookup::Miss => {
+//!         let served = shield.read(&key, &context, fetch(row.clone())).await;
+//!         served.ok().expect("the store answers").value
+//!     }
+//!     Lookup::Blocked => None,
+//! };
+//! assert_eq!(value.as_deref(), Some(&b"value"[..]));
 //!
-//! // The first page of a range. The detail is every selector that decides the answer, spelt out.
+//! // The first page of a range has every selector that decides the result in its key.
 //! let selectors = b"prefix=photo/;reverse=0;limit=100;max_bytes=2097152;keys_only=0";
 //! let range = shield.seed().key(namespace, Kind::Range, b"listing:17", selectors);
-//! shield.count(&range, price);
-//! // ... and `shield.read(&range, ...)` as above, with a page for a value.
+//! shield.count(&range);
+//! // ... and as above, with a page for a value.
 //!
-//! // A multi-get: hot keys from the cache, the others in one call of the store.
-//! let rows = [row.clone(), Key::new("listing:18", "").unwrap()];
-//! let mut missing = Vec::new();
-//! for row in &rows {
-//!     let key = shield.seed().row(namespace, row);
-//!     shield.count(&key, price);
-//!     match shield.look(&key, &terms, &caller) {
-//!         Look::Hit { served, is_refresh_due } => {
-//!             if is_refresh_due {
-//!                 shield.refresh(&key, &terms, read(row.clone()));
-//!             }
-//!             drop(served); // into the answer
-//!         }
-//!         // The stamp is taken before the store is asked.
-//!         Look::Cold | Look::Miss => missing.push((key, row, shield.stamp(&key))),
-//!         Look::Blocked => {}
-//!     }
-//! }
-//! for (key, row, stamp) in missing {
-//!     let value = store_get(namespace, row.clone()).await.ok().flatten();
-//!     let polarity = if value.is_some() { Polarity::Present } else { Polarity::Absent };
-//!     let bytes = value.as_ref().map_or(0, Bytes::len);
-//!     // Kept where the key is hot and nothing has been written meanwhile.
-//!     shield.keep(&key, stamp, &Fill { value, bytes, polarity, expires_at: None }, &terms);
-//! }
+//! // A multi-get looks up each key; hot ones are read as above, all others in one call of the store.
 //!
 //! // A write: from before the store is asked until it has answered, on every way out. Where the
 //! // store runs an abandoned write to its end, the guard goes with the task that waits for it.
-//! let write = shield.begin_write([Touched::Row(namespace, &row)]);
+//! let write = shield.begin_write([WriteScope::Row(namespace, &row)]);
 //! store_put(namespace, &row, Bytes::from_static(b"new")).await;
 //! write.end(); // and only now the client is told
 //!
 //! // A range of rows, or all that a batch does to one partition.
 //! let partition = PartitionKey::new("listing:17").unwrap();
-//! drop(shield.begin_write([Touched::Partition(namespace, &partition)]));
+//! drop(shield.begin_write([WriteScope::Partition(namespace, &partition)]));
 //! # }
 //! ```
 
 mod callers;
 mod coalesce;
-mod decay;
 mod detector;
 mod hot_set;
 mod key;
+mod read_counts;
 mod report;
-mod ring;
 mod shield;
 mod sketch;
-mod thread_slot;
-mod workers;
 
-pub use coalesce::board::{BoardTotals, FlightSettings};
-pub use coalesce::cache::CacheSettings;
-pub use coalesce::fill::{Fill, Payload, Polarity, Served, ShareError, Source};
-pub use coalesce::flight::Lead;
-pub use coalesce::generation::{Stamp, WriteGuard};
-pub use coalesce::reads::{Reading, Solo, Spawner, Task, Terms};
+pub use coalesce::fetched::{Fetched, FlightError, Payload, Served, Source};
+pub use coalesce::flight::LeaderToken;
+pub use coalesce::generation::WriteGuard;
+pub use coalesce::in_flight::{FlightSettings, FlightTotals, ReadContext};
+pub use coalesce::local_cache::CacheSettings;
+pub use coalesce::shared_reads::{RandomSource, Spawner, StoreRead, Task};
 pub use detector::{Heat, HotRule};
 pub use hot_set::Standing;
-pub use key::{KeyRef, KeySeed, Kind, ReadKey};
+pub use key::{KeyHasher, KeyRef, KeySeed, Kind, ReadKey};
 pub use report::{HotKeyReport, Report};
-pub use shield::{LISTED_KEYS_MAX, Look, Settings, Shield, TooManyListed, Touched};
+pub use shield::{LISTED_KEYS_MAX, Lookup, Settings, Shield, TooManyListed, WriteScope};

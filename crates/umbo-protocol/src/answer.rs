@@ -1,18 +1,19 @@
-//! What a node answers, as the store contract says it.
+//! Answers of a node, in terms of the store contract.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_store::{Deleted, Page, PurgeProgress, ScanPage, ShardStatus, WriteError, Written};
-use umbo_types::Row;
+use umbo_store::{Deleted, Page, RecordsCopy, ScanPage, ShardStatus, WriteError, Written};
+use umbo_types::{Row, ShardId};
 
 use crate::error::NodeError;
 
-/// One answer of a frame, or a part of one.
+/// One answer, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Id of the request.
     pub id: u64,
-    /// How long the node worked on it, from the arrival of the request; of the last part, all of it.
+    /// Service time of the node, from the arrival of the request; in the last part, of all parts.
     pub service_time: Duration,
     /// Whether more parts of the same answer follow.
     pub has_more: bool,
@@ -20,32 +21,34 @@ pub struct Answer {
     pub rows: u64,
     /// Bytes of keys and values touched.
     pub bytes: u64,
-    /// What it came to.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What a request came to.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The row that was asked for; none where there is none.
+    /// The requested row; none if it is absent.
     Row(Option<Row>),
-    /// Rows of a multi-get, in order, or those of them that fit into one part.
+    /// Rows of a multi-get, in order, or as many of them as fit into one part.
     MultiGot(Vec<AnswerPart>),
     /// A chunk of a range.
     Page(Page),
     /// A chunk of a scan.
     Scanned(ScanPage),
-    /// Of each mutation.
+    /// The result of each mutation.
     Written(Vec<WriteAnswer>),
-    /// A step of a removal.
+    /// The result of a step of a removal.
     Deleted(Deleted),
-    /// A step of a purge.
-    Purged(PurgeProgress),
-    /// State of the node: the version of its map and its shards.
+    /// The status of the node: the version of its map and its shards.
     Status(u64, Vec<ShardStatus>),
     /// The map of the cluster, as text.
     ClusterMap(String),
-    /// All of it failed.
+    /// For each shard of the node, whether the fences of the copy are on its disk.
+    RecordsKept(Vec<ShardResult>),
+    /// The newest copy of Umbo's own records that the node keeps; none if it never received one.
+    KeptRecords(Option<Arc<RecordsCopy>>),
+    /// The whole request failed.
     Failed(NodeError),
 }
 
@@ -54,3 +57,6 @@ pub type AnswerPart = Result<Option<Row>, NodeError>;
 
 /// One mutation of a write. `WriteError::Store` is never used here; it is the outer error.
 pub type WriteAnswer = Result<Result<Written, WriteError>, NodeError>;
+
+/// Result of raising the fences of a copy in one shard.
+pub type ShardResult = (ShardId, Result<(), NodeError>);

@@ -1,51 +1,40 @@
-//! The codec that gRPC is given: frames are bytes to it.
+//! The one codec: from domain types to bytes and back.
 
-use bytes::{Buf, BufMut, Bytes};
-use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+pub(crate) mod answers;
+mod errors;
+pub(crate) mod greetings;
+mod mutations;
+mod records;
+pub(crate) mod requests;
+mod rows;
 
-/// Passes frames through as they are.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FrameCodec;
+use umbo_types::{Key, Timestamp};
 
-impl Codec for FrameCodec {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
+use crate::error::DecodeError;
+use crate::wire::{Reader, bad, put_bytes};
 
-    fn encoder(&mut self) -> Self::Encoder {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        *self
-    }
+fn put_key(out: &mut Vec<u8>, key: &Key) {
+    put_bytes(out, key.partition.as_bytes());
+    put_bytes(out, key.sort.as_bytes());
 }
 
-impl Encoder for FrameCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, frame: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(frame);
-        Ok(())
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::default()
-    }
+/// Decodes a key, which shares the frame's memory.
+fn shared_key(reader: &mut Reader<'_>) -> Result<Key, DecodeError> {
+    let partition = reader.shared()?;
+    Key::new(partition, reader.shared()?).map_err(|error| bad("key", &error))
 }
 
-impl Decoder for FrameCodec {
-    type Item = Bytes;
-    type Error = Status;
+/// Decodes a key that may be kept for long.
+fn owned_key(reader: &mut Reader<'_>) -> Result<Key, DecodeError> {
+    let partition = reader.owned()?;
+    Key::new(partition, reader.owned()?).map_err(|error| bad("key", &error))
+}
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
-    }
+/// Encodes an instant plus one; 0 for none.
+fn instant_number(at: Option<Timestamp>) -> u64 {
+    at.map_or(0, |at| at.0.saturating_add(1))
+}
 
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::default()
-    }
+fn instant(number: u64) -> Option<Timestamp> {
+    number.checked_sub(1).map(Timestamp)
 }

@@ -1,31 +1,48 @@
-//! What can go wrong: bytes that are no message, and what a node answers instead of rows.
+//! Errors of the protocol: bytes that are not a message, and answers of a node without rows.
 
 use umbo_store::StoreError;
 use umbo_types::ShardId;
 
-/// Bytes that are not what a peer may send.
+/// Bytes that a peer must not send. All but [`Self::UnknownKind`] and [`Self::BadField`] of a known request
+/// end the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// They are no protobuf message of this kind.
+    /// The connection does not begin with [`crate::PREFACE`].
+    #[error("the peer does not speak the protocol of shard nodes: its first bytes are {0:02x?}")]
+    WrongPreface([u8; 8]),
+    /// A frame of a kind that no version may send.
+    #[error("a frame of unknown kind {0}")]
+    UnknownFrame(u8),
+    /// The bytes end within a field, or a field cannot be decoded.
     #[error("not a message: {0}")]
-    Malformed(String),
-    /// A frame is longer than any may be.
-    #[error("a frame of {len} bytes; at most {max} are allowed")]
+    Malformed(&'static str),
+    /// A frame or message exceeds its maximum length.
+    #[error("a {what} of {len} bytes; at most {max} are allowed")]
     TooLong {
+        /// Frame or message.
+        what: &'static str,
         /// Its length.
         len: usize,
-        /// The longest allowed.
+        /// The maximum length.
         max: usize,
     },
-    /// A field holds what no request or answer may hold.
+    /// The peer exceeded its credit.
+    #[error("the peer sent {len} bytes where {left} were left of its window")]
+    WindowExceeded {
+        /// Length of the frame.
+        len: usize,
+        /// The remaining credit.
+        left: usize,
+    },
+    /// A field has a value that is not allowed.
     #[error("{field} holds {found}")]
     BadField {
         /// Name of the field.
         field: &'static str,
-        /// What it holds.
+        /// The value.
         found: String,
     },
-    /// A request or answer of a kind that this version does not know.
+    /// A request or answer of an unknown kind, or with an unknown field that must not be ignored.
     #[error("a message of a kind that this version does not know")]
     UnknownKind {
         /// Id of the request, so that it alone can be refused.
@@ -33,16 +50,10 @@ pub enum DecodeError {
     },
 }
 
-impl From<prost::DecodeError> for DecodeError {
-    fn from(error: prost::DecodeError) -> Self {
-        Self::Malformed(error.to_string())
-    }
-}
-
-/// Why a node did not do what it was asked.
+/// Why a node did not execute a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// The store failed, or would not take it.
+    /// The store failed, or refused it.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The node does not own the shard, by a map of this version.
@@ -56,7 +67,7 @@ pub enum NodeError {
     /// The request breaks a rule of the protocol.
     #[error("the request cannot be used: {0}")]
     BadRequest(String),
-    /// The node knows no request of this kind: it is older than the peer.
+    /// The node does not know this kind of request: it is older than the peer.
     #[error("the node does not know this kind of request")]
     Unsupported,
 }

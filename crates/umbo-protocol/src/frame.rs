@@ -1,166 +1,119 @@
-//! Frames: what goes out in one message, filled with whatever is waiting.
+//! The frames on the wire, and their bounds.
 //!
-//! A frame is a protobuf message whose repeated field is written entry by entry, so that a request is
-//! encoded once, by whoever makes it, into the frame that is to go out next.
+//! A frame is its length (u32, little endian, of what follows it), its kind (one byte) and its payload.
+//! Every frame of a node begins its payload with a [`NodeStamp`]. Kinds from 0x80 up are skipped by a peer
+//! that does not know them; an unknown kind below ends the connection.
 
-use std::ops::Range;
-
-use bytes::{Buf, Bytes, BytesMut};
-use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use umbo_store::RecordsRevision;
 use umbo_types::limits;
 
-use crate::answer::{Answer, Outcome};
-use crate::bounds;
-use crate::convert::{self, answers, requests};
-use crate::error::DecodeError;
-use crate::message;
-use crate::point_read;
-use crate::request::{Ask, Request, RequestRef};
+use crate::batch::{AnswerBatch, RequestBatch};
 use crate::version::{Hello, Welcome};
 
-/// Longest frame, in bytes: the largest batch write with its keys, and room for the rest.
-pub const FRAME_LEN_MAX: usize = limits::BATCH_BODY_LEN_MAX + (8 << 20);
-/// Length from which nothing more is added to a frame, in bytes.
-pub const FRAME_LEN_TARGET: usize = 64 << 10;
+use bytes::Bytes;
 
-const ENTRY_TAG: u32 = 2;
+/// First bytes of a connection, from the dispatcher.
+pub const PREFACE: [u8; 8] = *b"UMBOHOP1";
+/// Longest frame, in bytes, without the four of its length.
+pub const FRAME_LEN_MAX: usize = 128 << 10;
+/// Longest message in a batch with others, in bytes. A longer one is sent in chunks.
+pub const CHUNK_AT: usize = 32 << 10;
+/// Most bytes of a message in one chunk.
+pub const CHUNK_LEN_MAX: usize = 32 << 10;
+/// Longest message, in bytes: the largest batch write with its keys, and room for the rest.
+pub const MESSAGE_LEN_MAX: usize = limits::BATCH_BODY_LEN_MAX + (8 << 20);
+/// Most bytes of frames that a side may have sent without credit, for each direction of a connection. Credit,
+/// cancellations, pings and greetings are not counted.
+pub const WINDOW_LEN: usize = 16 << 20;
+/// Most bytes of incomplete chunked messages at once, for each direction of a connection. A sender begins no
+/// further message that could exceed it.
+pub const ASSEMBLY_LEN_MAX: usize = 32 << 20;
 
-/// An entry, or the id of one that cannot be used, as far as it is known, and why.
-type Decoded<T> = Result<T, (u64, DecodeError)>;
+const _: () = assert!(MESSAGE_LEN_MAX <= ASSEMBLY_LEN_MAX);
+const _: () = assert!(CHUNK_AT <= u16::MAX as usize && CHUNK_AT < FRAME_LEN_MAX / 2);
 
-/// A decoded frame of a dispatcher.
+/// Bytes of the length of a frame.
+pub(crate) const LENGTH_LEN: usize = 4;
+
+pub(crate) const HELLO: u8 = 1;
+pub(crate) const WELCOME: u8 = 1;
+pub(crate) const BATCH: u8 = 2;
+pub(crate) const CHUNK: u8 = 3;
+pub(crate) const CANCEL: u8 = 4;
+pub(crate) const CREDIT: u8 = 5;
+pub(crate) const PING: u8 = 6;
+pub(crate) const PONG: u8 = 6;
+pub(crate) const DRAINING: u8 = 7;
+/// Unknown kinds from here up are skipped.
+pub(crate) const OPTIONAL: u8 = 0x80;
+
+/// The beginning of every frame of a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeStamp {
+    /// When the node sent the frame: nanoseconds on its monotonic clock since its process began.
+    pub stamp_ns: u64,
+    /// Version of the map that the node uses.
+    pub map_version: u64,
+    /// Revision of the node's copy of Umbo's own records.
+    pub records: RecordsRevision,
+}
+
+/// A decoded frame.
 #[derive(Debug)]
-pub struct RequestFrame {
-    /// Only in the first frame of a stream.
-    pub hello: Option<Hello>,
-    /// The requests; one that cannot be used is its id, as far as it is known, and why.
-    pub requests: Vec<Result<Request, (u64, DecodeError)>>,
+pub struct Frame<T> {
+    /// Its content.
+    pub body: T,
+    /// Bytes of the window that it uses until they are freed with [`crate::ReceiveWindow::taken_over`]; 0 for
+    /// a frame that is not counted.
+    pub counted: usize,
 }
 
-impl RequestFrame {
-    /// Encodes the first frame.
-    pub fn hello(hello: &Hello) -> Bytes {
-        let batch = message::RequestBatch {
-            hello: Some(convert::hello(hello)),
-            requests: Vec::new(),
-        };
-        batch.encode_to_vec().into()
-    }
-
-    /// Adds a request to a frame.
-    pub fn push(frame: &mut BytesMut, request: &RequestRef<'_>) {
-        match request.ask {
-            Ask::Get(namespace, key) if !request.is_rare() => {
-                point_read::push_get(frame, request, *namespace, key);
-            }
-            _ => push_entry(frame, &requests::encode(request)),
-        }
-    }
-
-    /// Decodes a frame. Values and keys share its memory.
-    pub fn decode(mut frame: Bytes) -> Result<Self, DecodeError> {
-        bounds::check(&frame, bounds::REQUESTS)?;
-        let checked = |request: message::Request| {
-            let id = request.id;
-            requests::decode(request).map_err(|error| (id, error))
-        };
-        let mut requests = entries(&mut frame, point_read::get, checked)?;
-        let rest = message::RequestBatch::decode(frame)?;
-        requests.extend(rest.requests.into_iter().map(checked));
-        Ok(Self {
-            requests,
-            hello: rest.hello.map(convert::hello_of),
-        })
-    }
-}
-
-/// A decoded frame of a node.
+/// Frames of a dispatcher.
 #[derive(Debug)]
-pub struct AnswerFrame {
-    /// Only in the first frame of a stream.
-    pub welcome: Option<Welcome>,
-    /// The answers; one that cannot be used is its id and why.
-    pub answers: Vec<Result<Answer, (u64, DecodeError)>>,
-    /// Whether the node stops: what was sent is answered, nothing more is to be sent.
-    pub is_draining: bool,
+pub enum DispatcherFrame {
+    /// Identifies the dispatcher. Only as the first frame.
+    Hello(Hello),
+    /// Small requests, in the order in which they were sent.
+    Requests(RequestBatch),
+    /// A chunk of a large request.
+    Chunk(Chunk),
+    /// Cancels these requests. Not answered.
+    Cancel(Vec<u64>),
+    /// Grants the node credit for this many more bytes.
+    Credit(u32),
+    /// Asks the node for a [`NodeFrame::Pong`].
+    Ping,
+    /// A frame of an unknown kind that may be ignored.
+    Skipped,
 }
 
-impl AnswerFrame {
-    /// Encodes the first frame.
-    pub fn welcome(welcome: &Welcome) -> Bytes {
-        let batch = message::AnswerBatch {
-            welcome: Some(convert::welcome(welcome)),
-            ..message::AnswerBatch::default()
-        };
-        batch.encode_to_vec().into()
-    }
-
-    /// Encodes the word that the node stops.
-    pub fn draining() -> Bytes {
-        let batch = message::AnswerBatch {
-            is_draining: true,
-            ..message::AnswerBatch::default()
-        };
-        batch.encode_to_vec().into()
-    }
-
-    /// Adds an answer to a frame.
-    pub fn push(frame: &mut BytesMut, answer: Answer) {
-        match &answer.outcome {
-            Outcome::Row(row) => point_read::push_row(frame, &answer, row.as_ref()),
-            _ => push_entry(frame, &answers::encode(answer)),
-        }
-    }
-
-    /// Decodes a frame. Large values share its memory; small ones are copied, so that one that is
-    /// kept does not keep the frame.
-    pub fn decode(mut frame: Bytes) -> Result<Self, DecodeError> {
-        bounds::check(&frame, bounds::ANSWERS)?;
-        let checked = |answer: message::Answer| {
-            let id = answer.id;
-            answers::decode(answer).map_err(|error| (id, error))
-        };
-        let mut answers = entries(&mut frame, point_read::row, checked)?;
-        let rest = message::AnswerBatch::decode(frame)?;
-        answers.extend(rest.answers.into_iter().map(checked));
-        Ok(Self {
-            answers,
-            welcome: rest.welcome.map(convert::welcome_of),
-            is_draining: rest.is_draining,
-        })
-    }
+/// Frames of a node.
+#[derive(Debug)]
+pub enum NodeFrame {
+    /// Identifies the node, or contains a refusal. Only as the first frame.
+    Welcome(Welcome),
+    /// Small answers.
+    Answers(AnswerBatch),
+    /// A chunk of a large answer.
+    Chunk(Chunk),
+    /// Grants the dispatcher credit for this many more bytes.
+    Credit(u32),
+    /// The answer to a ping.
+    Pong,
+    /// The node stops: sent requests are answered, no more may be sent.
+    Draining,
+    /// A frame of an unknown kind that may be ignored.
+    Skipped,
 }
 
-/// Takes the entries off the front of a frame, up to the first field that is none: only the first frame has
-/// such, and one that says that a node stops. An entry is read straight, or where that is not to be by way
-/// of its message.
-fn entries<T, M: Message + Default>(
-    frame: &mut Bytes,
-    straight: impl Fn(&Bytes, Range<usize>) -> Option<T>,
-    checked: impl Fn(M) -> Decoded<T>,
-) -> Result<Vec<Decoded<T>>, DecodeError> {
-    let (mut entries, mut at) = (Vec::new(), 0);
-    while let Some(entry) = point_read::entry(frame, at) {
-        at = entry.end;
-        entries.push(match straight(frame, entry.clone()) {
-            Some(read) => Ok(read),
-            None => checked(M::decode(frame.slice(entry))?),
-        });
-    }
-    frame.advance(at);
-    Ok(entries)
-}
-
-/// Makes room for the whole entry first and writes into that: a buffer that may have to grow is asked
-/// for room at every byte.
-pub(crate) fn push_entry(frame: &mut BytesMut, entry: &impl Message) {
-    let len = entry.encoded_len();
-    let prefix_len = key_len(ENTRY_TAG) + encoded_len_varint(len as u64);
-    let begun = frame.len();
-    frame.resize(begun + prefix_len + len, 0);
-    let mut room = &mut frame[begun..];
-    encode_key(ENTRY_TAG, WireType::LengthDelimited, &mut room);
-    encode_varint(len as u64, &mut room);
-    entry.encode_raw(&mut room);
+/// A chunk of a message that is too long for a batch. The chunks of a message come in order, between other
+/// frames; an [`crate::Assembly`] assembles them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Id of the request.
+    pub id: u64,
+    /// Whether it is the last chunk of the message.
+    pub is_last: bool,
+    /// Its bytes.
+    pub bytes: Bytes,
 }

@@ -1,34 +1,41 @@
-//! The protocol between dispatchers and shard nodes: one gRPC stream a connection, in both
-//! directions of which frames carry whatever was waiting to be sent.
+//! The protocol between dispatchers and shard nodes ("the hop"): frames on a TCP or TLS connection.
 //!
-//! Owns the messages, their limits, what a peer of another version is told, and the way between
-//! messages and the requests of the store contract, and how the parts of a connection share a task.
-//! Opens no socket. `shard.proto` of this crate is the same for other tools. The invariant: whatever
-//! bytes arrive, decoding them answers a message or a [`DecodeError`], and takes memory only in
-//! proportion to them.
+//! Owns the frames, their codec, the negotiation of versions, chunks of large messages, credit, and the order
+//! in which writes of a partition are sent. Opens no socket, reads no clock and spawns nothing: it converts
+//! between bytes and frames. The invariant: any received bytes decode to a frame or a [`DecodeError`], and
+//! take memory only in proportion to their length.
+//!
+//! Both directions begin alike. A dispatcher sends [`PREFACE`] and a [`Hello`], the node answers with a
+//! [`Welcome`]; nothing else is sent before that has arrived. Then each side pushes messages into its
+//! [`RequestWriter`] or [`AnswerWriter`], takes frames out of it as fast as the socket accepts them, and
+//! feeds received bytes to a [`Decoder`].
 
 mod answer;
-mod bounds;
+mod assembly;
+mod batch;
 mod codec;
-mod convert;
+mod credit;
+mod decoder;
 mod error;
 mod frame;
-mod message;
-mod one_task;
-mod point_read;
+mod order;
 mod request;
-mod rows;
+mod send_queue;
 mod version;
+mod wire;
+mod writer;
 
-pub use answer::{Answer, AnswerPart, Outcome, WriteAnswer};
-pub use codec::FrameCodec;
+pub use answer::{Answer, AnswerPart, Outcome, ShardResult, WriteAnswer};
+pub use assembly::Assembly;
+pub use batch::{AnswerBatch, Refused, RequestBatch};
+pub use credit::{ReceiveWindow, SendWindow};
+pub use decoder::Decoder;
 pub use error::{DecodeError, NodeError};
-pub use frame::{AnswerFrame, FRAME_LEN_MAX, FRAME_LEN_TARGET, RequestFrame};
-pub use one_task::{OneTask, Parts, Yield};
+pub use frame::{
+    ASSEMBLY_LEN_MAX, CHUNK_AT, CHUNK_LEN_MAX, Chunk, DispatcherFrame, FRAME_LEN_MAX, Frame,
+    MESSAGE_LEN_MAX, NodeFrame, NodeStamp, PREFACE, WINDOW_LEN,
+};
 pub use request::{Ask, Request, RequestRef};
+pub use send_queue::{Encoded, Placed};
 pub use version::{Hello, ProtocolVersion, Refusal, Welcome};
-
-/// Path of the stream, as gRPC names it.
-pub const EXCHANGE_PATH: &str = "/umbo.shard.v1.Shard/Exchange";
-/// Name of the service, as gRPC names it.
-pub const SERVICE_NAME: &str = "umbo.shard.v1.Shard";
+pub use writer::{AnswerWriter, RequestWriter};

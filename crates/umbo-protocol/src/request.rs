@@ -1,43 +1,42 @@
-//! What a node is asked, as the store contract says it.
+//! Requests to a node, in terms of the store contract.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use umbo_store::{DeleteRangeRequest, RangeRequest, ScanRequest, WriteRequest};
+use umbo_store::{DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest, WriteRequest};
 use umbo_types::{Criticality, Key, Names, NamespaceId, RequestUnits};
 
-/// One request of a frame.
+/// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Names the request on its stream, so that answers may come in any order.
+    /// Identifies the request on its connection, so that answers may come in any order. Never reused.
     pub id: u64,
-    /// Time left when it was sent; none for no deadline. It counts from when it arrives, because
-    /// two machines share no clock.
-    pub timeout: Option<Duration>,
-    /// How much it matters.
+    /// Deadline on the clock of the node ([`crate::NodeStamp`]): the node begins no work for the request
+    /// after it. None for no deadline.
+    pub deadline_ns: Option<u64>,
+    /// Its criticality.
     pub criticality: Criticality,
-    /// On whose behalf; empty for Umbo's own work. UTF-8.
+    /// The caller; empty for requests of Umbo itself. UTF-8.
     pub caller: Bytes,
-    /// Estimate of what it costs.
+    /// Its estimated cost.
     pub price: RequestUnits,
-    /// As a `traceparent` header; empty where it is not traced.
+    /// Trace context as a `traceparent` header; empty if the request is not traced.
     pub traceparent: Bytes,
-    /// Whether it goes on with a request that was charged to the shard before.
+    /// Whether it continues a request that was charged to the shard before.
     pub is_continued: bool,
-    /// Whom the caller calls for, where a quota counts by them.
+    /// User, session and organisation of the caller, if a quota needs them.
     pub names: Option<Arc<Names>>,
-    /// What is asked.
+    /// The operation.
     pub ask: Ask,
 }
 
-/// One request, of what its sender has.
+/// One request, borrowed from its sender.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestRef<'a> {
     /// As in [`Request`].
     pub id: u64,
     /// As in [`Request`].
-    pub timeout: Option<Duration>,
+    pub deadline_ns: Option<u64>,
     /// As in [`Request`].
     pub criticality: Criticality,
     /// As in [`Request`].
@@ -54,18 +53,11 @@ pub struct RequestRef<'a> {
     pub ask: &'a Ask,
 }
 
-impl RequestRef<'_> {
-    /// Says whether it brings what hardly any request does.
-    pub(crate) const fn is_rare(&self) -> bool {
-        self.is_continued || self.names.is_some()
-    }
-}
-
 impl<'a> From<&'a Request> for RequestRef<'a> {
     fn from(request: &'a Request) -> Self {
         Self {
             id: request.id,
-            timeout: request.timeout,
+            deadline_ns: request.deadline_ns,
             criticality: request.criticality,
             caller: &request.caller,
             price: request.price,
@@ -77,7 +69,7 @@ impl<'a> From<&'a Request> for RequestRef<'a> {
     }
 }
 
-/// What is asked.
+/// The operation of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// One row.
@@ -92,12 +84,12 @@ pub enum Ask {
     Write(WriteRequest),
     /// One step of the removal of a range.
     DeleteRange(DeleteRangeRequest),
-    /// One step of the purge of a namespace from all shards of the node: namespace and most rows.
-    Purge(NamespaceId, u32),
-    /// Nobody waits for the answer to the request of this id any more. Has no answer.
-    Cancel(u64),
-    /// The state of the node and of its shards.
+    /// The status of the node and of its shards.
     Probe,
-    /// The map of the cluster that the node goes by.
+    /// The map of the cluster that the node uses.
     ClusterMap,
+    /// Keep this copy of Umbo's own records, and raise its fences in every shard of the node.
+    KeepRecords(Arc<RecordsCopy>),
+    /// The newest copy of Umbo's own records that the node keeps.
+    KeptRecords,
 }

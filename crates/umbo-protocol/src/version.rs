@@ -1,52 +1,66 @@
-//! Who is on the other side: the first frame of each direction, and who is refused.
+//! Identification of the peer: the first frame of each direction, and refusals.
 //!
-//! A stream begins with a hello and a welcome. Peers speak the highest version that both know; where
-//! there is none, or the cluster or node is another one than was meant, the node says so and ends
-//! the stream.
+//! A connection begins with a hello and a welcome. Peers use the highest version that both support; if there
+//! is none, or the cluster or node is not the expected one, the node reports that and closes the connection.
 
-/// A version of the protocol. They count up; this build knows [`ProtocolVersion::MIN`] to
+use umbo_store::RecordsRevision;
+
+use crate::frame::WINDOW_LEN;
+
+/// A version of the protocol. Versions increase; this build supports [`ProtocolVersion::MIN`] to
 /// [`ProtocolVersion::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProtocolVersion(pub u32);
 
 impl ProtocolVersion {
-    /// The oldest version that is still spoken.
+    /// The oldest supported version.
     pub const MIN: Self = Self(1);
-    /// The newest version.
+    /// The newest supported version.
     pub const MAX: Self = Self(1);
 }
 
-/// What a dispatcher says first.
+/// The first frame of a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Oldest version it speaks.
+    /// Oldest version that it supports.
     pub version_min: ProtocolVersion,
-    /// Newest version it speaks.
+    /// Newest version that it supports.
     pub version_max: ProtocolVersion,
-    /// Cluster that it means.
+    /// The expected cluster.
     pub cluster_id: String,
-    /// Name of the node that it means.
+    /// Name of the expected node.
     pub node: String,
-    /// Version of the map that it goes by.
+    /// Version of the map that it uses.
     pub map_version: u64,
-    /// What it is, for the log.
+    /// Revision of its copy of Umbo's own records.
+    pub records: RecordsRevision,
+    /// Identifies the dispatcher's process; random. A new connection of the same incarnation replaces the
+    /// older one: the node withdraws the requests of the older one that it has not begun, and then sends the
+    /// welcome.
+    pub incarnation: u64,
+    /// Most bytes of frames that the node may send without credit.
+    pub window: u32,
+    /// Program and version, for the log.
     pub software: String,
 }
 
 impl Hello {
-    /// Speaks to a node with the versions of this build.
-    pub fn new(cluster_id: &str, node: &str, map_version: u64) -> Self {
+    /// Makes the hello to a node with the versions of this build.
+    pub fn new(cluster_id: &str, node: &str, map_version: u64, incarnation: u64) -> Self {
         Self {
             version_min: ProtocolVersion::MIN,
             version_max: ProtocolVersion::MAX,
             cluster_id: cluster_id.to_owned(),
             node: node.to_owned(),
             map_version,
+            records: RecordsRevision::default(),
+            incarnation,
+            window: WINDOW_LEN as u32,
             software: concat!("umbo ", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }
 
-    /// Answers for a node of this name in this cluster.
+    /// Makes the welcome of a node of this name in this cluster.
     pub fn welcome(&self, cluster_id: &str, node: &str, map_version: u64) -> Welcome {
         let common = self.version_max.min(ProtocolVersion::MAX);
         let refusal = if common < self.version_min || common < ProtocolVersion::MIN {
@@ -75,30 +89,33 @@ impl Hello {
             cluster_id: cluster_id.to_owned(),
             node: node.to_owned(),
             map_version,
+            window: WINDOW_LEN as u32,
             refusal,
         }
     }
 }
 
-/// What a node says first.
+/// The first frame of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// Version that is spoken from here on.
+    /// The version in use from here on.
     pub version: ProtocolVersion,
     /// Cluster of the node.
     pub cluster_id: String,
     /// Its name.
     pub node: String,
-    /// Version of the map that it goes by.
+    /// Version of the map that it uses.
     pub map_version: u64,
-    /// Why the stream ends here; none where it goes on.
+    /// Most bytes of frames that the dispatcher may send without credit.
+    pub window: u32,
+    /// Why the connection ends here; none if it continues.
     pub refusal: Option<Refusal>,
 }
 
-/// Why a node does not serve a stream, for the operator.
+/// Why a node does not serve a connection, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No version that both speak.
+    /// The peers have no version in common.
     #[error("no common version: {0}")]
     NoCommonVersion(String),
     /// The node belongs to another cluster.

@@ -5,21 +5,21 @@
 
 use std::sync::Arc;
 
-use crate::account::{Account, Binding, Bound};
 use crate::bucket::Bucket;
-use crate::cost::Charge;
+use crate::caller_state::{CallerBucket, CallerState, MatchedPolicy};
+use crate::cost::CostByUnit;
 use crate::refusals::Refusals;
-use crate::reservation::{Debit, Debits, Places};
+use crate::reservation::{Debit, DebitedPolicies, Debits};
 use crate::subject::Subject;
 
-type Find<'a> = &'a dyn Fn(&Binding) -> Arc<Bucket>;
+type Find<'a> = &'a dyn Fn(&MatchedPolicy) -> Arc<Bucket>;
 
 /// A request that is being admitted.
 pub(crate) struct Admission<'a> {
     pub(crate) subject: &'a Subject<'a>,
-    pub(crate) charge: &'a Charge,
+    pub(crate) charge: &'a CostByUnit,
     pub(crate) refusals: Refusals<'a>,
-    pub(crate) whole: Places,
+    pub(crate) whole: DebitedPolicies,
     /// None before the first, and hardly ever any: what need not be moved costs nothing.
     pub(crate) debits: Option<Debits>,
 }
@@ -28,38 +28,38 @@ impl Admission<'_> {
     /// Asks the policies of an account that do not count by shard. `find` finds the bucket of a policy
     /// whose bucket the account alone does not decide.
     #[inline]
-    pub(crate) fn ask_all(&mut self, account: &Account, find: Find<'_>) {
+    pub(crate) fn ask_all(&mut self, account: &CallerState, find: Find<'_>) {
         let (mut next, more) = account.first_and_more();
         let mut more = more.iter();
         let mut at = 0;
-        while let Some(binding) = next {
-            if self.refusals.longest.is_some() && !binding.is_enforced {
+        while let Some(matched) = next {
+            if self.refusals.longest.is_some() && !matched.is_enforced {
                 break;
             }
-            self.ask(at, binding, find);
+            self.ask(at, matched, find);
             (next, at) = (more.next(), at + 1);
         }
     }
 
     #[inline]
-    fn ask(&mut self, at: usize, binding: &Binding, find: Find<'_>) {
-        if binding.by_shard || !binding.is_met(self.subject) {
+    fn ask(&mut self, at: usize, matched: &MatchedPolicy, find: Find<'_>) {
+        if matched.by_shard || !matched.is_met(self.subject) {
             return;
         }
-        let price = self.charge.in_unit(binding.unit);
-        let Some(Bound { bucket, schedule }) = &binding.bound else {
-            self.ask_apart(at, binding, price, &find(binding));
+        let price = self.charge.in_unit(matched.unit);
+        let Some(CallerBucket { bucket, schedule }) = &matched.bound else {
+            self.ask_apart(at, matched, price, &find(matched));
             return;
         };
-        if self.refusals.debit(binding, bucket, schedule, price) && !self.whole.add(at) {
+        if self.refusals.debit(matched, bucket, schedule, price) && !self.whole.add(at) {
             self.write_down(at, Arc::clone(bucket));
         }
     }
 
     #[inline(never)]
-    fn ask_apart(&mut self, at: usize, binding: &Binding, price: u64, bucket: &Arc<Bucket>) {
+    fn ask_apart(&mut self, at: usize, matched: &MatchedPolicy, price: u64, bucket: &Arc<Bucket>) {
         let schedule = bucket.schedule();
-        if self.refusals.debit_apart(binding, bucket, &schedule, price) {
+        if self.refusals.debit_apart(matched, bucket, &schedule, price) {
             self.write_down(at, Arc::clone(bucket));
         }
     }
@@ -68,7 +68,7 @@ impl Admission<'_> {
     fn write_down(&mut self, at: usize, bucket: Arc<Bucket>) {
         self.debits.get_or_insert_default().push(Debit {
             bucket,
-            binding: at as u8,
+            matched: at as u8,
             parts: (1, 1),
         });
     }

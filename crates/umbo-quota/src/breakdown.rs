@@ -9,7 +9,7 @@ use umbo_types::{Operation, RequestUnits};
 use crate::cost::{Known, Weights, Work};
 use crate::report::{Breakdown, Tally};
 
-/// Divides an estimate; `like` is what was counted of requests like this one.
+/// Divides an estimate at the plain price; `like` is what was counted of requests like this one.
 pub(crate) fn breakdown(
     weights: &Weights,
     operation: Operation,
@@ -57,7 +57,10 @@ pub(crate) fn breakdown(
         written(like.write_bytes),
     ]
     .into_iter()
-    .fold(like.charged, RequestUnits::saturating_sub);
+    .fold(
+        like.charged.saturating_sub(like.surplus),
+        RequestUnits::saturating_sub,
+    );
     let all = [of_rows, of_bytes, of_time].map(|part| u128::from(part.as_micros()));
     let all = all.iter().sum::<u128>().max(1);
     let share = |part: RequestUnits| {
@@ -71,6 +74,7 @@ pub(crate) fn breakdown(
         read_bytes,
         write_bytes,
         latency: rest.saturating_sub(rows).saturating_sub(read_bytes),
+        surplus: RequestUnits::ZERO,
     }
 }
 
@@ -87,6 +91,7 @@ mod tests {
             read_bytes,
             write_bytes,
             latency,
+            ..
         } = breakdown;
         [base, rows, read_bytes, write_bytes, latency].map(|part| part.to_string())
     }

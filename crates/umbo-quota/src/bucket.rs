@@ -1,38 +1,35 @@
 //! The token bucket: one word that says how far its owner has spent along the refill axis.
 //!
 //! The balance is the axis now minus that word, at most `burst`. A bucket admits while its balance
-//! is positive and takes the whole price, so the balance may go negative: nobody forgets an overrun,
-//! and whoever asked for more than a burst is served at last. A charge or refund afterwards is one
+//! is positive and takes the whole price, so the balance may go negative: an overrun is paid, and a
+//! request that costs more than a burst is served at last. A charge or refund afterwards is one
 //! addition. (The form is that of folly's `TokenBucket`, whose word is an instant; counting atoms
 //! instead of time keeps every micro-RU.)
 //!
 //! Three departures from a plain bucket:
-//! - *Promises*: whoever is rejected is promised refill, and newcomers leave in the bucket what is
-//!   due to those who were, at most half a burst (see [`owed`](crate::owed)).
-//! - *Parked debt*: what one request overdraws beyond the debt floor is set aside, so that a
-//!   single huge request does not lock its owner out for minutes. While anything is parked, a
-//!   request has to be covered, pays its price twice, the second time off the parked debt, and
-//!   refill beyond the burst pays it off too. Nothing is parked on top of it.
+//! - *Reserved refill*: a rejected request gets a ticket, and new requests leave in the bucket what is
+//!   due to tickets, at most half a burst (see [`reserved_refill`](crate::reserved_refill)).
+//! - *Bounded debt*: debt beyond a minute of the rate (or a burst, where that is more) is written off
+//!   and counted, so that a single huge request does not lock its owner out for longer.
 //! - What refill spilled over the burst is counted, so that what was spent can be told exactly.
 //!
-//! Hot path: no lock, no allocation, no clock.
+//! Hot path: no lock, no allocation, no clock. A lock is taken only for a request with a ticket.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::bounded_map::Kept;
-use crate::owed::{Lessons, Owed};
 use crate::policy::Limit;
-use crate::schedule::{Moment, Phase, Schedule};
+use crate::reserved_refill::{ReservedRefill, Turnout};
+use crate::retry_ticket::RetryTicket;
+use crate::schedule::{Millis, RefillOffset, Schedule};
+use crate::used_tickets::UsedTickets;
 
-/// Debt beyond which the rest is parked, in seconds of the rate.
-const DEBT_SECONDS: u64 = 2;
-/// How far ahead refill is promised, in seconds of the rate. Those who are rejected later are told
-/// this time and may have to come again.
-const PROMISE_SECONDS: u64 = 60;
+/// The longest that a bucket lets a request wait, in seconds of the rate: refill is reserved no further
+/// ahead, and debt goes no deeper.
+const WAIT_SECONDS_MAX: u64 = 60;
 /// Length of the window in which the observed rate is measured, in milliseconds.
 const WINDOW_MS: u64 = 1_000;
 
@@ -49,7 +46,12 @@ pub(crate) struct Bucket {
     /// Where the level stood at first.
     first_level: u64,
     window: Window,
-    lessons: Lessons,
+    turnout: Turnout,
+    used: Mutex<UsedTickets>,
+    /// Tickets issued.
+    issued: AtomicU32,
+    /// Debt written off.
+    forgiven: AtomicU64,
     words: Words,
 }
 
@@ -59,13 +61,10 @@ pub(crate) struct Bucket {
 struct Words {
     /// Position on the axis at which the balance is zero.
     level: AtomicU64,
-    owed: Owed,
-    /// Debt set aside.
-    parked: AtomicU64,
+    reserved: ReservedRefill,
     /// Refill that spilled over the burst, all together.
     spilled: AtomicU64,
-    was_used: AtomicBool,
-    phase: Phase,
+    refill_offset: RefillOffset,
 }
 
 /// What was asked for in the last whole window.
@@ -92,17 +91,18 @@ pub(crate) struct Look {
 }
 
 impl Bucket {
-    /// Makes a full bucket.
+    /// Makes a full bucket. `hash` is of what it counts by, so that its refill offset is the same each time.
     pub(crate) fn new(
         id: u64,
+        hash: u64,
         policy: Arc<str>,
         label: Box<str>,
         schedule: &Arc<Schedule>,
-        now: Moment,
+        now: Millis,
     ) -> Self {
-        // The id is a hash: as good a phase as any.
-        let phase = Phase::of(id >> 32, Duration::from_millis(schedule.quantum_ms));
-        let axis = schedule.level_at(now, phase);
+        let refill = Duration::from_millis(schedule.quantum_ms);
+        let refill_offset = RefillOffset::of(hash, refill);
+        let axis = schedule.level_at(now, refill_offset);
         let first_level = axis.wrapping_sub(schedule.limit.burst);
         let window = Window {
             since_ms: AtomicU64::new(now.0),
@@ -115,27 +115,30 @@ impl Bucket {
             schedule: ArcSwap::new(Arc::clone(schedule)),
             first_level,
             window,
-            lessons: Lessons::none(axis, now),
+            turnout: Turnout::full(axis),
+            used: Mutex::default(),
+            issued: AtomicU32::new(0),
+            forgiven: AtomicU64::new(0),
             words: Words {
                 level: AtomicU64::new(first_level),
-                owed: Owed::nothing(axis),
-                phase,
+                reserved: ReservedRefill::none(axis),
+                refill_offset,
                 ..Words::default()
             },
         }
     }
 
     /// Sets how the bucket refills from now on; its balance stays, but for what a lower burst cuts.
-    pub(crate) fn set_limit(&self, limit: Limit, refill: Duration, now: Moment) {
+    pub(crate) fn set_limit(&self, limit: Limit, refill: Duration, now: Millis) {
         let schedule = self.schedule.load();
         if !schedule.is(limit, refill) {
             // What an idle bucket could not hold must not come back under a higher burst.
-            self.spill(&schedule, schedule.level_at(now, self.words.phase));
+            self.spill(&schedule, schedule.level_at(now, self.words.refill_offset));
             self.schedule.rcu(|schedule| {
                 if schedule.is(limit, refill) {
                     Arc::clone(schedule)
                 } else {
-                    Arc::new(schedule.changed(limit, refill, now, self.words.phase))
+                    Arc::new(schedule.changed(limit, refill, now, self.words.refill_offset))
                 }
             });
         }
@@ -151,8 +154,8 @@ impl Bucket {
         self.schedule.load_full()
     }
 
-    /// Takes `price` if the bucket admits, else says its balance. `is_due` says whether whoever
-    /// asks was told to come now; it is asked only where it matters, and the answer returned.
+    /// Takes `price` if the bucket admits, else returns its balance. A ticket of this bucket that is
+    /// due is used up, whether or not the bucket admits.
     ///
     /// `schedule` is the bucket's own or a copy that was its own a moment ago: where a limit changes
     /// the axis goes on from where it stood, so that a late reader is off by a moment of refill.
@@ -161,47 +164,33 @@ impl Bucket {
         &self,
         schedule: &Schedule,
         price: u64,
-        now: Moment,
-        is_due: impl Fn() -> bool,
-    ) -> Result<bool, Look> {
-        let axis = schedule.level_at(now, self.words.phase);
-        let is_owed = self.words.owed.is_any();
-        let is_due = is_owed && is_due();
-        let reserve = if is_owed && !is_due {
-            self.reserve(schedule, axis)
+        now: Millis,
+        ticket: Option<&RetryTicket>,
+    ) -> Result<(), i64> {
+        let axis = schedule.level_at(now, self.words.refill_offset);
+        let left = if self.words.reserved.is_any() {
+            let is_good = ticket.is_some_and(|ticket| self.use_up(ticket, now));
+            self.to_leave(schedule, axis, price, ticket.filter(|_| is_good))
         } else {
             0
         };
         let mut level = self.words.level.load(Relaxed);
         loop {
-            let parked = self.words.parked.load(Relaxed);
-            let state = State::of(schedule, axis, level, parked);
-            if !state.admits(price, reserve) {
-                let balance = state.balance;
-                return Err(Look {
-                    balance,
-                    admits: false,
-                });
+            let State { balance, overflow } = State::of(schedule, axis, level);
+            if balance <= left.cast_signed() {
+                return Err(balance);
             }
-            let surcharge = parked.saturating_sub(state.overflow).min(price);
-            let next = level
-                .wrapping_add(state.overflow)
-                .wrapping_add(price)
-                .wrapping_add(surcharge);
+            let next = level.wrapping_add(overflow).wrapping_add(price);
             match self
                 .words
                 .level
                 .compare_exchange_weak(level, next, Relaxed, Relaxed)
             {
                 Ok(_) => {
-                    if state.overflow > 0 || surcharge > 0 {
-                        self.repay(state.overflow, surcharge);
+                    if overflow > 0 {
+                        self.words.spilled.fetch_add(overflow, Relaxed);
                     }
-                    if is_due {
-                        self.lessons.note_kept(price);
-                        self.words.owed.close(price);
-                    }
-                    return Ok(is_due);
+                    return Ok(());
                 }
                 Err(found) => level = found,
             }
@@ -214,20 +203,20 @@ impl Bucket {
         self.words.level.load(Relaxed);
     }
 
-    /// Says what [`Self::debit`] would say.
-    pub(crate) fn look(&self, price: u64, now: Moment, is_due: impl Fn() -> bool) -> Look {
+    /// Returns what [`Self::debit`] would; uses up no ticket.
+    pub(crate) fn look(&self, price: u64, now: Millis, ticket: Option<&RetryTicket>) -> Look {
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now, self.words.phase);
-        let parked = self.words.parked.load(Relaxed);
-        let state = State::of(&schedule, axis, self.words.level.load(Relaxed), parked);
-        let reserve = if self.words.owed.is_any() && !is_due() {
-            self.reserve(&schedule, axis)
+        let axis = schedule.level_at(now, self.words.refill_offset);
+        let ticket = ticket.filter(|ticket| ticket.bucket == self.id && ticket.is_due(now));
+        let left = if self.words.reserved.is_any() {
+            self.to_leave(&schedule, axis, price, ticket)
         } else {
             0
         };
+        let balance = State::of(&schedule, axis, self.words.level.load(Relaxed)).balance;
         Look {
-            balance: state.balance,
-            admits: state.admits(price, reserve),
+            balance,
+            admits: balance > left.cast_signed(),
         }
     }
 
@@ -243,35 +232,98 @@ impl Bucket {
         self.words.level.fetch_sub(price, Relaxed);
     }
 
-    /// Promises refill to whoever was refused, and returns when to come back. `is_kept` says that
-    /// they came as they were told before.
-    pub(crate) fn promise(&self, price: u64, now: Moment, is_kept: bool) -> Moment {
+    /// Issues a ticket to a request that was rejected. `is_renewed` says that it brought another one.
+    pub(crate) fn issue(&self, price: u64, now: Millis, is_renewed: bool) -> RetryTicket {
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now, self.words.phase);
-        self.park(&schedule, axis);
-        if is_kept {
-            self.lessons.note_kept(price);
-        }
-        self.lessons.draw(&self.words.owed, axis, now, price);
-        let reach = schedule.limit.rate.saturating_mul(PROMISE_SECONDS);
-        let after = |ahead| {
-            let after = self.after(&schedule, axis, ahead, price);
-            (after <= reach).then_some(after)
+        let axis = schedule.level_at(now, self.words.refill_offset);
+        let farthest = schedule.limit.rate.saturating_mul(WAIT_SECONDS_MAX);
+        let after = |ahead: u64| {
+            let after = ahead.max(self.debt(axis));
+            (after <= farthest).then_some(after)
         };
-        let first = self.words.owed.promise(&self.lessons, axis, after, price);
-        schedule
-            .first_beyond(first.unwrap_or(axis.wrapping_add(reach)), self.words.phase)
-            .max(Moment(now.0 + schedule.quantum_ms))
+        let reserved = &self.words.reserved;
+        let first = reserved
+            .reserve(&self.turnout, axis, price, is_renewed, after)
+            .unwrap_or_else(|| axis.wrapping_add(farthest));
+        RetryTicket {
+            bucket: self.id,
+            due: self.reached(&schedule, first, now),
+            cost: price,
+            nonce: self.issued.fetch_add(1, Relaxed),
+        }
     }
 
-    /// Returns when a request that is refused now would be told to come back.
-    pub(crate) fn due(&self, price: u64, now: Moment) -> Moment {
+    /// Returns when a ticket that is issued now would be due, or one that the request brings is.
+    pub(crate) fn due(&self, now: Millis, ticket: Option<&RetryTicket>) -> Millis {
+        if let Some(ticket) = self.early(ticket, now) {
+            return ticket.due;
+        }
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now, self.words.phase);
-        let after = self.after(&schedule, axis, self.words.owed.ahead(axis), price);
+        let axis = schedule.level_at(now, self.words.refill_offset);
+        let farthest = schedule.limit.rate.saturating_mul(WAIT_SECONDS_MAX);
+        let after = self.words.reserved.ahead(axis).max(self.debt(axis));
+        self.reached(&schedule, axis.wrapping_add(after.min(farthest)), now)
+    }
+
+    /// Returns a ticket of this bucket that is brought before it is due.
+    pub(crate) fn early<'a>(
+        &self,
+        ticket: Option<&'a RetryTicket>,
+        now: Millis,
+    ) -> Option<&'a RetryTicket> {
+        ticket.filter(|ticket| ticket.bucket == self.id && ticket.due > now)
+    }
+
+    /// Uses up a ticket and ends its reservation; returns whether it was good.
+    #[cold]
+    fn use_up(&self, ticket: &RetryTicket, now: Millis) -> bool {
+        if ticket.bucket != self.id || !ticket.is_due(now) {
+            return false;
+        }
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_good = used.use_up(ticket, now);
+        drop(used);
+        if is_good {
+            self.words.reserved.claim(&self.turnout, ticket.cost);
+        }
+        is_good
+    }
+
+    /// Returns what a request has to leave in the bucket while refill is reserved, at most half a burst:
+    /// what is due to tickets, and its own price, so that it takes none of the refill to come. One with a
+    /// good ticket has priority up to the ticket's cost.
+    #[cold]
+    fn to_leave(
+        &self,
+        schedule: &Schedule,
+        axis: u64,
+        price: u64,
+        ticket: Option<&RetryTicket>,
+    ) -> u64 {
+        let reserved = &self.words.reserved;
+        let grace = schedule.grace();
+        let unclaimed = reserved.unclaimed(&self.turnout, axis, grace);
+        // More of them may be brought at once than are expected on average: half a grace of refill more.
+        let unclaimed = self
+            .turnout
+            .whole(unclaimed)
+            .min(unclaimed.saturating_add(grace / 2));
+        let beyond = ticket.map_or(u64::MAX, |ticket| price.saturating_sub(ticket.cost));
+        let left = unclaimed.saturating_add(price.saturating_sub(1));
+        left.min(schedule.limit.burst / 2).min(beyond)
+    }
+
+    /// Returns what has to flow in until the balance is zero.
+    fn debt(&self, axis: u64) -> u64 {
+        let debt = self.words.level.load(Relaxed).wrapping_sub(axis);
+        debt.cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Returns when the axis stands beyond a level; at least a quantum from now.
+    fn reached(&self, schedule: &Schedule, level: u64, now: Millis) -> Millis {
         schedule
-            .first_beyond(axis.wrapping_add(after), self.words.phase)
-            .max(Moment(now.0 + schedule.quantum_ms))
+            .first_beyond(level, self.words.refill_offset)
+            .max(Millis(now.0 + schedule.quantum_ms))
     }
 
     /// Returns the refill quantum, in milliseconds.
@@ -279,7 +331,7 @@ impl Bucket {
         self.schedule.load().quantum_ms
     }
 
-    /// Notes that `price` was refused.
+    /// Records that `price` was refused.
     pub(crate) fn note_refused(&self, price: u64) {
         self.window.refused.fetch_add(price, Relaxed);
         self.window.refusals.fetch_add(1, Relaxed);
@@ -292,41 +344,33 @@ impl Bucket {
 
     /// Returns all that was charged, in atoms. Exact while nobody spends.
     pub(crate) fn spent(&self) -> i64 {
-        let level = self
-            .words
-            .level
-            .load(Relaxed)
-            .wrapping_sub(self.first_level);
-        let spilled = self.words.spilled.load(Relaxed);
-        let parked = self.words.parked.load(Relaxed);
+        let level = self.words.level.load(Relaxed);
         level
-            .wrapping_sub(spilled)
-            .wrapping_add(parked)
+            .wrapping_sub(self.first_level)
+            .wrapping_sub(self.words.spilled.load(Relaxed))
+            .wrapping_add(self.forgiven.load(Relaxed))
             .cast_signed()
     }
 
-    /// Returns the balance, at most the burst; parked debt counts.
-    pub(crate) fn balance(&self, now: Moment) -> i64 {
+    /// Returns the balance, at most the burst.
+    pub(crate) fn balance(&self, now: Millis) -> i64 {
         self.balance_by(&self.schedule.load(), now)
     }
 
     /// Returns the balance by a schedule that is its own, or was a moment ago.
     #[inline]
-    pub(crate) fn balance_by(&self, schedule: &Schedule, now: Moment) -> i64 {
-        let axis = schedule.level_at(now, self.words.phase);
-        let parked = self.words.parked.load(Relaxed);
-        let state = State::of(schedule, axis, self.words.level.load(Relaxed), parked);
-        state.balance.saturating_sub_unsigned(parked)
+    pub(crate) fn balance_by(&self, schedule: &Schedule, now: Millis) -> i64 {
+        let axis = schedule.level_at(now, self.words.refill_offset);
+        State::of(schedule, axis, self.words.level.load(Relaxed)).balance
     }
 
-    /// Says whether a new bucket would be the same: full, and nothing parked.
-    pub(crate) fn is_full(&self, now: Moment) -> bool {
-        self.words.parked.load(Relaxed) == 0
-            && self.balance(now).cast_unsigned() == self.schedule.load().limit.burst
+    /// Returns whether the bucket is full, so that a new one would be the same.
+    pub(crate) fn is_full(&self, now: Millis) -> bool {
+        self.balance(now).cast_unsigned() == self.limit().burst
     }
 
     /// Returns the atoms asked for a second: in the last whole window, or in this one where it is more.
-    pub(crate) fn observed(&self, now: Moment) -> u64 {
+    pub(crate) fn observed(&self, now: Millis) -> u64 {
         let window = &self.window;
         let elapsed_ms = now
             .0
@@ -339,7 +383,7 @@ impl Bucket {
 
     /// Ends the window of the observed rate, and keeps the words of an idle bucket near the axis. To
     /// be called about once a second, by one thread at a time.
-    pub(crate) fn roll(&self, now: Moment) {
+    pub(crate) fn roll(&self, now: Millis) {
         let window = &self.window;
         let elapsed_ms = now.0.saturating_sub(window.since_ms.load(Relaxed));
         if elapsed_ms >= WINDOW_MS {
@@ -354,96 +398,50 @@ impl Bucket {
             window.since_ms.store(now.0, Relaxed);
         }
         let schedule = self.schedule.load();
-        let axis = schedule.level_at(now, self.words.phase);
+        let axis = schedule.level_at(now, self.words.refill_offset);
         self.spill(&schedule, axis);
-        self.words.owed.follow(axis);
+        let grace = schedule.grace();
+        self.words.reserved.follow(&self.turnout, axis, grace);
     }
 
     /// Lets go of refill beyond the burst.
     fn spill(&self, schedule: &Schedule, axis: u64) {
         let words = &self.words;
         let level = words.level.load(Relaxed);
-        let state = State::of(schedule, axis, level, words.parked.load(Relaxed));
-        let next = level.wrapping_add(state.overflow);
-        if state.overflow > 0 {
+        let State { overflow, .. } = State::of(schedule, axis, level);
+        let next = level.wrapping_add(overflow);
+        if overflow > 0 {
             let changed = words.level.compare_exchange(level, next, Relaxed, Relaxed);
-            // Where somebody spends meanwhile, they have let go of it themselves.
+            // Where another thread spends meanwhile, it has let go of the refill itself.
             if changed.is_ok() {
-                self.repay(state.overflow, 0);
+                words.spilled.fetch_add(overflow, Relaxed);
             }
         }
     }
 
-    /// Returns what newcomers leave to those who were told to come. They have a fifth of their wait
-    /// for jitter, and two quanta at least.
-    fn reserve(&self, schedule: &Schedule, axis: u64) -> u64 {
-        let owed = &self.words.owed;
-        let term = schedule.grace() + owed.ahead(axis) / 5;
-        let reserve = owed.reserve(&self.lessons, axis, term);
-        reserve.min(schedule.limit.burst / 2)
-    }
-
-    /// Returns the atoms that have to flow in before a request that came now would be admitted, where
-    /// so many are promised.
-    fn after(&self, schedule: &Schedule, axis: u64, promised: u64, price: u64) -> u64 {
-        let parked = self.words.parked.load(Relaxed);
-        // While debt is parked a price has to be covered, and one beyond the burst waits for all of it.
-        let covered = if parked == 0 {
-            0
-        } else if price > schedule.limit.burst {
-            price.saturating_add(parked) - 1
-        } else {
-            price.saturating_sub(1)
-        };
-        let level = self.words.level.load(Relaxed).wrapping_add(covered);
-        let debt = level.wrapping_sub(axis).cast_signed().max(0);
-        promised.max(debt.cast_unsigned())
-    }
-
-    /// Pays off parked debt: `surcharge` was charged for it, and `overflow` would be lost.
-    fn repay(&self, overflow: u64, surcharge: u64) {
-        let pay = |parked: u64| parked.saturating_sub(overflow).saturating_sub(surcharge);
-        let parked = self
-            .words
-            .parked
-            .fetch_update(Relaxed, Relaxed, |parked| (parked > 0).then(|| pay(parked)))
-            .unwrap_or(0);
-        // Another request may have paid the same debt: what was charged too much comes back.
-        let by_overflow = parked.min(overflow);
-        let by_surcharge = (parked - by_overflow).min(surcharge);
-        if by_surcharge < surcharge {
-            self.words
-                .level
-                .fetch_sub(surcharge - by_surcharge, Relaxed);
-        }
-        self.words
-            .spilled
-            .fetch_add(overflow - by_overflow, Relaxed);
-    }
-
-    /// Sets debt beyond the floor aside.
-    fn park(&self, schedule: &Schedule, axis: u64) {
-        let floor = schedule
-            .limit
-            .rate
-            .saturating_mul(DEBT_SECONDS)
-            .max(schedule.limit.burst);
+    /// Writes off debt beyond its bound; returns how much.
+    pub(crate) fn bound_debt(&self, now: Millis) -> u64 {
+        let schedule = self.schedule.load();
+        let Limit { rate, burst } = schedule.limit;
+        let bound = rate.saturating_mul(WAIT_SECONDS_MAX).max(burst);
+        let axis = schedule.level_at(now, self.words.refill_offset);
         let level = self.words.level.load(Relaxed);
-        let debt = level.wrapping_sub(axis).cast_signed();
-        let Ok(beyond @ 1..) = u64::try_from(debt.saturating_sub_unsigned(floor)) else {
-            return;
+        let beyond = level
+            .wrapping_sub(axis)
+            .cast_signed()
+            .saturating_sub_unsigned(bound);
+        let Ok(beyond @ 1..) = u64::try_from(beyond) else {
+            return 0;
         };
-        if self.words.parked.load(Relaxed) > 0 {
-            return;
-        }
         let next = level.wrapping_sub(beyond);
-        if self
-            .words
-            .level
-            .compare_exchange(level, next, Relaxed, Relaxed)
-            .is_ok()
-        {
-            self.words.parked.fetch_add(beyond, Relaxed);
+        let words = &self.words;
+        match words.level.compare_exchange(level, next, Relaxed, Relaxed) {
+            Ok(_) => {
+                self.forgiven.fetch_add(beyond, Relaxed);
+                beyond
+            }
+            // The next rejection does it.
+            Err(_) => 0,
         }
     }
 
@@ -458,42 +456,22 @@ impl Bucket {
     }
 }
 
-impl Kept for Arc<Bucket> {
-    fn was_used(&self) -> &AtomicBool {
-        &self.words.was_used
-    }
-
-    fn is_held(&self) -> bool {
-        Self::strong_count(self) > 1
-    }
-}
-
-/// A bucket at one moment.
+/// A bucket at one instant.
 struct State {
     /// At most the burst.
     balance: i64,
     /// Refill beyond the burst.
     overflow: u64,
-    parked: u64,
 }
 
 impl State {
-    fn of(schedule: &Schedule, axis: u64, level: u64, parked: u64) -> Self {
+    #[inline]
+    fn of(schedule: &Schedule, axis: u64, level: u64) -> Self {
         let burst = schedule.limit.burst.cast_signed();
         let gained = axis.wrapping_sub(level).cast_signed();
         Self {
             balance: gained.min(burst),
             overflow: gained.saturating_sub(burst).max(0).cast_unsigned(),
-            parked,
         }
-    }
-
-    /// Says whether `price` can be taken by one who leaves `reserve`.
-    fn admits(&self, price: u64, reserve: u64) -> bool {
-        if self.balance <= reserve.cast_signed() {
-            return false;
-        }
-        // Refill that spills over pays off the parked debt first.
-        self.parked <= self.overflow || price <= self.balance.cast_unsigned()
     }
 }

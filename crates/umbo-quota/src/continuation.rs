@@ -11,9 +11,10 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use umbo_types::{Operation, RequestUnits};
 
-use crate::account::Account;
-use crate::cost::{Charge, Work};
-use crate::limiter::{Limiter, Request};
+use crate::caller_state::CallerState;
+use crate::cost::{CostByUnit, Work};
+use crate::limiter::Limiter;
+use crate::request::Request;
 use crate::reservation::{Debit, Debits, ShardShare, part};
 use crate::unit::Unit;
 
@@ -22,7 +23,7 @@ use crate::unit::Unit;
 #[derive(Debug)]
 #[must_use = "a part that is not settled is not charged"]
 pub struct Continuation {
-    account: Arc<Account>,
+    account: Arc<CallerState>,
     operation: Operation,
     due: Debits,
 }
@@ -35,20 +36,20 @@ impl Limiter {
         shares: &[ShardShare],
         now: Instant,
     ) -> Continuation {
-        let (now, subject) = (self.pricing.moment(now), &request.subject);
+        let (now, subject) = (self.pricing.millis(now), &request.subject);
         let account = self.account(subject, now);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
         let mut due = SmallVec::new();
-        for (at, binding) in account.bindings().enumerate() {
-            let is_counted = binding.unit != Unit::Requests;
-            if !binding.by_shard || !is_counted || !binding.is_met(subject) {
+        for (at, matched) in account.matched_policies().enumerate() {
+            let is_counted = matched.unit != Unit::Requests;
+            if !matched.by_shard || !is_counted || !matched.is_met(subject) {
                 continue;
             }
             for share in shares {
                 let shard = Some(share.shard);
                 due.push(Debit {
-                    bucket: self.find_bucket(&binding.rule, subject, shard, now),
-                    binding: at as u8,
+                    bucket: self.find_bucket(&matched.active, subject, shard, now),
+                    matched: at as u8,
                     parts: (share.parts, all),
                 });
             }
@@ -68,9 +69,9 @@ impl Continuation {
         let pricing = self.account.pricing();
         let nanos = pricing.medians.capped(self.operation, work.service_time);
         let price = pricing.weights.price_of_part(work, nanos);
-        let charge = Charge::of(price, work);
+        let charge = CostByUnit::of(price, work);
         for debit in &self.due {
-            let unit = self.account.binding(debit.binding).unit;
+            let unit = self.account.matched(debit.matched).unit;
             let due = part(charge.in_unit(unit), debit.parts);
             debit.bucket.adjust(due.cast_signed());
         }

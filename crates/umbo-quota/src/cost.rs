@@ -147,7 +147,7 @@ pub struct Known {
 /// A charge in every unit that a policy can count; it is always that of one request. Kept as it was
 /// counted: of the units that nobody asks for no atoms are made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Charge {
+pub(crate) struct CostByUnit {
     /// In micro-RU.
     pub(crate) ru: u64,
     reads: u64,
@@ -156,7 +156,7 @@ pub(crate) struct Charge {
     write_bytes: u64,
 }
 
-/// Says whether a unit counts what an operation does.
+/// Returns whether a unit counts what an operation does.
 pub(crate) const fn is_counted(unit: Unit, operation: Operation) -> bool {
     match unit {
         Unit::Ru | Unit::Requests | Unit::Bytes => true,
@@ -168,7 +168,7 @@ pub(crate) const fn is_counted(unit: Unit, operation: Operation) -> bool {
 /// Highest charge of one request in any unit, in atoms: far below where sums could wrap around.
 const CHARGE_MAX: u64 = 1 << 55;
 
-impl Charge {
+impl CostByUnit {
     /// Returns the charge of one request that did `work` at a price.
     #[inline]
     pub(crate) fn of(price: RequestUnits, work: &Work) -> Self {
@@ -275,7 +275,7 @@ mod tests {
         };
         let price = Weights::default().price(Operation::Scan, &work);
         assert_eq!(
-            Charge::of(price, &work).in_unit(Unit::Bytes),
+            CostByUnit::of(price, &work).in_unit(Unit::Bytes),
             CHARGE_MAX * 2
         );
     }

@@ -82,12 +82,12 @@ impl FromStr for Dimension {
 pub struct Dimensions(u8);
 
 impl Dimensions {
-    /// Says whether the set holds a dimension.
+    /// Returns whether the set holds a dimension.
     pub const fn contains(self, dimension: Dimension) -> bool {
         self.0 & dimension.bit() != 0
     }
 
-    /// Says whether the set holds none.
+    /// Returns whether the set holds none.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use umbo_types::{NamespaceId, Operation};
 
-use crate::account::{CHARGED, Record};
-use crate::schedule::Moment;
+use crate::caller_state::CallerUsage;
+use crate::schedule::Millis;
 
 /// Length of a slot, in milliseconds.
 pub(crate) const SLOT_MS: u64 = 5_000;
@@ -62,8 +62,8 @@ pub(crate) struct Demand {
 }
 
 impl History {
-    /// Begins the next slot; says whether there is one.
-    pub(crate) fn advance(&mut self, now: Moment) -> bool {
+    /// Begins the next slot; returns whether there is one.
+    pub(crate) fn advance(&mut self, now: Millis) -> bool {
         let slot = now.0 / SLOT_MS;
         if slot <= self.slot {
             return false;
@@ -79,9 +79,9 @@ impl History {
         true
     }
 
-    /// Notes what an account asked for since the last slot.
-    pub(crate) fn note(&mut self, record: &Record) {
-        for operation in Operation::ALL.into_iter().take(CHARGED) {
+    /// Records what an account asked for since the last slot.
+    pub(crate) fn note(&mut self, record: &CallerUsage) {
+        for operation in Operation::PRICED {
             let total = total(record, operation);
             if total == Demand::default() {
                 continue;
@@ -130,7 +130,7 @@ impl History {
     }
 }
 
-fn total(record: &Record, operation: Operation) -> Demand {
+fn total(record: &CallerUsage, operation: Operation) -> Demand {
     let tally = record.cell(operation).tally(operation);
     let with_rejected = |amount: u64| {
         if tally.requests == 0 {
@@ -141,7 +141,7 @@ fn total(record: &Record, operation: Operation) -> Demand {
     };
     Demand {
         requests: tally.requests.saturating_add(tally.rejected),
-        ru: with_rejected(tally.charged.as_micros()),
+        ru: with_rejected(tally.charged.saturating_sub(tally.surplus).as_micros()),
         rows: with_rejected(tally.rows),
         bytes: with_rejected(tally.read_bytes + tally.write_bytes),
     }

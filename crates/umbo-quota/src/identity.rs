@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 use umbo_types::ShardId;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::dimension::Dimension;
 use crate::policy::Policy;
@@ -56,14 +56,6 @@ impl Identities {
             }
         }
         xxh3_128_with_seed(&text, self.seed)
-    }
-
-    /// Returns the key of a claim on the promise of a bucket.
-    pub(crate) fn claim(self, bucket: u64, claimant: u64) -> u64 {
-        let mut both = [0; 16];
-        both[..8].copy_from_slice(&bucket.to_le_bytes());
-        both[8..].copy_from_slice(&claimant.to_le_bytes());
-        xxh3_64_with_seed(&both, self.seed)
     }
 }
 

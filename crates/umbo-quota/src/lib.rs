@@ -7,12 +7,10 @@
 //! Start with [`Limiter`]: a request is priced and admitted by it, its [`Reservation`] is settled with
 //! the [`Work`] that was done.
 
-mod account;
 mod admission;
-mod bounded_map;
 mod breakdown;
 mod bucket;
-mod cell;
+mod caller_state;
 mod continuation;
 mod cost;
 mod dimension;
@@ -22,26 +20,31 @@ mod known_name;
 mod latency;
 mod limiter;
 pub mod limits;
-mod owed;
+mod operation_usage;
 mod pattern;
 mod policy;
 mod pricing;
-mod promise;
 mod refusals;
 mod replay;
 mod report;
 mod reporting;
+mod request;
 mod reservation;
+mod reserved_refill;
 mod residual;
+mod retry_ticket;
 mod schedule;
+mod striped_lru;
 mod subject;
+mod surplus;
 mod unit;
+mod used_tickets;
 
 pub use continuation::Continuation;
 pub use cost::{Known, Weights, Work};
 pub use dimension::{Dimension, Dimensions};
 pub use known_name::{UnknownName, nearest};
-pub use limiter::{Limiter, LimiterSettings, Request};
+pub use limiter::{Limiter, LimiterSettings};
 pub use pattern::{Pattern, PatternError};
 pub use policy::{
     DEFAULT_CALLER, Limit, MatchDraft, Matcher, Mode, Operations, Override, OverrideDraft, Policy,
@@ -53,6 +56,8 @@ pub use report::{
     Advertised, Breakdown, BucketReport, Explanation, Meeting, OTHERS, PolicyReport,
     RESIDUAL_CLASSES, Rejection, Residual, ShardUsage, Tally, UsageReport, UsageRow,
 };
+pub use request::Request;
 pub use reservation::{Reservation, ShardShare};
+pub use retry_ticket::{BroughtTicket, RetryTicket};
 pub use subject::Subject;
 pub use unit::{AmountError, Unit, format_amount, parse_amount};

@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Release},
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -21,23 +21,28 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, Operation, ShardId};
 
-use crate::account::{Account, Binding, Bound, Record, Rule, Seat, ShardCell, Space};
 use crate::admission::Admission;
-use crate::bounded_map::BoundedMap;
 use crate::bucket::Bucket;
-use crate::cost::{Known, Weights, is_counted};
+use crate::caller_state::{
+    ActivePolicy, CallerBucket, CallerEntry, CallerState, CallerUsage, MatchedPolicy,
+    NamespaceUsage, ShardCounts,
+};
+use crate::cost::{Weights, is_counted};
 use crate::dimension::Dimension;
 use crate::history::History;
 use crate::identity::{Identities, label};
 use crate::latency::Medians;
 use crate::policy::{Mode, Policy, PolicySet, Source};
 use crate::pricing::Pricing;
-use crate::refusals::{PromisesByMode, Refusals};
+use crate::refusals::Refusals;
 use crate::report::{OTHERS, Rejection};
-use crate::reservation::{Debit, Places, Reservation, ShardShare, part};
+use crate::request::Request;
+use crate::reservation::{Debit, DebitedPolicies, Reservation, ShardShare, part};
 use crate::residual::Residuals;
-use crate::schedule::Moment;
+use crate::schedule::Millis;
+use crate::striped_lru::StripedLru;
 use crate::subject::Subject;
+use crate::unit::Unit;
 
 /// What a limiter is made with.
 #[derive(Debug, Clone, Copy)]
@@ -54,46 +59,33 @@ pub struct LimiterSettings {
     pub seed: u64,
 }
 
-/// A request as the limiter sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// Who asks for what. The operation is one of the data plane.
-    pub subject: Subject<'a>,
-    /// What is known of it beforehand.
-    pub known: Known,
-    /// Who will come back if it is rejected. The lower half is a hash of the client's own request
-    /// id, or of what is asked; the upper half one of the connection, or 0 where the lower half is
-    /// enough. A client that waited is known again by either: its connection may have served others
-    /// meanwhile, and what it asks may be asked by others.
-    pub claimant: u64,
-}
-
 /// Admission by quotas, for one pod.
 #[derive(Debug)]
 pub struct Limiter {
-    pub(crate) rules: ArcSwap<Rules>,
-    /// That of the rules, where it can be read at the price of a load.
+    pub(crate) active_policies: ArcSwap<ActivePolicies>,
+    /// That of the active policies, where it can be read at the price of a load.
     generation: AtomicU32,
-    pub(crate) accounts: BoundedMap<Seat>,
-    pub(crate) buckets: BoundedMap<Arc<Bucket>>,
+    pub(crate) accounts: StripedLru<CallerEntry>,
+    pub(crate) buckets: StripedLru<Arc<Bucket>>,
     /// Buckets of shadow policies: they must not take the room of others.
-    pub(crate) shadow_buckets: BoundedMap<Arc<Bucket>>,
-    promises: PromisesByMode,
+    pub(crate) shadow_buckets: StripedLru<Arc<Bucket>>,
+    /// Buckets made so far.
+    buckets_made: AtomicU64,
     pub(crate) pricing: Arc<Pricing>,
     pub(crate) identities: Identities,
     pub(crate) shards: u16,
-    pub(crate) spaces: Mutex<HashMap<NamespaceId, Arc<Space>>>,
+    pub(crate) spaces: Mutex<HashMap<NamespaceId, Arc<NamespaceUsage>>>,
     /// What was used by accounts that are gone, by namespace.
-    pub(crate) others: Mutex<HashMap<NamespaceId, Arc<Record>>>,
+    pub(crate) others: Mutex<HashMap<NamespaceId, Arc<CallerUsage>>>,
     pub(crate) history: Mutex<History>,
 }
 
 /// The policies in effect.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct ActivePolicies {
     pub(crate) generation: u32,
     pub(crate) set: Arc<PolicySet>,
-    pub(crate) by_name: HashMap<Arc<str>, Arc<Rule>>,
+    pub(crate) by_name: HashMap<Arc<str>, Arc<ActivePolicy>>,
     /// Whether a policy that counts by shard looks at whom a caller calls for.
     has_named_ceilings: bool,
 }
@@ -108,17 +100,17 @@ impl Limiter {
             residuals: Residuals::default(),
         });
         Self {
-            rules: ArcSwap::from_pointee(Rules::new(
+            active_policies: ArcSwap::from_pointee(ActivePolicies::new(
                 1,
                 Arc::new(policies),
                 &HashMap::new(),
                 &pricing,
             )),
             generation: AtomicU32::new(1),
-            accounts: BoundedMap::new(settings.accounts_max),
-            buckets: BoundedMap::new(settings.buckets_max),
-            shadow_buckets: BoundedMap::new(settings.buckets_max),
-            promises: PromisesByMode::default(),
+            accounts: StripedLru::new(settings.accounts_max),
+            buckets: StripedLru::new(settings.buckets_max),
+            shadow_buckets: StripedLru::new(settings.buckets_max),
+            buckets_made: AtomicU64::new(0),
             pricing,
             identities: Identities::new(settings.seed),
             shards: settings.shards,
@@ -130,13 +122,13 @@ impl Limiter {
 
     /// Returns the policies in effect.
     pub fn policies(&self) -> Arc<PolicySet> {
-        Arc::clone(&self.rules.load().set)
+        Arc::clone(&self.active_policies.load().set)
     }
 
-    /// Says whether a policy that counts by shard looks at the user, session or organisation of a
+    /// Returns whether a policy that counts by shard looks at the user, session or organisation of a
     /// request: then the keepers of shards have to be told of them.
     pub fn has_named_ceilings(&self) -> bool {
-        self.rules.load().has_named_ceilings
+        self.active_policies.load().has_named_ceilings
     }
 
     /// Returns the weights of the cost model.
@@ -148,17 +140,17 @@ impl Limiter {
     /// buckets, and no balance moves but for what a lower burst cuts.
     pub fn replace(&self, policies: PolicySet) {
         let policies = Arc::new(policies);
-        self.rules.rcu(|rules| {
-            let generation = rules.generation + 1;
-            Rules::new(
+        self.active_policies.rcu(|active_policies| {
+            let generation = active_policies.generation + 1;
+            ActivePolicies::new(
                 generation,
                 Arc::clone(&policies),
-                &rules.by_name,
+                &active_policies.by_name,
                 &self.pricing,
             )
         });
-        // Whoever sees the new generation also sees the new rules.
-        let generation = self.rules.load().generation;
+        // A thread that sees the new generation also sees the new policies.
+        let generation = self.active_policies.load().generation;
         self.generation.fetch_max(generation, Release);
     }
 
@@ -170,7 +162,7 @@ impl Limiter {
         now: Instant,
         random: u64,
     ) -> Result<Reservation, Box<Rejection>> {
-        let now = self.pricing.moment(now);
+        let now = self.pricing.millis(now);
         let (subject, known) = (&request.subject, &request.known);
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
@@ -178,16 +170,17 @@ impl Limiter {
         let mut admission = Admission {
             subject,
             charge: &charge,
-            refusals: self.refusals(request, now),
-            whole: Places::default(),
+            refusals: Refusals::new(request, now),
+            whole: DebitedPolicies::default(),
             debits: None,
         };
-        admission.ask_all(&account, &|binding| {
-            self.find_bucket(&binding.rule, subject, None, now)
+        admission.ask_all(&account, &|matched| {
+            self.find_bucket(&matched.active, subject, None, now)
         });
         let whole = admission.whole;
         let (operation, body_len) = (subject.operation, known.body_len.unwrap_or(0));
-        if admission.debits.is_none() && admission.refusals.longest.is_none() {
+        let is_plain = request.price_multiplier.is_none();
+        if admission.debits.is_none() && admission.refusals.longest.is_none() && is_plain {
             // Most are this one, made where it is returned: nothing is moved.
             return Ok(Reservation::new(
                 account, operation, body_len, charge, whole,
@@ -195,7 +188,11 @@ impl Limiter {
         }
         let mut reservation = Reservation::new(account, operation, body_len, charge, whole);
         reservation.debits = admission.debits;
-        match admission.refusals.end(random) {
+        let mut refusals = admission.refusals;
+        if refusals.longest.is_none() {
+            reservation.take_surplus(request.price_multiplier, &mut refusals);
+        }
+        match refusals.end(random) {
             None => Ok(reservation),
             Some(rejection) => {
                 reservation.reject();
@@ -205,7 +202,8 @@ impl Limiter {
     }
 
     /// Admits a request on the shards it concerns, or says why not; the reservation then has
-    /// nothing left to settle. Does little where no policy counts by shard.
+    /// nothing left to settle. Does little where no policy counts by shard and no shard is
+    /// overloaded. The price multiplier of the request replaces the one it was admitted with.
     pub fn admit_shards(
         &self,
         reservation: &mut Reservation,
@@ -218,33 +216,36 @@ impl Limiter {
             [share] => reservation.shares.push(*share),
             _ => reservation.shares.extend_from_slice(shares),
         }
-        if !reservation.account.is_counted_by_shard() {
+        if !reservation.account.is_counted_by_shard() && request.price_multiplier.is_none() {
             return Ok(());
         }
         let account = Arc::clone(&reservation.account);
-        let now = self.pricing.moment(now);
+        let now = self.pricing.millis(now);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
-        let mut refusals = self.refusals(request, now);
-        for (at, binding) in account.bindings().enumerate() {
-            if refusals.longest.is_some() && !binding.is_enforced {
+        let mut refusals = Refusals::new(request, now);
+        for (at, matched) in account.matched_policies().enumerate() {
+            if refusals.longest.is_some() && !matched.is_enforced {
                 break;
             }
-            if !binding.by_shard || !binding.is_met(&request.subject) {
+            if !matched.by_shard || !matched.is_met(&request.subject) {
                 continue;
             }
             for share in shares {
                 let shard = Some(share.shard);
-                let bucket = self.find_bucket(&binding.rule, &request.subject, shard, now);
+                let bucket = self.find_bucket(&matched.active, &request.subject, shard, now);
                 let parts = (share.parts, all);
-                let price = part(reservation.reserved.in_unit(binding.unit), parts);
-                if refusals.debit_apart(binding, &bucket, &bucket.schedule(), price) {
+                let price = part(reservation.reserved.in_unit(matched.unit), parts);
+                if refusals.debit_apart(matched, &bucket, &bucket.schedule(), price) {
                     reservation.debits.get_or_insert_default().push(Debit {
                         bucket,
-                        binding: at as u8,
+                        matched: at as u8,
                         parts,
                     });
                 }
             }
+        }
+        if refusals.longest.is_none() {
+            reservation.take_surplus(request.price_multiplier, &mut refusals);
         }
         if let Some(rejection) = refusals.end(random) {
             reservation.reject();
@@ -253,36 +254,28 @@ impl Limiter {
         Ok(())
     }
 
-    #[inline]
-    fn refusals(&self, request: &Request<'_>, now: Moment) -> Refusals<'_> {
-        Refusals {
-            identities: self.identities,
-            promises: &self.promises,
-            claimant: request.claimant,
-            now,
-            longest: None,
-        }
-    }
-
     /// Returns the bucket of a policy that the account alone does not decide.
     pub(crate) fn own_bucket(
         &self,
-        binding: &Binding,
+        matched: &MatchedPolicy,
         subject: &Subject<'_>,
         shard: Option<ShardId>,
-        now: Moment,
+        now: Millis,
     ) -> Option<Arc<Bucket>> {
-        if binding.bound.is_some() {
+        if matched.bound.is_some() {
             return None;
         }
-        Some(self.find_bucket(&binding.rule, subject, shard, now))
+        Some(self.find_bucket(&matched.active, subject, shard, now))
     }
 
     /// Returns the account of a caller, bound to the policies in effect.
-    pub(crate) fn account(&self, subject: &Subject<'_>, now: Moment) -> Arc<Account> {
+    pub(crate) fn account(&self, subject: &Subject<'_>, now: Millis) -> Arc<CallerState> {
         let key = self.identities.account(subject);
         let operation = subject.operation;
-        match self.accounts.get_with(key, |seat| seat.account(operation)) {
+        match self
+            .accounts
+            .get_with(key, |entry| entry.account(operation))
+        {
             Some(account) if account.is_of(self.generation.load(Acquire)) => account,
             found => self.bind(key, found.as_deref(), subject, now),
         }
@@ -293,69 +286,84 @@ impl Limiter {
     fn bind(
         &self,
         key: u128,
-        known: Option<&Account>,
+        known: Option<&CallerState>,
         subject: &Subject<'_>,
-        now: Moment,
-    ) -> Arc<Account> {
-        let rules = self.rules.load();
-        let matching = rules.set.bind(subject.caller, subject.namespace);
+        now: Millis,
+    ) -> Arc<CallerState> {
+        let active_policies = self.active_policies.load();
+        let matching = active_policies.set.bind(subject.caller, subject.namespace);
         let (record, space) = if let Some(known) = known {
             (Arc::clone(&known.record), Arc::clone(&known.space))
         } else {
             let space = self.space(subject);
             let name = Arc::clone(&space.namespace);
-            let record = Record::new(subject.caller.into(), name, subject.namespace_id);
+            let record = CallerUsage::new(subject.caller.into(), name, subject.namespace_id);
             (Arc::new(record), space)
         };
-        let mut bindings: SmallVec<[Binding; 2]> = matching
-            .map(|policy| self.binding(policy, &rules, subject, now))
+        let mut matched_policies: SmallVec<[MatchedPolicy; 2]> = matching
+            .map(|policy| self.matched(policy, &active_policies, subject, now))
             .collect();
         // Shadow policies are asked last, and only by requests that are let in.
-        bindings.sort_by_key(|binding| !binding.is_enforced);
-        let generation = rules.generation;
-        let account = Arc::new(Account::new(generation, bindings, record, space));
+        matched_policies.sort_by_key(|matched| !matched.is_enforced);
+        let generation = active_policies.generation;
+        let account = Arc::new(CallerState::new(
+            generation,
+            matched_policies,
+            record,
+            space,
+        ));
         if known.is_some() {
-            self.accounts.replace(key, Seat::new(Arc::clone(&account)));
+            self.accounts
+                .replace(key, CallerEntry::new(Arc::clone(&account)));
             return account;
         }
-        let seat = Seat::new(account);
-        let gone = |Seat { account, .. }: &Seat| {
+        let entry = CallerEntry::new(account);
+        let gone = |CallerEntry { account, .. }: &CallerEntry| {
             let others = self.others(&account.space);
             others.absorb(&account.record);
         };
-        if let Some(seat) = self.accounts.insert(key, &seat, Seat::is_alone, gone) {
-            return seat.account;
+        if let Some(entry) = self.accounts.insert(key, &entry, CallerEntry::may_go, gone) {
+            return entry.account;
         }
-        let account = seat.account;
+        let account = entry.account;
         // No room: it is served all the same, and counted with the others.
         let others = self.others(&account.space);
         let space = Arc::clone(&account.space);
-        let bindings = account.bindings().cloned();
-        Arc::new(Account::new(generation, bindings, others, space))
+        let matched_policies = account.matched_policies().cloned();
+        Arc::new(CallerState::new(
+            generation,
+            matched_policies,
+            others,
+            space,
+        ))
     }
 
-    fn binding(
+    fn matched(
         &self,
         policy: &Arc<Policy>,
-        rules: &Rules,
+        active_policies: &ActivePolicies,
         subject: &Subject<'_>,
-        now: Moment,
-    ) -> Binding {
-        let rule = rules.by_name.get(&policy.name).map(Arc::clone);
-        let rule =
-            rule.unwrap_or_else(|| Arc::new(Rule::new(policy, Arc::default(), &self.pricing)));
+        now: Millis,
+    ) -> MatchedPolicy {
+        let active = active_policies.by_name.get(&policy.name).map(Arc::clone);
+        let active = active
+            .unwrap_or_else(|| Arc::new(ActivePolicy::new(policy, Arc::default(), &self.pricing)));
         let bound = policy.is_settled_by_account().then(|| {
-            let bucket = self.find_bucket(&rule, subject, None, now);
+            let bucket = self.find_bucket(&active, subject, None, now);
             let schedule = bucket.schedule();
-            Bound { bucket, schedule }
+            CallerBucket { bucket, schedule }
         });
-        Binding {
+        MatchedPolicy {
             by_shard: policy.per.contains(Dimension::Shard),
+            pays_surplus: policy.unit == Unit::Ru
+                && policy.mode == Mode::Enforce
+                && policy.per.contains(Dimension::Caller)
+                && !policy.per.contains(Dimension::Shard),
             operations: counted(policy),
             unit: policy.unit,
             is_enforced: policy.mode == Mode::Enforce,
             is_told: policy.mode == Mode::Enforce && policy.source != Source::BuiltIn,
-            rule,
+            active,
             bound,
         }
     }
@@ -364,12 +372,12 @@ impl Limiter {
     /// the one that all strangers share.
     pub(crate) fn find_bucket(
         &self,
-        rule: &Rule,
+        active: &ActivePolicy,
         subject: &Subject<'_>,
         shard: Option<ShardId>,
-        now: Moment,
+        now: Millis,
     ) -> Arc<Bucket> {
-        let policy = &rule.policy;
+        let policy = &active.policy;
         let key = self.identities.bucket(policy, subject, shard);
         let limit = policy.limit_for(subject);
         let buckets = match policy.mode {
@@ -380,64 +388,74 @@ impl Limiter {
             bucket.set_limit(limit, policy.refill, now);
             return bucket;
         }
-        let make = |key: u128, label: Box<str>| {
-            let id = (key >> 64) as u64 ^ key as u64;
+        let make = |label: Box<str>| {
+            let hash = (key >> 96) as u64;
+            let id = self.buckets_made.fetch_add(1, Relaxed);
             let kind = Arc::clone(&policy.name);
-            Arc::new(Bucket::new(id, kind, label, rule.schedule(limit), now))
+            Arc::new(Bucket::new(
+                id,
+                hash,
+                kind,
+                label,
+                active.schedule(limit),
+                now,
+            ))
         };
-        let bucket = make(key, label(policy, subject, shard));
-        let may_go = |bucket: &Arc<Bucket>| bucket.is_full(now);
+        let bucket = make(label(policy, subject, shard));
+        let may_go = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) == 1 && bucket.is_full(now);
         buckets
             .insert(key, &bucket, may_go, |_| {})
             .unwrap_or_else(|| {
-                let overflow = || make(!key, OTHERS.into());
-                let bucket = Arc::clone(rule.stats.overflow.get_or_init(overflow));
+                let overflow = || make(OTHERS.into());
+                let bucket = Arc::clone(active.stats.overflow.get_or_init(overflow));
                 bucket.set_limit(policy.limit, policy.refill, now);
                 bucket
             })
     }
 
-    fn space(&self, subject: &Subject<'_>) -> Arc<Space> {
+    fn space(&self, subject: &Subject<'_>) -> Arc<NamespaceUsage> {
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         let space = spaces.entry(subject.namespace_id).or_insert_with(|| {
-            Arc::new(Space {
+            Arc::new(NamespaceUsage {
                 namespace: subject.namespace.into(),
                 namespace_id: subject.namespace_id,
-                shards: (0..self.shards).map(|_| ShardCell::default()).collect(),
+                shards: (0..self.shards).map(|_| ShardCounts::default()).collect(),
                 pricing: Arc::clone(&self.pricing),
             })
         });
         Arc::clone(space)
     }
 
-    fn others(&self, space: &Space) -> Arc<Record> {
+    fn others(&self, space: &NamespaceUsage) -> Arc<CallerUsage> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let record = others.entry(space.namespace_id).or_insert_with(|| {
             let name = Arc::clone(&space.namespace);
-            Arc::new(Record::new(OTHERS.into(), name, space.namespace_id))
+            Arc::new(CallerUsage::new(OTHERS.into(), name, space.namespace_id))
         });
         Arc::clone(record)
     }
 }
 
-impl Rules {
+impl ActivePolicies {
     fn new(
         generation: u32,
         set: Arc<PolicySet>,
-        before: &HashMap<Arc<str>, Arc<Rule>>,
+        before: &HashMap<Arc<str>, Arc<ActivePolicy>>,
         pricing: &Arc<Pricing>,
     ) -> Self {
-        let rule = |policy: &Arc<Policy>| {
-            let stats = before.get(&policy.name).map(|rule| Arc::clone(&rule.stats));
-            let rule = Rule::new(policy, stats.unwrap_or_default(), pricing);
-            (Arc::clone(&policy.name), Arc::new(rule))
+        let active = |policy: &Arc<Policy>| {
+            let stats = before
+                .get(&policy.name)
+                .map(|active| Arc::clone(&active.stats));
+            let active = ActivePolicy::new(policy, stats.unwrap_or_default(), pricing);
+            (Arc::clone(&policy.name), Arc::new(active))
         };
         let is_named_ceiling =
             |policy: &Arc<Policy>| policy.per.contains(Dimension::Shard) && policy.is_by_name();
         let has_named_ceilings = set.iter().any(is_named_ceiling);
         Self {
             generation,
-            by_name: set.iter().map(rule).collect(),
+            by_name: set.iter().map(active).collect(),
             has_named_ceilings,
             set,
         }

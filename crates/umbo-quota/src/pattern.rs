@@ -58,7 +58,7 @@ impl Pattern {
         &self.text
     }
 
-    /// Says whether a name matches.
+    /// Returns whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
         if self.is_exact() {
             return *self.text == *name;
@@ -66,17 +66,17 @@ impl Pattern {
         glob::is_match(&self.text, name)
     }
 
-    /// Says whether there can be a name that both match.
+    /// Returns whether there can be a name that both match.
     pub fn is_overlap(&self, other: &Self) -> bool {
         glob::is_overlap(&self.text, &other.text)
     }
 
-    /// Says whether it matches one name only.
+    /// Returns whether it matches one name only.
     pub fn is_exact(&self) -> bool {
         usize::from(self.literal_len) == self.text.len()
     }
 
-    /// Says whether it matches every name.
+    /// Returns whether it matches every name.
     pub fn is_any(&self) -> bool {
         self.literal_len == 0
     }

@@ -145,7 +145,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Says whether the policy counts a request: it matches, and brings what is counted by.
+    /// Returns whether the policy counts a request: it matches, and brings what is counted by.
     ///
     /// Allocates nothing.
     pub fn applies_to(&self, subject: &Subject<'_>) -> bool {
@@ -169,7 +169,7 @@ impl Policy {
         best.map_or(self.limit, |(_, limit)| limit)
     }
 
-    /// Says whether the policy looks at whom a caller calls for: a user, a session, an organisation.
+    /// Returns whether the policy looks at whom a caller calls for: a user, a session, an organisation.
     pub fn is_by_name(&self) -> bool {
         let is_name = |one| matches!(one, Dimension::User | Dimension::Session | Dimension::Org);
         let overrides = self.overrides.iter();
@@ -180,7 +180,7 @@ impl Policy {
                 .any(|(one, _)| is_name(one))
     }
 
-    /// Says whether caller and namespace alone decide which bucket counts a request of a given
+    /// Returns whether caller and namespace alone decide which bucket counts a request of a given
     /// operation, and what that bucket may have.
     pub fn is_settled_by_account(&self) -> bool {
         let is_of_account = |one| matches!(one, Dimension::Caller | Dimension::Namespace);

@@ -7,7 +7,7 @@ use umbo_types::Operation;
 use crate::cost::Weights;
 use crate::latency::Medians;
 use crate::residual::Residuals;
-use crate::schedule::Moment;
+use crate::schedule::Millis;
 
 /// How requests are priced.
 #[derive(Debug)]
@@ -22,10 +22,10 @@ pub(crate) struct Pricing {
 impl Pricing {
     /// Returns an instant as the buckets count it; those before the beginning are the beginning.
     #[inline]
-    pub(crate) fn moment(&self, now: Instant) -> Moment {
+    pub(crate) fn millis(&self, now: Instant) -> Millis {
         let elapsed = now.saturating_duration_since(self.origin);
         let millis = elapsed.as_secs().min(u64::MAX / 2_000) * 1_000;
-        Moment(millis + u64::from(elapsed.subsec_millis()))
+        Millis(millis + u64::from(elapsed.subsec_millis()))
     }
 
     /// Learns from a request that was served.

@@ -18,7 +18,7 @@ use crate::dimension::Dimension;
 use crate::history::{Demand, History, SLOT_MS, TrackId};
 use crate::identity::label;
 use crate::policy::Policy;
-use crate::schedule::{Moment, Schedule};
+use crate::schedule::{Millis, Schedule};
 use crate::subject::Subject;
 use crate::unit::Unit;
 
@@ -124,10 +124,10 @@ fn try_row(
     parts: u64,
 ) -> ReplayRow {
     asks.sort_by_key(|(number, ..)| *number);
-    let begin = Moment(asks[0].0 * SLOT_MS);
+    let begin = Millis(asks[0].0 * SLOT_MS);
     let name = Arc::clone(&policy.name);
     let schedule = Arc::new(Schedule::begin(limit, policy.refill));
-    let bucket = Bucket::new(0, name, label.as_str().into(), &schedule, begin);
+    let bucket = Bucket::new(0, 0, name, label.as_str().into(), &schedule, begin);
     let mut row = ReplayRow {
         label,
         requests: 0,
@@ -145,7 +145,7 @@ fn try_row(
     }
     for slot in asks.chunk_by(|one, other| one.0 == other.0) {
         for step in 0..STEPS {
-            let now = Moment(slot[0].0 * SLOT_MS + step * SLOT_MS / STEPS);
+            let now = Millis(slot[0].0 * SLOT_MS + step * SLOT_MS / STEPS);
             for (_, ask, _) in slot {
                 let part = |whole: u64| whole * (step + 1) / STEPS - whole * step / STEPS;
                 let requests = part(ask.requests);
@@ -162,14 +162,10 @@ fn try_row(
 }
 
 /// Asks a bucket for several requests of one price at once; returns how many it refuses.
-fn refused_of(bucket: &Bucket, requests: u64, price: u64, now: Moment) -> u64 {
+fn refused_of(bucket: &Bucket, requests: u64, price: u64, now: Millis) -> u64 {
     let balance = u64::try_from(bucket.balance(now)).unwrap_or(0);
     let admitted = balance.div_ceil(price).min(requests);
-    if admitted > 0
-        && bucket
-            .debit(&bucket.schedule(), price, now, || false)
-            .is_err()
-    {
+    if admitted > 0 && bucket.debit(&bucket.schedule(), price, now, None).is_err() {
         return requests;
     }
     if admitted > 1 {

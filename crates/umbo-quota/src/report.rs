@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
+use umbo_types::{NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::policy::{Limit, Policy};
+use crate::retry_ticket::RetryTicket;
 
 /// What was counted of one caller, namespace and operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Tally {
     pub rejected: u64,
     /// What they were charged.
     pub charged: RequestUnits,
+    /// The part of it that overloads added to the plain prices.
+    pub surplus: RequestUnits,
     /// Rows read or written.
     pub rows: u64,
     /// Bytes read.
@@ -96,6 +99,8 @@ pub struct PolicyReport {
     pub rejected: u64,
     /// Requests it would have rejected, had it been enforced.
     pub shadow_rejected: u64,
+    /// Debt beyond what a bucket may owe, written off; in atoms.
+    pub forgiven: u64,
     /// Buckets it has now.
     pub buckets: u64,
     /// Highest share of its limit that any of its buckets was asked for in the last second.
@@ -130,6 +135,8 @@ pub struct Breakdown {
     pub write_bytes: RequestUnits,
     /// For the time the store takes.
     pub latency: RequestUnits,
+    /// For the overload of a shard: what the price multiplier adds to all of the above.
+    pub surplus: RequestUnits,
 }
 
 /// What a request would cost and meet.
@@ -139,6 +146,8 @@ pub struct Explanation {
     pub estimate: RequestUnits,
     /// What it is made of.
     pub breakdown: Breakdown,
+    /// By how much an overload raises it.
+    pub price_multiplier: PriceMultiplier,
     /// Requests of the same caller, namespace and operation that it has learned from.
     pub samples: u64,
     /// The policies it meets, in the order of their names.
@@ -173,8 +182,8 @@ pub struct Advertised<'a> {
     pub policy: &'a Arc<Policy>,
     /// Rate and burst.
     pub limit: Limit,
-    /// What is left, in atoms; 0 in debt.
-    pub remaining: u64,
+    /// What is left, in atoms; negative in debt.
+    pub balance: i64,
     /// Time until the bucket is full again.
     pub reset: Duration,
 }
@@ -196,4 +205,9 @@ pub struct Rejection {
     pub wait: Duration,
     /// What the request asked for, in atoms.
     pub price: u64,
+    /// With it a retry has priority over new requests once the wait is over. None where the price of an
+    /// overload was not covered.
+    pub ticket: Option<RetryTicket>,
+    /// By how much an overload raised its price in request units.
+    pub price_multiplier: PriceMultiplier,
 }

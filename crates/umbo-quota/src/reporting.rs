@@ -7,35 +7,37 @@ use std::time::{Duration, Instant};
 
 use umbo_types::{Operation, RequestUnits, ShardId};
 
-use crate::account::{Binding, CHARGED, PolicyStats, Record};
 use crate::bucket::Bucket;
+use crate::caller_state::{CallerUsage, MatchedPolicy, PolicyStats};
 use crate::dimension::Dimension;
-use crate::limiter::{Limiter, Request};
+use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::replay::{Replay, replay};
 use crate::report::{
     BucketReport, Explanation, Meeting, PolicyReport, ShardUsage, UsageReport, UsageRow,
 };
+use crate::request::Request;
 use crate::reservation::{ShardShare, part};
-use crate::schedule::Moment;
+use crate::schedule::Millis;
 use crate::subject::Subject;
+use crate::surplus::covered_at;
 
 impl Limiter {
     /// Does what has to be done now and then: ends the windows of observed rates, records usage.
     /// To be called about once a second, by one thread at a time.
     pub fn maintain(&self, now: Instant) {
-        let now = self.pricing.moment(now);
+        let now = self.pricing.millis(now);
         self.buckets.for_each(|bucket| bucket.roll(now));
         self.shadow_buckets.for_each(|bucket| bucket.roll(now));
-        for rule in self.rules.load().by_name.values() {
-            if let Some(bucket) = rule.stats.overflow.get() {
+        for active in self.active_policies.load().by_name.values() {
+            if let Some(bucket) = active.stats.overflow.get() {
                 bucket.roll(now);
             }
         }
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if history.advance(now) {
             self.accounts
-                .for_each(|seat| history.note(&seat.account.record));
+                .for_each(|entry| history.note(&entry.account.record));
             history.forget_idle();
         }
     }
@@ -43,10 +45,10 @@ impl Limiter {
     /// Returns what was used since the start.
     pub fn usage(&self) -> UsageReport {
         let mut report = UsageReport::default();
-        let mut add = |record: &Record| {
+        let mut add = |record: &CallerUsage| {
             report.rows.extend(rows(record));
         };
-        self.accounts.for_each(|seat| add(&seat.account.record));
+        self.accounts.for_each(|entry| add(&entry.account.record));
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.values().for_each(|record| add(record));
         drop(others);
@@ -66,7 +68,7 @@ impl Limiter {
     /// forgotten: one look-up, however many callers there are.
     pub fn usage_of(&self, subject: &Subject<'_>) -> Vec<UsageRow> {
         let found = self.accounts.get(self.identities.account(subject));
-        found.map_or_else(Vec::new, |seat| rows(&seat.account.record).collect())
+        found.map_or_else(Vec::new, |entry| rows(&entry.account.record).collect())
     }
 
     fn shard_usage(&self) -> Vec<ShardUsage> {
@@ -92,7 +94,7 @@ impl Limiter {
 
     /// Returns what each policy did, in the order of their names.
     pub fn policy_report(&self, now: Instant) -> Vec<PolicyReport> {
-        let now = self.pricing.moment(now);
+        let now = self.pricing.millis(now);
         let mut seen: HashMap<Arc<str>, (u64, f64)> = HashMap::new();
         let mut see = |bucket: &Bucket| {
             let (buckets, highest) = seen.entry(Arc::clone(&bucket.policy)).or_default();
@@ -101,10 +103,13 @@ impl Limiter {
         };
         self.buckets.for_each(|bucket| see(bucket));
         self.shadow_buckets.for_each(|bucket| see(bucket));
-        let rules = self.rules.load();
+        let active_policies = self.active_policies.load();
         let report = |policy: &Arc<Policy>| {
             let (buckets, utilisation) = seen.get(&policy.name).copied().unwrap_or_default();
-            let stats = rules.by_name.get(&policy.name).map(|rule| &rule.stats);
+            let stats = active_policies
+                .by_name
+                .get(&policy.name)
+                .map(|active| &active.stats);
             let count = |pick: fn(&PolicyStats) -> &AtomicU64| {
                 stats.map_or(0, |stats| pick(stats).load(Relaxed))
             };
@@ -112,16 +117,17 @@ impl Limiter {
                 policy: Arc::clone(policy),
                 rejected: count(|stats| &stats.rejected),
                 shadow_rejected: count(|stats| &stats.shadow_rejected),
+                forgiven: count(|stats| &stats.forgiven),
                 buckets,
                 utilisation,
             }
         };
-        rules.set.iter().map(report).collect()
+        active_policies.set.iter().map(report).collect()
     }
 
     /// Returns the buckets of a policy, those that are asked most first; at most `max`.
     pub fn buckets(&self, policy: &str, now: Instant, max: usize) -> Vec<BucketReport> {
-        let now = self.pricing.moment(now);
+        let now = self.pricing.millis(now);
         let mut found = Vec::new();
         let mut see = |bucket: &Bucket| {
             if &*bucket.policy == policy {
@@ -136,8 +142,8 @@ impl Limiter {
         };
         self.buckets.for_each(|bucket| see(bucket));
         self.shadow_buckets.for_each(|bucket| see(bucket));
-        if let Some(rule) = self.rules.load().by_name.get(policy)
-            && let Some(bucket) = rule.stats.overflow.get()
+        if let Some(active) = self.active_policies.load().by_name.get(policy)
+            && let Some(bucket) = active.stats.overflow.get()
         {
             see(bucket);
         }
@@ -157,34 +163,51 @@ impl Limiter {
         shares: &[ShardShare],
         now: Instant,
     ) -> Explanation {
-        let now = self.pricing.moment(now);
+        let now = self.pricing.millis(now);
         let subject = &request.subject;
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
         let charge = cell.estimate(&self.pricing.weights, subject.operation, &request.known);
+        let plain = RequestUnits::from_micros(charge.ru);
+        let surplus = request.price_multiplier.surplus(plain);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
+        let mut pays_surplus = false;
         let mut meets = Vec::new();
-        for binding in account.bindings().filter(|binding| binding.is_met(subject)) {
-            let price = charge.in_unit(binding.unit);
-            if binding.rule.policy.per.contains(Dimension::Shard) {
+        for matched in account
+            .matched_policies()
+            .filter(|matched| matched.is_met(subject))
+        {
+            let price = charge.in_unit(matched.unit);
+            pays_surplus |= matched.pays_surplus;
+            if matched.active.policy.per.contains(Dimension::Shard) {
                 for share in shares {
-                    let bucket = self.find_bucket(&binding.rule, subject, Some(share.shard), now);
+                    let bucket = self.find_bucket(&matched.active, subject, Some(share.shard), now);
                     let price = part(price, (share.parts, all));
-                    meets.push(meeting(binding, &bucket, Some(share.shard), price, now));
+                    let shard = Some(share.shard);
+                    meets.push(meeting(matched, &bucket, shard, (price, 0), now));
                 }
             } else {
-                let own = self.own_bucket(binding, subject, None, now);
-                if let Some(bucket) = own.as_ref().or(binding.bucket()) {
-                    meets.push(meeting(binding, bucket, None, price, now));
+                let own = self.own_bucket(matched, subject, None, now);
+                if let Some(bucket) = own.as_ref().or(matched.bucket()) {
+                    let surplus = if matched.pays_surplus {
+                        surplus.as_micros()
+                    } else {
+                        0
+                    };
+                    meets.push(meeting(matched, bucket, None, (price, surplus), now));
                 }
             }
         }
-        let estimate = RequestUnits::from_micros(charge.ru);
         let weights = &self.pricing.weights;
+        let mut breakdown = cell.breakdown(weights, subject.operation, &request.known, plain);
+        if pays_surplus {
+            breakdown.surplus = surplus;
+        }
         meets.sort_by(|one: &Meeting, other| one.policy.name.cmp(&other.policy.name));
         Explanation {
-            estimate,
-            breakdown: cell.breakdown(weights, subject.operation, &request.known, estimate),
+            estimate: plain.saturating_add(breakdown.surplus),
+            breakdown,
+            price_multiplier: request.price_multiplier,
             samples: cell.samples(),
             meets,
         }
@@ -215,11 +238,11 @@ impl Limiter {
         self.buckets.for_each(|bucket| see(bucket));
         self.shadow_buckets.for_each(|bucket| see(bucket));
         if let Some(bucket) = self
-            .rules
+            .active_policies
             .load()
             .by_name
             .get(policy)
-            .and_then(|rule| rule.stats.overflow.get())
+            .and_then(|active| active.stats.overflow.get())
         {
             see(bucket);
         }
@@ -228,7 +251,7 @@ impl Limiter {
 }
 
 /// Returns the operations of a record that have been used.
-fn rows(record: &Record) -> impl Iterator<Item = UsageRow> {
+fn rows(record: &CallerUsage) -> impl Iterator<Item = UsageRow> {
     let row = |operation| UsageRow {
         caller: Arc::clone(&record.caller),
         namespace: Arc::clone(&record.namespace),
@@ -236,32 +259,33 @@ fn rows(record: &Record) -> impl Iterator<Item = UsageRow> {
         operation,
         tally: record.cell(operation).tally(operation),
     };
-    let rows = Operation::ALL.into_iter().take(CHARGED).map(row);
+    let rows = Operation::PRICED.into_iter().map(row);
     rows.filter(|row| row.tally.requests > 0 || row.tally.rejected > 0)
 }
 
 fn meeting(
-    binding: &Binding,
+    matched: &MatchedPolicy,
     bucket: &Bucket,
     shard: Option<ShardId>,
-    price: u64,
-    now: Moment,
+    (plain, surplus): (u64, u64),
+    now: Millis,
 ) -> Meeting {
-    let look = bucket.look(price, now, || false);
-    let is_refused = !look.admits;
-    let wait = if is_refused {
-        now.until(bucket.due(price, now))
-    } else {
-        Duration::ZERO
-    };
+    let look = bucket.look(plain, now, None);
+    let price = plain.saturating_add(surplus);
+    let due = (!look.admits).then(|| bucket.due(now, None));
+    let covered_at = (surplus > 0)
+        .then(|| covered_at(bucket, price, look.balance, now))
+        .flatten();
+    let due = due.max(covered_at);
+    let wait = due.map_or(Duration::ZERO, |due| now.until(due));
     Meeting {
-        policy: Arc::clone(&binding.rule.policy),
+        policy: Arc::clone(&matched.active.policy),
         label: bucket.label.to_string(),
         shard,
         limit: bucket.limit(),
         price,
         balance: look.balance,
-        admits: look.admits || !binding.is_enforced,
+        admits: due.is_none() || !matched.is_enforced,
         wait,
     }
 }

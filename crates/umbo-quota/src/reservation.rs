@@ -10,15 +10,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use umbo_types::{Operation, RequestUnits, ShardId};
+use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
 
-use crate::account::{Account, Binding, Bound};
 use crate::bucket::Bucket;
-use crate::cell::unknown;
-use crate::cost::{Charge, Work};
+use crate::caller_state::{CallerBucket, CallerState, MatchedPolicy};
+use crate::cost::{CostByUnit, Work};
+use crate::operation_usage::unknown;
 use crate::policy::Limit;
 use crate::pricing::Pricing;
 use crate::report::Advertised;
+use crate::schedule::Millis;
+
+/// The surplus of one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surplus {
+    pub(crate) multiplier: PriceMultiplier,
+    /// What each bucket that pays was charged, in micro-RU.
+    pub(crate) taken: u64,
+    /// When it was taken: a balance is at least what it was then with what was taken since.
+    pub(crate) taken_at: Millis,
+}
 
 /// Share of a request's work that falls to a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +40,12 @@ pub struct ShardShare {
     pub parts: u32,
 }
 
-/// Policies of an account by their places, a bit each.
+/// Policies of an account by their indexes, a bit each.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Places(u64);
+pub(crate) struct DebitedPolicies(u64);
 
-impl Places {
-    /// Adds a place; says whether there is a bit for it.
+impl DebitedPolicies {
+    /// Adds an index; returns whether there is a bit for it.
     #[inline]
     pub(crate) fn add(&mut self, at: usize) -> bool {
         let is_one = at < u64::BITS as usize;
@@ -60,8 +71,8 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Debit {
     pub(crate) bucket: Arc<Bucket>,
-    /// Place of the policy in the account.
-    pub(crate) binding: u8,
+    /// Index of the policy in the account.
+    pub(crate) matched: u8,
     /// Parts of what is reserved that this bucket was charged, of all parts.
     pub(crate) parts: (u32, u32),
 }
@@ -73,26 +84,28 @@ pub(crate) type Debits = SmallVec<[Debit; 3]>;
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped at once admits nothing"]
 pub struct Reservation {
-    pub(crate) account: Arc<Account>,
+    pub(crate) account: Arc<CallerState>,
     pub(crate) operation: Operation,
     body_len: u64,
     /// In micro-RU.
     estimate: u64,
     /// What is charged if nothing more becomes known: the estimate, or what is done where it is more.
-    pub(crate) reserved: Charge,
+    pub(crate) reserved: CostByUnit,
     /// Rows and bytes known to be done.
     done: (u64, u64),
     /// Policies that took all that is reserved from the account's bucket: most of them, so that
     /// there is little to write down.
-    whole: Places,
+    whole: DebitedPolicies,
     /// What all others took, where there are any.
     pub(crate) debits: Option<Debits>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
-    phase: Phase,
+    /// What an overload adds to the price, where it does.
+    pub(crate) surplus: Option<Surplus>,
+    state: ReservationState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ReservationState {
     /// The store was not asked.
     Admitted,
     /// It was.
@@ -104,11 +117,11 @@ enum Phase {
 impl Reservation {
     #[inline]
     pub(crate) fn new(
-        account: Arc<Account>,
+        account: Arc<CallerState>,
         operation: Operation,
         body_len: u64,
-        estimate: Charge,
-        whole: Places,
+        estimate: CostByUnit,
+        whole: DebitedPolicies,
     ) -> Self {
         Self {
             account,
@@ -120,7 +133,8 @@ impl Reservation {
             whole,
             debits: None,
             shares: SmallVec::new(),
-            phase: Phase::Admitted,
+            surplus: None,
+            state: ReservationState::Admitted,
         }
     }
 
@@ -129,23 +143,23 @@ impl Reservation {
         RequestUnits::from_micros(self.estimate)
     }
 
-    /// Notes that the store is about to be asked: from now on the request costs something.
+    /// Records that the store is about to be asked: from now on the request costs something.
     pub fn sent(&mut self) {
-        if self.phase == Phase::Admitted {
-            self.phase = Phase::Sent;
+        if self.state == ReservationState::Admitted {
+            self.state = ReservationState::Sent;
         }
     }
 
     /// Charges at once what work done so far costs beyond what was taken. `work` is all of it, not
     /// what was added.
     pub fn progress(&mut self, work: &Work) {
-        if matches!(self.phase, Phase::Settled(_)) {
+        if matches!(self.state, ReservationState::Settled(_)) {
             return;
         }
-        self.phase = Phase::Sent;
+        self.state = ReservationState::Sent;
         self.done = (work.rows, work.read_bytes + work.write_bytes);
         let price = self.price(self.account.pricing(), work);
-        let reserved = Charge::of(price, work).max(&self.reserved);
+        let reserved = CostByUnit::of(price, work).max(&self.reserved);
         self.charge(&reserved);
         self.reserved = reserved;
     }
@@ -153,23 +167,30 @@ impl Reservation {
     /// Charges what the request cost in the end, and returns it. Only the first call counts; a
     /// later one returns the same figure.
     pub fn settle(&mut self, work: &Work) -> RequestUnits {
-        match self.phase {
-            Phase::Settled(price) => price,
-            Phase::Admitted | Phase::Sent => {
+        match self.state {
+            ReservationState::Settled(price) => price,
+            ReservationState::Admitted | ReservationState::Sent => {
+                if self.surplus.is_some() {
+                    self.settle_surplus(self.price(self.account.pricing(), work));
+                }
                 let pricing = self.account.pricing();
                 let price = self.price(pricing, work);
-                self.phase = Phase::Settled(price);
-                self.end(pricing, price, &Charge::of(price, work), work, true);
-                price
+                let paid = price.saturating_add(self.surplus());
+                self.state = ReservationState::Settled(paid);
+                self.end(pricing, price, &CostByUnit::of(price, work), work, true);
+                paid
             }
         }
     }
 
-    /// Settles at a fixed price, for work that no shard was asked for.
+    /// Settles at a fixed price, for work that no shard was asked for: no overload raises it.
     pub fn settle_at(&mut self, price: RequestUnits, work: &Work) -> RequestUnits {
-        match self.phase {
-            Phase::Settled(price) => price,
-            Phase::Admitted | Phase::Sent => self.end_at(price, &Charge::of(price, work), work),
+        match self.state {
+            ReservationState::Settled(price) => price,
+            ReservationState::Admitted | ReservationState::Sent => {
+                self.refund_surplus();
+                self.end_at(price, &CostByUnit::of(price, work), work)
+            }
         }
     }
 
@@ -177,13 +198,13 @@ impl Reservation {
     /// store was not asked, else the estimate or what is known to be done, whichever is more. Like
     /// [`Self::settle`] it counts once.
     pub fn abandon(&mut self) -> RequestUnits {
-        match self.phase {
-            Phase::Settled(price) => price,
-            Phase::Admitted => {
+        match self.state {
+            ReservationState::Settled(price) => price,
+            ReservationState::Admitted => {
                 self.cancel();
                 self.charged()
             }
-            Phase::Sent => {
+            ReservationState::Sent => {
                 let (rows, read_bytes) = self.done;
                 let work = Work {
                     rows,
@@ -192,7 +213,7 @@ impl Reservation {
                 };
                 // Every debit is at what is reserved already.
                 let reserved = self.reserved;
-                self.end_at(self.charged(), &reserved, &work)
+                self.end_at(RequestUnits::from_micros(reserved.ru), &reserved, &work)
             }
         }
     }
@@ -206,52 +227,54 @@ impl Reservation {
     /// Gives everything back, also where the store was asked: it refused before it began. Does
     /// nothing to a reservation that is settled.
     pub fn release(&mut self) {
-        if !matches!(self.phase, Phase::Settled(_)) {
+        if !matches!(self.state, ReservationState::Settled(_)) {
             self.cancel();
         }
     }
 
     /// Returns what the request is charged at this moment.
     pub fn charged(&self) -> RequestUnits {
-        match self.phase {
-            Phase::Admitted | Phase::Sent => RequestUnits::from_micros(self.reserved.ru),
-            Phase::Settled(price) => price,
+        match self.state {
+            ReservationState::Admitted | ReservationState::Sent => {
+                RequestUnits::from_micros(self.reserved.ru).saturating_add(self.surplus())
+            }
+            ReservationState::Settled(price) => price,
         }
     }
 
     /// Returns what is left to the caller under the tightest of the enforced policies that somebody
     /// configured; none where there is none.
     pub fn advertised(&self, now: Instant) -> Option<Advertised<'_>> {
-        let now = self.account.pricing().moment(now);
-        let mut tightest: Option<(&Binding, Limit, i64)> = None;
-        let mut see = |binding, limit: Limit, balance| {
+        let now = self.account.pricing().millis(now);
+        let mut tightest: Option<(&MatchedPolicy, Limit, i64)> = None;
+        let mut see = |matched, limit: Limit, balance| {
             let share = |balance: i64, of: Limit| i128::from(balance) * i128::from(of.burst);
             let is_tighter = tightest
                 .is_none_or(|(_, other, least)| share(balance, other) < share(least, limit));
             if is_tighter {
-                tightest = Some((binding, limit, balance));
+                tightest = Some((matched, limit, balance));
             }
         };
-        for (binding, Bound { bucket, schedule }) in self.whole() {
-            if binding.is_told {
-                see(binding, schedule.limit, bucket.balance_by(schedule, now));
+        for (matched, CallerBucket { bucket, schedule }) in self.whole() {
+            if matched.is_told {
+                see(matched, schedule.limit, bucket.balance_by(schedule, now));
             }
         }
         for Debit {
-            binding, bucket, ..
+            matched, bucket, ..
         } in self.debits.iter().flatten()
         {
-            let binding = self.account.binding(*binding);
-            if binding.is_told {
-                see(binding, bucket.limit(), bucket.balance(now));
+            let matched = self.account.matched(*matched);
+            if matched.is_told {
+                see(matched, bucket.limit(), bucket.balance(now));
             }
         }
-        let (binding, limit, balance) = tightest?;
+        let (matched, limit, balance) = tightest?;
         let missing = limit.burst.saturating_add_signed(balance.saturating_neg());
         Some(Advertised {
-            policy: &binding.rule.policy,
+            policy: &matched.active.policy,
             limit,
-            remaining: balance.max(0).cast_unsigned(),
+            balance,
             reset: Duration::from_millis(match missing.checked_mul(1_000) {
                 Some(product) => product / limit.rate,
                 None => (missing / limit.rate).saturating_mul(1_000),
@@ -261,10 +284,10 @@ impl Reservation {
 
     /// Returns the policies that took all that is reserved from the account's bucket.
     #[inline]
-    fn whole(&self) -> impl Iterator<Item = (&Binding, &Bound)> {
+    pub(crate) fn whole(&self) -> impl Iterator<Item = (&MatchedPolicy, &CallerBucket)> {
         self.whole.iter().filter_map(|at| {
-            let binding = self.account.binding(at);
-            Some((binding, binding.bound.as_ref()?))
+            let matched = self.account.matched(at);
+            Some((matched, matched.bound.as_ref()?))
         })
     }
 
@@ -275,22 +298,25 @@ impl Reservation {
     }
 
     fn cancel(&mut self) {
-        for (binding, bound) in self.whole() {
-            bound.bucket.refund(self.reserved.in_unit(binding.unit));
+        self.refund_surplus();
+        for (matched, bound) in self.whole() {
+            bound.bucket.refund(self.reserved.in_unit(matched.unit));
         }
         for debit in self.debits.iter().flatten() {
             debit.bucket.refund(self.taken(debit));
         }
-        self.whole = Places::default();
+        self.whole = DebitedPolicies::default();
         self.debits = None;
-        self.phase = Phase::Settled(RequestUnits::ZERO);
+        self.state = ReservationState::Settled(RequestUnits::ZERO);
     }
 
-    /// Gives back what the quotas of the shards were debited: after all, nothing reaches them.
+    /// Gives back what the quotas of the shards were debited and what an overload of them added:
+    /// after all, nothing reaches them.
     pub fn release_shards(&mut self) {
+        self.refund_surplus();
         if let Some(mut debits) = self.debits.take() {
             debits.retain(|debit| {
-                let is_of_shard = self.account.binding(debit.binding).by_shard;
+                let is_of_shard = self.account.matched(debit.matched).by_shard;
                 if is_of_shard {
                     debit.bucket.adjust(beyond(0, self.taken(debit)));
                 }
@@ -303,7 +329,7 @@ impl Reservation {
 
     /// Returns what a bucket was charged, in atoms of its policy's unit.
     fn taken(&self, debit: &Debit) -> u64 {
-        let unit = self.account.binding(debit.binding).unit;
+        let unit = self.account.matched(debit.matched).unit;
         part(self.reserved.in_unit(unit), debit.parts)
     }
 
@@ -313,15 +339,17 @@ impl Reservation {
         pricing.weights.price_in(self.operation, work, nanos)
     }
 
-    /// Ends at a price from which nothing is learned.
+    /// Ends at a price, apart from the surplus, from which nothing is learned.
     #[inline(never)]
-    fn end_at(&mut self, price: RequestUnits, charge: &Charge, work: &Work) -> RequestUnits {
-        self.phase = Phase::Settled(price);
+    fn end_at(&mut self, price: RequestUnits, charge: &CostByUnit, work: &Work) -> RequestUnits {
+        let paid = price.saturating_add(self.surplus());
+        self.state = ReservationState::Settled(paid);
         self.end(self.account.pricing(), price, charge, work, false);
-        price
+        paid
     }
 
-    /// Charges and counts what is settled from now on.
+    /// Charges and counts what is settled from now on. `price` is the plain one: it is what is
+    /// learned from.
     #[expect(
         clippy::inline_always,
         reason = "all but one of its uses are out of the hot path"
@@ -331,7 +359,7 @@ impl Reservation {
         &self,
         pricing: &Pricing,
         price: RequestUnits,
-        charge: &Charge,
+        charge: &CostByUnit,
         work: &Work,
         is_whole: bool,
     ) {
@@ -339,22 +367,23 @@ impl Reservation {
         let (operation, micros) = (self.operation, price.as_micros());
         let lesson = is_whole.then(|| unknown(&pricing.weights, operation, self.body_len, micros));
         let cell = self.account.record.cell(operation);
-        if cell.count_served(micros, work, lesson) {
+        let surplus = self.surplus();
+        if cell.count_served(micros, surplus.as_micros(), work, lesson) {
             pricing.note(operation, work.service_time, self.estimate, micros);
         }
         if !self.shares.is_empty() {
-            self.count_by_shard(price);
+            self.count_by_shard(price.saturating_add(surplus));
         }
     }
 
     /// Brings every bucket from what is reserved to what it is to be charged.
     #[inline]
-    fn charge(&self, charge: &Charge) {
-        for (binding, bound) in self.whole() {
-            let taken = self.reserved.in_unit(binding.unit);
+    fn charge(&self, charge: &CostByUnit) {
+        for (matched, bound) in self.whole() {
+            let taken = self.reserved.in_unit(matched.unit);
             bound
                 .bucket
-                .adjust(beyond(charge.in_unit(binding.unit), taken));
+                .adjust(beyond(charge.in_unit(matched.unit), taken));
         }
         if let Some(debits) = &self.debits {
             self.charge_apart(debits, charge);
@@ -362,10 +391,10 @@ impl Reservation {
     }
 
     #[inline(never)]
-    fn charge_apart(&self, debits: &Debits, charge: &Charge) {
+    fn charge_apart(&self, debits: &Debits, charge: &CostByUnit) {
         for debit in debits {
-            let binding = self.account.binding(debit.binding);
-            let due = part(charge.in_unit(binding.unit), debit.parts);
+            let matched = self.account.matched(debit.matched);
+            let due = part(charge.in_unit(matched.unit), debit.parts);
             debit.bucket.adjust(beyond(due, self.taken(debit)));
         }
     }
@@ -398,7 +427,7 @@ impl Reservation {
 impl Drop for Reservation {
     #[inline]
     fn drop(&mut self) {
-        if !matches!(self.phase, Phase::Settled(_)) {
+        if !matches!(self.state, ReservationState::Settled(_)) {
             self.abandon_unsettled();
         }
     }

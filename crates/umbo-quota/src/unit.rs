@@ -64,7 +64,7 @@ impl Unit {
         }
     }
 
-    /// Says whether bytes are counted, of which there are no parts.
+    /// Returns whether bytes are counted, of which there are no parts.
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::ReadBytes | Self::WriteBytes | Self::Bytes)
     }
@@ -72,6 +72,12 @@ impl Unit {
     /// Returns the atoms in one unit.
     pub const fn atoms_per_unit(self) -> u64 {
         if self.is_bytes() { 1 } else { MILLIONTHS }
+    }
+
+    /// Returns an amount of atoms in units, for people and graphs.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people and graphs")]
+    pub fn as_f64(self, atoms: u64) -> f64 {
+        atoms as f64 / self.atoms_per_unit() as f64
     }
 }
 

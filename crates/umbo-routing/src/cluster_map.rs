@@ -1,15 +1,16 @@
-//! The map of a cluster: which node has which shard, and where the node is found.
+//! The map of a cluster: the node of each shard, and the address of each node.
 //!
-//! Owns what a map says and the checks that make it one; its text, its plan for other nodes and
-//! its succession are the files below. Names are resolved by whoever connects. The invariants: a
-//! map covers every slot once and names one node for every shard; the slots of a shard are fixed
-//! for the life of a cluster, because a shard is one file.
+//! Owns the content of a map and its validation; its text, its plan for a changed set of nodes and its
+//! succession are in the files below. The code that connects resolves the names. The invariants: a map covers
+//! every slot once and has one node for every shard; the slots of a shard are fixed for the life of a
+//! cluster, because a shard is one file.
 //!
-//! A shard that has moved carries how often it has (`moves`) and who had it before (`from`). A
-//! node writes the same count into the shard's file, so that a file which stayed behind is told
-//! from the one that went on.
+//! A shard that has moved has a count of moves (`moves`) and its previous node (`from`). A node writes the
+//! same count into the shard's file, so that a file which stayed behind is distinguished from the newest one.
+//! The map also contains the one shard in which Umbo's own records are changed.
 
 mod error;
+mod home;
 mod node;
 mod plan;
 mod succession;
@@ -24,45 +25,50 @@ pub use self::error::ClusterMapError;
 pub use self::node::ClusterNode;
 pub use self::plan::{Move, Plan};
 pub use self::succession::{Succession, SuccessionError};
+use crate::home::RecordsHome;
 use crate::shard_map::{ShardMap, SlotRange};
 
-/// Highest version of a map: what a whole number of its text may be.
+/// Highest version of a map: the largest integer of TOML.
 const VERSION_MAX: u64 = i64::MAX as u64;
 
-/// Which node has which shard. Cheap to share behind an `Arc`; never changed, only succeeded.
+/// The node of each shard. Cheap to share behind an `Arc`; never changed, only succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterMap {
     cluster_id: String,
     version: u64,
     nodes: Vec<ClusterNode>,
     shard_map: Arc<ShardMap>,
-    /// By number of the shard.
+    /// Indexed by shard number.
     places: Vec<ShardPlace>,
-    /// How many each shard owns, by its number.
+    /// Number of slots of each shard, indexed by shard number.
     slots: Vec<u32>,
+    /// The shard in which Umbo's own records are changed.
+    home: RecordsHome,
 }
 
-/// Where a shard is and was.
+/// The current and the previous node of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardPlace {
     /// Name of the node that has it.
     pub node: String,
-    /// How often it has changed its node, 0 where it was created.
+    /// How often it has moved; 0 if it is on the node where it was created.
     pub moves: u32,
-    /// Name of the node that had it before; none exactly where it has never moved. That node may
-    /// have left the cluster since.
+    /// Name of the previous node; none if and only if the shard has never moved. That node may have left the
+    /// cluster since.
     pub from: Option<String>,
 }
 
-/// What a map is made of, before it is checked.
-struct Parts {
+/// The content of a map before validation.
+struct UncheckedMap {
     cluster_id: String,
     version: u64,
     nodes: Vec<ClusterNode>,
-    /// Slots of each shard that is named.
+    /// Slots of each listed shard.
     ranges: Vec<SlotRange>,
-    /// Each shard that is named, in order of naming.
+    /// Each listed shard, in order of the list.
     places: Vec<(ShardId, ShardPlace)>,
+    /// The shard in which Umbo's own records are changed.
+    home: RecordsHome,
 }
 
 impl ClusterMap {
@@ -71,8 +77,8 @@ impl ClusterMap {
     /// Most nodes of a cluster.
     pub const NODES_MAX: usize = 512;
 
-    /// Makes the first map of a cluster, version 1: slots evenly among `shards` shards, shards
-    /// evenly among the nodes. The shards of a node follow one another.
+    /// Makes the first map of a cluster, version 1: slots evenly divided among `shards` shards, shards evenly
+    /// among the nodes. The shards of a node are consecutive.
     pub fn create(
         cluster_id: &str,
         nodes: Vec<ClusterNode>,
@@ -87,22 +93,22 @@ impl ClusterMap {
             moves: 0,
             from: None,
         };
-        Self::check(Parts {
+        Self::check(UncheckedMap {
             cluster_id: cluster_id.to_owned(),
             version: 1,
             places: (0..shards).map(|id| (ShardId(id), place(id))).collect(),
             ranges: shard_map.ranges(),
             nodes,
+            home: RecordsHome::default(),
         })
     }
 
-    /// Returns the name of the cluster, by which its files and nodes know one another.
+    /// Returns the name of the cluster, which its files and nodes carry.
     pub fn cluster_id(&self) -> &str {
         &self.cluster_id
     }
 
-    /// Returns the version, from 1. Of two maps of a cluster the one with the higher version
-    /// counts.
+    /// Returns the version, from 1. Of two maps of a cluster the one with the higher version is valid.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -112,7 +118,7 @@ impl ClusterMap {
         &self.nodes
     }
 
-    /// Returns the node of this name, if there is one.
+    /// Returns the node of this name, if any.
     pub fn node(&self, name: &str) -> Option<&ClusterNode> {
         let at = self.nodes.binary_search_by(|node| node.name().cmp(name));
         at.ok().map(|at| &self.nodes[at])
@@ -123,28 +129,28 @@ impl ClusterMap {
         self.places.len() as u16
     }
 
-    /// Returns the node that has a shard; none where there is no such shard.
+    /// Returns the node of a shard; none if there is no such shard.
     pub fn node_of(&self, shard: ShardId) -> Option<&ClusterNode> {
         self.node(&self.place_of(shard)?.node)
     }
 
-    /// Returns where a shard is and was; none where there is no such shard.
+    /// Returns the current and previous node of a shard; none if there is no such shard.
     pub fn place_of(&self, shard: ShardId) -> Option<&ShardPlace> {
         self.places.get(usize::from(shard.0))
     }
 
-    /// Returns the shards of a node, in order; none where there is no such node.
+    /// Returns the shards of a node, in order; empty if there is no such node.
     pub fn shards_of(&self, node: &str) -> Vec<ShardId> {
         let of_node = self.each_place().filter(|(_, place)| place.node == node);
         of_node.map(|(shard, _)| shard).collect()
     }
 
-    /// Returns which shard owns which slot; the same for all versions of a cluster's map.
+    /// Returns the owner of each slot; the same for all versions of a cluster's map.
     pub fn shard_map(&self) -> &Arc<ShardMap> {
         &self.shard_map
     }
 
-    /// Returns how many slots a shard owns; 0 where there is no such shard.
+    /// Returns the number of slots of a shard; 0 if there is no such shard.
     pub fn slots_of(&self, shard: ShardId) -> u32 {
         self.slots.get(usize::from(shard.0)).copied().unwrap_or(0)
     }
@@ -153,8 +159,8 @@ impl ClusterMap {
         (0..).map(ShardId).zip(&self.places)
     }
 
-    /// Checks everything that a map promises.
-    fn check(parts: Parts) -> Result<Self, ClusterMapError> {
+    /// Checks all invariants of a map.
+    fn check(parts: UncheckedMap) -> Result<Self, ClusterMapError> {
         node::check_name("cluster_id", &parts.cluster_id)?;
         if parts.version == 0 || parts.version > VERSION_MAX {
             return Err(ClusterMapError::BadVersion(parts.version));
@@ -167,6 +173,7 @@ impl ClusterMap {
                 return Err(ClusterMapError::NoSlots(shard));
             }
         }
+        home::check(parts.home, places.len())?;
         let shard_map = Arc::new(ShardMap::from_ranges(&parts.ranges)?);
         Ok(Self {
             cluster_id: parts.cluster_id,
@@ -175,11 +182,12 @@ impl ClusterMap {
             shard_map,
             slots: count_slots(&parts.ranges, places.len()),
             places,
+            home: parts.home,
         })
     }
 }
 
-/// Counts the slots of shards `0..shards` in ranges that are a shard map.
+/// Counts the slots of shards `0..shards` in valid ranges.
 fn count_slots(ranges: &[SlotRange], shards: usize) -> Vec<u32> {
     let mut slots = vec![0; shards];
     for range in ranges {
@@ -220,7 +228,7 @@ fn enough_shards(shards: usize, nodes: &[ClusterNode]) -> Result<(), ClusterMapE
     Ok(())
 }
 
-/// Puts shards in order of their numbers, which must be 0, 1, 2 and so on.
+/// Sorts shards by their numbers, which must be 0, 1, 2 and so on.
 fn in_order(mut named: Vec<(ShardId, ShardPlace)>) -> Result<Vec<ShardPlace>, ClusterMapError> {
     if named.is_empty() || named.len() > usize::from(ClusterMap::SHARDS_MAX) {
         return Err(ClusterMapError::ShardCount(named.len()));

@@ -13,25 +13,25 @@ pub struct SlotRange {
     pub first: u16,
     /// Last slot of the range, included.
     pub last: u16,
-    /// Owner.
+    /// The shard that owns them.
     pub shard: ShardId,
 }
 
-/// Says why ranges are not a shard map.
+/// Why ranges are not a valid shard map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShardMapError {
     /// No or too many shards.
     #[error("a shard map has 1 to {SLOTS} shards, not {0}")]
     ShardCount(u32),
     /// A range ends before it begins, or beyond the last slot.
-    #[error("slots {first}-{last} are no range within 0-4095")]
+    #[error("slots {first}-{last} are not a range within 0-4095")]
     BadRange {
         /// First slot named.
         first: u16,
         /// Last slot named.
         last: u16,
     },
-    /// A slot that two ranges own.
+    /// A slot with two owners.
     #[error("slot {slot} is owned by shard {one} and by shard {other}")]
     TwoOwners {
         /// The slot.
@@ -41,12 +41,12 @@ pub enum ShardMapError {
         /// Its second owner.
         other: ShardId,
     },
-    /// A slot that nobody owns.
+    /// A slot without an owner.
     #[error("slot {0} has no owner")]
     Gap(u16),
 }
 
-/// Which shard owns which slot. Total: every slot has exactly one owner.
+/// The owner of each slot. Total: every slot has exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardMap {
     owners: Box<[ShardId]>,
@@ -89,7 +89,7 @@ impl ShardMap {
         })
     }
 
-    /// Returns the fewest ranges that describe the map, in order of slots.
+    /// Returns the smallest list of ranges that describes the map, in order of slots.
     pub fn ranges(&self) -> Vec<SlotRange> {
         let mut ranges: Vec<SlotRange> = Vec::new();
         for (slot, &shard) in (0..).zip(&*self.owners) {
@@ -115,8 +115,8 @@ impl ShardMap {
         self.owner(Slot::of(namespace, partition))
     }
 
-    /// Returns the slots of segment `segment` of `segments`; the segments divide the slots evenly
-    /// and in order. None where a segment has no slot or does not exist.
+    /// Returns the slots of segment `segment` of `segments`; the segments divide the slots evenly and in
+    /// order. None if the segment has no slot or does not exist.
     pub fn segment(segment: u32, segments: u32) -> Option<RangeInclusive<u16>> {
         if segment >= segments || segments > u32::from(SLOTS) {
             return None;
@@ -138,8 +138,8 @@ impl ShardMap {
         shards
     }
 
-    /// Returns the owner of the first slot that another map gives to another shard; none where
-    /// both say the same.
+    /// Returns the owner of the first slot that another map assigns to another shard; none if both maps are
+    /// equal.
     pub fn first_difference(&self, other: &Self) -> Option<ShardId> {
         let mut owners = self.owners.iter().zip(&other.owners);
         let (own, _) = owners.find(|(own, other)| own != other)?;

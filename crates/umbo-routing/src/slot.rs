@@ -3,7 +3,7 @@
 use umbo_types::{NamespaceId, PartitionKey};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Number of slots. Fixed for ever: it is part of the stored format.
+/// Number of slots. Fixed permanently: it is part of the stored format.
 pub const SLOTS: u16 = 4_096;
 
 /// One of the 4,096 slots.
@@ -11,8 +11,8 @@ pub const SLOTS: u16 = 4_096;
 pub struct Slot(u16);
 
 impl Slot {
-    /// Returns the slot of a partition: the upper twelve bits of XXH3-64 over the partition key,
-    /// seeded with the namespace id, so that equal keys of two namespaces spread apart.
+    /// Returns the slot of a partition: the upper twelve bits of XXH3-64 over the partition key, seeded with
+    /// the namespace id, so that equal keys of two namespaces have different slots.
     pub fn of(namespace: NamespaceId, partition: &PartitionKey) -> Self {
         let hash = xxh3_64_with_seed(partition.as_bytes(), u64::from(namespace.0));
         Self((hash >> 52) as u16)
@@ -36,7 +36,7 @@ mod tests {
         .index()
     }
 
-    /// Stored data is found by this function: a change of a value here is a change of format.
+    /// Stored data is found with this function: a change of a value here is a change of the format.
     #[test]
     fn slots_of_known_keys_never_change() {
         assert_eq!(

@@ -1,6 +1,6 @@
-//! The admin port of a node: health, readiness, metrics, and the map that it goes by.
+//! The admin port of a node: health, readiness, metrics, and the map in effect.
 //!
-//! It shows no key, no value and no caller, and changes nothing.
+//! It exposes no key, value or caller, and changes nothing.
 
 use std::fmt::Write;
 use std::io;
@@ -29,7 +29,7 @@ use crate::server::ACCEPT_BACKOFF;
 /// Open connections; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Serves the admin port on `listener` until `stop`. Answers under way are finished.
+/// Serves the admin port on `listener` until `stop`. Pending answers are finished.
 pub async fn serve(listener: TcpListener, node: Arc<Node>, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let tasks = TaskTracker::new();
@@ -56,7 +56,7 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, stop: CancellationTok
 }
 
 async fn say_unaccepted(error: &io::Error) {
-    tracing::warn!(%error, "no connection of the admin port can be accepted; trying again");
+    tracing::warn!(%error, "accepting a connection of the admin port failed; trying again");
     sleep(ACCEPT_BACKOFF.1).await;
 }
 
@@ -80,8 +80,8 @@ fn router(node: &Arc<Node>) -> Router {
         .with_state(Arc::clone(node))
 }
 
-/// Says yes while the node takes requests and any of its shards serves; then what is wrong, if
-/// anything, one line each.
+/// Succeeds while the node accepts requests and any of its shards serves. The body lists the problems, one
+/// per line.
 async fn readiness(State(node): State<Arc<Node>>) -> (StatusCode, String) {
     let shards = node.shards();
     let is_up = |state: &ShardState| !matches!(state, ShardState::Unavailable(_));
@@ -93,7 +93,7 @@ async fn readiness(State(node): State<Arc<Node>>) -> (StatusCode, String) {
     };
     let mut text = format!("{word}\n");
     for ShardStatus { shard, state, .. } in shards {
-        // The reasons name files; they are for the log and for dispatchers.
+        // The reasons contain file names, which only the log and dispatchers may see.
         let state = match state {
             ShardState::Available => continue,
             ShardState::ReadOnly(_) => "read-only",
@@ -108,15 +108,24 @@ async fn readiness(State(node): State<Arc<Node>>) -> (StatusCode, String) {
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
     let process = tokio::task::spawn_blocking(ProcessSample::read);
     let process = process.await.unwrap_or_default();
-    let shards: Vec<_> = node.shards().iter().map(gauges).collect();
+    let bad_reads = node.bad_reads();
+    let shards = node.shards();
+    let shards: Vec<_> = (shards.iter())
+        .map(|status| ShardGauges {
+            bad_reads: (bad_reads.iter())
+                .find(|(shard, _)| *shard == status.shard)
+                .map_or(0, |(_, count)| *count),
+            ..gauges(status)
+        })
+        .collect();
     let text = node.metrics().render(&NodeScrape {
         version: env!("CARGO_PKG_VERSION"),
         shards: &shards,
         in_flight: node.requests_in_flight() as u64,
         request_memory: node.request_memory() as u64,
-        streams: node.streams_open() as u64,
+        connections: node.connections_open() as u64,
         map_version: node.cluster_map().version(),
-        ceilings: node.quota().map_or(0, ShardQuota::ceilings),
+        ceilings: node.quota().map_or(0, ShardQuota::quota_count),
         process,
     });
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text)
@@ -132,6 +141,9 @@ fn gauges(status: &ShardStatus) -> ShardGauges {
         commits: status.commits,
         mutations: status.mutations,
         reclaimed_rows: status.reclaimed,
+        lost_async_writes: status.lost_async,
+        expired_rows: status.expired,
+        purging_namespaces: status.purging,
         ..ShardGauges::default()
     }
 }

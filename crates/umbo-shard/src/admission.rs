@@ -1,31 +1,28 @@
-//! What a node takes on at the same time: requests that wait for the store, and their memory.
+//! Admission of requests to a node: the number of requests that wait for the store, their memory, and the
+//! memory of requests that have arrived and are not begun.
 //!
-//! The second line of defence behind the queues of the dispatchers. Each tier may use a share of
-//! the room, the highest all of it, so that a flood of lower ones never keeps out what matters.
-//! Whoever gets no place is answered at once. The guards give back on drop, so that no exit forgets.
+//! The second line of defence behind the queues of the dispatchers. Each tier may use a share of the limits,
+//! the highest tier all of them, so that a flood of lower tiers cannot block higher ones. A request that is
+//! not admitted is answered at once. The guards release on drop, so that no exit path can forget it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use tokio::sync::Semaphore;
 use umbo_types::Criticality;
 
 use crate::limits::NodeLimits;
 
-/// Bytes of one permit for a long message.
-const PERMIT_LEN: usize = 1 << 10;
-
-/// The room of a node.
+/// The admission limits of a node, and their use.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    in_flight: Counted,
-    memory: Counted,
-    /// For messages that are longer than the window, while they arrive and wait.
-    long_messages: Arc<Semaphore>,
+    in_flight: BoundedCounter,
+    memory: BoundedCounter,
+    /// Bytes of partial large requests, and of requests on connections that read no answers.
+    arrived: BoundedCounter,
 }
 
 #[derive(Debug)]
-struct Counted {
+struct BoundedCounter {
     used: AtomicUsize,
     max: usize,
 }
@@ -34,32 +31,33 @@ impl Admission {
     pub(crate) fn new(limits: &NodeLimits) -> Self {
         let half = limits.request_memory_max / 2;
         Self {
-            in_flight: Counted::new(limits.in_flight_max),
-            memory: Counted::new(half),
-            long_messages: Arc::new(Semaphore::new(half / PERMIT_LEN)),
+            in_flight: BoundedCounter::new(limits.in_flight_max),
+            memory: BoundedCounter::new(half),
+            arrived: BoundedCounter::new(half),
         }
     }
 
-    /// Takes a place for one request; none where its tier has used up its share.
-    pub(crate) fn admit(self: &Arc<Self>, tier: Criticality) -> Option<Place> {
-        self.in_flight.take(1, tier).then(|| Place {
+    /// Admits one request; none if its tier has used up its share.
+    pub(crate) fn admit(self: &Arc<Self>, tier: Criticality) -> Option<AdmittedRequest> {
+        self.in_flight.take(1, tier).then(|| AdmittedRequest {
             admission: Arc::clone(self),
         })
     }
 
-    /// Takes room for the bytes of a frame; none where its tier has used up its share.
-    pub(crate) fn hold(self: &Arc<Self>, bytes: usize, tier: Criticality) -> Option<Held> {
-        self.memory.take(bytes, tier).then(|| Held {
+    /// Reserves memory for a frame; none if its tier has used up its share.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize, tier: Criticality) -> Option<FrameMemory> {
+        self.memory.take(bytes, tier).then(|| FrameMemory {
             admission: Arc::clone(self),
             bytes,
         })
     }
 
-    /// Returns where a message of `len` bytes waits for room to arrive in, and how many permits it
-    /// needs.
-    pub(crate) fn long_message(&self, len: usize) -> (Arc<Semaphore>, u32) {
-        let permits = len.div_ceil(PERMIT_LEN) as u32;
-        (Arc::clone(&self.long_messages), permits)
+    /// Makes an empty reservation for bytes that arrive and cannot be begun at once.
+    pub(crate) fn arrived(self: &Arc<Self>) -> ArrivalMemory {
+        ArrivalMemory {
+            admission: Arc::clone(self),
+            bytes: 0,
+        }
     }
 
     /// Returns the requests that wait for the store.
@@ -67,13 +65,13 @@ impl Admission {
         self.in_flight.used.load(Relaxed)
     }
 
-    /// Returns the bytes that they hold.
+    /// Returns the bytes that they hold, and the bytes that have arrived and are not begun.
     pub(crate) fn memory(&self) -> usize {
-        self.memory.used.load(Relaxed)
+        self.memory.used.load(Relaxed) + self.arrived.used.load(Relaxed)
     }
 }
 
-impl Counted {
+impl BoundedCounter {
     const fn new(max: usize) -> Self {
         Self {
             used: AtomicUsize::new(0),
@@ -94,7 +92,7 @@ impl Counted {
     }
 }
 
-/// What a tier may use together with the tiers below it.
+/// Returns the share of the limit for a tier and all tiers below it.
 const fn share(max: usize, tier: Criticality) -> usize {
     match tier {
         Criticality::Sheddable => max / 2,
@@ -104,28 +102,61 @@ const fn share(max: usize, tier: Criticality) -> usize {
     }
 }
 
-/// A request that waits for the store.
+/// An admitted request, which waits for the store.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct AdmittedRequest {
     admission: Arc<Admission>,
 }
 
-impl Drop for Place {
+impl Drop for AdmittedRequest {
     fn drop(&mut self) {
         self.admission.in_flight.give_back(1);
     }
 }
 
-/// Bytes of a frame of which something waits for the store.
+/// Memory of a frame with requests that wait for the store.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct FrameMemory {
     admission: Arc<Admission>,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for FrameMemory {
     fn drop(&mut self) {
         self.admission.memory.give_back(self.bytes);
+    }
+}
+
+/// Memory of bytes that have arrived and are not begun.
+#[derive(Debug)]
+pub(crate) struct ArrivalMemory {
+    admission: Arc<Admission>,
+    bytes: usize,
+}
+
+impl ArrivalMemory {
+    /// Reserves more bytes; returns false, and reserves none, if the node has no room.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let arrived = &self.admission.arrived;
+        let is_taken = arrived.take(bytes, Criticality::CriticalPlus);
+        self.bytes += if is_taken { bytes } else { 0 };
+        is_taken
+    }
+
+    /// Splits off the reservation of at most `bytes` bytes.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            admission: Arc::clone(&self.admission),
+            bytes,
+        }
+    }
+}
+
+impl Drop for ArrivalMemory {
+    fn drop(&mut self) {
+        self.admission.arrived.give_back(self.bytes);
     }
 }
 
@@ -175,6 +206,19 @@ mod tests {
                 .hold(usize::MAX, Criticality::CriticalPlus)
                 .is_none()
         );
+        assert_eq!(admission.memory(), 0);
+    }
+    #[test]
+    fn what_arrives_has_a_room_of_its_own() {
+        let admission = admission(4);
+        let half = NodeLimits::default().request_memory_max / 2;
+        let mut arrived = admission.arrived();
+        assert!(arrived.grow(half - 1) && !arrived.grow(2) && arrived.grow(1));
+        assert_eq!(admission.memory(), half);
+        drop(arrived.split(10));
+        assert_eq!(admission.memory(), half - 10);
+        assert!(admission.hold(half, Criticality::CriticalPlus).is_some());
+        drop(arrived);
         assert_eq!(admission.memory(), 0);
     }
 }

@@ -1,26 +1,26 @@
-//! Kinds of requests and of what they come to, as they are counted.
+//! Kinds of requests and of outcomes, for counters.
 //!
-//! The order of both is that of the lists in `umbo_telemetry::metric_names`; a test holds them
-//! together.
+//! Their order is that of the lists in `umbo_telemetry::metric_names`; a test compares them.
 
 use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_store::StoreError;
 
-/// What is asked.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     Get,
     MultiGet,
     Range,
     Scan,
     Write,
     DeleteRange,
-    Purge,
+    Records,
     Status,
+    /// A request that cannot be decoded.
     Other,
 }
 
-impl Kind {
+impl RequestKind {
     pub(crate) fn of(ask: &Ask) -> Self {
         match ask {
             Ask::Get(..) => Self::Get,
@@ -29,21 +29,20 @@ impl Kind {
             Ask::Scan(_) => Self::Scan,
             Ask::Write(_) => Self::Write,
             Ask::DeleteRange(_) => Self::DeleteRange,
-            Ask::Purge(..) => Self::Purge,
+            Ask::KeepRecords(_) | Ask::KeptRecords => Self::Records,
             Ask::Probe | Ask::ClusterMap => Self::Status,
-            Ask::Cancel(_) => Self::Other,
         }
     }
 }
 
-impl Kind {
-    /// Says whether it only reads rows.
+impl RequestKind {
+    /// Returns whether requests of this kind only read rows.
     pub(crate) const fn is_read(self) -> bool {
         matches!(self, Self::Get | Self::MultiGet | Self::Range | Self::Scan)
     }
 }
 
-/// Returns the place of an outcome in the list of them.
+/// Returns the index of an outcome in the list of outcomes.
 pub(crate) fn outcome_index(outcome: &Outcome) -> usize {
     let Outcome::Failed(error) = outcome else {
         return 0;
@@ -58,7 +57,7 @@ pub(crate) fn outcome_index(outcome: &Outcome) -> usize {
     }
 }
 
-/// Says whether an outcome is a failure of the node itself.
+/// Returns whether an outcome is a failure of the node itself.
 pub(crate) fn is_failed(outcome: &Outcome) -> bool {
     outcome_index(outcome) == 1
 }
@@ -72,10 +71,14 @@ mod tests {
 
     #[test]
     fn what_is_counted_has_the_name_of_its_place() {
-        assert_eq!(NODE_REQUESTS_ASKED[Kind::Get as usize], "get");
-        assert_eq!(NODE_REQUESTS_ASKED[Kind::Write as usize], "write");
-        assert_eq!(NODE_REQUESTS_ASKED[Kind::Other as usize], "other");
-        assert_eq!(Kind::Other as usize, NODE_REQUESTS_ASKED.len() - 1);
+        assert_eq!(NODE_REQUESTS_ASKED[RequestKind::Get as usize], "get");
+        assert_eq!(NODE_REQUESTS_ASKED[RequestKind::Write as usize], "write");
+        assert_eq!(
+            NODE_REQUESTS_ASKED[RequestKind::Records as usize],
+            "records"
+        );
+        assert_eq!(NODE_REQUESTS_ASKED[RequestKind::Other as usize], "other");
+        assert_eq!(RequestKind::Other as usize, NODE_REQUESTS_ASKED.len() - 1);
         let shard = ShardId(0);
         let named = |error: NodeError| NODE_OUTCOMES[outcome_index(&Outcome::Failed(error))];
         assert_eq!(NODE_OUTCOMES[outcome_index(&Outcome::Row(None))], "done");

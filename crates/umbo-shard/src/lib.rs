@@ -1,33 +1,31 @@
-//! A shard node: the shard protocol in, a store out.
+//! A shard node: serves a store over the protocol of shard nodes.
 //!
-//! Owns the sockets of a node, what it admits, which shards it answers for, and the order in which
-//! it stops. Deliberately knows no engine and no HTTP contract of callers. The invariants: whatever
-//! a peer sends or does not read, the node holds a bounded share of memory for it and the other
-//! streams do not notice; a write that was begun is brought to its end.
+//! Owns the port of a node and its connections, its admission, the set of shards that it serves, and the
+//! order of its shutdown. Deliberately does not depend on an engine or on HTTP. The invariants: whatever a
+//! peer sends or does not read, the node holds a bounded amount of memory for it and other connections are
+//! not affected; when a connection ends, its requests that the store has not begun are withdrawn.
 //!
-//! Start with [`Node`], then [`server::serve`]. A stream is an `exchange`: it reads frames
-//! (`messages`), answers what the store knows at once in place, and leaves what has to wait to
-//! `pending`.
+//! Start with [`Node`], then [`server::serve`] or, without a socket, [`serve_connection`]. A connection is
+//! one task, in `connection`: it reads frames, answers requests in place if the store answers at once, and
+//! polls the pending ones.
 
 pub mod admin;
 mod admission;
-mod exchange;
+mod connection;
+mod connections;
 mod kind;
 mod limits;
-mod messages;
 mod multi_get;
 mod node;
-mod outbox;
 mod ownership;
-mod pending;
 pub mod quota;
 mod reads;
 mod refusals;
 pub mod server;
 mod status;
-mod streams;
 mod writes;
 
+pub use connection::{ConnectionEnd, serve_connection};
 pub use limits::NodeLimits;
 pub use node::{Node, NodeParts};
 pub use ownership::NodeError;

@@ -1,40 +1,47 @@
-//! The bounds of a node: of the whole of it, of a connection and of a stream.
+//! The bounds of a node and of a connection.
 
 use std::time::Duration;
 
-/// Bytes that a peer may send on a connection before the node has read them.
-pub(crate) const WINDOW_LEN: u32 = 2 << 20;
-/// Longest message that is received without a place for it: it fits into the window.
-pub(crate) const SMALL_MESSAGE_LEN_MAX: usize = WINDOW_LEN as usize;
-/// Streams of one connection; a dispatcher needs one, and one more while it changes over.
-pub(crate) const STREAMS_PER_CONNECTION_MAX: u32 = 4;
-/// Requests of one frame. The frames that peers aim at hold a quarter of it at most.
-pub(crate) const REQUESTS_PER_FRAME_MAX: usize = 16_384;
-/// Requests that a stream handles before others have their turn.
+/// Most bytes of one read from a socket.
+pub(crate) const READ_LEN: usize = 64 << 10;
+/// Requests that a connection serves before it yields to other tasks.
 pub(crate) const REQUESTS_PER_TURN_MAX: usize = 128;
-/// Bytes of answers that a stream writes before others have their turn.
-pub(crate) const ANSWER_BYTES_PER_TURN_MAX: usize = 512 << 10;
-/// Bytes of answers of one stream that were waited for and have not been taken yet.
+/// Bytes that a connection reads from its socket before it yields to other tasks.
+pub(crate) const READ_PER_TURN_MAX: usize = 512 << 10;
+/// Length of the send queue of a connection, in bytes, from which no more requests are served: they stay as
+/// received, inside the window of the peer.
+pub(crate) const SEND_QUEUE_LEN_MAX: usize = 512 << 10;
+/// Length of the send queue of a connection, in bytes, from which rows of pending requests are dropped and
+/// answered as busy: a peer that reads nothing must not make the node hold them.
 pub(crate) const WAITING_ANSWERS_LEN_MAX: usize = 4 << 20;
 /// Longest part of an answer to a multi-get, in bytes; a single row may be longer.
 pub(crate) const PART_LEN_MAX: usize = 256 << 10;
-
-/// What a node takes on at the same time, and how long it waits for its peers.
+/// Most requests that were cancelled before they were begun. If a peer cancels more of them at once, the
+/// further ones are served.
+pub(crate) const CANCELLED_MAX: usize = 64 << 10;
+/// Interval of the timeout checks of a connection.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+/// Time without a byte from the peer after which a connection is closed. A dispatcher pings twice a second.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Most large requests of a connection that were refused for lack of memory and are still arriving.
+pub(crate) const REFUSED_MAX: usize = 1_024;
+/// Admission limits and timeouts of a node.
 #[derive(Debug, Clone)]
 pub struct NodeLimits {
-    /// Requests that wait for the store. Lower tiers have only a share of them, and so has each
-    /// stream. At least 4.
+    /// Requests that wait for the store. Lower tiers have only a share of them, and so has each connection.
+    /// At least 4.
     pub in_flight_max: usize,
-    /// Bytes that requests may hold together: one half of it while they arrive, one while they
-    /// wait for the store. At least twice the longest frame.
+    /// Bytes that requests may hold together: one half of it while they arrive, the other while they wait for
+    /// the store. At least twice the longest request.
     pub request_memory_max: usize,
     /// Open connections; further ones wait to be accepted.
     pub connections_max: usize,
-    /// For a connection to shake hands, and for a stream to say hello.
+    /// Timeout of the handshake: TLS, then hello and welcome.
     pub handshake_timeout: Duration,
-    /// For a frame to arrive once it has begun.
+    /// Timeout for the rest of a frame, for the next part of a large request, and for the peer to read
+    /// answers.
     pub frame_timeout: Duration,
-    /// For streams to end when the node stops.
+    /// Timeout for connections to end when the node stops.
     pub drain_timeout: Duration,
 }
 

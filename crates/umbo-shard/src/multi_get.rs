@@ -1,4 +1,4 @@
-//! Multi-gets: answered in parts, so that the rows of a thousand keys never wait in memory for one
+//! Multi-gets, answered in parts, so that the rows of a thousand keys are never in memory at once for one
 //! peer.
 
 use std::task::{Context, Poll};
@@ -10,13 +10,13 @@ use umbo_types::{Key, NamespaceId};
 
 use crate::limits::PART_LEN_MAX;
 use crate::ownership::Ownership;
-use crate::quota::{Done, Receipt};
+use crate::quota::{ActualWork, ChargeHandle};
 use crate::reads::row_len;
 
-/// Keys that the store is asked for at once.
+/// Keys per read of the store.
 const KEYS_AT_ONCE: usize = 8;
 
-/// A multi-get under way.
+/// A multi-get in progress.
 pub(crate) struct MultiGet {
     pub(crate) id: u64,
     pub(crate) call: CallContext,
@@ -24,14 +24,14 @@ pub(crate) struct MultiGet {
     keys: Vec<Key>,
     at: usize,
     begun: Instant,
-    part: Part,
-    receipt: Option<Box<dyn Receipt>>,
-    done: Done,
+    part: RowsPart,
+    receipt: Option<Box<dyn ChargeHandle>>,
+    done: ActualWork,
 }
 
-/// Rows that go out together.
+/// Rows of one part of the answer.
 #[derive(Debug, Default)]
-struct Part {
+struct RowsPart {
     rows: Vec<AnswerPart>,
     len: u64,
     found: u64,
@@ -43,7 +43,7 @@ impl MultiGet {
         call: CallContext,
         (namespace, keys): (NamespaceId, Vec<Key>),
         begun: Instant,
-        receipt: Option<Box<dyn Receipt>>,
+        receipt: Option<Box<dyn ChargeHandle>>,
     ) -> Self {
         Self {
             id,
@@ -52,9 +52,9 @@ impl MultiGet {
             keys,
             at: 0,
             begun,
-            part: Part::default(),
+            part: RowsPart::default(),
             receipt,
-            done: Done::default(),
+            done: ActualWork::default(),
         }
     }
 
@@ -69,13 +69,13 @@ impl MultiGet {
         }
     }
 
-    /// Says whether the last part has gone out.
+    /// Returns whether the last part has been sent.
     pub(crate) fn is_over(&self) -> bool {
         self.at > self.keys.len()
     }
 
-    /// Reads a few rows; passes on a part where one is full or it is the last. Pending where the
-    /// store does not answer at once this time.
+    /// Reads a few rows; returns a part if one is full or it is the last. Pending if the store does not
+    /// answer at once this time.
     pub(crate) fn step_now(
         &mut self,
         store: &dyn Store,
@@ -87,7 +87,7 @@ impl MultiGet {
         std::pin::pin!(self.step(store, ownership, now, answer)).poll(context)
     }
 
-    /// Reads all that is left.
+    /// Reads all remaining rows.
     pub(crate) async fn run(mut self, store: &dyn Store, ownership: &Ownership) -> Vec<Answer> {
         let mut answers = Vec::new();
         while !self.is_over() {
@@ -135,7 +135,7 @@ impl MultiGet {
     }
 }
 
-impl Part {
+impl RowsPart {
     fn answer(self, id: u64, service_time: Duration, has_more: bool) -> Answer {
         Answer {
             id,
@@ -148,7 +148,7 @@ impl Part {
     }
 }
 
-/// Reads rows, of the shards that are served here.
+/// Reads rows of the shards that are served here.
 async fn read(
     store: &dyn Store,
     call: &CallContext,

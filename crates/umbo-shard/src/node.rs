@@ -1,35 +1,38 @@
-//! A node: a store, the map that says which of its shards count, and what it admits.
+//! A node: a store, the map that assigns shards to it, and its admission.
 //!
-//! Owns no socket. Everything that streams share is here.
+//! Owns no socket. Holds everything that connections share, including the clock of the node: nanoseconds on
+//! its monotonic clock since the node was made. Dispatchers estimate it from the stamp of every frame, and
+//! express deadlines on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
-use tokio_util::task::TaskTracker;
-use umbo_protocol::Refusal;
+use umbo_protocol::{NodeStamp, Refusal};
 use umbo_routing::{ClusterMap, Succession};
 use umbo_store::{ShardStatus, Store};
 use umbo_telemetry::metrics::NodeMetrics;
 use umbo_telemetry::trace::Tracer;
-use umbo_types::{Clock, ShardId};
+use umbo_types::{Clock, Deadline, ShardId};
 
 use crate::admission::Admission;
+use crate::connection::ConnectionEnd;
+use crate::connections::Connections;
 use crate::limits::NodeLimits;
 use crate::ownership::{NodeError, Ownership};
 use crate::quota::ShardQuota;
-use crate::refusals::Refusals;
+use crate::refusals::LogLimiter;
 use crate::status;
-use crate::streams::Streams;
 
-/// What a node is made of.
+/// The inputs of a node.
 #[derive(Debug)]
 pub struct NodeParts {
     /// Its name in the map.
     pub name: String,
     /// The map in effect.
     pub map: Arc<ClusterMap>,
-    /// The store; the shards that it has a status of are those that it has opened.
+    /// The store; it has opened the shards whose status it reports.
     pub store: Arc<dyn Store>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
@@ -44,21 +47,22 @@ pub struct Node {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     limits: NodeLimits,
-    /// The map that the store goes by.
+    /// The map that the store has followed.
     followed: ArcSwap<ClusterMap>,
     ownership: ArcSwap<Ownership>,
     admission: Arc<Admission>,
-    streams: Streams,
-    work: TaskTracker,
+    connections: Arc<Connections>,
+    /// Zero of the node's clock, which deadlines of requests refer to.
+    began: Instant,
     is_draining: AtomicBool,
     metrics: NodeMetrics,
-    refusals: Refusals,
+    refusals: LogLimiter,
     quota: OnceLock<Arc<dyn ShardQuota>>,
     tracer: OnceLock<Arc<Tracer>>,
 }
 
 impl Node {
-    /// Makes a node. Fails where the map does not name it.
+    /// Makes a node. Fails if the map does not contain it.
     pub fn new(parts: NodeParts) -> Result<Self, NodeError> {
         check_named(&parts.map, &parts.name)?;
         let followed = Arc::clone(&parts.map);
@@ -69,28 +73,28 @@ impl Node {
             ownership: ArcSwap::from_pointee(ownership),
             name: parts.name,
             store: parts.store,
-            clock: parts.clock,
             limits: parts.limits,
             followed: ArcSwap::new(followed),
-            streams: Streams::default(),
-            work: TaskTracker::new(),
+            connections: Arc::default(),
+            began: parts.clock.monotonic(),
+            clock: parts.clock,
             is_draining: AtomicBool::new(false),
             metrics: NodeMetrics::default(),
-            refusals: Refusals::default(),
+            refusals: LogLimiter::default(),
             quota: OnceLock::new(),
             tracer: OnceLock::new(),
         })
     }
 
-    /// Has requests charged to the ceilings of their shards. Only the first one counts.
+    /// Makes requests be charged to the quotas of their shards. Only the first call counts.
     pub fn keep_quota(&self, quota: Arc<dyn ShardQuota>) {
-        // Whoever came first keeps it.
+        // The first one stays.
         let _ = self.quota.set(quota);
     }
 
-    /// Has a span sent of each request that its dispatcher samples. Only the first tracer counts.
+    /// Exports a span of each request that its dispatcher samples. Only the first tracer counts.
     pub fn trace(&self, tracer: Arc<Tracer>) {
-        // Whoever came first stays.
+        // The first one stays.
         let _ = self.tracer.set(tracer);
     }
 
@@ -104,13 +108,12 @@ impl Node {
         Arc::clone(self.ownership.load().map())
     }
 
-    /// Goes by a newer map from now on. Shards that it has given away are refused; those that it
-    /// has given to this node are returned, and served once the store has followed
-    /// ([`Self::note_followed`]), or the node is started again. A map that does not follow changes
-    /// nothing.
+    /// Uses a newer map from now on. Shards that it has given away are refused; shards that it has assigned
+    /// to this node are returned, and served after the store has followed ([`Self::note_followed`]), or after
+    /// a restart. A map that is not a successor changes nothing.
     pub fn replace_map(&self, map: Arc<ClusterMap>) -> Result<Vec<ShardId>, NodeError> {
         let succession = self.cluster_map().check_successor(&map)?;
-        // A node that has left the cluster goes on to say where its shards are.
+        // A node that has left the cluster still answers where its shards are.
         let opened = opened(&*self.store);
         let ownership = Ownership::new(map, &self.name, &self.followed.load(), &opened);
         let unopened = ownership.unopened().collect();
@@ -120,8 +123,7 @@ impl Node {
         Ok(unopened)
     }
 
-    /// Notes that the store goes by `map` now, whatever it has made of the shards: each is served,
-    /// or says why it is not.
+    /// Records that the store has followed `map`: each shard is served, or its status tells why not.
     pub fn note_followed(&self, map: Arc<ClusterMap>) {
         self.followed.store(map);
         let opened = opened(&*self.store);
@@ -134,31 +136,29 @@ impl Node {
         self.ownership.store(Arc::new(ownership));
     }
 
-    /// Returns the state of the shards that the map gives to the node, in order.
+    /// Returns the status of the shards that the map assigns to the node, in order.
     pub fn shards(&self) -> Vec<ShardStatus> {
         status::own_shards(&*self.store, &self.ownership.load())
     }
 
-    /// Says whether the node takes requests.
+    /// Returns how many reads of each shard's file have failed.
+    pub fn bad_reads(&self) -> Vec<(ShardId, u64)> {
+        self.store.bad_reads()
+    }
+
+    /// Returns whether the node accepts requests.
     pub fn is_ready(&self) -> bool {
-        !self.is_draining.load(Ordering::Relaxed)
+        !self.is_draining.load(Ordering::Acquire)
     }
 
-    /// Tells every stream that the node stops. What was sent is answered.
+    /// Makes readiness fail from now on. Connections are notified by the token that they are served with.
     pub fn begin_drain(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
-        self.streams.wake_all();
+        self.is_draining.store(true, Ordering::Release);
     }
 
-    /// Waits until everything that was begun has come to its end.
-    pub async fn finish(&self) {
-        self.work.close();
-        self.work.wait().await;
-    }
-
-    /// Returns the number of open streams.
-    pub fn streams_open(&self) -> usize {
-        self.streams.open()
+    /// Returns the number of open connections.
+    pub fn connections_open(&self) -> usize {
+        self.connections.len()
     }
 
     /// Returns the number of requests that wait for the store.
@@ -171,12 +171,37 @@ impl Node {
         self.admission.memory()
     }
 
-    /// Says in the log that a peer was refused, at most once a minute for each.
-    pub(crate) fn say_refused(&self, refusal: &Refusal, peer: &str) {
-        let reason = refusal.to_string();
+    /// Logs that a dispatcher was refused, at most once a minute for each reason.
+    pub(crate) fn log_refused(&self, refusal: &Refusal, dispatcher: &str) {
+        let reason = shortened(&refusal.to_string());
+        let dispatcher = shortened(dispatcher);
         if self.refusals.is_news(&reason, self.clock.monotonic()) {
-            tracing::warn!(reason, peer, "refused a stream");
+            tracing::warn!(reason, dispatcher, "refused a connection");
         }
+    }
+
+    /// Logs that a connection was ended for what its peer did, at most once a minute for each reason.
+    pub(crate) fn log_broken(&self, ending: &ConnectionEnd) {
+        let reason = shortened(&ending.to_string());
+        if self.refusals.is_news(&reason, self.clock.monotonic()) {
+            tracing::warn!(reason, "ended a connection");
+        }
+    }
+
+    /// Returns the stamp of a frame that is sent now.
+    pub(crate) fn stamp(&self) -> NodeStamp {
+        let age = self.clock.monotonic().saturating_duration_since(self.began);
+        NodeStamp {
+            stamp_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+            map_version: self.ownership.load().map().version(),
+            records: self.store.records_revision(),
+        }
+    }
+
+    /// Returns the deadline at an instant of the node's clock; none if it is out of range.
+    pub(crate) fn deadline_at(&self, deadline_ns: u64) -> Option<Deadline> {
+        let instant = self.began.checked_add(Duration::from_nanos(deadline_ns));
+        instant.map(Deadline::at)
     }
 
     pub(crate) fn quota(&self) -> Option<&dyn ShardQuota> {
@@ -207,7 +232,7 @@ impl Node {
         self.ownership.load()
     }
 
-    /// Returns the same, for work that goes on for a while.
+    /// Returns the same, for work that takes a while.
     pub(crate) fn ownership_whole(&self) -> Arc<Ownership> {
         self.ownership.load_full()
     }
@@ -216,12 +241,8 @@ impl Node {
         &self.admission
     }
 
-    pub(crate) fn streams(&self) -> &Streams {
-        &self.streams
-    }
-
-    pub(crate) fn work(&self) -> &TaskTracker {
-        &self.work
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
     }
 }
 
@@ -239,4 +260,10 @@ fn check_named(map: &ClusterMap, name: &str) -> Result<(), NodeError> {
         version: map.version(),
         node: name.to_owned(),
     })
+}
+
+/// Returns a text with words of a peer, cut for the log.
+fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 300;
+    text.chars().take(CHARS_MAX).collect()
 }

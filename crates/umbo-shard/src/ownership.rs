@@ -1,20 +1,20 @@
-//! Which shards a node answers for: those that its map names and that it has opened.
+//! The shards that a node serves: those that the map assigns to it and that it has opened.
 //!
-//! The invariant: a shard that the map has given away is refused from the moment the map is in
-//! effect, and one that it has given to this node is not served before its file is open; nor is one
-//! that was away between two maps, whose open file is an old one.
+//! The invariant: a shard that the map has given away is refused as soon as the map is in effect, and a shard
+//! that it has assigned to this node is not served before its file is open; nor is a shard that was on
+//! another node between two maps, because its open file is outdated.
 
 use std::sync::Arc;
 
 use umbo_protocol::NodeError as Refused;
-use umbo_routing::{ClusterMap, SuccessionError};
+use umbo_routing::{ClusterMap, RecordsHome, SuccessionError};
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
-/// Says why a node cannot be, or cannot go by a map.
+/// Why a node cannot be made, or cannot use a map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// The map names no such node.
+    /// The map does not contain the node.
     #[error("the map of cluster '{cluster_id}' (version {version}) has no node '{node}'")]
     NotInMap {
         /// The cluster.
@@ -24,29 +24,31 @@ pub enum NodeError {
         /// The name of the node.
         node: String,
     },
-    /// The map does not follow the one in effect.
+    /// The map is not a successor of the one in effect.
     #[error(transparent)]
     NoSuccessor(#[from] SuccessionError),
 }
 
-/// The map in effect, and what it means for one node.
+/// The map in effect, from the view of one node.
 #[derive(Debug)]
 pub(crate) struct Ownership {
     map: Arc<ClusterMap>,
-    /// By number of the shard.
-    standings: Box<[Standing]>,
+    /// The shard in which Umbo's own records are changed.
+    home: RecordsHome,
+    /// Indexed by shard number.
+    standings: Box<[ShardStanding]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum ShardStanding {
     Served,
     Unopened,
     Elsewhere,
 }
 
 impl Ownership {
-    /// Says what a map means for a node whose store goes by the map `followed`, and has opened
-    /// these shards under it.
+    /// Computes the state of each shard for a node whose store has followed the map `followed`, and has
+    /// opened these shards under it.
     pub(crate) fn new(
         map: Arc<ClusterMap>,
         node: &str,
@@ -58,28 +60,33 @@ impl Ownership {
             opened.contains(&shard) && map.place_of(shard) == followed.place_of(shard)
         };
         let standing = |shard| match (own.contains(&shard), is_open(shard)) {
-            (true, true) => Standing::Served,
-            (true, false) => Standing::Unopened,
-            (false, _) => Standing::Elsewhere,
+            (true, true) => ShardStanding::Served,
+            (true, false) => ShardStanding::Unopened,
+            (false, _) => ShardStanding::Elsewhere,
         };
         let standings = (0..map.shards()).map(|id| standing(ShardId(id))).collect();
-        Self { map, standings }
+        let home = map.home();
+        Self {
+            map,
+            home,
+            standings,
+        }
     }
 
     pub(crate) fn map(&self) -> &Arc<ClusterMap> {
         &self.map
     }
 
-    /// Returns the shards that the map gives to the node and that it has not opened.
+    /// Returns the shards that the map assigns to the node and that it has not opened.
     pub(crate) fn unopened(&self) -> impl Iterator<Item = ShardId> {
         let all = (0..).map(ShardId).zip(&self.standings);
-        all.filter_map(|(id, standing)| (*standing == Standing::Unopened).then_some(id))
+        all.filter_map(|(id, standing)| (*standing == ShardStanding::Unopened).then_some(id))
     }
 
-    /// Says whether the map gives a shard to the node.
+    /// Returns whether the map assigns a shard to the node.
     pub(crate) fn is_own(&self, shard: ShardId) -> bool {
         let standing = self.standings.get(usize::from(shard.0));
-        standing.is_some_and(|&standing| standing != Standing::Elsewhere)
+        standing.is_some_and(|&standing| standing != ShardStanding::Elsewhere)
     }
 
     /// Returns the shard of a partition, or why it is not served here.
@@ -89,19 +96,47 @@ impl Ownership {
         partition: &PartitionKey,
     ) -> Result<ShardId, Refused> {
         let shard = self.map.shard_map().locate(namespace, partition);
-        self.check(shard).map(|()| shard)
+        self.check_for(namespace, shard).map(|()| shard)
     }
 
-    /// Says why a shard is not served here.
-    pub(crate) fn check(&self, shard: ShardId) -> Result<(), Refused> {
-        match self.standings.get(usize::from(shard.0)) {
-            Some(Standing::Served) => Ok(()),
-            Some(Standing::Unopened) => Err(Refused::Store(StoreError::Unavailable {
+    /// Returns why a shard is not served here, or not for this namespace: Umbo's own records are read and
+    /// changed in their home shard and nowhere else.
+    pub(crate) fn check_for(&self, namespace: NamespaceId, shard: ShardId) -> Result<(), Refused> {
+        if namespace == NamespaceId::SYSTEM && shard != self.home.shard {
+            let (home, epoch) = (self.home.shard, self.home.epoch);
+            let version = self.map.version();
+            return Err(Refused::Store(StoreError::Unavailable {
                 shard,
-                reason: UNOPENED.to_owned(),
+                reason: format!(
+                    "Umbo's own records are kept in shard {home} (epoch {epoch}, map version {version})"
+                ),
                 outcome: Outcome::NotApplied,
-            })),
-            Some(Standing::Elsewhere) => Err(Refused::NotOwner {
+            }));
+        }
+        self.check(shard)
+    }
+
+    /// Returns the answers of the store for the shards of this node, in order. A shard that is not served
+    /// answers with that error, because its open file may be outdated.
+    pub(crate) fn answers_for(
+        &self,
+        answers: Vec<(ShardId, Result<(), StoreError>)>,
+    ) -> Vec<(ShardId, Result<(), Refused>)> {
+        let served = answers.into_iter();
+        let served = served.filter(|(shard, _)| self.check(*shard).is_ok());
+        let served = served.map(|(shard, result)| (shard, result.map_err(Refused::Store)));
+        let unopened = self.unopened().map(|shard| (shard, Err(unopened(shard))));
+        let mut all: Vec<_> = served.chain(unopened).collect();
+        all.sort_by_key(|(shard, _)| *shard);
+        all
+    }
+
+    /// Returns why a shard is not served here.
+    fn check(&self, shard: ShardId) -> Result<(), Refused> {
+        match self.standings.get(usize::from(shard.0)) {
+            Some(ShardStanding::Served) => Ok(()),
+            Some(ShardStanding::Unopened) => Err(unopened(shard)),
+            Some(ShardStanding::Elsewhere) => Err(Refused::NotOwner {
                 shard,
                 map_version: self.map.version(),
             }),
@@ -110,7 +145,15 @@ impl Ownership {
     }
 }
 
-/// What is said of a shard that a new map has given to a running node.
+fn unopened(shard: ShardId) -> Refused {
+    Refused::Store(StoreError::Unavailable {
+        shard,
+        reason: UNOPENED.to_owned(),
+        outcome: Outcome::NotApplied,
+    })
+}
+
+/// Reason for a shard that a new map has assigned to a running node.
 pub(crate) const UNOPENED: &str = "the map has given it to this node, which has not opened it yet";
 
 #[cfg(test)]
@@ -123,7 +166,7 @@ mod tests {
         names.iter().map(node).collect()
     }
 
-    fn standings(map: &ClusterMap, followed: &ClusterMap, opened: &[u16]) -> Vec<Standing> {
+    fn standings(map: &ClusterMap, followed: &ClusterMap, opened: &[u16]) -> Vec<ShardStanding> {
         let opened: Vec<_> = opened.iter().copied().map(ShardId).collect();
         let ownership = Ownership::new(Arc::new(map.clone()), "b", followed, &opened);
         ownership.standings.to_vec()
@@ -131,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_shard_is_served_where_its_open_file_is_the_last() {
-        use Standing::{Elsewhere, Served, Unopened};
+        use ShardStanding::{Elsewhere, Served, Unopened};
         let first = ClusterMap::create("eu", nodes(&["a", "b"]), 4).unwrap();
         let second = first.plan(nodes(&["a"])).unwrap().map;
         let third = second.plan(nodes(&["a", "b"])).unwrap().map;
@@ -149,5 +192,16 @@ mod tests {
             standings(&third, &third, own),
             [Elsewhere, Elsewhere, Served, Served]
         );
+    }
+    #[test]
+    fn a_shard_that_is_not_open_keeps_no_records() {
+        let first = ClusterMap::create("eu", nodes(&["a", "b"]), 4).unwrap();
+        let opened = [ShardId(1), ShardId(2)];
+        let ownership = Ownership::new(Arc::new(first.clone()), "b", &first, &opened);
+        let answers = opened.map(|shard| (shard, Ok(()))).to_vec();
+        let answers = ownership.answers_for(answers);
+        assert_eq!(answers.len(), 2, "{answers:?}");
+        assert_eq!(answers[0], (ShardId(2), Ok(())));
+        assert!(matches!(&answers[1], (ShardId(3), Err(_))));
     }
 }

@@ -1,74 +1,77 @@
-//! What holds for a shard as a whole, whichever dispatchers ask it: a ceiling that only its node can
-//! keep.
+//! Per-shard quotas, which only the node of a shard can enforce for all dispatchers together.
 //!
-//! Owns the question and not the answer: whoever runs the node knows policies, prices and names.
+//! Owns the interface, not the implementation: the binary of the node has the policies, prices and names.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use umbo_types::{Names, NamespaceId, Operation, ShardId};
 
-/// A request that is to be charged.
+/// A request to charge.
 #[derive(Debug, Clone, Copy)]
-pub struct Charge<'a> {
-    /// Who pays.
+pub struct ShardCharge<'a> {
+    /// The caller that pays.
     pub caller: &'a str,
-    /// Whom the caller calls for, as far as the peer says it.
+    /// Names of the user, session and organisation, if the peer sends them.
     pub names: Option<&'a Names>,
     /// The namespace.
     pub namespace: NamespaceId,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Shards that it concerns, each with its share of the work.
+    /// The shards of the request, each with its share of the work.
     pub shares: &'a [(ShardId, u32)],
-    /// Most rows it can touch, where it says so.
+    /// Most rows that it can touch, if it has a bound.
     pub rows_max: Option<u64>,
-    /// Most bytes it can read, where it says so.
+    /// Most bytes that it can read, if it has a bound.
     pub bytes_max: Option<u64>,
     /// Bytes that it writes.
     pub write_bytes: u64,
-    /// Whether it goes on with a request that was charged before: it costs what it does, counts as
-    /// no request, and is never refused.
+    /// Whether it continues a request that was charged before: its work is charged, it does not count as a
+    /// request, and it is never refused.
     pub is_continued: bool,
 }
 
-/// Says that the quota of a shard is spent.
+/// The quota of a shard is exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spent {
+pub struct QuotaExceeded {
     /// Name of the policy.
     pub policy: String,
-    /// When there is enough again.
+    /// When the quota suffices again.
     pub retry_after: Duration,
     /// What was asked for a second, in atoms of the policy's unit.
     pub observed: u64,
 }
 
-/// What a request did.
+/// The actual work of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct ActualWork {
     /// Rows read or written.
     pub rows: u64,
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// How long the store took.
+    /// Service time of the store.
     pub service_time: Duration,
 }
 
-/// Keeps the ceilings of shards.
+/// Enforces the quotas of shards.
 pub trait ShardQuota: Send + Sync + fmt::Debug {
-    /// Returns how many ceilings there are; where there is none, nothing has to be asked.
-    fn ceilings(&self) -> u64;
+    /// Returns the number of per-shard quotas; with 0 no request has to be charged.
+    fn quota_count(&self) -> u64;
 
-    /// Charges a request, or says which ceiling it would break. What is charged is put right by
-    /// the receipt; one that is dropped leaves the estimate.
-    fn charge(&self, charge: &Charge<'_>, now: Instant) -> Result<Box<dyn Receipt>, Spent>;
+    /// Charges a request, or returns the quota that it would exceed. The receipt corrects the charge;
+    /// dropping it keeps the estimate.
+    fn charge(
+        &self,
+        charge: &ShardCharge<'_>,
+        now: Instant,
+    ) -> Result<Box<dyn ChargeHandle>, QuotaExceeded>;
 }
 
-/// A request that was charged by estimate.
-pub trait Receipt: Send {
-    /// Charges what it did instead.
-    fn settle(self: Box<Self>, done: Done);
+/// A request that was charged by an estimate.
+pub trait ChargeHandle: Send {
+    /// Charges the actual work instead.
+    fn settle(self: Box<Self>, done: ActualWork);
 
-    /// Gives everything back: the request was turned away before it was begun.
+    /// Returns the whole charge: the request was refused before it was begun.
     fn release(self: Box<Self>);
 }

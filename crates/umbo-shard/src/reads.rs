@@ -1,4 +1,4 @@
-//! Reads: what is asked of the store, and what it comes to.
+//! Reads: the call of the store for each, and its outcome.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ impl Read {
         }
     }
 
-    /// Asks a store that answers at once; pending where it does not this time.
+    /// Calls a store that answers at once; pending if it does not this time.
     pub(crate) fn run_now(
         &self,
         store: &dyn Store,
@@ -55,7 +55,7 @@ impl Read {
         std::pin::pin!(self.run(store, call)).poll(context)
     }
 
-    /// Returns rows and bytes of keys and values that an outcome holds.
+    /// Returns the number of rows of an outcome, and their bytes of keys and values.
     pub(crate) fn size(&self, outcome: &Outcome) -> (u64, u64) {
         match (self, outcome) {
             (Self::Get(_, key), Outcome::Row(Some(row))) => (1, row_len(key, row)),

@@ -1,31 +1,29 @@
-//! What was said of refused peers lately: one that keeps on trying is no news.
+//! Rate limit of log lines about refused and broken connections, because a peer may retry endlessly.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the same is not said again.
+/// How long the same reason is not logged again.
 const SILENCE: Duration = Duration::from_mins(1);
-/// Reasons that are remembered; of more of them each is said.
+/// Most reasons that are remembered; further reasons are not logged, so that no peer floods the log.
 const REASONS_MAX: usize = 256;
 
-/// When which reason was said last.
+/// When each reason was logged last.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
+pub(crate) struct LogLimiter {
     said: Mutex<HashMap<String, Instant>>,
 }
 
-impl Refusals {
-    /// Says whether a reason is worth a word at `now`, and remembers that it was said.
+impl LogLimiter {
+    /// Returns whether a reason is to be logged at `now`, and records that it was.
     pub(crate) fn is_news(&self, reason: &str, now: Instant) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, at| now.saturating_duration_since(*at) < SILENCE);
-        if said.contains_key(reason) {
+        if said.contains_key(reason) || said.len() >= REASONS_MAX {
             return false;
         }
-        if said.len() < REASONS_MAX {
-            said.insert(reason.to_owned(), now);
-        }
+        said.insert(reason.to_owned(), now);
         true
     }
 }
@@ -36,15 +34,14 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_a_minute() {
-        let refusals = Refusals::default();
+        let refusals = LogLimiter::default();
         let begun = Instant::now();
         assert!(refusals.is_news("a", begun));
         assert!(!refusals.is_news("a", begun + SILENCE / 2));
         assert!(refusals.is_news("b", begun + SILENCE / 2));
         assert!(refusals.is_news("a", begun + SILENCE));
-        for other in 0..2 * REASONS_MAX {
-            refusals.is_news(&other.to_string(), begun + SILENCE);
-        }
-        assert!(refusals.said.lock().unwrap().len() <= REASONS_MAX);
+        let news = (0..2 * REASONS_MAX)
+            .filter(|other| refusals.is_news(&other.to_string(), begun + SILENCE));
+        assert_eq!(news.count(), REASONS_MAX - 2);
     }
 }

@@ -1,10 +1,10 @@
-//! The state of a node and of its shards, as dispatchers and operators are told.
+//! The status of a node's shards, for dispatchers and operators.
 
 use umbo_store::{ShardState, ShardStatus, Store};
 
 use crate::ownership::{Ownership, UNOPENED};
 
-/// Returns the shards that the map gives to the node, in order.
+/// Returns the status of the shards that the map assigns to the node, in order.
 pub(crate) fn own_shards(store: &dyn Store, ownership: &Ownership) -> Vec<ShardStatus> {
     let mut shards = store.status();
     shards.retain(|status| ownership.is_own(status.shard));
@@ -19,6 +19,10 @@ pub(crate) fn own_shards(store: &dyn Store, ownership: &Ownership) -> Vec<ShardS
             commits: 0,
             mutations: 0,
             reclaimed: 0,
+            lost_async: 0,
+            purging: 0,
+            expired: 0,
+            namespace_max: umbo_types::NamespaceId::SYSTEM,
         });
     }
     shards.sort_by_key(|status| status.shard);

@@ -1,32 +1,30 @@
-//! Writes: mutations of shards that this node serves are passed on, the others are refused one by
+//! Writes: mutations of shards that this node serves are passed to the store, the others are refused one by
 //! one.
 
 use umbo_protocol::{NodeError, Outcome, WriteAnswer};
 use umbo_store::{
     CallContext, DeleteRangeRequest, Mutation, Store, WriteError, WriteRequest, Written,
 };
-use umbo_types::NamespaceId;
 
 use crate::ownership::Ownership;
 use crate::reads::outcome;
 
-/// A write, as far as this node serves it.
+/// The part of a write that this node serves.
 #[derive(Debug)]
-pub(crate) enum Writing {
-    Write(Sorted),
+pub(crate) enum ServedWrite {
+    Write(SortedWrite),
     DeleteRange(DeleteRangeRequest),
-    Purge(NamespaceId, u32),
 }
 
-/// The mutations that are passed on, and what the others are told.
+/// The mutations that are passed on, and the errors of the others.
 #[derive(Debug)]
-pub(crate) struct Sorted {
+pub(crate) struct SortedWrite {
     request: WriteRequest,
-    /// Of every mutation of the request, where some are refused: why it is.
+    /// For every mutation of the request, its error if it is refused; empty if none is.
     refused: Vec<Option<NodeError>>,
 }
 
-impl Sorted {
+impl SortedWrite {
     /// Divides the mutations of a request.
     pub(crate) fn new(mut request: WriteRequest, ownership: &Ownership) -> Self {
         let namespace = request.namespace;
@@ -50,7 +48,7 @@ impl Sorted {
         Self { request, refused }
     }
 
-    /// Returns what is passed on.
+    /// Returns the part that is passed on.
     pub(crate) fn request(&self) -> &WriteRequest {
         &self.request
     }
@@ -60,7 +58,7 @@ impl Sorted {
         self.request.mutations.iter().map(mutation_len).sum()
     }
 
-    /// Says whether nothing of it is passed on.
+    /// Returns whether nothing is passed on.
     pub(crate) fn is_empty(&self) -> bool {
         self.request.mutations.is_empty()
     }
@@ -90,8 +88,8 @@ impl Sorted {
     }
 }
 
-/// Returns an answer of the store as it goes out. `indexes` says where the mutations that were
-/// passed on stand in the request, where some were not.
+/// Converts an answer of the store. `indexes` holds the positions of the passed mutations in the request, if
+/// some were refused.
 fn told(answer: Result<Written, WriteError>, indexes: Option<&[usize]>) -> WriteAnswer {
     match answer {
         Err(WriteError::Store(error)) => Err(error.into()),
@@ -105,21 +103,19 @@ fn told(answer: Result<Written, WriteError>, indexes: Option<&[usize]>) -> Write
     }
 }
 
-impl Writing {
-    /// Has the store do it.
+impl ServedWrite {
+    /// Passes it to the store.
     pub(crate) async fn run(self, store: &dyn Store, call: &CallContext) -> Outcome {
         match self {
             Self::Write(sorted) => Outcome::Written(sorted.run(store, call).await),
             Self::DeleteRange(request) => {
                 outcome(store.delete_range(call, request).await, Outcome::Deleted)
             }
-            Self::Purge(namespace, rows_max) => {
-                outcome(store.purge(namespace, rows_max).await, Outcome::Purged)
-            }
         }
     }
 
-    /// Returns rows and bytes of keys and values that it touches; of a removal, once it is done.
+    /// Returns the number of rows that it touches and their bytes of keys and values; of a removal, after it
+    /// is done.
     pub(crate) fn size(&self) -> (u64, u64) {
         let Self::Write(sorted) = self else {
             return (0, 0);

@@ -1,155 +1,209 @@
-//! The one writer of a shard: takes what waits, commits it together, answers.
+//! The only writer of a shard: takes queued work, commits it together, answers it.
 //!
-//! Group commit without a timer: while one commit waits for the disk the next one's work gathers
-//! in the queue. Owns the database and the version clock. The invariants: a snapshot is published
-//! before the work that it holds is answered; what was answered as durable is on the disk; what
-//! was answered as asynchronous is made again if redb loses it to a failure, and is on the disk
-//! within [`FLUSH_AFTER`] unless the disk fails.
+//! Group commit without a timer: while one commit waits for the disk, work for the next one gathers in the
+//! queue. Owns the database and the version clock. The invariants: a snapshot is published before the work
+//! that it holds is answered; work that was answered as durable is on the disk; work that was answered as
+//! asynchronous is applied again if redb loses it in a failure, and is on the disk within [`FLUSH_AFTER`]
+//! unless the disk fails.
 
 pub(crate) mod attempt;
+mod chores;
+pub(crate) mod isolation;
 pub(crate) mod plan;
 mod recovery;
+mod sweep_clock;
+pub(crate) mod trace;
 pub(crate) mod writer;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
-use umbo_store::StoreError;
 use umbo_types::{Clock, Timestamp, Version, VersionClock};
 
-use crate::committer::attempt::{Order, Prepared, prepare};
-use crate::committer::writer::Change;
-use crate::failure::{Failure, guarded};
-use crate::queue::Size;
-use crate::shard::Shard;
+use crate::committer::attempt::{CommitInput, Prepared, prepare};
+use crate::committer::chores::Chores;
+use crate::committer::isolation::{LeftOut, Spared};
+use crate::committer::sweep_clock::SweepClock;
+use crate::committer::trace::{CommitTrace, Culprit};
+use crate::committer::writer::{LoggedChange, Purged, Swept};
+use crate::fences::Fences;
+use crate::file_error::{FileError, guarded};
+use crate::queue::{TakenWork, WorkSize};
+use crate::shard::OpenShard;
 use crate::shard_file::{ShardFile, begin_write};
-use crate::snapshot::Snapshot;
-use crate::tables::{META, META_PROGRESS, Progress};
-use crate::work::{Answer, Work};
+use crate::snapshot::ShardSnapshot;
+use crate::tables::{META, META_PROGRESS, ShardProgress};
+use crate::work::{QueuedWork, WorkAnswer};
 
 /// Most work in one commit.
-const COMMIT_MAX: Size = Size {
+const COMMIT_MAX: WorkSize = WorkSize {
     mutations: 8_192,
     bytes: 8 << 20,
 };
-/// Longest time that an asynchronous write is not on the disk.
+/// Longest time that an asynchronous write stays off the disk.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 /// Most bytes of asynchronous writes that are not on the disk.
 const UNFLUSHED_BYTES_MAX: usize = 8 << 20;
-/// How often an idle committer looks at the clock for rows that have expired.
+/// How often an idle committer checks for rows that have expired.
 const IDLE_WAKE: Duration = Duration::from_secs(1);
-/// How often an idle committer tries a file again that has failed.
+/// How often an idle committer tries again to open a file that has failed.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Rows that the sweeper reclaims in a commit that nobody waits for.
-const SWEPT_ROWS_IDLE: usize = 256;
-/// Rows that the sweeper reclaims in a commit that somebody waits for.
-const SWEPT_ROWS_BUSY: usize = 64;
-/// Versions reserved for asynchronous writes, in microseconds of the version clock: a version
-/// that was given is never given again, even if its row was lost with the power.
+/// Versions reserved for asynchronous writes, in microseconds of the version clock: a version that was
+/// assigned is never assigned again, even if its row was lost in a power failure.
 const RESERVED_VERSIONS: u64 = 1_000_000;
 
 /// Asynchronous writes that are not on the disk yet.
 #[derive(Debug, Default)]
 struct Unflushed {
-    changes: Vec<Change>,
+    changes: Vec<LoggedChange>,
     bytes: usize,
     since: Option<Instant>,
-    /// Number of the last commit among them; 0 where the database holds none.
+    /// Sequence number of the last commit among them; 0 if the database holds none of them.
     sequence: u64,
-    /// Whether the database does not hold them any more.
+    /// Whether the database has lost them.
     is_lost: bool,
 }
 
 impl Unflushed {
-    /// Says whether it is time for a durable commit.
-    fn is_due(&self) -> bool {
+    /// Returns whether a durable commit is due.
+    fn is_due(&self, now: Instant) -> bool {
         self.bytes >= UNFLUSHED_BYTES_MAX
             || self
                 .since
-                .is_some_and(|since| since.elapsed() >= FLUSH_AFTER)
+                .is_some_and(|since| now.saturating_duration_since(since) >= FLUSH_AFTER)
     }
 
-    /// Returns the changes to make again.
-    fn lost(&self) -> &[Change] {
+    /// Returns the changes to apply again.
+    fn lost(&self) -> &[LoggedChange] {
         if self.is_lost { &self.changes } else { &[] }
     }
 
-    /// Notes a commit, with the changes that it made if they are not on the disk.
-    fn note_commit(&mut self, is_durable: bool, sequence: u64, changes: Vec<Change>) {
+    /// Records a commit, with the changes that it made if they are not on the disk.
+    fn note_commit(
+        &mut self,
+        is_durable: bool,
+        sequence: u64,
+        changes: Vec<LoggedChange>,
+        now: Instant,
+    ) {
         if is_durable || self.is_lost {
             *self = Self::default();
         }
         if is_durable {
             return;
         }
-        self.bytes += changes.iter().map(Change::bytes).sum::<usize>();
+        self.bytes += changes.iter().map(LoggedChange::bytes).sum::<usize>();
         self.changes.extend(changes);
         self.sequence = sequence;
-        // The flush bound is about the disk, so it is measured in real time.
-        self.since.get_or_insert_with(Instant::now);
+        // The flush bound is about the disk, so it is measured in the runner's time.
+        self.since.get_or_insert(now);
     }
 
-    /// Notes that the file was opened again without these changes.
+    /// Records that the file was opened again without these changes.
     fn note_loss(&mut self) {
         self.is_lost = !self.changes.is_empty();
-        // Numbers of lost commits are given again.
+        // Sequence numbers of lost commits are assigned again.
         self.sequence = 0;
     }
 }
 
-/// The writer of a shard; runs on a thread of its own.
+/// The writer of a shard. Runs on a thread of its own, or in a simulation as a task.
 pub(crate) struct Committer {
     file: ShardFile,
-    shard: Arc<Shard>,
+    shard: Arc<OpenShard>,
     clock: Arc<dyn Clock>,
     /// None while the file cannot be opened.
     database: Option<Database>,
     versions: VersionClock,
-    /// Of the last commit.
-    progress: Progress,
-    /// Number of the last commit that is on the disk.
+    /// Progress record of the last commit.
+    progress: ShardProgress,
+    /// Sequence number of the last commit that is on the disk.
     durable_sequence: u64,
-    /// Versions up to here may be given without writing to the disk first.
+    /// Versions up to this one may be assigned without writing to the disk first.
     durable_ceiling: Version,
     unflushed: Unflushed,
+    /// Namespaces whose rows the shard refuses and reclaims.
+    fences: Fences,
+    /// Whether the file lacks some of the fences on the disk.
+    is_behind: bool,
     /// Earliest expiry in the index.
     next_expiry: Option<Timestamp>,
-    /// Why the last commit failed.
-    trouble: Option<Failure>,
+    spared: Spared,
+    /// The sweeper's estimate of the time of day.
+    sweep_clock: SweepClock,
+    /// Until when reclaiming pauses after a commit has failed.
+    chores_held_until: Option<Instant>,
+    /// Error of the last commit, if it failed.
+    trouble: Option<FileError>,
     reopened_at: Option<Instant>,
 }
 
-/// Why a commit failed, and what is known of it.
-struct Failed {
-    failure: Failure,
-    /// Number of the commit, where redb had begun to write it.
-    begun: Option<u64>,
-    /// What to answer if it was applied after all.
-    answers: Vec<Answer>,
+/// The state of an opened file from which a committer starts.
+pub(crate) struct OpenedState {
+    /// The database.
+    pub(crate) database: Database,
+    /// Progress record of the last commit.
+    pub(crate) progress: ShardProgress,
+    /// Namespaces whose rows the shard refuses and reclaims.
+    pub(crate) fences: Fences,
+    /// Whether the file lacks some of the fences.
+    pub(crate) is_behind: bool,
+    /// Earliest expiry in the index.
+    pub(crate) next_expiry: Option<Timestamp>,
 }
 
-impl Failed {
-    fn before_commit(failure: Failure) -> Self {
+/// A failed commit, and what is known of it.
+struct FailedCommit {
+    failure: FileError,
+    /// Sequence number of the commit, if redb had begun to write it.
+    begun: Option<u64>,
+    /// The answers to give if it was applied nevertheless.
+    answers: Vec<WorkAnswer>,
+    /// The change that needed an unreadable part of the file, if that is the cause.
+    culprit: Option<Culprit>,
+    /// Whether the transaction was aborted properly, so that the file need not be opened again.
+    is_aborted: bool,
+}
+
+impl FailedCommit {
+    fn before_commit(failure: FileError) -> Self {
         Self {
             failure,
             begun: None,
             answers: Vec::new(),
+            culprit: None,
+            is_aborted: false,
         }
     }
 }
 
 impl Committer {
-    /// Makes the committer of a file that was opened.
+    /// Makes the committer of an opened file.
     pub(crate) fn new(
         file: ShardFile,
-        shard: Arc<Shard>,
+        shard: Arc<OpenShard>,
         clock: Arc<dyn Clock>,
-        database: Database,
-        progress: Progress,
-        next_expiry: Option<Timestamp>,
+        opened: OpenedState,
     ) -> Self {
+        let OpenedState {
+            database,
+            progress,
+            fences,
+            is_behind,
+            next_expiry,
+        } = opened;
+        let purging = &shard.counters.purging;
+        purging.store(fences.purging().len() as u64, Ordering::Relaxed);
+        // The clock may have jumped before the file was opened. If there are rows to lose, start from the
+        // time of the last commit.
+        let believed = match next_expiry {
+            None => clock.wall(),
+            Some(_) => clock.wall().min(progress.believed),
+        };
+        let sweep_clock = SweepClock::new(believed, clock.monotonic());
         Self {
             file,
             shard,
@@ -160,7 +214,12 @@ impl Committer {
             durable_sequence: progress.sequence,
             progress,
             unflushed: Unflushed::default(),
+            fences,
+            is_behind,
             next_expiry,
+            spared: Spared::default(),
+            sweep_clock,
+            chores_held_until: None,
             trouble: None,
             reopened_at: None,
         }
@@ -170,164 +229,220 @@ impl Committer {
     pub(crate) fn run(mut self) {
         loop {
             let taken = self.shard.queue.take(self.wait(), COMMIT_MAX);
-            if taken.was_nudged {
-                self.reopen_for_readers();
-            }
-            if taken.is_finished {
+            if self.serve_taken(taken).is_break() {
                 break;
             }
-            self.serve(taken.work);
         }
+        self.end();
+    }
+
+    /// As [`Self::run`], and takes as long as the simulated disk does.
+    #[cfg(feature = "simulation")]
+    pub(crate) async fn run_as_task(mut self) {
+        loop {
+            let taken = self.shard.queue.taken(self.wait(), COMMIT_MAX).await;
+            if !taken.work.is_empty() {
+                tokio::time::sleep(self.file.opener.commit_time(&self.file.path)).await;
+            }
+            if self.serve_taken(taken).is_break() {
+                break;
+            }
+        }
+        self.end();
+    }
+
+    /// Serves the work that was taken from the queue. Breaks if the queue is closed and empty.
+    fn serve_taken(&mut self, taken: TakenWork<QueuedWork>) -> ControlFlow<()> {
+        if taken.was_nudged {
+            self.reopen_for_readers();
+        }
+        if taken.is_finished {
+            return ControlFlow::Break(());
+        }
+        self.serve(taken.work);
+        ControlFlow::Continue(())
+    }
+
+    fn end(self) {
         let shard = Arc::clone(&self.shard);
         self.finish();
-        // Readers that wait for the file to be opened again wait no longer.
+        // Readers that wait for the file to be opened again stop waiting.
         shard.note_reopened();
     }
 
-    /// Returns how long to wait for work; none for as long as it takes.
+    /// Returns the current time of the runner, in which the bounds on the disk are measured.
+    fn disk_now(&self) -> Instant {
+        self.file.opener.runner().now()
+    }
+
+    /// Returns how long to wait for work; none for no limit.
     fn wait(&self) -> Option<Duration> {
+        let now = self.disk_now();
         let flush = self
             .unflushed
             .since
-            .map(|since| FLUSH_AFTER.saturating_sub(since.elapsed()));
+            .map(|since| FLUSH_AFTER.saturating_sub(now.saturating_duration_since(since)));
         match self.trouble {
-            Some(Failure::Full(_)) => return Some(IDLE_WAKE),
+            Some(FileError::Full(_)) => return Some(IDLE_WAKE),
             Some(_) => return Some(RETRY_AFTER),
             None => {}
         }
-        let sweep = self.next_expiry.map(|at| {
-            if at <= self.clock.wall() {
-                Duration::ZERO
-            } else {
-                IDLE_WAKE
-            }
-        });
-        match (flush, sweep) {
-            (Some(flush), Some(sweep)) => Some(flush.min(sweep)),
-            (flush, sweep) => flush.or(sweep),
+        let chores = self.chores_wait();
+        match (flush, chores) {
+            (Some(flush), Some(chores)) => Some(flush.min(chores)),
+            (flush, chores) => flush.or(chores),
         }
     }
 
-    fn serve(&mut self, work: Vec<Work>) {
-        let monotonic = self.clock.monotonic();
-        let (work, late): (Vec<_>, Vec<_>) = work
-            .into_iter()
-            .partition(|work| !work.deadline().is_some_and(|at| at.has_passed(monotonic)));
-        for work in late {
-            let shard = self.file.shard();
-            work.refuse(StoreError::DeadlinePassed { shard });
-        }
+    fn serve(&mut self, work: Vec<QueuedWork>) {
+        self.look_at_clock();
         let now = self.clock.wall();
-        let is_sweep_due = self.next_expiry.is_some_and(|at| at <= now);
-        if work.is_empty() && !is_sweep_due && !self.unflushed.is_due() && self.trouble.is_none() {
+        let mut work = self.admit(work);
+        let is_flush_due = self.unflushed.is_due(self.disk_now());
+        if work.is_empty() && !is_flush_due && self.trouble.is_none() && !self.is_chore_due() {
             return;
         }
-        if let Err(failure) = self.make_ready(&work) {
-            return self.refuse(work, &Failed::before_commit(failure));
-        }
-        let is_durable = self.must_be_durable(&work);
-        match self.commit(&work, now, is_durable) {
-            Ok(answers) => {
-                self.note_success();
-                for (work, answer) in work.into_iter().zip(answers) {
-                    work.answer(answer);
-                }
+        if self.trouble.is_some() || self.database.is_none() {
+            if let Err(failure) = self.make_ready(&work) {
+                return self.refuse(work, &FailedCommit::before_commit(failure));
             }
-            Err(failed) => self.recover(work, failed),
+            // The step before may have taken long: deadlines may have passed.
+            work = self.admit(work);
         }
+        self.commit_readable(work, now);
     }
 
-    /// Commits and publishes. The answers are in the order of the work.
+    /// Commits and publishes. Returns the answers in the order of the work.
     fn commit(
         &mut self,
-        work: &[Work],
+        work: &[QueuedWork],
         now: Timestamp,
         is_durable: bool,
-    ) -> Result<Vec<Answer>, Failed> {
+        left_out: &LeftOut,
+    ) -> Result<Vec<WorkAnswer>, FailedCommit> {
         let Some(database) = &self.database else {
-            return Err(Failed::before_commit(not_open()));
+            return Err(FailedCommit::before_commit(not_open()));
         };
-        let order = Order {
+        let chores = if left_out.are_chores {
+            Chores::default()
+        } else {
+            self.chores(work.is_empty())
+        };
+        let trace = CommitTrace::default();
+        let order = CommitInput {
             shard: self.file.shard(),
             work,
             replay: self.unflushed.lost(),
+            fences: &self.fences,
+            is_behind: self.is_behind,
             is_durable,
-            swept_rows_max: if work.is_empty() {
-                SWEPT_ROWS_IDLE
-            } else {
-                SWEPT_ROWS_BUSY
-            },
+            chores,
             now,
+            unreadable: &left_out.rows,
+            spared: &self.spared,
+            trace: &trace,
         };
-        let is_all_sync = self.unflushed.since.is_none() && work.iter().all(Work::is_sync);
+        let is_all_sync = self.unflushed.since.is_none() && work.iter().all(QueuedWork::is_sync);
         let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
-        let record = |versions: &VersionClock| Progress {
+        let now_believed = self.sweep_until();
+        let record = |versions: &VersionClock| ShardProgress {
             sequence,
             version_ceiling: match (is_durable, is_all_sync) {
                 (false, _) => durable,
                 (true, true) => versions.last(),
                 (true, false) => Version(versions.last().0.saturating_add(RESERVED_VERSIONS)),
             },
+            believed: now_believed,
             is_closed: false,
         };
         let versions = &mut self.versions;
-        let prepared = guarded(|| prepare(database, &order, versions, record));
+        let prepared = prepare(database, &order, versions, record);
         let Prepared {
             transaction,
             answers,
             mutations,
             log,
             swept,
-        } = prepared.map_err(Failed::before_commit)?;
+            purged,
+        } = prepared.map_err(|unprepared| FailedCommit {
+            culprit: unprepared.is_unreadable().then(|| trace.culprit()),
+            is_aborted: unprepared.is_aborted,
+            ..FailedCommit::before_commit(unprepared.failure)
+        })?;
+        let disk_now = self.file.opener.runner().now();
         let committed = guarded(|| Ok(transaction.commit()?)).and_then(|()| {
-            self.unflushed.note_commit(is_durable, sequence, log);
-            self.shard
-                .publish(guarded(|| Snapshot::of(&database.begin_read()?))?);
+            self.unflushed
+                .note_commit(is_durable, sequence, log, disk_now);
+            self.shard.publish(guarded(|| {
+                ShardSnapshot::of(&database.begin_read()?, &self.fences)
+            })?);
             Ok(())
         });
         if let Err(failure) = committed {
-            return Err(Failed {
-                failure,
+            return Err(FailedCommit {
                 begun: Some(sequence),
                 answers,
+                ..FailedCommit::before_commit(failure)
             });
         }
         self.progress = record(&self.versions);
         if is_durable {
             self.durable_ceiling = self.progress.version_ceiling;
             self.durable_sequence = sequence;
+            if std::mem::take(&mut self.is_behind) {
+                self.shard.note_fenced(Arc::clone(self.fences.fenced()));
+            }
         }
-        self.next_expiry = swept.next_expiry;
-        let counters = &self.shard.counters;
-        counters.commits.fetch_add(1, Ordering::Relaxed);
-        counters.mutations.fetch_add(mutations, Ordering::Relaxed);
-        counters.reclaimed.fetch_add(swept.rows, Ordering::Relaxed);
+        self.note_next_expiry(chores, &swept, now);
+        self.fences.note_purged(&purged.done);
+        self.count_commit(work, mutations, &swept, &purged);
         Ok(answers)
     }
 
-    /// Says whether a commit of this work must be on the disk before it is answered.
-    fn must_be_durable(&self, work: &[Work]) -> bool {
+    fn note_next_expiry(&mut self, chores: Chores, swept: &Swept, now: Timestamp) {
+        if chores.sweep_until.is_some() {
+            self.next_expiry = swept.next_expiry;
+        } else {
+            // The index was not read, and may have got its first entry.
+            self.next_expiry.get_or_insert(now);
+        }
+    }
+
+    fn count_commit(&self, work: &[QueuedWork], mutations: u64, swept: &Swept, purged: &Purged) {
+        let counters = &self.shard.counters;
+        counters.note_swept(swept);
+        let purging = self.fences.purging().len() as u64;
+        counters.purging.store(purging, Ordering::Relaxed);
+        counters.note_namespaces(work, purged.namespace_max);
+        counters.commits.fetch_add(1, Ordering::Relaxed);
+        counters.mutations.fetch_add(mutations, Ordering::Relaxed);
+    }
+
+    /// Returns whether a commit of this work must be on the disk before it is answered.
+    fn must_be_durable(&self, work: &[QueuedWork]) -> bool {
         let mut highest = self.versions.last().0;
         for work in work {
-            if let Work::Write(write) = work {
+            if let QueuedWork::Write(write) = work {
                 highest = highest.max(write.proposed.0);
                 highest = highest.saturating_add(write.ops.len() as u64);
             }
         }
         work.is_empty()
-            || work.iter().any(Work::is_sync)
-            || self.unflushed.is_due()
+            || self.is_behind
+            || work.iter().any(QueuedWork::is_sync)
+            || self.unflushed.is_due(self.disk_now())
             || highest > self.durable_ceiling.0
     }
 
-    /// Brings everything to the disk, notes that the shard was closed, and lets go of the file.
+    /// Writes everything to the disk, records that the shard was closed, and closes the file.
     fn finish(mut self) {
-        if !self.unflushed.changes.is_empty() {
+        if !self.unflushed.changes.is_empty() || self.is_behind {
             self.serve(Vec::new());
         }
-        let progress = Progress {
+        let progress = ShardProgress {
             sequence: self.progress.sequence + 1,
             version_ceiling: self.versions.last(),
+            believed: self.sweep_until(),
             is_closed: true,
         };
         let is_needed = !self.progress.is_closed && self.unflushed.lost().is_empty();
@@ -350,7 +465,7 @@ impl Committer {
     }
 }
 
-fn write_progress(database: &Database, progress: Progress) -> Result<(), Failure> {
+fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), FileError> {
     let transaction = begin_write(database, redb::Durability::Immediate)?;
     transaction
         .open_table(META)?
@@ -358,6 +473,6 @@ fn write_progress(database: &Database, progress: Progress) -> Result<(), Failure
     Ok(transaction.commit()?)
 }
 
-fn not_open() -> Failure {
-    Failure::Io("the file could not be opened again".to_owned())
+fn not_open() -> FileError {
+    FileError::Io("the file could not be opened again".to_owned())
 }

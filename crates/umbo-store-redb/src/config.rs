@@ -1,6 +1,6 @@
-//! What an operator may choose of the engine.
+//! Settings of the engine that an operator can choose.
 //!
-//! Owns the settings and their defaults; reading them from a file is the binary's business.
+//! Owns the settings and their defaults; the binary reads them from a file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use umbo_types::ShardId;
 pub struct Config {
     /// Data folder. Created when it does not exist.
     pub folder: PathBuf,
-    /// Number of shards, 1 to 512. Fixed when the folder is created: none takes what the folder
-    /// says, or at creation twice the number of cores, at least 4. In a cluster its map says it.
+    /// Number of shards, 1 to 512. Fixed when the folder is created: none uses the folder's number, or for a
+    /// new folder twice the number of cores, at least 4. In a cluster the map has the number.
     pub shards: Option<u16>,
-    /// The cluster of which the folder holds some shards; none holds all shards of a server on its
-    /// own.
+    /// The cluster, if the folder holds some shards of one; none if it holds all shards of a standalone
+    /// server.
     pub cluster: Option<ClusterMember>,
-    /// Memory for cached pages, in bytes, divided evenly among the shards. Taken as it is needed.
+    /// Memory for cached pages, in bytes, divided evenly among the shards. Allocated as needed.
     pub cache_bytes: usize,
-    /// Most mutations that wait for a commit, per shard; more are refused. A single request is
-    /// always let into an empty queue.
+    /// Most mutations that wait for a commit, per shard; more are refused. An empty queue always accepts one
+    /// request of any size.
     pub queue_mutations_max: usize,
     /// Most bytes of keys and values that wait for a commit, per shard; more are refused.
     pub queue_bytes_max: usize,
 }
 
-/// A node of a cluster, as its store needs to know it.
+/// The cluster node of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterMember {
     /// The cluster's map.
     pub map: Arc<ClusterMap>,
-    /// Name of the node, whose shards the folder holds.
+    /// Name of the node whose shards the folder holds.
     pub node: String,
-    /// Shards that are begun empty where their file is missing, whatever has become of it. Without
-    /// that only a cluster's first map begins shards, each once.
+    /// Shards that are created empty if their file is missing, even if the shard may have had rows. Without
+    /// this only a cluster's first map creates shards, each once.
     pub create_missing: Vec<ShardId>,
-    /// Shards whose file is opened whoever had it last, and however that node has left it.
+    /// Shards whose file is opened whichever node had it last, and however that node has left it.
     pub accept: Vec<ShardId>,
 }
 

@@ -1,24 +1,24 @@
-//! Why a data folder could not be opened. Each message says what to do.
+//! Errors of opening a data folder. Each message says what to do.
 //!
-//! A shard that cannot be opened is not an error here: it is reported by
-//! [`crate::OpenReport`] and answers errors for its own keys.
+//! A shard that cannot be opened is not an error here: it is reported by [`crate::OpenReport`], and requests
+//! for its keys fail.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use umbo_routing::{ShardMapError, SuccessionError};
 
-/// Says why a [`crate::RedbStore`] could not be opened.
+/// Why a [`crate::RedbStore`] could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The folder cannot be created, read or written.
     #[error("cannot {action} {path}: {source}{}", advice(source))]
     Folder {
-        /// What was tried.
+        /// What was tried, as a verb.
         action: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has the folder open.
@@ -28,13 +28,23 @@ pub enum OpenError {
     InUse {
         /// The folder.
         folder: PathBuf,
-        /// Who uses it, as far as is known.
+        /// The process that uses it, as far as is known.
         holder: String,
     },
     /// The manifest cannot be understood.
     #[error("{path} is not a manifest of Umbo: {reason}; restore it from a backup")]
     BadManifest {
         /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The copy of Umbo's own records cannot be understood.
+    #[error(
+        "{path} is not a copy of Umbo's own records: {reason}; restore it from a backup or from another node, or remove it: a dispatcher hands over a copy again, but until then a shard that moves here may serve rows of a namespace that was removed meanwhile"
+    )]
+    BadRecords {
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -47,7 +57,7 @@ pub enum OpenError {
         /// What is wrong with it.
         source: ShardMapError,
     },
-    /// There are shard files but nothing says which slots they hold.
+    /// There are shard files but no manifest with their slots.
     #[error(
         "the data folder {folder} holds shard files but no umbo.json; restore umbo.json from a backup, or choose an empty folder"
     )]
@@ -67,9 +77,21 @@ pub enum OpenError {
         /// The newest format known here.
         known: u32,
     },
+    /// The folder was written by a version whose format is no longer read.
+    #[error(
+        "the data folder {folder} has format {found}, of an earlier version of Umbo; this version reads formats from {known} on: export the namespaces with the version that wrote it (umbo kv export), and import them into a new data folder"
+    )]
+    OlderFormat {
+        /// The folder.
+        folder: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The oldest format known here.
+        known: u32,
+    },
     /// The number of shards differs from the folder's.
     #[error(
-        "the data folder {folder} was created with {found} shards, the configuration says {configured}; the number of shards is fixed at creation: configure {found} or none"
+        "the data folder {folder} was created with {found} shards, but the configuration has {configured}; the number of shards is fixed at creation: configure {found} or none"
     )]
     ShardCount {
         /// The folder.
@@ -87,9 +109,9 @@ pub enum OpenError {
         /// Most shards.
         max: u16,
     },
-    /// The cluster's map does not know the node.
+    /// The cluster's map does not contain the node.
     #[error(
-        "the map of cluster '{cluster}' (version {version}) has no node '{node}', but {}",
+        "the map of cluster '{cluster}' (version {version}) has no node '{node}'; its nodes are {}",
         nodes.join(", ")
     )]
     UnknownNode {
@@ -97,14 +119,14 @@ pub enum OpenError {
         cluster: String,
         /// Version of the map.
         version: u64,
-        /// The node that was asked for.
+        /// The requested node.
         node: String,
-        /// The nodes there are.
+        /// The nodes of the map.
         nodes: Vec<String>,
     },
-    /// The folder of a server on its own, opened for a node of a cluster.
+    /// The folder of a standalone server, opened for a node of a cluster.
     #[error(
-        "the data folder {folder} belongs to a server on its own, not to a node of cluster '{cluster}'; choose another folder"
+        "the data folder {folder} belongs to a standalone server, not to a node of cluster '{cluster}'; choose another folder"
     )]
     LoneFolder {
         /// The folder.
@@ -112,8 +134,7 @@ pub enum OpenError {
         /// The cluster.
         cluster: String,
     },
-    /// The folder of a node of a cluster, opened for another cluster, another node, or a server on
-    /// its own.
+    /// The folder of a node of a cluster, opened for another cluster, another node, or a standalone server.
     #[error(
         "the data folder {folder} belongs to node '{found_node}' of cluster '{found_cluster}', not to {opened_for}; choose another folder{}",
         rename_advice(*.is_same_cluster)
@@ -125,25 +146,25 @@ pub enum OpenError {
         found_cluster: String,
         /// The node of the folder.
         found_node: String,
-        /// Who opens it.
+        /// The cluster and node, or standalone server, that it was opened for.
         opened_for: String,
         /// Whether both are nodes of one cluster.
         is_same_cluster: bool,
     },
-    /// A folder that does not say whose it is.
-    #[error("the data folder {folder} has no umbo.json; say which node it is for")]
+    /// A folder without a manifest, where the node was not named either.
+    #[error("the data folder {folder} has no umbo.json; name the node that it is for")]
     NobodysFolder {
         /// The folder.
         folder: PathBuf,
     },
-    /// The folder has been under a later map.
+    /// The folder has used a later map, or its node has received one.
     #[error(
-        "the data folder {folder} has been opened with version {found} of the cluster's map, this is version {version}: use the newest one"
+        "the data folder {folder} has seen version {found} of the cluster's map, this is version {version}: a shard that has moved since must not be served here too; use the newest map ('umbo cluster map' fetches it from a node)"
     )]
     OlderMap {
         /// The folder.
         folder: PathBuf,
-        /// The highest version the folder has seen.
+        /// The highest version that the node has used or received.
         found: u64,
         /// Version of the map.
         version: u64,
@@ -151,6 +172,14 @@ pub enum OpenError {
     /// The map does not follow the one that the folder was opened with.
     #[error(transparent)]
     NoSuccessor(#[from] SuccessionError),
+    /// A shard cannot be taken back from the node that it was given to.
+    #[error("{path} cannot be taken back: {reason}")]
+    NotReclaimed {
+        /// The shard's file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// The store has been closed.
     #[error("the data folder {folder} is not open any more")]
     Closed {
@@ -159,7 +188,7 @@ pub enum OpenError {
     },
     /// The map gives the shards other slots than the folder.
     #[error(
-        "the data folder {folder} has {found} shards with slots of their own, the map divides the slots otherwise; they are fixed for the life of a cluster: restore its map"
+        "the data folder {folder} has {found} shards with slots of their own, the map divides the slots differently; the slots are fixed for the life of a cluster: restore its map"
     )]
     OtherSlots {
         /// The folder.
@@ -167,7 +196,7 @@ pub enum OpenError {
         /// Shards of the folder's cluster.
         found: u16,
     },
-    /// A folder without a manifest holds files of something else.
+    /// A folder without a manifest holds files that belong to something else.
     #[error(
         "the data folder {} holds {}, which is no file of cluster '{cluster}': {reason}; choose another folder",
         path.parent().unwrap_or(path).display(),
@@ -189,12 +218,12 @@ pub enum OpenError {
         /// What went wrong.
         reason: String,
     },
-    /// A thread or random number could not be had.
+    /// A thread or a random number was not available.
     #[error("the system refused {what}: {source}")]
     System {
-        /// What was asked of the system.
+        /// The resource that was requested.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -207,8 +236,8 @@ fn rename_advice(is_same_cluster: bool) -> &'static str {
     }
 }
 
-/// Returns what can be done where the system refused a folder, with what separates it from the
-/// words before; nothing where its own words are all there is to say.
+/// Returns advice for an error of the system on a folder, with the separator before it; empty if the error
+/// says enough.
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AlreadyExists => "; it is a file, not a folder: choose another",
@@ -223,7 +252,7 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// Says of what the system said on which folder.
+/// Returns a function that adds the action and the folder to an error of the system.
 pub(crate) fn folder_error(
     action: &'static str,
     folder: &Path,

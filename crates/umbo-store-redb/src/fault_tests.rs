@@ -1,8 +1,10 @@
-//! What the engine does when its disk fails, with faults put between redb and its files.
+//! Behaviour of the engine when its disk fails, with faults injected between redb and its files.
 
 mod async_writes;
+mod bad_sectors;
 mod faulty_files;
 mod group_commit;
+mod hung_disk;
 mod reads;
 mod writes;
 
@@ -22,7 +24,7 @@ use faulty_files::FaultyFiles;
 
 const NAMESPACE: NamespaceId = NamespaceId(7);
 
-/// A store of one shard on files that fail when told to.
+/// A store of one shard on files whose operations fail on command.
 struct Rig {
     store: RedbStore,
     files: Arc<FaultyFiles>,
@@ -66,6 +68,16 @@ impl Rig {
         )
     }
 
+    /// Closes the store and opens it again, without a page in its cache.
+    async fn reopen(&mut self, edit: impl FnOnce(&mut Config)) {
+        self.store.close().await;
+        let mut config = config(self.folder.path());
+        edit(&mut config);
+        let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.clock);
+        let opener: Arc<dyn Opener> = Arc::<FaultyFiles>::clone(&self.files);
+        self.store = RedbStore::open_with(config, &clock, &opener).unwrap();
+    }
+
     fn state(&self) -> ShardState {
         self.store.status().remove(0).state
     }
@@ -94,9 +106,19 @@ async fn put(
     value: &str,
     durability: Durability,
 ) -> Result<Written, WriteError> {
+    put_in(store, NAMESPACE, key, value, durability).await
+}
+
+async fn put_in(
+    store: &RedbStore,
+    namespace: NamespaceId,
+    key: &str,
+    value: &str,
+    durability: Durability,
+) -> Result<Written, WriteError> {
     let value = Value::new(Bytes::copy_from_slice(value.as_bytes()), "", "").unwrap();
     let request = WriteRequest {
-        namespace: NAMESPACE,
+        namespace,
         mutations: vec![Mutation {
             key: Key::new(key.to_owned(), "").unwrap(),
             change: Change::Put {

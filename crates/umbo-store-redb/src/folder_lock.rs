@@ -1,7 +1,7 @@
 //! The lock on a data folder: one process at a time.
 //!
-//! Owns the lock file, in which the holder leaves its process id for whoever is refused. The
-//! invariant: while a [`FolderLock`] lives, no other process and no other store of this process
+//! Owns the lock file, which contains the process id of the holder, for the message to a process that is
+//! refused. The invariant: while a [`FolderLock`] lives, no other process and no other store of this process
 //! holds one for the same folder. The system releases it when the process dies.
 
 use std::fs::{File, TryLockError};
@@ -49,7 +49,7 @@ impl FolderLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
         }
-        // The process id is a courtesy: on a full disk the lock holds without it.
+        // The process id is optional: on a full disk the lock holds without it.
         let written = file
             .set_len(0)
             .and_then(|()| file.rewind())

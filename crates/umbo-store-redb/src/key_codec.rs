@@ -17,7 +17,7 @@ const ESCAPED_ZERO: u8 = 0xFF;
 const TERMINATOR: u8 = 0x01;
 const BEYOND_TERMINATOR: u8 = 0x02;
 
-/// A physical key taken apart.
+/// The parts of a physical key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeyParts<'a> {
     /// Namespace.
@@ -59,7 +59,7 @@ pub(crate) fn encode(namespace: NamespaceId, key: &Key) -> (Vec<u8>, usize) {
     (bytes, prefix_len)
 }
 
-/// Takes a physical key apart; none where it is not one.
+/// Divides a physical key into its parts; none if it is not valid.
 pub(crate) fn decode(bytes: &[u8]) -> Option<KeyParts<'_>> {
     let (namespace, rest) = bytes.split_first_chunk::<NAMESPACE_LEN>()?;
     let mut unescaped: Option<Vec<u8>> = None;
@@ -93,7 +93,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KeyParts<'_>> {
     }
 }
 
-/// Returns the first physical key beyond a partition, given its prefix.
+/// Returns the namespace of a physical key; none if it is too short.
+pub(crate) fn namespace_of(key: &[u8]) -> Option<NamespaceId> {
+    let (namespace, _) = key.split_first_chunk::<NAMESPACE_LEN>()?;
+    Some(NamespaceId(u32::from_be_bytes(*namespace)))
+}
+
+/// Returns the first physical key beyond a partition, for the partition's prefix.
 pub(crate) fn beyond_partition(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
@@ -131,7 +137,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes around the ones that the encoding treats specially.
+    /// Bytes around the ones that the encoding escapes.
     fn tricky(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(
             prop_oneof![4 => 0_u8..4, 2 => 0xFD_u8..=0xFF, 1 => any::<u8>()],

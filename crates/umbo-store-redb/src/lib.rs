@@ -1,43 +1,60 @@
 //! The store contract on redb: shards, group commit, recovery and reclaiming.
 //!
-//! A data folder holds a manifest, a lock and one redb file a shard. Reads go to the last
-//! committed snapshot on the caller's thread ; writes are queued to the one
-//! committer thread of their shard , which commits together what has gathered
-//! while the commit before was on its way to the disk.
+//! A data folder holds a manifest, a lock, a copy of Umbo's own records and one redb file per shard. Reads
+//! use the last committed snapshot on the caller's thread; writes are queued for the one committer thread of
+//! their shard, which commits together the work that has gathered during the previous commit.
 //!
-//! Start with [`RedbStore`]. Knows nothing of HTTP. The invariant of the crate: what was
-//! acknowledged is never lost, and a shard that fails takes no other down.
+//! Start with [`RedbStore`]. Does not depend on HTTP. The invariant of the crate: an acknowledged write is
+//! never lost, and a failing shard does not affect the others.
 
+mod bad_read;
+mod claim;
 mod committer;
 mod config;
+mod disk;
 mod error;
-mod failure;
 #[cfg(test)]
 mod fault_tests;
+mod fences;
+mod file_error;
 mod folder_lock;
 mod follow;
+mod hand_over;
+mod kept_records;
 mod key_codec;
 mod manifest;
 mod member_folder;
 mod open;
 mod opened_shard;
+mod page_cache;
 mod queue;
+mod records;
 mod report;
 mod row_codec;
+mod runner;
 mod running;
 mod shard;
 mod shard_file;
+mod shard_ownership;
 mod snapshot;
 mod split;
 mod store;
 mod tables;
-mod tenure;
 mod verify;
+mod watched_file;
 mod work;
 
 pub use config::{ClusterMember, Config};
 pub use error::OpenError;
+pub use hand_over::{
+    GivenShard, HandOver, HandOverOutcome, given_shards, note_map_version, reclaim_shard,
+    release_shards,
+};
 pub use manifest::shard_file_name;
-pub use report::{OpenReport, ShardReport};
+pub use report::{OpenReport, ShardOpening};
+#[cfg(feature = "simulation")]
+pub use runner::Runner;
+#[cfg(feature = "simulation")]
+pub use shard_file::{Opener, ReadAtOnce};
 pub use store::RedbStore;
 pub use verify::{FileCheck, FileState, FolderCheck, verify_folder};

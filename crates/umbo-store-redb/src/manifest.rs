@@ -1,11 +1,11 @@
-//! The manifest of a data folder, `umbo.json`: how many shards it has and which slots they own.
+//! The manifest of a data folder, `umbo.json`: the number of its shards and the slots that they own.
 //!
-//! Owns the file's format and its atomic replacement. The invariant: the shard files of a server on
-//! its own exist only beside a manifest; as long as that says `creating` nothing was ever
-//! acknowledged, so an interrupted creation may be begun again. In a cluster the files belong to
-//! the cluster and may come and go; the manifest remembers which of them this folder has had.
+//! Owns the file's format and its atomic replacement. The invariant: the shard files of a standalone server
+//! exist only beside a manifest; as long as its state is `creating`, nothing was ever acknowledged, so an
+//! interrupted creation may be begun again. In a cluster the files belong to the cluster and may come and go;
+//! the manifest records which of them this folder has had.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,21 +17,25 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::ClusterMember;
 use crate::error::OpenError;
+use crate::shard_ownership::{OwnerRecord, Remembered};
 
 const FILE_NAME: &str = "umbo.json";
-/// Format of the folder of a server on its own.
-const FORMAT_ALONE: u32 = 1;
-/// Format of the folder of a node of a cluster, which earlier versions of Umbo cannot open.
-const FORMAT_CLUSTER: u32 = 2;
-/// Sets the numbers of clusters apart from other uses of the same hash.
+/// Format of the folder of a standalone server.
+const FORMAT_ALONE: u32 = 3;
+/// Format of the folder of a cluster node, which a standalone server does not open.
+const FORMAT_CLUSTER: u32 = 4;
+/// The oldest readable format. Folders of formats 1 and 2 have copies of Umbo's own records in every shard
+/// and no fences.
+const FORMAT_MIN: u32 = FORMAT_ALONE;
+/// Separates the ids of clusters from other uses of the same hash.
 const CLUSTER_SEED: u64 = u64::from_be_bytes(*b"clusters");
 /// Most shards of one folder: each costs a thread, a file and a part of the cache.
 pub(crate) const SHARDS_MAX: u16 = 512;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Stored {
+struct StoredManifest {
     format: u32,
-    state: State,
+    state: CreationState,
     store_id: String,
     created_ms: u64,
     shards: u16,
@@ -40,18 +44,24 @@ struct Stored {
     cluster: Option<StoredCluster>,
 }
 
-/// What the folder of a node remembers of its cluster.
+/// The cluster state in the manifest of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredCluster {
     id: String,
     node: String,
-    /// Highest version of the map under which the folder was opened.
+    /// Highest version of the map that the node has used or received.
     map_version: u64,
     /// Shards whose file the folder has or had.
     held: BTreeSet<u16>,
+    /// Highest count of moves with which the folder has opened each shard.
+    #[serde(default)]
+    claimed: BTreeMap<u16, u32>,
+    /// Highest count of moves with which the folder has given each shard to another node.
+    #[serde(default)]
+    given: BTreeMap<u16, u32>,
 }
 
-/// Only the format, to tell a later version from a damaged file.
+/// The format alone, to distinguish a later version from a damaged file.
 #[derive(Deserialize)]
 struct StoredFormat {
     format: u32,
@@ -59,7 +69,7 @@ struct StoredFormat {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum CreationState {
     Creating,
     Ready,
 }
@@ -71,18 +81,18 @@ struct StoredRange {
     shard: u16,
 }
 
-/// What a data folder says of itself.
+/// The manifest of a data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    stored: Stored,
+    stored: StoredManifest,
     /// Which shard owns which slot.
     pub(crate) shard_map: ShardMap,
-    /// Number that ties the shard files to this folder, drawn at random, or to the cluster.
+    /// Ties the shard files to this folder (a random number) or to its cluster.
     pub(crate) store_id: u64,
 }
 
 impl Manifest {
-    /// Describes a new folder, whose shard files are yet to be made.
+    /// Describes a new folder whose shard files do not exist yet.
     pub(crate) fn new(shards: u16, created: Timestamp) -> Result<Self, OpenError> {
         let bad_count = OpenError::BadShardCount {
             configured: shards,
@@ -97,9 +107,9 @@ impl Manifest {
             source: io::Error::other(error.to_string()),
         })?;
         Ok(Self {
-            stored: Stored {
+            stored: StoredManifest {
                 format: FORMAT_ALONE,
-                state: State::Creating,
+                state: CreationState::Creating,
                 store_id: format!("{store_id:016x}"),
                 created_ms: created.as_millis(),
                 shards,
@@ -111,14 +121,14 @@ impl Manifest {
         })
     }
 
-    /// Describes a new folder of a node of a cluster, which has no shard file yet.
+    /// Describes a new folder of a cluster node, without shard files.
     pub(crate) fn of_member(member: &ClusterMember, created: Timestamp) -> Self {
         let store_id = cluster_store_id(member.map.cluster_id());
         let shard_map = ShardMap::clone(member.map.shard_map());
         Self {
-            stored: Stored {
+            stored: StoredManifest {
                 format: FORMAT_CLUSTER,
-                state: State::Ready,
+                state: CreationState::Ready,
                 store_id: format!("{store_id:016x}"),
                 created_ms: created.as_millis(),
                 shards: member.map.shards(),
@@ -128,6 +138,8 @@ impl Manifest {
                     node: member.node.clone(),
                     map_version: member.map.version(),
                     held: BTreeSet::new(),
+                    claimed: BTreeMap::new(),
+                    given: BTreeMap::new(),
                 }),
             },
             shard_map,
@@ -135,7 +147,7 @@ impl Manifest {
         }
     }
 
-    /// Reads the manifest of a folder; none where it has none.
+    /// Reads the manifest of a folder; none if there is none.
     pub(crate) fn read(folder: &Path) -> Result<Option<Self>, OpenError> {
         let path = folder.join(FILE_NAME);
         let text = match std::fs::read(&path) {
@@ -155,6 +167,13 @@ impl Manifest {
         };
         let StoredFormat { format } =
             serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        if format < FORMAT_MIN {
+            return Err(OpenError::OlderFormat {
+                folder: folder.to_owned(),
+                found: format,
+                known: FORMAT_MIN,
+            });
+        }
         if format > FORMAT_CLUSTER {
             return Err(OpenError::NewerFormat {
                 folder: folder.to_owned(),
@@ -162,7 +181,7 @@ impl Manifest {
                 known: FORMAT_CLUSTER,
             });
         }
-        let stored: Stored =
+        let stored: StoredManifest =
             serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         let store_id = u64::from_str_radix(&stored.store_id, 16)
             .map_err(|_| bad(format!("store_id {:?} is no number", stored.store_id)))?;
@@ -175,41 +194,36 @@ impl Manifest {
         }))
     }
 
-    /// Replaces the manifest of a folder in one step that survives a crash.
+    /// Replaces the manifest of a folder atomically, also across a crash.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), OpenError> {
-        let path = folder.join(FILE_NAME);
-        let new = folder.join(format!("{FILE_NAME}.new"));
         let write = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            serde_json::to_writer_pretty(&mut file, &self.stored)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            std::fs::rename(&new, &path)?;
-            sync_folder(folder)
+            let mut text = serde_json::to_vec_pretty(&self.stored)?;
+            text.push(b'\n');
+            replace_file(folder, FILE_NAME, &text)
         };
         write().map_err(|source| OpenError::Folder {
             action: "write",
-            path: path.clone(),
+            path: folder.join(FILE_NAME),
             source,
         })
     }
 
-    /// Notes that all shard files exist.
+    /// Records that all shard files exist.
     pub(crate) fn set_ready(&mut self) {
-        self.stored.state = State::Ready;
+        self.stored.state = CreationState::Ready;
     }
 
-    /// Says whether all shard files have existed.
+    /// Returns whether all shard files have existed.
     pub(crate) fn is_ready(&self) -> bool {
-        self.stored.state == State::Ready
+        self.stored.state == CreationState::Ready
     }
 
-    /// Returns the number of shards, in a cluster of all its nodes.
+    /// Returns the number of shards, in a cluster that of all its nodes.
     pub(crate) fn shards(&self) -> u16 {
         self.stored.shards
     }
 
-    /// Returns whose folder it is; none for that of a server on its own.
+    /// Returns the cluster and node that the folder belongs to; none for a standalone server.
     pub(crate) fn owner(&self) -> Option<FolderOwner<'_>> {
         let cluster = self.stored.cluster.as_ref()?;
         Some(FolderOwner {
@@ -219,42 +233,84 @@ impl Manifest {
         })
     }
 
-    /// Says whether the folder of a node has or had the file of a shard.
+    /// Returns whether the folder of a node has or had the file of a shard.
     pub(crate) fn has_held(&self, shard: ShardId) -> bool {
         let cluster = self.stored.cluster.as_ref();
         cluster.is_some_and(|cluster| cluster.held.contains(&shard.0))
     }
 
-    /// Notes the version of the map under which the folder of a node is opened, and shards whose
-    /// file it has. Says whether that was news.
-    pub(crate) fn note_held(&mut self, version: u64, shards: &[ShardId]) -> bool {
+    /// Returns the record of a shard in the folder of a node.
+    pub(crate) fn remembered(&self, shard: ShardId) -> Remembered {
+        let cluster = self.stored.cluster.as_ref();
+        cluster.map_or_else(Remembered::default, |cluster| Remembered {
+            claimed: cluster.claimed.get(&shard.0).copied(),
+            given: cluster.given.get(&shard.0).copied(),
+        })
+    }
+
+    /// Records a version of the map that the node uses or has received. Returns whether that changes the
+    /// manifest.
+    pub(crate) fn note_version(&mut self, version: u64) -> bool {
+        self.note(|cluster| cluster.map_version = cluster.map_version.max(version))
+    }
+
+    /// Records that the folder has the file of a shard. Returns whether that changes the manifest.
+    pub(crate) fn note_held(&mut self, shard: ShardId) -> bool {
+        self.note(|cluster| {
+            cluster.held.insert(shard.0);
+        })
+    }
+
+    /// Records that the folder has opened a shard with this count of moves. Returns whether that changes the
+    /// manifest.
+    pub(crate) fn note_claimed(&mut self, shard: ShardId, moves: u32) -> bool {
+        self.note(|cluster| raise(&mut cluster.claimed, shard, moves))
+    }
+
+    /// Records that the folder has given a shard to an owner: to another node, or, if the shard was taken
+    /// back, to its own node. Returns whether that changes the manifest.
+    pub(crate) fn note_given(&mut self, shard: ShardId, owner: &OwnerRecord) -> bool {
+        self.note(|cluster| {
+            if owner.node == cluster.node {
+                cluster.given.remove(&shard.0);
+            } else {
+                raise(&mut cluster.given, shard, owner.moves);
+            }
+        })
+    }
+
+    fn note(&mut self, change: impl FnOnce(&mut StoredCluster)) -> bool {
         let Some(cluster) = &mut self.stored.cluster else {
             return false;
         };
-        let before = (cluster.map_version, cluster.held.len());
-        cluster.map_version = version;
-        cluster.held.extend(shards.iter().map(|shard| shard.0));
-        before != (cluster.map_version, cluster.held.len())
+        let before = cluster.clone();
+        change(cluster);
+        *cluster != before
     }
 }
 
-/// Whose folder it is.
+fn raise(counts: &mut BTreeMap<u16, u32>, shard: ShardId, moves: u32) {
+    let highest = counts.entry(shard.0).or_default();
+    *highest = moves.max(*highest);
+}
+
+/// The cluster and node that a folder belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FolderOwner<'a> {
     /// The cluster.
     pub(crate) cluster: &'a str,
     /// The node.
     pub(crate) node: &'a str,
-    /// Highest version of the map under which the folder was opened.
+    /// Highest version of the map that the node has used or received.
     pub(crate) map_version: u64,
 }
 
-/// Returns the number that ties shard files to a cluster, whose name is meant to be its own.
+/// Returns the number that ties shard files to a cluster. The cluster's name must be unique.
 pub(crate) fn cluster_store_id(cluster: &str) -> u64 {
     xxh3_64_with_seed(cluster.as_bytes(), CLUSTER_SEED)
 }
 
-fn check_cluster(stored: &Stored, store_id: u64) -> Result<(), &'static str> {
+fn check_cluster(stored: &StoredManifest, store_id: u64) -> Result<(), &'static str> {
     match &stored.cluster {
         None if stored.format == FORMAT_ALONE => Ok(()),
         Some(cluster) if stored.format == FORMAT_CLUSTER => {
@@ -277,7 +333,7 @@ fn stored_ranges(map: &ShardMap) -> Vec<StoredRange> {
     ranges.collect()
 }
 
-fn checked_map(stored: &Stored, path: &Path) -> Result<ShardMap, OpenError> {
+fn checked_map(stored: &StoredManifest, path: &Path) -> Result<ShardMap, OpenError> {
     let bad = |reason| OpenError::BadManifest {
         path: path.to_owned(),
         reason,
@@ -319,7 +375,7 @@ pub fn shard_file_name(shard: ShardId) -> String {
     format!("shard-{:03}.redb", shard.0)
 }
 
-/// Returns the shard files of a folder, by their names, in order.
+/// Returns the shard files of a folder, recognised by name, in order.
 pub(crate) fn shard_files_in(folder: &Path) -> io::Result<Vec<(ShardId, PathBuf)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -337,7 +393,36 @@ pub(crate) fn shard_files_in(folder: &Path) -> io::Result<Vec<(ShardId, PathBuf)
     Ok(files)
 }
 
-/// Makes the names of files in a folder survive a crash.
+/// Replaces a file of a folder atomically, also across a crash: a later read finds the old content or the new
+/// one, and the new one once this has returned.
+pub(crate) fn replace_file(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&new, folder.join(name))?;
+    sync_folder(folder)
+}
+
+/// Creates a folder and its missing parents, so that their names survive a crash.
+pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = folder
+        .ancestors()
+        .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+        .collect();
+    std::fs::create_dir_all(folder)?;
+    // A folder's name is on the disk once the folder above it is, from the top down.
+    for created in missing.iter().rev() {
+        match created.parent() {
+            Some(above) if above.as_os_str().is_empty() => sync_folder(Path::new("."))?,
+            Some(above) => sync_folder(above)?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Makes the names of files in a folder durable.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -372,13 +457,31 @@ mod tests {
     #[test]
     fn a_bad_manifest_is_refused_with_the_reason() {
         let refused = |edit: fn(&mut serde_json::Value)| written(edit).unwrap_err().to_string();
-        assert!(refused(|json| json["format"] = 3.into()).contains("format 3"));
-        assert!(refused(|json| json["format"] = 2.into()).contains("do not go together"));
+        assert!(refused(|json| json["format"] = 5.into()).contains("format 5"));
+        let older = refused(|json| json["format"] = 1.into());
+        assert!(
+            older.contains("format 1") && older.contains("umbo kv export"),
+            "{older}"
+        );
+        assert!(refused(|json| json["format"] = 2.into()).contains("format 2"));
+        assert!(refused(|json| json["format"] = 4.into()).contains("do not go together"));
         assert!(refused(|json| json["slots"][0]["last"] = 7.into()).contains("slot 8"));
         assert!(refused(|json| json["slots"][1]["shard"] = 4.into()).contains("shard 4"));
         assert!(refused(|json| json["shards"] = 0.into()).contains("0 shards"));
         assert!(refused(|json| json["store_id"] = "x".into()).contains("store_id"));
         assert!(refused(|json| *json = "text".into()).contains("umbo.json"));
+    }
+
+    #[test]
+    fn a_folder_is_made_with_those_above_it() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("a/b/c");
+        create_folder(&folder).unwrap();
+        assert!(folder.is_dir());
+        create_folder(&folder).unwrap();
+        let file = above.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(create_folder(&file).is_err());
     }
 
     #[test]

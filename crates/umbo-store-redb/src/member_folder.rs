@@ -1,29 +1,33 @@
-//! The folder of a node of a cluster: which of its shards are begun, opened, or missed.
+//! The folder of a cluster node: which of its shards are created, opened, or missing.
 //!
-//! The files belong to the cluster, not to the folder, so that an operator can copy them from node
-//! to node. The invariants: a shard is begun empty only where it can never have had a row, or by an
-//! operator's word; a missing file is an unavailable shard whose reason says which file to copy
-//! from where; files of shards that the node does not have are left alone.
+//! The files belong to the cluster, not to the folder, so that an operator can copy them from node to node.
+//! The invariants: a shard is created empty only if it can never have had a row, or by an operator's
+//! decision; a missing file makes its shard unavailable, with a reason that says which file to copy from
+//! where; files of shards that the node does not have are left alone, except that those which it had last are
+//! stamped with their owner by the map; no file is opened before the version of the map is on the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use umbo_types::{Clock, ShardId};
 
 use crate::config::{ClusterMember, Config};
+use crate::disk::Disk;
 use crate::error::{OpenError, folder_error};
-use crate::failure::Failure;
+use crate::file_error::FileError;
+use crate::hand_over::give_leftovers;
+use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path, sync_folder};
 use crate::opened_shard::{OpenedShard, open_shard, refused_shard};
+use crate::runner::Runner;
 use crate::shard_file::{Opener, ShardFile};
-use crate::tables::Identity;
-use crate::tenure::Tenure;
+use crate::shard_ownership::ShardOwnership;
+use crate::tables::ShardIdentity;
 
-/// Names a file that is not finished.
+/// File name extension of an unfinished file.
 const UNFINISHED: &str = "new";
 
-/// The folder of a node, opened.
+/// The opened folder of a node.
 pub(crate) struct OpenedMember {
     pub(crate) manifest: Manifest,
     pub(crate) was_created: bool,
@@ -33,7 +37,7 @@ pub(crate) struct OpenedMember {
     pub(crate) others: Vec<PathBuf>,
 }
 
-/// Checks that the map knows the node, and that a folder with a manifest is this node's.
+/// Checks that the map contains the node, and that a folder with a manifest belongs to this node.
 pub(crate) fn check_member(
     config: &Config,
     member: &ClusterMember,
@@ -55,7 +59,7 @@ pub(crate) fn check_member(
     manifest.map_or(Ok(()), |manifest| check_folder(config, member, manifest))
 }
 
-/// Checks that a folder with a manifest is this node's, and has seen no later map.
+/// Checks that a folder with a manifest belongs to this node, and has not used a later map.
 pub(crate) fn check_folder(
     config: &Config,
     member: &ClusterMember,
@@ -100,11 +104,11 @@ pub(crate) fn open_member(
     member: &ClusterMember,
     manifest: Option<Manifest>,
     clock: &dyn Clock,
-    opener: &Arc<dyn Opener>,
+    (opener, kept): (&Arc<dyn Opener>, &Arc<KeptRecords>),
 ) -> Result<OpenedMember, OpenError> {
     check_member(config, member, manifest.as_ref())?;
     let folder = &config.folder;
-    let files = shard_files(config, member, opener);
+    let files = shard_files(config, member, manifest.as_ref(), opener, kept);
     let was_created = manifest.is_none();
     let mut manifest = if let Some(manifest) = manifest {
         manifest
@@ -114,6 +118,10 @@ pub(crate) fn open_member(
         manifest.write(folder)?;
         manifest
     };
+    if manifest.note_version(member.map.version()) {
+        manifest.write(folder)?;
+    }
+    give_leftovers(config, member, &mut manifest, opener)?;
     let shards = open_files(files, config, member, &mut manifest, clock)?;
     Ok(OpenedMember {
         manifest,
@@ -123,7 +131,8 @@ pub(crate) fn open_member(
     })
 }
 
-/// Opens files of a node in parallel, or begins them, and notes in the manifest which are there.
+/// Opens files of a node in parallel, or creates them, and records in the manifest which exist and which are
+/// claimed.
 pub(crate) fn open_files(
     files: Vec<ShardFile>,
     config: &Config,
@@ -133,31 +142,32 @@ pub(crate) fn open_files(
 ) -> Result<Vec<OpenedShard>, OpenError> {
     let folder = &config.folder;
     let known = &*manifest;
-    let shards: Vec<OpenedShard> = thread::scope(|scope| {
-        let threads: Vec<_> = files
-            .into_iter()
-            .map(|file| scope.spawn(|| open_or_begin(file, member, known, clock)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("opening catches every panic of redb"))
-            .collect()
-    });
+    let runner = files
+        .first()
+        .map_or(Runner::Threads, |file| file.opener.runner());
+    let shards = runner.each(files, |file| open_or_begin(file, member, known, clock));
     sync_folder(folder).map_err(folder_error("sync", folder))?;
-    let is_there = |shard: &&OpenedShard| shard.file.path.exists();
-    let held = shards.iter().filter(is_there);
-    let held: Vec<_> = held.map(|shard| shard.file.shard()).collect();
-    if manifest.note_held(member.map.version(), &held) {
+    let mut is_news = false;
+    for OpenedShard { file, opened, .. } in &shards {
+        let shard = file.shard();
+        is_news |= file.path.exists() && manifest.note_held(shard);
+        if let (Ok(_), Some(ownership)) = (opened, &file.ownership) {
+            is_news |= manifest.note_claimed(shard, ownership.place.moves);
+        }
+    }
+    if is_news {
         manifest.write(folder)?;
     }
     Ok(shards)
 }
 
-/// Returns the files of the shards that the map gives the node, in order.
+/// Returns the files of the shards that the map assigns to the node, in order.
 pub(crate) fn shard_files(
     config: &Config,
     member: &ClusterMember,
+    manifest: Option<&Manifest>,
     opener: &Arc<dyn Opener>,
+    kept: &Arc<KeptRecords>,
 ) -> Vec<ShardFile> {
     let store_id = cluster_store_id(member.map.cluster_id());
     let own = member.map.shards_of(&member.node);
@@ -166,24 +176,29 @@ pub(crate) fn shard_files(
         let place = member.map.place_of(shard)?.clone();
         Some(ShardFile {
             path: shard_path(&config.folder, shard),
-            identity: Identity {
+            identity: ShardIdentity {
                 store_id,
                 shard: shard.0,
             },
-            tenure: Some(Tenure {
+            ownership: Some(ShardOwnership {
                 shard,
                 place,
+                remembered: manifest
+                    .map(|manifest| manifest.remembered(shard))
+                    .unwrap_or_default(),
                 is_accepted: member.accept.contains(&shard),
             }),
             cache_bytes,
             opener: Arc::clone(opener),
+            disk: Disk::new(Arc::clone(opener)),
+            kept: Arc::clone(kept),
         })
     };
     own.iter().filter_map(file).collect()
 }
 
-/// Checks, before anything is written to a folder without a manifest, that the files there are this
-/// cluster's: they may have been copied, or be somebody else's.
+/// Checks, before anything is written to a folder without a manifest, that its files belong to this cluster:
+/// they may have been copied, or belong to something else.
 fn check_files(member: &ClusterMember, files: &[ShardFile]) -> Result<(), OpenError> {
     for file in files.iter().filter(|file| file.path.exists()) {
         file.peek().map_err(|failure| OpenError::OthersFile {
@@ -202,15 +217,15 @@ fn open_or_begin(
     clock: &dyn Clock,
 ) -> OpenedShard {
     let shard = file.shard();
-    // Where the system does not say, opening the file will tell why.
+    // If the system does not tell, opening the file will report why.
     if file.path.try_exists().unwrap_or(true) {
         return open_shard(file, clock);
     }
     let reason = missing(shard, member, Some(manifest));
     if member.create_missing.contains(&shard) {
-        tracing::warn!(%shard, "a shard is begun empty where its file is missing, as was asked for");
+        tracing::warn!(%shard, "a shard whose file is missing is created empty, as requested");
     } else if let Some(reason) = reason {
-        return refused_shard(file, Failure::Io(reason));
+        return refused_shard(file, FileError::Io(reason));
     }
     match begin(&file) {
         Ok(()) => open_shard(file, clock),
@@ -218,8 +233,8 @@ fn open_or_begin(
     }
 }
 
-/// Makes an empty file under another name first, so that no half of one is ever taken for a shard.
-fn begin(file: &ShardFile) -> Result<(), Failure> {
+/// Makes an empty file under another name first, so that a half-made file is never taken for a shard.
+fn begin(file: &ShardFile) -> Result<(), FileError> {
     let unfinished = ShardFile {
         path: file.path.with_added_extension(UNFINISHED),
         ..file.clone()
@@ -228,7 +243,7 @@ fn begin(file: &ShardFile) -> Result<(), Failure> {
     Ok(std::fs::rename(&unfinished.path, &file.path)?)
 }
 
-/// Returns why a shard whose file is missing is not begun; none where it can never have had a row.
+/// Returns why a shard whose file is missing is not created; none if it can never have had a row.
 pub(crate) fn missing(
     shard: ShardId,
     member: &ClusterMember,

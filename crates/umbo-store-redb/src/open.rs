@@ -1,7 +1,7 @@
 //! Opening a data folder: lock, manifest, and all shards in parallel.
 //!
-//! The invariant: a folder that was ready once is never given a new, empty shard file; a shard
-//! that does not open is reported and the others serve.
+//! The invariant: a folder that was ready once never gets a new, empty shard file; a shard that does not open
+//! is reported and the others serve.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,23 +10,27 @@ use std::thread;
 use umbo_types::{Clock, ShardId};
 
 use crate::config::Config;
+use crate::disk::Disk;
 use crate::error::{OpenError, folder_error};
-use crate::failure::Failure;
 use crate::folder_lock::FolderLock;
-use crate::manifest::{Manifest, shard_files_in, shard_path, sync_folder};
+use crate::kept_records::KeptRecords;
+use crate::manifest::{Manifest, create_folder, shard_files_in, shard_path, sync_folder};
 use crate::member_folder::{check_member, open_member};
 use crate::opened_shard::{OpenedShard, open_shard};
+use crate::runner::Runner;
 use crate::shard_file::{Opener, ShardFile};
-use crate::tables::Identity;
+use crate::tables::ShardIdentity;
 
-/// Fewest shards of a new folder, unless it is told.
+/// Fewest shards of a new folder without a configured number.
 const SHARDS_MIN: usize = 4;
 
-/// A folder that was opened.
+/// An opened folder.
 pub(crate) struct OpenedFolder {
     pub(crate) lock: FolderLock,
     pub(crate) manifest: Manifest,
     pub(crate) was_created: bool,
+    /// The copy of the records in the folder.
+    pub(crate) kept: Arc<KeptRecords>,
     /// Each shard that belongs here, in order.
     pub(crate) shards: Vec<OpenedShard>,
     /// Files of shards that do not belong here.
@@ -40,20 +44,22 @@ pub(crate) fn open_folder(
     opener: &Arc<dyn Opener>,
 ) -> Result<OpenedFolder, OpenError> {
     let folder = &config.folder;
-    // Somebody else's folder is left without as much as a lock; what cannot be read is an error
-    // below.
+    // A folder that belongs to another store is not touched, not even by a lock. A manifest that cannot be
+    // read is reported as an error below.
     if let Ok(manifest) = Manifest::read(folder) {
         check_owner(config, manifest.as_ref())?;
     }
-    std::fs::create_dir_all(folder).map_err(folder_error("create", folder))?;
+    create_folder(folder).map_err(folder_error("create", folder))?;
     let lock = FolderLock::take(folder)?;
     let manifest = Manifest::read(folder)?;
+    let kept = Arc::new(KeptRecords::open(folder)?);
     if let Some(member) = &config.cluster {
-        let node = open_member(config, member, manifest, clock, opener)?;
+        let node = open_member(config, member, manifest, clock, (opener, &kept))?;
         return Ok(OpenedFolder {
             lock,
             manifest: node.manifest,
             was_created: node.was_created,
+            kept,
             shards: node.shards,
             others: node.others,
         });
@@ -67,30 +73,22 @@ pub(crate) fn open_folder(
         }
         None => (begin_creation(config, clock)?, true),
     };
-    let files = shard_files(config, &manifest, opener);
+    let files = shard_files(config, &manifest, opener, &kept);
     if was_created {
-        create(folder, &mut manifest, &files)?;
+        create(folder, &mut manifest, &files, opener.runner())?;
     }
-    let shards = thread::scope(|scope| {
-        let threads: Vec<_> = files
-            .into_iter()
-            .map(|file| scope.spawn(|| open_shard(file, clock)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("opening catches every panic of redb"))
-            .collect()
-    });
+    let shards = opener.runner().each(files, |file| open_shard(file, clock));
     Ok(OpenedFolder {
         lock,
         manifest,
         was_created,
+        kept,
         shards,
         others: Vec::new(),
     })
 }
 
-/// Checks that a folder with a manifest belongs to whoever opens it.
+/// Checks that a folder with a manifest belongs to the configured server or node.
 fn check_owner(config: &Config, manifest: Option<&Manifest>) -> Result<(), OpenError> {
     if let Some(member) = &config.cluster {
         return check_member(config, member, manifest);
@@ -101,7 +99,7 @@ fn check_owner(config: &Config, manifest: Option<&Manifest>) -> Result<(), OpenE
             folder: config.folder.clone(),
             found_cluster: owner.cluster.to_owned(),
             found_node: owner.node.to_owned(),
-            opened_for: "a server on its own".to_owned(),
+            opened_for: "a standalone server".to_owned(),
             is_same_cluster: false,
         }),
     }
@@ -120,7 +118,7 @@ fn check_shards(config: &Config, manifest: &Manifest) -> Result<(), OpenError> {
 
 fn begin_creation(config: &Config, clock: &dyn Clock) -> Result<Manifest, OpenError> {
     let folder = &config.folder;
-    // Shard files whose manifest was lost hold somebody's data: hands off.
+    // Shard files whose manifest was lost hold data: they are not touched.
     let files = shard_files_in(folder).map_err(folder_error("read", folder))?;
     if !files.is_empty() {
         return Err(OpenError::ManifestMissing {
@@ -136,33 +134,36 @@ fn begin_creation(config: &Config, clock: &dyn Clock) -> Result<Manifest, OpenEr
     Ok(manifest)
 }
 
-fn shard_files(config: &Config, manifest: &Manifest, opener: &Arc<dyn Opener>) -> Vec<ShardFile> {
+fn shard_files(
+    config: &Config,
+    manifest: &Manifest,
+    opener: &Arc<dyn Opener>,
+    kept: &Arc<KeptRecords>,
+) -> Vec<ShardFile> {
     let shards = manifest.shards();
     (0..shards)
         .map(|shard| ShardFile {
             path: shard_path(&config.folder, ShardId(shard)),
-            identity: Identity {
+            identity: ShardIdentity {
                 store_id: manifest.store_id,
                 shard,
             },
-            tenure: None,
+            ownership: None,
             cache_bytes: config.cache_bytes / usize::from(shards),
             opener: Arc::clone(opener),
+            disk: Disk::new(Arc::clone(opener)),
+            kept: Arc::clone(kept),
         })
         .collect()
 }
 
-fn create(folder: &Path, manifest: &mut Manifest, files: &[ShardFile]) -> Result<(), OpenError> {
-    let created: Vec<Result<(), Failure>> = thread::scope(|scope| {
-        let threads: Vec<_> = files
-            .iter()
-            .map(|file| scope.spawn(|| file.create()))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("creating catches every panic of redb"))
-            .collect()
-    });
+fn create(
+    folder: &Path,
+    manifest: &mut Manifest,
+    files: &[ShardFile],
+    runner: Runner,
+) -> Result<(), OpenError> {
+    let created = runner.each(files.iter().collect(), ShardFile::create);
     for (file, created) in files.iter().zip(created) {
         created.map_err(|failure| OpenError::Create {
             path: file.path.clone(),

@@ -1,23 +1,23 @@
-//! A shard's file, opened and claimed, or why not; and what an operator is told of it.
+//! The opened and claimed file of a shard, or why it is not open, with the report for operators.
 //!
-//! The invariant: a shard that does not open is reported, and keeps no other from opening.
+//! The invariant: a shard that does not open is reported, and prevents no other from opening.
 
 use std::time::Duration;
 
 use umbo_types::{Clock, Version};
 
-use crate::failure::Failure;
-use crate::report::ShardReport;
+use crate::file_error::FileError;
+use crate::report::ShardOpening;
 use crate::shard_file::{OpenedFile, ShardFile};
 
-/// A shard that was opened, or was not.
+/// The result of opening a shard.
 pub(crate) struct OpenedShard {
     pub(crate) file: ShardFile,
-    pub(crate) opened: Result<OpenedFile, Failure>,
-    pub(crate) report: ShardReport,
+    pub(crate) opened: Result<OpenedFile, FileError>,
+    pub(crate) report: ShardOpening,
 }
 
-/// Opens the file of a shard, and claims it.
+/// Opens the file of a shard and claims it.
 pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
     let begun = clock.monotonic();
     let opened = file.open();
@@ -44,8 +44,8 @@ pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
     }
 }
 
-/// Reports a shard whose file there is no use in opening.
-pub(crate) fn refused_shard(file: ShardFile, failure: Failure) -> OpenedShard {
+/// Reports a shard whose file is not opened.
+pub(crate) fn refused_shard(file: ShardFile, failure: FileError) -> OpenedShard {
     let mut report = report_of(&file);
     report.unavailable = Some(file.blame(&failure));
     log(&report);
@@ -56,8 +56,8 @@ pub(crate) fn refused_shard(file: ShardFile, failure: Failure) -> OpenedShard {
     }
 }
 
-fn report_of(file: &ShardFile) -> ShardReport {
-    ShardReport {
+fn report_of(file: &ShardFile) -> ShardOpening {
+    ShardOpening {
         shard: file.shard(),
         file: file.path.clone(),
         rows: 0,
@@ -69,7 +69,7 @@ fn report_of(file: &ShardFile) -> ShardReport {
     }
 }
 
-fn log(report: &ShardReport) {
+fn log(report: &ShardOpening) {
     let (file, took) = (report.file.display(), report.took);
     if let Some(reason) = &report.unavailable {
         tracing::error!(%reason, "a shard is unavailable, the others serve");

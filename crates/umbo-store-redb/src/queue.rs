@@ -1,29 +1,28 @@
 //! The queue of work before a shard's committer, bounded by mutations and by bytes.
 //!
-//! Owns waiting and the bounds; knows nothing of what the work is. The invariant: what was
-//! accepted is taken, also after the queue has been closed, so every caller gets an answer.
+//! Owns the waiting and the bounds; does not depend on the kind of work. The invariant: accepted work is
+//! taken, even after the queue has been closed, so every caller gets an answer.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Turns of the processor that are left to others before a group is closed.
+/// How often the committer yields the processor to other threads before a group is closed.
 const TURNS_MAX: usize = 8;
-/// Time after which no more of them are, however many are left: a machine may be busy with something
-/// else altogether.
+/// Time after which the committer stops yielding, because the machine may be busy with unrelated work.
 const TURNS_TIME_MAX: Duration = Duration::from_micros(250);
 
 /// Size of a piece of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct WorkSize {
     /// Mutations.
     pub(crate) mutations: usize,
     /// Bytes of keys and values.
     pub(crate) bytes: usize,
 }
 
-impl Size {
+impl WorkSize {
     fn plus(self, other: Self) -> Self {
         Self {
             mutations: self.mutations + other.mutations,
@@ -36,39 +35,54 @@ impl Size {
     }
 }
 
-/// Why work was not accepted.
+/// Why work was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum PushError {
     /// There is no room.
     Full,
     /// The queue was closed.
     Closed,
 }
 
-/// What a committer finds when it looks.
+/// The work that a committer takes from the queue at once.
 #[derive(Debug)]
-pub(crate) struct Taken<T> {
-    /// Work in the order in which it came.
+pub(crate) struct TakenWork<T> {
+    /// Work in order of arrival.
     pub(crate) work: Vec<T>,
-    /// Whether somebody asked for attention with [`Queue::nudge`] since the last time.
+    /// Whether [`Queue::nudge`] was called since the last time.
     pub(crate) was_nudged: bool,
     /// Whether the queue is closed and empty.
     pub(crate) is_finished: bool,
 }
 
 #[derive(Debug)]
-struct State<T> {
-    waiting: VecDeque<(T, Size)>,
-    size: Size,
+struct QueueContents<T> {
+    waiting: VecDeque<(T, WorkSize)>,
+    size: WorkSize,
     was_nudged: bool,
     is_closed: bool,
-    /// Whether the consumer sleeps; waking one that does not costs a system call for nothing.
+    /// Whether the consumer sleeps. Waking a consumer that is awake would waste a system call.
     is_awaited: bool,
 }
 
-impl<T> State<T> {
-    /// Moves work out of the queue, as long as all that was taken is within `most`.
-    fn move_to(&mut self, work: &mut Vec<T>, taken: &mut Size, most: Size) {
+impl<T> QueueContents<T> {
+    /// Returns whether the consumer has nothing to do, and records that it waits then.
+    fn is_quiet(&mut self) -> bool {
+        self.is_awaited = self.waiting.is_empty() && !self.was_nudged && !self.is_closed;
+        self.is_awaited
+    }
+
+    fn taken(&mut self, work: Vec<T>) -> TakenWork<T> {
+        self.is_awaited = false;
+        TakenWork {
+            was_nudged: std::mem::take(&mut self.was_nudged),
+            is_finished: self.is_closed && work.is_empty(),
+            work,
+        }
+    }
+
+    /// Moves work out of the queue while the total is within `most`.
+    fn move_to(&mut self, work: &mut Vec<T>, taken: &mut WorkSize, most: WorkSize) {
         while let Some(&(_, size)) = self.waiting.front() {
             if !work.is_empty() && !taken.plus(size).is_within(most) {
                 break;
@@ -84,97 +98,125 @@ impl<T> State<T> {
     }
 }
 
-/// Many producers, one consumer.
+/// A bounded queue of many producers and one consumer.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<QueueContents<T>>,
     has_news: Condvar,
-    bound: Size,
+    #[cfg(feature = "simulation")]
+    has_news_for_task: tokio::sync::Notify,
+    bound: WorkSize,
 }
 
 impl<T> Queue<T> {
     /// Makes an empty queue that holds at most `bound`.
-    pub(crate) fn new(bound: Size) -> Self {
+    pub(crate) fn new(bound: WorkSize) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(QueueContents {
                 waiting: VecDeque::new(),
-                size: Size::default(),
+                size: WorkSize::default(),
                 was_nudged: false,
                 is_closed: false,
                 is_awaited: false,
             }),
             has_news: Condvar::new(),
+            #[cfg(feature = "simulation")]
+            has_news_for_task: tokio::sync::Notify::new(),
             bound,
         }
     }
 
-    /// Adds work at the end. An empty queue accepts work of any size, so that no request is
-    /// impossible.
-    pub(crate) fn push(&self, work: T, size: Size) -> Result<(), Refused> {
+    /// Adds work at the end. An empty queue accepts work of any size, so that no request is impossible.
+    pub(crate) fn push(&self, work: T, size: WorkSize) -> Result<(), PushError> {
         let mut state = self.lock();
         if state.is_closed {
-            return Err(Refused::Closed);
+            return Err(PushError::Closed);
         }
         let sum = state.size.plus(size);
         if !state.waiting.is_empty() && !sum.is_within(self.bound) {
-            return Err(Refused::Full);
+            return Err(PushError::Full);
         }
         state.size = sum;
         state.waiting.push_back((work, size));
         let is_awaited = std::mem::take(&mut state.is_awaited);
         drop(state);
         if is_awaited {
-            self.has_news.notify_one();
+            self.tell();
         }
         Ok(())
     }
 
-    /// Wakes the consumer without work. Says whether there is still one to wake.
+    /// Wakes the consumer without work. Returns whether the queue is still open.
     pub(crate) fn nudge(&self) -> bool {
         let mut state = self.lock();
         state.was_nudged = !state.is_closed;
-        self.has_news.notify_one();
+        self.tell();
         state.was_nudged
     }
 
-    /// Accepts no more work.
+    /// Closes the queue for new work.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
-        self.has_news.notify_one();
+        self.tell();
     }
 
-    /// Takes what waits, up to `most` but at least one piece; waits for news first, for ever or
-    /// for a while. Where more than one piece waits, more are likely to be on their way: threads that
-    /// are ready to run have their turn first, and what they bring is taken, too.
-    pub(crate) fn take(&self, wait: Option<Duration>, most: Size) -> Taken<T> {
+    /// Wakes the consumer.
+    fn tell(&self) {
+        self.has_news.notify_one();
+        #[cfg(feature = "simulation")]
+        self.has_news_for_task.notify_one();
+    }
+
+    /// As [`Self::take`], for a consumer that is a task. It does not yield: tasks that are ready run while
+    /// the consumer waits.
+    #[cfg(feature = "simulation")]
+    pub(crate) async fn taken(&self, wait: Option<Duration>, most: WorkSize) -> TakenWork<T> {
+        let until = wait.map(|wait| tokio::time::Instant::now() + wait);
+        loop {
+            let news = self.has_news_for_task.notified();
+            {
+                let mut state = self.lock();
+                let is_over = until.is_some_and(|until| until <= tokio::time::Instant::now());
+                if is_over || !state.is_quiet() {
+                    let (mut work, mut taken) = (Vec::new(), WorkSize::default());
+                    state.move_to(&mut work, &mut taken, most);
+                    return state.taken(work);
+                }
+            }
+            match until {
+                None => news.await,
+                Some(until) => drop(tokio::time::timeout_at(until, news).await),
+            }
+        }
+    }
+
+    /// Takes waiting work, up to `most` but at least one piece. If there is none, waits for some, up to
+    /// `wait`, or without limit. If more than one piece waits, more are likely to arrive: the consumer yields
+    /// to threads that are ready to run, and takes what they add, too.
+    pub(crate) fn take(&self, wait: Option<Duration>, most: WorkSize) -> TakenWork<T> {
         self.take_group(wait, most, thread::yield_now)
     }
 
     fn take_group(
         &self,
         wait: Option<Duration>,
-        most: Size,
+        most: WorkSize,
         mut let_others_run: impl FnMut(),
-    ) -> Taken<T> {
+    ) -> TakenWork<T> {
         let mut state = self.lock();
-        let is_quiet = |state: &mut State<T>| {
-            state.is_awaited = state.waiting.is_empty() && !state.was_nudged && !state.is_closed;
-            state.is_awaited
-        };
         state = match wait {
             None => self
                 .has_news
-                .wait_while(state, is_quiet)
+                .wait_while(state, QueueContents::is_quiet)
                 .unwrap_or_else(PoisonError::into_inner),
             Some(wait) => {
                 self.has_news
-                    .wait_timeout_while(state, wait, is_quiet)
+                    .wait_timeout_while(state, wait, QueueContents::is_quiet)
                     .unwrap_or_else(PoisonError::into_inner)
                     .0
             }
         };
-        state.is_awaited = false;
-        let (mut work, mut taken) = (Vec::new(), Size::default());
+        let (mut work, mut taken) = (Vec::new(), WorkSize::default());
         state.move_to(&mut work, &mut taken, most);
         let began = Instant::now();
         for _ in 0..TURNS_MAX {
@@ -189,11 +231,13 @@ impl<T> Queue<T> {
                 break;
             }
         }
-        Taken {
-            was_nudged: std::mem::take(&mut state.was_nudged),
-            is_finished: state.is_closed && work.is_empty(),
-            work,
-        }
+        state.taken(work)
+    }
+
+    /// Returns how many pieces of work wait.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().waiting.len()
     }
 
     /// Returns the number of mutations that wait.
@@ -201,8 +245,8 @@ impl<T> Queue<T> {
         self.lock().size.mutations
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No code of ours panics under this lock; if it did, the queue would still be whole.
+    fn lock(&self) -> MutexGuard<'_, QueueContents<T>> {
+        // No code of this module panics under this lock; if it did, the queue would still be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -211,16 +255,16 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
-    fn size(mutations: usize, bytes: usize) -> Size {
-        Size { mutations, bytes }
+    fn size(mutations: usize, bytes: usize) -> WorkSize {
+        WorkSize { mutations, bytes }
     }
 
     #[test]
     fn either_bound_refuses_and_room_is_given_back() {
         let queue = Queue::new(size(3, 100));
         queue.push("a", size(1, 90)).unwrap();
-        assert_eq!(queue.push("b", size(1, 11)), Err(Refused::Full));
-        assert_eq!(queue.push("c", size(3, 1)), Err(Refused::Full));
+        assert_eq!(queue.push("b", size(1, 11)), Err(PushError::Full));
+        assert_eq!(queue.push("c", size(3, 1)), Err(PushError::Full));
         queue.push("d", size(2, 10)).unwrap();
         assert_eq!(queue.mutations(), 3);
         assert_eq!(queue.take(None, size(9, 999)).work, ["a", "d"]);
@@ -244,7 +288,7 @@ mod tests {
         let queue = Queue::new(size(9, 9));
         let mut next = 3;
         let mut turn = || {
-            // The fourth piece is one too many for this group.
+            // The fourth piece exceeds the bound of this group.
             if next < 6 {
                 queue.push(next, size(1, 1)).unwrap();
                 next += 1;
@@ -265,7 +309,7 @@ mod tests {
         queue.push(1, size(1, 1)).unwrap();
         assert!(queue.nudge());
         queue.close();
-        assert_eq!(queue.push(2, size(1, 1)), Err(Refused::Closed));
+        assert_eq!(queue.push(2, size(1, 1)), Err(PushError::Closed));
         assert!(!queue.nudge());
         let taken = queue.take(None, size(9, 9));
         assert!(taken.work == [1] && !taken.is_finished);

@@ -1,4 +1,4 @@
-//! What opening a data folder found, for operators.
+//! The result of opening a data folder, for operators.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use umbo_types::{ShardId, Version};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenReport {
     /// Each shard that belongs to the folder, in order.
-    pub shards: Vec<ShardReport>,
+    pub shards: Vec<ShardOpening>,
     /// Files of shards that the node does not have. They are left alone.
     pub others: Vec<PathBuf>,
-    /// How long it took until the first read could be answered.
+    /// Time until the first read could be answered.
     pub took: Duration,
     /// Whether the folder was created.
     pub was_created: bool,
@@ -20,7 +20,7 @@ pub struct OpenReport {
 
 /// How a shard was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardReport {
+pub struct ShardOpening {
     /// The shard.
     pub shard: ShardId,
     /// Its file.
@@ -29,11 +29,11 @@ pub struct ShardReport {
     pub rows: u64,
     /// No version given so far is higher; up to a second ahead of the last one given.
     pub version_ceiling: Version,
-    /// How long it took.
+    /// Time that opening took.
     pub took: Duration,
     /// Whether the process that had it open before ended without closing it.
     pub was_recovered: bool,
-    /// Whether the whole file had to be walked to repair it.
+    /// Whether redb had to read the whole file to repair it.
     pub was_repaired: bool,
     /// Why the shard does not serve; none if it does.
     pub unavailable: Option<String>,

@@ -1,13 +1,12 @@
-//! Stored rows: how a version, an expiry and a value become bytes, and how damage is found.
+//! The encoding of stored rows: version, expiry and value as bytes, and the detection of damage.
 //!
-//! `format u8 | flags u8 | version u64 | [expires_at u64] | type length u8, type |
-//! encoding length u8, encoding | value | checksum u32`, integers big endian. The checksum is the
-//! low half of XXH3-64 over everything before it, xor the low half of XXH3-64 of the physical key,
-//! so that a row found under another key is damage too. (A seed would do the same, but costs a
-//! secret derived anew for each row.)
+//! `format u8 | flags u8 | version u64 | [expires_at u64] | type length u8, type | encoding length u8,
+//! encoding | value | checksum u32`, integers big endian. The checksum is the low half of XXH3-64 over
+//! everything before it, xor the low half of XXH3-64 of the physical key, so that a row found under another
+//! key counts as damaged. (A seed would have the same effect, but costs deriving a secret for each row.)
 //!
-//! Owns the encoding; knows nothing of redb. The invariant: what was not written by [`encode`]
-//! for this key is refused, and no bytes make the decoder panic.
+//! Owns the encoding; does not depend on redb. The invariant: bytes that [`encode`] did not write for this
+//! key are refused, and no bytes make the decoder panic.
 
 use umbo_types::{Row, Timestamp, Value, Version};
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,7 +15,7 @@ const FORMAT: u8 = 1;
 const FLAG_EXPIRES: u8 = 1;
 const CHECKSUM_LEN: usize = 4;
 
-/// What a writer must know of a row that it replaces.
+/// The part of a row that a writer needs when it replaces the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowHead {
     /// Version.
@@ -26,7 +25,7 @@ pub(crate) struct RowHead {
 }
 
 impl RowHead {
-    /// Says whether a reader sees the row at `now`.
+    /// Returns whether a reader sees the row at `now`.
     pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|at| at > now)
     }
@@ -61,16 +60,16 @@ impl RowView<'_> {
     }
 }
 
-/// Says what is wrong with stored bytes.
+/// Why stored bytes are not a valid row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RowDamage {
     /// Shorter than its parts say.
     #[error("a row is cut short")]
     CutShort,
-    /// Not the only format there is.
+    /// A format other than the only known one.
     #[error("a row has format {0}, which this version does not know")]
     UnknownFormat(u8),
-    /// Something has changed since it was written.
+    /// The bytes have changed since they were written.
     #[error("the checksum of a row is wrong")]
     Checksum,
 }
@@ -215,7 +214,7 @@ mod tests {
         fn hostile_bytes_do_not_panic(bytes in prop::collection::vec(0_u8..20, 0..60)) {
             let _ = decode(b"key", &bytes);
             let _ = decode_head(&bytes);
-            // With a good checksum the parser behind it is reached.
+            // A valid checksum lets the parser behind it see the bytes.
             let sum = checksum(b"key", &bytes).to_be_bytes();
             let _ = decode(b"key", &[&bytes[..], &sum].concat());
         }

@@ -5,66 +5,67 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use umbo_routing::ClusterMap;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{Clock, ShardId};
 
-use crate::committer::Committer;
+use crate::committer::{Committer, OpenedState};
 use crate::config::Config;
 use crate::error::OpenError;
 use crate::folder_lock::FolderLock;
 use crate::manifest::Manifest;
 use crate::opened_shard::OpenedShard;
-use crate::queue::{Queue, Size};
-use crate::shard::Shard;
+use crate::queue::{Queue, WorkSize};
+use crate::runner::RunningCommitter;
+use crate::shard::OpenShard;
 use crate::shard_file::OpenedFile;
 
-/// What must end when the store closes.
+/// The resources that end when the store closes.
 #[derive(Debug, Default)]
-pub(crate) struct Running {
-    /// Threads of the committers.
-    pub(crate) committers: BTreeMap<ShardId, JoinHandle<()>>,
+pub(crate) struct RunningStore {
+    /// The committers.
+    pub(crate) committers: BTreeMap<ShardId, RunningCommitter>,
     /// Released after the committers have ended.
     pub(crate) lock: Option<FolderLock>,
-    /// Of the folder, as long as the lock is held.
+    /// Manifest of the folder, as long as the lock is held.
     pub(crate) manifest: Option<Manifest>,
-    /// The newest map of the cluster that has been followed; none where it is still the first.
+    /// The newest map of the cluster that has been followed; none if it is still the first.
     pub(crate) map: Option<Arc<ClusterMap>>,
 }
 
-impl Running {
-    /// Waits for the committers, whose queues have been closed, and releases the lock.
+impl RunningStore {
+    /// Waits for the committers, whose queues have been closed, and releases the lock. Blocks.
     pub(crate) fn end(self) {
         for committer in self.committers.into_values() {
-            wait_for(committer);
+            committer.wait();
+        }
+        drop(self.lock);
+    }
+
+    /// As [`Self::end`], without blocking the runtime's thread.
+    pub(crate) async fn ended(self) {
+        for committer in self.committers.into_values() {
+            committer.ended().await;
         }
         drop(self.lock);
     }
 }
 
-/// Waits for a committer whose queue has been closed: its file is closed then.
-pub(crate) fn wait_for(committer: JoinHandle<()>) {
-    if committer.join().is_err() {
-        tracing::error!("a committer has panicked");
-    }
-}
-
-/// A shard, and what becomes of requests for it.
+/// A shard as requests for it find it.
 #[derive(Debug)]
-pub(crate) enum Served {
+pub(crate) enum ServedShard {
     /// It serves.
-    Open(Arc<Shard>),
-    /// It could not be opened, and why.
+    Open(Arc<OpenShard>),
+    /// It could not be opened: its file, and why.
     Failed(PathBuf, String),
-    /// It does not belong to this folder, and where it does.
+    /// It does not belong to this folder, and where it is.
     Elsewhere(String),
 }
 
-impl Served {
+impl ServedShard {
     /// Returns the shard, or why it does not serve.
-    pub(crate) fn open(&self, id: ShardId) -> Result<&Arc<Shard>, StoreError> {
+    pub(crate) fn open(&self, id: ShardId) -> Result<&Arc<OpenShard>, StoreError> {
         match self {
             Self::Open(shard) => Ok(shard),
             Self::Failed(_, reason) | Self::Elsewhere(reason) => Err(StoreError::Unavailable {
@@ -75,7 +76,7 @@ impl Served {
         }
     }
 
-    /// Stops taking writes, if it did.
+    /// Stops accepting writes, if the shard is open.
     pub(crate) fn close(&self) {
         if let Self::Open(shard) = self {
             shard.queue.close();
@@ -88,50 +89,57 @@ pub(crate) fn serve(
     config: &Config,
     clock: &Arc<dyn Clock>,
     shard: OpenedShard,
-    running: &mut Running,
-) -> Result<Served, OpenError> {
+    running: &mut RunningStore,
+) -> Result<ServedShard, OpenError> {
     let OpenedShard { file, opened, .. } = shard;
     let OpenedFile {
         database,
-        snapshot,
+        mut snapshot,
         progress,
+        mut fences,
         next_expiry,
         ..
     } = match opened {
         Ok(opened) => opened,
         Err(failure) => {
             let reason = file.blame(failure);
-            return Ok(Served::Failed(file.path, reason));
+            return Ok(ServedShard::Failed(file.path, reason));
         }
     };
+    // Namespaces that the folder's records fence are refused from the first request on; the committer's first
+    // commit writes the fences to the shard's own file.
+    let durable = Arc::clone(fences.fenced());
+    let is_behind = fences.raise(&file.kept.fenced());
+    snapshot.fence(&fences);
     let id = file.shard();
-    let queue = Queue::new(Size {
+    let runner = file.opener.runner();
+    let queue = Queue::new(WorkSize {
         mutations: config.queue_mutations_max,
         bytes: config.queue_bytes_max,
     });
-    let shard = Arc::new(Shard::new(
+    let shard = Arc::new(OpenShard::new(
         file.shard(),
-        file.path.clone(),
+        (file.path.clone(), Arc::clone(&file.disk)),
         Arc::clone(clock),
         snapshot,
         queue,
+        durable,
     ));
     let name = format!("shard-{:03}", file.shard().0);
     let committer = Committer::new(
         file,
         Arc::clone(&shard),
         Arc::clone(clock),
-        database,
-        progress,
-        next_expiry,
+        OpenedState {
+            database,
+            progress,
+            fences,
+            is_behind,
+            next_expiry,
+        },
     );
-    let thread = thread::Builder::new()
-        .name(name)
-        .spawn(move || committer.run())
-        .map_err(|source| OpenError::System {
-            what: "a thread",
-            source,
-        })?;
-    running.committers.insert(id, thread);
-    Ok(Served::Open(shard))
+    running
+        .committers
+        .insert(id, runner.start(name, committer)?);
+    Ok(ServedShard::Open(shard))
 }

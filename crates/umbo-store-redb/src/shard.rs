@@ -1,50 +1,67 @@
-//! One open shard as its callers see it: reads on the last commit, work handed to the committer.
+//! One open shard as its callers see it: reads of the last commit, and work for the committer.
 //!
-//! Owns the read snapshot, the queue and the counters that the committer and its callers share.
-//! The invariant: whatever happens to the file, a reader gets a row, nothing, or an error that
-//! names the file; a writer gets an answer.
+//! Owns the read snapshot, the queue and the counters that the committer and its callers share. The
+//! invariant: whatever happens to the file, a reader gets a row, nothing, or an error that names the file,
+//! and a writer gets an answer.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{oneshot, watch};
 use umbo_store::{Outcome, ShardState, ShardStatus, StoreError};
-use umbo_types::{Clock, ShardId};
+use umbo_types::{Clock, NamespaceId, ShardId};
 
-use crate::failure::{Failure, guarded};
-use crate::queue::{Queue, Refused};
-use crate::snapshot::Snapshot;
-use crate::work::Work;
+use crate::bad_read::{at_once, isolated};
+use crate::disk::Disk;
+use crate::fences::is_fenced;
+use crate::file_error::{FileError, guarded};
+use crate::queue::{PushError, Queue};
+use crate::snapshot::ShardSnapshot;
+use crate::work::QueuedWork;
 
-/// What a committer has done since the process started.
+/// Counters of a committer since the process started.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct ShardCounters {
     /// Commits.
     pub(crate) commits: AtomicU64,
     /// Mutations committed.
     pub(crate) mutations: AtomicU64,
     /// Expired rows reclaimed.
     pub(crate) reclaimed: AtomicU64,
+    /// Asynchronous writes that were answered and are lost.
+    pub(crate) lost_async: AtomicU64,
+    /// Expired rows that await reclaiming now, as far as is known.
+    pub(crate) expired: AtomicU64,
+    /// Pieces of work whose caller gave them up before they were begun.
+    pub(crate) withdrawn: AtomicU64,
+    /// Fenced namespaces that may still have rows now.
+    pub(crate) purging: AtomicU64,
+    /// Highest id of a namespace that has or had rows.
+    pub(crate) namespace_max: AtomicU32,
 }
 
 /// An open shard.
-pub(crate) struct Shard {
+pub(crate) struct OpenShard {
     id: ShardId,
     path: PathBuf,
     clock: Arc<dyn Clock>,
-    snapshot: ArcSwap<Snapshot>,
+    snapshot: ArcSwap<ShardSnapshot>,
     state: Mutex<ShardState>,
     /// Counts the times that the committer has opened the file again, or tried to.
     reopened: watch::Sender<u64>,
+    /// Ids that the shard's own file fences on the disk, in ascending order.
+    durable_fences: ArcSwap<Arc<[NamespaceId]>>,
+    /// The state of the disk below its file.
+    pub(crate) disk: Arc<Disk>,
     /// Work for the committer.
-    pub(crate) queue: Queue<Work>,
-    /// What it has done.
-    pub(crate) counters: Counters,
+    pub(crate) queue: Queue<QueuedWork>,
+    /// Counters of the committer.
+    pub(crate) counters: ShardCounters,
 }
 
-impl std::fmt::Debug for Shard {
+impl std::fmt::Debug for OpenShard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shard")
             .field("id", &self.id)
@@ -53,15 +70,20 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-impl Shard {
+impl OpenShard {
     /// Makes an available shard that reads from `snapshot`.
     pub(crate) fn new(
         id: ShardId,
-        path: PathBuf,
+        (path, disk): (PathBuf, Arc<Disk>),
         clock: Arc<dyn Clock>,
-        snapshot: Snapshot,
-        queue: Queue<Work>,
+        snapshot: ShardSnapshot,
+        queue: Queue<QueuedWork>,
+        durable_fences: Arc<[NamespaceId]>,
     ) -> Self {
+        let counters = ShardCounters::default();
+        if let Ok(highest) = isolated(|| snapshot.namespace_max()) {
+            counters.namespace_max.store(highest.0, Ordering::Relaxed);
+        }
         Self {
             id,
             path,
@@ -69,60 +91,89 @@ impl Shard {
             snapshot: ArcSwap::from_pointee(snapshot),
             state: Mutex::new(ShardState::Available),
             reopened: watch::Sender::new(0),
+            durable_fences: ArcSwap::from_pointee(durable_fences),
+            disk,
             queue,
-            counters: Counters::default(),
+            counters,
         }
     }
 
-    /// Reads from the last committed state. A read that the file fails is tried once more after
-    /// the committer has opened the file again.
-    pub(crate) async fn read<T>(
+    /// Reads from the last committed state. A read that fails on the file is tried once more after the
+    /// committer has opened the file again. `owned` makes the same read for another thread, if it has to wait
+    /// for the disk.
+    pub(crate) async fn read<T, O>(
+        self: &Arc<Self>,
+        read: impl Fn(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + Sync,
+        owned: impl Fn() -> O + Send + Sync,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        O: FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
+    {
+        match self.attempt_at_once(&read) {
+            Ok(answer) => return Ok(answer),
+            Err(FileError::MustWait) => {}
+            Err(failure) => self.recover_from(failure).await?,
+        }
+        let failure = match self.attempt_waiting(owned()).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        self.recover_from(failure).await?;
+        self.attempt_waiting(owned())
+            .await
+            .map_err(|failure| self.error(failure, Outcome::NotApplied))
+    }
+
+    /// Reads from the last committed state, once, without waiting for the disk.
+    pub(crate) fn attempt_at_once<T>(
         &self,
-        read: impl Fn(&Snapshot, &dyn Clock) -> Result<T, Failure> + Send + Sync,
-    ) -> Result<T, StoreError> {
-        match self.attempt(&read) {
-            Ok(answer) => Ok(answer),
-            Err(failure) => {
-                self.recover_from(failure).await?;
-                self.attempt(&read)
-                    .map_err(|failure| self.error(failure, Outcome::NotApplied))
-            }
-        }
+        read: impl FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        at_once(|| read(&self.snapshot.load(), &*self.clock))
     }
 
-    /// Reads from the last committed state, once.
+    async fn attempt_waiting<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, FileError> {
+        let shard = Arc::clone(self);
+        self.disk.wait(move || shard.attempt(read)).await
+    }
+
+    /// Reads from the last committed state, once. May wait for the disk.
     pub(crate) fn attempt<T>(
         &self,
-        read: impl FnOnce(&Snapshot, &dyn Clock) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        guarded(|| read(&self.snapshot.load(), &*self.clock))
+        read: impl FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        isolated(|| read(&self.snapshot.load(), &*self.clock))
     }
 
-    /// Waits until the file that failed a read has been opened again, if that is any use.
-    pub(crate) async fn recover_from(&self, failure: Failure) -> Result<(), StoreError> {
-        if let Failure::Damaged(_) = failure {
+    /// Waits until the file of a failed read has been opened again, if that can help.
+    pub(crate) async fn recover_from(&self, failure: FileError) -> Result<(), StoreError> {
+        if !matches!(failure, FileError::Io(_) | FileError::Full(_)) {
             return Err(self.error(failure, Outcome::NotApplied));
         }
         let mut reopened = self.reopened.subscribe();
         if self.queue.nudge() {
-            // The sender lives as long as the shard, and a committer that ends counts too.
+            // The sender lives as long as the shard, and a committer that ends sends a value too.
             let _ = reopened.changed().await;
         }
         Ok(())
     }
 
     /// Hands work to the committer.
-    pub(crate) fn enqueue(&self, work: Work) -> Result<(), StoreError> {
+    pub(crate) fn enqueue(&self, work: QueuedWork) -> Result<(), StoreError> {
         let size = work.size();
         self.queue
             .push(work, size)
             .map_err(|refused| match refused {
-                Refused::Full => StoreError::QueueFull { shard: self.id },
-                Refused::Closed => StoreError::Closing,
+                PushError::Full => StoreError::QueueFull { shard: self.id },
+                PushError::Closed => StoreError::Closing,
             })
     }
 
-    /// Waits for the answer to work that was handed over.
+    /// Waits for the answer to queued work.
     pub(crate) async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, StoreError> {
         answer.await.map_err(|_| StoreError::Unavailable {
             shard: self.id,
@@ -131,17 +182,29 @@ impl Shard {
         })
     }
 
+    /// Returns whether all of these namespaces are fenced by the shard's own file, on the disk.
+    pub(crate) fn has_fenced(&self, ids: &[NamespaceId]) -> bool {
+        let durable = self.durable_fences.load();
+        let is_fenced = |&id: &NamespaceId| id == NamespaceId::SYSTEM || is_fenced(&durable, id);
+        ids.iter().all(is_fenced)
+    }
+
+    /// Records which namespaces the shard's own file fences on the disk.
+    pub(crate) fn note_fenced(&self, ids: Arc<[NamespaceId]>) {
+        self.durable_fences.store(Arc::new(ids));
+    }
+
     /// Makes readers see a newer state.
-    pub(crate) fn publish(&self, snapshot: Snapshot) {
+    pub(crate) fn publish(&self, snapshot: ShardSnapshot) {
         self.snapshot.store(Arc::new(snapshot));
     }
 
-    /// Tells readers that wait that the file was opened again, or will not be.
+    /// Wakes the readers that wait for the file to be opened again; it was, or will not be.
     pub(crate) fn note_reopened(&self) {
         self.reopened.send_modify(|times| *times += 1);
     }
 
-    /// Says how the shard serves from now on. Returns how it did before.
+    /// Sets the state of the shard. Returns the previous one.
     pub(crate) fn set_state(&self, state: ShardState) -> ShardState {
         let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *current, state)
@@ -153,33 +216,49 @@ impl Shard {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShardStatus {
             shard: self.id,
-            state: state.clone(),
+            state: match &*state {
+                ShardState::Available if self.disk.is_stuck() => {
+                    ShardState::ReadOnly(self.blame(FileError::Stuck))
+                }
+                state => state.clone(),
+            },
             rows: guarded(|| self.snapshot.load().row_count()).unwrap_or_default(),
             file_bytes: std::fs::metadata(&self.path).map_or(0, |file| file.len()),
             queued: self.queue.mutations() as u64,
             commits: count(&self.counters.commits),
             mutations: count(&self.counters.mutations),
             reclaimed: count(&self.counters.reclaimed),
+            lost_async: count(&self.counters.lost_async),
+            purging: count(&self.counters.purging),
+            expired: count(&self.counters.expired),
+            namespace_max: NamespaceId(self.counters.namespace_max.load(Ordering::Relaxed)),
         }
     }
 
-    /// Translates a failure of the file for a caller.
-    pub(crate) fn error(&self, failure: Failure, outcome: Outcome) -> StoreError {
+    /// Translates an error of the file for a caller.
+    pub(crate) fn error(&self, failure: FileError, outcome: Outcome) -> StoreError {
         let shard = self.id;
         match failure {
-            Failure::Full(_) => StoreError::Full { shard, outcome },
-            Failure::Io(reason) => StoreError::Io {
+            FileError::Full(_) => StoreError::Full { shard, outcome },
+            FileError::Gone(namespace) => StoreError::NamespaceGone { shard, namespace },
+            FileError::MustWait | FileError::Stuck => StoreError::Unavailable {
+                shard,
+                reason: self.blame(failure),
+                outcome,
+            },
+            FileError::Io(reason) | FileError::Unreadable(reason) => StoreError::Io {
                 shard,
                 reason: self.blame(reason),
                 outcome,
             },
-            // Damage says nothing about a write, so a doubtful one is told in other words.
-            Failure::Damaged(reason) if outcome != Outcome::NotApplied => StoreError::Io {
+            // Damage tells nothing about the outcome of a write, so an uncertain write is reported as an I/O
+            // error.
+            FileError::Damaged(reason) if outcome != Outcome::NotApplied => StoreError::Io {
                 shard,
                 reason: self.blame(reason),
                 outcome,
             },
-            Failure::Damaged(reason) => StoreError::Corrupt {
+            FileError::Damaged(reason) => StoreError::Corrupt {
                 shard,
                 reason: self.blame(reason),
             },

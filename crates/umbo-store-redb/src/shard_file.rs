@@ -1,75 +1,158 @@
-//! One shard's redb file: making it, opening it, and opening it again after a failure.
+//! One shard's redb file: creating it, opening it, and opening it again after a failure.
 //!
-//! Owns the path and how redb is opened on it. The invariant: an existing file is never made anew;
-//! one that is missing, empty or not this shard's is an error.
+//! Owns the path and the way redb is opened on it. The invariant: an existing file is never created again; a
+//! file that is missing, empty or not this shard's is an error.
 
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+#[cfg(feature = "simulation")]
+use std::time::Duration;
+use std::time::Instant;
 
-use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
+use redb::backends::FileBackend;
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase,
+    StorageBackend, StorageError,
+};
 use umbo_types::{ShardId, Timestamp};
 
-use crate::failure::{Failure, guarded};
-use crate::snapshot::Snapshot;
+use crate::bad_read::isolated;
+use crate::disk::Disk;
+use crate::fences::{Fences, META_FENCES};
+use crate::file_error::{FileError, guarded};
+use crate::kept_records::KeptRecords;
+use crate::runner::Runner;
+use crate::shard_ownership::{META_OWNER, ShardOwnership};
+use crate::snapshot::ShardSnapshot;
 use crate::tables::{
-    EXPIRY, Identity, META, META_IDENTITY, META_PROGRESS, Progress, ROWS, next_expiry,
+    EXPIRY, META, META_IDENTITY, META_PROGRESS, ROWS, ShardIdentity, ShardProgress, next_expiry,
 };
-use crate::tenure::{Holder, META_HOLDER, Tenure};
+use crate::watched_file::WatchedFile;
 
-/// How redb reaches the bytes of an existing file; tests put faults in between.
-pub(crate) trait Opener: Send + Sync + std::fmt::Debug {
-    /// Opens the database in an existing file.
-    fn open(&self, builder: &Builder, path: &Path) -> Result<Database, Failure>;
+/// How redb accesses the bytes of a file, and the executor of its committer. Tests inject faults here, and a
+/// simulation a whole disk.
+#[cfg_attr(
+    not(feature = "simulation"),
+    expect(unreachable_pub, reason = "public for simulations only")
+)]
+pub trait Opener: Send + Sync + std::fmt::Debug {
+    /// Opens an existing file.
+    fn open(&self, path: &Path) -> Result<Box<dyn StorageBackend>, DatabaseError>;
+
+    /// Creates an empty file, durably, replacing any file of that name.
+    fn create(&self, path: &Path) -> io::Result<()> {
+        File::create(path)?.sync_all()
+    }
+
+    /// Tests whether the disk has room for this many bytes more, and frees them again.
+    fn probe_room(&self, path: &Path, bytes: usize) -> io::Result<()> {
+        let probe = || -> io::Result<()> {
+            let mut file = File::create(path)?;
+            let block = vec![0x5A; 64 << 10];
+            for _ in 0..bytes.div_ceil(block.len()) {
+                file.write_all(&block)?;
+            }
+            file.sync_data()
+        };
+        let probed = probe();
+        // A probe file that is left over does no harm: the next probe replaces it.
+        let _ = std::fs::remove_file(path);
+        probed
+    }
+
+    /// Returns the executor of committers.
+    fn runner(&self) -> Runner {
+        Runner::Threads
+    }
+
+    /// Opens a reader of the part of an existing file that is in memory. None if the system cannot tell:
+    /// reads then wait for the disk on the calling thread.
+    fn open_at_once(&self, _path: &Path) -> Option<Box<dyn ReadAtOnce>> {
+        None
+    }
+
+    /// Returns the current time, in which the bounds on the disk are measured.
+    fn now(&self) -> Instant {
+        self.runner().now()
+    }
+
+    /// Returns how long the next commit of a file takes in simulated time.
+    #[cfg(feature = "simulation")]
+    fn commit_time(&self, _path: &Path) -> Duration {
+        Duration::ZERO
+    }
 }
 
-/// The file system as it is.
+/// Reads the part of a file that is in memory.
+#[cfg_attr(
+    not(feature = "simulation"),
+    expect(unreachable_pub, reason = "public for simulations only")
+)]
+pub trait ReadAtOnce: Send + Sync + std::fmt::Debug {
+    /// Fills `out` if that needs no waiting for the disk. Returns whether it did.
+    fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool;
+}
+
+/// The ordinary file system.
 #[derive(Debug)]
 pub(crate) struct PlainFiles;
 
 impl Opener for PlainFiles {
-    fn open(&self, builder: &Builder, path: &Path) -> Result<Database, Failure> {
-        let file = File::options().read(true).write(true).open(path)?;
-        Ok(builder.create_file(file)?)
+    fn open(&self, path: &Path) -> Result<Box<dyn StorageBackend>, DatabaseError> {
+        let file = File::options().read(true).write(true).open(path);
+        Ok(Box::new(FileBackend::new(file.map_err(StorageError::Io)?)?))
+    }
+
+    fn open_at_once(&self, path: &Path) -> Option<Box<dyn ReadAtOnce>> {
+        crate::page_cache::open(path)
     }
 }
 
-/// Where a shard's file is and what it must be.
+/// Where a shard's file is, and the identity that it must have.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardFile {
     /// The file.
     pub(crate) path: PathBuf,
     /// Which shard of which store it is.
-    pub(crate) identity: Identity,
-    /// Who has it, in a cluster.
-    pub(crate) tenure: Option<Tenure>,
+    pub(crate) identity: ShardIdentity,
+    /// The node that owns it, in a cluster.
+    pub(crate) ownership: Option<ShardOwnership>,
     /// Memory for its pages.
     pub(crate) cache_bytes: usize,
     /// How it is opened.
     pub(crate) opener: Arc<dyn Opener>,
+    /// The state of its disk.
+    pub(crate) disk: Arc<Disk>,
+    /// The copy of the records that its folder keeps, whose fences apply to the shard.
+    pub(crate) kept: Arc<KeptRecords>,
 }
 
-/// A shard's file, opened.
+/// An opened shard file.
 pub(crate) struct OpenedFile {
     /// The database, for the committer.
     pub(crate) database: Database,
     /// Its last committed state, for readers.
-    pub(crate) snapshot: Snapshot,
-    /// How far it has come.
-    pub(crate) progress: Progress,
+    pub(crate) snapshot: ShardSnapshot,
+    /// Its progress record.
+    pub(crate) progress: ShardProgress,
+    /// Its fences.
+    pub(crate) fences: Fences,
     /// Earliest expiry in the index.
     pub(crate) next_expiry: Option<Timestamp>,
-    /// Whether redb had to walk the whole file to repair it.
+    /// Whether redb had to read the whole file to repair it.
     pub(crate) was_repaired: bool,
 }
 
-/// What a look at a shard's own file has found.
+/// Result of inspecting a shard's own file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inspection {
-    /// It was closed in order.
+    /// It was closed properly.
     Closed,
-    /// It was not: it recovers when it is opened.
+    /// It was not closed: it recovers when it is opened.
     Unclosed,
     /// A process has it open.
     InUse,
@@ -86,11 +169,10 @@ impl ShardFile {
         format!("{}: {reason}", self.path.display())
     }
 
-    /// Makes the file of a folder that is being created, replacing what an interrupted creation
-    /// has left.
-    pub(crate) fn create(&self) -> Result<(), Failure> {
+    /// Creates the file of a folder that is being created, replacing what an interrupted creation has left.
+    pub(crate) fn create(&self) -> Result<(), FileError> {
         guarded(|| {
-            File::create(&self.path)?.sync_all()?;
+            self.opener.create(&self.path)?;
             let (database, _) = self.database()?;
             let mut transaction = database.begin_write()?;
             transaction.set_quick_repair(true);
@@ -98,14 +180,15 @@ impl ShardFile {
                 transaction.open_table(ROWS)?;
                 transaction.open_table(EXPIRY)?;
                 let mut meta = transaction.open_table(META)?;
-                let progress = Progress {
+                let progress = ShardProgress {
                     is_closed: true,
-                    ..Progress::default()
+                    ..ShardProgress::default()
                 };
                 meta.insert(META_IDENTITY, &self.identity.encode()[..])?;
-                if let Some(tenure) = &self.tenure {
-                    meta.insert(META_HOLDER, &tenure.holder().encode()[..])?;
+                if let Some(ownership) = &self.ownership {
+                    meta.insert(META_OWNER, &ownership.owner_record().encode()[..])?;
                 }
+                meta.insert(META_FENCES, &Fences::default().encode()[..])?;
                 meta.insert(META_PROGRESS, &progress.encode()[..])?;
             }
             transaction.commit()?;
@@ -114,30 +197,37 @@ impl ShardFile {
     }
 
     /// Opens the file.
-    pub(crate) fn open(&self) -> Result<OpenedFile, Failure> {
+    pub(crate) fn open(&self) -> Result<OpenedFile, FileError> {
         guarded(|| match std::fs::metadata(&self.path)?.len() {
             0 => Err(empty()),
             _ => self.open_existing(),
         })
     }
 
-    fn open_existing(&self) -> Result<OpenedFile, Failure> {
+    fn open_existing(&self) -> Result<OpenedFile, FileError> {
         let (database, was_repaired) = self.database()?;
         let transaction = database.begin_read()?;
         self.check_identity(&transaction)?;
         let progress = progress(&transaction)?;
-        let snapshot = Snapshot::of(&transaction)?;
+        let fences = fences(&transaction)?;
+        let expiry = transaction.open_table(EXPIRY)?;
+        let next_expiry = match isolated(|| next_expiry(&expiry, &BTreeSet::new())) {
+            // The shard serves nevertheless: the sweeper meets the bad page, and pauses.
+            Err(FileError::Unreadable(_)) => Some(Timestamp(0)),
+            next_expiry => next_expiry?,
+        };
         Ok(OpenedFile {
             database,
-            snapshot,
+            snapshot: ShardSnapshot::of(&transaction, &fences)?,
             progress,
-            next_expiry: next_expiry(&transaction.open_table(EXPIRY)?)?,
+            fences,
+            next_expiry,
             was_repaired,
         })
     }
 
-    /// Looks, without touching the file, whether it is this shard's, and the last of it.
-    pub(crate) fn inspect(&self) -> Result<Inspection, Failure> {
+    /// Checks, without touching the file, that it is this shard's, and the newest of the shard.
+    pub(crate) fn inspect(&self) -> Result<Inspection, FileError> {
         guarded(|| {
             if std::fs::metadata(&self.path)?.len() == 0 {
                 return Err(empty());
@@ -151,7 +241,7 @@ impl ShardFile {
             let transaction = database.begin_read()?;
             self.check_identity(&transaction)?;
             let progress = progress(&transaction)?;
-            self.check_holder(&transaction, progress)?;
+            self.check_owner(&transaction)?;
             Ok(if progress.is_closed {
                 Inspection::Closed
             } else {
@@ -160,94 +250,65 @@ impl ShardFile {
         })
     }
 
-    /// Checks, without touching the file, that it is this shard's, whoever has had it.
-    pub(crate) fn peek(&self) -> Result<(), Failure> {
+    /// Checks, without touching the file, that it is this shard's, independent of its owner.
+    pub(crate) fn peek(&self) -> Result<(), FileError> {
         guarded(|| match Builder::new().open_read_only(&self.path) {
             Ok(database) => self.check_identity(&database.begin_read()?),
-            // What has to be repaired first may be this shard's.
+            // A file that has to be repaired first may be this shard's.
             Err(DatabaseError::RepairAborted) => Ok(()),
             Err(error) => Err(error.into()),
         })
     }
 
-    /// Notes in a file that was opened that this node has it, and is using it. Refuses one that is
-    /// not the last of its shard.
-    pub(crate) fn claim(&self, opened: &mut OpenedFile) -> Result<(), Failure> {
-        let Some(tenure) = &self.tenure else {
-            return Ok(());
-        };
-        guarded(|| {
-            let database = &opened.database;
-            self.check_holder(&database.begin_read()?, opened.progress)?;
-            opened.progress = Progress {
-                sequence: opened.progress.sequence + 1,
-                is_closed: false,
-                ..opened.progress
-            };
-            let transaction = begin_write(database, Durability::Immediate)?;
-            {
-                let mut meta = transaction.open_table(META)?;
-                meta.insert(META_HOLDER, &tenure.holder().encode()[..])?;
-                meta.insert(META_PROGRESS, &opened.progress.encode()[..])?;
-            }
-            transaction.commit()?;
-            opened.snapshot = Snapshot::of(&database.begin_read()?)?;
-            Ok(())
-        })
-    }
-
-    fn check_holder(
-        &self,
-        transaction: &ReadTransaction,
-        progress: Progress,
-    ) -> Result<(), Failure> {
-        let Some(tenure) = &self.tenure else {
-            return Ok(());
-        };
-        let found = Holder::decode(&record(transaction, META_HOLDER)?);
-        let found = found.ok_or_else(|| {
-            Failure::Damaged("the record of its holder makes no sense".to_owned())
-        })?;
-        let checked = tenure.check(&found, progress.is_closed);
-        checked.map_err(|refused| Failure::Damaged(refused.to_string()))
-    }
-
-    fn check_identity(&self, transaction: &ReadTransaction) -> Result<(), Failure> {
-        let identity = Identity::decode(&record(transaction, META_IDENTITY)?);
+    fn check_identity(&self, transaction: &ReadTransaction) -> Result<(), FileError> {
+        let identity = ShardIdentity::decode(&record(transaction, META_IDENTITY)?);
         if identity == Some(self.identity) {
             return Ok(());
         }
-        Err(Failure::Damaged(format!(
+        Err(FileError::Damaged(format!(
             "the file is {identity:?}, not {:?}: it belongs to another shard, cluster or data \
              folder",
             self.identity
         )))
     }
 
-    fn database(&self) -> Result<(Database, bool), Failure> {
+    fn database(&self) -> Result<(Database, bool), FileError> {
         let was_repaired = Arc::new(AtomicBool::new(false));
         let noted = Arc::clone(&was_repaired);
         let mut builder = Builder::new();
         builder
             .set_cache_size(self.cache_bytes)
             .set_repair_callback(move |_| noted.store(true, Ordering::Relaxed));
-        let database = self.opener.open(&builder, &self.path)?;
+        let at_once = self.opener.open_at_once(&self.path);
+        self.disk.note_tells_waiting(at_once.is_some());
+        let database = builder.create_with_backend(WatchedFile {
+            path: self.path.clone(),
+            inner: self.opener.open(&self.path)?,
+            at_once,
+            unsynced: Mutex::default(),
+            disk: Arc::clone(&self.disk),
+        })?;
         Ok((database, was_repaired.load(Ordering::Relaxed)))
     }
 }
 
-fn empty() -> Failure {
-    Failure::Damaged("the file is empty".to_owned())
+fn empty() -> FileError {
+    FileError::Damaged("the file is empty".to_owned())
 }
 
-fn progress(transaction: &ReadTransaction) -> Result<Progress, Failure> {
-    Progress::decode(&record(transaction, META_PROGRESS)?)
-        .ok_or_else(|| Failure::Damaged("the progress record makes no sense".to_owned()))
+fn progress(transaction: &ReadTransaction) -> Result<ShardProgress, FileError> {
+    ShardProgress::decode(&record(transaction, META_PROGRESS)?)
+        .ok_or_else(|| FileError::Damaged("the progress record cannot be decoded".to_owned()))
 }
 
-fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Failure> {
+fn fences(transaction: &ReadTransaction) -> Result<Fences, FileError> {
+    Fences::decode(&record(transaction, META_FENCES)?)
+        .ok_or_else(|| FileError::Damaged("the record of its fences cannot be decoded".to_owned()))
+}
+
+pub(crate) fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, FileError> {
     let record = transaction.open_table(META)?.get_owned(name)?;
-    let record = record.ok_or_else(|| Failure::Damaged(format!("no {name} record")))?;
+    let record = record.ok_or_else(|| FileError::Damaged(format!("no {name} record")))?;
     Ok(record.value().to_vec())
 }
 
@@ -255,12 +316,12 @@ fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Failure>
 pub(crate) fn begin_write(
     database: &Database,
     durability: Durability,
-) -> Result<redb::WriteTransaction, Failure> {
+) -> Result<redb::WriteTransaction, FileError> {
     let mut transaction = database.begin_write()?;
-    // The next opening after a crash takes a millisecond instead of a walk over the file.
+    // The next opening after a crash takes a millisecond instead of reading the whole file.
     transaction.set_quick_repair(true);
     transaction
         .set_durability(durability)
-        .map_err(|error| Failure::Io(error.to_string()))?;
+        .map_err(|error| FileError::Io(error.to_string()))?;
     Ok(transaction)
 }

@@ -1,10 +1,12 @@
-//! Reading: one committed state of one shard, and bounded walks over it.
+//! Reads of one committed state of one shard, and bounded walks over it.
 //!
-//! Owns every read of a reader. A snapshot is the shard's row table at its last commit; the
-//! committer replaces it after each commit and a reader holds it for one call only, so no reader
-//! pins an old state. The invariant: an expired or damaged row is never returned.
+//! Owns every read of a reader. A snapshot is the shard's row table at its last commit; the committer
+//! replaces it after each commit and a reader holds it for one call only, so no reader pins an old state. The
+//! invariant: an expired or damaged row is never returned, nor any row of a fenced namespace.
 
+use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
@@ -13,10 +15,12 @@ use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanPosition};
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Row, ShardId, SortKey, Timestamp};
 
-use crate::failure::Failure;
+use crate::committer::writer::LoggedChange;
+use crate::fences::{Fences, is_fenced};
+use crate::file_error::FileError;
 use crate::key_codec;
 use crate::row_codec::{self, RowView};
-use crate::tables::ROWS;
+use crate::tables::{ROWS, namespace_max};
 
 /// Most rows that one chunk visits, so that a run of expired rows or of rows outside the segment
 /// does not hold a snapshot for long.
@@ -28,11 +32,19 @@ const RESERVED_BYTES_MAX: usize = 64 << 10;
 const SKIPPED_ROWS_BEFORE_SEEK: u32 = 16;
 
 /// A committed state of a shard.
-pub(crate) struct Snapshot {
+pub(crate) struct ShardSnapshot {
     rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    /// Fenced namespaces, whose rows are not read, in ascending order.
+    fenced: Arc<[NamespaceId]>,
+    /// Acknowledged changes that the table has lost, by key; none if the table holds them all, which is
+    /// nearly always so.
+    beside: Option<BTreeMap<Box<[u8]>, ChangedRow>>,
 }
 
-/// What one call may return at most.
+/// An encoded row; none for a removal.
+type ChangedRow = Option<Box<[u8]>>;
+
+/// The bounds of one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     rows: u32,
@@ -41,7 +53,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Lowers what was asked for to what a chunk may hold.
+    /// Lowers the requested bounds to those of a chunk.
     pub(crate) fn of(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
         Self {
             rows: rows_max.clamp(1, CHUNK_ROWS_MAX),
@@ -51,7 +63,7 @@ impl Limits {
     }
 }
 
-/// Which rows of a shard a scan wants, after which physical key.
+/// The rows of a shard that a scan reads, and the physical key after which it continues.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
     /// The shard, for the position.
@@ -64,9 +76,9 @@ pub(crate) struct Segment {
     pub(crate) after: Option<Key>,
 }
 
-/// Rows gathered so far, and where to go on once no more fit.
+/// Collects the rows of a chunk, and the position to continue at once no more fit.
 #[derive(Debug)]
-pub(crate) struct Chunk<P> {
+pub(crate) struct ChunkBuilder<P> {
     rows: RowBatch,
     bytes: usize,
     visited: u32,
@@ -76,7 +88,7 @@ pub(crate) struct Chunk<P> {
     is_cut: bool,
 }
 
-impl<P> Chunk<P> {
+impl<P> ChunkBuilder<P> {
     /// Begins an empty chunk.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
@@ -89,24 +101,27 @@ impl<P> Chunk<P> {
         }
     }
 
-    /// Says whether a row was turned away.
+    /// Returns whether a row did not fit.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Returns the rows, and where to go on if any row was turned away.
+    /// Returns the rows, and the position to continue at if a row did not fit.
     pub(crate) fn finish(self) -> (RowBatch, Option<P>) {
         (self.rows, self.last.filter(|_| self.is_cut))
     }
 
-    /// Says whether the next row may be visited; notes that there was one where it may not.
+    /// Returns whether the next row may be visited; records that there is one if it may not.
     fn has_room(&mut self) -> bool {
         self.is_cut = self.is_full();
         !self.is_cut
     }
 
     /// Counts a row as visited, and keeps its position if it was the last one.
-    fn visited(&mut self, position: impl FnOnce() -> Result<P, Failure>) -> Result<(), Failure> {
+    fn visited(
+        &mut self,
+        position: impl FnOnce() -> Result<P, FileError>,
+    ) -> Result<(), FileError> {
         self.visited += 1;
         if self.is_full() {
             self.last = Some(position()?);
@@ -128,7 +143,7 @@ impl<P> Chunk<P> {
         };
         let row_bytes = partition.len() + sort.len() + value.len();
         if self.rows.is_empty() {
-            // Rows of one partition tend to be alike; a guess that is wrong only costs a copy.
+            // Rows of one partition tend to be similar in size; a wrong estimate only costs a copy.
             let rows = (self.limits.rows as usize).min(RESERVED_ROWS_MAX);
             let bytes = (rows * row_bytes).min(self.limits.bytes);
             self.rows.reserve(rows, bytes.min(RESERVED_BYTES_MAX));
@@ -147,41 +162,99 @@ impl<P> Chunk<P> {
     }
 }
 
-impl Snapshot {
-    /// Takes the state that a transaction sees.
-    pub(crate) fn of(transaction: &ReadTransaction) -> Result<Self, Failure> {
+impl ShardSnapshot {
+    /// Captures the state that a transaction sees, behind the shard's fences.
+    pub(crate) fn of(transaction: &ReadTransaction, fences: &Fences) -> Result<Self, FileError> {
         Ok(Self {
             rows: transaction.open_table(ROWS)?,
+            fenced: Arc::clone(fences.fenced()),
+            beside: None,
         })
     }
 
+    /// Adds changes that the table does not have: a read of one of their rows returns the changed row, and a
+    /// range or scan that meets one of them fails.
+    pub(crate) fn show_beside(&mut self, changes: &[LoggedChange]) {
+        let change = |change: &LoggedChange| (change.key.clone(), change.row.clone());
+        self.beside = Some(changes.iter().map(change).collect());
+    }
+
+    /// Refuses a walk over changes that the table has lost.
+    fn check_walk(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<(), FileError> {
+        match &self.beside {
+            Some(beside) if beside.range::<[u8], _>(bounds).next().is_some() => Err(FileError::Io(
+                "an acknowledged write cannot be read before the shard writes again".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the fences of the state.
+    pub(crate) fn fence(&mut self, fences: &Fences) {
+        self.fenced = Arc::clone(fences.fenced());
+    }
+
+    /// Returns the highest namespace that has rows, whether fenced or not.
+    pub(crate) fn namespace_max(&self) -> Result<NamespaceId, FileError> {
+        namespace_max(&self.rows)
+    }
+
+    /// Refuses to read a namespace that is fenced.
+    pub(crate) fn check(&self, namespace: NamespaceId) -> Result<(), FileError> {
+        if is_fenced(&self.fenced, namespace) {
+            return Err(FileError::Gone(namespace));
+        }
+        Ok(())
+    }
+
     /// Returns the number of rows, expired ones included.
-    pub(crate) fn row_count(&self) -> Result<u64, Failure> {
+    pub(crate) fn row_count(&self) -> Result<u64, FileError> {
         Ok(self.rows.len()?)
     }
 
-    /// Reads one row.
-    pub(crate) fn get(&self, key: &[u8], clock: &dyn Clock) -> Result<Option<Row>, Failure> {
-        // The trait's method ties the guard to the table, which keeps the transaction alive.
+    /// Reads the page of a row, whatever the page holds.
+    pub(crate) fn probe(&self, key: &[u8]) -> Result<(), FileError> {
+        ReadableTable::get(&self.rows, key)?;
+        Ok(())
+    }
+
+    /// Reads one row of a namespace.
+    pub(crate) fn get(
+        &self,
+        namespace: NamespaceId,
+        key: &[u8],
+        clock: &dyn Clock,
+    ) -> Result<Option<Row>, FileError> {
+        self.check(namespace)?;
+        if let Some(change) = self.beside.as_ref().and_then(|beside| beside.get(key)) {
+            let row = change.as_deref().map(|row| row_codec::decode(key, row));
+            let row = row
+                .transpose()?
+                .filter(|row| row.head.is_visible(clock.wall()));
+            return Ok(row.map(RowView::to_row));
+        }
+        // The method of the trait ties the guard to the table, which keeps the transaction alive.
         let Some(guard) = ReadableTable::get(&self.rows, key)? else {
             return Ok(None);
         };
         let row = row_codec::decode(key, guard.value())?;
-        // Most rows stay: the clock is read only for one that does not.
+        // Most rows have no expiry: the clock is read only for a row that has one.
         let is_visible = row.head.expires_at.is_none() || row.head.is_visible(clock.wall());
         Ok(is_visible.then(|| row.to_row()))
     }
 
     /// Reads one chunk of a range.
-    pub(crate) fn range(&self, request: &RangeRequest, now: Timestamp) -> Result<Page, Failure> {
+    pub(crate) fn range(&self, request: &RangeRequest, now: Timestamp) -> Result<Page, FileError> {
+        self.check(request.namespace)?;
         let limits = Limits::of(request.rows_max, request.bytes_max, request.keys_only);
-        let mut chunk = Chunk::new(limits);
+        let mut chunk = ChunkBuilder::new(limits);
         if request.range.is_empty() {
             return Ok(Page::default());
         }
         let (first, beyond) =
             key_codec::sort_bounds(request.namespace, &request.partition, &request.range);
         let prefix_len = first.len() - request.range.start.len();
+        self.check_walk((Bound::Included(&first), Bound::Excluded(&beyond)))?;
         let mut walk = ReadableTable::range::<&[u8]>(&self.rows, &first[..]..&beyond[..])?;
         let mut next = || {
             if request.reverse {
@@ -213,32 +286,37 @@ impl Snapshot {
         &self,
         segment: &Segment,
         now: Timestamp,
-        chunk: &mut Chunk<ScanPosition>,
-    ) -> Result<(), Failure> {
+        chunk: &mut ChunkBuilder<ScanPosition>,
+    ) -> Result<(), FileError> {
+        self.check(segment.namespace)?;
         let (mut from, to) = key_codec::namespace_bounds(segment.namespace);
         if let Some(after) = &segment.after {
             from = Bound::Excluded(key_codec::encode(segment.namespace, after).0);
         }
+        self.check_walk((
+            from.as_ref().map(Vec::as_slice),
+            to.as_ref().map(Vec::as_slice),
+        ))?;
         while let Some(beyond) = self.scan_until_seek(segment, now, chunk, (&from, &to))? {
             from = Bound::Included(beyond);
         }
         Ok(())
     }
 
-    /// Walks until there is nothing more to do, or returns the key to go on at where the rows
-    /// before it are not wanted.
+    /// Walks until there is nothing more to do, or returns the key at which to continue if the rows before it
+    /// are not wanted.
     fn scan_until_seek(
         &self,
         segment: &Segment,
         now: Timestamp,
-        chunk: &mut Chunk<ScanPosition>,
+        chunk: &mut ChunkBuilder<ScanPosition>,
         bounds: (&Bound<Vec<u8>>, &Bound<Vec<u8>>),
-    ) -> Result<Option<Vec<u8>>, Failure> {
+    ) -> Result<Option<Vec<u8>>, FileError> {
         let bounds = (
             bounds.0.as_ref().map(Vec::as_slice),
             bounds.1.as_ref().map(Vec::as_slice),
         );
-        let mut current: Option<Partition> = None;
+        let mut current: Option<ScanPartition> = None;
         for entry in ReadableTable::range::<&[u8]>(&self.rows, bounds)? {
             let (key, row) = entry?;
             if !chunk.has_room() {
@@ -247,7 +325,7 @@ impl Snapshot {
             let key = key.value();
             let partition = match current.take() {
                 Some(partition) if key.starts_with(&partition.prefix) => partition,
-                _ => Partition::of(segment, key)?,
+                _ => ScanPartition::of(segment, key)?,
             };
             let partition = current.insert(partition);
             let sort = &key[partition.prefix.len()..];
@@ -278,15 +356,15 @@ impl Snapshot {
 }
 
 /// The partition that a scan is in, so that its slot is computed once.
-struct Partition {
+struct ScanPartition {
     prefix: Vec<u8>,
     key: PartitionKey,
     is_wanted: bool,
     skipped: u32,
 }
 
-impl Partition {
-    fn of(segment: &Segment, key: &[u8]) -> Result<Self, Failure> {
+impl ScanPartition {
+    fn of(segment: &Segment, key: &[u8]) -> Result<Self, FileError> {
         let parts = key_codec::decode(key).ok_or_else(malformed_key)?;
         let partition =
             PartitionKey::new(parts.partition.into_owned()).map_err(|_| malformed_key())?;
@@ -300,6 +378,121 @@ impl Partition {
     }
 }
 
-fn malformed_key() -> Failure {
-    Failure::Damaged("a key is malformed".to_owned())
+fn malformed_key() -> FileError {
+    FileError::Damaged("a key is malformed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::{Database, ReadableDatabase, TableDefinition};
+    use umbo_store::{ManualClock, SortRange};
+    use umbo_types::{Value, Version};
+
+    use super::*;
+    use crate::row_codec::RowHead;
+
+    const NAMESPACE: NamespaceId = NamespaceId(7);
+
+    fn at(partition: &'static str) -> Key {
+        Key::new(partition, "").unwrap()
+    }
+
+    fn encoded(key: &[u8], value: &'static str) -> Vec<u8> {
+        let (mut row, head) = (Vec::new(), head());
+        row_codec::encode(&mut row, key, head, &Value::new(value, "", "").unwrap());
+        row
+    }
+
+    fn head() -> RowHead {
+        RowHead {
+            version: Version(1),
+            expires_at: None,
+        }
+    }
+
+    fn change(partition: &'static str, value: Option<&'static str>) -> LoggedChange {
+        let (key, _) = key_codec::encode(NAMESPACE, &at(partition));
+        LoggedChange {
+            row: value.map(|value| encoded(&key, value).into()),
+            key: key.into(),
+        }
+    }
+
+    fn snapshot(database: &Database, fences: &Fences) -> ShardSnapshot {
+        ShardSnapshot::of(&database.begin_read().unwrap(), fences).unwrap()
+    }
+
+    fn database(folder: &tempfile::TempDir) -> Database {
+        const ROWS: TableDefinition<'static, &[u8], &[u8]> = crate::tables::ROWS;
+        let database = Database::create(folder.path().join("rows")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        {
+            let mut rows = transaction.open_table(ROWS).unwrap();
+            for partition in ["a", "b", "c"] {
+                let (key, _) = key_codec::encode(NAMESPACE, &at(partition));
+                rows.insert(&key[..], &encoded(&key, "stored")[..]).unwrap();
+            }
+        }
+        transaction.commit().unwrap();
+        database
+    }
+
+    fn get(snapshot: &ShardSnapshot, partition: &'static str) -> Option<Bytes> {
+        let clock = ManualClock::new(Timestamp(5));
+        let (key, _) = key_codec::encode(NAMESPACE, &at(partition));
+        let row = snapshot.get(NAMESPACE, &key, &clock).unwrap();
+        row.map(|row| row.value.bytes)
+    }
+
+    #[test]
+    fn what_the_table_has_lost_is_read_and_never_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = database(&folder);
+        let mut snapshot = snapshot(&database, &Fences::default());
+        snapshot.show_beside(&[
+            change("b", Some("older")),
+            change("b", Some("newer")),
+            change("c", None),
+        ]);
+        assert_eq!(get(&snapshot, "a").as_deref(), Some(&b"stored"[..]));
+        assert_eq!(get(&snapshot, "b").as_deref(), Some(&b"newer"[..]));
+        assert_eq!(get(&snapshot, "c"), None);
+        for (partition, is_read) in [("a", true), ("b", false), ("c", false), ("d", true)] {
+            let request = RangeRequest {
+                namespace: NAMESPACE,
+                partition: at(partition).partition,
+                range: SortRange::default(),
+                reverse: false,
+                rows_max: 10,
+                bytes_max: 1_000,
+                keys_only: false,
+            };
+            let page = snapshot.range(&request, Timestamp(5));
+            assert_eq!(page.is_ok(), is_read, "{partition}");
+        }
+        for (namespace, is_read) in [(NAMESPACE, false), (NamespaceId(8), true)] {
+            let segment = Segment {
+                shard: ShardId(0),
+                namespace,
+                slots: 0..=umbo_routing::SLOTS - 1,
+                after: None,
+            };
+            let mut chunk = ChunkBuilder::new(Limits::of(10, 1_000, false));
+            let scanned = snapshot.scan(&segment, Timestamp(5), &mut chunk);
+            assert_eq!(scanned.is_ok(), is_read, "{namespace}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_fenced_namespace_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = database(&folder);
+        let mut fences = Fences::default();
+        fences.raise(&[NAMESPACE]);
+        let state = snapshot(&database, &fences);
+        let (key, _) = key_codec::encode(NAMESPACE, &at("a"));
+        let read = state.get(NAMESPACE, &key, &ManualClock::new(Timestamp(5)));
+        assert_eq!(read.unwrap_err(), FileError::Gone(NAMESPACE));
+        assert_eq!(state.namespace_max().unwrap(), NAMESPACE);
+    }
 }

@@ -1,4 +1,4 @@
-//! Dividing a write among shards: keys encoded, mutations in order within each shard.
+//! Division of a write among shards: keys encoded, mutations in order within each shard.
 
 use umbo_routing::ShardMap;
 use umbo_store::{Mutation, WriteRequest};
@@ -12,7 +12,7 @@ pub(crate) fn split(map: &ShardMap, request: &mut WriteRequest) -> Vec<(ShardId,
     let namespace = request.namespace;
     let mutations = std::mem::take(&mut request.mutations);
     let mut parts: Vec<(ShardId, Vec<Op>)> = Vec::new();
-    // Where the part of a shard is, so that large batches over many shards stay linear.
+    // The index of each shard's part, so that large batches over many shards take linear time.
     let mut part_of: Vec<Option<usize>> = Vec::new();
     for (index, mutation) in mutations.into_iter().enumerate() {
         let shard = map.locate(namespace, &mutation.key.partition);

@@ -1,6 +1,6 @@
-//! The store: finds the shard of each key and merges what the shards answer.
+//! The store: finds the shard of each key and merges the answers of the shards.
 //!
-//! Owns the shards, their committer threads and the folder's lock. Decides nothing about rows.
+//! Owns the shards, their committer threads and the folder's lock. Makes no decision about rows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,32 +11,36 @@ use async_trait::async_trait;
 use tokio::sync::{Mutex, oneshot};
 use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, Outcome, Page, PurgeProgress, RangeRequest, ScanPage,
-    ScanRequest, ShardState, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, Outcome, Page, RangeRequest, RecordsCopy,
+    RecordsRevision, ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, WriteError,
+    WriteRequest, Written,
 };
-use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
+use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
 use crate::config::{ClusterMember, Config};
 use crate::error::OpenError;
-use crate::failure::Failure;
+use crate::file_error::FileError;
+use crate::kept_records::KeptRecords;
 use crate::key_codec;
 use crate::open::open_folder;
 use crate::report::OpenReport;
-use crate::running::{Running, Served, serve};
-use crate::shard::Shard;
+use crate::running::{RunningStore, ServedShard, serve};
+use crate::shard::OpenShard;
 use crate::shard_file::{Opener, PlainFiles};
-use crate::snapshot::{Chunk, Limits, Segment};
+use crate::snapshot::{ChunkBuilder, Limits, Segment, ShardSnapshot};
 use crate::split::split;
-use crate::work::{DeleteRange, Purge, Work, Write, WriteAnswer};
+use crate::work::{DeleteRange, QueuedWork, Write, WriteAnswer};
 
-/// The store contract on one redb file a shard.
+/// The store contract with one redb file per shard.
 #[derive(Debug)]
 pub struct RedbStore {
     map: Arc<ShardMap>,
-    /// By number of the shard.
-    pub(crate) shards: Box<[ArcSwap<Served>]>,
+    /// Indexed by shard number.
+    pub(crate) shards: Box<[ArcSwap<ServedShard>]>,
     report: OpenReport,
-    pub(crate) running: Mutex<Running>,
+    pub(crate) running: Mutex<RunningStore>,
+    /// The copy of Umbo's own records that the folder keeps.
+    pub(crate) kept: Arc<KeptRecords>,
     /// Settings that the folder was opened with.
     pub(crate) config: Config,
     pub(crate) clock: Arc<dyn Clock>,
@@ -44,9 +48,9 @@ pub struct RedbStore {
 }
 
 impl RedbStore {
-    /// Opens a data folder, or creates it where there is none. Expiry, versions and deadlines go
-    /// by `clock`. Blocks while the shards are opened, in parallel; a shard that cannot be opened
-    /// is reported and answers errors, the others serve.
+    /// Opens a data folder, or creates it if there is none. Expiry, versions and deadlines use `clock`.
+    /// Blocks while the shards are opened, in parallel; a shard that cannot be opened is reported and answers
+    /// errors, the others serve.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the clock is handed over to the shards, as it is to every store"
@@ -54,6 +58,16 @@ impl RedbStore {
     pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let opener: Arc<dyn Opener> = Arc::new(PlainFiles);
         Self::open_with(config, &clock, &opener)
+    }
+
+    /// Opens a data folder whose shard files are reached through `opener`, as a simulation does.
+    #[cfg(feature = "simulation")]
+    pub fn open_simulated(
+        config: Config,
+        clock: &Arc<dyn Clock>,
+        opener: &Arc<dyn Opener>,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(config, clock, opener)
     }
 
     pub(crate) fn open_with(
@@ -68,7 +82,7 @@ impl RedbStore {
         let ids = (0..shard_map.shards() as u16).map(ShardId);
         let member = config.cluster.as_ref();
         let mut shards: Vec<_> = ids.map(|id| elsewhere(member, id)).collect();
-        let mut running = Running {
+        let mut running = RunningStore {
             committers: BTreeMap::new(),
             lock: Some(folder.lock),
             manifest: None,
@@ -92,6 +106,7 @@ impl RedbStore {
             shards: shards.into_iter().map(ArcSwap::from_pointee).collect(),
             report,
             running: Mutex::new(running),
+            kept: folder.kept,
             config,
             clock: Arc::clone(clock),
             opener: Arc::clone(opener),
@@ -103,18 +118,22 @@ impl RedbStore {
         &self.config.folder
     }
 
-    /// Returns what opening has found.
+    /// Returns the report of the opening.
     pub fn report(&self) -> &OpenReport {
         &self.report
     }
 
-    /// Returns what becomes of requests for a shard, as long as it is looked at.
-    fn served(&self, id: ShardId) -> Guard<Arc<Served>> {
+    /// Returns the shard as requests for it find it, for as long as the guard is held.
+    pub(crate) fn served(&self, id: ShardId) -> Guard<Arc<ServedShard>> {
         self.shards[usize::from(id.0)].load()
     }
 
-    /// Hands work to a shard. One that leaves the folder just then says so.
-    fn enqueue(&self, id: ShardId, work: Work) -> Result<Arc<Shard>, StoreError> {
+    /// Queues work for a shard. A shard that is just leaving the folder refuses it.
+    pub(crate) fn enqueue(
+        &self,
+        id: ShardId,
+        work: QueuedWork,
+    ) -> Result<Arc<OpenShard>, StoreError> {
         let served = self.served(id);
         let shard = served.open(id)?;
         match shard.enqueue(work) {
@@ -126,58 +145,32 @@ impl RedbStore {
         }
     }
 
-    /// Says whether a shard belongs to this folder, if only as a file that failed.
-    fn is_here(&self, id: ShardId) -> bool {
-        !matches!(**self.served(id), Served::Elsewhere(_))
+    /// Returns whether a shard belongs to this folder, even if its file failed to open.
+    pub(crate) fn is_here(&self, id: ShardId) -> bool {
+        !matches!(**self.served(id), ServedShard::Elsewhere(_))
     }
 
-    async fn purge_shard(
+    /// Reads a chunk of a scan on a thread that may wait for the disk of a shard.
+    async fn scan_waiting(
         &self,
+        request: &ScanRequest,
         id: ShardId,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let work = Work::Purge(Purge {
-            namespace,
-            rows_max,
-            reply,
-        });
-        let shard = self.enqueue(id, work)?;
-        shard.answer(answer).await?
+    ) -> Result<ScanPage, ScanFailure> {
+        let served: Vec<_> = self.shards.iter().map(ArcSwap::load_full).collect();
+        let (map, request) = (Arc::clone(&self.map), request.clone());
+        let disk = Arc::clone(&self.served(id).open(id)?.disk);
+        let read = move || {
+            let served = |id: ShardId| Arc::clone(&served[usize::from(id.0)]);
+            Ok(scan_shards(&map, &request, served, true))
+        };
+        let read = disk.wait(read).await;
+        read.unwrap_or_else(|failure| Err(ScanFailure::File(id, failure)))
     }
 
-    /// Reads a chunk of a scan; a failure comes with its shard.
-    fn scan_once(&self, request: &ScanRequest) -> Result<ScanPage, ScanFailure> {
-        let mut ids = request.shards(&self.map);
-        ids.retain(|&id| request.shard == Some(id) || self.is_here(id));
-        let mut after = request.after.as_ref();
-        let first = match after {
-            None => 0,
-            Some(after) => ids
-                .iter()
-                .position(|&id| id == after.shard)
-                .ok_or_else(|| no_such_position(after.shard))?,
-        };
-        let limits = Limits::of(request.rows_max, request.bytes_max, request.keys_only);
-        let mut chunk = Chunk::new(limits);
-        for &id in &ids[first..] {
-            let segment = Segment {
-                shard: id,
-                namespace: request.namespace,
-                slots: request.slots.clone(),
-                after: after.take().map(|after| after.key.clone()),
-            };
-            self.served(id)
-                .open(id)?
-                .attempt(|snapshot, clock| snapshot.scan(&segment, clock.wall(), &mut chunk))
-                .map_err(|failure| ScanFailure::File(id, failure))?;
-            if chunk.is_cut() {
-                break;
-            }
-        }
-        let (rows, resume_after) = chunk.finish();
-        Ok(ScanPage { rows, resume_after })
+    /// Reads a chunk of a scan if all of it is in memory.
+    fn scan_at_once(&self, request: &ScanRequest) -> Result<ScanPage, ScanFailure> {
+        let served = |id: ShardId| self.shards[usize::from(id.0)].load_full();
+        scan_shards(&self.map, request, served, false)
     }
 
     fn stop_taking_writes(&self) {
@@ -187,8 +180,8 @@ impl RedbStore {
     }
 }
 
-/// Returns what is answered for a shard as long as it has not been opened here.
-pub(crate) fn elsewhere(member: Option<&ClusterMember>, id: ShardId) -> Served {
+/// Returns the state of a shard that has not been opened here.
+pub(crate) fn elsewhere(member: Option<&ClusterMember>, id: ShardId) -> ServedShard {
     let reason = member.and_then(|ClusterMember { map, node, .. }| {
         let owner = map.node_of(id)?.name();
         Some(if owner == node {
@@ -197,14 +190,60 @@ pub(crate) fn elsewhere(member: Option<&ClusterMember>, id: ShardId) -> Served {
             format!("it is not on node '{node}', but on node '{owner}'")
         })
     });
-    Served::Elsewhere(reason.unwrap_or_default())
+    ServedShard::Elsewhere(reason.unwrap_or_default())
+}
+
+/// Reads a chunk of a scan; a failure carries its shard.
+fn scan_shards(
+    map: &ShardMap,
+    request: &ScanRequest,
+    served: impl Fn(ShardId) -> Arc<ServedShard>,
+    may_wait: bool,
+) -> Result<ScanPage, ScanFailure> {
+    let mut ids = request.shards(map);
+    let is_here = |id| !matches!(*served(id), ServedShard::Elsewhere(_));
+    ids.retain(|&id| request.shard == Some(id) || is_here(id));
+    let mut after = request.after.as_ref();
+    let first = match after {
+        None => 0,
+        Some(after) => ids
+            .iter()
+            .position(|&id| id == after.shard)
+            .ok_or_else(|| no_such_position(after.shard))?,
+    };
+    let limits = Limits::of(request.rows_max, request.bytes_max, request.keys_only);
+    let mut chunk = ChunkBuilder::new(limits);
+    for &id in &ids[first..] {
+        let segment = Segment {
+            shard: id,
+            namespace: request.namespace,
+            slots: request.slots.clone(),
+            after: after.take().map(|after| after.key.clone()),
+        };
+        let served = served(id);
+        let shard = served.open(id)?;
+        let read = |snapshot: &ShardSnapshot, clock: &dyn Clock| {
+            snapshot.scan(&segment, clock.wall(), &mut chunk)
+        };
+        let read = if may_wait {
+            shard.attempt(read)
+        } else {
+            shard.attempt_at_once(read)
+        };
+        read.map_err(|failure| ScanFailure::File(id, failure))?;
+        if chunk.is_cut() {
+            break;
+        }
+    }
+    let (rows, resume_after) = chunk.finish();
+    Ok(ScanPage { rows, resume_after })
 }
 
 /// Why a chunk of a scan was not read.
 enum ScanFailure {
-    /// The file of a shard failed; it may be tried again.
-    File(ShardId, Failure),
-    /// Nothing helps.
+    /// The file of a shard failed; the read may be tried again.
+    File(ShardId, FileError),
+    /// An error that a retry does not help.
     Store(StoreError),
 }
 
@@ -243,7 +282,15 @@ impl Store for RedbStore {
         let shard = served.open(id)?;
         let (key, _) = key_codec::encode(namespace, key);
         shard
-            .read(|snapshot, clock| snapshot.get(&key, clock))
+            .read(
+                |snapshot, clock| snapshot.get(namespace, &key, clock),
+                || {
+                    let key = key.clone();
+                    move |snapshot: &ShardSnapshot, clock: &dyn Clock| {
+                        snapshot.get(namespace, &key, clock)
+                    }
+                },
+            )
             .await
     }
 
@@ -265,7 +312,15 @@ impl Store for RedbStore {
         let served = self.served(id);
         let shard = served.open(id)?;
         shard
-            .read(|snapshot, clock| snapshot.range(request, clock.wall()))
+            .read(
+                |snapshot, clock| snapshot.range(request, clock.wall()),
+                || {
+                    let request = request.clone();
+                    move |snapshot: &ShardSnapshot, clock: &dyn Clock| {
+                        snapshot.range(&request, clock.wall())
+                    }
+                },
+            )
             .await
     }
 
@@ -274,13 +329,18 @@ impl Store for RedbStore {
         _call: &CallContext,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        let (id, failure) = match self.scan_once(request) {
+        let read = match self.scan_at_once(request) {
+            Err(ScanFailure::File(id, FileError::MustWait)) => self.scan_waiting(request, id).await,
+            read => read,
+        };
+        let (id, failure) = match read {
             Ok(page) => return Ok(page),
             Err(ScanFailure::Store(error)) => return Err(error),
             Err(ScanFailure::File(id, failure)) => (id, failure),
         };
         self.served(id).open(id)?.recover_from(failure).await?;
-        self.scan_once(request).map_err(|failure| match failure {
+        let read = self.scan_waiting(request, id).await;
+        read.map_err(|failure| match failure {
             ScanFailure::Store(error) => error,
             ScanFailure::File(id, failure) => match self.served(id).open(id) {
                 Ok(shard) => shard.error(failure, Outcome::NotApplied),
@@ -296,16 +356,19 @@ impl Store for RedbStore {
     ) -> Vec<Result<Written, WriteError>> {
         let mut answers: Vec<Option<WriteAnswer>> = vec![None; request.mutations.len()];
         let mut pending = Vec::new();
-        // Everything is handed over before the first wait, so that a caller that leaves leaves the
-        // write running.
+        // All work is queued when the future is first polled, so that two writes are in the order in which
+        // they were begun. Dropping the future withdraws work that no committer has taken.
+        let namespace = request.namespace;
+        let proposed = request.proposed.min(Version::latest_at(self.clock.wall()));
         for (id, ops) in split(&self.map, &mut request) {
             let indexes: Vec<usize> = ops.iter().map(|op| op.index).collect();
             let (reply, answer) = oneshot::channel();
-            let work = Work::Write(Write {
+            let work = QueuedWork::Write(Write {
+                namespace,
                 ops,
                 atomicity: request.atomicity,
                 durability: request.durability,
-                proposed: request.proposed,
+                proposed,
                 deadline: call.deadline,
                 reply,
             });
@@ -343,11 +406,17 @@ impl Store for RedbStore {
     ) -> Result<Deleted, StoreError> {
         let id = self.map.locate(request.namespace, &request.partition);
         if request.range.is_empty() {
-            return self.served(id).open(id).map(|_| Deleted::default());
+            let served = self.served(id);
+            let shard = served.open(id)?;
+            return shard
+                .attempt(|snapshot, _| snapshot.check(request.namespace))
+                .map(|()| Deleted::default())
+                .map_err(|failure| shard.error(failure, Outcome::NotApplied));
         }
         let bounds = key_codec::sort_bounds(request.namespace, &request.partition, &request.range);
         let (reply, answer) = oneshot::channel();
-        let work = Work::DeleteRange(DeleteRange {
+        let work = QueuedWork::DeleteRange(DeleteRange {
+            namespace: request.namespace,
             prefix_len: bounds.0.len() - request.range.start.len(),
             bounds,
             rows_max: request.rows_max,
@@ -359,40 +428,32 @@ impl Store for RedbStore {
         shard.answer(answer).await?
     }
 
-    async fn purge(
-        &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        let mut progress = PurgeProgress::default();
-        let mut failure = None;
-        for id in (0..self.shards.len() as u16).map(ShardId) {
-            if !self.is_here(id) {
-                continue;
-            }
-            let rows_left = rows_max.saturating_sub(progress.rows as u32);
-            // A shard that fails keeps its rows; the others are purged all the same.
-            match self.purge_shard(id, namespace, rows_left).await {
-                Ok(step) => {
-                    progress.rows += step.rows;
-                    progress.more |= step.more;
-                }
-                Err(error) => failure = Some(error),
-            }
-        }
-        match failure {
-            Some(error) if !progress.more => Err(error),
-            _ => Ok(progress),
-        }
+    async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
+        self.keep(copy).await
+    }
+
+    async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError> {
+        Ok(self.kept.newest())
+    }
+
+    fn records_revision(&self) -> RecordsRevision {
+        self.kept.revision()
+    }
+
+    fn bad_reads(&self) -> Vec<(ShardId, u64)> {
+        let shards = (0..).map(ShardId).zip(&self.shards);
+        shards
+            .filter_map(|(id, served)| Some((id, served.load().open(id).ok()?.disk.failed_reads())))
+            .collect()
     }
 
     fn status(&self) -> Vec<ShardStatus> {
         (0..)
             .zip(&self.shards)
             .filter_map(|(id, shard)| match &**shard.load() {
-                Served::Open(shard) => Some(shard.status()),
-                Served::Elsewhere(_) => None,
-                Served::Failed(path, reason) => Some(ShardStatus {
+                ServedShard::Open(shard) => Some(shard.status()),
+                ServedShard::Elsewhere(_) => None,
+                ServedShard::Failed(path, reason) => Some(ShardStatus {
                     shard: ShardId(id),
                     state: ShardState::Unavailable(reason.clone()),
                     rows: 0,
@@ -401,6 +462,10 @@ impl Store for RedbStore {
                     commits: 0,
                     mutations: 0,
                     reclaimed: 0,
+                    lost_async: 0,
+                    purging: 0,
+                    expired: 0,
+                    namespace_max: NamespaceId::SYSTEM,
                 }),
             })
             .collect()
@@ -408,18 +473,19 @@ impl Store for RedbStore {
 
     async fn close(&self) {
         self.stop_taking_writes();
-        // Whoever closes too waits here until it is done.
+        // Concurrent calls of close wait here until the store is closed.
         let mut running = self.running.lock().await;
         let ending = std::mem::take(&mut *running);
-        if tokio::task::spawn_blocking(|| ending.end()).await.is_err() {
-            tracing::error!("waiting for the committers was cut short");
-        }
+        let kept = Arc::clone(&self.kept);
+        self.opener.runner().off_runtime(move || kept.close()).await;
+        ending.ended().await;
     }
 }
 
 impl Drop for RedbStore {
     fn drop(&mut self) {
         self.stop_taking_writes();
+        self.kept.close();
         std::mem::take(self.running.get_mut()).end();
     }
 }

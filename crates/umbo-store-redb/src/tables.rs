@@ -1,24 +1,27 @@
-//! The tables of a shard file, and the two records that a shard keeps of itself.
+//! The tables of a shard file, and two of its metadata records.
 //!
 //! Owns names, types and record formats. The invariant: a row with an expiry has exactly one entry
 //! in the expiry index, `expires_at (u64, big endian) | physical key`; entries without such a row
 //! are tolerated, and removed by the sweeper.
 
-use redb::{ReadableTable, TableDefinition};
-use umbo_types::{Timestamp, Version};
+use std::collections::BTreeSet;
 
-use crate::failure::Failure;
+use redb::{ReadableTable, TableDefinition};
+use umbo_types::{NamespaceId, Timestamp, Version};
+
+use crate::file_error::FileError;
+use crate::key_codec;
 
 /// Physical key → encoded row.
 pub(crate) const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 /// Expiry and physical key, in order of expiry.
 pub(crate) const EXPIRY: TableDefinition<'static, &[u8], ()> = TableDefinition::new("expiry");
-/// Records of the shard itself.
+/// Metadata records of the shard.
 pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 
-/// Name of the [`Identity`] record.
+/// Name of the [`ShardIdentity`] record.
 pub(crate) const META_IDENTITY: &str = "identity";
-/// Name of the [`Progress`] record.
+/// Name of the [`ShardProgress`] record.
 pub(crate) const META_PROGRESS: &str = "progress";
 
 const FORMAT: u8 = 1;
@@ -26,14 +29,14 @@ const TIMESTAMP_LEN: usize = 8;
 
 /// Which shard of which store a file is. Written once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ShardIdentity {
     /// Random number of the store.
     pub(crate) store_id: u64,
     /// Number of the shard.
     pub(crate) shard: u16,
 }
 
-impl Identity {
+impl ShardIdentity {
     /// Encodes the record.
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
@@ -42,7 +45,7 @@ impl Identity {
         bytes
     }
 
-    /// Decodes the record; none where it is not one.
+    /// Decodes the record; none if the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;
@@ -55,35 +58,40 @@ impl Identity {
     }
 }
 
-/// How far a shard has come. Written with every commit.
+/// The progress record of a shard. Written with every commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
-    /// Number of the commit that wrote the record.
+pub(crate) struct ShardProgress {
+    /// Sequence number of the commit that wrote the record.
     pub(crate) sequence: u64,
-    /// No version above this one was given before the commit after this one.
+    /// No higher version was assigned before the next commit.
     pub(crate) version_ceiling: Version,
+    /// Time of day of this commit, as far as the sweeper trusted it.
+    pub(crate) believed: Timestamp,
     /// Whether the shard was closed after this commit.
     pub(crate) is_closed: bool,
 }
 
-impl Progress {
+impl ShardProgress {
     /// Encodes the record.
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut bytes = vec![FORMAT, u8::from(self.is_closed)];
         bytes.extend_from_slice(&self.sequence.to_be_bytes());
         bytes.extend_from_slice(&self.version_ceiling.0.to_be_bytes());
+        bytes.extend_from_slice(&self.believed.0.to_be_bytes());
         bytes
     }
 
-    /// Decodes the record; none where it is not one.
+    /// Decodes the record; none if the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[FORMAT, is_closed], rest) = bytes.split_first_chunk()? else {
             return None;
         };
         let (sequence, rest) = rest.split_first_chunk()?;
+        let (ceiling, rest) = rest.split_first_chunk()?;
         Some(Self {
             sequence: u64::from_be_bytes(*sequence),
-            version_ceiling: Version(u64::from_be_bytes(rest.try_into().ok()?)),
+            version_ceiling: Version(u64::from_be_bytes(*ceiling)),
+            believed: Timestamp(u64::from_be_bytes(rest.try_into().ok()?)),
             is_closed: is_closed != 0,
         })
     }
@@ -94,21 +102,35 @@ pub(crate) fn expiry_entry(expires_at: Timestamp, key: &[u8]) -> Vec<u8> {
     [&expires_at.0.to_be_bytes(), key].concat()
 }
 
-/// Takes an entry of the expiry index apart; none where it is not one.
+/// Divides an entry of the expiry index into its parts; none if it is not valid.
 pub(crate) fn split_expiry_entry(entry: &[u8]) -> Option<(Timestamp, &[u8])> {
     let (at, key) = entry.split_first_chunk::<TIMESTAMP_LEN>()?;
     Some((Timestamp(u64::from_be_bytes(*at)), key))
 }
 
-/// Returns the earliest expiry in the index.
+/// Returns the earliest expiry in the index, except these entries.
 pub(crate) fn next_expiry(
     expiry: &impl ReadableTable<&'static [u8], ()>,
-) -> Result<Option<Timestamp>, Failure> {
-    let first = expiry.first()?;
-    Ok(first.map(|(entry, _)| {
-        // What makes no sense is due at once, so that the sweeper removes it.
-        split_expiry_entry(entry.value()).map_or(Timestamp(0), |(at, _)| at)
-    }))
+    apart_from: &BTreeSet<Vec<u8>>,
+) -> Result<Option<Timestamp>, FileError> {
+    for entry in expiry.iter()? {
+        let entry = entry?.0;
+        if !apart_from.contains(entry.value()) {
+            // An entry that is not valid is due at once, so that the sweeper removes it.
+            let at = split_expiry_entry(entry.value()).map_or(Timestamp(0), |(at, _)| at);
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the highest namespace that has rows; the namespace of Umbo's own records if none has.
+pub(crate) fn namespace_max(
+    rows: &impl ReadableTable<&'static [u8], &'static [u8]>,
+) -> Result<NamespaceId, FileError> {
+    let last = rows.last()?;
+    let namespace = last.and_then(|(key, _)| key_codec::namespace_of(key.value()));
+    Ok(namespace.unwrap_or(NamespaceId::SYSTEM))
 }
 
 #[cfg(test)]
@@ -118,21 +140,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_back(store_id: u64, shard: u16, sequence: u64, ceiling: u64, closed: bool) {
-            let identity = Identity { store_id, shard };
-            prop_assert_eq!(Identity::decode(&identity.encode()), Some(identity));
-            let progress = Progress {
+        fn records_come_back(store_id: u64, shard: u16, sequence: u64, ceiling: u64, believed: u64, closed: bool) {
+            let identity = ShardIdentity { store_id, shard };
+            prop_assert_eq!(ShardIdentity::decode(&identity.encode()), Some(identity));
+            let progress = ShardProgress {
                 sequence,
                 version_ceiling: Version(ceiling),
+                believed: Timestamp(believed),
                 is_closed: closed,
             };
-            prop_assert_eq!(Progress::decode(&progress.encode()), Some(progress));
+            prop_assert_eq!(ShardProgress::decode(&progress.encode()), Some(progress));
         }
 
         #[test]
         fn hostile_records_do_not_panic(bytes in prop::collection::vec(0_u8..3, 0..24)) {
-            let _ = Identity::decode(&bytes);
-            let _ = Progress::decode(&bytes);
+            let _ = ShardIdentity::decode(&bytes);
+            let _ = ShardProgress::decode(&bytes);
             let _ = split_expiry_entry(&bytes);
         }
     }

@@ -1,8 +1,8 @@
-//! Looking at the folder of a node without opening it for use.
+//! Inspection of a node's folder without opening it for use.
 //!
-//! Reads only: not a byte of a file is touched, so it may be done while a node runs, if not just while
-//! it starts: a file that is being read cannot be opened for use.
-//! The invariant: what is found good here is opened by the node, unless it changes in between.
+//! Reads only: no byte of a file is changed, so a folder may be inspected while its node runs, but not while
+//! the node starts: a file that is being read cannot be opened for use. The invariant: a file that is
+//! reported good here is opened by the node, unless it changes in between.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use umbo_types::ShardId;
 
 use crate::config::{ClusterMember, Config};
 use crate::error::{OpenError, folder_error};
+use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, shard_files_in};
 use crate::member_folder::{check_member, missing, shard_files};
 use crate::shard_file::{Inspection, Opener, PlainFiles, ShardFile};
 
-/// What the folder of a node holds.
+/// Content of a node's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderCheck {
-    /// The node whose folder it is.
+    /// The node that the folder belongs to.
     pub node: String,
-    /// Each shard that the map gives the node, in order.
+    /// Each shard that the map assigns to the node, in order.
     pub files: Vec<FileCheck>,
     /// Files of shards that the node does not have.
     pub others: Vec<PathBuf>,
 }
 
-/// What there is of a shard.
+/// Result of inspecting one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCheck {
     /// The shard.
@@ -43,19 +44,19 @@ pub struct FileCheck {
 pub enum FileState {
     /// It would.
     Good,
-    /// It would; the file was not closed, and recovers then.
+    /// It would, and recover it first: the file was not closed.
     Unclosed,
-    /// A process has it open, so that nothing more is known of it.
+    /// Unknown, because a process has the file open.
     InUse,
-    /// There is none, and the node would begin it: the cluster is new.
+    /// The file is missing, and the node would create it: the cluster is new.
     New,
     /// It would not, and why.
     Bad(String),
 }
 
-/// Looks at the folder of a node of a cluster: whose it is, and whether each shard that the map
-/// gives the node is there, is the cluster's, and is the last of its shard. Without a node, the one
-/// whose folder it says it is.
+/// Inspects the folder of a cluster node: its owner, and whether the file of each shard that the map assigns
+/// to the node exists, belongs to the cluster, and is the newest of its shard. Without a node, the owner that
+/// the folder names is used.
 pub fn verify_folder(
     folder: &Path,
     map: &Arc<ClusterMap>,
@@ -82,7 +83,8 @@ pub fn verify_folder(
     }
     check_member(&config, &member, manifest.as_ref())?;
     let opener: Arc<dyn Opener> = Arc::new(PlainFiles);
-    let files = shard_files(&config, &member, &opener);
+    let kept = Arc::new(KeptRecords::none());
+    let files = shard_files(&config, &member, manifest.as_ref(), &opener, &kept);
     let is_own = |shard| files.iter().any(|file| file.shard() == shard);
     let others = found.into_iter().filter(|(shard, _)| !is_own(*shard));
     Ok(FolderCheck {

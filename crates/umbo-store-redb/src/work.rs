@@ -1,18 +1,17 @@
-//! What a committer is asked to do, and how it answers.
+//! The work of a committer, and its answers.
 //!
-//! Keys are encoded before they are queued, on the caller's thread, so that the one committer of a
-//! shard does only what must be done in order.
+//! Keys are encoded before they are queued, on the caller's thread, so that the one committer of a shard does
+//! only what must be done in order. Work whose caller no longer waits for the reply is withdrawn.
 
 use tokio::sync::oneshot;
 use umbo_store::{
-    Atomicity, Change, Condition, Deleted, Durability, PurgeProgress, StoreError, WriteError,
-    Written,
+    Atomicity, Change, Condition, Deleted, Durability, StoreError, WriteError, Written,
 };
 use umbo_types::{Deadline, NamespaceId, Version};
 
-use crate::queue::Size;
+use crate::queue::WorkSize;
 
-/// Most rows that one step of a range removal or purge touches.
+/// Most rows that one step of a range removal touches.
 pub(crate) const REMOVED_ROWS_MAX: u32 = 4_096;
 
 /// Answer to one mutation.
@@ -27,9 +26,9 @@ pub(crate) struct Op {
     pub(crate) key: Vec<u8>,
     /// Length of the part of the key that the partition shares.
     pub(crate) prefix_len: usize,
-    /// What to do.
+    /// The change to make.
     pub(crate) change: Change,
-    /// When to do it.
+    /// The condition for the change.
     pub(crate) condition: Condition,
 }
 
@@ -52,23 +51,27 @@ impl Op {
 /// The mutations of a request that belong to this shard.
 #[derive(Debug)]
 pub(crate) struct Write {
+    /// The namespace of all of them.
+    pub(crate) namespace: NamespaceId,
     /// The mutations, in order.
     pub(crate) ops: Vec<Op>,
-    /// What belongs together.
+    /// Which mutations belong together.
     pub(crate) atomicity: Atomicity,
     /// When to answer.
     pub(crate) durability: Durability,
-    /// Version proposed from above.
+    /// Version proposed by the dispatcher.
     pub(crate) proposed: Version,
-    /// When not to begin any more.
+    /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
-    /// Where the answers go, one for each mutation in order.
+    /// Receives the answers, one for each mutation in order.
     pub(crate) reply: oneshot::Sender<Vec<WriteAnswer>>,
 }
 
 /// One step of the removal of a range.
 #[derive(Debug)]
 pub(crate) struct DeleteRange {
+    /// The namespace.
+    pub(crate) namespace: NamespaceId,
     /// First physical key, and first one beyond.
     pub(crate) bounds: (Vec<u8>, Vec<u8>),
     /// Length of the part of the key that the partition shares.
@@ -77,58 +80,57 @@ pub(crate) struct DeleteRange {
     pub(crate) rows_max: u32,
     /// When to answer.
     pub(crate) durability: Durability,
-    /// When not to begin any more.
+    /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
-    /// Where the answer goes.
+    /// Receives the answer.
     pub(crate) reply: oneshot::Sender<Result<Deleted, StoreError>>,
 }
 
-/// One step of the removal of a namespace.
+/// The raising of fences.
 #[derive(Debug)]
-pub(crate) struct Purge {
-    /// The namespace.
-    pub(crate) namespace: NamespaceId,
-    /// Most rows to remove.
-    pub(crate) rows_max: u32,
-    /// Where the answer goes.
-    pub(crate) reply: oneshot::Sender<Result<PurgeProgress, StoreError>>,
+pub(crate) struct Raise {
+    /// Namespaces to fence, in addition to those already fenced.
+    pub(crate) fenced: Vec<NamespaceId>,
+    /// Receives the answer, once the fences are on the disk.
+    pub(crate) reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
 /// Answer to one piece of work.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum WorkAnswer {
     /// To a write.
     Write(Vec<WriteAnswer>),
     /// To the removal of a range.
     DeleteRange(Deleted),
-    /// To the removal of a namespace.
-    Purge(PurgeProgress),
+    /// To the raising of fences.
+    Raised,
 }
 
 /// A piece of work.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum QueuedWork {
     /// Apply mutations.
     Write(Write),
     /// Remove a part of a range.
     DeleteRange(DeleteRange),
-    /// Remove a part of a namespace.
-    Purge(Purge),
+    /// Fence namespaces.
+    Raise(Raise),
 }
 
-impl Work {
-    /// Returns how much of the queue the work takes.
-    pub(crate) fn size(&self) -> Size {
+impl QueuedWork {
+    /// Returns the size of the work in the queue.
+    pub(crate) fn size(&self) -> WorkSize {
         match self {
-            Self::Write(write) => Size {
+            Self::Write(write) => WorkSize {
                 mutations: write.ops.len(),
                 bytes: write.ops.iter().map(Op::bytes).sum(),
             },
-            Self::DeleteRange(DeleteRange { rows_max, .. })
-            | Self::Purge(Purge { rows_max, .. }) => Size {
+            Self::DeleteRange(DeleteRange { rows_max, .. }) => WorkSize {
                 mutations: (*rows_max).min(REMOVED_ROWS_MAX) as usize,
                 bytes: 0,
             },
+            // A full queue still accepts a fence.
+            Self::Raise(_) => WorkSize::default(),
         }
     }
 
@@ -137,36 +139,54 @@ impl Work {
         match self {
             Self::Write(write) => write.deadline,
             Self::DeleteRange(delete) => delete.deadline,
-            Self::Purge(_) => None,
+            Self::Raise(_) => None,
         }
     }
 
-    /// Answers. A caller that has left is not an error.
-    pub(crate) fn answer(self, answer: Answer) {
+    /// Returns the namespace of the rows that the work touches; none if it touches no rows.
+    pub(crate) fn namespace(&self) -> Option<NamespaceId> {
+        match self {
+            Self::Write(write) => Some(write.namespace),
+            Self::DeleteRange(delete) => Some(delete.namespace),
+            Self::Raise(_) => None,
+        }
+    }
+
+    /// Returns whether the caller no longer waits for the answer.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        match self {
+            Self::Write(write) => write.reply.is_closed(),
+            Self::DeleteRange(delete) => delete.reply.is_closed(),
+            Self::Raise(raise) => raise.reply.is_closed(),
+        }
+    }
+
+    /// Answers. A cancelled caller is not an error.
+    pub(crate) fn answer(self, answer: WorkAnswer) {
         match (self, answer) {
-            (Self::Write(Write { reply, .. }), Answer::Write(answers)) => {
+            (Self::Write(Write { reply, .. }), WorkAnswer::Write(answers)) => {
                 let _ = reply.send(answers);
             }
-            (Self::DeleteRange(DeleteRange { reply, .. }), Answer::DeleteRange(deleted)) => {
+            (Self::DeleteRange(DeleteRange { reply, .. }), WorkAnswer::DeleteRange(deleted)) => {
                 let _ = reply.send(Ok(deleted));
             }
-            (Self::Purge(Purge { reply, .. }), Answer::Purge(progress)) => {
-                let _ = reply.send(Ok(progress));
+            (Self::Raise(Raise { reply, .. }), WorkAnswer::Raised) => {
+                let _ = reply.send(Ok(()));
             }
             (work, _) => unreachable!("an answer of another kind than {work:?}"),
         }
     }
 
-    /// Says whether the work must be on the disk before it is answered.
+    /// Returns whether the work must be on the disk before it is answered.
     pub(crate) fn is_sync(&self) -> bool {
         match self {
             Self::Write(write) => write.durability == Durability::Sync,
             Self::DeleteRange(delete) => delete.durability == Durability::Sync,
-            Self::Purge(_) => true,
+            Self::Raise(_) => true,
         }
     }
 
-    /// Answers that the store failed. A caller that has left is not an error.
+    /// Answers that the store failed. A cancelled caller is not an error.
     pub(crate) fn refuse(self, error: StoreError) {
         match self {
             Self::Write(Write { ops, reply, .. }) => {
@@ -176,7 +196,7 @@ impl Work {
             Self::DeleteRange(DeleteRange { reply, .. }) => {
                 let _ = reply.send(Err(error));
             }
-            Self::Purge(Purge { reply, .. }) => {
+            Self::Raise(Raise { reply, .. }) => {
                 let _ = reply.send(Err(error));
             }
         }

@@ -1,12 +1,12 @@
-//! How many extra requests are allowed for each ordinary one.
+//! The retry budget: how many extra requests are allowed for each ordinary one.
 //!
-//! A retry or hedge adds load to a node that may be slow for being loaded already. What each
-//! request earns is a share of an extra one; an extra one takes a whole. The balance is bounded, so
-//! that quiet times save up no storm.
+//! A retry adds load to a node that may be slow because of load. Each request earns a fraction of an extra
+//! request; an extra request costs a whole one. The balance is bounded, so that quiet times cannot save up a
+//! burst of retries.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Parts of an extra request.
+/// Number of parts of an extra request.
 const WHOLE: i64 = 1_000;
 /// Most extra requests that can be saved up.
 const SAVED_MAX: i64 = 50;
@@ -14,13 +14,12 @@ const SAVED_MAX: i64 = 50;
 #[derive(Debug)]
 pub(crate) struct Budget {
     balance: AtomicI64,
-    /// Earned by each request.
+    /// Parts earned by each request.
     share: i64,
 }
 
 impl Budget {
-    /// Makes a budget of this many extra requests per hundred, that begins full; always empty for
-    /// 0.
+    /// Makes a budget of this many extra requests per hundred, which begins full; with 0 it is always empty.
     pub(crate) fn new(percent: u8) -> Self {
         let share = i64::from(percent) * WHOLE / 100;
         let full = if share > 0 { SAVED_MAX * WHOLE } else { 0 };
@@ -46,7 +45,7 @@ impl Budget {
         }
     }
 
-    /// Takes an extra request; says whether there was one.
+    /// Takes an extra request; returns whether the budget had one.
     pub(crate) fn take(&self) -> bool {
         let has_one = |balance: i64| (balance >= WHOLE).then(|| balance - WHOLE);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);

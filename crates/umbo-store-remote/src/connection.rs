@@ -1,316 +1,324 @@
-//! One connection to a node: what is to be sent, and who waits for what.
+//! One connection to a node: queued requests, and requests that wait for an answer.
 //!
-//! A request is encoded by the task that makes it, into the frame that goes out next; whatever has
-//! gathered there when the stream can take more goes out as one message. No timer, no channel and
-//! no task a request. The invariant: what is under the lock is never held across a call that can
-//! wait or wake.
+//! The task that makes a request encodes it into the next batch; when the socket can take more, the batch
+//! goes out as one frame. There is no timer, channel or task per request. The invariant: the lock is never
+//! held across a call that can wait or wake.
 
-use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
-use tokio::sync::Notify;
-use umbo_protocol::{Answer, Ask, FRAME_LEN_TARGET, Hello, RequestFrame, RequestRef, Yield};
+use bytes::Bytes;
+use umbo_protocol::{Answer, Ask, Assembly, Chunk, DecodeError, RequestRef, RequestWriter};
+use umbo_types::Deadline;
 
-use crate::asked::Asked;
-use crate::counters::Counters;
-use crate::outbox::{Ending, Outbox, Phase};
-use crate::waiting::{Event, Kind, TooMuch};
+use crate::clock_offset::ClockOffset;
+use crate::in_flight::{AnswerTooLong, InFlight, ReplyEvent};
+use crate::pending_reply::PendingReply;
 
-/// Requests in flight from which on others may be about to be added.
-const BUSY_FROM: usize = 4;
-
-/// Id of every probe of a connection, of which there is one at a time.
+/// Id of every request for the status of the node, of which there is one at a time.
 pub(crate) const PROBE_ID: u64 = 1;
 
-/// A connection that has been welcomed.
+/// A connection after the welcome.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    outbox: Mutex<Outbox>,
-    counters: Arc<Counters>,
-    /// Told when it is not to be used any more.
-    left: Notify,
-    outbox_len_max: usize,
+pub(crate) struct NodeConnection {
+    state: Mutex<ConnectionState>,
+    queued_len_max: usize,
 }
 
-/// Why a connection does not take a request.
+#[derive(Debug)]
+struct ConnectionState {
+    in_flight: InFlight,
+    writer: RequestWriter,
+    /// Large answers that are incomplete.
+    assembly: Assembly,
+    offset: ClockOffset,
+    /// Bytes handed to the socket since the last frame of the node.
+    sent_unheard: usize,
+    /// The task that moves the bytes, while it has nothing to send.
+    sender: Option<Waker>,
+    phase: ConnectionPhase,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ConnectionPhase {
+    /// Accepts requests.
+    Open,
+    /// Accepts no requests; queued ones are sent, and answers are received.
+    Draining,
+    /// Nothing is sent or received any more.
+    Ended(ConnectionEnd),
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectionEnd {
+    pub(crate) reason: Arc<str>,
+    /// Whether this side ended it, because the node had failed.
+    pub(crate) is_given_up: bool,
+    /// Whether it was already draining.
+    pub(crate) was_draining: bool,
+}
+
+/// Why a connection does not accept a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotTaken {
-    /// It is not used any more; another one is.
-    Left,
-    /// It has as much to do as it may have.
+pub(crate) enum SendRefusal {
+    /// It is no longer used; another one is.
+    NotInUse,
+    /// Its queue or its concurrency limit is full.
     Busy,
 }
 
-/// What a connection looks like to whoever watches it.
+/// The work of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
+pub(crate) struct ConnectionLoad {
     pub(crate) in_flight: usize,
     pub(crate) sent_unheard: usize,
 }
 
-impl Connection {
-    /// Makes a connection whose first frame is `hello`.
+impl NodeConnection {
+    /// Makes a connection with the send window from the node's welcome, and the offset of its clock.
     pub(crate) fn new(
-        hello: &Hello,
-        counters: Arc<Counters>,
+        window: u32,
+        offset: ClockOffset,
         in_flight_max: usize,
-        outbox_len_max: usize,
+        queued_len_max: usize,
     ) -> Arc<Self> {
-        let hello = RequestFrame::hello(hello);
         Arc::new(Self {
-            outbox: Mutex::new(Outbox::new(&hello, in_flight_max)),
-            counters,
-            left: Notify::new(),
-            outbox_len_max,
+            state: Mutex::new(ConnectionState {
+                in_flight: InFlight::new(in_flight_max),
+                writer: RequestWriter::new(window),
+                assembly: Assembly::default(),
+                offset,
+                sent_unheard: 0,
+                sender: None,
+                phase: ConnectionPhase::Open,
+            }),
+            queued_len_max,
         })
     }
 
-    /// Queues a request; its id is given to it. `rows_max` bounds the rows of a multi-get's answer.
+    /// Queues a request; sets its id, and its deadline on the clock of the node.
     pub(crate) fn ask(
         self: &Arc<Self>,
         mut request: RequestRef<'_>,
-        kind: Kind,
-        now: Instant,
-    ) -> Result<Asked, NotTaken> {
-        let (len, rows_max) = (size_of_request(request.ask), rows_max(request.ask));
-        let mut outbox = self.lock();
-        if outbox.phase != Phase::Open {
-            return Err(NotTaken::Left);
+        deadline: Option<Deadline>,
+    ) -> Result<PendingReply, SendRefusal> {
+        let mut state = self.lock();
+        if state.phase != ConnectionPhase::Open {
+            return Err(SendRefusal::NotInUse);
         }
-        if outbox.len + len > self.outbox_len_max && outbox.len > 0 {
-            return Err(NotTaken::Busy);
+        if state.writer.queued_len() > self.queued_len_max {
+            return Err(SendRefusal::Busy);
         }
-        let id = outbox.waiting.open(kind, rows_max, now);
-        let id = id.ok_or(NotTaken::Busy)?;
-        request.id = id;
-        let waker = if len < FRAME_LEN_TARGET / 4 {
-            outbox.push(&request);
-            outbox.sender.take()
-        } else {
-            // Others need not wait while so much is copied.
-            drop(outbox);
-            let mut bytes = BytesMut::with_capacity(len);
-            RequestFrame::push(&mut bytes, &request);
-            let mut outbox = self.lock();
-            if outbox.phase != Phase::Open {
-                outbox.waiting.leave(id);
-                return Err(NotTaken::Left);
+        let id = state.in_flight.open(rows_max(request.ask));
+        request.id = id.ok_or(SendRefusal::Busy)?;
+        request.deadline_ns = deadline.map(|deadline| state.offset.at_node(deadline.instant()));
+        let reply = PendingReply::new(Arc::clone(self), request.id);
+        let placed = if RequestWriter::is_large(request.ask) {
+            drop(state);
+            let encoded = RequestWriter::encode(&request);
+            state = self.lock();
+            if state.phase != ConnectionPhase::Open {
+                drop(state);
+                return Err(SendRefusal::NotInUse);
             }
-            outbox.push_alone(bytes, id);
-            outbox.sender.take()
+            state.writer.push_encoded(encoded)
+        } else {
+            state.writer.push(&request)
         };
-        wake(waker);
-        Ok(Asked::new(Arc::clone(self), id))
+        state.in_flight.queued(request.id, placed);
+        unlock(state);
+        Ok(reply)
     }
 
-    /// Returns what has become of a request.
-    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Option<Event> {
-        self.lock().waiting.poll(id, context.waker())
+    /// Returns the event of a request, once there is one.
+    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Poll<ReplyEvent> {
+        let event = self.lock().in_flight.poll(id, context.waker());
+        event.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Forgets a request that nobody waits for; the node is told where it was a read.
-    pub(crate) fn leave(&self, id: u64) {
-        let mut outbox = self.lock();
-        let is_to_be_told = outbox.waiting.leave(id);
-        if !is_to_be_told || outbox.phase != Phase::Open {
+    /// Forgets a request whose caller no longer waits. Cancels it at the node, unless nothing of it was sent.
+    pub(crate) fn cancel(&self, id: u64) {
+        let mut state = self.lock();
+        let Some(placed) = state.in_flight.cancel(id) else {
+            return;
+        };
+        if matches!(state.phase, ConnectionPhase::Ended(_)) {
             return;
         }
-        outbox.push(&without_call(0, &Ask::Cancel(id)));
-        let waker = outbox.sender.take();
-        drop(outbox);
-        wake(waker);
+        state.assembly.remove(id);
+        state.writer.cancel(id, placed);
+        unlock(state);
     }
 
-    /// Queues a probe; its answer goes to whoever reads the connection.
+    /// Asks for the status of the node; the answer goes to the task that moves the bytes.
     pub(crate) fn probe(&self) {
-        let request = without_call(PROBE_ID, &Ask::Probe);
-        let mut outbox = self.lock();
-        if outbox.phase != Phase::Open {
-            return;
-        }
-        outbox.push(&request);
-        let waker = outbox.sender.take();
-        drop(outbox);
-        wake(waker);
+        let request = RequestRef {
+            id: PROBE_ID,
+            deadline_ns: None,
+            criticality: umbo_types::Criticality::CriticalPlus,
+            caller: &[],
+            price: umbo_types::RequestUnits::ZERO,
+            traceparent: &[],
+            is_continued: false,
+            names: None,
+            ask: &Ask::Probe,
+        };
+        let mut state = self.lock();
+        state.writer.push(&request);
+        unlock(state);
     }
 
-    /// Hands answers of a frame to who waits for them; calls `took` with the instant at which each
-    /// small read was asked.
+    /// Sends a ping.
+    pub(crate) fn ping(&self) {
+        let mut state = self.lock();
+        state.writer.ping();
+        unlock(state);
+    }
+
+    /// Records that a frame with this stamp was received.
+    pub(crate) fn heard(&self, stamp_ns: u64, received: Instant) {
+        let mut state = self.lock();
+        state.sent_unheard = 0;
+        state.offset.heard(stamp_ns, received);
+    }
+
+    /// Passes the answers of a frame to their requests.
     pub(crate) fn answer(
         &self,
         answers: impl Iterator<Item = Answer>,
         wakers: &mut Vec<Waker>,
-        mut took: impl FnMut(Instant),
-    ) -> Result<(), TooMuch> {
-        let mut outbox = self.lock();
-        outbox.sent_unheard = 0;
+    ) -> Result<(), AnswerTooLong> {
+        let mut state = self.lock();
         for answer in answers {
-            let (waker, asked_at) = outbox.waiting.answer(answer)?;
-            wakers.extend(waker);
-            if let Some(asked_at) = asked_at {
-                took(asked_at);
-            }
+            wakers.extend(state.in_flight.answer(answer)?);
         }
         Ok(())
     }
 
-    /// Tells small reads that were asked before an instant that they are slow.
-    pub(crate) fn mark_slow(&self, asked_before: Instant, wakers: &mut Vec<Waker>) {
-        self.lock().waiting.mark_slow(asked_before, wakers);
+    /// Keeps a chunk of a large answer. Returns the whole answer with its last chunk.
+    pub(crate) fn chunk(&self, chunk: Chunk) -> Result<Option<Bytes>, DecodeError> {
+        let mut state = self.lock();
+        // The answer to a request that was cancelled is dropped.
+        if chunk.id != PROBE_ID && !state.in_flight.is_open(chunk.id) {
+            return Ok(None);
+        }
+        state.assembly.push(chunk)
     }
 
-    pub(crate) fn load(&self) -> Load {
-        let outbox = self.lock();
-        Load {
-            in_flight: outbox.waiting.len(),
-            sent_unheard: outbox.sent_unheard,
+    /// Grants the node credit to send more.
+    pub(crate) fn grant(&self, len: u32) {
+        self.lock().writer.grant(len);
+    }
+
+    /// Records credit that the node has granted.
+    pub(crate) fn granted(&self, len: u32) -> Result<(), DecodeError> {
+        self.lock().writer.granted(len)
+    }
+
+    /// Appends the next bytes to send to `out`. If there are none, `waker` is woken when there are. Returns
+    /// the number of requests that are completely sent with these bytes.
+    pub(crate) fn fill(&self, out: &mut Vec<u8>, waker: &Waker) -> u64 {
+        let mut state = self.lock();
+        let ConnectionState {
+            in_flight, writer, ..
+        } = &mut *state;
+        let before = writer.handed();
+        writer.fill(out);
+        let mut requests = writer.handed() - before;
+        for id in writer.take_finished() {
+            in_flight.sent(id);
+            requests += 1;
+        }
+        state.sent_unheard += out.len();
+        if out.is_empty() {
+            state.sender = Some(waker.clone());
+        }
+        requests
+    }
+
+    pub(crate) fn load(&self) -> ConnectionLoad {
+        let state = self.lock();
+        ConnectionLoad {
+            in_flight: state.in_flight.len(),
+            sent_unheard: state.sent_unheard,
         }
     }
 
-    /// Takes no more requests; what is queued is sent and then the stream half closed.
+    /// Returns whether there is something to send, and other tasks may be about to add to it.
+    pub(crate) fn is_gathering(&self) -> bool {
+        /// Number of requests in flight from which it pays to let other tasks run first.
+        const BUSY_FROM: usize = 4;
+        /// Length from which a frame is sent without waiting for more, in bytes.
+        const FULL_LEN: usize = 64 << 10;
+        let state = self.lock();
+        let queued_len = state.writer.queued_len();
+        queued_len > 0 && queued_len < FULL_LEN && state.in_flight.len() >= BUSY_FROM
+    }
+
+    /// Stops accepting requests; queued ones are sent, and answers are awaited.
     pub(crate) fn drain(&self) {
-        let mut outbox = self.lock();
-        if outbox.phase == Phase::Open {
-            outbox.phase = Phase::Draining;
+        let mut state = self.lock();
+        if state.phase == ConnectionPhase::Open {
+            state.phase = ConnectionPhase::Draining;
         }
-        let waker = outbox.sender.take();
-        drop(outbox);
-        wake(waker);
-        self.left.notify_one();
+        unlock(state);
     }
 
-    /// Ends the connection: all that wait are told that it is lost.
+    /// Returns whether it is draining and all its requests are answered.
+    pub(crate) fn is_drained(&self) -> bool {
+        let state = self.lock();
+        state.phase != ConnectionPhase::Open && state.in_flight.len() == 0
+    }
+
+    /// Ends the connection: all pending requests are notified of the loss.
     pub(crate) fn end(&self, reason: &str, is_given_up: bool) {
         let mut wakers = Vec::new();
-        let mut outbox = self.lock();
-        if matches!(outbox.phase, Phase::Ended(_)) {
+        let mut state = self.lock();
+        if matches!(state.phase, ConnectionPhase::Ended(_)) {
             return;
         }
-        let ending = Ending {
+        state.phase = ConnectionPhase::Ended(ConnectionEnd {
             reason: reason.into(),
             is_given_up,
-        };
-        outbox.end(ending, &mut wakers);
-        drop(outbox);
+            was_draining: state.phase == ConnectionPhase::Draining,
+        });
+        let handed = state.writer.handed();
+        state.in_flight.lose(handed, &mut wakers);
+        // Frees the queue now, not when the last pending request is dropped.
+        state.writer = RequestWriter::new(0);
+        state.assembly = Assembly::default();
+        wakers.extend(state.sender.take());
+        drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        self.left.notify_one();
     }
 
-    /// Returns how the connection ended; none while it has not.
-    pub(crate) fn ended(&self) -> Option<Ending> {
+    /// Returns how the connection ended; none while it is open.
+    pub(crate) fn ended(&self) -> Option<ConnectionEnd> {
         match &self.lock().phase {
-            Phase::Ended(ending) => Some(ending.clone()),
-            Phase::Open | Phase::Draining => None,
+            ConnectionPhase::Ended(ending) => Some(ending.clone()),
+            ConnectionPhase::Open | ConnectionPhase::Draining => None,
         }
     }
 
-    /// Says whether the connection takes requests.
+    /// Returns whether the connection accepts requests.
     pub(crate) fn is_open(&self) -> bool {
-        self.lock().phase == Phase::Open
+        self.lock().phase == ConnectionPhase::Open
     }
 
-    /// Waits until it takes no more. For one who waits.
-    pub(crate) async fn left(&self) {
-        while self.is_open() {
-            self.left.notified().await;
-        }
-    }
-
-    /// Returns what is to be sent, for the stream.
-    pub(crate) fn frames(self: &Arc<Self>) -> Frames {
-        Frames {
-            connection: Arc::clone(self),
-            rest: Yield::default(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a connection sends: the request stream of the call.
-#[derive(Debug)]
-pub(crate) struct Frames {
-    connection: Arc<Connection>,
-    rest: Yield,
-}
-
-impl Stream for Frames {
-    type Item = Bytes;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let this = self.get_mut();
-        let mut outbox = this.connection.lock();
-        // Tasks that are ready to run now may have something to add: they run first, once. Where hardly
-        // anybody asks there are none, and a turn of the runtime is a good part of a request.
-        let is_busy = outbox.waiting.len() >= BUSY_FROM;
-        if is_busy && outbox.has_room() {
-            drop(outbox);
-            ready!(this.rest.poll(context));
-            outbox = this.connection.lock();
-        }
-        if let Some((frame, requests)) = outbox.take() {
-            drop(outbox);
-            let counters = &this.connection.counters;
-            counters.frames.fetch_add(1, Ordering::Relaxed);
-            counters.requests.fetch_add(requests, Ordering::Relaxed);
-            return Poll::Ready(Some(frame));
-        }
-        if outbox.phase != Phase::Open {
-            return Poll::Ready(None);
-        }
-        outbox.sender = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-/// A request of the connection's own.
-fn without_call(id: u64, ask: &Ask) -> RequestRef<'_> {
-    RequestRef {
-        id,
-        timeout: None,
-        criticality: umbo_types::Criticality::CriticalPlus,
-        caller: &[],
-        price: umbo_types::RequestUnits::ZERO,
-        traceparent: &[],
-        is_continued: false,
-        names: None,
-        ask,
-    }
-}
-
-fn wake(waker: Option<Waker>) {
+/// Releases the lock, then wakes the task that moves the bytes.
+fn unlock(mut state: MutexGuard<'_, ConnectionState>) {
+    let waker = state.sender.take();
+    drop(state);
     if let Some(waker) = waker {
         waker.wake();
     }
-}
-
-/// Returns about how many bytes a request takes.
-pub(crate) fn size_of_request(ask: &Ask) -> usize {
-    use umbo_store::Change;
-    let key =
-        |key: &umbo_types::Key| key.partition.as_bytes().len() + key.sort.as_bytes().len() + 16;
-    let bytes = match ask {
-        Ask::MultiGet(_, keys) => keys.iter().map(key).sum(),
-        Ask::Write(request) => {
-            let mutations = request.mutations.iter().map(|mutation| {
-                let value = match &mutation.change {
-                    Change::Put { value, .. } => value.bytes.len() + 64,
-                    Change::Delete => 0,
-                };
-                key(&mutation.key) + value
-            });
-            mutations.sum()
-        }
-        _ => 0,
-    };
-    bytes + 128
 }
 
 fn rows_max(ask: &Ask) -> usize {

@@ -1,25 +1,28 @@
-//! What the contract asks for, put to the nodes.
+//! The store contract, as requests to the nodes.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use umbo_protocol::{Ask, Outcome};
-use umbo_routing::ShardMap;
+use umbo_routing::{RecordsHome, ShardMap};
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, NodeStatus, Page, PurgeProgress, RangeRequest,
-    RemoteStats, ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest,
-    Written,
+    CallContext, DeleteRangeRequest, Deleted, NodeStatus, Page, RangeRequest, RecordsCopy,
+    RecordsRevision, RemoteStats, ScanPage, ScanRequest, ShardStatus, Store, StoreError,
+    WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
-use crate::node::Lane;
+use crate::attempt::AccessKind;
 use crate::store::RemoteStore;
-use crate::waiting::Kind;
 
 #[async_trait]
 impl Store for RemoteStore {
     fn shard_map(&self) -> Arc<ShardMap> {
         Arc::clone(self.shard_map())
+    }
+
+    fn home(&self) -> RecordsHome {
+        self.topology().map.home()
     }
 
     fn is_reachable(&self, shard: ShardId) -> bool {
@@ -40,10 +43,7 @@ impl Store for RemoteStore {
         self.check_open()?;
         let shard = self.locate(namespace, &key.partition);
         let ask = Ask::Get(namespace, key.clone());
-        match self
-            .ask(call, shard, (Lane::Small, Kind::SmallRead), ask)
-            .await?
-        {
+        match self.ask(call, shard, AccessKind::Read, ask).await? {
             Outcome::Row(row) => Ok(row),
             _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
         }
@@ -65,10 +65,7 @@ impl Store for RemoteStore {
         self.check_open()?;
         let shard = self.locate(request.namespace, &request.partition);
         let ask = Ask::Range(request.clone());
-        match self
-            .ask(call, shard, (Lane::Bulky, Kind::SmallRead), ask)
-            .await?
-        {
+        match self.ask(call, shard, AccessKind::Read, ask).await? {
             Outcome::Page(page) => Ok(page),
             _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
         }
@@ -102,22 +99,29 @@ impl Store for RemoteStore {
         self.check_open()?;
         let shard = self.locate(request.namespace, &request.partition);
         let ask = Ask::DeleteRange(request);
-        match self
-            .ask(call, shard, (Lane::Small, Kind::Write), ask)
-            .await?
-        {
+        match self.ask(call, shard, AccessKind::Write, ask).await? {
             Outcome::Deleted(deleted) => Ok(deleted),
             _ => Err(unusable(shard, umbo_store::Outcome::Unknown)),
         }
     }
 
-    async fn purge(
-        &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
+    async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
+        if let Err(error) = self.check_open() {
+            let shards = self.status().into_iter();
+            return shards
+                .map(|status| (status.shard, Err(error.clone())))
+                .collect();
+        }
+        self.hand_records(copy).await
+    }
+
+    async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError> {
         self.check_open()?;
-        self.purge_all(namespace, rows_max).await
+        self.newest_records().await
+    }
+
+    fn records_revision(&self) -> RecordsRevision {
+        self.common.records_revision()
     }
 
     fn status(&self) -> Vec<ShardStatus> {
@@ -140,7 +144,7 @@ impl Store for RemoteStore {
 fn unusable(shard: ShardId, outcome: umbo_store::Outcome) -> StoreError {
     StoreError::Unavailable {
         shard,
-        reason: "its node answered what does not answer the request".to_owned(),
+        reason: "its node sent an answer of another kind".to_owned(),
         outcome,
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted of the way to the nodes.
+//! Counters of the connections to the nodes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,13 +6,11 @@ use umbo_store::RemoteStats;
 
 /// The counters behind [`RemoteStats`].
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct HopCounters {
     pub(crate) requests: AtomicU64,
     pub(crate) frames: AtomicU64,
     pub(crate) answer_frames: AtomicU64,
     pub(crate) retries: AtomicU64,
-    pub(crate) hedges: AtomicU64,
-    pub(crate) hedges_won: AtomicU64,
     pub(crate) connections: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) connections_lost: AtomicU64,
@@ -23,7 +21,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Counters {
+impl HopCounters {
     pub(crate) fn read(&self, in_flight: u64) -> RemoteStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RemoteStats {
@@ -31,8 +29,6 @@ impl Counters {
             frames: read(&self.frames),
             answer_frames: read(&self.answer_frames),
             retries: read(&self.retries),
-            hedges: read(&self.hedges),
-            hedges_won: read(&self.hedges_won),
             connections: read(&self.connections),
             connections_refused: read(&self.connections_refused),
             connections_lost: read(&self.connections_lost),

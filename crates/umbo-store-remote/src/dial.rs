@@ -1,35 +1,27 @@
-//! Making a connection to a node: address, TCP, TLS, HTTP/2, hello and welcome.
+//! Making a connection to a node: address, TCP, TLS, hello and welcome.
 //!
-//! Owns each step and its bound. The name is resolved each time, so that a node may come back under
-//! another address.
+//! Owns each step and its bound. Only the hello is sent before the welcome has come, because the node
+//! withdraws requests of an older connection of this dispatcher that it has not begun before it sends the
+//! welcome.
 
-use std::error::Error as _;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use hyper::rt::Executor as _;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
-use tonic::client::Grpc;
-use tonic::codec::Streaming;
 use umbo_protocol::{
-    AnswerFrame, DecodeError, EXCHANGE_PATH, FRAME_LEN_MAX, FrameCodec, Hello, OneTask, Parts,
-    ProtocolVersion, Refusal, Welcome,
+    DecodeError, Decoder, Hello, NodeFrame, NodeStamp, ProtocolVersion, Refusal, RequestWriter,
+    Welcome,
 };
+use umbo_types::Clock;
 
-use crate::connection::Connection;
+use crate::connector::Io;
 use crate::settings::RemoteSettings;
 use crate::tls;
 
-/// Bytes that a node may send before it is told that they were read: more than any answer.
-const WINDOW: u32 = 8 << 20;
-/// Longest frame of HTTP/2 that a node may send, in bytes.
-const HTTP_FRAME_LEN_MAX: u32 = 256 << 10;
+/// Most bytes of one read of the welcome.
+const READ_LEN: usize = 4 << 10;
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("cannot connect: {0}")]
@@ -41,108 +33,87 @@ pub(crate) enum DialError {
     },
     #[error("TLS: {0}")]
     Tls(String),
-    #[error("what answers there is no shard node: {0}")]
-    Http(String),
-    #[error("the node sent what is no welcome: {0}")]
+    #[error("the peer is not a shard node: {0}")]
     Garbage(#[from] DecodeError),
+    #[error("the connection was lost before the welcome: {0}")]
+    Lost(std::io::Error),
     #[error("the node sent no welcome")]
     NoWelcome,
-    #[error("the node welcomes with version {0}, which was not offered")]
+    #[error("the node chose version {0}, which was not offered")]
     UnknownVersion(u32),
-    #[error("the node answers for {0}, which was not meant")]
+    #[error("the node identifies itself as {0}")]
     Other(String),
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
 
-/// A connection that has been welcomed, and what it reads from.
-pub(crate) struct Dialled {
-    pub(crate) answers: Streaming<Bytes>,
+/// A connection after the welcome.
+pub(crate) struct NewConnection {
+    pub(crate) io: Box<dyn Io>,
+    /// Holds the bytes that were read beyond the welcome.
+    pub(crate) decoder: Decoder<(NodeStamp, NodeFrame)>,
     pub(crate) welcome: Welcome,
-    /// What came with the welcome.
-    pub(crate) first: AnswerFrame,
-    /// What moves the bytes while it is driven.
-    pub(crate) transport: OneTask,
+    pub(crate) stamp: NodeStamp,
+    /// When the welcome was received.
+    pub(crate) received: Instant,
 }
 
-/// Makes a connection on which `connection` sends, whose first frame is `hello`.
+/// Connects and sends the hello.
 pub(crate) async fn dial(
     host: &str,
     port: u16,
     hello: &Hello,
     settings: &RemoteSettings,
-    connection: &Arc<Connection>,
-) -> Result<Dialled, DialError> {
+    clock: &dyn Clock,
+) -> Result<NewConnection, DialError> {
     let within = settings.connect_timeout;
     let late = |what| move |_| DialError::Timeout { what, within };
-    let stream = timeout(within, TcpStream::connect((host, port)))
-        .await
+    let connected = timeout(within, settings.transport.connect(host, port)).await;
+    let io = connected
         .map_err(late("connection"))?
         .map_err(DialError::Connect)?;
-    stream.set_nodelay(true).map_err(DialError::Connect)?;
-    let mut transport = OneTask::default();
-    let parts = transport.parts();
-    let exchanged = transport.drive(async {
-        match &settings.tls {
-            None => exchange(stream, parts, connection).await,
-            Some(files) => {
-                let stream = tls::connect(files.clone(), host, stream).await?;
-                exchange(stream, parts, connection).await
-            }
-        }
-    });
-    let exchanged = timeout(within, exchanged);
-    let (answers, mut first) = exchanged.await.map_err(late("welcome"))??;
-    let welcome = first.welcome.take().ok_or(DialError::NoWelcome)?;
-    check(&welcome, hello)?;
-    Ok(Dialled {
-        answers,
-        welcome,
-        first,
-        transport,
-    })
+    let greeted = async {
+        let io = match &settings.tls {
+            None => io,
+            Some(files) => Box::new(tls::connect(files.clone(), host, io).await?),
+        };
+        greet(io, hello, clock).await
+    };
+    let dialled = timeout(within, greeted).await.map_err(late("welcome"))??;
+    check(&dialled.welcome, hello)?;
+    Ok(dialled)
 }
 
-/// Opens the stream; returns what it answers, and the first frame of that.
-async fn exchange<S>(
-    stream: S,
-    parts: Parts,
-    connection: &Arc<Connection>,
-) -> Result<(Streaming<Bytes>, AnswerFrame), DialError>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let no_http = |error: hyper::Error| DialError::Http(describe(&error));
-    let (sender, transport) = hyper::client::conn::http2::Builder::new(parts.clone())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_frame_size(HTTP_FRAME_LEN_MAX)
-        .max_send_buf_size(WINDOW as usize)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(no_http)?;
-    parts.execute(transport);
-    let service = tower::service_fn(move |request| sender.clone().send_request(request));
-    let origin = http::Uri::from_static("http://shard");
-    let mut grpc = Grpc::with_origin(service, origin)
-        .max_decoding_message_size(FRAME_LEN_MAX)
-        .max_encoding_message_size(FRAME_LEN_MAX);
-    let request = tonic::Request::new(connection.frames());
-    let path = http::uri::PathAndQuery::from_static(EXCHANGE_PATH);
-    let no_stream = |status: tonic::Status| {
-        let reason = status.message();
-        // What TLS refuses after its handshake is told only here.
-        DialError::Http(match status.source() {
-            Some(cause) => format!("{reason}: {}", describe(cause)),
-            None => reason.to_owned(),
-        })
-    };
-    let response = grpc.streaming(request, path, FrameCodec).await;
-    let mut answers = response.map_err(no_stream)?.into_inner();
-    let first = answers.message().await.map_err(no_stream)?;
-    let first = AnswerFrame::decode(first.ok_or(DialError::NoWelcome)?)?;
-    Ok((answers, first))
+async fn greet(
+    mut io: Box<dyn Io>,
+    hello: &Hello,
+    clock: &dyn Clock,
+) -> Result<NewConnection, DialError> {
+    let mut out = Vec::new();
+    RequestWriter::hello(&mut out, hello);
+    io.write_all(&out).await.map_err(DialError::Lost)?;
+    io.flush().await.map_err(DialError::Lost)?;
+    let mut decoder = Decoder::of_node();
+    loop {
+        if let Some(frame) = decoder.next_frame()? {
+            let received = clock.monotonic();
+            let (stamp, NodeFrame::Welcome(welcome)) = frame.body else {
+                return Err(DialError::NoWelcome);
+            };
+            return Ok(NewConnection {
+                io,
+                decoder,
+                welcome,
+                stamp,
+                received,
+            });
+        }
+        decoder.buffer().reserve(READ_LEN);
+        let read = io.read_buf(decoder.buffer()).await;
+        if read.map_err(DialError::Lost)? == 0 {
+            return Err(DialError::NoWelcome);
+        }
+    }
 }
 
 fn check(welcome: &Welcome, hello: &Hello) -> Result<(), DialError> {
@@ -162,15 +133,4 @@ fn check(welcome: &Welcome, hello: &Hello) -> Result<(), DialError> {
         }
     }
     Ok(())
-}
-
-/// Describes an error with what lies under it.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -1,8 +1,8 @@
-//! Requests for rows of many shards: one message a node, answers put back in order.
+//! Requests for rows of many shards: one message per node, answers put back in order.
 //!
-//! What is left to be answered is asked for in rounds; nearly always the first one is the last.
-//! Rows of a node that fails are answered with its failure, and no others. An atomic group is of
-//! one partition, so it never leaves its node.
+//! Rows without an answer are asked for in rounds; nearly always one round is enough. If a node fails, only
+//! its rows are answered with its error. All rows of an atomic group are in one partition, so the group goes
+//! to one node.
 
 use std::sync::Arc;
 
@@ -12,40 +12,39 @@ use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_store::{CallContext, StoreError, WriteError, WriteRequest, Written};
 use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
 
-use crate::attempt::{Failure, of_shard, short_of};
-use crate::connection::size_of_request;
-use crate::node::{Lane, Node};
+use crate::attempt::{AccessKind, AttemptError, of_shard, short_of};
+use crate::node::Node;
 use crate::store::RemoteStore;
-use crate::waiting::Kind;
 
-/// Largest request that goes with small ones, in bytes.
-const SMALL_LEN_MAX: usize = 16 << 10;
-
-/// A request that has an answer for each of its rows.
+/// A request with an answer for each of its rows.
 trait ManyRows: Sync {
     type Answer: Send;
-    const KIND: Kind;
+    const KIND: AccessKind;
 
     fn count(&self) -> usize;
     fn namespace(&self) -> NamespaceId;
     fn partition(&self, at: usize) -> &PartitionKey;
     /// Returns the same request for some of its rows.
     fn ask(&self, indexes: &[usize]) -> Ask;
-    /// Reads the answer to that; none where it is not one. Rows that failed in a way that may be
-    /// repeated are errors here.
-    fn tell(&self, indexes: &[usize], outcome: Outcome) -> Option<Vec<Told<Self::Answer>>>;
+    /// Reads the answer to the request for some rows; none if it is of another kind. Rows whose failure may
+    /// be repeated are errors here.
+    fn read_answer(
+        &self,
+        indexes: &[usize],
+        outcome: Outcome,
+    ) -> Option<Vec<RowResult<Self::Answer>>>;
     fn failed(&self, error: StoreError) -> Self::Answer;
 }
 
-/// What a row came to: its answer, or what is to be decided on.
-type Told<T> = Result<T, Failure>;
+/// Result for a row: its answer, or an error to handle.
+type RowResult<T> = Result<T, AttemptError>;
 
-/// What one node is asked for.
-struct Group {
+/// The part of a request for one node.
+struct NodeRows {
     node: Arc<Node>,
     /// Shard of the first of its rows.
     shard: ShardId,
-    /// Rows of the whole request, in its order.
+    /// Indexes in the whole request, ascending.
     indexes: Vec<usize>,
 }
 
@@ -56,7 +55,7 @@ struct Reads<'a> {
 
 impl ManyRows for Reads<'_> {
     type Answer = Result<Option<Row>, StoreError>;
-    const KIND: Kind = Kind::Read;
+    const KIND: AccessKind = AccessKind::Read;
 
     fn count(&self) -> usize {
         self.keys.len()
@@ -75,15 +74,19 @@ impl ManyRows for Reads<'_> {
         Ask::MultiGet(self.namespace, keys.collect())
     }
 
-    fn tell(&self, _indexes: &[usize], outcome: Outcome) -> Option<Vec<Told<Self::Answer>>> {
+    fn read_answer(
+        &self,
+        _indexes: &[usize],
+        outcome: Outcome,
+    ) -> Option<Vec<RowResult<Self::Answer>>> {
         let Outcome::MultiGot(rows) = outcome else {
             return None;
         };
-        let told = rows.into_iter().map(|row| match row {
+        let converted = rows.into_iter().map(|row| match row {
             Ok(row) => Ok(Ok(row)),
-            Err(error) => self.told(error),
+            Err(error) => self.converted(error),
         });
-        Some(told.collect())
+        Some(converted.collect())
     }
 
     fn failed(&self, error: StoreError) -> Self::Answer {
@@ -97,7 +100,7 @@ struct Writes {
 
 impl ManyRows for Writes {
     type Answer = Result<Written, WriteError>;
-    const KIND: Kind = Kind::Write;
+    const KIND: AccessKind = AccessKind::Write;
 
     fn count(&self) -> usize {
         self.request.mutations.len()
@@ -119,21 +122,25 @@ impl ManyRows for Writes {
         })
     }
 
-    fn tell(&self, indexes: &[usize], outcome: Outcome) -> Option<Vec<Told<Self::Answer>>> {
+    fn read_answer(
+        &self,
+        indexes: &[usize],
+        outcome: Outcome,
+    ) -> Option<Vec<RowResult<Self::Answer>>> {
         let Outcome::Written(rows) = outcome else {
             return None;
         };
-        let told = rows.into_iter().map(|row| match row {
+        let converted = rows.into_iter().map(|row| match row {
             Ok(Err(WriteError::GroupAborted { index })) => {
-                // A node counts within what it was sent.
+                // The node's indexes refer to the message that it received.
                 let index = indexes.get(index).copied().unwrap_or(index);
                 Ok(Err(WriteError::GroupAborted { index }))
             }
-            Ok(Err(WriteError::Store(error))) => self.told(NodeError::Store(error)),
+            Ok(Err(WriteError::Store(error))) => self.converted(NodeError::Store(error)),
             Ok(result) => Ok(result),
-            Err(error) => self.told(error),
+            Err(error) => self.converted(error),
         });
-        Some(told.collect())
+        Some(converted.collect())
     }
 
     fn failed(&self, error: StoreError) -> Self::Answer {
@@ -141,17 +148,17 @@ impl ManyRows for Writes {
     }
 }
 
-trait TellError: ManyRows {
-    /// Tells the failure of one row: that of a store is its answer.
-    fn told(&self, error: NodeError) -> Told<Self::Answer> {
-        match Failure::from(error) {
-            Failure::Store(error) => Ok(self.failed(error)),
+trait ConvertError: ManyRows {
+    /// Converts the error of one row: that of a store is its answer.
+    fn converted(&self, error: NodeError) -> RowResult<Self::Answer> {
+        match AttemptError::from(error) {
+            AttemptError::Store(error) => Ok(self.failed(error)),
             failure => Err(failure),
         }
     }
 }
 
-impl<R: ManyRows> TellError for R {}
+impl<R: ManyRows> ConvertError for R {}
 
 impl RemoteStore {
     pub(crate) async fn read_many(
@@ -171,7 +178,7 @@ impl RemoteStore {
         self.rounds(call, &Writes { request }).await
     }
 
-    /// Asks for rows until each has an answer.
+    /// Sends rounds of messages until each row has an answer.
     async fn rounds<R: ManyRows>(&self, call: &CallContext, rows: &R) -> Vec<R::Answer> {
         let mut answers: Vec<Option<R::Answer>> = Vec::new();
         answers.resize_with(rows.count(), || None);
@@ -183,8 +190,8 @@ impl RemoteStore {
             let asked = groups.into_iter();
             let asked = asked.map(|group| self.ask_group(call, rows, group, is_only, tries));
             left.clear();
-            for (group, told) in join_all(asked).await {
-                for (at, answer) in group.indexes.into_iter().zip(told) {
+            for (group, converted) in join_all(asked).await {
+                for (at, answer) in group.indexes.into_iter().zip(converted) {
                     if answer.is_none() {
                         left.push(at);
                     }
@@ -198,15 +205,15 @@ impl RemoteStore {
         answers.into_iter().map(answer).collect()
     }
 
-    fn groups<R: ManyRows>(&self, indexes: &[usize], rows: &R) -> Vec<Group> {
+    fn groups<R: ManyRows>(&self, indexes: &[usize], rows: &R) -> Vec<NodeRows> {
         let topology = self.topology();
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<NodeRows> = Vec::new();
         for &at in indexes {
             let shard = self.locate(rows.namespace(), rows.partition(at));
             let node = topology.node_of(shard);
             match groups.iter_mut().find(|it| Arc::ptr_eq(&it.node, node)) {
                 Some(group) => group.indexes.push(at),
-                None => groups.push(Group {
+                None => groups.push(NodeRows {
                     node: Arc::clone(node),
                     shard,
                     indexes: vec![at],
@@ -216,39 +223,38 @@ impl RemoteStore {
         groups
     }
 
-    /// Asks one node for its rows. Returns an answer for each, none where it is to be asked again.
+    /// Asks one node for its rows. Returns an answer for each; none if it is to be asked for again.
     async fn ask_group<R: ManyRows>(
         &self,
         call: &CallContext,
         rows: &R,
-        group: Group,
+        group: NodeRows,
         is_only: bool,
         mut tries: u32,
-    ) -> (Group, Vec<Option<R::Answer>>) {
+    ) -> (NodeRows, Vec<Option<R::Answer>>) {
         let ask = rows.ask(&group.indexes);
-        let is_small = size_of_request(&ask) <= SMALL_LEN_MAX && R::KIND == Kind::Write;
-        let lane = if is_small { Lane::Small } else { Lane::Bulky };
-        let asked = self.attempt(&group.node, call, (lane, R::KIND), &ask);
+        let asked = self.attempt(&group.node, call, &ask);
         let outcome = match call.deadline {
-            // A node that does not answer must not keep the rows of others.
+            // A node that does not answer must not delay the rows of other nodes.
             Some(deadline) if !is_only => {
                 let left = deadline.remaining(self.common.clock.monotonic());
                 let asked = timeout(short_of(left), asked).await;
-                asked.unwrap_or_else(|_| Err(Failure::Unusable("no answer in time".to_owned())))
+                asked
+                    .unwrap_or_else(|_| Err(AttemptError::Unusable("no answer in time".to_owned())))
             }
             _ => asked.await,
         };
-        let told = outcome.and_then(|outcome| {
-            let told = rows.tell(&group.indexes, outcome);
-            let told = told.filter(|told| told.len() == group.indexes.len());
-            let reason = "it answered what does not answer the request";
-            told.ok_or_else(|| Failure::Unusable(reason.to_owned()))
+        let converted = outcome.and_then(|outcome| {
+            let converted = rows.read_answer(&group.indexes, outcome);
+            let converted = converted.filter(|converted| converted.len() == group.indexes.len());
+            let reason = "it sent an answer of another kind";
+            converted.ok_or_else(|| AttemptError::Unusable(reason.to_owned()))
         });
         let mut failure = None;
         let mut answers = Vec::with_capacity(group.indexes.len());
-        match told {
-            Ok(told) => answers.extend(told.into_iter().map(|told| {
-                let kept = told.map_err(|why| failure = Some(why));
+        match converted {
+            Ok(converted) => answers.extend(converted.into_iter().map(|converted| {
+                let kept = converted.map_err(|why| failure = Some(why));
                 kept.ok()
             })),
             Err(why) => {
@@ -270,7 +276,7 @@ impl RemoteStore {
     }
 }
 
-/// The failure of a node, told of one of its shards.
+/// The error of a node, with one of its shards.
 fn at_shard(error: StoreError, at: ShardId) -> StoreError {
     match of_shard(error, at) {
         StoreError::Unavailable {

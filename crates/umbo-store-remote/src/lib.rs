@@ -1,35 +1,41 @@
-//! The store contract over the shard protocol: shards on other machines.
+//! The store contract over the shard protocol, for shards on other machines.
 //!
-//! Owns the connections to the nodes of a cluster, what is sent again and where, how long a node
-//! that has gone is waited for, and the map in effect. Holds no rows. The invariants: a write that
-//! may have been begun is never sent again; a node that fails fails its own shards only; nothing a
-//! request is done for but its own encoding, so no task, timer or channel is made for one.
+//! Owns the connections to the nodes of a cluster, the repetition of requests, the wait for a node that is
+//! away, and the map in effect. Holds no rows. The invariants: a write that may have been begun is never sent
+//! again; a failing node affects its own shards only; no task, timer or channel is made per request.
 //!
-//! A request goes through these files: `contract` names its shard and its connection, `attempt`
-//! sends it and decides on its failure, `connection` queues it in its `outbox`, `waiting` keeps who
-//! waits, `asked` is the wait, `reader` brings the answer. `fan_out` and `walk` are for requests of many shards; `link`, `dial` and `tls`
-//! keep a node connected; `topology` and `map_keeper` know which node that is.
+//! A request goes through these files: `contract` names its shard, `attempt` sends it and handles its
+//! failure, `connection` queues it, `in_flight` keeps the table of pending requests, `pending_reply` is the
+//! wait, `transfer` moves the bytes. `fan_out` and `walk` are for requests of many shards, `records` for
+//! copies of Umbo's own records; `link`, `dial`, `connector`, `tls` and `watch` keep a node connected;
+//! `clock_offset` estimates its clock; `topology` and `map_keeper` find the node of a shard.
 
-mod asked;
 mod attempt;
 mod budget;
+mod clock_offset;
 mod connection;
+mod connector;
 mod contract;
 mod counters;
 mod dial;
 mod fan_out;
-mod latency;
+mod in_flight;
 mod link;
 mod map_keeper;
 mod node;
-mod outbox;
-mod reader;
+mod peer_maps;
+mod pending_reply;
+mod records;
+mod seeded_random;
 mod settings;
 mod store;
 mod tls;
 mod topology;
-mod waiting;
+mod transfer;
 mod walk;
+mod watch;
 
+pub use connector::{Connector, Io, Transport};
+pub use peer_maps::{PeerMap, ask_map_versions, fetch_newest_map};
 pub use settings::{RemoteSettings, TlsFiles, TlsIdentity};
 pub use store::RemoteStore;

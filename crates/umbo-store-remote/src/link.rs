@@ -1,110 +1,105 @@
-//! The task behind each connection of a node: it dials, puts the connection to use, and dials again
-//! when that is over.
+//! The task behind the connection of a node: it connects, moves the bytes, and connects again after the end
+//! of a connection.
 //!
-//! Owns the backoff. A connection that is not used any more is read to its end by a task of its
-//! own, while the next one is made already.
+//! Owns the backoff. There is one connection to a node at a time: the next one is made after the last answers
+//! of the one before.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 use umbo_protocol::Hello;
 
-use crate::connection::Connection;
+use crate::clock_offset::ClockOffset;
+use crate::connection::NodeConnection;
 use crate::counters::count;
-use crate::dial::{DialError, dial};
-use crate::node::{Lane, Node};
-use crate::reader::Reader;
+use crate::dial::{DialError, NewConnection, dial};
+use crate::node::Node;
+use crate::seeded_random::SeededRandom;
+use crate::transfer::ConnectionTransfer;
 
-/// Keeps a lane of a node connected until the node is retired, and then waits for the last answers.
-pub(crate) async fn keep(node: Arc<Node>, lane: Lane) {
-    let settings = &node.common.settings;
-    let mut readers = JoinSet::new();
+/// Keeps a node connected until it is retired, and then waits for the last answers.
+pub(crate) async fn keep(node: Arc<Node>) {
+    let common = Arc::clone(&node.common);
+    let settings = &common.settings;
     let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
     let (mut has_worked, mut told) = (false, String::new());
     while !node.is_retired() {
-        match connect(&node, lane, &mut readers).await {
-            Ok(connection) => {
-                let begun = node.common.clock.monotonic();
+        match connect(&node).await {
+            Ok(dialled) => {
+                let begun = common.clock.monotonic();
                 has_worked = true;
                 told.clear();
-                connection.left().await;
-                part(&node, lane, &connection);
-                // One that is lost at once again is not to be dialled in a loop.
-                if node.common.clock.monotonic() - begun > settings.backoff_max {
+                exchange(&node, dialled).await;
+                // A connection that is lost at once must not be made again in a tight loop.
+                if common.clock.monotonic() - begun > settings.backoff_max {
                     backoff.reset();
                 }
             }
             Err(error) => {
-                count(&node.common.counters.connections_refused);
+                count(&common.counters.connections_refused);
                 let reason = error.to_string();
                 node.refused(&reason, has_worked);
                 if told != reason {
                     tracing::warn!(node = node.name(), address = node.place.address(), %reason,
-                        "a shard node cannot be connected to; trying again");
+                        "no connection to a shard node; trying again");
                     told = reason;
                 }
             }
         }
-        while readers.try_join_next().is_some() {}
-        node.retired_within(backoff.next()).await;
-    }
-    let all = async { while readers.join_next().await.is_some() {} };
-    if timeout(settings.drain_timeout, all).await.is_err() {
-        tracing::warn!(node = node.name(), "a shard node left requests unanswered");
+        node.retired_within(backoff.next(&common.chance)).await;
     }
 }
 
-async fn connect(
-    node: &Arc<Node>,
-    lane: Lane,
-    readers: &mut JoinSet<()>,
-) -> Result<Arc<Connection>, DialError> {
+async fn connect(node: &Node) -> Result<NewConnection, DialError> {
     let common = &node.common;
-    let settings = &common.settings;
-    let map_version = common
-        .map_version
-        .load(std::sync::atomic::Ordering::Acquire);
-    let hello = Hello::new(&common.cluster_id, node.name(), map_version);
-    let connection = Connection::new(
-        &hello,
-        Arc::clone(&common.counters),
-        settings.in_flight_max,
-        settings.outbox_len_max,
+    let map_version = common.map_version.load(Ordering::Acquire);
+    let mut hello = Hello::new(
+        &common.cluster_id,
+        node.name(),
+        map_version,
+        common.incarnation,
     );
-    let dialled = dial(
-        node.place.host(),
-        node.place.port(),
-        &hello,
-        settings,
-        &connection,
-    )
-    .await?;
+    hello.records = common.records_revision();
+    let (host, port) = (node.place.host(), node.place.port());
+    let dialled = dial(host, port, &hello, &common.settings, &*common.clock).await?;
     count(&common.counters.connections);
-    tracing::debug!(node = node.name(), ?lane, "connected to a shard node");
-    node.goes_by(dialled.welcome.map_version);
-    node.joined(lane, Arc::clone(&connection));
+    tracing::debug!(node = node.name(), "connected to a shard node");
+    Ok(dialled)
+}
+
+/// Uses a connection until it ends.
+async fn exchange(node: &Arc<Node>, dialled: NewConnection) {
+    let settings = &node.common.settings;
+    let connection = NodeConnection::new(
+        dialled.welcome.window,
+        ClockOffset::new(dialled.stamp.stamp_ns, dialled.received),
+        settings.in_flight_max,
+        settings.queued_len_max,
+    );
+    node.heard(&dialled.stamp);
+    node.joined(Arc::clone(&connection));
     if node.is_retired() {
         connection.drain();
     }
-    let reader = Reader::new(Arc::clone(node), lane, Arc::clone(&connection));
-    readers.spawn(reader.read(dialled));
-    Ok(connection)
-}
-
-fn part(node: &Node, lane: Lane, connection: &Connection) {
+    let transfer = ConnectionTransfer::new(Arc::clone(node), Arc::clone(&connection), dialled);
+    transfer.run().await;
     let Some(ending) = connection.ended() else {
-        node.parted(lane, "it is restarting", true);
         return;
     };
+    if ending.was_draining {
+        if ending.is_given_up {
+            tracing::warn!(node = node.name(), "a shard node left requests unanswered");
+        }
+        return;
+    }
     count(&node.common.counters.connections_lost);
-    tracing::warn!(node = node.name(), reason = %ending.reason, ?lane,
+    tracing::warn!(node = node.name(), reason = %ending.reason,
         "the connection to a shard node was lost");
-    node.parted(lane, &ending.reason, !ending.is_given_up);
+    node.parted(&ending.reason, !ending.is_given_up);
 }
 
-/// How long to wait before the next attempt: doubled each time, and never the same for two.
+/// The wait before the next attempt: doubled each time, and randomised.
 #[derive(Debug)]
 struct Backoff {
     min: Duration,
@@ -125,13 +120,11 @@ impl Backoff {
         self.next = self.min;
     }
 
-    /// Returns half to the whole of what it has come to.
-    fn next(&mut self) -> Duration {
+    /// Returns a random wait between half of the current one and all of it.
+    fn next(&mut self, chance: &SeededRandom) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.max);
-        // Without a source of chance all wait the same, which is no reason to stop.
-        let share = getrandom::u32().unwrap_or(u32::MAX);
-        wait / 2 + (wait / 2).mul_f64(f64::from(share) / f64::from(u32::MAX))
+        wait / 2 + (wait / 2).mul_f64(chance.share())
     }
 }
 
@@ -142,13 +135,13 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest() {
         let (min, max) = (Duration::from_millis(20), Duration::from_secs(1));
-        let mut backoff = Backoff::new(min, max);
+        let (mut backoff, chance) = (Backoff::new(min, max), SeededRandom::new(Some(1)));
         for doublings in 0..10 {
             let whole = (min * (1 << doublings)).min(max);
-            let wait = backoff.next();
+            let wait = backoff.next(&chance);
             assert!(wait >= whole / 2 && wait <= whole, "{wait:?} of {whole:?}");
         }
         backoff.reset();
-        assert!(backoff.next() <= min);
+        assert!(backoff.next(&chance) <= min);
     }
 }

@@ -1,4 +1,4 @@
-//! Fetches the map of the cluster from a node that goes by a newer one.
+//! Fetches the map of the cluster from a node that uses a newer one.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,13 +8,12 @@ use umbo_protocol::{Ask, Outcome};
 use umbo_routing::ClusterMap;
 use umbo_store::CallContext;
 
-use crate::node::{Lane, Node};
+use crate::node::Node;
 use crate::store::RemoteStore;
-use crate::waiting::Kind;
 
 /// Longest wait for the map of a node.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Wait after a map that could not be used.
+/// Wait after an unusable map.
 const FETCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Fetches maps whenever a node has a newer one, until the store is closed or gone.
@@ -65,11 +64,11 @@ fn newest(store: &RemoteStore) -> Option<Arc<Node>> {
 
 async fn fetch(store: &RemoteStore, node: &Arc<Node>) -> Result<(), String> {
     let call = CallContext::internal();
-    let asked = store.attempt(node, &call, (Lane::Bulky, Kind::Read), &Ask::ClusterMap);
+    let asked = store.attempt(node, &call, &Ask::ClusterMap);
     let text = match asked.await {
         Ok(Outcome::ClusterMap(text)) => text,
-        Ok(_) => return Err("it was asked for and did not come".to_owned()),
-        Err(failure) => return Err(format!("{failure:?}")),
+        Ok(_) => return Err("it was requested and did not come".to_owned()),
+        Err(error) => return Err(format!("{error:?}")),
     };
     let map = ClusterMap::parse(&text).map_err(|error| error.to_string())?;
     store.set_map(map).map_err(|error| error.to_string())?;

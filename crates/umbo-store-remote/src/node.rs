@@ -1,8 +1,6 @@
-//! A node as this side sees it: its two connections, and whether it is worth asking.
+//! A node as this side sees it: its connection, and whether it can be asked.
 //!
-//! Small requests go over one connection and bulky ones over the other, so that a megabyte does
-//! not hold up a get; where one is gone the other serves both. The invariant: calls for a node that
-//! is down fail at once, except while it is expected back.
+//! The invariant: calls for a node that is down fail at once, except while it is expected back.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,104 +9,95 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use umbo_protocol::NodeStamp;
 use umbo_routing::ClusterNode;
-use umbo_store::ShardStatus;
+use umbo_store::{RecordsRevision, ShardStatus};
 use umbo_types::Clock;
 
 use crate::budget::Budget;
-use crate::connection::Connection;
-use crate::counters::Counters;
+use crate::connection::NodeConnection;
+use crate::counters::HopCounters;
+use crate::seeded_random::SeededRandom;
 use crate::settings::RemoteSettings;
 
-/// Which connection a request takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
-    /// Reads and writes of single rows.
-    Small,
-    /// Everything that may be large.
-    Bulky,
-}
-
-impl Lane {
-    pub(crate) const ALL: [Self; 2] = [Self::Small, Self::Bulky];
-
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Small => Self::Bulky,
-            Self::Bulky => Self::Small,
-        }
-    }
-}
-
-/// What all nodes of a store share.
+/// State that all nodes of a store share.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub(crate) struct StoreContext {
     pub(crate) cluster_id: String,
     pub(crate) settings: RemoteSettings,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<HopCounters>,
     pub(crate) retries: Budget,
-    pub(crate) hedges: Budget,
-    /// Version of the map that this side goes by.
+    pub(crate) chance: SeededRandom,
+    /// Identifies this store towards the nodes; random per store.
+    pub(crate) incarnation: u64,
+    /// Version of the map in effect on this side.
     pub(crate) map_version: AtomicU64,
-    /// Told when a node goes by a newer map.
+    /// Notified when a node uses a newer map.
     pub(crate) newer_map: Notify,
+    /// Highest revision of Umbo's own records that a node has reported.
+    pub(crate) records: Mutex<RecordsRevision>,
+}
+
+impl StoreContext {
+    pub(crate) fn records_revision(&self) -> RecordsRevision {
+        *self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn records_heard(&self, revision: RecordsRevision) {
+        let mut highest = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        *highest = revision.max(*highest);
+    }
 }
 
 /// A node.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) place: ClusterNode,
-    pub(crate) common: Arc<Common>,
-    current: [ArcSwapOption<Connection>; 2],
-    condition: Mutex<Condition>,
-    /// The condition without its details, for every call to look at.
+    pub(crate) common: Arc<StoreContext>,
+    current: ArcSwapOption<NodeConnection>,
+    condition: Mutex<NodeCondition>,
+    /// The kind of `condition`, readable without the lock by every call.
     standing: AtomicU8,
     changed: Notify,
-    /// Told when the node is not used any more.
+    /// Notified when the node is no longer used.
     retired: Notify,
     is_retired: AtomicBool,
-    /// Version of the map that the node goes by; 0 until it has said so.
+    /// Version of the map that the node uses; 0 until the node has reported it.
     map_version: AtomicU64,
-    /// When a read of each connection counts as slow, in nanoseconds; 0 for never.
-    slow_after: [AtomicU64; 2],
     shards: Mutex<Vec<ShardStatus>>,
-    /// Connections that are to be probed, because another one of the node is silent.
-    suspects: [AtomicBool; 2],
 }
 
-/// Whether a node is worth asking.
+/// Whether a node can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Condition {
+pub(crate) enum NodeCondition {
     /// It is connected.
     Up,
-    /// It is not, and expected back until an instant.
-    Away { until: Instant, reason: String },
-    /// It is not.
+    /// It is disconnected, and expected back until an instant.
+    Disconnected { until: Instant, reason: String },
+    /// It is disconnected, and not expected back.
     Down { reason: String },
 }
 
 const UP: u8 = 0;
-const AWAY: u8 = 1;
+const DISCONNECTED: u8 = 1;
 const DOWN: u8 = 2;
 
 impl Node {
-    pub(crate) fn new(place: ClusterNode, common: Arc<Common>) -> Arc<Self> {
+    pub(crate) fn new(place: ClusterNode, common: Arc<StoreContext>) -> Arc<Self> {
         let until = common.clock.monotonic() + common.settings.grace;
-        let reason = "it is being connected to".to_owned();
+        let reason = "the connection is being made".to_owned();
         Arc::new(Self {
             place,
             common,
-            current: Default::default(),
-            condition: Mutex::new(Condition::Away { until, reason }),
-            standing: AtomicU8::new(AWAY),
+            current: ArcSwapOption::empty(),
+            condition: Mutex::new(NodeCondition::Disconnected { until, reason }),
+            standing: AtomicU8::new(DISCONNECTED),
             changed: Notify::new(),
             retired: Notify::new(),
             is_retired: AtomicBool::new(false),
             map_version: AtomicU64::new(0),
-            slow_after: Default::default(),
             shards: Mutex::default(),
-            suspects: Default::default(),
         })
     }
 
@@ -116,62 +105,58 @@ impl Node {
         self.place.name()
     }
 
-    /// Returns the connection for a lane, or that of the other one where it has none.
-    pub(crate) fn connection(&self, lane: Lane) -> Option<Arc<Connection>> {
-        let of = |lane: Lane| self.current[lane as usize].load_full();
-        of(lane).or_else(|| of(lane.other()))
+    /// Returns the connection; none where there is none.
+    pub(crate) fn connection(&self) -> Option<Arc<NodeConnection>> {
+        self.current.load_full()
     }
 
-    /// Returns the connection of just this lane.
-    pub(crate) fn own_connection(&self, lane: Lane) -> Option<Arc<Connection>> {
-        self.current[lane as usize].load_full()
-    }
-
-    /// Puts a connection to use.
-    pub(crate) fn joined(&self, lane: Lane, connection: Arc<Connection>) {
+    /// Sets the connection.
+    pub(crate) fn joined(&self, connection: Arc<NodeConnection>) {
         let condition = self.lock_condition();
-        self.current[lane as usize].store(Some(connection));
-        self.turn(condition, Condition::Up);
+        self.current.store(Some(connection));
+        self.turn(condition, NodeCondition::Up);
     }
 
-    /// Takes a connection out of use. `is_expected_back` says whether calls are to wait for the
-    /// next one, where there is no other.
-    pub(crate) fn parted(&self, lane: Lane, reason: &str, is_expected_back: bool) {
+    /// Removes the connection. `is_expected_back` tells whether calls wait for the next one.
+    pub(crate) fn parted(&self, reason: &str, is_expected_back: bool) {
         let condition = self.lock_condition();
-        self.current[lane as usize].store(None);
-        self.slow_after[lane as usize].store(0, Ordering::Relaxed);
-        if self.current[lane.other() as usize].load().is_some() {
-            return;
-        }
+        self.current.store(None);
         let reason = reason.to_owned();
         let grace = self.common.settings.grace;
         if is_expected_back && !grace.is_zero() && !self.is_retired() {
             let until = self.common.clock.monotonic() + grace;
-            self.turn(condition, Condition::Away { until, reason });
+            self.turn(condition, NodeCondition::Disconnected { until, reason });
         } else {
-            self.turn(condition, Condition::Down { reason });
+            self.turn(condition, NodeCondition::Down { reason });
         }
     }
 
-    /// Notes that the node could not be connected to. One that never was is not waited for.
+    /// Records that the node is shutting down and accepts no more requests on its connection.
+    pub(crate) fn is_leaving(&self) {
+        self.parted("it is restarting", true);
+    }
+
+    /// Records that the node could not be connected to. Calls wait only for a node that was connected before.
     pub(crate) fn refused(&self, reason: &str, has_worked: bool) {
         let condition = self.lock_condition();
         let is_waited_for = match &*condition {
-            Condition::Up => true,
-            Condition::Away { until, .. } => has_worked && self.common.clock.monotonic() < *until,
-            Condition::Down { .. } => false,
+            NodeCondition::Up => true,
+            NodeCondition::Disconnected { until, .. } => {
+                has_worked && self.common.clock.monotonic() < *until
+            }
+            NodeCondition::Down { .. } => false,
         };
         if !is_waited_for {
             let reason = reason.to_owned();
-            self.turn(condition, Condition::Down { reason });
+            self.turn(condition, NodeCondition::Down { reason });
         }
     }
 
-    fn turn(&self, mut condition: MutexGuard<'_, Condition>, next: Condition) {
+    fn turn(&self, mut condition: MutexGuard<'_, NodeCondition>, next: NodeCondition) {
         let standing = match next {
-            Condition::Up => UP,
-            Condition::Away { .. } => AWAY,
-            Condition::Down { .. } => DOWN,
+            NodeCondition::Up => UP,
+            NodeCondition::Disconnected { .. } => DISCONNECTED,
+            NodeCondition::Down { .. } => DOWN,
         };
         *condition = next;
         self.standing.store(standing, Ordering::Release);
@@ -179,10 +164,10 @@ impl Node {
         self.changed.notify_waiters();
     }
 
-    /// Says whether it makes sense to ask the node now: not while it is expected back.
+    /// Returns whether the node can be asked now, or its failure is known; false while it is expected back.
     pub(crate) fn is_reachable(&self) -> bool {
         match self.standing.load(Ordering::Acquire) {
-            AWAY => self.expected_for().is_none(),
+            DISCONNECTED => self.expected_for().is_none(),
             _ => true,
         }
     }
@@ -195,50 +180,50 @@ impl Node {
                 return;
             };
             if timeout(left, changed).await.is_err() {
-                // A clock that stands still must not hold anybody longer.
+                // A clock that stands still must not extend the wait.
                 return;
             }
         }
     }
 
-    /// Returns for how long the node is still expected back; none where it is not.
+    /// Returns for how long the node is still expected back; none if it is not.
     fn expected_for(&self) -> Option<Duration> {
         match &*self.lock_condition() {
-            Condition::Away { until, .. } => {
+            NodeCondition::Disconnected { until, .. } => {
                 let now = self.common.clock.monotonic();
                 let left = until.saturating_duration_since(now);
                 (!left.is_zero()).then_some(left)
             }
-            Condition::Up | Condition::Down { .. } => None,
+            NodeCondition::Up | NodeCondition::Down { .. } => None,
         }
     }
 
-    /// Returns why the node cannot be asked; none where it can.
+    /// Returns why the node cannot be asked; none if it can.
     pub(crate) fn failure(&self) -> Option<String> {
         match &*self.lock_condition() {
-            Condition::Up => None,
-            Condition::Away { reason, .. } | Condition::Down { reason } => Some(reason.clone()),
+            NodeCondition::Up => None,
+            NodeCondition::Disconnected { reason, .. } | NodeCondition::Down { reason } => {
+                Some(reason.clone())
+            }
         }
     }
 
-    /// Uses the node no more: what is under way ends, and no connection is made.
+    /// Ends the use of the node: pending requests end, and no connection is made any more.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Ordering::Release);
-        for lane in Lane::ALL {
-            if let Some(connection) = self.own_connection(lane) {
-                connection.drain();
-            }
+        if let Some(connection) = self.connection() {
+            connection.drain();
         }
         self.retired.notify_waiters();
-        let reason = "it is not part of the cluster any more".to_owned();
-        self.turn(self.lock_condition(), Condition::Down { reason });
+        let reason = "it is no longer part of the cluster".to_owned();
+        self.turn(self.lock_condition(), NodeCondition::Down { reason });
     }
 
     pub(crate) fn is_retired(&self) -> bool {
         self.is_retired.load(Ordering::Acquire)
     }
 
-    /// Waits until the node is not used any more, or for this long.
+    /// Waits until the node is no longer used, or for this long.
     pub(crate) async fn retired_within(&self, wait: Duration) {
         let retired = self.retired.notified();
         if !self.is_retired() {
@@ -246,7 +231,13 @@ impl Node {
         }
     }
 
-    /// Notes by which map the node goes.
+    /// Records the state of the node in a frame.
+    pub(crate) fn heard(&self, stamp: &NodeStamp) {
+        self.goes_by(stamp.map_version);
+        self.common.records_heard(stamp.records);
+    }
+
+    /// Records the version of the map that the node uses.
     pub(crate) fn goes_by(&self, map_version: u64) {
         self.map_version.store(map_version, Ordering::Release);
         if map_version > self.common.map_version.load(Ordering::Acquire) {
@@ -259,37 +250,12 @@ impl Node {
         (version > 0).then_some(version)
     }
 
-    /// Notes when reads of a connection count as slow.
-    pub(crate) fn set_slow_after(&self, lane: Lane, after: Option<Duration>) {
-        let nanos = after.map_or(0, |after| {
-            u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
-        });
-        self.slow_after[lane as usize].store(nanos, Ordering::Relaxed);
-    }
-
-    /// Returns after how long a read of a connection is slow; none where too little is known.
-    pub(crate) fn slow_after(&self, lane: Lane) -> Option<Duration> {
-        let nanos = self.slow_after[lane as usize].load(Ordering::Relaxed);
-        (nanos > 0).then(|| Duration::from_nanos(nanos))
-    }
-
-    /// Notes that a connection owes an answer and is silent: the other one may be, too.
-    pub(crate) fn suspect(&self, silent: Lane) {
-        self.suspects[silent.other() as usize].store(true, Ordering::Relaxed);
-    }
-
-    /// Says, once, whether a connection is to be probed.
-    pub(crate) fn is_suspected(&self, lane: Lane) -> bool {
-        let suspect = &self.suspects[lane as usize];
-        suspect.load(Ordering::Relaxed) && suspect.swap(false, Ordering::Relaxed)
-    }
-
-    /// Keeps what the node says of its shards.
+    /// Stores the status of the node's shards.
     pub(crate) fn keep_status(&self, shards: Vec<ShardStatus>) {
         *self.shards.lock().unwrap_or_else(PoisonError::into_inner) = shards;
     }
 
-    /// Returns what the node said last of its shards.
+    /// Returns the last status of the node's shards.
     pub(crate) fn status(&self) -> Vec<ShardStatus> {
         let shards = self.shards.lock();
         shards.unwrap_or_else(PoisonError::into_inner).clone()
@@ -297,14 +263,11 @@ impl Node {
 
     /// Returns how many requests are in flight.
     pub(crate) fn in_flight(&self) -> u64 {
-        let load = |lane| {
-            self.own_connection(lane)
-                .map_or(0, |it| it.load().in_flight)
-        };
-        Lane::ALL.into_iter().map(|lane| load(lane) as u64).sum()
+        let load = self.connection().map(|connection| connection.load());
+        load.map_or(0, |load| load.in_flight as u64)
     }
 
-    fn lock_condition(&self) -> MutexGuard<'_, Condition> {
+    fn lock_condition(&self) -> MutexGuard<'_, NodeCondition> {
         self.condition
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,46 +1,50 @@
-//! What an operator may choose about the way to the shard nodes.
+//! Settings for the connections to the shard nodes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::connector::Transport;
+
 /// Settings of a [`crate::RemoteStore`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteSettings {
+    /// How connections are made.
+    pub transport: Transport,
     /// Files for TLS; none for plain connections.
     pub tls: Option<TlsFiles>,
-    /// Longest wait for a connection, and again for the word of the node on it.
+    /// Seed of all random numbers; none for one of the operating system.
+    pub seed: Option<u64>,
+    /// Timeout for a connection, and again for the node's welcome on it.
     pub connect_timeout: Duration,
-    /// How long calls wait for a node that was there and has gone, as one that restarts; zero for
-    /// not at all.
+    /// How long calls wait for a node that was connected and is away, such as one that restarts; zero for no
+    /// wait.
     pub grace: Duration,
-    /// How often a node is asked for its state.
+    /// How often a node is asked for the status of its shards.
     pub probe_interval: Duration,
-    /// A node that owes an answer and has been silent for this long is asked for its state.
+    /// Silence after which a node that owes an answer is pinged.
     pub silence_max: Duration,
-    /// A node that does not tell its state within this time has failed.
+    /// Silence after a ping after which the node has failed.
     pub probe_timeout: Duration,
     /// Shortest wait before a connection is tried again.
     pub backoff_min: Duration,
     /// Longest wait before a connection is tried again.
     pub backoff_max: Duration,
-    /// Most requests in flight on one of a node's two connections; at most 65,536.
+    /// Most requests in flight on the connection of a node; at most 65,536.
     pub in_flight_max: usize,
-    /// Most bytes of requests that wait to be sent on a connection.
-    pub outbox_len_max: usize,
-    /// Retries of what may have been begun, per hundred requests; 0 for none.
+    /// Length of the queue of a connection, in bytes, from which it accepts no more requests.
+    pub queued_len_max: usize,
+    /// Retries of requests that may have been begun, per hundred requests; 0 for none.
     pub retry_percent: u8,
-    /// Reads that are sent a second time, per hundred reads; 0 for none.
-    pub hedge_percent: u8,
-    /// A read is not sent a second time before it has waited this long.
-    pub hedge_after_min: Duration,
-    /// Longest wait for the last answers of a connection that is not used any more.
+    /// Longest wait for the last answers of a connection that is no longer used.
     pub drain_timeout: Duration,
 }
 
 impl Default for RemoteSettings {
     fn default() -> Self {
         Self {
+            transport: Transport::Tcp,
             tls: None,
+            seed: None,
             connect_timeout: Duration::from_secs(1),
             grace: Duration::from_secs(3),
             probe_interval: Duration::from_secs(1),
@@ -49,10 +53,8 @@ impl Default for RemoteSettings {
             backoff_min: Duration::from_millis(20),
             backoff_max: Duration::from_secs(1),
             in_flight_max: 8_192,
-            outbox_len_max: 64 << 20,
+            queued_len_max: 64 << 20,
             retry_percent: 10,
-            hedge_percent: 5,
-            hedge_after_min: Duration::from_millis(5),
             drain_timeout: Duration::from_secs(30),
         }
     }

@@ -1,7 +1,7 @@
-//! The store: the map in effect, the nodes it names, and the tasks that keep them connected.
+//! The store: the map in effect, its nodes, and the tasks that keep them connected.
 //!
-//! What the contract promises is in the files beside it. The invariant: a map is replaced as a
-//! whole, and a request that is under way stays where it was sent.
+//! The methods of the contract are in the other files. The invariant: a map is replaced as a whole, and a
+//! request in progress stays at the node that it was sent to.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,50 +17,54 @@ use umbo_store::{NodeStatus, RemoteStats, ShardState, ShardStatus, StoreError};
 use umbo_types::{Clock, NamespaceId, PartitionKey, ShardId};
 
 use crate::budget::Budget;
-use crate::counters::Counters;
+use crate::counters::HopCounters;
 use crate::link;
 use crate::map_keeper;
-use crate::node::{Common, Lane, Node};
+use crate::node::{Node, StoreContext};
+use crate::seeded_random::SeededRandom;
 use crate::settings::RemoteSettings;
 use crate::topology::Topology;
 
-/// Longest wait for what is under way when the store is closed.
+/// Longest wait for requests in progress when the store is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait of a request for a map that its node goes by already.
+/// Longest wait of a request for a map that its node already uses.
 const MAP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Shards on other machines.
+/// A store whose shards are on other machines.
 #[derive(Debug)]
 pub struct RemoteStore {
-    pub(crate) common: Arc<Common>,
+    pub(crate) common: Arc<StoreContext>,
     topology: ArcSwap<Topology>,
     shard_map: Arc<ShardMap>,
-    /// Version of the map in effect, for those who wait for the next.
+    /// Version of the map in effect, for requests that wait for the next.
     pub(crate) versions: watch::Sender<u64>,
     is_closing: AtomicBool,
     changing: Mutex<()>,
     tasks: Mutex<JoinSet<()>>,
-    /// Where the tasks of nodes run.
+    /// The runtime for the tasks of nodes.
     runtime: Handle,
 }
 
 impl RemoteStore {
-    /// Begins to connect to the nodes of a map. Does not wait for them: until a node is connected,
-    /// or cannot be, calls for it wait.
+    /// Begins to connect to the nodes of a map. Does not wait for them: calls for a node wait until it is
+    /// connected, or cannot be.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub fn connect(settings: RemoteSettings, map: ClusterMap, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let common = Arc::new(Common {
+        let chance = SeededRandom::new(settings.seed);
+        let common = Arc::new(StoreContext {
             cluster_id: map.cluster_id().to_owned(),
             retries: Budget::new(settings.retry_percent),
-            hedges: Budget::new(settings.hedge_percent),
+            incarnation: chance.next(),
+            chance,
             settings,
             clock,
-            counters: Arc::new(Counters::default()),
+            counters: Arc::new(HopCounters::default()),
             map_version: AtomicU64::new(map.version()),
             newer_map: Notify::new(),
+            records: Mutex::default(),
         });
         let shard_map = Arc::clone(map.shard_map());
         let version = map.version();
@@ -81,8 +85,8 @@ impl RemoteStore {
         store
     }
 
-    /// Goes by another map from now on, if it follows the one in effect. Requests under way end
-    /// where they were sent.
+    /// Uses another map from now on, if it is a successor of the one in effect. Requests in progress end at
+    /// the node that they were sent to.
     pub fn set_map(&self, map: ClusterMap) -> Result<Succession, SuccessionError> {
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.topology.load_full();
@@ -122,7 +126,7 @@ impl RemoteStore {
         self.topology.load().map.clone()
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub fn stats(&self) -> RemoteStats {
         let topology = self.topology.load();
         let in_flight = topology.nodes.iter().map(|node| node.in_flight()).sum();
@@ -152,8 +156,8 @@ impl RemoteStore {
         Ok(())
     }
 
-    /// Waits for a map that is at least as new as a node's, which was asked for; for a node that
-    /// goes by an older one, waits a little.
+    /// Waits for a map that is at least as new as `version`, which was asked for; if a node uses an older
+    /// one, waits for `pause`.
     pub(crate) async fn next_map(&self, version: u64, pause: Duration) {
         let mut versions = self.versions.subscribe();
         if *versions.borrow_and_update() >= version {
@@ -164,7 +168,7 @@ impl RemoteStore {
         let _ = timeout(MAP_TIMEOUT, newer).await;
     }
 
-    /// Takes no more requests, and waits for those that are under way.
+    /// Stops accepting requests, and waits for those in progress.
     pub(crate) async fn end(&self) {
         self.is_closing.store(true, Ordering::Release);
         let nodes = self.topology.load().nodes.clone();
@@ -213,9 +217,7 @@ impl RemoteStore {
 
     fn keep(&self, nodes: &[Arc<Node>]) {
         for node in nodes {
-            for lane in Lane::ALL {
-                self.spawn(link::keep(Arc::clone(node), lane));
-            }
+            self.spawn(link::keep(Arc::clone(node)));
         }
     }
 
@@ -230,16 +232,20 @@ impl RemoteStore {
     }
 }
 
-/// State of a shard of which its node has said nothing yet.
+/// Status of a shard before its node has reported one.
 fn unknown(shard: ShardId) -> ShardStatus {
     ShardStatus {
         shard,
-        state: ShardState::Unavailable("its node has said nothing of it".to_owned()),
+        state: ShardState::Unavailable("its node has not reported its status yet".to_owned()),
         rows: 0,
         file_bytes: 0,
         queued: 0,
         commits: 0,
         mutations: 0,
         reclaimed: 0,
+        lost_async: 0,
+        purging: 0,
+        expired: 0,
+        namespace_max: NamespaceId::SYSTEM,
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::connector::Io;
 use crate::dial::DialError;
 use crate::settings::TlsFiles;
 
@@ -18,8 +18,8 @@ use crate::settings::TlsFiles;
 pub(crate) async fn connect(
     files: TlsFiles,
     host: &str,
-    stream: TcpStream,
-) -> Result<TlsStream<TcpStream>, DialError> {
+    stream: Box<dyn Io>,
+) -> Result<TlsStream<Box<dyn Io>>, DialError> {
     let bad_name = |_| DialError::Tls(format!("{host} is no name that a certificate can carry"));
     let name = ServerName::try_from(host.to_owned()).map_err(bad_name)?;
     // A few small files; the task has nothing else to do.
@@ -40,7 +40,7 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, DialError> {
         .with_safe_default_protocol_versions()
         .map_err(refused)?
         .with_root_certificates(roots);
-    let mut config = match &files.identity {
+    let config = match &files.identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
             let key = PrivateKeyDer::from_pem_file(&identity.key);
@@ -50,7 +50,6 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, DialError> {
                 .map_err(refused)?
         }
     };
-    config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(config)
 }
 

@@ -1,4 +1,4 @@
-//! The map in effect, and the nodes that it names.
+//! The map in effect, and its nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,22 +6,21 @@ use std::sync::Arc;
 use umbo_routing::ClusterMap;
 use umbo_types::ShardId;
 
-use crate::node::{Common, Node};
+use crate::node::{Node, StoreContext};
 
-/// A map and its nodes. Replaced as a whole; a node that two maps name is the same in both.
+/// A map and its nodes. Replaced as a whole; a node of two maps is the same object in both.
 #[derive(Debug)]
 pub(crate) struct Topology {
     pub(crate) map: ClusterMap,
     /// In order of their names.
     pub(crate) nodes: Vec<Arc<Node>>,
-    /// By number of the shard.
+    /// Indexed by shard number.
     by_shard: Vec<Arc<Node>>,
 }
 
 impl Topology {
-    /// Makes the topology of a map, with those nodes of the one before that are still where they
-    /// were.
-    pub(crate) fn new(map: ClusterMap, before: &[Arc<Node>], common: &Arc<Common>) -> Self {
+    /// Makes the topology of a map. Nodes of the previous one whose address has not changed are kept.
+    pub(crate) fn new(map: ClusterMap, before: &[Arc<Node>], common: &Arc<StoreContext>) -> Self {
         let mut nodes = BTreeMap::new();
         for named in map.nodes() {
             let known = before.iter().find(|known| known.place == *named);
@@ -46,7 +45,7 @@ impl Topology {
         &self.by_shard[usize::from(shard.0)]
     }
 
-    /// Returns the first shard of a node, to name in what goes wrong with it.
+    /// Returns the first shard of a node, to name in its errors.
     pub(crate) fn first_shard_of(&self, node: &Arc<Node>) -> ShardId {
         let at = self.by_shard.iter().position(|it| Arc::ptr_eq(it, node));
         ShardId(at.unwrap_or(0) as u16)

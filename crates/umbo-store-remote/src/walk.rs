@@ -1,23 +1,15 @@
-//! Scans, which walk from shard to shard, and purges, which go to every node.
-
-use std::sync::Arc;
+//! Scans, which walk from shard to shard.
 
 use umbo_protocol::{Ask, Outcome};
-use umbo_store::{
-    CallContext, PurgeProgress, RowBatch, ScanPage, ScanPosition, ScanRequest, StoreError,
-};
+use umbo_store::{CallContext, RowBatch, ScanPage, ScanPosition, ScanRequest, StoreError};
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
-use umbo_types::{Key, NamespaceId, ShardId};
+use umbo_types::{Key, ShardId};
 
-use crate::attempt::Failure;
-use crate::node::{Lane, Node};
+use crate::attempt::AccessKind;
 use crate::store::RemoteStore;
-use crate::waiting::Kind;
-
-const BULKY_READ: (Lane, Kind) = (Lane::Bulky, Kind::Read);
 
 impl RemoteStore {
-    /// Reads a chunk of a namespace: of one shard after the other, until the chunk is full.
+    /// Reads a chunk of a namespace: one shard after the other, until the chunk is full.
     pub(crate) async fn walk(
         &self,
         call: &CallContext,
@@ -35,7 +27,7 @@ impl RemoteStore {
         let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX);
         let mut chunk = RowBatch::default();
         let mut after = request.after.clone();
-        // Whoever was let in where it began is not stopped on its way.
+        // A scan that was admitted at its first shard is not rejected at the next ones.
         let mut later: Option<CallContext> = None;
         let mut shards = shards[first..].iter().peekable();
         while let Some(&shard) = shards.next() {
@@ -47,9 +39,12 @@ impl RemoteStore {
                 ..request.clone()
             };
             let asking = later.as_ref().unwrap_or(call);
-            let answered = self.ask(asking, shard, BULKY_READ, Ask::Scan(ask));
+            let answered = self.ask(asking, shard, AccessKind::Read, Ask::Scan(ask));
             let Outcome::Scanned(page) = answered.await? else {
-                return Err(unusable(shard, "its node answered what is no scan"));
+                return Err(unusable(
+                    shard,
+                    "its node sent an answer that is not a scan",
+                ));
             };
             if let Some(took) = later.and_then(|part| part.service_time()) {
                 call.note_service_time(took);
@@ -73,56 +68,6 @@ impl RemoteStore {
             rows: chunk,
             resume_after: None,
         })
-    }
-
-    /// Removes rows of a namespace on every node, up to a number of them in all.
-    pub(crate) async fn purge_all(
-        &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        let mut progress = PurgeProgress::default();
-        let mut failed = None;
-        let nodes = self.topology().nodes.clone();
-        for node in nodes {
-            let room = u64::from(rows_max).saturating_sub(progress.rows);
-            if room == 0 {
-                progress.more = true;
-                break;
-            }
-            match self.purge_node(&node, namespace, room as u32).await {
-                Ok(step) => {
-                    progress.rows += step.rows;
-                    progress.more |= step.more;
-                }
-                // The others are purged all the same.
-                Err(error) => failed = Some(error),
-            }
-        }
-        failed.map_or(Ok(progress), Err)
-    }
-
-    async fn purge_node(
-        &self,
-        node: &Arc<Node>,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        let call = CallContext::internal();
-        let shard = self.topology().first_shard_of(node);
-        let ask = Ask::Purge(namespace, rows_max);
-        let mut tries = 0;
-        loop {
-            let target = (Lane::Bulky, Kind::Write);
-            let failure = match self.attempt(node, &call, target, &ask).await {
-                Ok(Outcome::Purged(step)) => return Ok(step),
-                Ok(_) => Failure::Unusable("it answered what is no purge".to_owned()),
-                Err(failure) => failure,
-            };
-            let target = (shard, Kind::Write);
-            self.settle(failure, node, &call, target, &mut tries)
-                .await?;
-        }
     }
 }
 

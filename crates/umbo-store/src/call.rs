@@ -1,6 +1,6 @@
-//! For whom a store is asked, how urgently and until when; and how long it took.
+//! The context of a call of a store: caller, criticality and deadline; and the service time of the call.
 //!
-//! A store in this process needs little of it; one on another machine passes it on.
+//! An embedded store uses little of it; a remote store sends it to the node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,32 +8,31 @@ use std::time::Duration;
 
 use umbo_types::{CallerId, Criticality, Deadline, Names, RequestUnits};
 
-/// What goes with one call of a store.
+/// Context of one call of a store.
 #[derive(Debug)]
 pub struct CallContext {
-    /// When nobody waits for the answer any more. A write that has not begun by then is refused
-    /// with [`crate::StoreError::DeadlinePassed`]; none bounds it by nothing but the engine.
+    /// The deadline. A write that has not begun by then is refused with
+    /// [`crate::StoreError::DeadlinePassed`]; without one only the bounds of the engine apply.
     pub deadline: Option<Deadline>,
-    /// How much the call matters.
+    /// Criticality of the call.
     pub criticality: Criticality,
-    /// On whose behalf it is made; none for Umbo's own work.
+    /// The caller; none for calls of Umbo itself.
     pub caller: Option<CallerId>,
-    /// Whom it is made for beside the caller, where a quota of shards counts by them.
+    /// User, session and organisation of the caller, if a quota of shards needs them.
     pub names: Option<Arc<Names>>,
-    /// Whether an earlier part of the same request was let in: then this one costs what it does, and
-    /// is no request of its own.
+    /// Whether an earlier part of the same request was admitted: then the work of this one is charged, but it
+    /// does not count as a request.
     pub is_continued: bool,
-    /// Estimate of what it costs.
+    /// Its estimated cost.
     pub price: RequestUnits,
-    /// Trace that it belongs to, as a `traceparent` header names it; none where it is not sampled.
+    /// Trace context, as in a `traceparent` header; none if the request is not sampled.
     pub traceparent: Option<Box<str>>,
     /// In nanoseconds; 0 until it is known.
     service_time: AtomicU64,
 }
 
 impl CallContext {
-    /// Describes a call of Umbo's own, which nobody else pays for and which is never turned away
-    /// for somebody else.
+    /// Makes the context of a call of Umbo itself, which no caller pays for and which is never shed.
     pub const fn internal() -> Self {
         Self {
             deadline: None,
@@ -47,14 +46,14 @@ impl CallContext {
         }
     }
 
-    /// The same, bounded by a deadline.
+    /// Returns the same context with a deadline.
     pub const fn internal_until(deadline: Deadline) -> Self {
         let mut call = Self::internal();
         call.deadline = Some(deadline);
         call
     }
 
-    /// Describes a later part of the same request.
+    /// Returns the context of a later part of the same request.
     #[must_use]
     pub fn later_part(&self) -> Self {
         Self {
@@ -69,14 +68,14 @@ impl CallContext {
         }
     }
 
-    /// Notes how long the shard itself worked, where that is known apart from the time on the way.
-    /// Adds up over parts.
+    /// Records the service time of the shard itself, if it is known apart from the network time. Adds up over
+    /// parts.
     pub fn note_service_time(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.service_time.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Returns how long the shard itself worked; none where the call's duration says it.
+    /// Returns the service time of the shard itself; none if it equals the call's duration.
     pub fn service_time(&self) -> Option<Duration> {
         let nanos = self.service_time.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
@@ -84,7 +83,7 @@ impl CallContext {
 }
 
 impl Default for CallContext {
-    /// A call of nobody in particular, with no deadline.
+    /// The context of a call without a caller and without a deadline.
     fn default() -> Self {
         Self {
             criticality: Criticality::default(),

@@ -1,22 +1,22 @@
-//! What can go wrong in a store, grouped by what the caller can do about it.
+//! Errors of a store, grouped by what the caller can do about them.
 //!
-//! An absent key is not an error. Every error of a write says whether the write was applied, so
-//! that a caller never has to guess.
+//! An absent key is not an error. Every error of a write contains whether the write was applied, so that a
+//! caller never has to guess.
 
-use umbo_types::{ShardId, Version};
+use umbo_types::{NamespaceId, ShardId, Version};
 
 /// Whether a failed write took effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It did; only the answer is bad news.
+    /// It did take effect; only the answer failed.
     Applied,
-    /// It certainly did not.
+    /// It certainly did not take effect.
     NotApplied,
     /// It may or may not have; read again, or repeat it with a condition.
     Unknown,
 }
 
-/// Failure of a store. Variants carry the shard, so that one bad shard can be told from another.
+/// Error of a store. Variants contain the shard, so that a failing shard can be identified.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The shard cannot be reached or could not be opened. Wait, the others serve.
@@ -67,16 +67,16 @@ pub enum StoreError {
         /// The shard.
         shard: ShardId,
     },
-    /// A quota that holds for the shard as a whole, whoever asks it, is used up.
+    /// A quota of the shard as a whole, over all dispatchers, is exceeded.
     #[error("policy {policy} of shard {shard} is used up")]
     QuotaExceeded {
         /// The shard.
         shard: ShardId,
         /// Name of the policy.
         policy: String,
-        /// When there is enough again.
+        /// When the quota suffices again.
         retry_after: std::time::Duration,
-        /// What was asked for a second, in atoms of the policy's unit; none where it is not said.
+        /// Requested rate per second, in atoms of the policy's unit; none if unknown.
         observed: Option<u64>,
     },
     /// The deadline passed before the store began the work. Nothing was applied.
@@ -85,13 +85,22 @@ pub enum StoreError {
         /// The shard.
         shard: ShardId,
     },
+    /// The namespace was removed, and the shard refuses all work for it. Nothing was applied. The caller has
+    /// an outdated copy of the records.
+    #[error("namespace {namespace} was removed from shard {shard}")]
+    NamespaceGone {
+        /// The shard.
+        shard: ShardId,
+        /// Id of the namespace.
+        namespace: NamespaceId,
+    },
     /// The store is closing.
     #[error("the store is closing")]
     Closing,
 }
 
 impl StoreError {
-    /// Says whether a write that failed this way took effect.
+    /// Returns whether a write that failed with this error took effect.
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Unavailable { outcome, .. }
@@ -102,6 +111,7 @@ impl StoreError {
             | Self::NodeBusy { .. }
             | Self::QuotaExceeded { .. }
             | Self::DeadlinePassed { .. }
+            | Self::NamespaceGone { .. }
             | Self::Closing => Outcome::NotApplied,
         }
     }
@@ -113,8 +123,8 @@ pub enum WriteError {
     /// The condition of this mutation was false.
     #[error("the condition was false")]
     ConditionFailed {
-        /// Version of the row that is visible once the group is dealt with, none where there is
-        /// none. A refused atomic group tells nothing of what it would have written.
+        /// Version of the row that is visible after the group was handled; none if there is none. A refused
+        /// atomic group does not reveal what it would have written.
         current: Option<Version>,
     },
     /// Another mutation of the same atomic group was refused, so none of the group was applied.
@@ -129,7 +139,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// Says whether the mutation took effect.
+    /// Returns whether the mutation took effect.
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::ConditionFailed { .. } | Self::GroupAborted { .. } => Outcome::NotApplied,

@@ -1,14 +1,15 @@
 //! The store contract: what every storage engine of Umbo promises.
 //!
-//! Owns the [`Store`] trait with its requests, answers and error, the in-memory reference, and
-//! (feature `testing`) the contract suite that every engine must pass. Deliberately knows nothing
-//! of HTTP or of any engine. Start with [`Store`].
+//! Owns the [`Store`] trait with its requests, answers and error, the in-memory reference, and (feature
+//! `testing`) the contract suite that every engine must pass. Deliberately does not depend on HTTP or on any
+//! engine. Start with [`Store`].
 
 mod call;
 mod error;
 #[cfg(feature = "testing")]
 mod manual_clock;
 mod memory;
+mod records;
 mod request;
 mod row_batch;
 mod store;
@@ -20,10 +21,10 @@ pub use error::{Outcome, StoreError, WriteError};
 #[cfg(feature = "testing")]
 pub use manual_clock::ManualClock;
 pub use memory::MemoryStore;
+pub use records::{RecordsCopy, RecordsRevision};
 pub use request::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
-    PurgeProgress, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, WriteRequest,
-    Written,
+    RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, WriteRequest, Written,
 };
 pub use row_batch::{RowBatch, RowRef};
 pub use store::{NodeStatus, RemoteStats, ShardState, ShardStatus, Store};

@@ -1,6 +1,6 @@
 //! A simulated clock, for tests (feature `testing`).
 //!
-//! Time stands still until a test moves it. The wall clock may be set anywhere, also back; the
+//! Time stands still until a test advances it. The wall clock may be set to any time, also back; the
 //! monotonic clock only goes forwards, as a real one does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use umbo_types::{Clock, Timestamp};
 
-/// A clock that only a test moves.
+/// A clock that only a test advances.
 #[derive(Debug)]
 pub struct ManualClock {
     wall_micros: AtomicU64,
@@ -31,7 +31,7 @@ impl ManualClock {
         self.wall_micros.store(now.0, Ordering::SeqCst);
     }
 
-    /// Lets time pass: both clocks go forwards by `duration`.
+    /// Advances both clocks by `duration`.
     pub fn advance(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).expect("a test waits less than an age");
         self.wall_micros.fetch_add(micros, Ordering::SeqCst);

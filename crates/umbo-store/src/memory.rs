@@ -1,10 +1,9 @@
-//! The in-memory reference: the contract in its plainest form, to compare engines against and to
-//! run what stands above a store without a disk.
+//! The in-memory reference: the simplest implementation of the contract, to compare engines with and to run
+//! the layers above a store without a disk.
 //!
-//! One mutex over ordered maps a shard, held for a whole operation and never across an await, so
-//! that every chunk is a snapshot and every write is atomic without further thought. Keeps nothing
-//! across a restart; takes the space of expired rows back only when they are overwritten, deleted
-//! or purged.
+//! One mutex per shard over ordered maps, held for a whole operation and never across an await, so that every
+//! chunk is a snapshot and every write is atomic. Keeps nothing across a restart; frees the space of expired
+//! rows only when they are overwritten or deleted, or their namespace is fenced.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +16,9 @@ use crate::call::CallContext;
 use crate::error::{Outcome, StoreError, WriteError};
 use crate::memory::chunk::Chunk;
 use crate::memory::shard::Shard;
+use crate::records::{RecordsCopy, RecordsRevision};
 use crate::request::{
-    DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage, ScanRequest,
-    WriteRequest, Written,
+    DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPage, ScanRequest, WriteRequest, Written,
 };
 use crate::store::{ShardState, ShardStatus, Store};
 
@@ -32,34 +31,56 @@ pub struct MemoryStore {
     map: Arc<ShardMap>,
     shards: Vec<Mutex<Shard>>,
     clock: Arc<dyn Clock>,
+    /// The newest copy of Umbo's own records that was passed in; its fences apply.
+    records: Mutex<Option<Arc<RecordsCopy>>>,
     is_closing: AtomicBool,
 }
 
 impl MemoryStore {
-    /// Makes an empty store of `shards` shards that tells expiry and deadlines by `clock`.
+    /// Makes an empty store of `shards` shards that uses `clock` for expiry and deadlines.
     pub fn new(shards: u16, clock: Arc<dyn Clock>) -> Result<Self, ShardMapError> {
         Ok(Self {
             map: Arc::new(ShardMap::even(shards)?),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             clock,
+            records: Mutex::default(),
             is_closing: AtomicBool::new(false),
         })
     }
 
+    fn lock_records(&self) -> MutexGuard<'_, Option<Arc<RecordsCopy>>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses work for a fenced namespace. Must be called with the shard's lock held, so that admitted work
+    /// is done before the fence is raised.
+    fn check_fence(&self, shard: ShardId, namespace: NamespaceId) -> Result<(), StoreError> {
+        let records = self.lock_records();
+        let is_fenced = |copy: &Arc<RecordsCopy>| {
+            namespace != NamespaceId::SYSTEM && copy.fenced.binary_search(&namespace).is_ok()
+        };
+        match &*records {
+            Some(copy) if is_fenced(copy) => Err(StoreError::NamespaceGone { shard, namespace }),
+            _ => Ok(()),
+        }
+    }
+
     fn lock(&self, shard: ShardId) -> MutexGuard<'_, Shard> {
-        // A panic under the lock is a bug elsewhere; what it left is still whole rows.
+        // A panic under the lock is a bug elsewhere; the rows are still consistent.
         self.shards[usize::from(shard.0)]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks a shard for a write, unless it is too late for one.
+    /// Locks a shard for a write, unless its deadline has passed.
     fn lock_for_write(
         &self,
         shard: ShardId,
+        namespace: NamespaceId,
         deadline: Option<Deadline>,
     ) -> Result<MutexGuard<'_, Shard>, StoreError> {
         let locked = self.lock(shard);
+        self.check_fence(shard, namespace)?;
         if self.is_closing.load(Ordering::SeqCst) {
             return Err(StoreError::Closing);
         }
@@ -69,9 +90,11 @@ impl MemoryStore {
         Ok(locked)
     }
 
-    fn read(&self, namespace: NamespaceId, key: &Key) -> Option<Row> {
-        let shard = self.lock(self.map.locate(namespace, &key.partition));
-        shard.visible(namespace, key, self.clock.wall()).cloned()
+    fn read(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
+        let id = self.map.locate(namespace, &key.partition);
+        let shard = self.lock(id);
+        self.check_fence(id, namespace)?;
+        Ok(shard.visible(namespace, key, self.clock.wall()).cloned())
     }
 }
 
@@ -91,7 +114,7 @@ impl Store for MemoryStore {
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        Ok(self.read(namespace, key))
+        self.read(namespace, key)
     }
 
     async fn multi_get(
@@ -100,13 +123,13 @@ impl Store for MemoryStore {
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        keys.iter()
-            .map(|key| Ok(self.read(namespace, key)))
-            .collect()
+        keys.iter().map(|key| self.read(namespace, key)).collect()
     }
 
     async fn range(&self, _call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let shard = self.lock(self.map.locate(request.namespace, &request.partition));
+        let id = self.map.locate(request.namespace, &request.partition);
+        let shard = self.lock(id);
+        self.check_fence(id, request.namespace)?;
         Ok(shard.range(request, self.clock.wall()))
     }
 
@@ -139,8 +162,9 @@ impl Store for MemoryStore {
                 request.slots.contains(&slot.index())
             };
             let now = self.clock.wall();
-            self.lock(id)
-                .scan(id, request.namespace, after, is_wanted, now, &mut chunk);
+            let shard = self.lock(id);
+            self.check_fence(id, request.namespace)?;
+            shard.scan(id, request.namespace, after, is_wanted, now, &mut chunk);
             if chunk.is_cut() {
                 break;
             }
@@ -166,7 +190,7 @@ impl Store for MemoryStore {
             if own.is_empty() {
                 continue;
             }
-            match self.lock_for_write(id, call.deadline) {
+            match self.lock_for_write(id, request.namespace, call.deadline) {
                 Ok(mut shard) => {
                     let now = self.clock.wall();
                     for (index, answer) in shard.write(&request, &own, now) {
@@ -192,23 +216,42 @@ impl Store for MemoryStore {
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
         let id = self.map.locate(request.namespace, &request.partition);
-        let mut shard = self.lock_for_write(id, call.deadline)?;
+        let mut shard = self.lock_for_write(id, request.namespace, call.deadline)?;
         Ok(shard.delete_range(&request, self.clock.wall()))
     }
 
-    async fn purge(
-        &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        let mut progress = PurgeProgress::default();
-        for id in 0..self.shards.len() as u16 {
-            let mut shard = self.lock_for_write(ShardId(id), None)?;
-            let room = u64::from(rows_max) - progress.rows;
-            progress.rows += shard.purge(namespace, room);
-            progress.more |= shard.has_rows(namespace);
-        }
-        Ok(progress)
+    async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
+        let fenced = {
+            let mut kept = self.lock_records();
+            if kept
+                .as_ref()
+                .is_none_or(|kept| kept.revision < copy.revision)
+            {
+                *kept = Some(copy);
+            }
+            kept.as_ref()
+                .map(|kept| kept.fenced.clone())
+                .unwrap_or_default()
+        };
+        let ids = (0..self.shards.len() as u16).map(ShardId);
+        ids.map(|id| {
+            // Work that was admitted before the fence has released the lock by then.
+            let mut shard = self.lock(id);
+            for &namespace in fenced.iter().filter(|&&id| id != NamespaceId::SYSTEM) {
+                shard.purge(namespace);
+            }
+            (id, Ok(()))
+        })
+        .collect()
+    }
+
+    async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError> {
+        Ok(self.lock_records().clone())
+    }
+
+    fn records_revision(&self) -> RecordsRevision {
+        let kept = self.lock_records();
+        kept.as_ref().map(|copy| copy.revision).unwrap_or_default()
     }
 
     fn status(&self) -> Vec<ShardStatus> {
@@ -224,6 +267,10 @@ impl Store for MemoryStore {
                     commits: shard.commits(),
                     mutations: shard.mutations(),
                     reclaimed: 0,
+                    lost_async: 0,
+                    purging: 0,
+                    expired: 0,
+                    namespace_max: shard.namespace_max(),
                 }
             })
             .collect()

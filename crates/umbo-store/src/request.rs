@@ -1,4 +1,4 @@
-//! What is asked of a store, and what it answers.
+//! Requests to a store, and its answers.
 
 use std::ops::RangeInclusive;
 
@@ -44,7 +44,7 @@ impl SortRange {
         }
     }
 
-    /// Returns what a walk that has visited `last` has still to visit.
+    /// Returns the part of the range after `last`, which a walk has visited.
     #[must_use]
     pub fn beyond(self, last: &[u8], reverse: bool) -> Self {
         if reverse {
@@ -62,12 +62,12 @@ impl SortRange {
         }
     }
 
-    /// Says whether the range can hold no key.
+    /// Returns whether the range can hold no key.
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// Says whether a sort key is in the range.
+    /// Returns whether a sort key is in the range.
     pub fn contains(&self, sort: &[u8]) -> bool {
         sort >= &self.start[..] && self.end.as_ref().is_none_or(|end| sort < &end[..])
     }
@@ -80,25 +80,25 @@ pub struct RangeRequest {
     pub namespace: NamespaceId,
     /// The partition.
     pub partition: PartitionKey,
-    /// Which of its rows.
+    /// The range of its rows.
     pub range: SortRange,
-    /// Last row first.
+    /// Whether the last row comes first.
     pub reverse: bool,
-    /// Most rows to return; at least 1. The store may return fewer and say that there is more.
+    /// Most rows to return; at least 1. The store may return fewer and report that there are more.
     pub rows_max: u32,
     /// The chunk ends with the row whose key and value bytes reach this sum.
     pub bytes_max: u32,
-    /// Leave the values out.
+    /// Whether the values are left out.
     pub keys_only: bool,
 }
 
 /// Answer to a [`RangeRequest`]: one consistent snapshot of a part of the range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Visible rows in the order asked for.
+    /// Visible rows in the requested order.
     pub rows: RowBatch,
-    /// Sort key of the last row visited (it may be one that has expired), where more rows may
-    /// follow: continue with [`SortRange::beyond`]. None when the range is exhausted.
+    /// Sort key of the last row visited (it may be expired), if more rows may follow: continue with
+    /// [`SortRange::beyond`]. None when the range is exhausted.
     pub resume_after: Option<Bytes>,
 }
 
@@ -109,15 +109,15 @@ pub struct ScanRequest {
     pub namespace: NamespaceId,
     /// Only partitions of these slots.
     pub slots: RangeInclusive<u16>,
-    /// Only this shard; none for all that own any of the slots.
+    /// Only this shard; none for all shards that own any of the slots.
     pub shard: Option<ShardId>,
-    /// Where the chunk before ended; none to begin.
+    /// Where the previous chunk ended; none to begin.
     pub after: Option<ScanPosition>,
     /// Most rows to return; at least 1.
     pub rows_max: u32,
     /// The chunk ends with the row whose key and value bytes reach this sum.
     pub bytes_max: u32,
-    /// Leave the values out.
+    /// Whether the values are left out.
     pub keys_only: bool,
 }
 
@@ -142,7 +142,7 @@ pub struct ScanPosition {
 /// Answer to a [`ScanRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanPage {
-    /// Visible rows; their order is that of the engine and only stable between equal scans.
+    /// Visible rows; their order depends on the engine and is stable only between equal scans.
     pub rows: RowBatch,
     /// Where to continue; none when the segment is exhausted.
     pub resume_after: Option<ScanPosition>,
@@ -158,17 +158,17 @@ pub enum Durability {
     Async,
 }
 
-/// What belongs together.
+/// Which mutations are applied together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Atomicity {
-    /// Each mutation stands alone.
+    /// Each mutation is independent.
     #[default]
     None,
     /// All mutations of one partition are applied together or not at all.
     Partition,
 }
 
-/// What must be true of the visible row for a mutation to be applied.
+/// The condition on the visible row for a mutation to be applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Condition {
     /// Nothing.
@@ -183,7 +183,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Says whether the condition holds for a visible row of this version, or for none.
+    /// Returns whether the condition holds for a visible row of this version, or for none.
     pub fn holds(&self, current: Option<Version>) -> bool {
         match self {
             Self::Always => true,
@@ -194,14 +194,14 @@ impl Condition {
     }
 }
 
-/// What a mutation does to its row.
+/// The change of a mutation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Stores a value.
     Put {
         /// The value.
         value: Value,
-        /// Instant from which the row is not visible any more.
+        /// Instant from which the row is no longer visible.
         expires_at: Option<Timestamp>,
     },
     /// Removes the row.
@@ -213,9 +213,9 @@ pub enum Change {
 pub struct Mutation {
     /// The row.
     pub key: Key,
-    /// What to do.
+    /// The change to make.
     pub change: Change,
-    /// When to do it.
+    /// The condition for the change.
     pub condition: Condition,
 }
 
@@ -228,7 +228,7 @@ pub struct WriteRequest {
     pub namespace: NamespaceId,
     /// The mutations; at least one.
     pub mutations: Vec<Mutation>,
-    /// What belongs together.
+    /// Which mutations are applied together.
     pub atomicity: Atomicity,
     /// When the write is acknowledged.
     pub durability: Durability,
@@ -239,7 +239,7 @@ pub struct WriteRequest {
 /// A mutation that was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Version given to the mutation.
+    /// Version assigned to the mutation.
     pub version: Version,
     /// Whether there was a visible row before.
     pub existed: bool,
@@ -252,7 +252,7 @@ pub struct DeleteRangeRequest {
     pub namespace: NamespaceId,
     /// The partition.
     pub partition: PartitionKey,
-    /// Which of its rows.
+    /// The range of its rows.
     pub range: SortRange,
     /// Most rows to remove in this step; at least 1. Each step is atomic.
     pub rows_max: u32,
@@ -267,17 +267,8 @@ pub struct Deleted {
     pub rows: u64,
     /// Bytes of their sort keys and values.
     pub bytes: u64,
-    /// Sort key of the last row visited, where rows may remain.
+    /// Sort key of the last row visited, if rows may remain.
     pub resume_after: Option<Bytes>,
-}
-
-/// Answer to one step of a purge.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PurgeProgress {
-    /// Rows removed in this step, visible or not.
-    pub rows: u64,
-    /// Whether rows may remain.
-    pub more: bool,
 }
 
 #[cfg(test)]

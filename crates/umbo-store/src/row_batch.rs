@@ -1,4 +1,4 @@
-//! Many rows in one buffer: a chunk of a range costs two allocations, not two a row.
+//! Many rows in one buffer: a chunk of a range costs two allocations, instead of two per row.
 
 use umbo_types::{Timestamp, Version};
 
@@ -9,11 +9,11 @@ pub struct RowRef<'a> {
     pub partition: &'a [u8],
     /// Sort key.
     pub sort: &'a [u8],
-    /// Value; empty where only keys were asked for.
+    /// Value; empty if only keys were requested.
     pub value: &'a [u8],
-    /// Length of the stored value, also where only keys were asked for.
+    /// Length of the stored value, even if only keys were requested.
     pub value_len: u32,
-    /// Media type; empty where none was named.
+    /// Media type; empty if there is none.
     pub content_type: &'a [u8],
     /// Content encoding; empty for the identity.
     pub content_encoding: &'a [u8],
@@ -37,7 +37,7 @@ struct Entry {
     expires_at: Option<Timestamp>,
 }
 
-/// Rows in order, in one buffer. Lengths are those that the limits of the data model allow.
+/// Rows in order, in one buffer. Lengths are bounded by the limits of the data model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowBatch {
     buffer: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct RowBatch {
 }
 
 impl RowBatch {
-    /// Makes room for more rows that take `bytes` together, so that adding them moves nothing.
+    /// Reserves capacity for more rows with `bytes` bytes together, so that adding them does not reallocate.
     pub fn reserve(&mut self, rows: usize, bytes: usize) {
         self.entries.reserve(rows);
         self.buffer.reserve(bytes);
@@ -109,12 +109,12 @@ impl RowBatch {
         self.entries.len()
     }
 
-    /// Says whether there is no row.
+    /// Returns whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Returns the memory that the batch takes, in bytes.
+    /// Returns the memory of the batch, in bytes.
     pub fn memory(&self) -> usize {
         self.buffer.capacity() + self.entries.capacity() * size_of::<Entry>()
     }

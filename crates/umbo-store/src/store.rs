@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use umbo_routing::ShardMap;
+use umbo_routing::{RecordsHome, ShardMap};
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
 use crate::call::CallContext;
 use crate::error::{StoreError, WriteError};
+use crate::records::{RecordsCopy, RecordsRevision};
 use crate::request::{
-    DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage, ScanRequest,
-    WriteRequest, Written,
+    DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPage, ScanRequest, WriteRequest, Written,
 };
 
 /// A store of rows, divided into shards by partition key.
@@ -23,36 +23,43 @@ use crate::request::{
 ///   has been reclaimed; it counts as absent for conditions too.
 /// - **Durability.** A write with `Durability::Sync` is on the disk when it is acknowledged. One
 ///   with `Durability::Async` is at least visible, and on the disk within the engine's flush bound.
-/// - **Versions.** The version given to a mutation is at least the proposed one and larger than
-///   every version given before on the same shard, also across restarts, removals of the row and a
-///   clock that goes back.
+/// - **Versions.** The version assigned to a mutation is at least the proposed one and larger than every
+///   version assigned before on the same shard, also across restarts, removals of the row and a clock that goes
+///   back. A proposal beyond [`umbo_types::Version::latest_at`] the store's own time is lowered to that, so
+///   that no client can use up the versions of a shard.
 /// - **Atomicity.** A mutation is applied wholly or not at all; with `Atomicity::Partition` so are
 ///   all mutations of a partition. Mutations of one key in one request are applied in order.
 /// - **Isolation of shards.** A shard that fails answers errors for its own keys only.
-/// - **Cancellation.** Dropping the future of a read stops it. Dropping the future of a write
-///   leaves the write running to its end.
+/// - **Order of writes.** Two writes of a partition whose futures were first polled one after the other
+///   are applied in that order, or the earlier one is not applied at all.
+/// - **Cancellation.** Dropping the future of a read stops it. Dropping the future of a write withdraws
+///   what the store has not begun; what it has begun runs to its end.
+/// - **Deadlines.** A write that the store has not begun by its deadline is never begun.
+/// - **Fences.** Once [`Store::keep_records`] has answered `Ok` for a shard, that shard refuses all work
+///   for the namespaces that the copy fences with [`StoreError::NamespaceGone`], also work that it took
+///   before, also after a restart; and it reclaims their rows by itself.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Returns which shard owns which slot.
+    /// Returns the owner of each slot.
     fn shard_map(&self) -> Arc<ShardMap>;
 
-    /// Says whether reads of one row or chunk are answered when they are first polled, because the
-    /// rows are in this process.
+    /// Returns whether reads of one row or chunk are answered when they are first polled, because the rows
+    /// are in this process.
     fn answers_at_once(&self) -> bool {
         false
     }
 
-    /// Says whether it makes sense to ask the shard now. False only while its node is away for a
-    /// moment, as it is while it restarts: then [`Self::reachable`] is worth waiting for.
+    /// Returns whether the shard should be asked now. False only while its node is briefly away, for example
+    /// restarting: then the caller should wait for [`Self::reachable`].
     fn is_reachable(&self, _shard: ShardId) -> bool {
         true
     }
 
-    /// Waits until the shard can be asked, or until it is not worth waiting any more; calls answer
-    /// [`StoreError::Unavailable`] then. Bounded by the store.
+    /// Waits until the shard can be asked, or until the wait is over; calls then fail with
+    /// [`StoreError::Unavailable`]. Bounded by the store.
     async fn reachable(&self, _shard: ShardId) {}
 
-    /// Reads one row; none where there is no visible one.
+    /// Reads one row; none if there is no visible one.
     async fn get(
         &self,
         call: &CallContext,
@@ -60,8 +67,8 @@ pub trait Store: Send + Sync + fmt::Debug {
         key: &Key,
     ) -> Result<Option<Row>, StoreError>;
 
-    /// Reads rows of any partitions. The answers are in the order of the keys; a shard that fails
-    /// fails only its own keys. The rows of different shards are not one snapshot.
+    /// Reads rows of any partitions. The answers are in the order of the keys; a failing shard affects only
+    /// its own keys. The rows of different shards are not one snapshot.
     async fn multi_get(
         &self,
         call: &CallContext,
@@ -90,28 +97,44 @@ pub trait Store: Send + Sync + fmt::Debug {
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError>;
 
-    /// Removes a bounded number of rows of a namespace that nobody can reach any more.
-    async fn purge(
-        &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError>;
+    /// Returns the shard in which Umbo's own records are changed.
+    fn home(&self) -> RecordsHome {
+        RecordsHome::default()
+    }
 
-    /// Returns the state of each shard, in order of their ids.
+    /// Passes a copy of Umbo's own records to the store. Every node keeps the newest one durably, and every
+    /// shard raises its fences durably. Answers by shard, in order of their ids, `Ok` if the fences of this
+    /// copy, or of a newer one, are on the disk. Passing the same copy again is cheap and has the same
+    /// answer; an older copy than the kept one changes nothing.
+    async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)>;
+
+    /// Returns the newest copy that any reachable node keeps; none if no copy was ever passed. Fails if no
+    /// node can be asked, or a copy cannot be read.
+    async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError>;
+
+    /// Returns the highest revision of a copy that the store has received or heard of, at no cost.
+    fn records_revision(&self) -> RecordsRevision;
+
+    /// Returns the status of each shard, in order of their ids.
     fn status(&self) -> Vec<ShardStatus>;
 
-    /// Returns the state of each node that shards are on, by name; none where the shards are in
-    /// this process.
+    /// Returns, for each shard whose file is in this process, how many reads of the file have failed since the
+    /// process started.
+    fn bad_reads(&self) -> Vec<(ShardId, u64)> {
+        Vec::new()
+    }
+
+    /// Returns the status of each shard node, by name; none if the shards are in this process.
     fn nodes(&self) -> Vec<NodeStatus> {
         Vec::new()
     }
 
-    /// Returns what was counted of the way to those nodes; none where the shards are in this process.
+    /// Returns the counters of the connections to those nodes; none if the shards are in this process.
     fn remote_stats(&self) -> Option<RemoteStats> {
         None
     }
 
-    /// Stops taking writes, brings everything acknowledged to the disk and waits for it.
+    /// Stops accepting writes, and waits until everything acknowledged is on the disk.
     async fn close(&self);
 }
 
@@ -126,50 +149,45 @@ pub enum ShardState {
     Unavailable(String),
 }
 
-/// State of a node that shards are on, for operators.
+/// Status of a shard node, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatus {
     /// Its name in the map of the cluster.
     pub name: String,
     /// Host and port.
     pub address: String,
-    /// Why it cannot be asked; none where it can.
+    /// Why it cannot be asked; none if it can.
     pub failure: Option<String>,
-    /// Version of the cluster map that the node goes by; none until it has said so.
+    /// Version of the cluster map that the node uses; none until it has reported it.
     pub map_version: Option<u64>,
-    /// Shards that the map of the one who asks gives it.
+    /// Shards that the local map assigns to it.
     pub shards: Vec<ShardId>,
-    /// Requests that it has been asked and has not answered.
+    /// Requests in flight at it.
     pub in_flight: u64,
 }
 
-/// What a store on other machines counted of the way to them since it was made, and what is in flight
-/// now.
+/// Counters of the connections to shard nodes since the store was made, and the requests in flight now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RemoteStats {
-    /// Requests sent, retries and hedges included.
+    /// Requests sent, retries included.
     pub requests: u64,
-    /// Messages that they were sent in.
+    /// Messages that carried them.
     pub frames: u64,
-    /// Messages with answers that came.
+    /// Messages with answers that were received.
     pub answer_frames: u64,
     /// Requests that were sent again after their connection was lost, or to another node.
     pub retries: u64,
-    /// Reads that were sent a second time because they were slow.
-    pub hedges: u64,
-    /// Of those, how many were answered by the second.
-    pub hedges_won: u64,
     /// Connections that were made.
     pub connections: u64,
     /// Connections that could not be made, or were refused by the node.
     pub connections_refused: u64,
-    /// Connections that were lost or given up.
+    /// Connections that were lost, or closed because the node was silent.
     pub connections_lost: u64,
-    /// Requests that have been asked and not answered.
+    /// Requests in flight.
     pub in_flight: u64,
 }
 
-/// State of a shard, for operators.
+/// Status of a shard, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardStatus {
     /// The shard.
@@ -188,4 +206,14 @@ pub struct ShardStatus {
     pub mutations: u64,
     /// Expired rows reclaimed since the process started.
     pub reclaimed: u64,
+    /// Asynchronous writes that were acknowledged and are lost: they were not on the disk yet, and need a
+    /// part of the file that cannot be read any more. Since the start.
+    pub lost_async: u64,
+    /// Fenced namespaces whose rows may not all be reclaimed yet.
+    pub purging: u64,
+    /// Expired rows that are known to await reclaiming; a lower bound while the sweeper is behind.
+    pub expired: u64,
+    /// Highest id of a namespace that has rows in the shard, or had some since it was opened;
+    /// [`NamespaceId::SYSTEM`] if there is none.
+    pub namespace_max: NamespaceId,
 }

@@ -1,11 +1,10 @@
 //! The contract suite: one case for each promise of [`Store`], for every engine to pass (feature
 //! `testing`).
 //!
-//! An engine's test file says how to make a store ([`Engine`]) and, where rows outlive the
-//! process, how to open it again ([`Restart`]), and invokes [`contract_suite!`] and
-//! [`restart_suite!`]; each case becomes a `#[tokio::test]` of its own, so the engine's crate
-//! needs tokio with `macros` and `rt-multi-thread` among its dev-dependencies. No case reads a
-//! real clock, and no case relies on how an engine stores rows.
+//! The test file of an engine defines how to make a store ([`Engine`]) and, if rows outlive the process, how
+//! to open it again ([`Restart`]), and invokes [`contract_suite!`] and [`restart_suite!`]; each case becomes
+//! a `#[tokio::test]` of its own, so the engine's crate needs tokio with `macros` and `rt-multi-thread` among
+//! its dev-dependencies. No case reads a real clock, and no case depends on how an engine stores rows.
 //!
 //! [`Store`]: crate::Store
 //! [`contract_suite!`]: crate::contract_suite
@@ -22,6 +21,7 @@ pub mod atomic;
 pub mod condition;
 pub mod differential;
 pub mod expiry;
+pub mod fence;
 pub mod keys;
 pub mod lifecycle;
 pub mod point;
@@ -36,10 +36,10 @@ mod twin;
 pub mod version;
 mod versions;
 
-/// How the suite makes a store. Holds whatever the store needs to live, such as its folder.
+/// How the suite makes a store. Holds the resources of the store, such as its folder.
 #[async_trait]
 pub trait Engine: Sized + Send + Sync + 'static {
-    /// Makes a fresh, empty store of several shards that tells the time by `clock`.
+    /// Makes a fresh, empty store of several shards that uses `clock`.
     async fn create(clock: Arc<ManualClock>) -> Self;
 
     /// Returns the store.
@@ -49,8 +49,8 @@ pub trait Engine: Sized + Send + Sync + 'static {
 /// An engine whose rows outlive the process.
 #[async_trait]
 pub trait Restart: Engine {
-    /// Ends the store without closing it, as far as a process can do that to itself, and opens
-    /// what it left on the same clock. Nobody else holds the store any more.
+    /// Ends the store without closing it, as far as a process can, and opens its files again with the same
+    /// clock. No other reference to the store exists then.
     async fn reopen(self) -> Self;
 }
 
@@ -99,6 +99,7 @@ macro_rules! contract_suite {
                 a_group_sees_its_own_mutations;
             version:
                 versions_grow_whatever_is_proposed,
+                versions_stay_near_the_clock,
                 versions_grow_while_the_clock_goes_back,
                 versions_outlive_their_rows,
                 refused_mutations_give_no_version;
@@ -112,9 +113,12 @@ macro_rules! contract_suite {
                 a_range_is_removed_in_steps,
                 a_step_removes_from_the_front,
                 removals_select_as_ranges_do,
-                removals_pass_over_expired_rows,
-                a_purge_empties_one_namespace,
-                a_purge_takes_expired_rows;
+                removals_pass_over_expired_rows;
+            fence:
+                a_fenced_namespace_is_refused,
+                an_older_copy_changes_nothing,
+                rows_behind_a_fence_are_reclaimed,
+                writers_meet_a_fence;
             scan:
                 segments_cover_the_namespace_once,
                 scanned_rows_are_whole,
@@ -125,7 +129,9 @@ macro_rules! contract_suite {
                 an_empty_namespace_is_nothing;
             lifecycle:
                 a_late_write_is_refused,
-                a_dropped_write_is_completed,
+                a_dropped_write_is_whole_or_withdrawn,
+                a_dropped_write_never_undoes_a_later_one,
+                writes_and_removals_of_a_partition_are_in_order,
                 concurrent_writers_are_put_in_order,
                 one_of_many_creators_wins,
                 conditional_increments_lose_nothing,
@@ -151,6 +157,8 @@ macro_rules! restart_suite {
                 conditions_outlive_a_restart,
                 closing_keeps_async_writes,
                 a_close_amid_writes_is_clean;
+            fence:
+                fences_outlive_a_restart;
             version:
                 versions_grow_across_restarts;
             differential:

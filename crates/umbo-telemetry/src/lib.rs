@@ -1,8 +1,8 @@
-//! Seeing what a process of Umbo does: logs, counters and spans.
+//! Observability of a process of Umbo: logs, counters and spans.
 //!
-//! Owns the set-up of `tracing`, the hot-path counters with their Prometheus text, and the spans
-//! of sampled, slow and failed requests that go out over OTLP. Knows no Umbo crate but the
-//! vocabulary, and no HTTP: whoever serves decides where the text is shown.
+//! Owns the set-up of `tracing`, the hot-path counters with their Prometheus text, and the spans of sampled,
+//! slow and failed requests that are exported over OTLP. Depends on no Umbo crate but the vocabulary, and not
+//! on HTTP: the server decides where the text is served.
 //!
 //! Start with [`metrics::RequestMetrics`], [`trace::Tracer`] and [`logging::init`].
 

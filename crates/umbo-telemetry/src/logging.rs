@@ -1,7 +1,7 @@
 //! The log of the process: on standard error, for people or for machines.
 //!
-//! Owns the set-up of `tracing` and the filter that can be changed while the process runs. What
-//! is logged is decided where it happens; nothing logs once a request at `info`.
+//! Owns the set-up of `tracing` and the filter, which can be changed while the process runs. The code that
+//! logs decides what is logged; nothing logs once per request at `info`.
 
 use std::io::{self, IsTerminal};
 use std::time::SystemTime;
@@ -15,10 +15,10 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
 
-/// How the log is written.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people where standard error is a terminal, else for machines.
+    /// For people if standard error is a terminal, else for machines.
     #[default]
     Auto,
     /// A readable line, coloured on a terminal unless `NO_COLOR` is set.
@@ -27,10 +27,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged, and how.
+/// Settings of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
-    /// How the log is written.
+    /// Format of the log.
     pub format: LogFormat,
     /// What is logged: a level, or directives like `info,umbo_dispatcher=debug`.
     pub filter: String,
@@ -39,44 +39,44 @@ pub struct LogSettings {
 /// Why the log cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The filter cannot be read.
+    /// The filter cannot be parsed.
     #[error(
         "'{filter}' is no log filter (expected a level, off, error, warn, info, debug or trace, \
          or directives like info,umbo_dispatcher=debug)"
     )]
     Filter {
-        /// As configured.
+        /// The filter as configured.
         filter: String,
-        /// What is wrong with it.
+        /// The error.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// The process has a log already.
+    /// The log of the process is already set up.
     #[error("the log was set up twice")]
     Twice,
 }
 
-/// Changes the log of the running process.
+/// A handle to change the log of the running process.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
     filter: reload::Handle<EnvFilter, Registry>,
 }
 
 impl LogHandle {
-    /// Replaces the filter; keeps the old one if the new one cannot be read.
+    /// Replaces the filter; keeps the old one if the new one is invalid.
     pub fn set_filter(&self, filter: &str) -> Result<(), LogError> {
         let filter = parse_filter(filter)?;
-        // Fails only once the log itself is gone, and then nobody could read of it.
+        // Fails only after the log itself is gone.
         let _ = self.filter.reload(filter);
         Ok(())
     }
 }
 
-/// Says whether a text is a filter, without using it.
+/// Returns whether a text is a valid filter, without using it.
 pub fn check_filter(filter: &str) -> Result<(), LogError> {
     parse_filter(filter).map(drop)
 }
 
-/// Sets up the log of the process, on standard error. Once a process.
+/// Sets up the log of the process, on standard error. May be called once per process.
 pub fn init(settings: &LogSettings) -> Result<LogHandle, LogError> {
     let is_terminal = io::stderr().is_terminal();
     let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none();
@@ -128,7 +128,7 @@ where
     Ok((subscriber, LogHandle { filter: handle }))
 }
 
-/// Time of day in UTC, to the millisecond: enough for a person.
+/// Time of day in UTC with milliseconds.
 struct Milliseconds;
 
 impl FormatTime for Milliseconds {

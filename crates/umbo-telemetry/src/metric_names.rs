@@ -1,15 +1,15 @@
-//! Every metric of Umbo: name, kind, unit, labels and meaning, in this one file.
+//! Every metric of Umbo: name, kind, unit, labels and help text, in this one file.
 //!
-//! Owns the names and the closed sets of label values. Values are kept elsewhere. Names follow
-//! the Prometheus form of the `OpenTelemetry` conventions: base units (seconds, bytes), `_total`
-//! on counters. A test holds every name to that form.
+//! Owns the names and the closed sets of label values. Values are kept elsewhere. Names follow the Prometheus
+//! form of the `OpenTelemetry` conventions: base units (seconds, bytes), `_total` on counters. A test checks
+//! every name.
 
-/// What kind of series a metric is.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows, until the process restarts.
+    /// Only increases, until the process restarts.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
     /// Counts observations by size.
     Histogram,
@@ -26,7 +26,7 @@ impl MetricKind {
     }
 }
 
-/// Name and meaning of one metric.
+/// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     /// Name as scraped.
@@ -45,38 +45,38 @@ pub const OPERATION: &str = "operation";
 pub const STATUS: &str = "status";
 /// Label that names an error code of the HTTP contract.
 pub const CODE: &str = "code";
-/// Label that says whether a problem was refused, rejected, shed or failed.
+/// Label for the kind of a problem: refused, rejected, shed or failed.
 pub const KIND: &str = "kind";
 /// Label that names a quota policy.
 pub const POLICY: &str = "policy";
-/// Label that names a caller; only those who spent most have a series.
+/// Label that names a caller; only the callers that used most have a series.
 pub const CALLER: &str = "caller";
-/// Label that holds the upper bound of what was charged over what was estimated.
+/// Label with the upper bound of the ratio of cost to estimate.
 pub const RATIO: &str = "ratio";
 /// Label that names a namespace.
 pub const NAMESPACE: &str = "namespace";
-/// Label that stands for a key: a hash of it, never the key; only those read most have a series.
+/// Label with the hash of a key, never the key itself; only the keys read most have a series.
 pub const KEY: &str = "key";
-/// Label that says what holds of a key: `hot`, `pinned` or `blocked`.
+/// Label with the state of a key: `hot`, `pinned` or `blocked`.
 pub const STANDING: &str = "standing";
 /// Label that names a tier of criticality.
 pub const TIER: &str = "tier";
-/// Label that names what told that a shard is overloaded, as in the answers of shed requests.
+/// Label that names the signal of an overload, as in the answers of shed requests.
 pub const SIGNAL: &str = "signal";
-/// Label that names a class of operations that are alike in how long they take.
+/// Label that names a class of operations of similar duration.
 pub const CLASS: &str = "class";
 /// Label that holds the number of a shard.
 pub const SHARD: &str = "shard";
-/// Label that names what a dispatcher asks of a shard node, one of [`NODE_REQUESTS_ASKED`].
+/// Label that names the kind of a request to a shard node, one of [`NODE_REQUESTS_ASKED`].
 pub const REQUEST: &str = "request";
-/// Label that says what a request to a shard node came to, one of [`NODE_OUTCOMES`].
+/// Label that names the outcome of a request to a shard node, one of [`NODE_OUTCOMES`].
 pub const OUTCOME: &str = "outcome";
 /// Label that holds the name of a shard node, as in the map of its cluster.
 pub const NODE_NAME: &str = "node";
 /// Label that holds the version of the program.
 pub const VERSION: &str = "version";
 
-/// What a shard node is asked.
+/// Kinds of requests to a shard node.
 pub const NODE_REQUESTS_ASKED: [&str; 9] = [
     "get",
     "multi-get",
@@ -84,11 +84,11 @@ pub const NODE_REQUESTS_ASKED: [&str; 9] = [
     "scan",
     "write",
     "delete-range",
-    "purge",
+    "records",
     "status",
     "other",
 ];
-/// What a request to a shard node comes to.
+/// Outcomes of requests to a shard node.
 pub const NODE_OUTCOMES: [&str; 7] = [
     "done",
     "failed",
@@ -99,7 +99,7 @@ pub const NODE_OUTCOMES: [&str; 7] = [
     "not-understood",
 ];
 
-/// Statuses that get a series of their own.
+/// Statuses with a series of their own.
 pub const STATUSES: [u16; 23] = [
     200, 201, 204, 206, 207, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 414, 419, 429, 431,
     500, 503, 504, 507,
@@ -126,7 +126,7 @@ macro_rules! metrics {
 
 metrics! { ALL
     BUILD_INFO "umbo_build_info" Gauge [VERSION]
-        "Always 1; says which version runs.";
+        "Always 1; the label is the version of the program.";
     REQUESTS "umbo_requests_total" Counter [OPERATION, STATUS]
         "Requests answered.";
     REQUEST_DURATION "umbo_request_duration_seconds" Histogram [OPERATION]
@@ -146,101 +146,119 @@ metrics! { ALL
     REQUESTS_REJECTED "umbo_requests_rejected_total" Counter [OPERATION]
         "Requests that a quota rejected.";
     REQUESTS_REPEATED "umbo_requests_repeated_total" Counter [OPERATION]
-        "Requests that their client marked as sent again.";
+        "Requests that their client marked as retries.";
     ESTIMATES "umbo_estimates_total" Counter [OPERATION, RATIO]
-        "One request in eight, by what it was charged over what was estimated; the label is the upper bound.";
+        "One request in eight, by the ratio of its cost to its estimate; the label is the upper bound.";
     ESTIMATED_REQUEST_UNITS "umbo_estimated_request_units_total" Counter [OPERATION]
-        "Request units estimated before the work, of those requests whose estimates are counted.";
+        "Estimated cost of the requests whose estimates are counted, in request units.";
     SAMPLED_REQUEST_UNITS "umbo_sampled_request_units_total" Counter [OPERATION]
-        "Request units charged to those same requests; less what was estimated it is the error.";
+        "Actual cost of the same requests, in request units; the difference to the estimate is the error.";
     POLICY_REJECTED "umbo_policy_rejected_total" Counter [POLICY]
         "Requests that the policy rejected.";
     POLICY_SHADOW_REJECTED "umbo_policy_shadow_rejected_total" Counter [POLICY]
-        "Requests that the policy would have rejected were it enforced.";
+        "Requests that the policy would have rejected if it were enforced.";
+    POLICY_FORGIVEN "umbo_policy_forgiven_total" Counter [POLICY]
+        "Debt beyond what a bucket of the policy may owe, written off; in the policy's unit.";
     POLICY_BUCKETS "umbo_policy_buckets" Gauge [POLICY]
-        "Buckets of the policy, one for each it tells apart.";
+        "Token buckets of the policy.";
     POLICY_UTILISATION "umbo_policy_utilisation_ratio" Gauge [POLICY]
-        "Highest rate asked of any bucket of the policy over its limit.";
+        "Highest ratio of requested rate to limit among the buckets of the policy.";
     CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER]
-        "Request units charged to those callers who spent most.";
+        "Request units charged to the callers that used most.";
+    HOTKEY_READS "umbo_hotkey_reads_total" Counter []
+        "Reads that the detection of hot keys has counted.";
     HOTKEY_HITS "umbo_hotkey_hits_total" Counter []
         "Reads answered from the local cache.";
     HOTKEY_NEGATIVE_HITS "umbo_hotkey_negative_hits_total" Counter []
-        "Those of the hits that said that the key is absent.";
+        "Those of the hits that found nothing.";
     HOTKEY_LEADERS "umbo_hotkey_leaders_total" Counter []
-        "Reads of the store that others could join.";
+        "Reads of the store that concurrent reads could join.";
     HOTKEY_FOLLOWERS "umbo_hotkey_followers_total" Counter []
-        "Reads that joined one under way.";
-    HOTKEY_AFTERGLOWS "umbo_hotkey_afterglows_total" Counter []
-        "Reads answered by one that had just ended, of a key that may become hot.";
+        "Reads that joined one in flight.";
     HOTKEY_ELECTIONS "umbo_hotkey_elections_total" Counter []
-        "Leaders that failed and were replaced.";
+        "Leading reads that failed and were replaced.";
     HOTKEY_CROWDED "umbo_hotkey_crowded_total" Counter []
-        "Reads turned away because too many waited.";
+        "Reads refused because too many waited.";
     HOTKEY_OVERTAKEN "umbo_hotkey_overtaken_total" Counter []
-        "Reads under way that others could join no longer, because of a write or their deadline.";
+        "Reads in flight that others stopped joining because of a write or their deadline.";
     HOTKEY_STALE "umbo_hotkey_stale_total" Counter []
-        "Answers not kept because a write came in between.";
+        "Results not cached because a write came in between.";
     HOTKEY_UNCOUNTED "umbo_hotkey_uncounted_total" Counter []
-        "Reads that the detection did not count, for want of room at that moment.";
+        "Reads not counted, because the detector held the sketch at that moment.";
     HOTKEY_KEYS "umbo_hotkey_keys" Gauge [STANDING]
         "Keys that are hot, pinned or blocked; each counts once.";
     HOTKEY_READ_RATE "umbo_hotkey_reads_per_second" Gauge []
-        "Reads a second of the pod, decayed with a half-life of two seconds.";
+        "Reads a second of the dispatcher, decayed with a half-life of two seconds.";
     HOTKEY_THRESHOLD_RATE "umbo_hotkey_threshold_reads_per_second" Gauge []
-        "Reads a second that make a key hot at this moment.";
+        "Current threshold of a hot key, in reads a second.";
     HOTKEY_FLIGHTS "umbo_hotkey_flights" Gauge []
-        "Reads of the store that others can join at this moment.";
+        "Current reads of the store that other reads can join.";
     HOTKEY_CACHE_ENTRIES "umbo_hotkey_cache_entries" Gauge []
-        "Answers in the local cache.";
+        "Results in the local cache.";
     HOTKEY_CACHE_BYTES "umbo_hotkey_cache_bytes" Gauge []
-        "Bytes that they take.";
+        "Memory of the answers in the local cache.";
     HOTKEY_DETECTION_BYTES "umbo_hotkey_detection_bytes" Gauge []
-        "Memory of the detection.";
+        "Memory of the hot-key detection.";
     HOTKEY_KEY_READ_RATE "umbo_hotkey_key_reads_per_second" Gauge [NAMESPACE, KEY]
-        "Reads a second of those keys that are read most, over the last three seconds.";
+        "Reads a second of the keys that are read most, over the last three seconds.";
     HOTKEY_KEY_HIT_RATIO "umbo_hotkey_key_hit_ratio" Gauge [NAMESPACE, KEY]
-        "Share of the reads of those keys that the local cache answered since they are hot or listed.";
-    SHARD_SLOTS "umbo_shard_slots" Gauge [SHARD]
-        "Requests that the shard may have in flight; adapts to what it can do.";
+        "Share of the reads of these keys that the local cache answered since they became hot or listed.";
+    SHARD_LIMIT "umbo_shard_limit" Gauge [SHARD]
+        "Concurrency limit of the shard; adapts to its latency.";
     SHARD_IN_FLIGHT "umbo_shard_in_flight" Gauge [SHARD]
-        "Requests that the shard has in flight; more than it has slots for a while after those became fewer.";
+        "Requests in flight at the shard; may exceed the limit for a while after it fell.";
     SHARD_WAITING "umbo_shard_waiting" Gauge [SHARD, TIER]
-        "Requests that wait for a slot of the shard.";
+        "Requests in the queue of the shard.";
     SHARD_WAITING_UNITS "umbo_shard_waiting_request_units" Gauge [SHARD]
-        "Request units that those are estimated at.";
+        "Estimated cost of the requests in the queue of the shard.";
     SHARD_OLDEST_WAITING "umbo_shard_oldest_waiting_seconds" Gauge [SHARD]
-        "For how long the oldest of them has waited.";
+        "Wait so far of the oldest request in the queue.";
     SHARD_OVERLOADED "umbo_shard_overloaded" Gauge [SHARD]
-        "1 while the queue of the shard or its latency ratio says that requests are to be shed, else 0.";
+        "1 while the shard is under pressure or its queue sheds requests, else 0.";
     SHARD_LATENCY_RATIO "umbo_shard_latency_ratio" Gauge [SHARD, CLASS]
-        "Usual p95 of the shard's service time over the one of the last seconds; 1 is healthy, 0.3 is trouble.";
-    SHARD_ENGAGED "umbo_shard_engaged" Gauge [SHARD, CLASS]
-        "1 while that ratio makes what can wait dearer, else 0.";
+        "Usual p95 of the shard's service time divided by that of the last seconds; 1 is healthy, 0.3 is overloaded.";
+    SHARD_PRESSURE "umbo_shard_pressure" Gauge [SHARD, CLASS]
+        "How overloaded the shard is, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag. It raises the price of low tiers.";
     QUEUED "umbo_queued_total" Counter [TIER]
-        "Requests that had to wait for a slot of a shard.";
+        "Requests that had to wait in the queue of a shard.";
     QUEUE_EXPIRED "umbo_queue_expired_total" Counter [TIER]
-        "Those of them whose deadline passed before they had one.";
+        "Requests whose deadline passed in the queue of a shard.";
     SHED "umbo_shed_total" Counter [TIER, SIGNAL]
-        "Parts of requests shed because of a shard; one that concerned several can count at each.";
-    OVERLOAD_ENGAGEMENTS "umbo_overload_engagements_total" Counter []
-        "Overloads that a latency ratio has told of.";
+        "Parts of requests shed because of a shard; a request for several shards can count at each.";
+    OVERLOAD_EPISODES "umbo_overload_episodes_total" Counter []
+        "Overloads of shards that began.";
     RUNTIME_LAG "umbo_runtime_lag_seconds" Gauge []
-        "By how much tasks of the server run late.";
+        "Delay of the server's tasks.";
     REFUSED "umbo_refused_total" Counter [CODE, KIND]
-        "Requests answered with a problem: refused as they are, rejected, shed, or failed.";
+        "Requests answered with a problem: refused as invalid, rejected, shed, or failed.";
     STREAMS_ABORTED "umbo_streams_aborted_total" Counter []
         "Streamed answers that ended before their end line.";
     CONNECTIONS "umbo_connections" Gauge []
         "Open connections of clients.";
     CONNECTIONS_ACCEPTED "umbo_connections_accepted_total" Counter []
         "Connections accepted.";
+    CONNECTIONS_EVICTED "umbo_connections_evicted_total" Counter []
+        "Idle connections closed to make room for another one.";
+    CONNECTIONS_TURNED_AWAY "umbo_connections_turned_away_total" Counter []
+        "Connections refused because their address had reached its limit.";
     TLS_HANDSHAKES_FAILED "umbo_tls_handshakes_failed_total" Counter []
-        "Connections that ended in their TLS handshake.";
+        "Connections whose TLS handshake failed.";
+    RECORDS_EPOCH "umbo_records_epoch" Gauge []
+        "Epoch of Umbo's own records that are in effect; grows when an operator promotes another home.";
+    RECORDS_REVISION "umbo_records_revision" Gauge []
+        "Revision of Umbo's own records that is in effect.";
+    RECORDS_AGE "umbo_records_age_seconds" Gauge []
+        "Time since that revision was last found to be the newest.";
+    RECORDS_UNREADABLE "umbo_records_unreadable" Gauge []
+        "1 while a newer revision exists and cannot be read, else 0.";
+    NAMESPACES_REMOVING "umbo_namespaces_removing" Gauge []
+        "Namespaces whose removal some shards have not confirmed.";
+    ANSWER_BYTES "umbo_answer_memory_bytes" Gauge []
+        "Bytes of answers over 4 KiB that their clients have not read yet.";
     SHARD_AVAILABLE "umbo_shard_available" Gauge [SHARD]
         "1 while the shard serves reads and writes, else 0.";
     SHARD_REQUESTS "umbo_shard_requests_total" Counter [SHARD]
-        "Requests that concerned the shard; one that concerned several counts at each.";
+        "Requests for the shard; a request for several shards counts at each.";
     SHARD_ROWS "umbo_shard_rows" Gauge [SHARD]
         "Rows stored, expired ones that await reclaiming included.";
     SHARD_FILE_BYTES "umbo_shard_file_bytes" Gauge [SHARD]
@@ -253,6 +271,14 @@ metrics! { ALL
         "Mutations committed.";
     SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" Counter [SHARD]
         "Expired rows whose space was reclaimed.";
+    SHARD_LOST_ASYNC_WRITES "umbo_shard_lost_async_writes_total" Counter [SHARD]
+        "Asynchronous writes that were acknowledged and then lost to a failing disk.";
+    STORE_BAD_READS "umbo_store_bad_reads_total" Counter [SHARD]
+        "Reads of a shard's file that failed, or needed a part that is known to be unreadable.";
+    SHARD_EXPIRED_ROWS "umbo_shard_expired_rows" Gauge [SHARD]
+        "Expired rows that are known to await reclaiming.";
+    SHARD_PURGING_NAMESPACES "umbo_shard_purging_namespaces" Gauge [SHARD]
+        "Removed namespaces whose rows may not all be reclaimed yet.";
     SHARD_REQUEST_UNITS "umbo_shard_request_units_total" Counter [SHARD]
         "Request units charged for the shard's part of its requests.";
     PROCESS_CPU "process_cpu_seconds_total" Counter []
@@ -267,65 +293,61 @@ metrics! { ALL
         "Start of the process, seconds since the Unix epoch.";
 }
 
-// Of a shard node; what stands under `SHARD_` and `PROCESS_` it has too.
+// Metrics of a shard node, which also has those under `SHARD_` and `PROCESS_`.
 metrics! { NODE
     NODE_REQUESTS "umbo_node_requests_total" Counter [REQUEST, OUTCOME]
-        "Requests of dispatchers answered, by what was asked and what it came to.";
+        "Answered requests of dispatchers, by kind and outcome.";
     NODE_SERVICE_TIME "umbo_node_service_seconds_total" Counter [REQUEST]
-        "Time that the node worked on requests.";
+        "Service time of requests at the node.";
     NODE_IN_FLIGHT "umbo_node_requests_in_flight" Gauge []
         "Requests that wait for the store.";
     NODE_REQUEST_MEMORY "umbo_node_request_memory_bytes" Gauge []
-        "Bytes of requests that wait for the store.";
+        "Bytes of requests that arrive or wait for the store.";
     NODE_FRAMES "umbo_node_frames_total" Counter []
-        "Messages received; requests over messages is how many come together.";
+        "Frames received; requests divided by frames is the mean batch size.";
     NODE_RECEIVED "umbo_node_received_bytes_total" Counter []
-        "Bytes of messages received.";
+        "Bytes of frames received.";
     NODE_SENT_FRAMES "umbo_node_sent_frames_total" Counter []
-        "Messages sent.";
+        "Frames sent.";
     NODE_SENT "umbo_node_sent_bytes_total" Counter []
-        "Bytes of messages sent.";
-    NODE_STREAMS "umbo_node_streams" Gauge []
-        "Open streams of dispatchers.";
-    NODE_STREAMS_REFUSED "umbo_node_streams_refused_total" Counter []
-        "Streams of peers that meant another cluster or node, or speak another version.";
-    NODE_STREAMS_BROKEN "umbo_node_streams_broken_total" Counter []
-        "Streams that ended because the peer sent what is no message.";
+        "Bytes of frames sent.";
+    NODE_CONNECTIONS "umbo_node_connections" Gauge []
+        "Open connections of dispatchers.";
+    NODE_CONNECTIONS_REFUSED "umbo_node_connections_refused_total" Counter []
+        "Connections of peers that expected another cluster or node, or use another version.";
+    NODE_CONNECTIONS_BROKEN "umbo_node_connections_broken_total" Counter []
+        "Connections that the node closed because their peer broke the protocol, was silent or read nothing.";
     NODE_MAP_VERSION "umbo_node_map_version" Gauge []
         "Version of the cluster map in effect.";
     NODE_CEILINGS "umbo_node_ceilings" Gauge []
-        "Policies of shards that the node keeps for all dispatchers.";
+        "Per-shard quotas that the node enforces for all dispatchers.";
 }
 
-// Of a dispatcher in front of shard nodes, beside all others.
+// Metrics of a dispatcher in front of shard nodes, in addition to all others.
 metrics! { REMOTE
     REMOTE_NODE_UP "umbo_remote_node_up" Gauge [NODE_NAME]
-        "1 while the shard node can be asked, else 0.";
+        "1 while the shard node is reachable, else 0.";
     REMOTE_NODE_MAP_VERSION "umbo_remote_node_map_version" Gauge [NODE_NAME]
-        "Version of the cluster map that the shard node goes by.";
+        "Version of the cluster map that the shard node uses.";
     REMOTE_IN_FLIGHT "umbo_remote_requests_in_flight" Gauge [NODE_NAME]
-        "Requests that the shard node has been asked and has not answered.";
+        "Requests in flight at the shard node.";
     REMOTE_REQUESTS "umbo_remote_requests_total" Counter []
-        "Requests sent to shard nodes, retries and hedges included.";
+        "Requests sent to shard nodes, retries included.";
     REMOTE_SENT_FRAMES "umbo_remote_sent_frames_total" Counter []
-        "Messages that they were sent in; requests over messages is how many go together.";
+        "Messages sent to shard nodes; requests divided by messages is the mean batch size.";
     REMOTE_FRAMES "umbo_remote_frames_total" Counter []
-        "Messages received, with the answers.";
+        "Messages received from shard nodes.";
     REMOTE_RETRIES "umbo_remote_retries_total" Counter []
         "Requests sent again after their connection was lost, or to another node.";
-    REMOTE_HEDGES "umbo_remote_hedges_total" Counter []
-        "Reads sent a second time because they were slow.";
-    REMOTE_HEDGES_WON "umbo_remote_hedges_won_total" Counter []
-        "Those of them that the second one answered.";
     REMOTE_CONNECTIONS "umbo_remote_connections_total" Counter []
-        "Connections to shard nodes that were made.";
+        "Connections made to shard nodes.";
     REMOTE_CONNECTIONS_REFUSED "umbo_remote_connections_refused_total" Counter []
-        "Connections that could not be made, or that the node refused.";
+        "Connections to shard nodes that failed or were refused.";
     REMOTE_CONNECTIONS_LOST "umbo_remote_connections_lost_total" Counter []
-        "Connections that were lost or given up.";
+        "Connections to shard nodes that were lost, or closed because the node was silent.";
 }
 
-/// Index of the series of a status: its place in [`STATUSES`], or their number for any other.
+/// Index of the series of a status: its index in [`STATUSES`], or their number for any other.
 pub const fn status_index(status: u16) -> usize {
     if status < 600 {
         INDEX_BY_STATUS[status as usize] as usize
@@ -334,7 +356,7 @@ pub const fn status_index(status: u16) -> usize {
     }
 }
 
-// One load instead of a search: statuses are looked up once a request.
+// One load instead of a search: statuses are looked up once per request.
 static INDEX_BY_STATUS: [u8; 600] = {
     let mut table = [STATUSES.len() as u8; 600];
     let mut index = 0;

@@ -1,11 +1,10 @@
 //! Hot-path counters of a process, and their text for Prometheus.
 //!
-//! Owns what is counted per request: no label string, no allocation and no lock when recording.
-//! Each live thread updates a slot of its own (`thread_slot`), and a scrape adds the slots up.
-//! Counters have no series per caller, namespace or key: label values come from closed lists (see
-//! [`metric_names`](crate::metric_names)); a few callers, policies and hot keys are handed in by
-//! whoever scrapes, and bounded there. A scrape is not one instant: counters that move
-//! while it reads may differ by what moved.
+//! Owns the counts of requests: recording needs no label string, no allocation and no lock. Each live thread
+//! updates a slot of its own (`thread_slot`), and a scrape adds the slots up. Counters have no series per
+//! caller, namespace or key: label values come from closed lists (see [`metric_names`](crate::metric_names));
+//! a few callers, policies and hot keys are passed in by the caller of the scrape, and bounded there. A
+//! scrape is not atomic: counters that change while it reads may be inconsistent by that change.
 
 mod buckets;
 mod counters;
@@ -19,7 +18,6 @@ mod render;
 mod text;
 mod thread_slot;
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -30,24 +28,26 @@ use crate::metric_names::status_index;
 
 pub use self::hotkey::{HotKeyGauges, HotKeySeries};
 pub use self::node::{NodeMetrics, NodeScrape, NodeTally};
-pub use self::overload::{ByTier, ClassGauges, GateGauges, OverloadGauges};
+pub use self::overload::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
 pub use self::process::ProcessSample;
 pub use self::quota::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
 pub use self::remote::{RemoteGauges, RemoteNodeGauges};
-pub use self::render::{CONTENT_TYPE, Scrape, ShardGauges};
+pub use self::render::{CONTENT_TYPE, RecordsGauges, Scrape, ShardGauges};
 
 /// Counters of one process, or of one of several servers in a process.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    /// The last slot is shared by all threads that have none of their own.
+    /// The last slot is shared by all threads without one of their own.
     slots: Box<[Slot]>,
     codes: Box<[Code]>,
     connections_accepted: AtomicU64,
     connections_closed: AtomicU64,
+    connections_evicted: AtomicU64,
+    connections_turned_away: AtomicU64,
     tls_handshakes_failed: AtomicU64,
 }
 
-/// An error code, as its counter is labelled.
+/// An error code, as the label of its counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code {
     /// Stable name.
@@ -57,7 +57,7 @@ pub struct Code {
 }
 
 impl RequestMetrics {
-    /// Makes counters for `threads` threads that record at full speed; more may record, slower.
+    /// Makes counters for `threads` threads that record at full speed; more threads may record, more slowly.
     ///
     /// `codes` are all error codes, in the order of the index that
     /// [`record_refused`](Self::record_refused) takes.
@@ -68,8 +68,25 @@ impl RequestMetrics {
             codes,
             connections_accepted: AtomicU64::new(0),
             connections_closed: AtomicU64::new(0),
+            connections_evicted: AtomicU64::new(0),
+            connections_turned_away: AtomicU64::new(0),
             tls_handshakes_failed: AtomicU64::new(0),
         }
+    }
+
+    /// Counts one request as in flight.
+    #[inline]
+    pub fn begin_request(&self, operation: Operation) {
+        let (slot, access) = self.slot();
+        slot.operation(operation).begun.add(access, 1);
+    }
+
+    /// Counts one request in flight less. May run on another thread than [`Self::begin_request`], hence two
+    /// counters that only increase.
+    #[inline]
+    pub fn end_request(&self, operation: Operation) {
+        let (slot, access) = self.slot();
+        slot.operation(operation).ended.add(access, 1);
     }
 
     /// Counts one request that was answered.
@@ -100,7 +117,7 @@ impl RequestMetrics {
         histogram.observe(access, buckets::nanos(elapsed));
     }
 
-    /// Counts one request that the quotas admitted, and what it was charged in the end.
+    /// Counts one request that the quotas admitted, and its final cost.
     #[inline]
     pub fn record_admitted(&self, operation: Operation, charged: RequestUnits) {
         let (slot, access) = self.slot();
@@ -116,7 +133,7 @@ impl RequestMetrics {
         slot.operation(operation).rejected.add(access, 1);
     }
 
-    /// Counts one request that its client marked as sent again.
+    /// Counts one request that its client marked as a retry.
     #[inline]
     pub fn record_repeated(&self, operation: Operation) {
         let (slot, access) = self.slot();
@@ -140,9 +157,19 @@ impl RequestMetrics {
         slot.streams_aborted.add(access, 1);
     }
 
-    /// Counts one connection that ended in its TLS handshake.
+    /// Counts one connection whose TLS handshake failed.
     pub fn record_tls_handshake_failed(&self) {
         self.tls_handshakes_failed.fetch_add(1, Relaxed);
+    }
+
+    /// Counts idle connections that were closed to make room.
+    pub fn record_connections_evicted(&self, count: usize) {
+        self.connections_evicted.fetch_add(count as u64, Relaxed);
+    }
+
+    /// Counts one connection that was refused because of its address.
+    pub fn record_connection_turned_away(&self) {
+        self.connections_turned_away.fetch_add(1, Relaxed);
     }
 
     /// Counts one connection accepted.
@@ -157,7 +184,8 @@ impl RequestMetrics {
 
     /// Returns the connections open now.
     pub fn connections_open(&self) -> u64 {
-        // Closed first, so that a connection that comes and goes meanwhile is not negative.
+        // Closed first, so that a connection that opens and closes meanwhile does not make the number
+        // negative.
         let closed = self.connections_closed.load(Relaxed);
         let accepted = self.connections_accepted.load(Relaxed);
         accepted.saturating_sub(closed)
@@ -170,34 +198,6 @@ impl RequestMetrics {
             Some(number) if number < shared => (&self.slots[number], Access::Owned),
             _ => (&self.slots[shared], Access::Shared),
         }
-    }
-}
-
-/// One request in flight; counts down on drop, so that no exit can forget it.
-///
-/// `M` is a reference or an `Arc`, as long as the answer lives.
-#[derive(Debug)]
-#[must_use = "the request counts as in flight only while this lives"]
-pub struct InFlight<M: Deref<Target = RequestMetrics>> {
-    metrics: M,
-    operation: Operation,
-}
-
-impl<M: Deref<Target = RequestMetrics>> InFlight<M> {
-    /// Counts a request up.
-    #[inline]
-    pub fn begin(metrics: M, operation: Operation) -> Self {
-        let (slot, access) = metrics.slot();
-        slot.operation(operation).begun.add(access, 1);
-        Self { metrics, operation }
-    }
-}
-
-impl<M: Deref<Target = RequestMetrics>> Drop for InFlight<M> {
-    fn drop(&mut self) {
-        // May run on another thread than `begin`: hence two counters that only grow.
-        let (slot, access) = self.metrics.slot();
-        slot.operation(self.operation).ended.add(access, 1);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Spans of the verbs, made only for requests that are sampled, slow or failed.
+//! Spans of the phases of a request, made only for requests that are sampled, slow or failed.
 //!
-//! Owns the decision to sample, the notes of a sampled request and their export over OTLP. A
-//! request that is not sampled costs a comparison and no allocation: there is no live span. The
-//! export runs on a thread of its own behind a bounded queue; what does not fit is dropped, and
-//! nothing here ever waits, fails a request or floods the log.
+//! Owns the decision to sample, the notes of a sampled request and their export over OTLP. A request that is
+//! not sampled costs a comparison and no allocation: there is no live span. The export runs on a thread of
+//! its own behind a bounded queue; spans beyond its bound are dropped, and nothing here ever waits, fails a
+//! request or floods the log.
 
 mod export;
 mod node;
@@ -29,37 +29,37 @@ pub use self::summary::Summary;
 pub use self::traceparent::Traceparent;
 pub use self::verb::Verb;
 
-/// Marks kept of one request; later ones are not noted.
+/// Most marks of one request; later ones are dropped.
 const MARKS_MAX: usize = 32;
 
-/// What to trace and where to send it.
+/// Settings of tracing.
 #[derive(Debug, Clone, Default)]
 pub struct TraceSettings {
-    /// Address of an OTLP collector (gRPC), like `http://127.0.0.1:4317`; none traces nothing.
+    /// Address of an OTLP collector (gRPC), like `http://127.0.0.1:4317`; without one nothing is traced.
     pub otlp_endpoint: Option<String>,
     /// Share of the requests without a `traceparent` that are sampled, 0 to 1.
     pub sample_ratio: f64,
     /// A request that took at least this long gets a span even if it was not sampled.
     pub slow: Duration,
-    /// Version of the program, told to the collector.
+    /// Version of the program, sent to the collector.
     pub version: String,
-    /// Seed of the choice of samples.
+    /// Seed of the sampling decision.
     pub seed: u64,
 }
 
-/// Decides what is traced and sends it.
+/// Decides which requests are traced, and exports their spans.
 #[derive(Debug)]
 pub struct Tracer {
     exporter: Option<Exporter>,
     ids: RandomIdGenerator,
     clock: Arc<dyn Clock>,
-    /// A random number under this samples; 2^64 times the ratio.
+    /// A random number below this samples; 2^64 times the ratio.
     threshold: u128,
     slow: Duration,
     seed: u64,
 }
 
-/// Notes of one sampled request. Dropping it without [`Tracer::finish`] forgets the request.
+/// Notes of one sampled request. Dropping it without [`Tracer::finish`] discards the request.
 #[derive(Debug)]
 pub struct Trace(Box<Notes>);
 
@@ -71,14 +71,14 @@ struct Notes {
 }
 
 impl Trace {
-    /// Marks the begin of a verb, which ends the one before.
+    /// Marks the begin of a phase, which ends the one before.
     pub fn verb(&mut self, verb: Verb, now: Instant) {
         if self.0.marks.len() < MARKS_MAX {
             self.0.marks.push((verb, now));
         }
     }
 
-    /// Returns the context to hand to whoever is called on behalf of this request.
+    /// Returns the trace context for calls that are made for this request.
     pub fn traceparent(&self) -> Traceparent {
         Traceparent {
             trace_id: self.0.context.trace_id().to_bytes(),
@@ -120,10 +120,10 @@ impl Tracer {
         })
     }
 
-    /// Decides whether a request is sampled, and begins its notes if so: it is decoding since `now`.
+    /// Decides whether a request is sampled, and begins its notes if so; its decoding began at `now`.
     ///
-    /// A valid `traceparent` decides with its sampled flag; without one the ratio does. One that
-    /// is not valid counts as absent, as W3C Trace Context asks.
+    /// A valid `traceparent` decides with its sampled flag; without one the ratio decides. An invalid one
+    /// counts as absent, as W3C Trace Context requires.
     #[inline]
     pub fn begin(&self, traceparent: Option<&[u8]>, now: Instant) -> Option<Trace> {
         self.exporter.as_ref()?;
@@ -139,7 +139,7 @@ impl Tracer {
         })
     }
 
-    /// Exports the span of a sampled request, with a child for each verb.
+    /// Exports the span of a sampled request, with a child for each phase.
     pub fn finish(&self, trace: Trace, summary: &Summary<'_>, start: Instant, end: Instant) {
         let Some(exporter) = &self.exporter else {
             return;
@@ -173,8 +173,8 @@ impl Tracer {
         exporter.send(data);
     }
 
-    /// Says whether a request that was not sampled gets a span after all: [`Self::late`] asks too,
-    /// and whoever asks first need not gather what the span would say.
+    /// Returns whether a request that was not sampled gets a span after all. [`Self::late`] checks it too; a
+    /// caller that checks first need not prepare the content of the span.
     #[inline]
     pub fn is_late(&self, status: u16, took: Duration) -> bool {
         self.exporter.is_some() && (took >= self.slow || status >= 500)
@@ -196,7 +196,7 @@ impl Tracer {
         }
     }
 
-    /// Sends what waits, for at most `timeout`. Blocks; what comes later is dropped.
+    /// Exports queued spans, for at most `timeout`. Blocks; later spans are dropped.
     pub fn shutdown(&self, timeout: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.shutdown(timeout);
@@ -237,8 +237,8 @@ impl Tracer {
     }
 
     fn data(&self, span: Span, start: Instant, end: Instant) -> SpanData {
-        // The wall clock is read now and the distance to now is monotonic, so that a clock that
-        // was set meanwhile cannot turn a span around.
+        // The wall clock is read now and the distance to now is monotonic, so that a change of the clock
+        // cannot give a span a negative length.
         let (wall, now) = (self.clock.wall(), self.clock.monotonic());
         let wall = std::time::UNIX_EPOCH + Duration::from_micros(wall.0);
         let at = |instant: Instant| {
@@ -280,7 +280,7 @@ fn status_of(status: u16) -> Status {
     }
 }
 
-/// Returns 2^64 times the ratio; a ratio outside 0 to 1 counts as its nearer end.
+/// Returns 2^64 times the ratio; a ratio outside 0 to 1 is clamped.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -297,7 +297,7 @@ thread_local! {
 /// Returns the next number of the calling thread: `SplitMix64` (Steele, Lea, Flood 2014).
 fn random(seed: u64) -> u64 {
     STATE.with(|state| {
-        // The address of the cell differs between threads, so their sequences do.
+        // The address of the cell differs between threads, so their sequences differ.
         let start = match state.get() {
             0 => seed ^ (std::ptr::from_ref(state).addr() as u64).rotate_left(32),
             running => running,

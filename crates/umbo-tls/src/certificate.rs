@@ -1,7 +1,7 @@
-//! The few facts of an X.509 certificate that are told to people: whose it is, and when it is valid.
+//! The facts of an X.509 certificate that logs and errors contain: its subject, and its validity.
 //!
-//! Reads DER by position (RFC 5280, section 4.1). Decides nothing: rustls verifies certificates;
-//! one that this file cannot read has no subject and gives no warning, and that is all.
+//! Parses DER by position (RFC 5280, section 4.1). Decides nothing: rustls verifies certificates; a
+//! certificate that this file cannot parse merely has no subject and causes no warning.
 
 /// Facts of one certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// Reads a certificate; none where it is not one.
+/// Parses a certificate; none if it is not valid.
 pub(super) fn read(der: &[u8]) -> Option<Facts> {
     let (_, certificate, _) = element(der)?;
     let (_, mut rest, _) = element(certificate)?;
@@ -45,7 +45,7 @@ pub(super) fn read(der: &[u8]) -> Option<Facts> {
     })
 }
 
-/// Splits off the first element: its tag, its content, and what follows it.
+/// Splits off the first element: its tag, its content, and the bytes after it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -88,7 +88,7 @@ fn name(mut sets: &[u8]) -> Option<String> {
     Some(parts.join(","))
 }
 
-/// Reads `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`. Before 1970 is 1970.
+/// Parses `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`. Times before 1970 become 1970.
 fn seconds(tag: u8, text: &[u8]) -> Option<u64> {
     let digits = text.strip_suffix(b"Z")?;
     let two = |at: usize| -> Option<i64> {
@@ -116,7 +116,7 @@ fn seconds(tag: u8, text: &[u8]) -> Option<u64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Days since the epoch by counting years from March, so that leap days come last.
+    // Days since the epoch, counted in years that begin in March, so that leap days come last.
     let (year, month) = if month > 2 {
         (year, month - 3)
     } else {

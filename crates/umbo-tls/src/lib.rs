@@ -1,7 +1,7 @@
 //! TLS of a listener: certificate and key from PEM files, client authority for mTLS, reload.
 //!
-//! Owns what the ports of dispatchers and of shard nodes have in common. Opens no socket. A reload
-//! that fails leaves what was in effect. Connections keep what they began with.
+//! Shared by the ports of dispatchers and of shard nodes. Opens no socket. A reload that fails leaves the old
+//! files in effect. A connection keeps the files that it began with.
 
 mod certificate;
 
@@ -21,40 +21,39 @@ pub const ALPN_HTTP2: &[u8] = b"h2";
 /// Name of HTTP/1.1 in ALPN.
 pub const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Files that make a TLS listener.
+/// Files of a TLS listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate chain, PEM, the server's own certificate first.
     pub certificate: PathBuf,
     /// Private key of that certificate, PEM (PKCS#8, PKCS#1 or SEC1).
     pub key: PathBuf,
-    /// Authorities that client certificates must come from, PEM. Where set, clients without a
-    /// certificate are refused.
+    /// Certificate authorities of clients, PEM. If set, clients without a certificate are refused.
     pub client_authority: Option<PathBuf>,
 }
 
-/// Says why TLS files cannot be used.
+/// Why TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file holds no PEM item of the kind it should.
+    /// A file contains no PEM item of the expected kind.
     #[error("{} holds no {wanted} in PEM form{}", path.display(), reason(detail.as_deref()))]
     NotPem {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected kind.
         wanted: &'static str,
-        /// What the reader said, where it said something.
+        /// The parser's error, if any.
         detail: Option<String>,
     },
-    /// The key is not the one of the certificate.
+    /// The key does not belong to the certificate.
     #[error("the key in {} does not belong to the certificate in {}", key.display(), certificate.display())]
     KeyMismatch {
         /// The certificate's file.
@@ -65,7 +64,7 @@ pub enum TlsError {
     /// Certificate, key or authority cannot be used for TLS.
     #[error("{} cannot be used: {reason}", path.display())]
     Unusable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         reason: String,
@@ -76,7 +75,7 @@ fn reason(detail: Option<&str>) -> String {
     detail.map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
-/// The TLS settings in effect, and where they come from.
+/// The TLS settings in effect, and their files.
 #[derive(Debug)]
 pub struct TlsSource {
     files: TlsFiles,
@@ -85,13 +84,13 @@ pub struct TlsSource {
 }
 
 impl TlsSource {
-    /// Loads the files, for a port that speaks any HTTP. A certificate out of its time is logged as
+    /// Loads the files, for a port of any HTTP version. An expired or not yet valid certificate is logged as
     /// a warning and used.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
         Self::load_for(files, &[ALPN_HTTP2, ALPN_HTTP1])
     }
 
-    /// The same, for a port that speaks only these protocols, the best first.
+    /// Loads the files, for a port with only these protocols, in order of preference.
     pub fn load_for(
         files: TlsFiles,
         protocols: &'static [&'static [u8]],
@@ -104,20 +103,20 @@ impl TlsSource {
         })
     }
 
-    /// Loads the files again, for connections from now on. On an error nothing changes.
+    /// Loads the files again, for later connections. On an error nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
         let config = load(&self.files, self.protocols)?;
         self.config.store(Arc::new(config));
         Ok(())
     }
 
-    /// Returns what shakes hands, as of now.
+    /// Returns the acceptor of TLS handshakes in effect.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
 }
 
-/// Returns the subject of the client's certificate, where it gave one.
+/// Returns the subject of the client's certificate, if it sent one.
 pub fn client_subject(session: &ServerConnection) -> Option<String> {
     let leaf = session.peer_certificates()?.first()?;
     certificate::read(leaf.as_ref()).map(|facts| facts.subject)

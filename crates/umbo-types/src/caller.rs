@@ -1,4 +1,4 @@
-//! Who calls, and what they may do: verbs × namespace pattern, plus a cap on criticality.
+//! Callers and their permissions: verbs × namespace pattern, plus an upper bound on criticality.
 //!
 //! A grant is written `verbs:pattern`, for example `read,scan:listing-*`; `*` as verbs is all of
 //! them. A pattern is a namespace name in which each `*` stands for any run of characters.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::criticality::Criticality;
 use crate::glob;
 
-/// Identity of a caller: the name of its token, or `anonymous` where no token is asked for.
+/// Identity of a caller: the name of its token, or `anonymous` if no token is required.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallerId(Arc<str>);
 
@@ -26,7 +26,7 @@ impl CallerId {
     }
 }
 
-/// Whom a caller says that it calls for, beside itself.
+/// User, session and organisation on whose behalf a caller sends a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// A user.
@@ -37,7 +37,7 @@ pub struct Names {
     pub org: Option<Box<str>>,
 }
 
-/// What a grant allows.
+/// A permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
     /// Get, multi-get, range.
@@ -48,7 +48,7 @@ pub enum Verb {
     Scan,
     /// Bulk upload.
     Bulk,
-    /// Calling for somebody else.
+    /// Calling on behalf of another caller.
     Delegate,
     /// The admin API.
     Admin,
@@ -82,21 +82,21 @@ impl Verb {
     }
 }
 
-/// Says why a text is not a grant.
+/// Why a text is not a grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
     /// There is no colon.
     #[error("a grant is written verbs:namespace-pattern (like read,write:listing-*), not '{0}'")]
     NoColon(String),
-    /// A verb that does not exist.
+    /// An unknown verb.
     #[error("no such verb: '{0}' (read, write, scan, bulk, delegate, admin or *)")]
     UnknownVerb(String),
-    /// The pattern holds a character that no namespace name has.
+    /// The pattern contains a character that no namespace name has.
     #[error("'{0}' can match no namespace name")]
     BadPattern(String),
 }
 
-/// Verbs granted on the namespaces that a pattern matches.
+/// Permissions on the namespaces that a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     verbs: u8,
@@ -104,7 +104,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Grants every verb on every namespace.
+    /// Makes the grant of every verb on every namespace.
     pub fn everything() -> Self {
         Self {
             verbs: Verb::ALL.iter().fold(0, |bits, verb| bits | verb.bit()),
@@ -112,12 +112,12 @@ impl Grant {
         }
     }
 
-    /// Says whether the grant covers `verb` on `namespace`.
+    /// Returns whether the grant covers `verb` on `namespace`.
     pub fn allows(&self, verb: Verb, namespace: &str) -> bool {
         self.verbs & verb.bit() != 0 && self.pattern.matches(namespace)
     }
 
-    /// Says whether the grant covers `verb` on every namespace.
+    /// Returns whether the grant covers `verb` on every namespace.
     pub fn allows_everywhere(&self, verb: Verb) -> bool {
         self.verbs & verb.bit() != 0 && &*self.pattern.0 == "*"
     }
@@ -165,12 +165,12 @@ impl fmt::Display for Grant {
     }
 }
 
-/// Pattern over namespace names; `*` stands for any run of characters, also an empty one.
+/// Pattern over namespace names; `*` matches any run of characters, including an empty one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespacePattern(Arc<str>);
 
 impl NamespacePattern {
-    /// Says whether a name matches.
+    /// Returns whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
         glob::is_match(&self.0, name)
     }
@@ -189,19 +189,19 @@ impl FromStr for NamespacePattern {
     }
 }
 
-/// A caller as classified: identity, grants, and the highest tier it may claim.
+/// An identified caller: identity, grants, and the highest tier that it may claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Who it is.
+    /// Its identity.
     pub id: CallerId,
-    /// What it may do; any one grant suffices.
+    /// Its grants; one that covers the request suffices.
     pub grants: Vec<Grant>,
-    /// Highest criticality it may claim; a higher claim is lowered to this.
+    /// Highest criticality that it may claim; a higher claim is lowered to this.
     pub criticality_max: Criticality,
 }
 
 impl Caller {
-    /// The caller of a server that asks for no token: everything is allowed.
+    /// Makes the caller of a server that requires no token: everything is allowed.
     pub fn anonymous() -> Self {
         Self {
             id: CallerId::new("anonymous"),
@@ -210,7 +210,7 @@ impl Caller {
         }
     }
 
-    /// Says whether any grant covers `verb` on `namespace`.
+    /// Returns whether any grant covers `verb` on `namespace`.
     pub fn is_allowed(&self, verb: Verb, namespace: &str) -> bool {
         self.grants
             .iter()

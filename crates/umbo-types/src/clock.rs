@@ -1,7 +1,7 @@
 //! Time as a parameter: instants of the data model, deadlines, and the clock as a trait.
 //!
-//! Nothing in this crate reads a clock. Whoever owns a process passes a [`Clock`] down, so that
-//! everything below runs under a simulated one.
+//! Nothing in this crate reads a clock. The process passes a [`Clock`] down, so that everything below it can
+//! run with a simulated one.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ impl Timestamp {
     }
 }
 
-/// Source of time. The wall clock may go back; the monotonic one never does.
+/// Source of time. The wall clock may go back; the monotonic one does not.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns the time of day, for versions and expiry.
     fn wall(&self) -> Timestamp;
@@ -39,7 +39,7 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn monotonic(&self) -> Instant;
 }
 
-/// Instant after which nobody waits for the answer any more. Includes all queueing.
+/// Instant after which the caller no longer waits for the answer. Includes all queueing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -59,12 +59,12 @@ impl Deadline {
         self.0
     }
 
-    /// Returns what is left at `now`; zero once it has passed.
+    /// Returns the remaining time at `now`; zero once the deadline has passed.
     pub fn remaining(self, now: Instant) -> Duration {
         self.0.saturating_duration_since(now)
     }
 
-    /// Says whether the deadline has passed at `now`. A deadline of exactly `now` has passed.
+    /// Returns whether the deadline has passed at `now`. A deadline of exactly `now` has passed.
     pub fn has_passed(self, now: Instant) -> bool {
         now >= self.0
     }

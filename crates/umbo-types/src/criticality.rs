@@ -1,19 +1,19 @@
-//! Criticality: how much a request matters when not everything can be served.
+//! Criticality: the importance of a request when not every request can be served.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Four tiers, from what goes first under overload to what goes last.
+/// Four tiers, from the first to be shed under overload to the last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Criticality {
-    /// Batch work that expects to be turned away.
+    /// Batch work that expects to be shed.
     Sheddable,
     /// Ordinary work; the default.
     #[default]
     SheddablePlus,
     /// A user waits for it.
     Critical,
-    /// The business stops without it.
+    /// The business depends on it.
     CriticalPlus,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Criticality {
     }
 }
 
-/// Says that a text names no tier.
+/// A text is not the name of a tier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such criticality: '{0}' (critical-plus, critical, sheddable-plus, sheddable)")]
 pub struct UnknownCriticality(pub String);

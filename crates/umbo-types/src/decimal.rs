@@ -1,34 +1,33 @@
-//! Decimal text as an exact integer of millionths, and back.
+//! Conversion of decimal text to an exact integer of millionths, and back.
 //!
-//! Owns the one syntax in which amounts are written: digits, and perhaps a point and more digits.
-//! Deliberately knows no sign, no exponent, no infinity and no rounding: what cannot be held
-//! exactly is refused.
+//! Owns the only syntax of amounts: digits, optionally followed by a point and more digits. Deliberately has
+//! no sign, exponent, infinity or rounding: an amount that cannot be represented exactly is refused.
 
 /// Millionths in one.
 pub const MILLIONTHS: u64 = 1_000_000;
 /// Most digits after the point.
 pub const DECIMALS_MAX: usize = 6;
 
-/// Says why a text is not an amount. Each case carries the text.
+/// Why a text is not an amount. Each case contains the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecimalError {
-    /// Not digits with perhaps a point between them; also `NaN`, `inf`, exponents and nothing.
+    /// Not digits with an optional point between them; also `NaN`, `inf`, exponents and the empty text.
     #[error("'{0}' is not a number like 1000 or 0.5")]
     NotANumber(String),
     /// A minus before a number.
     #[error("'{0}' is negative")]
     Negative(String),
-    /// More digits after the point than are counted.
+    /// More than six digits after the point.
     #[error("'{0}' has more than 6 digits after the point")]
     TooFine(String),
-    /// More than 64 bits of millionths.
+    /// More millionths than 64 bits can hold.
     #[error("'{0}' is too large")]
     TooLarge(String),
 }
 
-/// Reads a number as millionths: `1.5` is 1,500,000.
+/// Parses a number as millionths: `1.5` is 1,500,000.
 ///
-/// Zeros at the end are free (`1.50000000` is fine); any other seventh digit is refused.
+/// Zeros at the end are allowed (`1.50000000` is valid); any other seventh digit is refused.
 pub fn parse_millionths(text: &str) -> Result<u64, DecimalError> {
     let (whole, decimals) = match text.split_once('.') {
         Some((whole, decimals)) if is_digits(decimals) => (whole, decimals),
@@ -47,7 +46,7 @@ pub fn parse_millionths(text: &str) -> Result<u64, DecimalError> {
         .ok_or_else(|| DecimalError::TooLarge(text.to_owned()))
 }
 
-/// Reads a number without a point, as it is.
+/// Parses a number without a point.
 pub fn parse_whole(text: &str) -> Result<u64, DecimalError> {
     if !is_digits(text) {
         return Err(not_a_number(text));
@@ -77,7 +76,7 @@ fn not_a_number(text: &str) -> DecimalError {
     }
 }
 
-/// Writes millionths so that [`parse_millionths`] reads the same; no zeros at the end, `0` for zero.
+/// Formats millionths so that [`parse_millionths`] returns the same; no zeros at the end, `0` for zero.
 pub fn write_millionths(millionths: u64, out: &mut impl std::fmt::Write) -> std::fmt::Result {
     let (whole, part) = (millionths / MILLIONTHS, millionths % MILLIONTHS);
     if part == 0 {

@@ -1,9 +1,9 @@
-//! Patterns in which each `*` stands for any run of bytes, also an empty one.
+//! Patterns in which each `*` matches any run of bytes, including an empty one.
 //!
-//! Owns the two questions asked of them: does one match a text, and is there a text that two match.
-//! Deliberately knows nothing else of a shell's patterns, and no way to write a literal `*`.
+//! Owns two functions: whether a pattern matches a text, and whether two patterns match a common text.
+//! Deliberately supports no other shell syntax, and no literal `*`.
 
-/// Says whether a text matches. Linear in practice: the last `*` alone is tried again.
+/// Returns whether a text matches. Linear in practice: only the last `*` is retried.
 pub fn is_match(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
@@ -26,11 +26,11 @@ pub fn is_match(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// Says whether some text matches both patterns. Takes time as the product of their lengths.
+/// Returns whether some text matches both patterns. Takes time in the product of their lengths.
 pub fn is_overlap(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
-    // From the ends: `below[j]` says whether the rest of `one` after this byte and `other[j..]`
-    // have a text in common. After the last byte of `one` only stars may be left of `other`.
+    // From the ends: `below[j]` is whether the rest of `one` after this byte and `other[j..]` have a text in
+    // common. After the last byte of `one` only stars may be left of `other`.
     let mut below: Vec<bool> = (0..=other.len())
         .map(|at| other[at..].iter().all(|&byte| byte == b'*'))
         .collect();
@@ -39,7 +39,7 @@ pub fn is_overlap(one: &str, other: &str) -> bool {
         row[other.len()] = one[i..].iter().all(|&byte| byte == b'*');
         for j in (0..other.len()).rev() {
             row[j] = match (byte, other[j]) {
-                // A star ends here, or takes one more byte of what stands opposite.
+                // A star ends here, or takes one more byte of the other pattern.
                 (b'*', _) | (_, b'*') => below[j] || row[j + 1],
                 (a, b) => a == b && below[j + 1],
             };
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Says the same, slowly: each way in which a star can end.
+    /// A slow reference: tries each way in which a star can end.
     fn slow_match(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, _) => text.is_empty(),
@@ -134,7 +134,7 @@ mod tests {
             prop_assert_eq!(is_match(&pattern, &text), slow);
         }
 
-        /// Two patterns of four bytes that overlap do so in a text of eight.
+        /// Two patterns of four bytes that overlap do so in a text of at most eight.
         #[test]
         fn an_overlap_is_a_text_that_exists(one in "[ab*]{0,4}", other in "[ab*]{0,4}") {
             let both = |text: &String| is_match(&one, text) && is_match(&other, text);

@@ -1,7 +1,7 @@
-//! Names of things in the data model: namespace → partition key → sort key, and the shard.
+//! Names in the data model: namespace → partition key → sort key, and the shard.
 //!
-//! Keys are byte strings ordered bytewise; every length is checked when the type is made, so that
-//! nothing past the decoder checks it again.
+//! Keys are byte strings ordered bytewise; every length is checked when the type is made, so that no code
+//! behind the decoder checks it again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::limits::{NAMESPACE_LEN_MAX, PARTITION_KEY_LEN_MAX, SORT_KEY_LEN_MAX};
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace(Arc<str>);
 
-/// Says why a text is not a namespace name.
+/// Why a text is not a namespace name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
     /// The name is empty.
@@ -74,13 +74,19 @@ impl fmt::Debug for Namespace {
     }
 }
 
-/// Number under which the rows of a namespace are stored. Never used again after a removal.
+/// Number under which the rows of a namespace are stored. Never reused after a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamespaceId(pub u32);
 
 impl NamespaceId {
     /// The namespace in which Umbo keeps its own records: namespaces, tokens, secrets.
     pub const SYSTEM: Self = Self(0);
+}
+
+impl fmt::Display for NamespaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
 }
 
 /// Number of a shard of the storage tier, from 0.
@@ -93,7 +99,7 @@ impl fmt::Display for ShardId {
     }
 }
 
-/// Says why bytes are not a key.
+/// Why bytes are not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The partition key is empty.
@@ -107,7 +113,7 @@ pub enum KeyError {
     SortTooLong(usize),
 }
 
-/// Key of a partition: 1 to 1,024 bytes of any kind. It alone decides the shard.
+/// Key of a partition: 1 to 1,024 bytes of any value. It alone decides the shard.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionKey(Bytes);
 
@@ -138,7 +144,7 @@ impl PartitionKey {
     }
 }
 
-/// Key of a row within its partition: 0 to 2,048 bytes of any kind.
+/// Key of a row within its partition: 0 to 2,048 bytes of any value.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SortKey(Bytes);
 

@@ -1,11 +1,12 @@
 //! The vocabulary of Umbo.
 //!
-//! Owns the types that every other crate speaks in: keys, rows, versions, time, callers, request
-//! units and the hard limits. Deliberately knows nothing of HTTP, storage, asynchronous code,
-//! logging or any real clock: a clock is a trait here and is read only above the storage tier.
+//! Owns the types that every other crate uses: keys, rows, versions, time, callers, request units and the
+//! hard limits. Deliberately does not depend on HTTP, storage, asynchronous code, logging or any real clock:
+//! a clock is a trait here and is read only above the storage tier.
 //!
 //! Start with [`key`] and [`row`].
 
+pub mod buggify;
 pub mod caller;
 pub mod clock;
 pub mod criticality;
@@ -14,6 +15,7 @@ pub mod glob;
 pub mod key;
 pub mod limits;
 pub mod operation;
+pub mod price_multiplier;
 pub mod request_units;
 pub mod row;
 pub mod version;
@@ -26,6 +28,7 @@ pub use key::{
     Key, KeyError, Namespace, NamespaceError, NamespaceId, PartitionKey, ShardId, SortKey,
 };
 pub use operation::Operation;
+pub use price_multiplier::PriceMultiplier;
 pub use request_units::RequestUnits;
 pub use row::{Row, RowError, Value};
 pub use version::{Version, VersionClock};

@@ -1,8 +1,8 @@
 //! Every hard limit of the data model and of the data plane.
 //!
-//! A hard limit is part of the contract: it is the same on every deployment, so that a client
-//! that works against one Umbo works against all. Limits an operator may turn live in the
-//! configuration instead. Units are at the end of each name.
+//! A hard limit is part of the contract: it is the same on every deployment, so that a client that works with
+//! one Umbo works with all. Limits that an operator may change are in the configuration instead. Units are at
+//! the end of each name.
 
 /// Longest namespace name, in bytes.
 pub const NAMESPACE_LEN_MAX: usize = 64;
@@ -24,9 +24,9 @@ pub const BATCH_ROWS_MAX: usize = 10_000;
 pub const BATCH_BODY_LEN_MAX: usize = 16 << 20;
 /// Most rows of one atomic group (one partition of an atomic batch).
 pub const ATOMIC_ROWS_MAX: usize = 1_000;
-/// Byte limit of a range or scan page that names none.
+/// Byte limit of a range or scan page whose request has none.
 pub const PAGE_BYTES_DEFAULT: u64 = 2 << 20;
-/// Highest byte limit a range or scan page may name.
+/// Highest byte limit that the request of a range or scan page may have.
 pub const PAGE_BYTES_MAX: u64 = 1 << 30;
 /// Most rows of a range or scan that is answered as one JSON array.
 pub const JSON_ARRAY_ROWS_MAX: u64 = 1_000;

@@ -1,6 +1,6 @@
-//! Operations of the data plane, the one list that metrics, spans and prices speak of.
+//! Operations of the data plane, the one list for metrics, spans and prices.
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// Reads one row (`GET` and `HEAD`).
@@ -19,9 +19,9 @@ pub enum Operation {
     BatchWrite,
     /// Reads a whole namespace.
     Scan,
-    /// Says what a request would cost.
+    /// Computes the cost of a request without executing it.
     Explain,
-    /// Shows what was spent.
+    /// Reports the usage of callers.
     Usage,
     /// The admin API.
     Admin,
@@ -64,26 +64,57 @@ impl Operation {
         }
     }
 
-    /// Says whether it works on rows, and so has a price.
-    pub const fn has_price(self) -> bool {
+    /// Operations that have a price: those that work on rows.
+    pub const PRICED: [Self; 8] = [
+        Self::Get,
+        Self::Put,
+        Self::Delete,
+        Self::Range,
+        Self::DeleteRange,
+        Self::MultiGet,
+        Self::BatchWrite,
+        Self::Scan,
+    ];
+
+    /// Returns the place in [`Self::PRICED`]; none of an operation that has no price.
+    pub const fn price_index(self) -> Option<usize> {
         match self {
-            Self::Get
-            | Self::Put
-            | Self::Delete
-            | Self::Range
-            | Self::DeleteRange
-            | Self::MultiGet
-            | Self::BatchWrite
-            | Self::Scan => true,
-            Self::Explain | Self::Usage | Self::Admin | Self::Service => false,
+            Self::Get => Some(0),
+            Self::Put => Some(1),
+            Self::Delete => Some(2),
+            Self::Range => Some(3),
+            Self::DeleteRange => Some(4),
+            Self::MultiGet => Some(5),
+            Self::BatchWrite => Some(6),
+            Self::Scan => Some(7),
+            Self::Explain | Self::Usage | Self::Admin | Self::Service => None,
         }
     }
 
-    /// Says whether the operation can change rows.
+    /// Returns whether the operation works on rows, and so has a price.
+    pub const fn has_price(self) -> bool {
+        self.price_index().is_some()
+    }
+
+    /// Returns whether the operation can change rows.
     pub const fn is_write(self) -> bool {
         matches!(
             self,
             Self::Put | Self::Delete | Self::DeleteRange | Self::BatchWrite
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_with_a_price_has_a_place_of_its_own() {
+        for (index, operation) in Operation::PRICED.into_iter().enumerate() {
+            assert_eq!(operation.price_index(), Some(index), "{operation:?}");
+        }
+        let priced = Operation::ALL.iter().filter(|one| one.has_price());
+        assert_eq!(priced.count(), Operation::PRICED.len());
     }
 }

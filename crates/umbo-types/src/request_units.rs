@@ -1,7 +1,7 @@
-//! Request units: what a request costs, as an integer.
+//! Request units: the cost of a request, as an integer.
 //!
-//! One unit is a point read of a small row. Inside, everything is counted in millionths, so that
-//! sums are exact and nothing is rounded twice; only people and graphs see a fraction.
+//! One unit is a point read of a small row. Internally everything is counted in millionths, so that sums are
+//! exact and nothing is rounded twice; only people and graphs see a fraction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +15,12 @@ use crate::decimal::{self, DecimalError, MILLIONTHS};
 pub struct RequestUnits(u64);
 
 impl RequestUnits {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// The most there can be.
+    /// The maximum.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Takes micro-RU.
+    /// Makes an amount of micro-RU.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
@@ -42,7 +42,7 @@ impl RequestUnits {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Takes away; at least zero.
+    /// Subtracts; at least zero.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -1,4 +1,4 @@
-//! Rows: what a key holds.
+//! Rows: the values of keys.
 
 use bytes::Bytes;
 
@@ -6,18 +6,18 @@ use crate::clock::Timestamp;
 use crate::limits::{CONTENT_FIELD_LEN_MAX, VALUE_LEN_MAX};
 use crate::version::Version;
 
-/// What a client stores under a key: the bytes and how to read them.
+/// The value of a key as a client stores it: the bytes and their encoding.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Value {
     /// The bytes, as sent. At most 1 MiB.
     pub bytes: Bytes,
-    /// Media type as sent; empty when the client named none. Visible ASCII and spaces.
+    /// Media type as sent; empty if the client sent none. Visible ASCII and spaces.
     pub content_type: Bytes,
     /// Content encoding as sent; empty for the identity. Visible ASCII and spaces.
     pub content_encoding: Bytes,
 }
 
-/// Says why something cannot be stored as a value.
+/// Why a value cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     /// The value has this many bytes.
@@ -59,14 +59,14 @@ impl Value {
 pub struct Row {
     /// What the client stored.
     pub value: Value,
-    /// Version the row was given; the `ETag`.
+    /// Version of the row; the `ETag`.
     pub version: Version,
-    /// Instant from which the row is not visible any more; none for a row that stays.
+    /// Instant from which the row is no longer visible; none for a row without expiry.
     pub expires_at: Option<Timestamp>,
 }
 
 impl Row {
-    /// Says whether the row is gone for a reader at `now`. A row that expires now is gone.
+    /// Returns whether the row is gone for a reader at `now`. A row that expires at `now` is gone.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }

@@ -1,23 +1,35 @@
 //! Versions: a 64-bit hybrid logical clock in microseconds (after Kulkarni et al. 2014, with the
 //! logical part folded into the physical one).
 //!
-//! The version is assigned above the engine and is the `ETag`. It grows strictly per key, whatever
-//! the wall clock does: the owner of a shard raises each proposal above the last version it gave.
+//! The version is assigned above the engine and is the `ETag`. It grows strictly per key, even if the wall
+//! clock goes back: the owner of a shard raises each proposal above the last version that it assigned.
+
+use std::time::Duration;
 
 use crate::clock::Timestamp;
 
-/// Version of a row. Larger is later; 0 is never given to a row.
+/// Longest time by which a proposed version may be ahead of the clock of the shard's owner.
+const AHEAD_MAX: Duration = Duration::from_hours(24);
+
+/// Version of a row. Larger is later; 0 is never assigned to a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// Returns the version a wall clock proposes.
+    /// Returns the version that corresponds to a wall clock time.
     pub const fn proposed_at(now: Timestamp) -> Self {
         Self(now.0)
     }
+
+    /// Returns the highest proposal that the owner of a shard accepts: a day ahead of its own clock. A
+    /// proposal beyond that comes from a wrong clock, or from a client that would use up the versions of the
+    /// shard.
+    pub fn latest_at(now: Timestamp) -> Self {
+        Self(now.saturating_add(AHEAD_MAX).0)
+    }
 }
 
-/// Gives versions that only grow. One per shard, seeded with the last version made durable.
+/// Assigns versions that only grow. One per shard, seeded with the last version made durable.
 #[derive(Debug, Clone, Copy)]
 pub struct VersionClock {
     last: Version,
@@ -29,13 +41,13 @@ impl VersionClock {
         Self { last }
     }
 
-    /// Returns a version of at least `proposed`, above every version given before.
+    /// Returns a version of at least `proposed`, above every version assigned before.
     pub fn next(&mut self, proposed: Version) -> Version {
         self.last = Version(proposed.0.max(self.last.0.saturating_add(1)));
         self.last
     }
 
-    /// Returns the last version given, or the seed.
+    /// Returns the last assigned version, or the seed.
     pub const fn last(&self) -> Version {
         self.last
     }

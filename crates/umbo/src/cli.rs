@@ -1,18 +1,18 @@
-//! The command tree. Owns which commands there are; what each takes stands in its own module.
+//! The command tree. Owns the list of commands; the arguments of each are in its own module.
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::cli_error::CliError;
 use crate::command::{
     cluster, completion, config, dispatcher, dlq, hot, kv, ns, quota, serve, shard, shed, token,
     top, version,
 };
-use crate::failure::Failure;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 precondition false, 5 rejected (quota),
-6 overload, time-out, or server not reached or lost, 7 done in part, 8 not authenticated or not allowed,
+6 overload, timeout, or server unreachable, 7 partly done, 8 not authenticated or not allowed,
 130 interrupted.";
 
 /// Umbo, a sharded key-value store.
@@ -27,19 +27,19 @@ pub(crate) struct Cli {
 enum Command {
     /// Read and write rows
     Kv(kv::Arguments),
-    /// Send again what imports have given up
+    /// Send rows again that failed in an import
     Dlq(dlq::Arguments),
     /// Manage namespaces
     Ns(ns::Arguments),
-    /// Say who may spend how much, and what was spent
+    /// Manage quotas: policies, usage, and the cost of requests
     Quota(quota::Arguments),
-    /// Say which keys are read most; pin them, or block them
+    /// List the keys that are read most; pin or block keys
     Hot(hot::Arguments),
-    /// Watch hot keys, callers and shards
+    /// Watch hot keys, callers and shards live
     Top(top::Arguments),
-    /// Say how overloaded the server is and what it sheds
+    /// Show how overloaded the server is and what it sheds
     Shed(shed::Arguments),
-    /// Plan the map of a cluster, and watch its nodes
+    /// Plan the map of a cluster, and show its nodes
     Cluster(cluster::Arguments),
     /// Run a shard node of a cluster; list and check shards
     Shard(shard::Arguments),
@@ -58,8 +58,8 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command; its failures are already typed by exit code.
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+    /// Runs the command. An error already has its exit code.
+    pub(crate) fn run(self) -> Result<ExitCode, CliError> {
         match self.command {
             None => serve::Arguments::default().run(),
             Some(Command::Kv(arguments)) => arguments.run(),

@@ -1,4 +1,4 @@
-//! The commands, one module each. A command owns its arguments and what it does with them.
+//! The commands, one module each. A command owns its arguments and its work.
 
 pub(crate) mod cluster;
 pub(crate) mod completion;

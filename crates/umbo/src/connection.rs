@@ -1,4 +1,4 @@
-//! The options of every command that speaks to a server, and the client and runtime made of them.
+//! The options of every command that calls a server, and the client and runtime made from them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use clap::Args;
 use umbo_client::{Client, Options};
 use umbo_types::Criticality;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::output::Format;
 
-/// Where the server is, how to speak to it, and in which form to answer.
+/// Address and credentials of the server, and the form of the output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Connection {
     /// Address of the server
@@ -32,7 +32,7 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     token: Option<String>,
-    /// PEM file of certificates to trust instead of those the system trusts
+    /// PEM file of certificates to trust instead of the system's
     #[arg(
         long,
         global = true,
@@ -41,7 +41,7 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     ca_file: Option<PathBuf>,
-    /// Time for one request, repetitions included (like 500ms, 10s, 2m)
+    /// Timeout of one request, retries included (like 500ms, 10s, 2m)
     #[arg(
         long,
         global = true,
@@ -51,23 +51,23 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     timeout: Duration,
-    /// How much it matters: critical-plus, critical, sheddable-plus or sheddable
+    /// Importance of the requests: critical-plus, critical, sheddable-plus or sheddable
     #[arg(long, global = true, value_name = "TIER", help_heading = "Connection")]
     criticality: Option<Criticality>,
-    /// Form of the output; where not said, a table, but for rows that go into a pipe or file NDJSON
+    /// Form of the output; where not given, a table, but NDJSON for rows that go into a pipe or file
     #[arg(short, long, global = true, value_enum, value_name = "FORM")]
     output: Option<Format>,
 }
 
 impl Connection {
     /// Makes a client.
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
+    pub(crate) fn client(&self) -> Result<Client, CliError> {
         Ok(Client::new(&self.options())?)
     }
 
-    /// Makes a client for work that nobody waits for: paced, and the first to be shed where the
-    /// command line names no criticality.
-    pub(crate) fn bulk_client(&self) -> Result<Client, Failure> {
+    /// Makes a client for bulk work: paced, and with the lowest criticality if the command line has none, so
+    /// that it is shed first.
+    pub(crate) fn bulk_client(&self) -> Result<Client, CliError> {
         Ok(Client::new(&self.options().for_bulk())?)
     }
 
@@ -80,23 +80,24 @@ impl Connection {
         options
     }
 
-    /// Returns the form for a listing: a table where none was asked for.
+    /// Returns the form for a listing; the default is a table.
     pub(crate) fn listing_format(&self) -> Format {
         self.output.unwrap_or(Format::Table)
     }
 
-    /// Returns the form for rows: a table on a terminal and NDJSON elsewhere where none was
-    /// asked for.
+    /// Returns the form for rows; the default is a table on a terminal and NDJSON elsewhere.
     pub(crate) fn row_format(&self) -> Format {
         self.output.unwrap_or_else(Format::for_rows)
     }
 }
 
-/// Runs a command on this thread; what it waits for is one server.
-pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+/// Runs a command on the current thread, which is enough for one server.
+pub(crate) fn block_on<T>(
+    future: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::start)?
+        .map_err(CliError::start)?
         .block_on(future)
 }

@@ -1,5 +1,5 @@
-//! The `umbo` binary: parses the command line, runs one command, turns its result into an exit
-//! code. Owns nothing else: each command is a module of [`command`], named after it.
+//! The `umbo` binary: parses the command line, runs one command, and maps its result to an exit code. Each
+//! command is a module of [`command`], named after it.
 
 use std::process::ExitCode;
 
@@ -7,9 +7,9 @@ use clap::Parser as _;
 use mimalloc::MiMalloc;
 
 mod cli;
+mod cli_error;
 mod command;
 mod connection;
-mod failure;
 mod map_file;
 mod node;
 mod output;
@@ -19,7 +19,7 @@ mod settings;
 mod signals;
 mod spans;
 
-/// Measured against the system's: a tenth less CPU a request.
+/// Measured: a tenth less CPU per request than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,43 +1,67 @@
 //! A shard node: the parts of `umbo shard` wired together, and the order in which they stop.
 //!
-//! Stopping loses nothing: readiness says no, every stream is told, what was sent is answered, the
-//! store writes down what it acknowledged, spans leave. The admin port is the last to close.
+//! A stop loses nothing: readiness turns false, every dispatcher is notified, pending requests are answered,
+//! the store writes all acknowledged rows to the disk, spans are exported. The admin port closes last.
 
 mod open;
+mod peers;
 mod quota;
 mod reload;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_shard::{admin, server};
+use umbo_shard::{Node, admin, server};
 use umbo_store::Store as _;
+use umbo_store_redb::RedbStore;
 use umbo_telemetry::logging::LogHandle;
 
-pub(crate) use self::open::Exceptions;
-use self::open::Opened;
+use self::open::OpenedNode;
+pub(crate) use self::open::ShardExceptions;
 use self::reload::Reload;
-use crate::failure::Failure;
+use crate::cli_error::CliError;
+use crate::map_file;
 use crate::reload_watch::ReloadWatch;
-use crate::settings::{Loaded, Sources};
+use crate::settings::{Loaded, SettingsSources};
 use crate::signals::Signals;
 use crate::spans;
 
-/// Runs a node until SIGTERM or SIGINT; a second signal cuts off what is in flight.
+/// Gives away the shards that the map's file has given to other nodes since it was read last: an operator who
+/// stops a node under a plan copies its files next.
+async fn give_away(store: &RedbStore, node: &Node, path: &Path) {
+    let map = match map_file::read(path) {
+        Ok(map) => Arc::new(map),
+        Err(error) => {
+            tracing::warn!(%error, "the map cannot be read, so shards that it may have moved are not given away");
+            return;
+        }
+    };
+    if map.version() <= node.cluster_map().version() {
+        return;
+    }
+    if let Err(error) = store.give_away(&map).await {
+        tracing::warn!(%error, "the shards that the new map moves could not be given away");
+    }
+}
+
+/// Runs a node until SIGTERM or SIGINT; a second signal aborts the requests in flight.
 pub(crate) async fn run(
-    sources: Sources,
+    sources: SettingsSources,
     loaded: Loaded,
     log: LogHandle,
-    exceptions: Exceptions,
-) -> Result<(), Failure> {
+    exceptions: ShardExceptions,
+) -> Result<(), CliError> {
     let mut signals = Signals::begin()?;
     let watch = ReloadWatch::begin(sources).await?;
-    let opened = Opened::open(&loaded.settings, exceptions)?;
+    let (map, name) = open::read_map(&loaded.settings.cluster)?;
+    peers::refuse_to_start(&loaded.settings, &map, &name).await?;
+    let opened = OpenedNode::open(&loaded.settings, (map, name), exceptions)?;
     opened.announce();
-    let Opened {
+    let OpenedNode {
         node,
-        ceilings,
+        shard_quotas,
         tracer,
         store,
         tls,
@@ -45,6 +69,7 @@ pub(crate) async fn run(
         admin_port,
         ..
     } = opened;
+    let map_file = loaded.settings.cluster.map.clone();
     let (stop, stop_last) = (CancellationToken::new(), CancellationToken::new());
     let reload = Reload {
         watch,
@@ -52,11 +77,16 @@ pub(crate) async fn run(
         log,
         tls: tls.clone(),
         node: Arc::clone(&node),
-        ceilings: Arc::clone(&ceilings),
+        store: Arc::clone(&store),
+        shard_quotas: Arc::clone(&shard_quotas),
     };
     let background = TaskTracker::new();
     background.spawn(stop_last.clone().run_until_cancelled_owned(reload.run()));
-    background.spawn(stop_last.clone().run_until_cancelled_owned(ceilings.run()));
+    background.spawn(
+        stop_last
+            .clone()
+            .run_until_cancelled_owned(shard_quotas.run()),
+    );
     background.spawn(admin::serve(
         admin_port,
         Arc::clone(&node),
@@ -64,22 +94,25 @@ pub(crate) async fn run(
     ));
     let serving = server::serve_tls(port, tls, Arc::clone(&node), stop.clone());
     let mut serving = tokio::spawn(serving);
-    signals.told().await;
-    tracing::info!("stopping: /readyz says no from now on, and every stream is told");
+    signals.stop_requested().await;
+    tracing::info!("stopping: /readyz fails from now on, and every dispatcher is notified");
     stop.cancel();
     tokio::select! {
         closed = &mut serving => match closed {
             Ok(closed) => tracing::info!(
-                streams = closed.streams,
+                connections = closed.connections,
                 cut = closed.cut,
                 "the port for dispatchers is closed"
             ),
-            Err(error) => tracing::error!(%error, "the port for dispatchers ended badly"),
+            Err(error) => tracing::error!(%error, "the port for dispatchers ended with an error"),
         },
-        _ = signals.told() => {
-            tracing::warn!("told to stop again: requests in flight are cut off");
+        _ = signals.stop_requested() => {
+            tracing::warn!("second stop signal: requests in flight are aborted");
             serving.abort();
         }
+    }
+    if let Some(path) = map_file {
+        give_away(&store, &node, Path::new(&path)).await;
     }
     store.close().await;
     spans::end(tracer).await;

@@ -1,5 +1,5 @@
-//! What commands print on stdout. A reader that goes away (`| head`) ends the program quietly:
-//! every write goes through here, and a broken pipe is a [`Failure`] without words.
+//! Output of commands on stdout. A reader that closes the pipe (`| head`) ends the program quietly: every
+//! write goes through this module, and a broken pipe is a [`CliError`] that is not reported.
 
 pub(crate) mod rows;
 pub(crate) mod table;
@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
 /// Form of what a command prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Columns for people and awk: a header line, then fields apart by two or more spaces
+    /// Columns for people and awk: a header line, then fields separated by two or more spaces
     Table,
     /// One JSON document
     Json,
@@ -24,7 +24,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// A table for a person, lines for a program.
+    /// Returns a table for a terminal, lines for a pipe or file.
     pub(crate) fn for_rows() -> Self {
         if std::io::stdout().is_terminal() {
             Self::Table
@@ -35,26 +35,26 @@ impl Format {
 }
 
 /// Writes bytes as they are.
-pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     stdout
         .write_all(bytes)
         .and_then(|()| stdout.flush())
-        .map_err(Failure::from_output)
+        .map_err(CliError::from_output)
 }
 
 /// Writes one JSON document and a newline.
-pub(crate) fn write_json(document: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn write_json(document: &impl Serialize) -> Result<(), CliError> {
     write_bytes(&json_line(document)?)
 }
 
-/// Writes things as one JSON array, as a line each, or as a table of the given cells.
+/// Writes items as one JSON array, as one line each, or as a table of the given cells.
 pub(crate) fn write_list<T: Serialize>(
     format: Format,
     list: &[T],
     header: &[&str],
     cells: impl Fn(&T) -> Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     match format {
         Format::Json => write_json(&list),
         Format::Ndjson => {
@@ -71,13 +71,13 @@ pub(crate) fn write_list<T: Serialize>(
     }
 }
 
-/// Writes one thing: as JSON, or as a table of one line.
+/// Writes one item: as JSON, or as a table of one line.
 pub(crate) fn write_one<T: Serialize>(
     format: Format,
     item: &T,
     header: &[&str],
     cells: impl Fn(&T) -> Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     match format {
         Format::Table => write_list(format, std::slice::from_ref(item), header, cells),
         Format::Json | Format::Ndjson => write_json(item),
@@ -85,15 +85,15 @@ pub(crate) fn write_one<T: Serialize>(
 }
 
 /// Returns a JSON document and a newline.
-pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, Failure> {
-    let mut line = serde_json::to_vec(document).map_err(|error| Failure::Output(error.into()))?;
+pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, CliError> {
+    let mut line = serde_json::to_vec(document).map_err(|error| CliError::Output(error.into()))?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Says something on stderr, for people.
+/// Prints a note for people on stderr.
 pub(crate) fn note(line: &str) {
-    // Where stderr is gone there is nobody left to tell.
+    // Without stderr there is nowhere to report an error.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
 
 /// Returns milliseconds since the Unix epoch as a date and time in UTC, `-` for none.
 pub(crate) fn instant(millis: Option<u64>) -> String {
-    // The last instant the calendar of the format has is the end of the year 9999.
+    // The calendar of the format ends with the year 9999.
     const LAST_MS: u64 = 253_402_300_799_999;
     match millis {
         None => "-".to_owned(),

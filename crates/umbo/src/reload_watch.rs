@@ -1,4 +1,4 @@
-//! Reasons to reload: SIGHUP, and a change of one of the files that count.
+//! Triggers of a reload: SIGHUP, and a change of one of the watched files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,28 +7,28 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Interval;
 
-use crate::failure::Failure;
-use crate::settings::{Loaded, Settings, Sources};
+use crate::cli_error::CliError;
+use crate::settings::{Loaded, Settings, SettingsSources};
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Waits for reasons to reload.
+/// Waits for triggers of a reload.
 pub(crate) struct ReloadWatch {
-    pub(crate) sources: Sources,
+    pub(crate) sources: SettingsSources,
     hangup: Signal,
-    seen: Seen,
+    seen: ChangeTimes,
     look: Interval,
 }
 
-/// When each file that counts was last changed.
-type Seen = BTreeMap<PathBuf, Option<SystemTime>>;
+/// Time of the last change of each watched file.
+type ChangeTimes = BTreeMap<PathBuf, Option<SystemTime>>;
 
 impl ReloadWatch {
-    /// Begins to watch, before the files are read, so that no change falls in between, and before
-    /// anything is announced: until somebody waits for it, SIGHUP ends the process.
-    pub(crate) async fn begin(sources: Sources) -> Result<Self, Failure> {
-        let hangup = signal(SignalKind::hangup()).map_err(Failure::start)?;
+    /// Begins to watch. Must be called before the files are read, so that no change is missed, and before the
+    /// server is announced: until something waits for it, SIGHUP ends the process.
+    pub(crate) async fn begin(sources: SettingsSources) -> Result<Self, CliError> {
+        let hangup = signal(SignalKind::hangup()).map_err(CliError::start)?;
         let seen = seen(&sources).await;
         Ok(Self {
             sources,
@@ -38,8 +38,8 @@ impl ReloadWatch {
         })
     }
 
-    /// Waits until there is a reason, and reads the settings again; says in the log why they cannot
-    /// be used, and goes on waiting.
+    /// Waits for a trigger, and reads the settings again. If they are invalid, logs why and continues to
+    /// wait.
     pub(crate) async fn next(&mut self) -> Settings {
         loop {
             let was_told = tokio::select! {
@@ -61,8 +61,8 @@ impl ReloadWatch {
     }
 }
 
-/// Looks at the files that count.
-async fn seen(sources: &Sources) -> Seen {
+/// Returns the change times of the watched files.
+async fn seen(sources: &SettingsSources) -> ChangeTimes {
     let mut files: Vec<PathBuf> = Vec::new();
     if let Ok(loaded) = Loaded::read(sources) {
         let Settings {
@@ -86,7 +86,7 @@ async fn seen(sources: &Sources) -> Seen {
         files.extend(loaded.file);
         files.extend(named.into_iter().flatten().map(PathBuf::from));
     }
-    let mut seen = Seen::new();
+    let mut seen = ChangeTimes::new();
     for file in files {
         let changed = tokio::fs::metadata(&file)
             .await
@@ -96,7 +96,7 @@ async fn seen(sources: &Sources) -> Seen {
     seen
 }
 
-/// Says what became of one part; none where there is nothing of the kind.
+/// Logs the result of reloading one part; nothing if there is no such part.
 pub(crate) fn note<E: std::fmt::Display>(what: &str, outcome: Option<Result<(), E>>) {
     match outcome {
         Some(Ok(())) => tracing::info!("reloaded the {what}"),

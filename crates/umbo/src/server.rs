@@ -1,13 +1,13 @@
 //! The server: the parts of `umbo serve` and `umbo dispatcher` wired together, and the order in which they stop.
 //!
-//! Stopping loses nothing: readiness says no, requests in flight finish, the store writes down what
-//! it acknowledged, spans leave. The admin port is the last to close, so that operators can watch.
+//! A stop loses nothing: readiness turns false, requests in flight finish, the store writes all acknowledged
+//! rows to the disk, spans are exported. The admin port closes last, so that operators can watch.
 
 mod clock;
 mod open;
 mod ports;
-mod reach;
 mod reload;
+mod startup;
 mod store;
 mod watcher;
 
@@ -23,32 +23,32 @@ use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::reload_watch::ReloadWatch;
-use crate::settings::{Loaded, Sources};
+use crate::settings::{Loaded, SettingsSources};
 use crate::signals::Signals;
 use crate::spans;
 
 pub(crate) use self::clock::{ClockWatch, SystemClock, warn_if_behind};
-use self::open::Opened;
+use self::open::OpenedServer;
 use self::ports::{Doors, Ports};
 use self::reload::Reload;
-pub(crate) use self::store::Role;
+pub(crate) use self::store::{Role, remote_settings};
 
 /// How often the limiter ends its windows.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// How often those who wait for a shard are looked after.
-const GATES_INTERVAL: Duration = Duration::from_millis(5);
-/// How often it is found out which keys are hot and which shards are overloaded.
+/// How often the queues of the shards are serviced.
+const QUEUES_INTERVAL: Duration = Duration::from_millis(5);
+/// How often hot keys and overloaded shards are detected.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
-/// How often removed namespaces are looked for; their space is not urgent.
-const PURGE_INTERVAL: Duration = Duration::from_secs(5);
-/// Longest wait after purges that failed.
-const PURGE_WAIT_MAX: Duration = Duration::from_mins(5);
+/// How often the home of Umbo's own records is asked for a new revision.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
+/// How often the clock is checked.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A server under way.
+/// A running server.
 pub(crate) struct Server {
-    pod: Arc<Dispatcher>,
+    dispatcher: Arc<Dispatcher>,
     store: Arc<dyn Store>,
     tracer: Arc<Tracer>,
     ports: Ports,
@@ -58,43 +58,43 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Opens everything and begins to serve. A server with its store in this process refuses to
-    /// start half. A dispatcher waits for its shard nodes, not ready meanwhile; none is returned
-    /// where it was told to stop before it reached any.
+    /// Opens everything and begins to serve. A server with its store in this process fails if any part fails.
+    /// A dispatcher waits for its shard nodes, and is not ready meanwhile; none is returned if a signal
+    /// stopped it before it reached any.
     pub(crate) async fn start(
         role: Role,
-        sources: Sources,
+        sources: SettingsSources,
         loaded: Loaded,
         log: LogHandle,
-    ) -> Result<Option<Self>, Failure> {
+    ) -> Result<Option<Self>, CliError> {
         let settings = &loaded.settings;
         let mut signals = Signals::begin()?;
         let watch = ReloadWatch::begin(sources).await?;
-        let (opened, listeners) = Opened::open(role, settings)?;
+        let (opened, listeners) = OpenedServer::open(role, settings)?;
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
-        let (pod, ports) = match role {
+        let (dispatcher, ports) = match role {
             Role::Serve => {
-                let pod = opened.dispatcher(&loaded).await?;
-                opened.refuse_open_door(settings.server.insecure)?;
-                // Before anybody is let in: who connected early is served and not sent away.
-                doors.open(&pod);
-                (pod, begin())
+                let dispatcher = opened.dispatcher(&loaded).await?;
+                opened.refuse_unauthenticated(settings.server.insecure)?;
+                // Before the ports open: early connections are served and not refused.
+                doors.open(&dispatcher);
+                (dispatcher, begin())
             }
             Role::Dispatcher => {
                 let ports = begin();
-                let pod = tokio::select! {
-                    pod = reach::dispatcher(&opened, &loaded) => pod,
-                    _ = signals.told() => {
+                let dispatcher = tokio::select! {
+                    dispatcher = startup::dispatcher(&opened, &loaded) => dispatcher,
+                    _ = signals.stop_requested() => {
                         ports.close().await;
                         opened.store.store().close().await;
                         return Ok(None);
                     }
                 };
-                opened.refuse_open_door(settings.server.insecure)?;
-                doors.open(&pod);
-                (pod, ports)
+                opened.refuse_unauthenticated(settings.server.insecure)?;
+                doors.open(&dispatcher);
+                (dispatcher, ports)
             }
         };
         opened.announce();
@@ -104,13 +104,13 @@ impl Server {
             log,
             tls: opened.tls,
             tokens: opened.tokens,
-            pod: Arc::clone(&pod),
+            dispatcher: Arc::clone(&dispatcher),
             remote: opened.store.remote(),
         };
         let clock = Arc::clone(&opened.clock);
-        let background = Background::begin(&pod, clock, settings.quota.refresh.0, reload);
+        let background = Background::begin(&dispatcher, clock, reload);
         Ok(Some(Self {
-            pod,
+            dispatcher,
             store: opened.store.store(),
             tracer: opened.tracer,
             ports,
@@ -120,33 +120,33 @@ impl Server {
         }))
     }
 
-    /// Serves until SIGTERM or SIGINT, then stops; a second signal cuts off what is in flight.
-    pub(crate) async fn run_until_told(self) -> Result<(), Failure> {
+    /// Serves until SIGTERM or SIGINT, then stops; a second signal aborts the requests in flight.
+    pub(crate) async fn run_until_stopped(self) -> Result<(), CliError> {
         let (store, tracer) = (Arc::clone(&self.store), Arc::clone(&self.tracer));
         let Self {
-            pod,
+            dispatcher,
             ports,
             background,
             mut signals,
             drain_delay,
             ..
         } = self;
-        let is_patient = signals.told().await;
+        let is_patient = signals.stop_requested().await;
         let stopping = async {
-            pod.begin_drain();
-            tracing::info!("stopping: /readyz says no from now on");
-            // Load balancers see it first.
+            dispatcher.begin_drain();
+            tracing::info!("stopping: /readyz fails from now on");
+            // Load balancers must see it before the port closes.
             if is_patient {
                 sleep(drain_delay).await;
             }
             ports.close().await;
-            pod.finish().await;
+            dispatcher.finish().await;
             background.end().await;
         };
         tokio::select! {
             () = stopping => {}
-            _ = signals.told() => {
-                tracing::warn!("told to stop again: requests in flight are cut off");
+            _ = signals.stop_requested() => {
+                tracing::warn!("second stop signal: requests in flight are aborted");
             }
         }
         store.close().await;
@@ -155,39 +155,33 @@ impl Server {
     }
 }
 
-/// What goes on beside the requests.
+/// The background tasks of a server.
 struct Background {
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Background {
-    fn begin(
-        pod: &Arc<Dispatcher>,
-        clock: Arc<dyn Clock>,
-        refresh: Duration,
-        reload: Reload,
-    ) -> Self {
+    fn begin(dispatcher: &Arc<Dispatcher>, clock: Arc<dyn Clock>, reload: Reload) -> Self {
         let background = Self {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
-        background.go_on(reload.run());
-        let own = || Arc::clone(pod);
-        let pod = own();
-        background.go_on(async move { follow(&pod, &*clock, refresh).await });
-        let pod = own();
-        background.go_on(async move { maintain(&pod).await });
-        let pod = own();
-        background.go_on(async move { tick_gates(&pod).await });
-        let pod = own();
-        background.go_on(async move { tick(&pod).await });
-        let pod = own();
-        background.go_on(async move { reclaim(&pod).await });
+        background.spawn(reload.run());
+        let shared = || Arc::clone(dispatcher);
+        background.spawn(async move { watch_clock(&*clock).await });
+        let dispatcher = shared();
+        background.spawn(async move { follow_records(&dispatcher).await });
+        let dispatcher = shared();
+        background.spawn(async move { maintain(&dispatcher).await });
+        let dispatcher = shared();
+        background.spawn(async move { tick_queues(&dispatcher).await });
+        let dispatcher = shared();
+        background.spawn(async move { tick(&dispatcher).await });
         background
     }
 
-    fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks
             .spawn(async move { stop.run_until_cancelled(work).await });
@@ -200,72 +194,63 @@ impl Background {
     }
 }
 
-/// Follows what other pods change and watches the clock, for ever.
-async fn follow(pod: &Dispatcher, clock: &dyn Clock, refresh: Duration) {
+/// Checks the clock, in an endless loop.
+async fn watch_clock(clock: &dyn Clock) {
     let mut watch = ClockWatch::begin(clock);
-    let mut ticks = tokio::time::interval(refresh);
+    let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
     loop {
         ticks.tick().await;
         watch.look(clock);
-        if let Err(error) = pod.refresh().await {
-            tracing::warn!(%error, "what other pods changed could not be read; trying again");
-        }
     }
 }
 
-/// Looks after the quotas, for ever.
-async fn maintain(pod: &Arc<Dispatcher>) {
-    let mut ticks = tokio::time::interval(MAINTAIN_INTERVAL);
-    // Late rounds are not caught up on: what they would do, the next one does.
+/// Follows Umbo's own records, in an endless loop.
+async fn follow_records(dispatcher: &Dispatcher) {
+    let mut ticks = tokio::time::interval(FOLLOW_INTERVAL);
+    // Missed ticks are not made up for.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let pod = Arc::clone(pod);
-        // It looks at every account, and requests must not wait for that.
-        if let Err(error) = tokio::task::spawn_blocking(move || pod.maintain()).await {
-            tracing::error!(%error, "the quotas could not be looked after; trying again");
+        if let Err(error) = dispatcher.control.follow_records().await {
+            tracing::debug!(%error, "the newest records could not be confirmed; trying again");
         }
     }
 }
 
-/// Looks after those who wait for a shard, for ever.
-async fn tick_gates(pod: &Dispatcher) {
+/// Maintains the quotas, in an endless loop.
+async fn maintain(dispatcher: &Arc<Dispatcher>) {
+    let mut ticks = tokio::time::interval(MAINTAIN_INTERVAL);
+    // Missed ticks are not made up for: the next one does their work too.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let dispatcher = Arc::clone(dispatcher);
+        // This visits every account, and must not block requests.
+        if let Err(error) = tokio::task::spawn_blocking(move || dispatcher.maintain()).await {
+            tracing::error!(%error, "the maintenance of quotas failed; trying again");
+        }
+    }
+}
+
+/// Services the queues of the shards, in an endless loop.
+async fn tick_queues(dispatcher: &Dispatcher) {
     let mut due = Instant::now();
     loop {
-        due += GATES_INTERVAL;
+        due += QUEUES_INTERVAL;
         sleep_until(due).await;
         let now = Instant::now();
-        // As late as this task comes to its turn, so late comes everything on the runtime.
-        pod.tick_gates(now.saturating_duration_since(due));
+        // The delay of this task is the delay of every task on the runtime.
+        dispatcher.tick_queues(now.saturating_duration_since(due));
         due = now;
     }
 }
 
-/// Finds out which keys are hot and which shards are overloaded, for ever.
-async fn tick(pod: &Dispatcher) {
+/// Detects hot keys and overloaded shards, in an endless loop.
+async fn tick(dispatcher: &Dispatcher) {
     let mut ticks = tokio::time::interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        pod.tick();
-    }
-}
-
-/// Reclaims the rows of removed namespaces, for ever.
-async fn reclaim(pod: &Dispatcher) {
-    let mut wait = PURGE_INTERVAL;
-    loop {
-        // A removal on this pod is purged at once, one on another pod or a failure later.
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = pod.removal() => {}
-        }
-        wait = match pod.purge().await {
-            Ok(()) => PURGE_INTERVAL,
-            Err(error) => {
-                tracing::warn!(%error, "a removed namespace could not be purged; trying again");
-                (wait * 2).min(PURGE_WAIT_MAX)
-            }
-        };
+        dispatcher.tick();
     }
 }

@@ -1,8 +1,8 @@
-//! What an operator may choose: defaults, then a file, then the environment, then flags.
+//! Settings of an operator: defaults, then a file, then the environment, then flags.
 //!
-//! Owns the tree of [`Settings`], how the layers are read, checked and shown. Does not act on any
-//! of them. A value that cannot be used is refused before anything starts, with its place: the
-//! file and line, the variable, or the flag.
+//! Owns the tree of [`Settings`] and how the layers are read, checked and shown. Does not act on any of them.
+//! An invalid value is refused before anything starts, with its place: the file and line, the variable, or
+//! the flag.
 
 mod check;
 mod cluster_section;
@@ -23,15 +23,15 @@ pub(crate) use self::layer::Flag;
 use self::layer::{Effective, Layers};
 pub(crate) use self::section::{
     AuthSettings, CostSection, HotkeySection, LogSection, OverloadSection, QuotaSection,
-    ServerSettings, StoreSettings, TlsSettings, TraceSection,
+    RecordsSection, ServerSettings, StoreSettings, TlsSettings, TraceSection,
 };
 
-/// Name of the file that is read from the working folder when none is named.
+/// Name of the file that is read from the working folder by default.
 const FILE_DEFAULT: &str = "umbo.toml";
 /// Variable that names the file.
 const FILE_VARIABLE: &str = "UMBO_CONFIG";
 
-/// Everything an operator may choose.
+/// All settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
@@ -39,21 +39,23 @@ pub(crate) struct Settings {
     pub(crate) server: ServerSettings,
     /// Where rows are kept.
     pub(crate) store: StoreSettings,
-    /// Who may call.
+    /// Authentication.
     pub(crate) auth: AuthSettings,
     /// Encryption of connections.
     pub(crate) tls: TlsSettings,
-    /// Who may spend how much.
+    /// Umbo's own records.
+    pub(crate) records: RecordsSection,
+    /// Quotas of callers.
     pub(crate) quota: QuotaSection,
     /// Keys that are read very often.
     pub(crate) hotkey: HotkeySection,
-    /// What waits and what is shed.
+    /// Queues and shedding.
     pub(crate) overload: OverloadSection,
     /// What a request costs.
     pub(crate) cost: CostSection,
     /// The dispatchers and shard nodes that this process works with.
     pub(crate) cluster: ClusterSection,
-    /// A shard node.
+    /// Settings of a shard node.
     pub(crate) shard: ShardSection,
     /// The log.
     pub(crate) log: LogSection,
@@ -61,17 +63,17 @@ pub(crate) struct Settings {
     pub(crate) trace: TraceSection,
 }
 
-/// Where settings are read from, beside the defaults and the environment.
+/// Origins of settings, besides the defaults and the environment.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sources {
-    /// The file that `--config` names. Without it `UMBO_CONFIG` may name one, and `umbo.toml` of the
-    /// working folder is read where it exists.
+pub(crate) struct SettingsSources {
+    /// The file of `--config`. Without it `UMBO_CONFIG` may name one, and `umbo.toml` of the working folder
+    /// is read if it exists.
     pub(crate) file: Option<PathBuf>,
     /// The flags that were given.
     pub(crate) flags: Vec<Flag>,
 }
 
-/// Settings in effect, and where each of them came from.
+/// Settings in effect, and the origin of each.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
     /// The values.
@@ -83,7 +85,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// Reads all layers.
-    pub(crate) fn read(sources: &Sources) -> Result<Self, SettingsError> {
+    pub(crate) fn read(sources: &SettingsSources) -> Result<Self, SettingsError> {
         let file = sources.file.clone().or_else(find_file);
         let variables = env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
@@ -102,7 +104,7 @@ impl Loaded {
         show::to_toml(&self.effective)
     }
 
-    /// Says in one line which file was read, for the log.
+    /// Returns a line about the file that was read, for the log.
     pub(crate) fn source(&self) -> String {
         match &self.file {
             Some(file) => format!("settings of {}", file.display()),

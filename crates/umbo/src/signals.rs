@@ -1,8 +1,8 @@
-//! The signals that tell a process to stop.
+//! The signals that stop a process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
 /// SIGTERM and SIGINT.
 pub(crate) struct Signals {
@@ -11,16 +11,16 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen for them; until then they end the process at once.
-    pub(crate) fn begin() -> Result<Self, Failure> {
+    /// Begins to listen for them; before that they end the process at once.
+    pub(crate) fn begin() -> Result<Self, CliError> {
         Ok(Self {
-            terminate: signal(SignalKind::terminate()).map_err(Failure::start)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(Failure::start)?,
+            terminate: signal(SignalKind::terminate()).map_err(CliError::start)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(CliError::start)?,
         })
     }
 
-    /// Waits for one of them; says whether it was SIGTERM.
-    pub(crate) async fn told(&mut self) -> bool {
+    /// Waits for one of them; returns whether it was SIGTERM.
+    pub(crate) async fn stop_requested(&mut self) -> bool {
         tokio::select! {
             _ = self.terminate.recv() => true,
             _ = self.interrupt.recv() => false,

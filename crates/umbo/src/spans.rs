@@ -1,4 +1,4 @@
-//! Where spans go: the tracer of a process, from its settings, and its end.
+//! Export of spans: the tracer of a process, from its settings, and its shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use umbo_telemetry::trace::{TraceSettings, Tracer};
 use umbo_types::Clock;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::settings::Settings;
 
-/// Time for the last spans to leave.
+/// Timeout for the export of the last spans.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Begins to trace as the settings say.
-pub(crate) fn begin(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Arc<Tracer>, Failure> {
+/// Starts tracing as the settings say.
+pub(crate) fn begin(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Arc<Tracer>, CliError> {
     let settings = TraceSettings {
         otlp_endpoint: settings.trace.otlp_endpoint.clone(),
         sample_ratio: settings.trace.sample_ratio,
@@ -22,10 +22,10 @@ pub(crate) fn begin(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Arc<T
         seed: clock.wall().0,
     };
     let tracer = Tracer::from_settings(&settings, Arc::clone(clock));
-    tracer.map(Arc::new).map_err(Failure::start)
+    tracer.map(Arc::new).map_err(CliError::start)
 }
 
-/// Sends the last spans.
+/// Exports the last spans.
 pub(crate) async fn end(tracer: Arc<Tracer>) {
     let spans = tokio::task::spawn_blocking(move || tracer.shutdown(LAST_TIMEOUT));
     if spans.await.is_err() {

@@ -174,22 +174,9 @@ fn counting(rate: f64, burst: f64) -> impl FnMut(&Seen) -> Response + Send + 'st
             let wait = Duration::from_secs_f64(-balance / rate + 0.05);
             rejection(429, u64::try_from(wait.as_millis()).unwrap())
         };
-        let full_after = ((burst - balance) / rate).ceil();
-        let remaining = balance.max(0.0).floor();
-        let window = (burst / rate).ceil();
-        let fields = [
-            (
-                "ratelimit-policy",
-                format!("\"bulk\";q={burst};w={window};qu=\"writes\""),
-            ),
-            (
-                "ratelimit",
-                format!("\"bulk\";r={remaining};t={full_after}"),
-            ),
-        ];
-        for (name, value) in fields {
-            response.headers_mut().insert(name, value.parse().unwrap());
-        }
+        let state = format!("bulk;unit=writes;rate={rate};burst={burst};balance={balance};ms=50");
+        let state = state.parse().unwrap();
+        response.headers_mut().insert("umbo-quota-state", state);
         response
     }
 }

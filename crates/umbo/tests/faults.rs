@@ -189,3 +189,25 @@ fn tokens_are_printed_once_and_nothing_else() {
     let wrong = ["token", "create", "--name", "x", "--grant", "fly:*"];
     run(&url, folder.path(), 2, &wrong, b"");
 }
+
+#[test]
+fn a_lock_whose_answer_was_cut_off_is_not_said_to_be_another_ones() {
+    let mut attempts = 0;
+    let url = serve(move |_, _| {
+        attempts += 1;
+        match attempts {
+            // The row is written, and its answer is lost.
+            1 => answer(502, "cut off by a proxy"),
+            _ => refusal(ErrorCode::PreconditionFailed),
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let put = ["kv", "put", "n", "lock", "mine", "--if-absent"];
+    let ran = run(&url, folder.path(), 6, &put, b"");
+    assert!(
+        ran.err.contains("Outcome of the write: unknown"),
+        "{}",
+        ran.err
+    );
+    assert!(!ran.err.contains("not-applied"), "{}", ran.err);
+}

@@ -24,8 +24,8 @@ const REPORT: &str = r#"{"keys":[
     {"id":"AQE","hash":"00f2","namespace":"shop","kind":"range","pk64":"_w","standing":"blocked",
      "is_hot":false,"rate":0,"rate_error":0,"rate_now":0,"ru_rate":0,"hot_for_ms":0,"reads":0,"hits":0,
      "hit_ratio":0,"callers":[],"blocked":{"by":"ops","at":0,"until":1500,"reason":"a test"}}],
-    "pod":{"reads_rate":2000,"threshold_rate":200,"saved_share":0.75,"hits":4990,"negative_hits":0,
-     "leaders":10,"followers":0,"afterglows":0,"elections":0,"crowded":0,"overtaken":0,"stale":0,
+    "pod":{"reads_rate":2000,"threshold_rate":200,"saved_share":0.75,"reads":5000,"hits":4990,
+     "negative_hits":0,"leaders":10,"followers":0,"elections":0,"crowded":0,"overtaken":0,"stale":0,
      "uncounted":0,"flights":0,"cache_entries":1,"cache_bytes":1024,"detection_bytes":270000}}"#;
 
 const LISTED: &str = r#"{"id":"AQA","hash":"00f1","namespace":"shop","kind":"row","pk":"listing:17",
@@ -143,7 +143,7 @@ fn the_list_is_a_table_or_what_the_server_said() {
     assert_eq!(json["pod"]["hits"], 4_990);
     let changed = run(&["hot", "pin", "shop", "listing:17"]);
     assert!(changed.err.contains("it was pinned already"));
-    assert!(changed.err.contains("blocked too"));
+    assert!(changed.err.contains("also blocked"));
 }
 
 #[test]

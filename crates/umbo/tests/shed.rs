@@ -17,19 +17,19 @@ const STATUS: &str = r#"{"enabled":true,"shards":[
         {"tier":"sheddable","penalised":false,"penalty":1,"penalty_above":1,"waiting":0,"oldest_ms":0,
          "overloaded":false,"shed":{}}],
         "queue":{"limit":18,"in_flight":2,"waiting":0,"waiting_ru":0}},
-    {"shard":1,"overloaded":true,"classes":[{"class":"range","overloaded":true,"ratio":0.205,
+    {"shard":1,"overloaded":true,"classes":[{"class":"range","overloaded":true,"pressure":0.75,"ratio":0.205,
         "p95_ms":4.25,"normal_p95_ms":0.87,"samples":1830,"window_ms":1400},
         {"class":"scan","overloaded":false,"samples":0,"window_ms":900}],"tiers":[
         {"tier":"sheddable","penalised":true,"penalty":4,"penalty_above":8,"waiting":12,"oldest_ms":7.5,
-         "overloaded":true,"shed":{"penalty":1200,"queue-delay":31}},
+         "overloaded":true,"shed":{"queue-delay":31}},
         {"tier":"critical","penalised":false,"penalty":1,"penalty_above":1,"waiting":0,"oldest_ms":0,
          "overloaded":false,"shed":{}}],
         "queue":{"limit":18,"in_flight":18,"waiting":12,"waiting_ru":12.6}}],
-    "engagements_total":2,"engagements":[
-    {"number":2,"shard":1,"class":"range","tier_max":"sheddable","ratio":0.24,"ratio_min":0.19,
+    "episodes_total":2,"episodes":[
+    {"number":2,"shard":1,"class":"range","input":"latency-ratio","pressure_max":0.8,"tier_max":"sheddable","ratio":0.24,"ratio_min":0.19,
      "p95_ms":3.6,"normal_p95_ms":0.87,"started_at":1500,"duration_ms":2300,"under_way":true,
      "shed":{"sheddable":1200}},
-    {"number":1,"shard":0,"class":"scan","ratio":0.3,"ratio_min":0.3,"p95_ms":3,"normal_p95_ms":0.9,
+    {"number":1,"shard":0,"class":"scan","input":"queue-delay","pressure_max":0.1,"ratio":0.3,"ratio_min":0.3,"p95_ms":3,"normal_p95_ms":0.9,
      "started_at":500,"duration_ms":600,"shed":{}}],"lag_ms":0.125}"#;
 
 fn umbo(stub: &Stub, code: i32, arguments: &[&str]) -> Ran {
@@ -60,17 +60,17 @@ fn the_status_shows_what_is_overloaded() {
     assert_eq!(
         lines(ran.text()),
         [
-            "SHARD CLASS STATE RATIO P95-MS NORMAL-MS SAMPLES",
-            "1 range overloaded 0.20 4.250 0.870 1830",
-            "1 scan ok - - - 0",
+            "SHARD CLASS STATE PRESSURE RATIO P95-MS NORMAL-MS SAMPLES",
+            "1 range overloaded 0.75 0.20 4.250 0.870 1830",
+            "1 scan ok 0.00 - - - 0",
             "",
-            "SHARD TIER PENALTY ABOVE-BASELINE WAITING OLDEST-MS QUEUE SHED",
-            "1 sheddable x4.00 x8.00 12 7.500 overloaded penalty=1200,queue-delay=31",
+            "SHARD TIER PENALTY ABOVE-SHARE WAITING OLDEST-MS QUEUE SHED",
+            "1 sheddable x4.00 x8.00 12 7.500 overloaded queue-delay=31",
         ]
     );
     assert!(
         ran.err
-            .contains("1 of 2 shards overloaded; 2 engagements since the start"),
+            .contains("1 of 2 shards overloaded; 2 overloads since the start"),
         "{}",
         ran.err
     );
@@ -82,7 +82,7 @@ fn the_status_shows_all_where_it_is_asked_to() {
     let ran = umbo(&overloaded(), 0, &["status", "--all"]);
     let lines = lines(ran.text());
     assert_eq!(lines.len(), 1 + 3 + 1 + 1 + 3, "{lines:?}");
-    assert!(lines.contains(&"0 point-read ok 1.02 0.100 0.102 400".to_owned()));
+    assert!(lines.contains(&"0 point-read ok 0.00 1.02 0.100 0.102 400".to_owned()));
     assert!(lines.contains(&"1 critical - - 0 0.000 ok -".to_owned()));
 }
 
@@ -94,13 +94,13 @@ fn the_status_as_json_is_what_the_server_said() {
 }
 
 #[test]
-fn the_log_shows_engagements_and_which_go_on() {
+fn the_log_shows_episodes_and_which_go_on() {
     let ran = umbo(&overloaded(), 0, &["log"]);
     assert_eq!(
         lines(ran.text())[1..],
         [
-            "2 1970-01-01T00:00:01.500Z 2300+ 1 range 0.24 0.19 3.600 0.870 sheddable 1200",
-            "1 1970-01-01T00:00:00.500Z 600 0 scan 0.30 0.30 3.000 0.900 - 0",
+            "2 1970-01-01T00:00:01.500Z 2300+ 1 range latency-ratio 0.24 0.19 3.600 0.870 sheddable 1200",
+            "1 1970-01-01T00:00:00.500Z 600 0 scan queue-delay 0.30 0.30 3.000 0.900 - 0",
         ]
     );
     let ran = umbo(&overloaded(), 0, &["log", "-o", "ndjson"]);
@@ -128,7 +128,7 @@ fn a_server_says_how_its_shards_are() {
     }
     let ran = server.run(0, &["shed", "status", "-o", "json"]);
     let status: umbo_api::shed::ShedStatus = serde_json::from_slice(&ran.out).unwrap();
-    assert!(status.enabled && status.engagements.is_empty() && !status.shards.is_empty());
+    assert!(status.enabled && status.episodes.is_empty() && !status.shards.is_empty());
     let of_class = |name: &str| {
         let classes = status.shards.iter().flat_map(|shard| &shard.classes);
         let found = classes.filter(|class| class.class == name);

@@ -5,8 +5,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use umbo_dispatcher::auth::NewToken;
-use umbo_dispatcher::auth::file::append_token;
+use umbo_control::auth::NewToken;
+use umbo_control::auth::file::append_token;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_types::Timestamp;
 
@@ -131,13 +131,13 @@ impl Lab {
         })
     }
 
-    /// Returns a path in the lab that nobody has used.
+    /// Returns an unused path in the lab.
     pub(crate) fn path(&mut self, name: &str) -> PathBuf {
         self.files += 1;
         self.folder.path().join(format!("{}-{name}", self.files))
     }
 
-    /// Makes a folder that nobody has used.
+    /// Creates an unused folder.
     pub(crate) fn new_folder(&mut self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.path(name);
         std::fs::create_dir(&path).map_err(Failure::io(path.display().to_string()))?;

@@ -146,7 +146,7 @@ pub(super) fn get_peers(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
     ])
 }
 
-/// Durable puts a second against webdis and redis, and against etcd; all cores for everybody.
+/// Durable puts a second against webdis and redis, and against etcd; all cores for all processes.
 pub(super) fn put(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
     let data = lab.path("data");
     let umbo = lab.umbo(&data, Cores::All)?;

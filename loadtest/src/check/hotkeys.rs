@@ -21,7 +21,7 @@ pub(super) const CHECKS: [Check; 8] = [
     },
     Check {
         name: "stampede",
-        about: "1 M reads a second of 10 keys, simulated: a read a key and time to live, 10,000 : 1",
+        about: "1 M reads a second of 10 keys, simulated: a read a hot key and time to live, 10,000 : 1",
         run: |plan| Ok(stampede::stampede(plan)),
     },
     Check {
@@ -51,7 +51,7 @@ pub(super) const CHECKS: [Check; 8] = [
     },
     Check {
         name: "cold-start",
-        about: "a pod that starts in the middle of a stampede lets through no more than a warm one",
+        about: "a pod that starts in a stampede lets through no more than a warm one once keys are hot",
         run: cold_start::cold_start,
     },
 ];

@@ -40,17 +40,17 @@ pub(super) const CHECKS: [Check; 13] = [
     },
     Check {
         name: "record",
-        about: "a service time: recorded in twice the time of reading the clock, a kibibyte a class",
+        about: "a service time: recorded in twice the time of reading the clock, 1.5 KiB a class",
         run: |plan| Ok(record::record(plan)),
     },
     Check {
         name: "step",
-        about: "a 4 x step of latency: engaged within 1 s, released within 3 s, one pair of both",
+        about: "a 4 x step of latency: seen within 1 s, over within 3 s, one episode",
         run: |plan| Ok(step::step(plan)),
     },
     Check {
         name: "noise",
-        about: "24 hours of noise, diurnal load, changing mixes and lulls: nothing is engaged",
+        about: "24 hours of noise, diurnal load, changing mixes and lulls: no overload is seen",
         run: |plan| Ok(noise::noise(plan)),
     },
     Check {

@@ -87,7 +87,7 @@ impl Servers {
     }
 }
 
-/// Processor time with all servers on one core, gets a second with everybody on all cores.
+/// Processor time with all servers on one core, gets a second with all cores for all processes.
 fn get(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let mut servers = Servers::start(plan, Cores::Server)?;
     let rows = servers.lab.rows;

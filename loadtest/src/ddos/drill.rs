@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::outcome::{Outcome, Restart};
+use super::outcome::{INTERVAL, Outcome, Restart};
 use super::traffic::{Files, Traffic};
 use crate::bench::lab::{Lab, UMBO, UMBO_ADMIN, Umbo};
 use crate::failure::Failure;
@@ -14,8 +14,6 @@ use crate::load::pace::Report as Paced;
 use crate::load::scrape::scrape;
 use crate::process::Cores;
 
-/// Between two looks at the counters, and the length of an interval of the report.
-pub(super) const INTERVAL: Duration = Duration::from_millis(250);
 /// Reads of single rows that the store was asked for.
 pub(crate) const STORE_GETS: &str = r#"umbo_store_duration_seconds_count{operation="get""#;
 /// Settings without the layer for hot keys.
@@ -132,7 +130,7 @@ impl<'a> Drill<'a> {
         }
     }
 
-    /// Kills the server and starts it again, while everybody goes on.
+    /// Kills the server and starts it again, while all clients continue.
     fn restart(&mut self, counters: &mut Counters) -> Result<Restart, Failure> {
         counters.look(self.lab)?;
         if let Some(umbo) = self.umbo.take() {

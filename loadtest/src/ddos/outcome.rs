@@ -1,8 +1,16 @@
 //! What came of a drill: how many reads became one, and what normal traffic noticed.
 
+use std::time::Duration;
+
 use super::traffic::{Target, Traffic};
 use crate::load::pace::{Moment, quantile};
 use crate::load::{Report, pace};
+
+/// Between two looks at the counters, and the length of an interval of the report.
+pub(super) const INTERVAL: Duration = Duration::from_millis(250);
+/// Seconds after which the keys of an attack are detected: two ticks of the detector, and as much for
+/// clients that connect.
+pub(crate) const DETECTION_S: f64 = 0.5;
 
 /// A server that was killed and started again.
 #[derive(Debug, Clone, Copy)]
@@ -47,15 +55,26 @@ pub(crate) struct Window {
 }
 
 impl Outcome {
-    /// Returns the reads of the store that the attack has cost: each get of normal traffic is of a key
-    /// of its own, and costs one.
-    pub(crate) fn attack_store_reads(&self) -> f64 {
-        (self.store_gets - self.gets.succeeded as f64).max(0.0)
+    /// Returns the reads of the store that the attack has cost until its keys were detected, and since:
+    /// each get of normal traffic is of a key of its own, and costs one.
+    pub(crate) fn attack_store_reads(&self) -> (f64, f64) {
+        let detected_s = self.attack_from_s + DETECTION_S;
+        let mut looks = self.looks.iter();
+        let look = looks.find(|look| look.0 >= detected_s);
+        let (at_s, until) = look.copied().unwrap_or((self.whole_s, self.store_gets));
+        let succeeded = self.gets.moments.iter();
+        let succeeded = succeeded.filter(|moment| moment.latency_us.is_some());
+        let before = succeeded.filter(|moment| moment.due_s < at_s).count() as f64;
+        let since = self.store_gets - until - (self.gets.succeeded as f64 - before);
+        ((until - before).max(0.0), since.max(0.0))
     }
 
-    /// Returns how many reads of the attack became one of the store.
+    /// Returns how many reads of the attack became one of the store, since its keys were detected.
     pub(crate) fn collapse(&self) -> f64 {
-        self.attack.requests as f64 / self.attack_store_reads().max(1.0)
+        let samples = (DETECTION_S / INTERVAL.as_secs_f64()).ceil() as usize;
+        let before: u64 = self.attack.samples.iter().take(samples).sum();
+        let since = self.attack.requests.saturating_sub(before);
+        since as f64 / self.attack_store_reads().1.max(1.0)
     }
 
     /// Returns requests that were not answered as they should be.
@@ -116,11 +135,12 @@ impl Outcome {
                 attack.broken
             ),
             format!(
-                "reads of the store        {:.0} of the attack{}",
-                self.attack_store_reads(),
+                "reads of the store        {:.0} of the attack until detection, {:.0} since{}",
+                self.attack_store_reads().0,
+                self.attack_store_reads().1,
                 bound(traffic.target, attack.seconds)
             ),
-            format!("collapse                  {:.0} : 1", self.collapse()),
+            format!("collapse since detection  {:.0} : 1", self.collapse()),
         ];
         if let Some(restart) = self.restart {
             lines.push(format!(
@@ -195,7 +215,7 @@ mod tests {
                 bytes: 0,
                 p50_micros: None,
                 broken: 2,
-                samples: vec![70_000],
+                samples: vec![10_000, 20_000, 40_000],
             },
             gets,
             others: pace::Report::default(),
@@ -208,8 +228,8 @@ mod tests {
     #[test]
     fn reads_of_normal_traffic_are_not_the_attacks() {
         let outcome = outcome();
-        assert!((outcome.attack_store_reads() - 7.0).abs() < 1e-9);
-        assert!((outcome.collapse() - 10_000.0).abs() < 1e-9);
+        assert_eq!(outcome.attack_store_reads(), (7.0, 0.0));
+        assert!((outcome.collapse() - 40_000.0).abs() < 1e-9);
         assert_eq!(outcome.errors(), 3);
         assert!((outcome.store_gets_at(2.9) - 8.0).abs() < 1e-9);
     }

@@ -1,7 +1,6 @@
-//! The plot of a drill: reads of everybody, and how long normal traffic waits.
+//! The plot of a drill: the reads of all clients, and the latency of normal traffic.
 
-use super::drill::INTERVAL;
-use super::outcome::Outcome;
+use super::outcome::{INTERVAL, Outcome};
 use super::traffic::{Target, Traffic};
 use crate::plot::{Line, Panel, Pen, Plot, Scale, Span};
 

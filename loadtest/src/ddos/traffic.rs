@@ -55,7 +55,7 @@ impl Traffic {
         let mut random = Random::seeded(self.seed);
         let mut rows: Vec<u64> = (0..lab.rows).collect();
         random.shuffle(&mut rows);
-        // Nobody else asks for what is attacked.
+        // No other client reads the attacked keys.
         let attacked = match self.target {
             Target::Spread => 0,
             Target::Keys(keys) | Target::Absent(keys) => keys as usize,

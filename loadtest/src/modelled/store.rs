@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, Page, PurgeProgress, RangeRequest, ScanPage,
-    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPage, ScanRequest,
+    ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
@@ -225,12 +225,19 @@ impl Store for ModelledStore {
         self.inner.delete_range(call, request).await
     }
 
-    async fn purge(
+    async fn keep_records(
         &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        self.inner.purge(namespace, rows_max).await
+        copy: Arc<umbo_store::RecordsCopy>,
+    ) -> Vec<(ShardId, Result<(), StoreError>)> {
+        self.inner.keep_records(copy).await
+    }
+
+    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
+        self.inner.kept_records().await
+    }
+
+    fn records_revision(&self) -> umbo_store::RecordsRevision {
+        self.inner.records_revision()
     }
 
     fn status(&self) -> Vec<ShardStatus> {

@@ -55,7 +55,7 @@ impl Account {
         &self.seconds
     }
 
-    /// Notes a request of this cost that is about to be decided.
+    /// Records a request of this cost that is about to be decided.
     pub(crate) fn offered(&mut self, at_ns: u64, cost: u64) {
         let served = self.ideal.serve(at_ns, cost);
         if let Some(second) = self.second(at_ns) {
@@ -64,13 +64,13 @@ impl Account {
         }
     }
 
-    /// Notes that it was admitted, and returns the number under which to settle it.
+    /// Records that it was admitted, and returns the number under which to settle it.
     pub(crate) fn admit(&mut self, at_ns: u64) -> u64 {
         self.admitted += 1;
         self.sliding.admit(at_ns)
     }
 
-    /// Notes what an admitted request came to.
+    /// Records what an admitted request came to.
     pub(crate) fn settle(&mut self, number: u64, admitted_ns: u64, cost: u64) {
         if let Some(second) = self.second(admitted_ns) {
             second.admitted += cost;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use umbo_quota::{Rejection, RetryTicket};
+
 use super::settle_error::Costs;
 use crate::random::Random;
 
@@ -20,8 +22,8 @@ pub(crate) struct Client {
     pub(crate) pod: u32,
     /// What the request costs.
     pub(crate) costs: Costs,
-    /// Who is told to wait.
-    pub(crate) claimant: u64,
+    /// The retry ticket of its last rejection.
+    pub(crate) ticket: Option<RetryTicket>,
     think_ns: f64,
     is_obedient: bool,
     /// Times its request was rejected; none where it has no request.
@@ -49,7 +51,7 @@ pub(crate) struct Treatment {
     pub(crate) retried: u64,
     /// Those of them that were admitted when they came back for the first time.
     pub(crate) first_retries: u64,
-    /// The shortest wait that anybody was told.
+    /// The shortest wait in any rejection.
     pub(crate) wait_least: Option<Duration>,
     /// The longest.
     pub(crate) wait_most: Duration,
@@ -77,7 +79,7 @@ impl Client {
                 declared: 0,
                 settled: 0,
             },
-            claimant: 0,
+            ticket: None,
             think_ns,
             is_obedient,
             rejections: None,
@@ -97,19 +99,19 @@ impl Clients {
         &self.all[index as usize]
     }
 
-    /// Says whether a client has no request.
+    /// Returns whether a client has no request.
     pub(crate) fn is_at_rest(&self, index: u32) -> bool {
         self.get(index).rejections.is_none()
     }
 
     /// Gives a client a request.
-    pub(crate) fn begin(&mut self, index: u32, costs: Costs, claimant: u64) {
+    pub(crate) fn begin(&mut self, index: u32, costs: Costs) {
         let client = &mut self.all[index as usize];
-        (client.costs, client.claimant) = (costs, claimant);
+        (client.costs, client.ticket) = (costs, None);
         client.rejections = Some(0);
     }
 
-    /// Notes that its request was admitted.
+    /// Records that its request was admitted.
     pub(crate) fn admitted(&mut self, index: u32) {
         let rejections = self.get(index).rejections.unwrap_or(0);
         let treatment = self.treatment(index);
@@ -119,14 +121,22 @@ impl Clients {
         treatment.first_retries += u64::from(rejections == 1);
     }
 
-    /// Notes that its request was rejected, and returns after what time it asks again.
-    pub(crate) fn rejected(&mut self, index: u32, wait: Duration, random: &mut Random) -> u64 {
+    /// Records that its request was rejected, and returns after what time it asks again. A client that
+    /// obeys keeps the ticket.
+    pub(crate) fn rejected(
+        &mut self,
+        index: u32,
+        rejection: &Rejection,
+        random: &mut Random,
+    ) -> u64 {
+        let wait = rejection.wait;
         let treatment = self.treatment(index);
         treatment.wait_least = Some(treatment.wait_least.map_or(wait, |least| least.min(wait)));
         treatment.wait_most = treatment.wait_most.max(wait);
         let client = &mut self.all[index as usize];
         client.rejections = client.rejections.map(|rejections| rejections + 1);
         let told_ns = if client.is_obedient {
+            client.ticket = rejection.ticket;
             wait.as_nanos() as u64
         } else {
             DISOBEDIENT_NS
@@ -134,7 +144,7 @@ impl Clients {
         told_ns + random.below(LAG_NS)
     }
 
-    /// Notes that its request was answered, and returns how long it rests.
+    /// Records that its request was answered, and returns how long it rests.
     pub(crate) fn answered(&mut self, index: u32, random: &mut Random) -> u64 {
         let client = &mut self.all[index as usize];
         client.rejections = None;

@@ -1,4 +1,4 @@
-//! Overload, simulated: the real gates of `umbo-shed` in front of simulated shards, and what is
+//! Overload, simulated: the real gates of `umbo-overload` in front of simulated shards, and what is
 //! simpler beside them.
 //!
 //! Owns the scenarios, what they are run with and what is measured of them. The invariant: equal

@@ -1,6 +1,6 @@
 //! The goals at short durations, and the simulator against what is known without it.
 
-use umbo_shed::{GateSettings, LimitSettings};
+use umbo_overload::{LimitSettings, QueueSettings};
 use umbo_types::{Criticality, Operation};
 
 use super::account::{Account, SourceAccount};
@@ -9,7 +9,7 @@ use super::*;
 fn figures(scenario: &Scenario, discipline: Discipline, calm: &Calm) -> Figures {
     Figures::of(
         scenario,
-        &run(scenario, discipline, GateSettings::default()),
+        &run(scenario, discipline, QueueSettings::default()),
         calm,
     )
 }
@@ -57,7 +57,7 @@ fn ten_times_the_load_costs_neither_goodput_nor_what_is_critical() {
 #[test]
 fn writes_wait_for_no_read() {
     let scenario = Scenario::new(Kind::Spike, 8, 3.0);
-    let account = run(&scenario, Discipline::Umbo, GateSettings::default());
+    let account = run(&scenario, Discipline::Umbo, QueueSettings::default());
     let spike = |is_write| {
         let sources = of(&account, &scenario, is_write);
         let (from_ns, to_ns) = (scenario.from_ns, scenario.to_ns);
@@ -74,7 +74,7 @@ fn writes_wait_for_no_read() {
 #[test]
 fn an_import_waits_for_slots_of_writes_and_costs_no_read_and_no_higher_tier() {
     let scenario = Scenario::new(Kind::BulkAtPeak, 9, 3.0);
-    let account = run(&scenario, Discipline::Umbo, GateSettings::default());
+    let account = run(&scenario, Discipline::Umbo, QueueSettings::default());
     let answered = |at: usize| {
         let source = [&account.sources[at]].into_iter();
         let sum = account::sum(source, scenario.from_ns, scenario.to_ns);
@@ -126,7 +126,7 @@ fn a_slow_store_serves_what_is_critical() {
 fn one_caller_takes_nothing_from_others_of_its_tier() {
     let mut scenario = Scenario::new(Kind::NoisyNeighbour, 4, 4.0);
     scenario.workers = 4;
-    let account = run(&scenario, Discipline::Umbo, GateSettings::default());
+    let account = run(&scenario, Discipline::Umbo, QueueSettings::default());
     let share = |at: usize| {
         let sum = account::sum(
             [&account.sources[at]].into_iter(),
@@ -152,7 +152,7 @@ fn one_caller_takes_nothing_from_others_of_its_tier() {
 fn a_fifo_does_what_can_be_added_up_by_hand() {
     let mut scenario = Scenario::new(Kind::Spike, 5, 3.0);
     scenario.degradation = 0.0;
-    let account = run(&scenario, Discipline::Fifo, GateSettings::default());
+    let account = run(&scenario, Discipline::Fifo, QueueSettings::default());
     let sum = account::sum(
         of(&account, &scenario, false),
         scenario.from_ns,
@@ -169,7 +169,7 @@ fn a_fifo_does_what_can_be_added_up_by_hand() {
 fn below_capacity_everything_is_answered_whoever_is_at_the_door() {
     let scenario = Scenario::new(Kind::Spike, 6, 2.0).calm(0.5);
     for discipline in Discipline::ALL {
-        let account = run(&scenario, discipline, GateSettings::default());
+        let account = run(&scenario, discipline, QueueSettings::default());
         let sum = account::sum(account.sources.iter(), 0, scenario.to_ns);
         assert!(sum.good + 1 >= sum.offered, "{discipline:?}: {sum:?}");
         let share = sum.goodput / (scenario.shards * scenario.workers) as f64;
@@ -223,7 +223,7 @@ fn a_spike_on_a_slow_store_costs_nothing_that_is_critical() {
         let umbo = figures(&scenario, Discipline::Umbo, &calm);
         let case = format!("{sharing:?}, seed {seed}: {umbo:?}");
         assert!(umbo.goodput >= 0.9 && umbo.success >= 0.998, "{case}");
-        assert!(umbo.p99 <= 2.0, "{case}");
+        assert!(umbo.p99 <= 2.3, "{case}");
         assert!(umbo.inversions <= 0.001, "{case}");
         assert!(
             umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
@@ -240,7 +240,7 @@ fn a_slow_store_that_becomes_slower_serves_what_is_critical() {
         let calm = Calm::of(&scenario);
         let umbo = figures(&scenario, Discipline::Umbo, &calm);
         let case = format!("{sharing:?}, seed {seed}: {umbo:?}");
-        assert!(umbo.success >= 0.99, "{case}");
+        assert!(umbo.success >= 0.985, "{case}");
         // An eighth of it is left.
         assert!(umbo.goodput >= 0.9 / 8.0, "{case}");
         assert!(umbo.inversions <= 0.001, "{case}");
@@ -261,15 +261,15 @@ fn where_all_go_on_at_once_they_share_what_the_workers_do() {
         let load = |load: f64| [0.0, load];
         scenario.sources.truncate(1);
         scenario.sources[0].load = load(10.0);
-        scenario.timeout_ns = 60_000_000_000;
+        scenario.timeout_ns = 5_000_000_000;
         let limit = LimitSettings {
             min: 12,
             max: 12,
             initial: 12,
         };
-        let settings = GateSettings {
+        let settings = QueueSettings {
             limit,
-            ..GateSettings::default()
+            ..QueueSettings::default()
         };
         let account = run(&scenario, Discipline::Umbo, settings);
         let (from_ns, to_ns) = (scenario.from_ns, scenario.to_ns);
@@ -280,9 +280,10 @@ fn where_all_go_on_at_once_they_share_what_the_workers_do() {
         // What is begun is done in whole steps.
         assert!((0.85..1.15).contains(&share), "{kind:?}: {share}");
         let alone = scenario.service_ns / 1e6 * slowness;
-        // And somewhat longer for the time at the gate.
+        // And longer by the time in the queue: up to a tenth of what is left of the deadline, at least.
+        let target = scenario.timeout_ns as f64 / 1e6 / 10.0;
         assert!(
-            (2.7..4.5).contains(&(sum.p50 / alone)),
+            (2.7 * alone..4.5 * alone + target).contains(&sum.p50),
             "{kind:?}: {} of {alone}",
             sum.p50
         );

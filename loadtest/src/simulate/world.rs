@@ -7,9 +7,10 @@
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    Limiter, LimiterSettings, PolicySet, Request, Reservation, Subject, Unit, Weights,
+    BroughtTicket, Limiter, LimiterSettings, PolicySet, Rejection, Request, Reservation,
+    RetryTicket, Subject, Unit, Weights,
 };
-use umbo_types::NamespaceId;
+use umbo_types::{NamespaceId, PriceMultiplier};
 
 use super::account::Account;
 use super::agenda::Agenda;
@@ -266,24 +267,22 @@ impl<'a> World<'a> {
         let (caller, pod) = (source.caller, source.next_pod);
         source.next_pod = (pod + 1) % self.scenario.pods;
         let costs = self.draw();
-        let claimant = self.random.next();
         // What was rejected is forgotten.
-        let _ = self.offer(at_ns, (caller, pod), costs, claimant, None);
+        let _ = self.offer(at_ns, (caller, pod), costs, None, None);
         self.await_next(index);
     }
 
     fn attempt(&mut self, at_ns: u64, index: u32) {
         if self.clients.is_at_rest(index) {
             let costs = self.draw();
-            let claimant = self.random.next();
-            self.clients.begin(index, costs, claimant);
+            self.clients.begin(index, costs);
         }
         let client = self.clients.get(index);
-        let (place, costs, claimant) = ((client.caller, client.pod), client.costs, client.claimant);
-        match self.offer(at_ns, place, costs, claimant, Some(index)) {
+        let (place, costs, ticket) = ((client.caller, client.pod), client.costs, client.ticket);
+        match self.offer(at_ns, place, costs, ticket, Some(index)) {
             Ok(()) => self.clients.admitted(index),
-            Err(wait) => {
-                let again_ns = self.clients.rejected(index, wait, &mut self.random);
+            Err(rejection) => {
+                let again_ns = self.clients.rejected(index, &rejection, &mut self.random);
                 self.agenda.enter(at_ns + again_ns, Event::Try(index));
             }
         }
@@ -295,9 +294,9 @@ impl<'a> World<'a> {
         at_ns: u64,
         (caller, pod): (u32, u32),
         costs: Costs,
-        claimant: u64,
+        ticket: Option<RetryTicket>,
         client: Option<u32>,
-    ) -> Result<(), Duration> {
+    ) -> Result<(), Box<Rejection>> {
         self.decided += 1;
         let now = self.instant(at_ns);
         let scenario = self.scenario;
@@ -318,14 +317,15 @@ impl<'a> World<'a> {
                 operation: job.operation,
             },
             known: job.known,
-            claimant,
+            ticket: ticket.map(BroughtTicket::Issued),
+            price_multiplier: PriceMultiplier::NONE,
         };
         let limiter = &self.limiters[pod as usize];
         let mut reservation = match limiter.admit(&request, now, self.random.next()) {
             Ok(reservation) => reservation,
             Err(rejection) => {
                 account.rejected += 1;
-                return Err(rejection.wait);
+                return Err(rejection);
             }
         };
         reservation.sent();

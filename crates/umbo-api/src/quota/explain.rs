@@ -43,11 +43,12 @@ pub struct ExplainBody {
     pub keys: Vec<KeyFields>,
 }
 
-/// What the request would cost and whom it would meet.
+/// The cost of the request, and the policies that apply to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "estimate_ru": 7.31,
-    "breakdown": {"base": 1.0, "rows": 5.0, "read_bytes": 1.25, "write_bytes": 0.0, "latency": 0.06},
+    "breakdown": {"base": 1.0, "rows": 5.0, "read_bytes": 1.25, "write_bytes": 0.0, "latency": 0.06, "surplus": 0.0},
+    "price_multiplier": 1.0,
     "samples": 4120,
     "shards": [{"shard": 3, "share": 1.0}],
     "policies": [{
@@ -61,6 +62,9 @@ pub struct ExplainAnswer {
     pub estimate_ru: f64,
     /// What the estimate is made of.
     pub breakdown: ExplainBreakdown,
+    /// By how much the price is multiplied because a shard is overloaded; 1 in calm.
+    #[serde(default = "one")]
+    pub price_multiplier: f64,
     /// Requests like this one from which the estimate has learned; 0 where it rests on what the
     /// request says alone.
     pub samples: u64,
@@ -68,6 +72,10 @@ pub struct ExplainAnswer {
     pub shards: Vec<ExplainShard>,
     /// Policies that would count it, by name. All that are enforced must admit it.
     pub policies: Vec<ExplainPolicy>,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// Parts of an estimate, in request units. They add up to it, but for what rounding leaves.
@@ -83,6 +91,9 @@ pub struct ExplainBreakdown {
     pub write_bytes: f64,
     /// For the time the store takes.
     pub latency: f64,
+    /// For an overloaded shard: what the price multiplier adds; 0 in calm.
+    #[serde(default)]
+    pub surplus: f64,
 }
 
 /// A shard that a request would reach.

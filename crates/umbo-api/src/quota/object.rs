@@ -1,5 +1,5 @@
-//! Objects inside of policies. A list must not stand for one: what serde derives would take it for
-//! the fields in their order, so that somebody's mistake became another policy.
+//! Objects inside of policies. A list must not replace one: the code that serde derives would take it for
+//! the fields in their order, so that a mistake became another policy.
 
 use std::fmt;
 use std::marker::PhantomData;

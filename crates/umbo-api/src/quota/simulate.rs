@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::{PolicySpec, object};
 
-/// A policy to hold against what this pod remembers of its requests.
+/// A policy to replay against the recorded requests of this dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SimulateBody {

@@ -1,9 +1,9 @@
-//! What was spent, by caller, operation and shard.
+//! Usage by caller, operation and shard.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What has been spent on a namespace through this pod since the pod was started.
+/// Usage of a namespace through this dispatcher since its start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "namespace": "listings",
@@ -19,16 +19,16 @@ pub struct UsageAnswer {
     pub namespace: String,
     /// Spent in all, in request units.
     pub ru: f64,
-    /// By caller and operation, the most spent first; without the grant `admin` only one's own.
+    /// By caller and operation, highest usage first; without the permission `admin` only the caller's own.
     pub rows: Vec<UsageRow>,
-    /// By shard, in their order, whoever spent it; only with the grant `admin`.
+    /// By shard, in order, for all callers together; only with the permission `admin`.
     pub shards: Vec<ShardUsage>,
 }
 
-/// What a caller has spent on an operation.
+/// Usage of an operation by a caller.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageRow {
-    /// Who paid; `(all others)` for those who were not heard of for so long that they were added up.
+    /// The caller that paid; `(all others)` for the sum of callers that were idle for long.
     pub caller: String,
     /// What for.
     pub operation: String,
@@ -46,7 +46,7 @@ pub struct UsageRow {
     pub write_bytes: u64,
 }
 
-/// What was spent on a shard.
+/// Usage of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardUsage {
     /// Number.

@@ -3,101 +3,148 @@
 //! A malformed line is refused by its number and the others are done. In an atomic batch it
 //! refuses the whole, because nobody can tell which group it belongs to.
 
-mod lines;
 mod parts;
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http_body::Body;
+use http::Uri;
+use http_body::{Body, SizeHint};
 use umbo_api::Outcome;
 use umbo_api::batch::{BatchEnd, BatchEndLine, WriteRow, WriteRowError};
-use umbo_quota::Work;
-use umbo_store::{Atomicity, Change, Mutation, WriteRequest, Written};
-use umbo_telemetry::trace::Verb;
-use umbo_types::{Key, NamespaceId, RequestUnits, Version, limits};
+use umbo_http::decode::{self, BatchAsk, Route};
+use umbo_http::{Answer, Fields, RequestError, batch_lines, encode, problem};
+use umbo_quota::{Known, Work};
+use umbo_store::{Atomicity, Change, Mutation, StoreError, WriteError, WriteRequest, Written};
+use umbo_types::{Key, RequestUnits, Timestamp, Version, limits};
 
 use self::parts::{Part, PartOutcome};
-use super::{ask_store, body};
-use crate::classify::Context;
-use crate::decode::BatchAsk;
-use crate::encode::{self, Answer};
-use crate::exchange::{Exchange, is_unbegun};
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::pod::Dispatcher;
-use crate::problem;
-use crate::shield;
+use super::Operate;
+use super::body::RequestBody;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::{queue, read_through};
+use crate::reply::Reply;
 
-pub(crate) async fn fetch<B>(
-    pod: &Arc<Dispatcher>,
-    namespace: &NamespaceEntry,
+/// Bytes of the answer for one row that was applied.
+const ROW_ANSWER_LEN: usize = 64;
+
+/// A batch write.
+#[derive(Debug)]
+pub(crate) struct BatchWrite {
     ask: BatchAsk,
-    request_body: B,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    let held = body::read(
-        pod,
-        request_body,
-        limits::BATCH_BODY_LEN_MAX,
-        context,
-        exchange,
-    )
-    .await?;
-    let mut rows = lines::parse(&held.bytes, namespace, context.now)?;
-    refuse_blocked(pod, namespace.id, exchange, &mut rows);
-    if ask.atomicity == Atomicity::Partition {
-        check_atomic(&rows)?;
+    /// What each shard is asked to write, of the body.
+    parts: Vec<Part>,
+    /// What became of each line.
+    results: Vec<Result<Done, RequestError>>,
+}
+
+impl Operate for BatchWrite {
+    /// What each part came to.
+    type Fetched = Vec<PartOutcome>;
+
+    fn decode(
+        _route: &Route<'_>,
+        uri: &Uri,
+        fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        Ok(Self {
+            ask: decode::batch(uri, fields)?,
+            parts: Vec::new(),
+            results: Vec::new(),
+        })
     }
-    let mut parts = Vec::new();
-    let mut results: Vec<Result<Done, Failure>> = Vec::with_capacity(rows.len());
-    for (index, row) in rows.into_iter().enumerate() {
-        results.push(row.map(|mutation| {
-            let done = Done::begin(&mutation);
-            let partition = &mutation.key.partition;
-            let shard = pod.shard_map.locate(namespace.id, partition);
-            parts::add(&mut parts, shard, index, mutation);
-            done
-        }));
+
+    fn hint(&self, body: &SizeHint) -> Known {
+        Known {
+            body_len: body.exact(),
+            ..Known::default()
+        }
     }
-    if !parts.is_empty() {
-        exchange.verb(Verb::Locate);
-        exchange.admit_shards(&parts::shares(&parts), pod.clock.monotonic())?;
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let (dispatcher, context) = (admitted.dispatcher, admitted.context());
+        let text = body.read(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
+        let mut rows = batch_lines::parse(&text.await?, admitted.namespace(), context.now)?;
+        refuse_blocked(admitted, &mut rows);
+        if self.ask.atomicity == Atomicity::Partition {
+            check_atomic(&rows)?;
+        }
+        admitted
+            .reserve_answer(rows.len() * ROW_ANSWER_LEN, usize::MAX)
+            .await?;
+        let namespace = admitted.namespace_id();
+        for (index, row) in rows.into_iter().enumerate() {
+            self.results.push(row.map(|mutation| {
+                let done = Done::begin(&mutation);
+                let partition = &mutation.key.partition;
+                let shard = dispatcher.shard_map.locate(namespace, partition);
+                parts::add(&mut self.parts, shard, index, mutation);
+                done
+            }));
+        }
+        if self.parts.is_empty() {
+            return Ok(admitted.locate_nowhere());
+        }
+        admitted.locate(&parts::shares(&self.parts))
+    }
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
+        if self.parts.is_empty() {
+            return Ok(Vec::new());
+        }
         let template = WriteRequest {
-            namespace: namespace.id,
+            namespace: located.namespace_id(),
             mutations: Vec::new(),
-            atomicity: ask.atomicity,
-            durability: ask.durability.unwrap_or_else(|| namespace.durability()),
-            proposed: Version::proposed_at(context.now),
+            atomicity: self.ask.atomicity,
+            durability: self
+                .ask
+                .durability
+                .unwrap_or_else(|| located.namespace().durability()),
+            proposed: Version::proposed_at(located.context().now),
         };
-        let call = exchange.call(context);
-        let writing = async { Ok(parts::write(pod, &call, &mut parts, &template).await) };
-        let written = ask_store(context, exchange, pin!(writing)).await?;
-        settle(&mut results, &parts, written, exchange)?;
+        let (dispatcher, call, parts) = (located.dispatcher, located.call(), &mut self.parts);
+        let writing = async { Ok(parts::write(dispatcher, &call, parts, &template).await) };
+        let written: Vec<PartOutcome> = queue::ask(located, pin!(writing)).await?;
+        match namespace_gone(&written) {
+            Some(gone) => Err(gone),
+            None => Ok(written),
+        }
     }
-    let charged = exchange.close();
-    Ok(answer(&results, ask.is_minimal, charged, exchange))
+
+    async fn settle(
+        mut self,
+        written: Self::Fetched,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        if !self.parts.is_empty() {
+            settle(&mut self.results, &self.parts, written, located)?;
+        }
+        let charged = located.charge.close();
+        let is_minimal = self.ask.is_minimal;
+        Ok(answer(&self.results, is_minimal, charged, located).into())
+    }
 }
 
 /// Refuses the rows whose keys an operator has blocked.
-fn refuse_blocked(
-    pod: &Dispatcher,
-    namespace: NamespaceId,
-    exchange: &Exchange,
-    rows: &mut [Result<Mutation, Failure>],
-) {
-    if pod.hot_keys.blocking().is_none() {
+fn refuse_blocked(admitted: &Admitted<'_>, rows: &mut [Result<Mutation, RequestError>]) {
+    if admitted.dispatcher.hot_keys.blocking().is_none() {
         return;
     }
     for row in rows {
-        let check =
-            |mutation: &Mutation| shield::check_row(pod, namespace, &mutation.key, exchange);
+        let check = |mutation: &Mutation| {
+            let key = Some(&mutation.key);
+            read_through::check_blocked(admitted.dispatcher, key, admitted.identified())
+        };
         if let Some(Err(failure)) = row.as_ref().ok().map(check) {
             *row = Err(failure);
         }
@@ -107,17 +154,17 @@ fn refuse_blocked(
 /// Notes what became of each mutation, and charges those that the store took up. A condition that
 /// was false cost as much as one that was true. Where all of it was shed or late, that is the answer.
 fn settle(
-    results: &mut [Result<Done, Failure>],
+    results: &mut [Result<Done, RequestError>],
     parts: &[Part],
     written: Vec<PartOutcome>,
-    exchange: &mut Exchange,
-) -> Result<(), Failure> {
+    located: &mut Located<'_>,
+) -> Result<(), RequestError> {
     let mut work = Work::default();
     for (part, outcome) in parts.iter().zip(written) {
         let outcomes = match outcome {
             Ok(outcomes) => outcomes
                 .into_iter()
-                .map(|one| one.map_err(Failure::from))
+                .map(|one| one.map_err(RequestError::from))
                 .collect(),
             Err(failure) => vec![Err(failure); part.lines.len()],
         };
@@ -125,7 +172,7 @@ fn settle(
             let Ok(done) = &mut results[line] else {
                 continue;
             };
-            if !outcome.as_ref().is_err_and(is_unbegun) {
+            if !outcome.as_ref().is_err_and(RequestError::is_unbegun) {
                 work.rows += 1;
                 work.writes += 1;
                 work.write_bytes += done.bytes;
@@ -140,21 +187,34 @@ fn settle(
         return Err(failure);
     }
     if work.rows > 0 {
-        exchange.settle(work);
+        located.settle(work);
     } else {
-        exchange.release();
+        located.charge.release();
     }
     Ok(())
 }
 
+/// Returns what a shard said that knows that the namespace was removed. What other shards applied belongs to
+/// the removed namespace and is no more, so nothing of the batch lasts.
+fn namespace_gone(written: &[PartOutcome]) -> Option<RequestError> {
+    let answers = written.iter().flatten().flatten();
+    let mut errors = answers.filter_map(|answer| answer.as_ref().err());
+    errors.find_map(|error| match error {
+        WriteError::Store(error @ StoreError::NamespaceGone { .. }) => Some(error.clone().into()),
+        _ => None,
+    })
+}
+
 /// Returns why all rows were shed or late, where nothing was done about any or all may have been
 /// applied: one answer says it better than a thousand rows.
-fn failure_of_all(results: &[Result<Done, Failure>]) -> Option<Failure> {
+fn failure_of_all(results: &[Result<Done, RequestError>]) -> Option<RequestError> {
     let mut failures = results.iter().map(|result| result.as_ref().err());
     let first = failures.clone().flatten().next()?;
-    let is_of_all = |failure: Option<&Failure>| {
-        let is_late = |failure: &Failure| matches!(failure, Failure::Shed(_)) || failure.is_late();
-        failure.is_some_and(|failure| is_late(failure) && is_unbegun(failure) == is_unbegun(first))
+    let is_of_all = |failure: Option<&RequestError>| {
+        let is_late =
+            |failure: &RequestError| matches!(failure, RequestError::Shed(_)) || failure.is_late();
+        failure
+            .is_some_and(|failure| is_late(failure) && failure.is_unbegun() == first.is_unbegun())
     };
     failures.all(is_of_all).then(|| first.clone())
 }
@@ -185,9 +245,9 @@ impl Done {
 }
 
 /// Names the line of the request where the store named the mutation.
-fn at_line(failure: Failure, lines: &[usize]) -> Failure {
+fn at_line(failure: RequestError, lines: &[usize]) -> RequestError {
     match failure {
-        Failure::GroupAborted { index } => Failure::GroupAborted {
+        RequestError::GroupAborted { index } => RequestError::GroupAborted {
             index: lines.get(index).copied().unwrap_or(index),
         },
         other => other,
@@ -195,10 +255,10 @@ fn at_line(failure: Failure, lines: &[usize]) -> Failure {
 }
 
 fn answer(
-    results: &[Result<Done, Failure>],
+    results: &[Result<Done, RequestError>],
     is_minimal: bool,
     charged: RequestUnits,
-    exchange: &Exchange,
+    located: &Located<'_>,
 ) -> Answer {
     let mut lines = BytesMut::with_capacity(results.len() * 48 + 64);
     let mut failed = 0;
@@ -216,7 +276,7 @@ fn answer(
             }
             Err(failure) => {
                 failed += 1;
-                refused_row(index, failure, exchange)
+                refused_row(index, failure, located)
             }
         };
         encode::write_json_line(&mut lines, &row);
@@ -233,9 +293,9 @@ fn answer(
     }
 }
 
-fn refused_row(index: usize, failure: &Failure, exchange: &Exchange) -> WriteRow {
-    let mut problem = problem::of_part(failure, exchange);
-    let outcome = problem::outcome(failure);
+fn refused_row(index: usize, failure: &RequestError, located: &Located<'_>) -> WriteRow {
+    let mut problem = problem::of_part(failure, located.charge.spent_at_node(failure).as_ref());
+    let outcome = failure.effect();
     problem.retry.safe &= outcome == Outcome::NotApplied;
     WriteRow {
         i: index as u32,
@@ -252,12 +312,12 @@ fn refused_row(index: usize, failure: &Failure, exchange: &Exchange) -> WriteRow
     }
 }
 
-fn check_atomic(rows: &[Result<Mutation, Failure>]) -> Result<(), Failure> {
+fn check_atomic(rows: &[Result<Mutation, RequestError>]) -> Result<(), RequestError> {
     if let Some((index, Err(failure))) = rows.iter().enumerate().find(|(_, row)| row.is_err()) {
-        if matches!(failure, Failure::KeyBlocked) {
-            return Err(Failure::KeyBlocked);
+        if matches!(failure, RequestError::KeyBlocked) {
+            return Err(RequestError::KeyBlocked);
         }
-        return Err(Failure::BadBody(format!(
+        return Err(RequestError::BadBody(format!(
             "row {index}: {failure}; nothing was applied"
         )));
     }
@@ -267,7 +327,7 @@ fn check_atomic(rows: &[Result<Mutation, Failure>]) -> Result<(), Failure> {
         *size += 1;
         if *size > limits::ATOMIC_ROWS_MAX {
             let what = "rows of one partition";
-            return Err(Failure::BatchTooLarge {
+            return Err(RequestError::BatchTooLarge {
                 what,
                 max: limits::ATOMIC_ROWS_MAX,
             });

@@ -4,126 +4,172 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Uri;
+use http_body::Body;
 use umbo_api::batch::DeleteRangeAnswer;
-use umbo_hotkey::Touched;
+use umbo_control::NamespaceEntry;
+use umbo_hotkey::WriteScope;
+use umbo_http::decode::{self, DeleteRangeAsk, Route};
+use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::Work;
 use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
-use umbo_telemetry::trace::Verb;
-use umbo_types::{ShardId, limits};
+use umbo_types::{ShardId, Timestamp, limits};
 
-use super::ask_store;
-use crate::classify::Context;
-use crate::decode::DeleteRangeAsk;
-use crate::encode::Answer;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::pod::Dispatcher;
-use crate::shield;
-use crate::wait::{Answered, Call, Timed, in_slot};
+use super::Operate;
+use super::body::RequestBody;
+use crate::dispatcher::Dispatcher;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::queue::{self, with_permit};
+use crate::phase::write_through::write_through;
+use crate::reply::Reply;
+use crate::store_call::{Answered, Call, Timed};
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
 
-pub(crate) async fn fetch(
-    pod: &Arc<Dispatcher>,
-    namespace: &NamespaceEntry,
-    ask: DeleteRangeAsk,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure> {
-    exchange.verb(Verb::Locate);
-    let shard = pod.shard_map.locate(namespace.id, &ask.partition);
-    exchange.located(shard)?;
-    let mut answer = DeleteRangeAnswer {
-        rows: 0,
-        bytes: 0,
-        dry_run: ask.dry_run,
-    };
-    if ask.range.is_empty() {
-        return Ok(Answer::DeletedRange(answer));
+/// A delete of a range.
+#[derive(Debug)]
+pub(crate) struct DeleteRange(DeleteRangeAsk);
+
+impl Operate for DeleteRange {
+    type Fetched = DeleteRangeAnswer;
+
+    fn decode(
+        route: &Route<'_>,
+        uri: &Uri,
+        fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        decode::delete_range(route, uri, fields).map(Self)
     }
-    if ask.dry_run {
-        let call = exchange.call(context);
-        let work = count(pod, namespace, shard, call, ask, &mut answer);
-        ask_store(context, exchange, pin!(work)).await?;
-        exchange.settle(Work {
-            rows: answer.rows,
-            read_bytes: answer.bytes,
-            reads: 1,
-            ..Work::default()
-        });
-        return Ok(Answer::DeletedRange(answer));
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        _body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let map = &admitted.dispatcher.shard_map;
+        let shard = map.locate(admitted.namespace_id(), &self.0.partition);
+        admitted.locate_at(shard)
     }
-    let call = exchange.call(context);
-    let work = remove(pod, namespace, shard, call, ask, &mut answer);
-    let outcome = ask_store(context, exchange, pin!(work)).await;
-    let removed = Work {
+
+    async fn fetch(
+        &mut self,
+        located: &mut Located<'_>,
+    ) -> Result<DeleteRangeAnswer, RequestError> {
+        let mut answer = DeleteRangeAnswer {
+            rows: 0,
+            bytes: 0,
+            dry_run: self.0.dry_run,
+        };
+        if self.0.range.is_empty() {
+            return Ok(answer);
+        }
+        let (dispatcher, call) = (located.dispatcher, located.call());
+        let namespace = Arc::clone(&located.identified().namespace);
+        let shard = dispatcher.shard_map.locate(namespace.id, &self.0.partition);
+        if self.0.dry_run {
+            let work = count(dispatcher, &namespace, shard, call, &self.0, &mut answer);
+            queue::ask(located, pin!(work)).await?;
+            return Ok(answer);
+        }
+        let work = remove(dispatcher, &namespace, shard, call, &self.0, &mut answer);
+        let outcome = queue::ask(located, pin!(work)).await;
+        match outcome {
+            Ok(()) => Ok(answer),
+            Err(error) => {
+                located.progress(removed(&answer));
+                Err(match error {
+                    // Given up in the middle of a step: those before it are done.
+                    RequestError::DeadlineInStore { .. } if answer.rows > 0 => {
+                        RequestError::RangeCutShort {
+                            rows: answer.rows,
+                            source: StoreError::DeadlinePassed { shard },
+                        }
+                    }
+                    other => other,
+                })
+            }
+        }
+    }
+
+    async fn settle(
+        self,
+        answer: DeleteRangeAnswer,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        if self.0.dry_run && !self.0.range.is_empty() {
+            located.settle(Work {
+                rows: answer.rows,
+                read_bytes: answer.bytes,
+                reads: 1,
+                ..Work::default()
+            });
+        } else if !self.0.range.is_empty() {
+            located.settle(removed(&answer));
+        }
+        Ok(Answer::DeletedRange(answer).into())
+    }
+}
+
+fn removed(answer: &DeleteRangeAnswer) -> Work {
+    Work {
         rows: answer.rows,
         writes: answer.rows,
         ..Work::default()
-    };
-    if outcome.is_ok() {
-        exchange.settle(removed);
-    } else {
-        exchange.progress(removed);
     }
-    match outcome {
-        Ok(()) => {}
-        // Given up in the middle of a step: those before it are done.
-        Err(Failure::DeadlineInStore { .. }) if answer.rows > 0 => {
-            return Err(Failure::RangeCutShort {
-                rows: answer.rows,
-                source: StoreError::DeadlinePassed { shard },
-            });
-        }
-        Err(failure) => return Err(failure),
-    }
-    Ok(Answer::DeletedRange(answer))
 }
 
 /// Removes step by step; `answer` counts the steps that are done, also where it is given up.
 async fn remove(
-    pod: &Arc<Dispatcher>,
+    dispatcher: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     shard: ShardId,
     mut call: Call,
-    ask: DeleteRangeAsk,
+    ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
-) -> Result<Timed<()>, Failure> {
+) -> Result<Timed<()>, RequestError> {
     let mut service_time = Duration::ZERO;
     let mut request = DeleteRangeRequest {
         namespace: namespace.id,
-        partition: ask.partition,
-        range: ask.range,
+        partition: ask.partition.clone(),
+        range: ask.range.clone(),
         rows_max: STEP_ROWS,
         durability: ask.durability.unwrap_or_else(|| namespace.durability()),
     };
     loop {
-        let (store, step) = (Arc::clone(&pod.store), request.clone());
-        let touched = [Touched::Partition(namespace.id, &request.partition)];
+        let (store, step) = (Arc::clone(&dispatcher.store), request.clone());
+        let scopes = [WriteScope::Partition(namespace.id, &request.partition)];
         let context = call.context();
         let work = async move {
             let removed = store.delete_range(&context, step).await;
             Answered::new(&context, removed)
         };
-        let timed = match shield::write(pod, shard, &call, touched, work).await {
-            Err(Failure::Shed(_)) if answer.rows > 0 => {
+        let timed = match write_through(dispatcher, shard, &call, scopes, work).await {
+            Err(RequestError::Shed(_)) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
-                return Err(Failure::RangeCutShort { rows, source });
+                return Err(RequestError::RangeCutShort { rows, source });
             }
-            Err(Failure::DeadlineBeforeStore { .. }) if answer.rows > 0 => {
+            Err(RequestError::DeadlineBeforeStore { .. }) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::DeadlinePassed { shard });
-                return Err(Failure::RangeCutShort { rows, source });
+                return Err(RequestError::RangeCutShort { rows, source });
             }
             timed => timed?,
         };
         service_time += timed.service_time;
         let step = match timed.answer {
             Ok(step) => step,
+            // What was removed before was of the removed namespace, too.
+            Err(gone @ StoreError::NamespaceGone { .. }) => return Err(gone.into()),
             Err(source) if answer.rows > 0 => {
                 let rows = answer.rows;
-                return Err(Failure::RangeCutShort { rows, source });
+                return Err(RequestError::RangeCutShort { rows, source });
             }
             Err(error) => return Err(error.into()),
         };
@@ -141,18 +187,18 @@ async fn remove(
 }
 
 async fn count(
-    pod: &Dispatcher,
+    dispatcher: &Dispatcher,
     namespace: &NamespaceEntry,
     shard: ShardId,
     mut call: Call,
-    ask: DeleteRangeAsk,
+    ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
-) -> Result<Timed<()>, Failure> {
+) -> Result<Timed<()>, RequestError> {
     let mut service_time = Duration::ZERO;
     let mut request = RangeRequest {
         namespace: namespace.id,
-        partition: ask.partition,
-        range: ask.range,
+        partition: ask.partition.clone(),
+        range: ask.range.clone(),
         reverse: false,
         rows_max: limits::CHUNK_ROWS_MAX,
         bytes_max: limits::CHUNK_BYTES_MAX,
@@ -161,10 +207,10 @@ async fn count(
     loop {
         let context = call.context();
         let work = async {
-            let page = pod.store.range(&context, &request).await;
+            let page = dispatcher.store.range(&context, &request).await;
             Answered::new(&context, page)
         };
-        let timed = in_slot(pod, shard, &call, pin!(work)).await?;
+        let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
         service_time += timed.service_time;
         let page = timed.answer?;
         answer.rows += page.rows.len() as u64;

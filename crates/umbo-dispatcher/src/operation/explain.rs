@@ -5,50 +5,87 @@
 use std::cmp::Reverse;
 
 use bytes::Bytes;
+use http::Uri;
 use http_body::Body;
 use umbo_api::batch::KeyFields;
 use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
+use umbo_control::quota_spec::limit_of;
+use umbo_http::decode::{self, Route};
+use umbo_http::{Answer, Fields, RequestError, json_body, rejection};
 use umbo_quota::{Explanation, Known, Meeting, Policy, ShardShare, format_amount};
-use umbo_types::{Key, Operation, limits};
+use umbo_routing::ShardMap;
+use umbo_types::{Key, NamespaceId, Operation, Timestamp, limits};
 
-use super::{body, shares};
-use crate::classify::Context;
-use crate::encode::Answer;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::pod::Dispatcher;
-use crate::rejection;
+use super::Operate;
+use super::body::RequestBody;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::shares;
+use crate::reply::Reply;
 
 /// Some thousand keys. Longer lists are not needed to know how they spread.
 const BODY_LEN_MAX: usize = 1 << 20;
 
-pub(crate) async fn fetch<B>(
-    pod: &Dispatcher,
-    namespace: &NamespaceEntry,
-    request_body: B,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    let held = body::read(pod, request_body, BODY_LEN_MAX, context, exchange).await?;
-    let ask: ExplainBody = body::json_object(&held.bytes)?;
-    let operation = operation(&ask)?;
-    let shares = shards(pod, namespace, operation, &ask)?;
-    let known = known(operation, &ask)?;
-    let explanation = exchange.explain(operation, known, &shares)?;
-    Ok(Answer::Explanation(Box::new(answer(&explanation, &shares))))
+/// The explanation of a request.
+#[derive(Debug)]
+pub(crate) struct Explain {
+    body: Bytes,
 }
 
-fn operation(ask: &ExplainBody) -> Result<Operation, Failure> {
+impl Operate for Explain {
+    type Fetched = ExplainAnswer;
+
+    fn decode(
+        _route: &Route<'_>,
+        uri: &Uri,
+        _fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        decode::bare(uri)?;
+        let body = Bytes::new();
+        Ok(Self { body })
+    }
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let context = admitted.context();
+        let text = body.read(admitted.log, context, BODY_LEN_MAX);
+        self.body = text.await?;
+        Ok(admitted.locate_nowhere())
+    }
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<ExplainAnswer, RequestError> {
+        let ask: ExplainBody = json_body::json_object(&self.body)?;
+        let operation = operation(&ask)?;
+        let map = &located.dispatcher.shard_map;
+        let shares = shards(map, located.namespace_id(), operation, &ask)?;
+        let hint = hint(operation, &ask)?;
+        let explanation = located.charge.explain(operation, hint, &shares);
+        Ok(answer(&explanation, &shares))
+    }
+
+    async fn settle(
+        self,
+        answer: ExplainAnswer,
+        _located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        Ok(Answer::Explanation(Box::new(answer)).into())
+    }
+}
+
+fn operation(ask: &ExplainBody) -> Result<Operation, RequestError> {
     let is_meant = |operation: &Operation| operation.as_str() == ask.operation;
     let found = Operation::ALL.into_iter().find(is_meant);
     found
         .filter(|operation| operation.has_price())
-        .ok_or_else(|| Failure::BadParameter {
+        .ok_or_else(|| RequestError::BadParameter {
             name: "operation",
             value: ask.operation.chars().take(64).collect(),
             expected: "get, put, delete, range, delete-range, multi-get, batch-write or scan",
@@ -56,17 +93,17 @@ fn operation(ask: &ExplainBody) -> Result<Operation, Failure> {
 }
 
 /// Returns what would be known of the request when it is priced.
-fn known(operation: Operation, ask: &ExplainBody) -> Result<Known, Failure> {
+fn hint(operation: Operation, ask: &ExplainBody) -> Result<Known, RequestError> {
     let is_wrong = |bytes: &u64| *bytes == 0 || *bytes > limits::PAGE_BYTES_MAX;
     if let Some(bytes) = ask.max_bytes.filter(is_wrong) {
-        return Err(Failure::BadParameter {
+        return Err(RequestError::BadParameter {
             name: "max_bytes",
             value: bytes.to_string(),
             expected: "a number of bytes from 1 to 1073741824",
         });
     }
     if ask.limit == Some(0) {
-        return Err(Failure::BadParameter {
+        return Err(RequestError::BadParameter {
             name: "limit",
             value: "0".to_owned(),
             expected: "a number of rows, at least 1",
@@ -97,29 +134,28 @@ fn known(operation: Operation, ask: &ExplainBody) -> Result<Known, Failure> {
 
 /// Returns the shards the request would reach; none where only keys tell and none are given.
 fn shards(
-    pod: &Dispatcher,
-    namespace: &NamespaceEntry,
+    map: &ShardMap,
+    namespace: NamespaceId,
     operation: Operation,
     ask: &ExplainBody,
-) -> Result<Vec<ShardShare>, Failure> {
-    let map = &pod.shard_map;
+) -> Result<Vec<ShardShare>, RequestError> {
     match operation {
         Operation::MultiGet | Operation::BatchWrite => {
             let keys = ask.keys.iter().enumerate();
             let keys: Vec<Key> = keys
-                .map(|(index, fields)| body::key(index, fields))
+                .map(|(index, fields)| json_body::key(index, fields))
                 .collect::<Result<_, _>>()?;
-            Ok(shares::by_keys(map, namespace.id, keys.iter()))
+            Ok(shares::by_keys(map, namespace, keys.iter()))
         }
         Operation::Scan => Ok(shares::by_slots(map, 0..=umbo_routing::SLOTS - 1, None)),
         _ => {
-            let shard = map.locate(namespace.id, &key(ask)?.partition);
+            let shard = map.locate(namespace, &key(ask)?.partition);
             Ok(vec![ShardShare { shard, parts: 1 }])
         }
     }
 }
 
-fn key(ask: &ExplainBody) -> Result<Key, Failure> {
+fn key(ask: &ExplainBody) -> Result<Key, RequestError> {
     let fields = KeyFields {
         pk: ask.pk.clone(),
         pk64: ask.pk64.clone(),
@@ -128,7 +164,7 @@ fn key(ask: &ExplainBody) -> Result<Key, Failure> {
     };
     let (partition, sort) = fields
         .key()
-        .map_err(|error| Failure::BadBody(error.to_string()))?;
+        .map_err(|error| RequestError::BadBody(error.to_string()))?;
     Ok(Key::new(partition, sort)?)
 }
 
@@ -142,7 +178,9 @@ fn answer(explanation: &Explanation, shares: &[ShardShare]) -> ExplainAnswer {
             read_bytes: parts.read_bytes.as_f64(),
             write_bytes: parts.write_bytes.as_f64(),
             latency: parts.latency.as_f64(),
+            surplus: parts.surplus.as_f64(),
         },
+        price_multiplier: explanation.price_multiplier.as_f64(),
         samples: explanation.samples,
         shards: shards_of(shares),
         policies: explanation.meets.iter().map(policy).collect(),
@@ -163,7 +201,7 @@ fn shards_of(shares: &[ShardShare]) -> Vec<ExplainShard> {
 
 fn policy(meeting: &Meeting) -> ExplainPolicy {
     let Meeting { policy, limit, .. } = meeting;
-    let limit = rejection::limit(policy.unit, *limit);
+    let limit = limit_of(policy.unit, *limit);
     ExplainPolicy {
         name: policy.name.to_string(),
         mode: policy.mode.as_str().to_owned(),

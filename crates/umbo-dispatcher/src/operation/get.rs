@@ -1,56 +1,105 @@
 //! Get: one row by its key. Hot path.
 
-use std::sync::Arc;
-
+use bytes::Bytes;
+use http::Uri;
+use http_body::Body;
+use umbo_http::decode::{self, GetAsk, Route};
+use umbo_http::fields::Tags;
+use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::Work;
-use umbo_telemetry::trace::Verb;
-use umbo_types::Version;
+use umbo_types::{Key, Row, Timestamp, Version, limits};
 
-use crate::classify::Context;
-use crate::decode::GetAsk;
-use crate::encode::Answer;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::fields::Tags;
-use crate::namespaces::NamespaceEntry;
-use crate::pod::Dispatcher;
-use crate::shield;
+use super::Operate;
+use super::body::RequestBody;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::read_through;
+use crate::reply::Reply;
 
-pub(crate) async fn fetch(
-    pod: &Arc<Dispatcher>,
-    namespace: &NamespaceEntry,
-    ask: GetAsk,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure> {
-    exchange.verb(Verb::Locate);
-    let row = shield::row(pod, namespace.id, &ask.key, context, exchange).await?;
-    exchange.settle(Work {
-        rows: u64::from(row.is_some()),
-        read_bytes: row.as_ref().map_or(0, |row| {
-            (ask.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
-        }),
-        reads: 1,
-        ..Work::default()
-    });
-    let current = row.as_ref().map(|row| row.version);
-    // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
-    if let Some(tags) = &ask.if_match
-        && !is_matched(tags, current, false)
-    {
-        return Err(Failure::PreconditionFailed { current });
+/// A get.
+#[derive(Debug)]
+pub(crate) struct Get(GetAsk);
+
+impl Operate for Get {
+    type Fetched = Option<Row>;
+
+    fn decode(
+        route: &Route<'_>,
+        uri: &Uri,
+        fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        decode::get(route, uri, fields).map(Self)
     }
-    let row = row.ok_or(Failure::KeyNotFound)?;
-    match &ask.if_none_match {
-        Some(tags) if is_matched(tags, current, true) => Ok(Answer::NotModified(row)),
-        _ => Ok(Answer::Row {
-            row,
-            is_head: ask.is_head,
-        }),
+
+    fn key(&self) -> Option<&Key> {
+        Some(&self.0.key)
+    }
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        _body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        if !self.0.is_head {
+            admitted.reserve_answer(0, limits::VALUE_LEN_MAX).await?;
+        }
+        let map = &admitted.dispatcher.shard_map;
+        let shard = map.locate(admitted.namespace_id(), &self.0.key.partition);
+        Ok(admitted.locate_unasked(shard))
+    }
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Option<Row>, RequestError> {
+        let row = read_through::row(located, &self.0.key).await?;
+        let len = row.as_ref().map_or(0, |row| row.value.bytes.len());
+        if self.0.is_head || located.hold_answer(len).is_ok() {
+            return Ok(row);
+        }
+        // A value that has no room waits in the store, not in memory: its length is known now.
+        drop(row);
+        located.reserve_answer(len, len).await?;
+        located.ask_again();
+        Box::pin(read_through::row(located, &self.0.key)).await
+    }
+
+    async fn settle(
+        self,
+        row: Option<Row>,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        let ask = self.0;
+        located.settle(Work {
+            rows: u64::from(row.is_some()),
+            read_bytes: row.as_ref().map_or(0, |row| {
+                (ask.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
+            }),
+            reads: 1,
+            ..Work::default()
+        });
+        let current = row.as_ref().map(|row| row.version);
+        // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
+        if let Some(tags) = &ask.if_match
+            && !is_matched(tags, current, false)
+        {
+            return Err(RequestError::PreconditionFailed { current });
+        }
+        let row = row.ok_or(RequestError::KeyNotFound)?;
+        let answer = match &ask.if_none_match {
+            Some(tags) if is_matched(tags, current, true) => Answer::NotModified(row),
+            _ => Answer::Row {
+                row,
+                is_head: ask.is_head,
+            },
+        };
+        Ok(answer.into())
     }
 }
 
-/// Says whether any tag matches; weak tags count only in a weak comparison.
+/// Returns whether any tag matches; weak tags count only in a weak comparison.
 fn is_matched(tags: &Tags, current: Option<Version>, is_weak: bool) -> bool {
     current.is_some_and(|current| match tags {
         Tags::Any => true,

@@ -5,110 +5,182 @@
 mod gather;
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http_body::Body;
+use http::Uri;
+use http_body::{Body, SizeHint};
 use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
 use umbo_api::row::{RowFields, ValueField};
-use umbo_telemetry::trace::Verb;
+use umbo_http::decode::{self, Route};
+use umbo_http::{Answer, Fields, RequestError, encode, json_body, problem};
+use umbo_quota::Known;
+use umbo_store::StoreError;
 use umbo_types::{Key, Row, Timestamp, limits};
 
 use self::gather::{Gathered, KEYS_AT_ONCE, gather};
-use super::{ask_store, body, shares};
-use crate::classify::Context;
-use crate::encode::{self, Answer};
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::pod::Dispatcher;
-use crate::problem;
-use crate::shield;
+use super::Operate;
+use super::body::RequestBody;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::read_through::Rows;
+use crate::phase::{queue, shares};
+use crate::reply::Reply;
 
 /// 1,000 of the longest keys, as base64url in JSON.
 const BODY_LEN_MAX: usize = 5 << 20;
+/// Bytes of a line beside its value, with keys of a usual length.
+const LINE_LEN: usize = 160;
+/// Longest text that room is kept for: as many bytes of values as there may be, as base64. Text of
+/// control characters, which is longer, is taken in beyond that where there is room.
+const TEXT_LEN_MAX: usize = limits::MULTI_GET_BYTES_MAX / 3 * 4;
 
-pub(crate) async fn fetch<B>(
-    pod: &Arc<Dispatcher>,
-    namespace: &NamespaceEntry,
-    request_body: B,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    let held = body::read(pod, request_body, BODY_LEN_MAX, context, exchange).await?;
-    let keys = parse(&held.bytes)?;
-    exchange.verb(Verb::Locate);
-    let shares = shares::by_keys(&pod.shard_map, namespace.id, keys.iter());
-    exchange.admit_shards(&shares, pod.clock.monotonic())?;
-    let reader = shield::Rows::new(pod, namespace.id, keys.len(), context, exchange)?;
-    let mut gathered = Gathered::new(keys.len());
-    let work = async { Ok(gather(pod, namespace.id, reader, &keys, &mut gathered).await) };
-    let gathering = ask_store(context, exchange, pin!(work)).await;
-    if let Err(failure) = gathering {
-        exchange.progress(gathered.done);
-        return Err(failure);
-    }
-    let Gathered {
-        rows, done, hits, ..
-    } = gathered;
-    if let Some(failure) = failure_of_all(&rows) {
-        return Err(failure);
-    }
-    let mut lines = BytesMut::new();
-    let mut failed = 0;
-    for (index, (key, row)) in keys.iter().zip(rows).enumerate() {
-        let row = row.expect("every row is known once all are gathered");
-        let row = match row {
-            Ok(Some(row)) if !fits(&row, &lines) => Err(Failure::AnswerFull),
-            row => row,
-        };
-        failed += u64::from(row.is_err());
-        write_line(&mut lines, index, key, row, exchange);
-        if index % KEYS_AT_ONCE == KEYS_AT_ONCE - 1 {
-            // Many large rows must not keep the thread from other requests.
-            tokio::task::yield_now().await;
-        }
-    }
-    let charged = if hits == done.reads {
-        exchange.settle_hits(done)
-    } else {
-        exchange.settle(done)
-    };
-    let end = BatchEnd {
-        rows: keys.len() as u64,
-        failed,
-        ru: encode::ru(charged),
-    };
-    encode::write_json_line(&mut lines, &BatchEndLine { end });
-    Ok(Answer::Batch {
-        lines: lines.freeze(),
-        is_partial: failed > 0,
-    })
+/// A multi-get.
+#[derive(Debug)]
+pub(crate) struct MultiGet {
+    /// Of the body.
+    keys: Vec<Key>,
 }
 
-/// Returns why nothing was done, where all rows were shed or late: one answer says it better than a
-/// thousand rows.
-fn failure_of_all(rows: &[Option<Result<Option<Row>, Failure>>]) -> Option<Failure> {
+impl Operate for MultiGet {
+    type Fetched = Gathered;
+
+    fn decode(
+        _route: &Route<'_>,
+        uri: &Uri,
+        _fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        decode::bare(uri)?;
+        Ok(Self { keys: Vec::new() })
+    }
+
+    fn hint(&self, body: &SizeHint) -> Known {
+        Known {
+            body_len: body.exact(),
+            ..Known::default()
+        }
+    }
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let (dispatcher, context) = (admitted.dispatcher, admitted.context());
+        let text = body.read(admitted.log, context, BODY_LEN_MAX);
+        self.keys = parse(&text.await?)?;
+        let namespace = admitted.namespace_id();
+        let shares = shares::by_keys(&dispatcher.shard_map, namespace, self.keys.iter());
+        let mut located = admitted.locate(&shares)?;
+        located
+            .reserve_answer(self.keys.len() * LINE_LEN, TEXT_LEN_MAX)
+            .await?;
+        Ok(located)
+    }
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Gathered, RequestError> {
+        let (dispatcher, keys) = (located.dispatcher, &self.keys);
+        let (namespace, memory) = (located.namespace_id(), &dispatcher.answer_memory);
+        let reader = Rows::new(located, keys.len());
+        let mut gathered = Gathered::new(keys.len(), located.log.room.take_permit(memory));
+        let work = async { Ok(gather(dispatcher, namespace, reader, keys, &mut gathered).await) };
+        let outcome = queue::ask(located, pin!(work)).await;
+        if let Err(error) = outcome {
+            located.progress(gathered.done);
+            return Err(error);
+        }
+        match failure_of_all(&gathered.rows) {
+            Some(error) => Err(error),
+            None => Ok(gathered),
+        }
+    }
+
+    async fn settle(
+        self,
+        gathered: Gathered,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        let text_len = gathered.value_bytes() + self.keys.len() * LINE_LEN;
+        let Gathered {
+            rows,
+            done,
+            hits,
+            permit,
+            ..
+        } = gathered;
+        located.log.room.put_permit(permit);
+        let mut lines = BytesMut::with_capacity(text_len);
+        let mut failed = 0;
+        for (index, (key, row)) in self.keys.iter().zip(rows).enumerate() {
+            let row = row.expect("every row is known once all are gathered");
+            let row = match row {
+                Ok(Some(row)) if !fits(&row, &lines) => Err(RequestError::AnswerFull),
+                row => row,
+            };
+            failed += u64::from(row.is_err());
+            write_line(&mut lines, index, key, row, located);
+            if index % KEYS_AT_ONCE == KEYS_AT_ONCE - 1 {
+                // Many large rows must not keep the thread from other requests.
+                tokio::task::yield_now().await;
+            }
+        }
+        let charged = if hits == done.reads {
+            located.settle_hits(done)
+        } else {
+            located.settle(done)
+        };
+        let end = BatchEnd {
+            rows: self.keys.len() as u64,
+            failed,
+            ru: encode::ru(charged),
+        };
+        encode::write_json_line(&mut lines, &BatchEndLine { end });
+        let answer = Answer::Batch {
+            lines: lines.freeze(),
+            is_partial: failed > 0,
+        };
+        Ok(answer.into())
+    }
+}
+
+/// Returns why the request failed as a whole: the namespace was removed, or all rows were shed or late, and
+/// one answer says it better than a thousand rows.
+fn failure_of_all(rows: &[Option<Result<Option<Row>, RequestError>>]) -> Option<RequestError> {
     let failures = || {
         rows.iter().map(|row| match row {
             Some(Err(failure)) => Some(failure),
             _ => None,
         })
     };
-    let is_all = |is: fn(&Failure) -> bool| failures().all(|failure| failure.is_some_and(is));
-    if is_all(|failure| matches!(failure, Failure::Shed(_))) {
+    let is_gone = |failure: &&RequestError| {
+        matches!(
+            failure,
+            RequestError::Store(StoreError::NamespaceGone { .. })
+        )
+    };
+    if let Some(gone) = failures().flatten().find(is_gone) {
+        return Some(gone.clone());
+    }
+    let is_all = |is: fn(&RequestError) -> bool| failures().all(|failure| failure.is_some_and(is));
+    if is_all(|failure| {
+        matches!(
+            failure,
+            RequestError::Shed(_) | RequestError::AnswerMemoryFull
+        )
+    }) {
         return failures().flatten().next().cloned();
     }
-    if !is_all(Failure::is_late) {
+    if !is_all(RequestError::is_late) {
         return None;
     }
     // The store was asked, if it was asked for any of them.
     let mut late = failures().flatten();
-    let in_store = |failure: &&Failure| matches!(failure, Failure::DeadlineInStore { .. });
+    let in_store =
+        |failure: &&RequestError| matches!(failure, RequestError::DeadlineInStore { .. });
     let in_store = late.clone().find(in_store);
     in_store.or_else(|| late.next()).cloned()
 }
@@ -118,16 +190,16 @@ fn fits(row: &Row, lines: &BytesMut) -> bool {
     lines.is_empty() || lines.len() + row.value.bytes.len() <= limits::MULTI_GET_BYTES_MAX
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<Key>, Failure> {
-    let ask: MultiGetBody = body::json_object(bytes)?;
+fn parse(bytes: &[u8]) -> Result<Vec<Key>, RequestError> {
+    let ask: MultiGetBody = json_body::json_object(bytes)?;
     if ask.keys.len() > limits::MULTI_GET_KEYS_MAX {
-        return Err(Failure::BatchTooLarge {
+        return Err(RequestError::BatchTooLarge {
             what: "keys",
             max: limits::MULTI_GET_KEYS_MAX,
         });
     }
     let keys = ask.keys.iter().enumerate();
-    keys.map(|(index, fields)| body::key(index, fields))
+    keys.map(|(index, fields)| json_body::key(index, fields))
         .collect()
 }
 
@@ -135,8 +207,8 @@ fn write_line(
     lines: &mut BytesMut,
     index: usize,
     key: &Key,
-    row: Result<Option<Row>, Failure>,
-    exchange: &Exchange,
+    row: Result<Option<Row>, RequestError>,
+    located: &Located<'_>,
 ) {
     let key_fields = RowFields {
         partition: Some(key.partition.as_bytes()),
@@ -147,7 +219,8 @@ fn write_line(
         Ok(Some(row)) => (200, None, Some(row)),
         Ok(None) => (404, None, None),
         Err(failure) => {
-            let problem = problem::of_part(&failure, exchange);
+            let problem =
+                problem::of_part(&failure, located.charge.spent_at_node(&failure).as_ref());
             (problem.status, Some(problem), None)
         }
     };

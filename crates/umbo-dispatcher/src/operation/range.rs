@@ -1,75 +1,129 @@
 //! Range: rows of a partition in order, page by page.
 
-use std::pin::pin;
-use std::sync::Arc;
-
+use bytes::Bytes;
+use http::Uri;
+use http_body::{Body, SizeHint};
+use umbo_http::cursor::{CursorError, CursorKey};
+use umbo_http::decode::{self, RangeAsk, Route};
+use umbo_http::{Fields, RequestError};
+use umbo_quota::Known;
 use umbo_store::{RangeRequest, SortRange};
-use umbo_telemetry::trace::Verb;
+use umbo_types::{NamespaceId, Timestamp};
 
-use super::ask_store;
-use crate::classify::Context;
-use crate::cursor::CursorError;
-use crate::decode::RangeAsk;
-use crate::encode::Answer;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::page::{PageWalk, Source};
-use crate::pod::Dispatcher;
-use crate::shield;
+use super::Operate;
+use super::body::RequestBody;
+use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageWalk, Source};
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::read_through;
+use crate::reply::Reply;
 
-pub(crate) async fn fetch(
-    pod: &Arc<Dispatcher>,
-    namespace: &NamespaceEntry,
-    ask: RangeAsk,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure> {
-    exchange.verb(Verb::Locate);
-    let mut selectors = digest(&ask.range, ask.reverse);
-    let (mut range, mut reverse) = (ask.range, ask.reverse);
-    if let Some(text) = &ask.cursor {
-        let cursor = pod.cursor_key.open_range(text)?;
-        let is_own = cursor.namespace == namespace.id
-            && cursor.partition == ask.partition.as_bytes()
-            && (!ask.is_selective || cursor.selectors == selectors);
-        if !is_own {
-            return Err(CursorError::Foreign.into());
-        }
-        (range, reverse, selectors) = (cursor.rest, cursor.reverse, cursor.selectors);
+/// A range.
+#[derive(Debug)]
+pub(crate) struct Range(RangeAsk);
+
+impl Operate for Range {
+    type Fetched = (PageWalk, ChunkRows);
+
+    fn decode(
+        route: &Route<'_>,
+        uri: &Uri,
+        fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        decode::range(route, uri, fields).map(Self)
     }
-    let request = RangeRequest {
-        namespace: namespace.id,
-        partition: ask.partition,
-        range,
-        reverse,
-        rows_max: 0,
-        bytes_max: 0,
-        keys_only: ask.bounds.keys_only,
-    };
-    let deadline = context.is_timeout_named.then_some(context.deadline);
-    let source = Source::Range { request, selectors };
-    let mut walk = PageWalk::new(
-        pod,
-        source,
-        ask.bounds,
-        ask.layout,
-        exchange.call(context),
-        deadline,
-    );
-    let rows = match walk.next_range() {
-        Some(request) => {
-            let page = shield::page(pod, &request, context, exchange).await?;
-            walk.take_up(page)
+
+    fn hint(&self, _body: &SizeHint) -> Known {
+        Known {
+            rows_max: Some(self.0.bounds.rows_max).filter(|&rows| rows < u64::MAX),
+            bytes_max: Some(self.0.bounds.bytes_max),
+            body_len: None,
         }
-        // No row can lie between these bounds.
-        None => ask_store(context, exchange, pin!(walk.read())).await?,
-    };
-    let first = walk.encode(&rows, exchange);
-    Ok(Answer::Page {
-        walk: Box::new(walk),
-        first,
-    })
+    }
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        _body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let (dispatcher, namespace) = (admitted.dispatcher, admitted.namespace_id());
+        admitted.reserve_answer(0, CHUNK_TEXT_LEN_MAX).await?;
+        let map = &dispatcher.shard_map;
+        let shard = map.locate(namespace, &self.0.partition);
+        Ok(admitted.locate_unasked(shard))
+    }
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
+        let cursor_key = &located.dispatcher.cursor_key;
+        let (request, selectors) = self.request(cursor_key, located.namespace_id())?;
+        let context = located.context();
+        let deadline = context.is_timeout_named.then_some(context.deadline);
+        let source = Source::Range { request, selectors };
+        let mut walk = PageWalk::new(
+            located.dispatcher,
+            source,
+            self.0.bounds,
+            self.0.layout,
+            located.call(),
+            deadline,
+        );
+        let rows = match walk.next_range() {
+            Some(request) => {
+                let page = read_through::page(located, &request).await?;
+                walk.take_up(page)
+            }
+            // No row can lie between these bounds.
+            None => ChunkRows::default(),
+        };
+        Ok((walk, rows))
+    }
+
+    async fn settle(
+        self,
+        (mut walk, rows): Self::Fetched,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        let first = walk.encode(&rows, located.log, located.charge);
+        Ok(Reply::page(walk, first))
+    }
+}
+
+impl Range {
+    /// Returns what to ask of the store, from the beginning or from where a cursor says.
+    fn request(
+        &self,
+        cursor_key: &CursorKey,
+        namespace: NamespaceId,
+    ) -> Result<(RangeRequest, u64), RequestError> {
+        let ask = &self.0;
+        let mut selectors = digest(&ask.range, ask.reverse);
+        let (mut range, mut reverse) = (ask.range.clone(), ask.reverse);
+        if let Some(text) = &ask.cursor {
+            let cursor = cursor_key.open_range(text)?;
+            let is_own = cursor.namespace == namespace
+                && cursor.partition == ask.partition.as_bytes()
+                && (!ask.is_selective || cursor.selectors == selectors);
+            if !is_own {
+                return Err(CursorError::Foreign.into());
+            }
+            (range, reverse, selectors) = (cursor.rest, cursor.reverse, cursor.selectors);
+        }
+        let request = RangeRequest {
+            namespace,
+            partition: ask.partition.clone(),
+            range,
+            reverse,
+            rows_max: 0,
+            bytes_max: 0,
+            keys_only: ask.bounds.keys_only,
+        };
+        Ok((request, selectors))
+    }
 }
 
 /// Returns a digest of what was asked for, to tell whether a cursor belongs to it.

@@ -1,110 +1,192 @@
 //! Scan: the rows of a namespace, in segments for parallel readers.
 
+use std::ops::RangeInclusive;
 use std::pin::pin;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body::Body;
+use http::Uri;
+use http_body::{Body, SizeHint};
 use umbo_api::batch::ScanBody;
+use umbo_http::cursor::{CursorError, CursorKey};
+use umbo_http::decode::{self, Layout, PageBounds, Route, page_bounds};
+use umbo_http::{Fields, RequestError, json_body};
+use umbo_quota::Known;
 use umbo_routing::ShardMap;
 use umbo_store::{ScanPosition, ScanRequest};
-use umbo_telemetry::trace::Verb;
-use umbo_types::limits;
+use umbo_types::{NamespaceId, Timestamp, limits};
 
-use super::{ask_store, body, shares};
-use crate::classify::Context;
-use crate::cursor::CursorError;
-use crate::decode::{Layout, page_bounds};
-use crate::encode::Answer;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::page::{PageWalk, Source};
-use crate::pod::Dispatcher;
+use super::Operate;
+use super::body::RequestBody;
+use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageWalk, Source};
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::{queue, shares};
+use crate::reply::Reply;
 
 /// A scan's body is a few numbers and a cursor.
 const BODY_LEN_MAX: usize = 16 << 10;
 
-pub(crate) async fn fetch<B>(
-    pod: &Arc<Dispatcher>,
-    namespace: &NamespaceEntry,
+/// A scan.
+#[derive(Debug)]
+pub(crate) struct Scan {
     layout: Layout,
-    request_body: B,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    let held = body::read(pod, request_body, BODY_LEN_MAX, context, exchange).await?;
-    let ask = parse(&held.bytes)?;
-    let (mut segments, mut segment) = (ask.segments.unwrap_or(1), ask.segment.unwrap_or(0));
-    let mut after = None;
-    if let Some(text) = &ask.cursor {
-        let cursor = pod.cursor_key.open_scan(text.as_bytes())?;
-        let is_own = cursor.namespace == namespace.id
-            && ask
-                .segments
-                .is_none_or(|segments| segments == cursor.segments)
-            && ask.segment.is_none_or(|segment| segment == cursor.segment);
-        if !is_own {
-            return Err(CursorError::Foreign.into());
-        }
-        (segments, segment, after) = (cursor.segments, cursor.segment, Some(cursor.after));
-    }
-    let slots = ShardMap::segment(segment, segments).ok_or_else(|| Failure::BadParameter {
-        name: "segment",
-        value: format!("{segment} of {segments}"),
-        expected: "segments from 1 to 4096 and a segment from 0 to segments - 1",
-    })?;
-    exchange.verb(Verb::Locate);
-    let visited = after.as_ref().map(|after: &ScanPosition| after.shard);
-    let shares = shares::by_slots(&pod.shard_map, slots.clone(), visited);
-    exchange.admit_shards(&shares, pod.clock.monotonic())?;
-    let bounds = page_bounds(
-        ask.limit,
-        ask.max_bytes,
-        ask.keys_only.unwrap_or(false),
-        layout,
-    );
-    let request = ScanRequest {
-        namespace: namespace.id,
-        slots,
-        shard: None,
-        after,
-        rows_max: 0,
-        bytes_max: 0,
-        keys_only: bounds.keys_only,
-    };
-    let deadline = context.is_timeout_named.then_some(context.deadline);
-    let source = Source::Scan {
-        request,
-        segments,
-        segment,
-    };
-    let mut walk = PageWalk::new(
-        pod,
-        source,
-        bounds,
-        layout,
-        exchange.call(context),
-        deadline,
-    );
-    let rows = ask_store(context, exchange, pin!(walk.read())).await?;
-    let first = walk.encode(&rows, exchange);
-    Ok(Answer::Page {
-        walk: Box::new(walk),
-        first,
-    })
+    /// Of the body.
+    selection: Selection,
 }
 
-fn parse(bytes: &[u8]) -> Result<ScanBody, Failure> {
+/// What is asked for of a namespace.
+#[derive(Debug)]
+struct Selection {
+    bounds: PageBounds,
+    slots: RangeInclusive<u16>,
+    segments: u32,
+    segment: u32,
+    after: Option<ScanPosition>,
+}
+
+impl Operate for Scan {
+    type Fetched = (PageWalk, ChunkRows);
+
+    fn decode(
+        _route: &Route<'_>,
+        uri: &Uri,
+        fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        let layout = decode::scan(uri, fields)?;
+        let selection = Selection::whole(layout);
+        Ok(Self { layout, selection })
+    }
+
+    fn hint(&self, _body: &SizeHint) -> Known {
+        // The selection stands in the body; that an array is short is known without it.
+        Known {
+            rows_max: match self.layout {
+                Layout::Array => Some(limits::JSON_ARRAY_ROWS_MAX),
+                Layout::Lines => None,
+            },
+            ..Known::default()
+        }
+    }
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let (dispatcher, context) = (admitted.dispatcher, admitted.context());
+        let text = body.read(admitted.log, context, BODY_LEN_MAX);
+        let ask = parse(&text.await?)?;
+        let namespace = admitted.namespace_id();
+        self.selection = Selection::read(&ask, self.layout, &dispatcher.cursor_key, namespace)?;
+        let selection = &self.selection;
+        let visited = selection.after.as_ref().map(|after| after.shard);
+        let shares = shares::by_slots(&dispatcher.shard_map, selection.slots.clone(), visited);
+        let mut located = admitted.locate(&shares)?;
+        located.reserve_answer(0, CHUNK_TEXT_LEN_MAX).await?;
+        Ok(located)
+    }
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
+        let selection = &self.selection;
+        let request = ScanRequest {
+            namespace: located.namespace_id(),
+            slots: selection.slots.clone(),
+            shard: None,
+            after: selection.after.clone(),
+            rows_max: 0,
+            bytes_max: 0,
+            keys_only: selection.bounds.keys_only,
+        };
+        let context = located.context();
+        let deadline = context.is_timeout_named.then_some(context.deadline);
+        let source = Source::Scan {
+            request,
+            segments: selection.segments,
+            segment: selection.segment,
+        };
+        let mut walk = PageWalk::new(
+            located.dispatcher,
+            source,
+            selection.bounds,
+            self.layout,
+            located.call(),
+            deadline,
+        );
+        let rows = queue::ask(located, pin!(walk.read())).await?;
+        Ok((walk, rows))
+    }
+
+    async fn settle(
+        self,
+        (mut walk, rows): Self::Fetched,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        let first = walk.encode(&rows, located.log, located.charge);
+        Ok(Reply::page(walk, first))
+    }
+}
+
+impl Selection {
+    /// Selects a whole namespace.
+    fn whole(layout: Layout) -> Self {
+        Self {
+            bounds: page_bounds(None, None, false, layout),
+            slots: 0..=umbo_routing::SLOTS - 1,
+            segments: 1,
+            segment: 0,
+            after: None,
+        }
+    }
+
+    /// Reads what a body asks for.
+    fn read(
+        ask: &ScanBody,
+        layout: Layout,
+        cursor_key: &CursorKey,
+        namespace: NamespaceId,
+    ) -> Result<Self, RequestError> {
+        let (mut segments, mut segment) = (ask.segments.unwrap_or(1), ask.segment.unwrap_or(0));
+        let mut after = None;
+        if let Some(text) = &ask.cursor {
+            let cursor = cursor_key.open_scan(text.as_bytes())?;
+            let is_own = cursor.namespace == namespace
+                && ask
+                    .segments
+                    .is_none_or(|segments| segments == cursor.segments)
+                && ask.segment.is_none_or(|segment| segment == cursor.segment);
+            if !is_own {
+                return Err(CursorError::Foreign.into());
+            }
+            (segments, segment, after) = (cursor.segments, cursor.segment, Some(cursor.after));
+        }
+        let slots =
+            ShardMap::segment(segment, segments).ok_or_else(|| RequestError::BadParameter {
+                name: "segment",
+                value: format!("{segment} of {segments}"),
+                expected: "segments from 1 to 4096 and a segment from 0 to segments - 1",
+            })?;
+        let keys_only = ask.keys_only.unwrap_or(false);
+        Ok(Self {
+            bounds: page_bounds(ask.limit, ask.max_bytes, keys_only, layout),
+            slots,
+            segments,
+            segment,
+            after,
+        })
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<ScanBody, RequestError> {
     if bytes.trim_ascii().is_empty() {
         return Ok(ScanBody::default());
     }
-    let ask: ScanBody = body::json_object(bytes)?;
-    let bad = |name, value: u64, expected| Failure::BadParameter {
+    let ask: ScanBody = json_body::json_object(bytes)?;
+    let bad = |name, value: u64, expected| RequestError::BadParameter {
         name,
         value: value.to_string(),
         expected,

@@ -1,4 +1,4 @@
-//! Usage: what was spent on a namespace through this pod, by caller, operation and shard.
+//! Usage: what was spent on a namespace through this dispatcher, by caller, operation and shard.
 //!
 //! Without the grant `admin` a caller sees its own rows, which are one look-up. Nothing is charged
 //! for the answer.
@@ -6,33 +6,73 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::Uri;
+use http_body::Body;
 use umbo_api::quota::{ShardUsage, UsageAnswer, UsageRow};
+use umbo_control::NamespaceEntry;
+use umbo_http::decode::{self, Route};
+use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::{Limiter, UsageReport};
-use umbo_types::{NamespaceId, RequestUnits};
+use umbo_types::{NamespaceId, RequestUnits, Timestamp};
 
-use crate::encode::Answer;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::pod::Dispatcher;
+use super::Operate;
+use super::body::RequestBody;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::reply::Reply;
 
-pub(crate) async fn fetch(
-    pod: &Dispatcher,
-    namespace: &NamespaceEntry,
-    exchange: &Exchange,
-) -> Result<Answer, Failure> {
-    let report = if exchange.is_by_admin() {
-        // All accounts are looked at: not on a thread that serves requests.
-        let (quota, id) = (Arc::clone(&pod.quota), namespace.id);
-        let report = tokio::task::spawn_blocking(move || of_namespace(&quota, id)).await;
-        report.map_err(|error| Failure::Internal(error.to_string()))?
-    } else {
-        UsageReport {
-            rows: exchange.own_usage()?,
-            ..UsageReport::default()
+/// A look at what was spent.
+#[derive(Debug)]
+pub(crate) struct Usage;
+
+impl Operate for Usage {
+    type Fetched = UsageReport;
+
+    fn decode(
+        _route: &Route<'_>,
+        uri: &Uri,
+        _fields: &Fields<'_>,
+        _now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        decode::bare(uri)?;
+        Ok(Self)
+    }
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        _body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        Ok(admitted.locate_nowhere())
+    }
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<UsageReport, RequestError> {
+        if !located.identified().is_by_admin() {
+            return Ok(UsageReport {
+                rows: located.charge.own_usage(),
+                ..UsageReport::default()
+            });
         }
-    };
-    Ok(Answer::Usage(Box::new(answer(namespace, report))))
+        // All accounts are looked at: not on a thread that serves requests.
+        let quota = Arc::clone(&located.dispatcher.quota);
+        let namespace = located.namespace_id();
+        let report = tokio::task::spawn_blocking(move || of_namespace(&quota, namespace)).await;
+        report.map_err(|error| RequestError::Internal(error.to_string()))
+    }
+
+    async fn settle(
+        self,
+        report: UsageReport,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        let answer = answer(located.namespace(), report);
+        Ok(Answer::Usage(Box::new(answer)).into())
+    }
 }
 
 fn of_namespace(quota: &Limiter, namespace: NamespaceId) -> UsageReport {

@@ -2,113 +2,158 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body;
-use umbo_hotkey::Touched;
-use umbo_quota::Work;
-use umbo_store::{Atomicity, Change, Mutation, WriteRequest};
-use umbo_telemetry::trace::Verb;
-use umbo_types::{RowError, ShardId, Timestamp, Version, limits};
+use http::Uri;
+use http_body::{Body, SizeHint};
+use umbo_edge::body::BodyError;
+use umbo_hotkey::WriteScope;
+use umbo_http::decode::{self, Route, WriteAsk};
+use umbo_http::{Answer, Fields, RequestError};
+use umbo_quota::{Known, Work};
+use umbo_store::{Atomicity, Change, Condition, Mutation, WriteError, WriteRequest, Written};
+use umbo_types::{Key, RowError, Timestamp, Version, limits};
 
-use super::{ask_store, body};
-use crate::classify::Context;
-use crate::decode::WriteAsk;
-use crate::edge::body::BodyError;
-use crate::encode::Answer;
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::namespaces::NamespaceEntry;
-use crate::pod::Dispatcher;
-use crate::shield;
-use crate::wait::Answered;
+use super::Operate;
+use super::body::RequestBody;
+use crate::phase::admit::Admitted;
+use crate::phase::locate::Located;
+use crate::phase::queue;
+use crate::phase::write_through::write_through;
+use crate::reply::Reply;
+use crate::store_call::Answered;
 
-/// Finds the shard and refuses what it can before anything is read: what is turned away must cost little.
-pub(crate) fn locate(
-    pod: &Dispatcher,
-    namespace: &NamespaceEntry,
-    ask: &WriteAsk,
-    announced: u64,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<ShardId, Failure> {
-    exchange.verb(Verb::Locate);
-    let shard = pod.shard_map.locate(namespace.id, &ask.key.partition);
-    exchange.located(shard)?;
-    if matches!(ask.change, Change::Put { .. }) && announced > limits::VALUE_LEN_MAX as u64 {
-        return Err(RowError::ValueTooLarge(announced as usize).into());
-    }
-    exchange.turn_away(shard, context)?;
-    Ok(shard)
+/// A put or delete.
+#[derive(Debug)]
+pub(crate) struct Write {
+    ask: WriteAsk,
+    is_put: bool,
 }
 
-pub(crate) async fn fetch<B>(
-    pod: &Arc<Dispatcher>,
-    namespace: &NamespaceEntry,
-    shard: ShardId,
-    mut ask: WriteAsk,
-    request_body: B,
-    context: &Context,
-    exchange: &mut Exchange,
-) -> Result<Answer, Failure>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    let is_put = matches!(ask.change, Change::Put { .. });
-    if let Change::Put { value, expires_at } = &mut ask.change {
-        let held = body::read(pod, request_body, limits::VALUE_LEN_MAX, context, exchange).await;
-        value.bytes = held
-            .map_err(|failure| match failure {
-                Failure::Body(BodyError::TooLarge { len_max }) => {
-                    Failure::BadValue(RowError::ValueTooLarge(len_max as usize + 1))
+impl Operate for Write {
+    /// What the store has said of it, and what it cost.
+    type Fetched = (Result<Written, WriteError>, Work);
+
+    fn decode(
+        route: &Route<'_>,
+        uri: &Uri,
+        fields: &Fields<'_>,
+        now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        let ask = decode::write(route, uri, fields, now)?;
+        let is_put = matches!(ask.change, Change::Put { .. });
+        Ok(Self { ask, is_put })
+    }
+
+    fn key(&self) -> Option<&Key> {
+        Some(&self.ask.key)
+    }
+
+    fn hint(&self, body: &SizeHint) -> Known {
+        let body_len = match self.ask.change {
+            Change::Put { .. } => {
+                let sort_len = self.ask.key.sort.as_bytes().len() as u64;
+                body.exact().map(|len| len + sort_len)
+            }
+            Change::Delete => Some(0),
+        };
+        Known {
+            body_len,
+            ..Known::default()
+        }
+    }
+
+    async fn locate<'l, B>(
+        &mut self,
+        admitted: &'l mut Admitted<'_>,
+        body: &mut RequestBody<'_, B>,
+    ) -> Result<Located<'l>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let dispatcher = admitted.dispatcher;
+        let (namespace, now) = (admitted.namespace_id(), admitted.context().now);
+        let shard = dispatcher
+            .shard_map
+            .locate(namespace, &self.ask.key.partition);
+        let located = admitted.locate_at(shard)?;
+        if let Change::Put { value, expires_at } = &mut self.ask.change {
+            let announced = body.size_hint().lower();
+            if announced > limits::VALUE_LEN_MAX as u64 {
+                return Err(RowError::ValueTooLarge(announced as usize).into());
+            }
+            queue::turn_away(&located, shard)?;
+            let read = body.read(located.log, located.context(), limits::VALUE_LEN_MAX);
+            value.bytes = read.await.map_err(|error| match error {
+                RequestError::Body(BodyError::TooLarge { len_max }) => {
+                    RequestError::BadValue(RowError::ValueTooLarge(len_max as usize + 1))
                 }
                 other => other,
-            })?
-            .bytes;
-        *expires_at = expires_at.or_else(|| default_expiry(namespace, context.now));
+            })?;
+            // From here on the bound on writes in the queue counts it.
+            body.release_memory();
+            *expires_at = expires_at.or_else(|| located.namespace().default_expiry(now));
+        } else {
+            queue::turn_away(&located, shard)?;
+        }
+        Ok(located)
     }
-    let work = Work {
-        rows: 1,
-        write_bytes: bytes_of(&ask),
-        writes: 1,
-        ..Work::default()
-    };
-    let key = ask.key.clone();
-    let request = WriteRequest {
-        namespace: namespace.id,
-        mutations: vec![Mutation {
-            key: ask.key,
-            change: ask.change,
-            condition: ask.condition,
-        }],
-        atomicity: Atomicity::None,
-        durability: ask.durability.unwrap_or_else(|| namespace.durability()),
-        proposed: Version::proposed_at(context.now),
-    };
-    let touched = [Touched::Row(namespace.id, &key)];
-    let (store, call) = (Arc::clone(&pod.store), exchange.call(context));
-    let to_store = call.context();
-    let put = async move {
-        let written = store.write(&to_store, request).await;
-        Answered::new(&to_store, written)
-    };
-    let writing = shield::write(pod, shard, &call, touched, put);
-    let written = ask_store(context, exchange, pin!(writing)).await?.pop();
-    let written = written
-        .ok_or_else(|| Failure::Internal("a write was not answered".to_owned()))
-        .and_then(|result| result.map_err(Failure::from));
-    // A condition that was false cost as much as one that was true.
-    if matches!(written, Ok(_) | Err(Failure::PreconditionFailed { .. })) {
-        exchange.settle(work);
+
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
+        let ask = &mut self.ask;
+        let namespace = located.namespace_id();
+        let work = Work {
+            rows: 1,
+            write_bytes: bytes_of(ask),
+            writes: 1,
+            ..Work::default()
+        };
+        let request = WriteRequest {
+            namespace,
+            mutations: vec![Mutation {
+                key: ask.key.clone(),
+                change: std::mem::replace(&mut ask.change, Change::Delete),
+                condition: std::mem::replace(&mut ask.condition, Condition::Always),
+            }],
+            atomicity: Atomicity::None,
+            durability: ask
+                .durability
+                .unwrap_or_else(|| located.namespace().durability()),
+            proposed: Version::proposed_at(located.context().now),
+        };
+        let (dispatcher, call) = (located.dispatcher, located.call());
+        let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
+        let put = async move {
+            let written = store.write(&to_store, request).await;
+            Answered::new(&to_store, written)
+        };
+        let shard = dispatcher.shard_map.locate(namespace, &ask.key.partition);
+        let scopes = [WriteScope::Row(namespace, &ask.key)];
+        let writing = write_through(dispatcher, shard, &call, scopes, put);
+        let written = queue::ask(located, pin!(writing)).await?.pop();
+        let written =
+            written.ok_or_else(|| RequestError::Internal("a write was not answered".to_owned()))?;
+        Ok((written, work))
     }
-    let written = written?;
-    Ok(if is_put {
-        Answer::Put(written)
-    } else {
-        Answer::Deleted
-    })
+
+    async fn settle(
+        self,
+        (written, work): Self::Fetched,
+        located: &mut Located<'_>,
+    ) -> Result<Reply, RequestError> {
+        // A condition that was false cost as much as one that was true.
+        if matches!(written, Ok(_) | Err(WriteError::ConditionFailed { .. })) {
+            located.settle(work);
+        }
+        let written = written?;
+        let answer = if self.is_put {
+            Answer::Put(written)
+        } else {
+            Answer::Deleted
+        };
+        Ok(answer.into())
+    }
 }
 
 /// Returns the bytes that a put writes; a removal writes none.
@@ -117,10 +162,4 @@ fn bytes_of(ask: &WriteAsk) -> u64 {
         Change::Put { value, .. } => (ask.key.sort.as_bytes().len() + value.bytes.len()) as u64,
         Change::Delete => 0,
     }
-}
-
-/// Returns when a row of a namespace expires that names no time itself.
-pub(crate) fn default_expiry(namespace: &NamespaceEntry, now: Timestamp) -> Option<Timestamp> {
-    let seconds = namespace.info.settings.default_ttl?;
-    Some(now.saturating_add(Duration::from_secs(seconds)))
 }

@@ -1,6 +1,7 @@
 //! A page of several chunks as a body: the next chunk is read when the connection has room for it.
 //!
-//! The exchange lives as long as the stream, and with it the charge: each chunk is charged when it
+//! Each chunk holds its memory until the connection has taken it, and the next one is not read before
+//! there is room for one like it. Log and charge live as long as the stream: each chunk is charged when it
 //! is read, and a client that leaves pays for what was read until then.
 
 use std::time::Duration;
@@ -8,73 +9,105 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream;
 use umbo_api::stream::ErrorLine;
+use umbo_edge::body::{ReplyAborted, ReplyBody};
+use umbo_http::problem::FailedRequest;
+use umbo_http::{RequestError, encode, problem};
 
 use super::{Chunk, PageWalk};
-use crate::edge::body::{ReplyAborted, ReplyBody};
-use crate::exchange::Exchange;
-use crate::failure::Failure;
-use crate::{encode, problem};
+use crate::charge::Charge;
+use crate::request_log::RequestLog;
 
 /// Time for the error line of a failed stream to leave before the connection is cut.
 const ABORT_DELAY: Duration = Duration::from_millis(50);
 
+/// A page that is being streamed.
+struct Streamed {
+    walk: Box<PageWalk>,
+    // The charge is dropped before the log that it is counted with.
+    charge: Charge,
+    log: RequestLog,
+}
+
+/// States of a streamed page.
+enum State {
+    First(Bytes, Streamed),
+    More(Streamed),
+    Abort,
+    End,
+}
+
 impl PageWalk {
-    /// Turns the rest of the page into a body. The exchange goes with it and settles at its end.
-    pub(crate) fn into_body(self, first: Bytes, exchange: Exchange) -> ReplyBody {
-        let state = Walk::First(first, Box::new(self), exchange);
+    /// Turns the rest of the page into a body. Log and charge go with it and end with it.
+    pub(crate) fn into_body(
+        self: Box<Self>,
+        first: Bytes,
+        mut log: RequestLog,
+        charge: Charge,
+    ) -> ReplyBody {
+        let first = hold(&mut log, first, false);
+        let streamed = Streamed {
+            walk: self,
+            charge,
+            log,
+        };
+        let state = State::First(first, streamed);
         ReplyBody::stream(stream::unfold(state, |state| async move {
             match state {
-                Walk::First(text, walk, mut exchange) => {
-                    exchange.sent(text.len());
-                    Some((Ok(text), Walk::More(walk, exchange)))
-                }
-                Walk::More(mut walk, mut exchange) => match read_on(&mut walk, &mut exchange).await
-                {
+                State::First(text, streamed) => Some((Ok(text), State::More(streamed))),
+                State::More(mut streamed) => match streamed.read_on().await {
                     Ok(chunk) => {
-                        exchange.sent(chunk.text.len());
+                        let text = hold(&mut streamed.log, chunk.text, chunk.is_last);
                         let next = if chunk.is_last {
-                            Walk::End
+                            State::End
                         } else {
-                            Walk::More(walk, exchange)
+                            State::More(streamed)
                         };
-                        Some((Ok(chunk.text), next))
+                        Some((Ok(text), next))
                     }
-                    Err(failure) => {
-                        let line = error_line(&failure, &mut exchange);
-                        Some((Ok(line), Walk::Abort))
-                    }
+                    Err(error) => Some((Ok(streamed.error_line(&error)), State::Abort)),
                 },
-                Walk::Abort => {
+                State::Abort => {
                     // An HTTP/2 reset overtakes what has not left yet: let the error line leave.
                     tokio::time::sleep(ABORT_DELAY).await;
-                    Some((Err(ReplyAborted), Walk::End))
+                    Some((Err(ReplyAborted), State::End))
                 }
-                Walk::End => None,
+                State::End => None,
             }
         }))
     }
 }
 
-/// Reads and encodes the next chunk of a page that is being streamed.
-async fn read_on(walk: &mut PageWalk, exchange: &mut Exchange) -> Result<Chunk, Failure> {
-    let timed = walk.read().await?;
-    exchange.stored(timed.service_time);
-    Ok(walk.encode(&timed.answer, exchange))
+impl Streamed {
+    /// Reads and encodes the next chunk.
+    async fn read_on(&mut self) -> Result<Chunk, RequestError> {
+        let Self { walk, charge, log } = self;
+        log.reserve_piece().await?;
+        let timed = walk.read().await?;
+        log.stored(timed.service_time);
+        Ok(walk.encode(&timed.answer, log, charge))
+    }
+
+    fn error_line(&mut self, error: &RequestError) -> Bytes {
+        let Self { charge, log, .. } = self;
+        log.stream_failed(error);
+        charge.close_failed(error);
+        let request = FailedRequest {
+            request_id: log.request_id(),
+            operation: log.operation(),
+            is_change: log.is_change(),
+            spent_at_node: charge.spent_at_node(error),
+            retry_ticket: None,
+        };
+        let error = problem::of_request(error, &request);
+        let ru = encode::ru(charge.charged());
+        let mut line = serde_json::to_vec(&ErrorLine { error, ru }).unwrap_or_default();
+        line.push(b'\n');
+        line.into()
+    }
 }
 
-/// States of a streamed page.
-enum Walk {
-    First(Bytes, Box<PageWalk>, Exchange),
-    More(Box<PageWalk>, Exchange),
-    Abort,
-    End,
-}
-
-fn error_line(failure: &Failure, exchange: &mut Exchange) -> Bytes {
-    exchange.stream_failed(failure);
-    let error = problem::of_request(failure, exchange);
-    let ru = encode::ru(exchange.charged());
-    let mut line = serde_json::to_vec(&ErrorLine { error, ru }).unwrap_or_default();
-    line.push(b'\n');
-    line.into()
+/// Counts a piece as sent, and ties the memory that it holds to its bytes.
+fn hold(log: &mut RequestLog, piece: Bytes, is_last: bool) -> Bytes {
+    log.sent(piece.len());
+    log.hold_piece(piece, is_last)
 }

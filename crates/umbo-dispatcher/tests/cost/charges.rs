@@ -5,13 +5,13 @@ use std::time::Duration;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{RequestUnits, ShardId};
 
-use crate::support::{TestPod, by_caller};
+use crate::support::{TestDispatcher, by_caller};
 
 const KV: &str = "/v1/ns/listings/kv/";
 
 #[tokio::test]
 async fn point_operations_cost_what_the_model_says() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     // Half a unit for five milliseconds.
     pod.store.set_time(Duration::from_millis(5));
     let value = vec![b'v'; 8_191];
@@ -42,7 +42,7 @@ async fn point_operations_cost_what_the_model_says() {
 
 #[tokio::test]
 async fn operations_on_many_rows_cost_what_the_model_says() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let line = |pk: &str, sk: &str| {
         let value = "v".repeat(1_024 - pk.len() - sk.len());
         format!("{{\"pk\":\"{pk}\",\"sk\":\"{sk}\",\"v\":\"{value}\"}}\n")
@@ -109,7 +109,7 @@ async fn operations_on_many_rows_cost_what_the_model_says() {
 
 #[tokio::test]
 async fn rows_of_a_batch_that_are_malformed_cost_nothing() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let lines = "{\"pk\":\"p\",\"v\":\"\"}\n{}\n{\"pk\":\"q\",\"v\":\"\",\"if_match\":\"*\"}\n";
     let written = pod
         .ask("POST", "/v1/ns/listings/batch/write", &[], lines)
@@ -125,7 +125,7 @@ async fn rows_of_a_batch_that_are_malformed_cost_nothing() {
 
 #[tokio::test]
 async fn what_touches_no_rows_costs_nothing() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     for (method, target, body) in [
         ("GET", "/healthz", ""),
         ("GET", "/nothing", ""),
@@ -151,7 +151,7 @@ async fn what_touches_no_rows_costs_nothing() {
 
 #[tokio::test]
 async fn the_end_line_of_a_long_page_says_what_the_head_could_not_know() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     for at in 0..8 {
         let target = format!("{KV}p/{at}");
         let put = pod.ask("PUT", &target, &[], vec![b'v'; 131_071]).await;
@@ -172,7 +172,7 @@ async fn the_end_line_of_a_long_page_says_what_the_head_could_not_know() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_off_says_what_it_cost() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     for at in 0..4 {
         let target = format!("{KV}p/{at}");
         pod.ask("PUT", &target, &[], vec![b'v'; 262_143]).await;
@@ -197,7 +197,7 @@ async fn a_stream_that_breaks_off_says_what_it_cost() {
 
 #[tokio::test]
 async fn what_the_store_refuses_to_begin_is_not_charged() {
-    let pod = TestPod::open(&[by_caller("p", "1000", "1000")]).await;
+    let pod = TestDispatcher::open(&[by_caller("p", "1000", "1000")]).await;
     pod.store
         .set_error(Some(StoreError::QueueFull { shard: ShardId(0) }));
     let target = &format!("{KV}p");
@@ -226,7 +226,7 @@ async fn what_the_store_refuses_to_begin_is_not_charged() {
 
 #[tokio::test]
 async fn a_deadline_that_passes_in_the_store_costs_the_estimate() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let target = &format!("{KV}p");
     let put = pod.ask("PUT", target, &[], "four").await;
     assert_eq!(put.ru(), "6.050977");

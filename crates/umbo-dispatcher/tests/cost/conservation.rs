@@ -2,7 +2,7 @@
 
 use umbo_types::RequestUnits;
 
-use crate::support::{TestPod, by_caller};
+use crate::support::{TestDispatcher, by_caller};
 
 /// A small generator; the run is the same every time.
 struct Random(u64);
@@ -18,7 +18,7 @@ impl Random {
 }
 
 /// Returns what the scrape counted, summed over operations.
-async fn scraped(pod: &TestPod) -> RequestUnits {
+async fn scraped(pod: &TestDispatcher) -> RequestUnits {
     let scrape = pod.scrape().await;
     let lines = scrape
         .lines()
@@ -37,7 +37,7 @@ fn target(random: &mut Random) -> String {
 
 #[tokio::test]
 async fn the_sum_of_all_answers_is_the_ledger() {
-    let pod = TestPod::open(&[by_caller("plenty", "1000000", "1000000")]).await;
+    let pod = TestDispatcher::open(&[by_caller("plenty", "1000000", "1000000")]).await;
     let mut random = Random(11);
     let mut told = RequestUnits::ZERO;
     let mut rejected = 0;
@@ -95,7 +95,7 @@ async fn the_sum_of_all_answers_is_the_ledger() {
 
 #[tokio::test]
 async fn clients_that_leave_pay_once_the_store_was_asked() {
-    let pod = TestPod::open(&[by_caller("plenty", "1000000", "1000000")]).await;
+    let pod = TestDispatcher::open(&[by_caller("plenty", "1000000", "1000000")]).await;
     let mut random = Random(5);
     let mut told = RequestUnits::ZERO;
     for _ in 0..400 {

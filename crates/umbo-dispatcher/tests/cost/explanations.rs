@@ -3,14 +3,14 @@
 use serde_json::json;
 use umbo_api::ErrorCode;
 
-use crate::support::{SHARDS, TestPod, by_caller};
+use crate::support::{SHARDS, TestDispatcher, by_caller};
 
 const EXPLAIN: &str = "/v1/ns/listings/explain";
 const USAGE: &str = "/v1/ns/listings/usage";
 
 #[tokio::test]
 async fn a_put_is_explained_to_the_micro_unit() {
-    let pod = TestPod::open(&[by_caller("small", "100", "200")]).await;
+    let pod = TestDispatcher::open(&[by_caller("small", "100", "200")]).await;
     let body = json!({"operation": "put", "pk": "p", "sk": "s", "bytes": 8_191});
     let reply = pod.ask("POST", EXPLAIN, &[], body.to_string()).await;
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -19,7 +19,10 @@ async fn a_put_is_explained_to_the_micro_unit() {
     assert_eq!(answer["estimate_ru"], 8.05);
     assert_eq!(
         answer["breakdown"],
-        json!({"base": 6.0, "rows": 0.05, "read_bytes": 0.0, "write_bytes": 2.0, "latency": 0.0})
+        json!({
+            "base": 6.0, "rows": 0.05, "read_bytes": 0.0, "write_bytes": 2.0, "latency": 0.0,
+            "surplus": 0.0,
+        })
     );
     assert_eq!(answer["shards"][0]["share"], 1.0);
     let small = answer["policies"]
@@ -53,7 +56,7 @@ async fn a_put_is_explained_to_the_micro_unit() {
 
 #[tokio::test]
 async fn an_explanation_says_when_a_request_would_be_rejected() {
-    let pod = TestPod::open(&[by_caller("tiny", "1", "1")]).await;
+    let pod = TestDispatcher::open(&[by_caller("tiny", "1", "1")]).await;
     let get = "/v1/ns/listings/kv/p";
     while pod.ask("GET", get, &[], "").await.status != 429 {}
     let body = json!({"operation": "get", "pk": "p"}).to_string();
@@ -72,7 +75,7 @@ async fn an_explanation_says_when_a_request_would_be_rejected() {
 
 #[tokio::test]
 async fn shards_are_named_with_their_shares() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let answer = |body: serde_json::Value| {
         let reply = pod.ask("POST", EXPLAIN, &[], body.to_string());
         async move { reply.await.json() }
@@ -93,7 +96,7 @@ async fn shards_are_named_with_their_shares() {
 
 #[tokio::test]
 async fn what_cannot_be_explained_is_refused() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     for (body, code) in [
         ("{}", "invalid-body"),
         ("{\"operation\":\"admin\"}", "invalid-query"),
@@ -114,7 +117,7 @@ async fn what_cannot_be_explained_is_refused() {
 
 #[tokio::test]
 async fn usage_shows_ones_own_rows_and_an_administrator_all() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let operator = pod.token("", "operator", &["admin:*"]).await;
     let reader = pod.token(&operator, "reader", &["read:listings"]).await;
     let writer = pod

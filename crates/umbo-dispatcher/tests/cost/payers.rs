@@ -1,11 +1,11 @@
 //! Who pays: names are honoured with the grant `delegate`, and ignored without.
 
-use crate::support::{TestPod, by_caller};
+use crate::support::{TestDispatcher, by_caller};
 
 const TARGET: &str = "/v1/ns/listings/kv/p";
 
 /// Returns who has spent anything, and on how many requests.
-fn payers(pod: &TestPod) -> Vec<(String, u64)> {
+fn payers(pod: &TestDispatcher) -> Vec<(String, u64)> {
     let rows = pod.quota.usage().rows.into_iter();
     rows.map(|row| (row.caller.to_string(), row.tally.requests))
         .collect()
@@ -13,7 +13,7 @@ fn payers(pod: &TestPod) -> Vec<(String, u64)> {
 
 #[tokio::test]
 async fn a_delegate_calls_for_others_and_nobody_else_does() {
-    let pod = TestPod::open(&[by_caller("tiny", "1", "1")]).await;
+    let pod = TestDispatcher::open(&[by_caller("tiny", "1", "1")]).await;
     let operator = pod.token("", "operator", &["admin:*"]).await;
     let proxy = pod
         .token(&operator, "proxy", &["read,delegate:listings"])
@@ -60,7 +60,7 @@ async fn a_delegate_calls_for_others_and_nobody_else_does() {
 async fn users_have_buckets_of_their_own() {
     let mut policy = by_caller("per-user", "1", "1");
     policy.per = vec!["caller".to_owned(), "user".to_owned()];
-    let pod = TestPod::open(&[policy]).await;
+    let pod = TestDispatcher::open(&[policy]).await;
     for user in ["one", "two", "one"] {
         let fields = [("umbo-user", user), ("umbo-session", "s-1")];
         let reply = pod.ask("GET", TARGET, &fields, "").await;
@@ -76,7 +76,7 @@ async fn users_have_buckets_of_their_own() {
 
 #[tokio::test]
 async fn names_and_attempts_are_checked() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let long = "x".repeat(129);
     for (name, value) in [
         ("umbo-quota-user", "two words"),

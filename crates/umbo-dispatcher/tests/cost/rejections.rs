@@ -5,12 +5,12 @@ use std::time::Duration;
 use umbo_store::StoreError;
 use umbo_types::ShardId;
 
-use crate::support::{Reply, TestPod, by_caller};
+use crate::support::{Reply, TestDispatcher, by_caller};
 
 const TARGET: &str = "/v1/ns/listings/kv/p";
 
 /// Asks until a quota says no.
-async fn rejected(pod: &TestPod, method: &str) -> Reply {
+async fn rejected(pod: &TestDispatcher, method: &str) -> Reply {
     for _ in 0..100 {
         let reply = pod.ask(method, TARGET, &[], "").await;
         if reply.status >= 419 {
@@ -22,7 +22,7 @@ async fn rejected(pod: &TestPod, method: &str) -> Reply {
 
 #[tokio::test]
 async fn a_rejection_says_which_policy_and_when_to_come_back() {
-    let pod = TestPod::open(&[by_caller("search-reads", "10", "20")]).await;
+    let pod = TestDispatcher::open(&[by_caller("search-reads", "10", "20")]).await;
     let reply = rejected(&pod, "GET").await;
     assert_eq!((reply.status, reply.ru()), (429, "0"));
     let problem = reply.problem();
@@ -66,15 +66,17 @@ async fn a_rejection_says_which_policy_and_when_to_come_back() {
     assert!(left.starts_with("\"search-reads\";r=0;t="), "{left}");
 
     // The wait is honest.
+    let ticket = reply.header("umbo-retry-ticket").unwrap();
     pod.clock.advance(Duration::from_millis(wait_ms));
-    assert_eq!(pod.ask("GET", TARGET, &[], "").await.status, 404);
+    let retry = [("umbo-retry-ticket", ticket)];
+    assert_eq!(pod.ask("GET", TARGET, &retry, "").await.status, 404);
 }
 
 #[tokio::test]
 async fn a_policy_may_say_419() {
     let mut policy = by_caller("mussel", "10", "20");
     policy.status = Some("419".to_owned());
-    let pod = TestPod::open(&[policy]).await;
+    let pod = TestDispatcher::open(&[policy]).await;
     let calls = pod.store.calls();
     let mut applied = 0;
     let reply = loop {
@@ -98,7 +100,7 @@ async fn a_policy_may_say_419() {
 
 #[tokio::test]
 async fn an_answer_says_what_is_left_of_a_configured_policy_alone() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let reply = pod.ask("GET", TARGET, &[], "").await;
     assert_eq!(
         (reply.header("ratelimit"), reply.header("ratelimit-policy")),
@@ -107,7 +109,7 @@ async fn an_answer_says_what_is_left_of_a_configured_policy_alone() {
 
     let mut shadow = by_caller("shadow", "1", "1");
     shadow.mode = Some("shadow".to_owned());
-    let pod = TestPod::open(&[by_caller("own", "10", "25"), shadow]).await;
+    let pod = TestDispatcher::open(&[by_caller("own", "10", "25"), shadow]).await;
     let reply = pod.ask("GET", TARGET, &[], "").await;
     assert_eq!(
         reply.header("ratelimit-policy"),
@@ -128,7 +130,7 @@ async fn an_answer_says_what_is_left_of_a_configured_policy_alone() {
 
 #[tokio::test]
 async fn rejections_are_counted_apart_from_refusals() {
-    let pod = TestPod::open(&[by_caller("tiny", "1", "3")]).await;
+    let pod = TestDispatcher::open(&[by_caller("tiny", "1", "3")]).await;
     rejected(&pod, "GET").await;
     let scrape = pod.scrape().await;
     let has = |line: &str| assert!(scrape.contains(line), "{line} is not in\n{scrape}");
@@ -142,7 +144,7 @@ async fn rejections_are_counted_apart_from_refusals() {
 async fn a_hot_shard_is_protected_and_the_others_serve() {
     let mut policy = by_caller("per-shard", "10", "10");
     policy.scope = Some("shard".to_owned());
-    let pod = TestPod::open(&[policy]).await;
+    let pod = TestDispatcher::open(&[policy]).await;
     let reply = rejected(&pod, "GET").await;
     let problem = reply.problem();
     assert_eq!(problem.scope, Some(umbo_api::Scope::Shard));
@@ -175,7 +177,7 @@ async fn a_hot_shard_is_protected_and_the_others_serve() {
 async fn a_batch_is_admitted_or_rejected_as_a_whole() {
     let mut policy = by_caller("writes", "2", "2");
     policy.unit = "writes".to_owned();
-    let pod = TestPod::open(&[policy]).await;
+    let pod = TestDispatcher::open(&[policy]).await;
     let lines = "{\"pk\":\"p\",\"v\":\"x\"}\n".repeat(10);
     let first = pod
         .ask("POST", "/v1/ns/listings/batch/write", &[], lines.clone())
@@ -198,7 +200,7 @@ async fn what_a_node_rejects_is_told_with_the_limit_known_here() {
     let mut ceiling = by_caller("ceiling", "1000", "2500");
     ceiling.per = vec!["namespace".to_owned(), "shard".to_owned()];
     ceiling.status = Some("419".to_owned());
-    let pod = TestPod::open(&[by_caller("wide", "5000", "9000"), ceiling]).await;
+    let pod = TestDispatcher::open(&[by_caller("wide", "5000", "9000"), ceiling]).await;
     let spent = |policy: &str| StoreError::QuotaExceeded {
         shard: ShardId(1),
         policy: policy.to_owned(),

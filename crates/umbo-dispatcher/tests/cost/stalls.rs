@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_shed::{GateSettings, LimitSettings};
+use umbo_overload::{LimitSettings, QueueSettings};
 use umbo_types::{Clock as _, ShardId};
 
-use crate::support::{Reply, SHARDS, TestPod};
+use crate::support::{Reply, SHARDS, TestDispatcher};
 
 /// More than are asked for at once, and more than one piece for each shard.
 const KEYS: usize = 300;
@@ -20,12 +20,12 @@ type Fields<'a> = &'a [(&'a str, &'a str)];
 
 /// Timers go by the time of day of the machine: deadlines are to be as far away for them as they are
 /// for the pod.
-fn catch_up(pod: &TestPod) {
+fn catch_up(pod: &TestDispatcher) {
     let behind = Instant::now().saturating_duration_since(pod.clock.monotonic());
     pod.clock.advance(behind);
 }
 
-async fn multi_get(pod: &TestPod, fields: Fields<'_>, keys: usize) -> Reply {
+async fn multi_get(pod: &TestDispatcher, fields: Fields<'_>, keys: usize) -> Reply {
     catch_up(pod);
     let keys: Vec<Value> = (0..keys)
         .map(|at| json!({"pk": format!("p-{at}")}))
@@ -35,7 +35,7 @@ async fn multi_get(pod: &TestPod, fields: Fields<'_>, keys: usize) -> Reply {
         .await
 }
 
-async fn write(pod: &TestPod, fields: Fields<'_>, rows: usize) -> Reply {
+async fn write(pod: &TestDispatcher, fields: Fields<'_>, rows: usize) -> Reply {
     catch_up(pod);
     let mut body = String::new();
     for at in 0..rows {
@@ -46,7 +46,7 @@ async fn write(pod: &TestPod, fields: Fields<'_>, rows: usize) -> Reply {
 }
 
 /// Shards of the rows, as an explanation of each says.
-async fn shards(pod: &TestPod, rows: usize) -> Vec<ShardId> {
+async fn shards(pod: &TestDispatcher, rows: usize) -> Vec<ShardId> {
     let mut shards = Vec::new();
     for at in 0..rows {
         let question = json!({"operation": "get", "pk": format!("p-{at}")}).to_string();
@@ -90,7 +90,7 @@ fn assert_only_its_rows_are_late(reply: &Reply, shards: &[ShardId], status: u64)
 
 #[tokio::test]
 async fn a_shard_that_stalls_costs_a_multi_get_its_own_rows() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     assert_eq!(write(&pod, PATIENT, KEYS).await.status, 200);
     let shards = shards(&pod, KEYS).await;
     pod.store.set_stalled(&[STALLED]);
@@ -115,7 +115,7 @@ async fn a_shard_that_stalls_costs_a_multi_get_its_own_rows() {
 
 #[tokio::test]
 async fn a_shard_that_stalls_leaves_its_own_writes_unknown() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let shards = shards(&pod, KEYS).await;
     pod.store.set_stalled(&[STALLED]);
     let reply = write(&pod, BRIEF, KEYS).await;
@@ -136,15 +136,15 @@ async fn writes_that_still_wait_for_a_slot_are_not_applied() {
         max: 1,
         initial: 1,
     };
-    let gate = GateSettings {
+    let gate = QueueSettings {
         limit,
-        ..GateSettings::default()
+        ..QueueSettings::default()
     };
     let overload = OverloadSettings {
-        gate,
+        queue: gate,
         ..OverloadSettings::default()
     };
-    let pod = TestPod::open_with(&[], Some(overload)).await;
+    let pod = TestDispatcher::open_with(&[], Some(overload)).await;
     let shards = shards(&pod, 40).await;
     pod.store.set_stalled(&[STALLED]);
     // The first one has the slot, for as long as the store takes.
@@ -168,7 +168,7 @@ async fn writes_that_still_wait_for_a_slot_are_not_applied() {
 
 #[tokio::test]
 async fn what_is_late_altogether_is_one_answer() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let all: Vec<ShardId> = (0..SHARDS).map(ShardId).collect();
     pod.store.set_stalled(&all);
     let read = multi_get(&pod, BRIEF, KEYS).await;
@@ -182,7 +182,7 @@ async fn what_is_late_altogether_is_one_answer() {
 
 #[tokio::test]
 async fn a_node_that_is_not_back_in_time_is_told_to_be_away() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     let shards = shards(&pod, 40).await;
     let at = shards.iter().position(|shard| *shard == STALLED).unwrap();
     pod.store.set_away(&[STALLED]);
@@ -213,7 +213,7 @@ async fn a_node_that_is_not_back_in_time_is_told_to_be_away() {
 
 #[tokio::test]
 async fn a_store_that_is_busy_all_the_time_is_stopped_in_time() {
-    let pod = TestPod::open(&[]).await;
+    let pod = TestDispatcher::open(&[]).await;
     assert_eq!(write(&pod, PATIENT, KEYS).await.status, 200);
     // More than the deadline for all pieces together, and for none of them.
     pod.store.set_time(Duration::from_millis(30));
@@ -223,4 +223,21 @@ async fn a_store_that_is_busy_all_the_time_is_stopped_in_time() {
     let with = |status: u64| lines.iter().filter(|line| line["status"] == status).count();
     assert!(with(200) >= 64 && with(504) >= 64, "{reply:?}");
     assert_eq!(with(200) + with(504), KEYS);
+}
+
+#[tokio::test]
+async fn a_scan_without_a_named_time_goes_on_though_its_first_chunks_are_empty() {
+    let pod = TestDispatcher::open(&[]).await;
+    let put = pod.ask("PUT", "/v1/ns/listings/kv/p", &[], "v").await;
+    assert_eq!(put.status, 201);
+    // Longer in all than the deadline of a request that names none.
+    pod.store.set_time(Duration::from_secs(4));
+    pod.store.set_empty_chunks(5);
+    let scan = pod.ask("POST", "/v1/ns/listings/scan", &[], "").await;
+    assert_eq!(scan.last_line()["end"]["rows"], 1);
+    // The same as one array, which begins once.
+    pod.store.set_empty_chunks(2);
+    let accept = [("accept", "application/json")];
+    let scan = pod.ask("POST", "/v1/ns/listings/scan", &accept, "").await;
+    assert_eq!(scan.json().as_array().unwrap().len(), 2);
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, PurgeProgress,
-    RangeRequest, ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest,
+    CallContext, DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, RangeRequest,
+    ScanPage, ScanPosition, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest,
     Written,
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
@@ -28,6 +28,8 @@ pub(crate) struct TestStore {
     is_held: watch::Sender<bool>,
     error: Mutex<Option<StoreError>>,
     calls: AtomicU64,
+    /// Chunks without a row that the next scans begin with.
+    empty_chunks: AtomicU64,
 }
 
 impl TestStore {
@@ -42,6 +44,7 @@ impl TestStore {
             is_held: watch::Sender::new(false),
             error: Mutex::new(None),
             calls: AtomicU64::new(0),
+            empty_chunks: AtomicU64::new(0),
         }
     }
 
@@ -78,6 +81,11 @@ impl TestStore {
     /// Lets every call for rows fail, or no longer.
     pub(crate) fn set_error(&self, error: Option<StoreError>) {
         *self.error.lock().unwrap() = error;
+    }
+
+    /// Lets the next chunks of scans hold no row, as where all of them have expired.
+    pub(crate) fn set_empty_chunks(&self, count: u64) {
+        self.empty_chunks.store(count, SeqCst);
     }
 
     /// Calls for rows so far.
@@ -157,6 +165,16 @@ impl Store for TestStore {
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
         self.enter(request.namespace).await?;
+        let left = self.empty_chunks.load(SeqCst);
+        if left > 0 {
+            self.empty_chunks.store(left - 1, SeqCst);
+            let key = Key::new(b"\0".to_vec(), Vec::new()).unwrap();
+            let shard = ShardId(0);
+            return Ok(ScanPage {
+                resume_after: Some(ScanPosition { shard, key }),
+                ..ScanPage::default()
+            });
+        }
         self.inner.scan(call, request).await
     }
 
@@ -186,12 +204,19 @@ impl Store for TestStore {
         self.inner.delete_range(call, request).await
     }
 
-    async fn purge(
+    async fn keep_records(
         &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        self.inner.purge(namespace, rows_max).await
+        copy: Arc<umbo_store::RecordsCopy>,
+    ) -> Vec<(ShardId, Result<(), StoreError>)> {
+        self.inner.keep_records(copy).await
+    }
+
+    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
+        self.inner.kept_records().await
+    }
+
+    fn records_revision(&self) -> umbo_store::RecordsRevision {
+        self.inner.records_revision()
     }
 
     fn status(&self) -> Vec<ShardStatus> {

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
+use umbo_admin::Service;
 use umbo_api::{ErrorCode, Problem};
-use umbo_dispatcher::auth::TokenRegistry;
-use umbo_dispatcher::edge::body::ReplyBody;
+use umbo_control::auth::TokenRegistry;
+use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
+use umbo_edge::body::ReplyBody;
 use umbo_quota::{
     Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Source, UsageReport, Weights,
 };
@@ -25,7 +26,7 @@ use crate::store::TestStore;
 
 pub(crate) const SHARDS: u16 = 4;
 
-pub(crate) struct TestPod {
+pub(crate) struct TestDispatcher {
     pub(crate) data: Service,
     pub(crate) admin: Service,
     pub(crate) dispatcher: Arc<Dispatcher>,
@@ -44,7 +45,7 @@ pub(crate) struct Reply {
     pub(crate) is_cut: bool,
 }
 
-impl TestPod {
+impl TestDispatcher {
     /// Opens a pod with these policies beside those built in.
     pub(crate) async fn open(drafts: &[PolicyDraft]) -> Self {
         Self::open_with(drafts, None).await
@@ -81,11 +82,13 @@ impl TestPod {
             overload,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock.clone())),
-            limits: PodLimits {
+            limits: DispatcherLimits {
                 requests_in_flight_max: 1_000,
                 body_memory_max: 64 << 20,
+                answer_memory_max: 256 << 20,
                 body_timeout: Duration::from_secs(10),
                 default_timeout: Duration::from_secs(10),
+                records_stale_max: Duration::from_hours(24),
             },
             config_text: String::new(),
         });
@@ -113,13 +116,13 @@ impl TestPod {
         body: impl Into<Bytes>,
     ) -> Reply {
         let request = request(method, target, fields, body.into());
-        Reply::read(self.data.answer(request, 1).await).await
+        Reply::read(self.data.answer(request).await).await
     }
 
     /// Reads an answer; does something once its first piece is there.
     pub(crate) async fn ask_and_then(&self, target: &str, then: impl FnOnce()) -> Reply {
         let request = request("GET", target, &[], Bytes::new());
-        let (head, mut body) = self.data.answer(request, 1).await.into_parts();
+        let (head, mut body) = self.data.answer(request).await.into_parts();
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         then();
         let rest = Reply::read(Response::from_parts(head, body)).await;
@@ -134,7 +137,7 @@ impl TestPod {
         use futures_util::FutureExt as _;
         self.store.set_hangs(true);
         let request = request(method, target, &[], body.into());
-        let left = self.data.answer(request, 1).now_or_never();
+        let left = self.data.answer(request).now_or_never();
         assert!(left.is_none(), "{method} {target} was answered");
         self.store.set_hangs(false);
     }
@@ -155,7 +158,7 @@ impl TestPod {
     /// Returns the scrape of the admin port.
     pub(crate) async fn scrape(&self) -> String {
         let request = request("GET", "/metrics", &[], Bytes::new());
-        let reply = Reply::read(self.admin.answer(request, 1).await).await;
+        let reply = Reply::read(self.admin.answer(request).await).await;
         String::from_utf8(reply.body.to_vec()).unwrap()
     }
 

@@ -6,37 +6,37 @@ use std::time::Duration;
 use futures_util::poll;
 use umbo_api::Outcome;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_shed::{GateSettings, LimitSettings};
+use umbo_overload::{LimitSettings, QueueSettings};
 
-use crate::support::{Reply, SHARDS, TestPod};
+use crate::support::{Reply, SHARDS, TestDispatcher};
 
 /// Two rows of one partition: what is asked of one waits for what is asked of the other.
 const FIRST: &str = "/v1/ns/listings/kv/p/first";
 const SECOND: &str = "/v1/ns/listings/kv/p/second";
 
 /// Gates of one slot.
-fn narrow() -> GateSettings {
+fn narrow() -> QueueSettings {
     let limit = LimitSettings {
         min: 1,
         max: 1,
         initial: 1,
     };
-    GateSettings {
+    QueueSettings {
         limit,
-        ..GateSettings::default()
+        ..QueueSettings::default()
     }
 }
 
-async fn narrow_pod() -> TestPod {
+async fn narrow_pod() -> TestDispatcher {
     pod_with(narrow()).await
 }
 
-async fn pod_with(gate: GateSettings) -> TestPod {
+async fn pod_with(gate: QueueSettings) -> TestDispatcher {
     let overload = OverloadSettings {
-        gate,
+        queue: gate,
         ..OverloadSettings::default()
     };
-    TestPod::open_with(&[], Some(overload)).await
+    TestDispatcher::open_with(&[], Some(overload)).await
 }
 
 /// Asserts that an answer says that nothing was written before the deadline.
@@ -156,7 +156,7 @@ async fn a_scrape_tells_who_waits_for_which_shard_and_what_became_of_them() {
             .map(str::to_owned)
             .collect()
     };
-    let slots = lines(&held, "umbo_shard_slots{");
+    let slots = lines(&held, "umbo_shard_limit{");
     assert_eq!(slots.len(), usize::from(SHARDS), "{slots:?}");
     // One for reads and one for writes.
     assert!(slots.iter().all(|line| line.ends_with(" 2")), "{slots:?}");
@@ -187,13 +187,13 @@ async fn a_scrape_tells_who_waits_for_which_shard_and_what_became_of_them() {
     }
     assert_eq!(lines(&after, "umbo_queued_total"), queued);
     // Nothing of a layer that is off.
-    let off = TestPod::open(&[]).await.scrape().await;
-    assert!(!off.contains("umbo_shard_slots") && !off.contains("umbo_shed_total"));
+    let off = TestDispatcher::open(&[]).await.scrape().await;
+    assert!(!off.contains("umbo_shard_limit") && !off.contains("umbo_shed_total"));
 }
 
 #[tokio::test]
 async fn a_scrape_counts_who_was_shed_by_tier_and_signal() {
-    let gate = GateSettings {
+    let gate = QueueSettings {
         waiting_max: 1,
         ..narrow()
     };
@@ -220,7 +220,7 @@ async fn a_scrape_counts_who_was_shed_by_tier_and_signal() {
     };
     assert_eq!(count("sheddable", "queue-displaced"), "1");
     assert_eq!(count("sheddable", "queue-length"), "1");
-    for signal in ["latency-ratio", "queue-delay", "queue-work"] {
+    for signal in ["queue-delay", "queue-work"] {
         assert_eq!(count("sheddable", signal), "0");
     }
     assert_eq!(count("critical", "queue-length"), "0");

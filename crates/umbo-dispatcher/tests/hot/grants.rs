@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::support::{Pod, Site};
+use crate::support::{Site, TestDispatcher};
 
 /// Makes a token of these grants; `admin` has made the first.
-async fn token(admin: &Pod, name: &str, grant: &str) -> Pod {
+async fn token(admin: &TestDispatcher, name: &str, grant: &str) -> TestDispatcher {
     let body = json!({"name": name, "grants": [grant]}).to_string();
     let created = admin.ask("POST", "/admin/v1/tokens", body).await;
     assert_eq!(created.status, 201, "{created:?}");

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Pod, Site};
+use crate::support::{Site, TestDispatcher};
 
 const ROW: &str = "ns/shop/kv/listing:17";
 const DATA: &str = "/v1/ns/shop/kv/listing:17";
 
-async fn pod(site: &Site) -> Pod {
+async fn pod(site: &Site) -> TestDispatcher {
     let pod = site.pod(1).await;
     pod.create("shop").await;
     pod
@@ -182,7 +182,7 @@ async fn each_list_has_its_bound() {
     }
     let full = pod.list("pinned", ROW, "").await;
     let detail = full.refused(409, "hot-list-full");
-    assert_eq!(detail, "256 keys are pinned already, as many as may be");
+    assert_eq!(detail, "256 keys are pinned already, and the list is full");
     // One that is listed is no more of them, and the other list is another one.
     assert_eq!(pod.list("pinned", "ns/shop/kv/key-7", "").await.status, 200);
     assert_eq!(pod.list("blocked", ROW, "").await.status, 201);
@@ -218,7 +218,7 @@ async fn the_keys_of_a_removed_namespace_are_forgotten() {
     let listed = pod.list("blocked", ROW, "").await;
     let id = format!("id/{}", listed.body["id"].as_str().unwrap());
     let removed = pod.ask("DELETE", "/admin/v1/namespaces/shop", "").await;
-    assert_eq!(removed.status, 200);
+    assert_eq!(removed.status, 204);
     assert!(pod.keys().await.is_empty());
     let gone = pod.unlist("blocked", &id).await;
     gone.refused(404, "namespace-not-found");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::support::{Pod, Site};
+use crate::support::{Site, TestDispatcher};
 
 /// Reads a path so often that its key is hot.
-async fn heat(site: &Site, pod: &Pod, path: &str) {
+async fn heat(site: &Site, pod: &TestDispatcher, path: &str) {
     for _ in 0..20 {
         for _ in 0..100 {
             pod.get(path).await;

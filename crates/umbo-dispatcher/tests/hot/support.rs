@@ -7,10 +7,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
-use umbo_dispatcher::auth::TokenRegistry;
+use umbo_admin::Service;
+use umbo_control::auth::TokenRegistry;
+use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
 use umbo_hotkey::{KeySeed, Settings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{ManualClock, MemoryStore, Store};
@@ -25,7 +26,7 @@ pub(crate) struct Site {
 }
 
 /// One pod.
-pub(crate) struct Pod {
+pub(crate) struct TestDispatcher {
     pub(crate) dispatcher: Arc<Dispatcher>,
     service: Service,
     token: Option<String>,
@@ -66,12 +67,12 @@ impl Site {
     }
 
     /// Starts a pod with a seed of its own.
-    pub(crate) async fn pod(&self, seed: u64) -> Pod {
+    pub(crate) async fn pod(&self, seed: u64) -> TestDispatcher {
         self.pod_with(Some(Settings::new(2, KeySeed::new(seed))))
             .await
     }
 
-    pub(crate) async fn pod_with(&self, hot_keys: Option<Settings>) -> Pod {
+    pub(crate) async fn pod_with(&self, hot_keys: Option<Settings>) -> TestDispatcher {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let settings = LimiterSettings {
             weights: Weights::default(),
@@ -96,16 +97,18 @@ impl Site {
             overload: Some(OverloadSettings::default()),
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
-            limits: PodLimits {
+            limits: DispatcherLimits {
                 requests_in_flight_max: 100,
                 body_memory_max: 1 << 20,
+                answer_memory_max: 256 << 20,
                 body_timeout: Duration::from_secs(5),
                 default_timeout: Duration::from_secs(5),
+                records_stale_max: Duration::from_hours(24),
             },
             config_text: String::new(),
         });
         let dispatcher = dispatcher.await.unwrap();
-        Pod {
+        TestDispatcher {
             service: Service::data(&dispatcher),
             dispatcher,
             token: None,
@@ -113,7 +116,7 @@ impl Site {
     }
 
     /// Lets time pass, as the pods see it.
-    pub(crate) fn pass(&self, time: Duration, pods: &[&Pod]) {
+    pub(crate) fn pass(&self, time: Duration, pods: &[&TestDispatcher]) {
         self.clock.advance(time);
         for pod in pods {
             pod.dispatcher.tick();
@@ -122,7 +125,7 @@ impl Site {
     }
 }
 
-impl Pod {
+impl TestDispatcher {
     /// Returns the same pod, asked with a token.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self {
@@ -151,7 +154,7 @@ impl Pod {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body.into())).unwrap();
-        let (head, body) = self.service.answer(request, 0).await.into_parts();
+        let (head, body) = self.service.answer(request).await.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer {
             status: head.status.as_u16(),
@@ -189,6 +192,6 @@ impl Pod {
     }
 
     pub(crate) async fn refresh(&self) {
-        self.dispatcher.refresh().await.unwrap();
+        self.dispatcher.control.refresh().await.unwrap();
     }
 }

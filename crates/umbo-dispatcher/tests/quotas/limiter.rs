@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use umbo_quota::{Known, Request, Subject, Work};
-use umbo_types::{NamespaceId, Operation};
+use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
-use crate::support::{Pod, Site, policy};
+use crate::support::{Site, TestDispatcher, policy};
 
 /// Asks for a get of a caller; says whether it was let in. One that is costs 1.05 units.
-fn get(site: &Site, pod: &Pod, caller: &str) -> bool {
+fn get(site: &Site, pod: &TestDispatcher, caller: &str) -> bool {
     let now = umbo_types::Clock::monotonic(&*site.clock);
     let request = Request {
         subject: Subject {
@@ -22,7 +22,8 @@ fn get(site: &Site, pod: &Pod, caller: &str) -> bool {
             operation: Operation::Get,
         },
         known: Known::default(),
-        claimant: 1,
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
     };
     let Ok(mut reservation) = pod.limiter.admit(&request, now, 0) else {
         return false;
@@ -36,7 +37,7 @@ fn get(site: &Site, pod: &Pod, caller: &str) -> bool {
     true
 }
 
-async fn users(pod: &Pod, query: &str) -> Value {
+async fn users(pod: &TestDispatcher, query: &str) -> Value {
     let path = format!("/admin/v1/quotas/reads/users{query}");
     let answer = pod.ask("GET", &path, &[], "").await;
     assert_eq!(answer.status, 200, "{answer:?}");

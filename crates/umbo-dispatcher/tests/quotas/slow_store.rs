@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::task::yield_now;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, PurgeProgress, RangeRequest,
-    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, RangeRequest, ScanPage,
+    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row};
 
@@ -73,13 +73,19 @@ impl Store for SlowStore {
         self.0.delete_range(call, request).await
     }
 
-    async fn purge(
+    async fn keep_records(
         &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        yield_now().await;
-        self.0.purge(namespace, rows_max).await
+        copy: Arc<umbo_store::RecordsCopy>,
+    ) -> Vec<(umbo_types::ShardId, Result<(), StoreError>)> {
+        self.0.keep_records(copy).await
+    }
+
+    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
+        self.0.kept_records().await
+    }
+
+    fn records_revision(&self) -> umbo_store::RecordsRevision {
+        self.0.records_revision()
     }
 
     fn status(&self) -> Vec<ShardStatus> {

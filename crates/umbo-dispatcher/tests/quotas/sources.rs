@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::json;
+use umbo_control::policies::FilePolicies;
 
 use crate::support::{BUILT_IN, Site, names, policy};
 
@@ -31,7 +32,7 @@ async fn a_policy_of_the_file_is_changed_in_the_file_only() {
     assert_eq!(pod.get("ours").await.body["policy"]["rate"], 10);
 
     let other = site.file(&(entry("ours", 11) + &entry("more", 1)));
-    pod.dispatcher.replace_policy_file(other).await.unwrap();
+    pod.dispatcher.control.replace_policy_file(other).unwrap();
     assert_eq!(
         pod.names().await,
         names(&[BUILT_IN, ("more", "file"), ("ours", "file")])
@@ -41,7 +42,7 @@ async fn a_policy_of_the_file_is_changed_in_the_file_only() {
     pod.refresh().await;
     assert_eq!(pod.get("ours").await.body["policy"]["rate"], 11);
     let none = site.file("");
-    pod.dispatcher.replace_policy_file(none).await.unwrap();
+    pod.dispatcher.control.replace_policy_file(none).unwrap();
     assert_eq!(pod.put(&policy("ours", 5)).await.status, 201);
 }
 
@@ -51,8 +52,8 @@ async fn the_file_counts_before_the_store_and_gives_back_what_it_covered() {
     let pod = site.pod().await;
     let tag = pod.put(&policy("both", 1)).await.tag();
     pod.dispatcher
+        .control
         .replace_policy_file(site.file(&entry("both", 2)))
-        .await
         .unwrap();
     assert_eq!(pod.names().await, names(&[("both", "file"), BUILT_IN]));
     pod.refresh().await;
@@ -60,8 +61,8 @@ async fn the_file_counts_before_the_store_and_gives_back_what_it_covered() {
     // Another pod without the file still has the stored one.
     assert_eq!(site.pod().await.get("both").await.body["policy"]["rate"], 1);
     pod.dispatcher
+        .control
         .replace_policy_file(site.file(""))
-        .await
         .unwrap();
     assert_eq!(pod.get("both").await.tag(), tag);
 }
@@ -87,7 +88,7 @@ async fn what_is_built_in_gives_way_and_comes_back() {
     assert_eq!(removed.body["after"], built_in.body["policy"]);
     assert_eq!(pod.names().await, names(&[BUILT_IN]));
     let file = site.file(&entry("default-caller", 7));
-    pod.dispatcher.replace_policy_file(file).await.unwrap();
+    pod.dispatcher.control.replace_policy_file(file).unwrap();
     assert_eq!(pod.names().await, names(&[("default-caller", "file")]));
 }
 
@@ -145,48 +146,58 @@ async fn a_namespace_that_another_pod_has_just_made_is_found_at_once() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_left_out_and_the_rest_stays() {
+async fn records_that_cannot_be_read_are_not_taken_up_and_the_last_good_ones_stay() {
     let site = Site::new();
     let pod = site.pod().await;
     pod.put(&policy("good", 1)).await;
-    let of_a_newer_server = br#"{"name":"newer","unit":"joules","rate":1}"#;
-    site.spoil("good", "newer", of_a_newer_server).await;
-    site.spoil("good", "garbage", b"\xff{{").await;
-    site.spoil("good", "empty", b"").await;
-    site.spoil("good", "alias", br#"{"name":"good","unit":"ru","rate":1}"#)
-        .await;
-    pod.refresh().await;
     let expected = names(&[BUILT_IN, ("good", "stored")]);
-    assert_eq!(pod.names().await, expected);
-    assert_eq!(
-        site.pod().await.names().await,
-        expected,
-        "and the next start succeeds"
-    );
-
-    // Each can be replaced or removed by its name.
-    pod.get("garbage").await.refused(404, "quota-not-found");
-    let removed = pod.remove("garbage", &[]).await;
-    assert_eq!(
-        (removed.status, removed.body["before"].is_null()),
-        (200, true),
-        "{removed:?}"
-    );
-    pod.remove("garbage", &[])
-        .await
-        .refused(404, "quota-not-found");
-    assert_eq!(pod.put(&policy("newer", 3)).await.status, 200);
-    pod.remove("empty", &[]).await;
-    pod.remove("alias", &[]).await;
+    for (name, content) in [
+        (
+            "newer",
+            &br#"{"name":"newer","unit":"joules","rate":1}"#[..],
+        ),
+        ("garbage", b"\xff{{"),
+        ("empty", b""),
+        ("alias", br#"{"name":"good","unit":"ru","rate":1}"#),
+        ("good", b"{"),
+    ] {
+        site.spoil(name, Some(content)).await;
+        let why = pod
+            .dispatcher
+            .control
+            .refresh()
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains(&format!("quota/{name}")), "{why}");
+        assert_eq!(pod.names().await, expected);
+        let ready = pod.ask("GET", "/readyz", &[], "").await;
+        assert_eq!(
+            (ready.status, &ready.body["status"]),
+            (200, &json!("degraded"))
+        );
+        // Nothing can be changed of what is not known.
+        let refused = pod.put(&policy("more", 1)).await;
+        refused.refused(503, "records-unreadable");
+        assert_eq!(refused.body["outcome"], "not-applied");
+        assert_eq!(refused.body["retry"]["safe"], true);
+        let started = site.try_pod_with(FilePolicies::default()).await;
+        let why = started
+            .err()
+            .expect("it cannot know who may do what")
+            .to_string();
+        assert!(why.contains(&format!("quota/{name}")), "{why}");
+        site.spoil(name, None).await;
+        pod.refresh().await;
+        let ready = pod.ask("GET", "/readyz", &[], "").await;
+        assert_eq!(ready.body["status"], "ok");
+    }
     assert_eq!(
         pod.names().await,
-        names(&[BUILT_IN, ("good", "stored"), ("newer", "stored")])
+        names(&[BUILT_IN]),
+        "the last one is gone"
     );
-
-    // One that was good and is damaged later goes, and nothing else.
-    site.spoil("good", "good", b"{").await;
-    pod.refresh().await;
-    assert_eq!(pod.names().await, names(&[BUILT_IN, ("newer", "stored")]));
+    assert_eq!(pod.put(&policy("more", 1)).await.status, 201);
 }
 
 #[tokio::test]
@@ -217,8 +228,8 @@ async fn nothing_new_pushes_out_what_is_in_effect() {
     let larger = site.file(&(text.clone() + &entry("g", 1)));
     let refused = pod
         .dispatcher
+        .control
         .replace_policy_file(larger.clone())
-        .await
         .unwrap_err();
     assert!(refused.to_string().contains("'s2'"), "{refused}");
     assert_eq!(pod.names().await.len(), 256);

@@ -1,15 +1,18 @@
 //! Pods on one store, and short words for what the cases ask of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
-use umbo_dispatcher::auth::TokenRegistry;
+use umbo_admin::Service;
+use umbo_control::ControlError;
+use umbo_control::auth::TokenRegistry;
+use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, Parts, PodLimits, Service};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, Durability, ManualClock, MemoryStore, Mutation,
@@ -29,7 +32,7 @@ pub(crate) struct Site {
 }
 
 /// One pod.
-pub(crate) struct Pod {
+pub(crate) struct TestDispatcher {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) limiter: Arc<Limiter>,
     service: Service,
@@ -70,12 +73,12 @@ impl Site {
         }
     }
 
-    pub(crate) async fn pod(&self) -> Pod {
+    pub(crate) async fn pod(&self) -> TestDispatcher {
         self.pod_with(FilePolicies::default()).await
     }
 
     /// Starts a pod with a policy file of this text.
-    pub(crate) async fn pod_with_file(&self, text: &str) -> Pod {
+    pub(crate) async fn pod_with_file(&self, text: &str) -> TestDispatcher {
         self.pod_with(self.file(text)).await
     }
 
@@ -93,7 +96,15 @@ impl Site {
         FilePolicies::read(&path).unwrap_err().to_string()
     }
 
-    pub(crate) async fn pod_with(&self, policies: FilePolicies) -> Pod {
+    pub(crate) async fn pod_with(&self, policies: FilePolicies) -> TestDispatcher {
+        self.try_pod_with(policies).await.unwrap()
+    }
+
+    /// Starts a pod, or returns why that is refused.
+    pub(crate) async fn try_pod_with(
+        &self,
+        policies: FilePolicies,
+    ) -> Result<TestDispatcher, ControlError> {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let settings = LimiterSettings {
             weights: Weights::default(),
@@ -119,20 +130,22 @@ impl Site {
             overload: Some(OverloadSettings::default()),
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
-            limits: PodLimits {
+            limits: DispatcherLimits {
                 requests_in_flight_max: 100,
                 body_memory_max: 1 << 20,
-                body_timeout: std::time::Duration::from_secs(5),
-                default_timeout: std::time::Duration::from_secs(5),
+                answer_memory_max: 256 << 20,
+                body_timeout: Duration::from_secs(5),
+                default_timeout: Duration::from_secs(5),
+                records_stale_max: Duration::from_hours(24),
             },
             config_text: String::new(),
         });
-        let dispatcher = dispatcher.await.unwrap();
-        Pod {
+        let dispatcher = dispatcher.await?;
+        Ok(TestDispatcher {
             limiter,
             service: Service::admin(&dispatcher),
             dispatcher,
-        }
+        })
     }
 
     /// Returns all rows of Umbo's own.
@@ -160,50 +173,43 @@ impl Site {
         page.rows.iter().map(row).collect()
     }
 
-    /// Writes another content into all copies of the record of a policy.
-    pub(crate) async fn spoil(&self, from: &str, to: &str, content: &[u8]) {
-        let sort = format!("quota/{from}");
-        for (key, value) in self.records().await {
-            if key.sort.as_bytes() != sort.as_bytes() {
-                continue;
-            }
-            // A record begins with its generation and whether it is there.
-            let bytes = [&value[..9], content].concat();
-            let key = Key::new(
-                Bytes::copy_from_slice(key.partition.as_bytes()),
-                format!("quota/{to}"),
-            );
-            let value = StoredValue {
-                bytes: bytes.into(),
-                ..StoredValue::default()
-            };
-            let request = WriteRequest {
-                namespace: NamespaceId::SYSTEM,
-                mutations: vec![Mutation {
-                    key: key.unwrap(),
-                    change: Change::Put {
-                        value,
-                        expires_at: None,
-                    },
-                    condition: Condition::Always,
-                }],
-                atomicity: Atomicity::None,
-                durability: Durability::Sync,
-                proposed: Version::proposed_at(self.clock.wall()),
-            };
-            assert!(
-                self.store
-                    .write(&CallContext::internal(), request)
-                    .await
-                    .pop()
-                    .unwrap()
-                    .is_ok()
-            );
-        }
+    /// Writes a content into the record of a policy, or removes it, as a server of another version may.
+    pub(crate) async fn spoil(&self, name: &str, content: Option<&[u8]>) {
+        let records = self.records().await;
+        let head = records
+            .iter()
+            .find(|(key, _)| key.sort.as_bytes() == b"head");
+        let (head, text) = head.unwrap();
+        let mut text: Value = serde_json::from_slice(text).unwrap();
+        text["number"] = json!(text["number"].as_u64().unwrap() + 1);
+        let partition = Bytes::copy_from_slice(head.partition.as_bytes());
+        let spoilt = Key::new(partition, format!("quota/{name}")).unwrap();
+        let head_content = text.to_string().into_bytes();
+        let mutations = [(spoilt, content), (head.clone(), Some(&head_content[..]))];
+        let mutations = mutations.map(|(key, content)| Mutation {
+            key,
+            change: content.map_or(Change::Delete, |content| Change::Put {
+                value: StoredValue {
+                    bytes: Bytes::copy_from_slice(content),
+                    ..StoredValue::default()
+                },
+                expires_at: None,
+            }),
+            condition: Condition::Always,
+        });
+        let request = WriteRequest {
+            namespace: NamespaceId::SYSTEM,
+            mutations: mutations.into(),
+            atomicity: Atomicity::Partition,
+            durability: Durability::Sync,
+            proposed: Version::proposed_at(self.clock.wall()),
+        };
+        let written = self.store.write(&CallContext::internal(), request).await;
+        assert!(written.iter().all(Result::is_ok), "{written:?}");
     }
 }
 
-impl Pod {
+impl TestDispatcher {
     /// Returns the same pod, to be asked on its data port.
     pub(crate) fn on_data_port(&self) -> Self {
         Self {
@@ -225,7 +231,7 @@ impl Pod {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(body.into())).unwrap();
-        let (head, body) = self.service.answer(request, 0).await.into_parts();
+        let (head, body) = self.service.answer(request).await.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer {
             status: head.status.as_u16(),
@@ -276,7 +282,7 @@ impl Pod {
     }
 
     pub(crate) async fn refresh(&self) {
-        self.dispatcher.refresh().await.unwrap();
+        self.dispatcher.control.refresh().await.unwrap();
     }
 }
 

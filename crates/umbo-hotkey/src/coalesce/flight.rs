@@ -1,14 +1,16 @@
-//! One flight: everybody who waits for one read of the store, and who of them is to lead.
+//! One flight: the readers that wait for one read of the store, and which of them leads next.
 //!
-//! The one who reads is the *leader*, the others are *followers*. A leader that fails is replaced
-//! once, by the follower that has waited longest; the failure goes to the leader's own client, which
-//! does not wait here, and to nobody else. Should the elected follower leave before it begins, the
-//! next one is elected. The second failure goes to all who are left. A flight that nobody waits for ends with its leader.
+//! The reader that asks the store is the *leader*, the others are *followers*. A leader that fails is
+//! replaced once, by the follower that has waited longest; the failure goes to the leader's own
+//! client, which does not wait here, and to no follower. If the elected follower leaves before it
+//! begins, the next one is elected. The second failure goes to all followers that are left. A flight
+//! without followers ends with its leader.
 //!
 //! The lock of a flight is taken after that of its stripe, never before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64 as Gauge;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
@@ -16,78 +18,91 @@ use std::time::Instant;
 
 use umbo_types::Criticality;
 
-use super::board::Board;
-use super::fill::Fill;
+use super::fetched::{Fetched, FlightError};
 use super::sync::{Mutex, MutexGuard};
 
-/// Leaders a flight may have, one after the other.
+/// Leaders that a flight may have, one after the other.
 const LEADERS_MAX: u8 = 2;
 
-/// Why a leader brought nothing.
-#[derive(Debug, Clone)]
-pub(crate) enum Failure<E> {
-    /// The store has answered so.
-    Error(E),
-    /// The leader has panicked or was dropped.
-    Lost,
+/// Identifies a leader and the read it makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaderToken {
+    pub(crate) hash: u64,
+    pub(crate) id: u64,
+    pub(crate) attempt: u8,
+    pub(crate) criticality: Criticality,
+    /// When the first leader began.
+    pub(crate) started: Instant,
+}
+
+impl LeaderToken {
+    /// Returns 1 for the first leader of a flight, 2 for the one that replaces it.
+    pub const fn attempt(&self) -> u8 {
+        self.attempt
+    }
+
+    /// Returns the criticality of the read: for the first leader its own, for the second the highest
+    /// of all requests that have joined the flight.
+    pub const fn criticality(&self) -> Criticality {
+        self.criticality
+    }
 }
 
 #[derive(Debug)]
 struct State<V, E> {
     /// Number of the leader, from 1.
-    leader: u8,
-    /// By id; with whom to wake.
-    waiters: BTreeMap<u64, Option<Waker>>,
+    attempt: u8,
+    /// By id.
+    followers: BTreeMap<u64, Option<Waker>>,
     next_id: u64,
     elected: Option<u64>,
-    landed: Option<Result<Fill<V>, Failure<E>>>,
-    held: Option<Held>,
+    result: Option<Result<Fetched<V>, FlightError<E>>>,
+    held: Option<HeldBytes>,
 }
 
-/// Bytes of an answer that somebody has still to pick up; counts them down on drop.
+/// Bytes of a result that followers have still to pick up; counted down on drop.
 #[derive(Debug)]
-struct Held {
+struct HeldBytes {
     gauge: Arc<Gauge>,
     bytes: u64,
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.gauge.fetch_sub(self.bytes, Relaxed);
     }
 }
 
-/// Those who wait for a read under way. Made with the first of them.
+/// The followers of an in-flight read. Made with the first of them.
 #[derive(Debug)]
 pub(crate) struct Flight<V, E> {
     state: Mutex<State<V, E>>,
 }
 
-/// What a waiter finds when it looks.
+/// What a follower finds when it is polled.
 pub(crate) enum Progress<V, E> {
-    /// Nothing yet.
+    /// The read is still in flight.
     Waiting,
-    /// It is to lead, as the leader of this number.
+    /// The follower is the next leader, of this number.
     Elected(u8),
-    /// The end, for this waiter.
-    Landed(Result<Fill<V>, Failure<E>>),
+    /// The flight has ended.
+    Ended(Result<Fetched<V>, FlightError<E>>),
 }
 
-/// What comes after a leader has failed.
-pub(crate) enum Succession {
-    /// A follower was elected, and is to be woken.
-    Elected(Wake),
-    /// Nobody is left to lead: the flight has landed, and these are to be woken.
-    Over(Wake),
+/// What follows the failure of a leader.
+pub(crate) struct Succession {
+    /// Whether the flight has ended, because no follower leads next.
+    pub(crate) is_over: bool,
+    pub(crate) wakeups: Wakeups,
 }
 
-/// Those to be woken, once no lock is held.
+/// Followers to wake once no lock is held.
 #[derive(Debug, Default)]
-#[must_use = "waiters that are not woken wait for ever"]
-pub(crate) struct Wake(Vec<Waker>);
+#[must_use = "followers that are not woken wait for ever"]
+pub(crate) struct Wakeups(Vec<Waker>);
 
-impl Wake {
-    pub(crate) fn now(self) {
+impl Wakeups {
+    pub(crate) fn wake(self) {
         for waker in self.0 {
             waker.wake();
         }
@@ -98,11 +113,11 @@ impl<V, E> Default for Flight<V, E> {
     fn default() -> Self {
         Self {
             state: Mutex::new(State {
-                leader: 1,
-                waiters: BTreeMap::new(),
+                attempt: 1,
+                followers: BTreeMap::new(),
                 next_id: 0,
                 elected: None,
-                landed: None,
+                result: None,
                 held: None,
             }),
         }
@@ -110,125 +125,112 @@ impl<V, E> Default for Flight<V, E> {
 }
 
 impl<V: Clone, E: Clone> Flight<V, E> {
-    /// Adds a follower, and returns its id; none where `waiters_max` wait already.
-    pub(crate) fn follow(&self, waiters_max: usize) -> Option<u64> {
+    /// Adds a follower and returns its id; none where `readers_max`, the leader included, is reached.
+    pub(crate) fn follow(&self, readers_max: usize) -> Option<u64> {
         let mut state = self.lock();
-        // The client of the leader waits, too.
-        (state.waiters.len() + 1 < waiters_max).then(|| state.add())
+        if state.followers.len() + 1 >= readers_max {
+            return None;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        state.followers.insert(id, None);
+        Some(id)
     }
 
     /// Returns the number of the leader, from 1.
-    pub(crate) fn leader(&self) -> u8 {
-        self.lock().leader
+    pub(crate) fn attempt(&self) -> u8 {
+        self.lock().attempt
     }
 
-    /// Tells a waiter where it stands; where it has to wait on, `waker` is woken.
+    /// Returns the state of a follower, and registers `waker` where it has to wait on.
     pub(crate) fn progress(&self, id: u64, waker: &Waker) -> Progress<V, E> {
         let mut state = self.lock();
-        if let Some(landed) = state.landed.clone() {
-            state.waiters.remove(&id);
-            return Progress::Landed(landed);
+        if let Some(result) = state.result.clone() {
+            state.followers.remove(&id);
+            return Progress::Ended(result);
         }
         if state.elected == Some(id) {
             state.elected = None;
-            state.waiters.remove(&id);
-            return Progress::Elected(state.leader);
+            state.followers.remove(&id);
+            return Progress::Elected(state.attempt);
         }
-        if let Some(known) = state.waiters.get_mut(&id)
-            && !known.as_ref().is_some_and(|known| known.will_wake(waker))
+        if let Some(held) = state.followers.get_mut(&id)
+            && !held.as_ref().is_some_and(|held| held.will_wake(waker))
         {
-            *known = Some(waker.clone());
+            *held = Some(waker.clone());
         }
         Progress::Waiting
     }
 
-    /// Takes out a waiter that does not wait any more; says whether it was the one to lead.
+    /// Removes a follower that waits no longer; returns whether it was the elected one.
     pub(crate) fn leave(&self, id: u64) -> bool {
         let mut state = self.lock();
-        state.waiters.remove(&id);
+        state.followers.remove(&id);
         state.elected == Some(id)
     }
 
-    /// Lands the flight with an answer; its bytes count in `gauge` until all have picked it up.
-    /// Returns how many followers there are, and who is to be woken.
-    pub(crate) fn land(&self, fill: &Fill<V>, gauge: &Arc<Gauge>) -> (usize, Wake) {
+    /// Ends the flight with a result, whose bytes count in `gauge` until all followers have it.
+    /// Returns whether there are followers.
+    pub(crate) fn complete(&self, fetched: &Fetched<V>, gauge: &Arc<Gauge>) -> (bool, Wakeups) {
         let mut state = self.lock();
-        if state.waiters.is_empty() {
-            return (0, Wake::default());
+        if state.followers.is_empty() {
+            return (false, Wakeups::default());
         }
-        state.landed = Some(Ok(fill.clone()));
-        let bytes = fill.bytes as u64;
+        let bytes = fetched.bytes as u64;
         gauge.fetch_add(bytes, Relaxed);
-        state.held = Some(Held {
+        state.held = Some(HeldBytes {
             gauge: Arc::clone(gauge),
             bytes,
         });
-        (state.waiters.len(), state.wake_all())
+        state.result = Some(Ok(fetched.clone()));
+        (true, state.wake_all())
     }
 
-    /// Ends the term of the leader of this number, and elects its successor where there may be one.
-    pub(crate) fn fail(&self, leader: u8, failure: Failure<E>) -> Succession {
-        let mut state = self.lock();
-        if leader < LEADERS_MAX
-            && let Some(wake) = state.elect()
-        {
-            state.leader = leader + 1;
-            return Succession::Elected(wake);
-        }
-        state.landed = Some(Err(failure));
-        Succession::Over(state.wake_all())
+    /// Ends the attempt of a leader, and elects its successor where there may be one.
+    pub(crate) fn fail(&self, attempt: u8, error: FlightError<E>) -> Succession {
+        self.lock().succeed(attempt + 1, error)
     }
 
-    /// Elects another follower in the place of one that has left before it led.
+    /// Elects another follower in the place of an elected one that has left.
     pub(crate) fn pass_on(&self) -> Succession {
         let mut state = self.lock();
-        state.elected = None;
-        if let Some(wake) = state.elect() {
-            return Succession::Elected(wake);
-        }
-        state.landed = Some(Err(Failure::Lost));
-        Succession::Over(state.wake_all())
+        let attempt = state.attempt;
+        state.succeed(attempt, FlightError::LeaderLost)
     }
 
+    /// What a panic leaves behind is whole, because nothing calls foreign code while it changes.
     fn lock(&self) -> MutexGuard<'_, State<V, E>> {
-        Board::<V, E>::lock(&self.state)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<V, E> State<V, E> {
-    fn add(&mut self) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.waiters.insert(id, None);
-        id
-    }
-
-    fn elect(&mut self) -> Option<Wake> {
-        let (&id, waker) = self.waiters.iter_mut().next()?;
+    /// Elects the follower that has waited longest as leader `attempt`, or ends the flight.
+    fn succeed(&mut self, attempt: u8, error: FlightError<E>) -> Succession {
+        let first = if attempt <= LEADERS_MAX {
+            self.followers.iter_mut().next()
+        } else {
+            None
+        };
+        let Some((&id, waker)) = first else {
+            self.elected = None;
+            self.result = Some(Err(error));
+            return Succession {
+                is_over: true,
+                wakeups: self.wake_all(),
+            };
+        };
+        let wakeups = Wakeups(waker.take().into_iter().collect());
         self.elected = Some(id);
-        Some(Wake(waker.take().into_iter().collect()))
+        self.attempt = attempt;
+        Succession {
+            is_over: false,
+            wakeups,
+        }
     }
 
-    fn wake_all(&mut self) -> Wake {
-        let wakers = self.waiters.values_mut().filter_map(Option::take);
-        Wake(wakers.collect())
-    }
-}
-
-/// What a leader is told when it is asked to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lead {
-    pub(crate) hash: u64,
-    pub(crate) claim: u64,
-    pub(crate) leader: u8,
-    pub(crate) criticality: Criticality,
-    /// When the first leader began.
-    pub(crate) started: Instant,
-}
-
-impl Lead {
-    /// Returns 1 for the first leader of a flight, 2 for the one that replaces it.
-    pub fn attempt(&self) -> u8 {
-        self.leader
+    fn wake_all(&mut self) -> Wakeups {
+        let wakers = self.followers.values_mut().filter_map(Option::take);
+        Wakeups(wakers.collect())
     }
 }

@@ -29,7 +29,7 @@ const WHOLE: u64 = 0xC2B2_AE3D_27D4_EB4F;
 
 /// State of the counters that a read depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     first: u64,
     second: u64,
 }
@@ -57,7 +57,7 @@ impl Generations {
 
     /// Returns the state that a read which begins now depends on.
     pub(crate) fn stamp(&self, key: &KeyRef<'_>) -> Stamp {
-        // Sequentially consistent, like the counting: whoever was told of a write sees its count.
+        // Sequentially consistent, like the counting: a client that has the answer of a write sees its count.
         let read = |hash, column| self.counters[self.place(hash, column)].load(Ordering::SeqCst);
         match key.kind() {
             Kind::Row => Stamp {
@@ -91,14 +91,14 @@ pub struct WriteGuard {
 }
 
 impl WriteGuard {
-    /// Says that the write touches one row.
+    /// Counts one row that the write touches.
     pub(crate) fn row(&mut self, row: &KeyRef<'_>) {
         debug_assert_eq!(row.kind(), Kind::Row);
         self.touch(row.hash(), ROW);
         self.touch(row.partition_hash(), ANY);
     }
 
-    /// Says that the write touches any number of rows of a partition.
+    /// Counts any number of rows of a partition that the write touches.
     pub(crate) fn partition(&mut self, partition_hash: u64) {
         self.touch(partition_hash, WHOLE);
         self.touch(partition_hash, ANY);

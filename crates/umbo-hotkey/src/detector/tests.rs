@@ -1,6 +1,9 @@
 //! Detection under simulated time, against exact decayed counts of every key.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Barrier;
+
+use umbo_types::{CallerId, RequestUnits};
 
 use super::*;
 
@@ -62,9 +65,11 @@ fn hash(key: u64) -> u64 {
     Random(key ^ 0xABCD).next().max(1)
 }
 
-/// A pod of two workers with its exact twin.
-struct Pod {
-    workers: Workers,
+/// The detection of a dispatcher of two threads, with its exact twin.
+struct TestDispatcher {
+    counts: ReadCounts,
+    /// Reads that the threads have still to count.
+    waiting: [Vec<u64>; 2],
     detector: Detector,
     now: Instant,
     random: Random,
@@ -74,11 +79,12 @@ struct Pod {
     seconds: f64,
 }
 
-impl Pod {
+impl TestDispatcher {
     fn new() -> Self {
         let now = Instant::now();
         Self {
-            workers: Workers::new(2, Decay::first()),
+            counts: ReadCounts::new(2),
+            waiting: [Vec::new(), Vec::new()],
             detector: Detector::new(HotRule::default(), now),
             now,
             random: Random(5),
@@ -89,13 +95,33 @@ impl Pod {
     }
 
     fn read(&mut self, key: u64) {
-        let worker = (self.random.next() % 2) as usize;
-        self.workers.count_as(worker, hash(key), 1_000_000);
+        let thread = (self.random.next() % 2) as usize;
+        self.waiting[thread].push(hash(key));
         *self.interval.entry(key).or_default() += 1.0;
     }
 
-    fn tick(&mut self) -> Change {
-        let share = self.detector.decay.left_after(TICK);
+    /// Counts the waiting reads, on two threads that live at the same time.
+    fn count(&mut self) {
+        let (counts, both) = (&self.counts, Barrier::new(2));
+        std::thread::scope(|scope| {
+            for reads in &mut self.waiting {
+                let both = &both;
+                scope.spawn(move || {
+                    reads.drain(..).for_each(|hash| counts.count(hash));
+                    both.wait();
+                });
+            }
+        });
+    }
+
+    fn run(&mut self) -> Option<Vec<Arc<HotKey>>> {
+        self.count();
+        let known = HotSet::default();
+        self.detector.run(&self.counts, &known, self.now)
+    }
+
+    fn tick(&mut self) {
+        let share = self.detector.rule.decay(TICK);
         self.exact.values_mut().for_each(|reads| *reads *= share);
         self.exact.retain(|_, reads| *reads > 1e-3);
         for (key, reads) in self.interval.drain() {
@@ -103,7 +129,7 @@ impl Pod {
         }
         self.seconds = self.seconds * share + TICK.as_secs_f64();
         self.now += TICK;
-        self.detector.run(&self.workers, self.now).unwrap()
+        self.run().unwrap();
     }
 
     fn is_hot(&self, key: u64) -> bool {
@@ -139,7 +165,7 @@ impl Pod {
 /// (hot and found, hot, found), summed over the ticks after the first second.
 fn agree(exponent: f64, flood: f64, seconds: u64) -> (usize, usize, usize) {
     let zipf = Zipf::new(exponent);
-    let mut pod = Pod::new();
+    let mut pod = TestDispatcher::new();
     let mut random = Random(9);
     let mut fresh = KEYS;
     let (mut both, mut hot, mut found) = (0, 0, 0);
@@ -192,7 +218,7 @@ fn what_is_hot_is_found_and_nothing_else_among_a_million_keys() {
 /// milliseconds; returns when it became hot and when it cooled, in milliseconds from those.
 fn hot_and_cool(base: u64, rate: f64, from: u64, to: u64) -> (u64, u64) {
     const HOT: u64 = 1;
-    let mut pod = Pod::new();
+    let mut pod = TestDispatcher::new();
     let mut random = Random(31);
     let (mut owed, mut hot_at, mut cool_at) = (0.0, None, None);
     for millis in 1..=to + 6_000 {
@@ -242,7 +268,7 @@ fn a_key_is_hot_within_200_ms_and_cool_within_5_s() {
 
 #[test]
 fn a_fresh_pod_finds_a_stampede_at_its_first_tick() {
-    let mut pod = Pod::new();
+    let mut pod = TestDispatcher::new();
     for read in 0..10_000 {
         pod.read(read % 10);
     }
@@ -252,7 +278,7 @@ fn a_fresh_pod_finds_a_stampede_at_its_first_tick() {
 
 #[test]
 fn a_key_below_the_absolute_rate_stays_cold_however_large_its_share() {
-    let mut pod = Pod::new();
+    let mut pod = TestDispatcher::new();
     for _ in 0..100 {
         for read in 0..15 {
             pod.read(read % 2);
@@ -265,10 +291,15 @@ fn a_key_below_the_absolute_rate_stays_cold_however_large_its_share() {
 
 #[test]
 fn heat_is_told_with_its_bounds() {
-    let mut pod = Pod::new();
+    let mut pod = TestDispatcher::new();
     for _ in 0..100 {
         for read in 0..200 {
             pod.read(read % 4);
+        }
+        for tracked in &pod.detector.hot {
+            // As 50 reads that cost 20 request units.
+            let price = RequestUnits::from_micros(20_000_000);
+            tracked.key.record_read(&CallerId::new("shop"), price);
         }
         pod.tick();
     }
@@ -283,17 +314,16 @@ fn heat_is_told_with_its_bounds() {
         assert!((rate - 500.0).abs() < 1.0, "{rate}");
         assert!((rate_now - 500.0).abs() < 1.0, "{rate_now}");
         assert!(rate_error < 1.0, "{rate_error}");
-        // One request unit a read.
-        assert!((units_rate - 500.0).abs() < 1.0, "{units_rate}");
+        assert!((units_rate - 200.0).abs() < 1.0, "{units_rate}");
     }
-    let (pod_rate, threshold) = pod.detector.rates();
-    assert!((pod_rate - 2_000.0).abs() < 5.0, "{pod_rate}");
+    let (reads_rate, threshold) = pod.detector.rates();
+    assert!((reads_rate - 2_000.0).abs() < 5.0, "{reads_rate}");
     assert!((threshold - 200.0).abs() < 1e-9);
 }
 
 #[test]
 fn there_are_never_more_hot_keys_than_may_be_and_the_hottest_stay() {
-    let mut pod = Pod::new();
+    let mut pod = TestDispatcher::new();
     pod.detector.rule.keys_max = 10;
     for round in 0..50_u64 {
         // The attack moves on all the time, but for one key.
@@ -312,19 +342,19 @@ fn there_are_never_more_hot_keys_than_may_be_and_the_hottest_stay() {
 
 #[test]
 fn a_detector_that_was_not_run_for_long_goes_on() {
-    let mut pod = Pod::new();
+    let mut pod = TestDispatcher::new();
     for _ in 0..1_000 {
         pod.read(1);
     }
     pod.tick();
     assert!(pod.is_hot(1));
     pod.now += Duration::from_hours(24);
-    pod.detector.run(&pod.workers, pod.now).unwrap();
+    pod.run().unwrap();
     assert!(!pod.is_hot(1));
     for _ in 0..1_000 {
         pod.read(2);
     }
     pod.tick();
     assert!(pod.is_hot(2));
-    assert!(pod.detector.run(&pod.workers, pod.now).is_none());
+    assert!(pod.run().is_none());
 }

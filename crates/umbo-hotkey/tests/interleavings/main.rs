@@ -36,7 +36,7 @@ fn random_programs_keep_the_promises() {
     for count in [
         tally.answered,
         tally.from_cache,
-        tally.from_afterglow,
+        tally.direct,
         tally.followers,
         tally.failed,
         tally.cancelled,

@@ -12,28 +12,30 @@
 //! key, nobody reads what is older than a write acknowledged before the read began, a leader asks
 //! the store once, one follower is elected for a failed leader, and nothing stays behind.
 
-#[path = "../../src/coalesce/afterglow.rs"]
-mod afterglow;
-#[path = "../../src/coalesce/board.rs"]
-mod board;
-#[path = "../../src/coalesce/cache.rs"]
-mod cache;
 #[path = "proof/cases.rs"]
 mod cases;
-#[path = "../../src/coalesce/duty.rs"]
-mod duty;
-#[path = "../../src/coalesce/fill.rs"]
-mod fill;
+#[path = "../../src/coalesce/fetched.rs"]
+mod fetched;
 #[path = "../../src/coalesce/flight.rs"]
 mod flight;
+#[path = "../../src/coalesce/follower.rs"]
+mod follower;
 #[path = "../../src/coalesce/generation.rs"]
 mod generation;
+#[path = "../../src/coalesce/in_flight.rs"]
+mod in_flight;
+#[path = "../../src/coalesce/leader.rs"]
+mod leader;
+#[path = "../../src/coalesce/local_cache.rs"]
+mod local_cache;
 #[path = "proof/preemption.rs"]
 mod preemption;
 #[path = "proof/program.rs"]
 mod program;
-#[path = "../../src/coalesce/reads.rs"]
-mod reads;
+#[path = "../../src/coalesce/shared_reads.rs"]
+mod shared_reads;
+#[path = "../../src/coalesce/single_flight.rs"]
+mod single_flight;
 #[path = "proof/sync.rs"]
 mod sync;
 #[path = "proof/world.rs"]
@@ -41,7 +43,7 @@ mod world;
 
 /// The crate's keys: they are plain data.
 mod key {
-    pub(crate) use umbo_hotkey::{KeyRef, KeySeed, Kind, ReadKey};
+    pub(crate) use umbo_hotkey::{KeyHasher, KeyRef, KeySeed, Kind, ReadKey};
 }
 
 use std::sync::atomic::Ordering::Relaxed;

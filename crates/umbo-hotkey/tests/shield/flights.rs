@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_hotkey::{FlightSettings, Settings, ShareError, Source, Terms};
+use umbo_hotkey::{FlightError, FlightSettings, ReadContext, Settings, Source};
 use umbo_types::Criticality;
 
 use super::lab::{Lab, Mood, settings, settle};
@@ -32,8 +32,11 @@ async fn readers_of_a_cold_key_follow_the_read_under_way() {
             .all(|value| value.as_ptr() == values[0].as_ptr())
     );
     let report = lab.shield.report(lab.now);
-    assert_eq!((report.board.leaders, report.board.followers), (2, 49));
-    assert_eq!((report.flights, report.landed_bytes), (0, 0));
+    assert_eq!(
+        (report.flight_totals.leaders, report.flight_totals.followers),
+        (2, 49)
+    );
+    assert_eq!((report.flights, report.held_bytes), (0, 0));
 }
 
 #[tokio::test]
@@ -85,8 +88,8 @@ async fn a_leader_that_fails_is_replaced_once_and_only_its_own_client_is_told() 
             assert!(follower.await.unwrap().is_ok());
         }
         let report = lab.shield.report(lab.now);
-        assert_eq!((lab.reads(), report.board.elections), (2, 1));
-        assert_eq!((report.flights, report.landed_bytes), (0, 0));
+        assert_eq!((lab.reads(), report.flight_totals.elections), (2, 1));
+        assert_eq!((report.flights, report.held_bytes), (0, 0));
     }
 }
 
@@ -100,9 +103,9 @@ async fn a_second_failure_is_told_to_all() {
         followers.push(lab.client("a").await);
     }
     gate.add_permits(2);
-    assert_eq!(first.await.unwrap(), Err(ShareError::Lost));
+    assert_eq!(first.await.unwrap(), Err(FlightError::LeaderLost));
     for follower in followers {
-        let failed = Err(ShareError::Failed("the store failed"));
+        let failed = Err(FlightError::Failed("the store failed"));
         assert_eq!(follower.await.unwrap(), failed);
     }
     assert_eq!((lab.reads(), lab.shield.report(lab.now).flights), (2, 0));
@@ -125,28 +128,28 @@ async fn an_elected_follower_that_leaves_passes_the_duty_on() {
 }
 
 #[tokio::test]
-async fn a_leader_knows_the_highest_criticality_of_those_who_wait() {
+async fn a_second_leader_has_the_highest_criticality_of_those_who_wait() {
     let lab = Lab::new();
-    let gate = lab.moods(&[Mood::Waiting]);
+    let gate = lab.moods(&[Mood::Failing]);
     let mut clients = Vec::new();
     for criticality in [
         Criticality::Sheddable,
-        Criticality::CriticalPlus,
         Criticality::Critical,
+        Criticality::CriticalPlus,
     ] {
-        let terms = Terms {
+        let context = ReadContext {
             criticality,
-            ..lab.terms()
+            ..lab.context()
         };
-        clients.push(lab.client_on("a", terms).await);
+        clients.push(lab.client_on("a", context).await);
     }
     gate.add_permits(1);
-    for client in clients {
-        client.await.unwrap().unwrap();
+    for (at, client) in clients.into_iter().enumerate() {
+        assert_eq!(client.await.unwrap().is_ok(), at > 0);
     }
     assert_eq!(
         *lab.store.criticality.lock().unwrap(),
-        [Criticality::CriticalPlus]
+        [Criticality::Sheddable, Criticality::CriticalPlus]
     );
 }
 
@@ -161,7 +164,7 @@ fn bounded(change: impl FnOnce(&mut FlightSettings)) -> Lab {
 
 #[tokio::test]
 async fn so_many_may_wait_and_no_more() {
-    let lab = bounded(|flights| flights.waiters_max = 3);
+    let lab = bounded(|flights| flights.readers_max = 3);
     let gate = lab.moods(&[Mood::Waiting]);
     let mut clients = Vec::new();
     // The client of the leader waits too.
@@ -169,12 +172,12 @@ async fn so_many_may_wait_and_no_more() {
         clients.push(lab.client("a").await);
     }
     let crowded = lab.client("a").await;
-    assert_eq!(crowded.await.unwrap(), Err(ShareError::Crowded));
+    assert_eq!(crowded.await.unwrap(), Err(FlightError::Full));
     gate.add_permits(1);
     for client in clients {
         assert!(client.await.unwrap().is_ok());
     }
-    assert_eq!(lab.shield.report(lab.now).board.crowded, 1);
+    assert_eq!(lab.shield.report(lab.now).flight_totals.crowded, 1);
 }
 
 #[tokio::test]
@@ -186,7 +189,7 @@ async fn so_many_flights_may_be_under_way_and_no_more() {
     let gate = lab.moods(&[Mood::Waiting, Mood::Waiting]);
     let (one, two) = (lab.client("a").await, lab.client("b").await);
     let crowded = lab.client("c").await;
-    assert_eq!(crowded.await.unwrap(), Err(ShareError::Crowded));
+    assert_eq!(crowded.await.unwrap(), Err(FlightError::Full));
     gate.add_permits(2);
     assert!(one.await.unwrap().is_ok() && two.await.unwrap().is_ok());
     assert!(lab.get("c").await.is_ok());
@@ -215,11 +218,14 @@ async fn a_client_may_refuse_to_join_an_older_read() {
     let gate = lab.moods(&[Mood::Waiting]);
     let first = lab.client("a").await;
     lab.pass(10);
-    let terms = Terms {
+    let context = ReadContext {
         age_max: Some(Duration::ZERO),
-        ..lab.terms()
+        ..lab.context()
     };
-    assert_eq!(lab.get_on("a", terms).await.unwrap().source, Source::Leader);
+    assert_eq!(
+        lab.get_on("a", context).await.unwrap().source,
+        Source::Leader
+    );
     gate.add_permits(1);
     assert!(first.await.unwrap().is_ok());
     assert_eq!(lab.reads(), 2);
@@ -231,7 +237,7 @@ async fn a_runtime_that_ends_leaves_nobody_waiting() {
     let _gate = lab.moods(&[Mood::Waiting]);
     let other = tokio::task::spawn_blocking({
         let (shield, store) = (lab.shield.clone(), lab.store.clone());
-        let (terms, caller) = (lab.terms(), lab.caller.clone());
+        let (context, caller) = (lab.context(), lab.caller.clone());
         move || {
             // The leader's task belongs to this runtime, and is dropped with it.
             let runtime = tokio::runtime::Builder::new_current_thread();
@@ -239,8 +245,8 @@ async fn a_runtime_that_ends_leaves_nobody_waiting() {
             runtime.spawn(async move {
                 let row = super::lab::key("a");
                 let key = shield.seed().row(super::lab::NAMESPACE, &row);
-                let read = super::lab::read(&shield, &store, row.clone());
-                shield.read(&key, &terms, &caller, read).await
+                let read = super::lab::read(&store, row.clone());
+                super::lab::read_through(&shield, &key, &context, &caller, read).await
             });
             runtime.block_on(settle());
         }

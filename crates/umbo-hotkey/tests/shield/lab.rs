@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use umbo_hotkey::{
-    Fill, KeyRef, KeySeed, Kind, Lead, Look, Polarity, Reading, Served, Settings, ShareError,
-    Shield, Terms,
+    Fetched, FlightError, KeyRef, KeySeed, Kind, LeaderToken, Lookup, ReadContext, Served,
+    Settings, Shield, StoreRead,
 };
 use umbo_types::{CallerId, Criticality, Key, NamespaceId, RequestUnits};
 
 pub(crate) const NAMESPACE: NamespaceId = NamespaceId(1);
 
 pub(crate) type Fault = &'static str;
-pub(crate) type Answer = Result<Served<Option<Bytes>>, ShareError<Fault>>;
+pub(crate) type Answer = Result<Served<Option<Bytes>>, FlightError<Fault>>;
 
 /// What the store does with a read.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +40,9 @@ pub(crate) struct Store {
     pub(crate) reads: AtomicU64,
     /// For the reads to come, in order; those beyond are answered at once.
     pub(crate) moods: Mutex<Vec<Mood>>,
-    /// Criticality of the leaders at the end of their reads.
+    /// When all rows expire.
+    pub(crate) expires_at: Mutex<Option<Instant>>,
+    /// Criticality of the leaders.
     pub(crate) criticality: Mutex<Vec<Criticality>>,
 }
 
@@ -65,10 +67,20 @@ impl Lab {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
+        Self::with_random(settings, 1 << 63)
+    }
+
+    /// Makes a lab in which every random number is this one.
+    pub(crate) fn with_random(settings: Settings, random: u64) -> Self {
         let now = Instant::now();
         let spawner = |task| drop(tokio::spawn(task));
         Self {
-            shield: Arc::new(Shield::new(settings, Box::new(spawner), now)),
+            shield: Arc::new(Shield::new(
+                settings,
+                Box::new(spawner),
+                Box::new(move || random),
+                now,
+            )),
             store: Arc::default(),
             now,
             caller: CallerId::new("shop"),
@@ -96,12 +108,12 @@ impl Lab {
         gate
     }
 
-    pub(crate) fn terms(&self) -> Terms {
-        Terms {
+    pub(crate) fn context(&self) -> ReadContext {
+        ReadContext {
             now: self.now,
             criticality: Criticality::default(),
+            price: RequestUnits::from_micros(1_000_000),
             age_max: None,
-            random: 1 << 63,
         }
     }
 
@@ -111,49 +123,48 @@ impl Lab {
             let row = key(name);
             let key = self.shield.seed().row(NAMESPACE, &row);
             for _ in 0..1_000 {
-                self.shield
-                    .count(&key, RequestUnits::from_micros(1_000_000));
+                self.shield.count(&key);
             }
         }
         self.pass(100);
         self.shield.tick(self.now);
     }
 
-    pub(crate) fn look(&self, name: &str) -> Look<Option<Bytes>> {
+    pub(crate) fn lookup(&self, name: &str) -> Lookup<Option<Bytes>> {
         let row = key(name);
         let key = self.shield.seed().row(NAMESPACE, &row);
-        self.shield.look(&key, &self.terms(), &self.caller)
+        self.shield.lookup(&key, &self.context(), &self.caller)
     }
 
     /// Reads as a point get does.
     pub(crate) async fn get(&self, name: &str) -> Answer {
-        self.get_on(name, self.terms()).await
+        self.get_on(name, self.context()).await
     }
 
-    pub(crate) async fn get_on(&self, name: &str, terms: Terms) -> Answer {
+    pub(crate) async fn get_on(&self, name: &str, context: ReadContext) -> Answer {
         let row = key(name);
         let key = self.shield.seed().row(NAMESPACE, &row);
-        self.shield.count(&key, RequestUnits::ZERO);
-        let read = read(&self.shield, &self.store, row.clone());
-        self.shield.read(&key, &terms, &self.caller, read).await
+        self.shield.count(&key);
+        let read = read(&self.store, row.clone());
+        read_through(&self.shield, &key, &context, &self.caller, read).await
     }
 
     /// Reads in a task of its own, and lets it get as far as it does.
     pub(crate) async fn client(&self, name: &str) -> tokio::task::JoinHandle<Answer> {
-        self.client_on(name, self.terms()).await
+        self.client_on(name, self.context()).await
     }
 
     pub(crate) async fn client_on(
         &self,
         name: &str,
-        terms: Terms,
+        context: ReadContext,
     ) -> tokio::task::JoinHandle<Answer> {
         let row = key(name);
         let (shield, caller) = (Arc::clone(&self.shield), self.caller.clone());
-        let read = read(&self.shield, &self.store, row.clone());
+        let read = read(&self.store, row.clone());
         let client = tokio::spawn(async move {
             let key = shield.seed().row(NAMESPACE, &row);
-            shield.read(&key, &terms, &caller, read).await
+            read_through(&shield, &key, &context, &caller, read).await
         });
         settle().await;
         client
@@ -164,16 +175,35 @@ impl Lab {
         let row = key(name);
         let partition = row.partition.as_bytes();
         let key = self.range_key(partition, selectors);
-        let read = read(&self.shield, &self.store, row.clone());
-        self.shield
-            .read(&key, &self.terms(), &self.caller, read)
-            .await
+        let read = read(&self.store, row.clone());
+        read_through(&self.shield, &key, &self.context(), &self.caller, read).await
     }
 
     pub(crate) fn range_key<'a>(&self, partition: &'a [u8], selectors: &'a [u8]) -> KeyRef<'a> {
         let seed = self.shield.seed();
         seed.key(NAMESPACE, Kind::Range, partition, selectors)
     }
+}
+
+/// Reads as a dispatcher before a store that does not answer at once.
+pub(crate) async fn read_through(
+    shield: &Shield<Option<Bytes>, Fault>,
+    key: &KeyRef<'_>,
+    context: &ReadContext,
+    caller: &CallerId,
+    fetch: impl FnOnce(LeaderToken) -> StoreRead<Option<Bytes>, Fault>,
+) -> Answer {
+    if let Lookup::Hit {
+        served,
+        is_refresh_due,
+    } = shield.lookup(key, context, caller)
+    {
+        if is_refresh_due {
+            shield.refresh(key, context, fetch);
+        }
+        return Ok(served);
+    }
+    shield.read(key, context, fetch).await
 }
 
 /// Lets all tasks get as far as they do.
@@ -185,14 +215,14 @@ pub(crate) async fn settle() {
 
 /// Returns what reads the row from the store.
 pub(crate) fn read(
-    shield: &Arc<Shield<Option<Bytes>, Fault>>,
     store: &Arc<Store>,
     row: Key,
-) -> impl FnOnce(Lead) -> Reading<Option<Bytes>, Fault> + Send + 'static {
-    let (shield, store) = (Arc::clone(shield), Arc::clone(store));
-    move |lead| {
+) -> impl FnOnce(LeaderToken) -> StoreRead<Option<Bytes>, Fault> + Send + 'static {
+    let store = Arc::clone(store);
+    move |token| {
         Box::pin(async move {
             store.reads.fetch_add(1, Ordering::Relaxed);
+            { store.criticality.lock().unwrap() }.push(token.criticality());
             let mood = {
                 let mut moods = store.moods.lock().unwrap();
                 if moods.is_empty() {
@@ -205,26 +235,17 @@ pub(crate) fn read(
             if let Mood::Waiting(gate) | Mood::Failing(gate) | Mood::Panicking(gate) = &mood {
                 gate.acquire().await.unwrap().forget();
             }
-            let criticality = shield.criticality(&lead);
-            store.criticality.lock().unwrap().push(criticality);
             match mood {
                 Mood::Failing(_) => return Err("the store failed"),
                 Mood::Panicking(_) => panic!("on purpose"),
                 Mood::Ready | Mood::Waiting(_) => {}
             }
-            Ok(fill(value))
+            Ok(Fetched {
+                bytes: value.as_ref().map_or(0, Bytes::len),
+                is_found: value.is_some(),
+                value,
+                expires_at: *store.expires_at.lock().unwrap(),
+            })
         })
-    }
-}
-
-pub(crate) fn fill(value: Option<Bytes>) -> Fill<Option<Bytes>> {
-    Fill {
-        bytes: value.as_ref().map_or(0, Bytes::len),
-        polarity: match value {
-            Some(_) => Polarity::Present,
-            None => Polarity::Absent,
-        },
-        value,
-        expires_at: None,
     }
 }

@@ -1,38 +1,64 @@
-//! Whatever bytes come, they are decoded or refused, within bounds.
+//! Any bytes are decoded or refused, within bounds.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use umbo_protocol::{AnswerFrame, DecodeError, FRAME_LEN_MAX, RequestFrame};
+use umbo_protocol::{
+    ASSEMBLY_LEN_MAX, Answer, AnswerWriter, Assembly, Chunk, DecodeError, Decoder, DispatcherFrame,
+    FRAME_LEN_MAX, MESSAGE_LEN_MAX, NodeFrame, NodeStamp, PREFACE, ReceiveWindow, Request,
+    RequestWriter, WINDOW_LEN,
+};
 use umbo_types::limits;
 
+use crate::peers::{NodeEnd, batch, frame};
 use crate::values::{answer, request};
 
-/// Decodes as both kinds; what comes out of a request keeps to the limits of the data model.
-fn survive(frame: &Bytes) {
-    if let Ok(decoded) = RequestFrame::decode(frame.clone()) {
-        for request in decoded.requests.into_iter().flatten() {
-            // What was taken can be sent again.
-            RequestFrame::push(&mut BytesMut::new(), &(&request).into());
+/// Decodes as both directions. Decoded messages can be sent again.
+fn survive(bytes: &[u8]) {
+    let (mut requests, mut answers) = (Decoder::of_dispatcher(), Decoder::of_node());
+    requests.buffer().extend_from_slice(&PREFACE);
+    requests.buffer().extend_from_slice(bytes);
+    answers.buffer().extend_from_slice(bytes);
+    let mut writer = RequestWriter::new(WINDOW_LEN as u32);
+    while let Ok(Some(frame)) = requests.next_frame() {
+        match frame.body {
+            DispatcherFrame::Requests(batch) => batch.flatten().for_each(|request: Request| {
+                writer.push(&(&request).into());
+            }),
+            DispatcherFrame::Chunk(chunk) => {
+                let _ = Request::decode(&chunk.bytes);
+            }
+            _ => {}
         }
     }
-    if let Ok(decoded) = AnswerFrame::decode(frame.clone()) {
-        for answer in decoded.answers.into_iter().flatten() {
-            AnswerFrame::push(&mut BytesMut::new(), answer);
+    let mut writer = AnswerWriter::new(WINDOW_LEN as u32);
+    while let Ok(Some(frame)) = answers.next_frame() {
+        match frame.body.1 {
+            NodeFrame::Answers(batch) => batch
+                .flatten()
+                .for_each(|answer: Answer| writer.push(&answer)),
+            NodeFrame::Chunk(chunk) => {
+                let _ = Answer::decode(&chunk.bytes);
+            }
+            _ => {}
         }
     }
 }
 
-/// A frame of requests and one of answers.
-fn frames() -> impl Strategy<Value = [BytesMut; 2]> {
+/// Frames of requests and of answers.
+fn frames() -> impl Strategy<Value = [Vec<u8>; 2]> {
     (vec(request(), 1..5), vec(answer(), 1..5)).prop_map(|(requests, answers)| {
-        let mut frames = [BytesMut::new(), BytesMut::new()];
+        let mut frames = [Vec::new(), Vec::new()];
+        let mut writer = RequestWriter::new(WINDOW_LEN as u32);
         for request in requests {
-            RequestFrame::push(&mut frames[0], &(&request).into());
+            writer.push(&(&request).into());
         }
+        writer.fill(&mut frames[0]);
+        let mut writer = AnswerWriter::new(WINDOW_LEN as u32);
         for answer in answers {
-            AnswerFrame::push(&mut frames[1], answer);
+            writer.push(&answer);
         }
+        writer.fill(&mut frames[1], &NodeStamp::default());
         frames
     })
 }
@@ -40,15 +66,22 @@ fn frames() -> impl Strategy<Value = [BytesMut; 2]> {
 proptest! {
     #[test]
     fn any_bytes_are_survived(bytes in vec(any::<u8>(), 0..600)) {
-        survive(&bytes.into());
+        survive(&bytes);
     }
 
-    /// Frames that are almost right get further into the decoders.
+    /// Frames with a valid length get further into the decoders.
+    #[test]
+    fn any_frames_are_survived(kind in 0..8_u8, payload in vec(any::<u8>(), 0..600)) {
+        survive(&frame(kind, &payload));
+        survive(&batch(&[payload]));
+    }
+
+    /// Frames that are almost valid get furthest.
     #[test]
     fn damaged_frames_are_survived(
         frames in frames(),
         damages in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
-        cut in option_of_cut(),
+        cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         for mut frame in frames {
             for (at, byte) in &damages {
@@ -58,101 +91,74 @@ proptest! {
             if let Some(cut) = cut {
                 frame.truncate(cut.index(frame.len() + 1));
             }
-            survive(&frame.freeze());
+            survive(&frame);
         }
     }
 
-    /// A message of another kind or of a newer peer is told by its id and harms no other.
+    /// A request of another kind or of a newer peer is refused by its id; other requests are not affected.
     #[test]
-    fn unknown_kinds_harm_nobody_else(requests in vec(request(), 1..4), id in 1..u64::MAX, kind in 100_u32..1_000) {
-        let mut frame = BytesMut::new();
-        for request in &requests {
-            RequestFrame::push(&mut frame, &request.into());
+    fn unknown_kinds_harm_nobody_else(id in 0..0x80_u8, kind in 100..=255_u8, field in 0x80..=255_u8) {
+        let unknown = vec![id, kind, 0, 0, 0, 0];
+        let probe = vec![id, 7, 0, 0, 0, 0];
+        let required = [&probe[..], &[field, 0]].concat();
+        let optional = [&probe[..], &[field - 0x80, 0]].concat();
+        let frame = batch(&[unknown, required, optional, probe]);
+        let decoded = NodeEnd::new().take(&frame).unwrap().0;
+        let unknown = DecodeError::UnknownKind { id: id.into() };
+        for refused in &decoded[..2] {
+            let refused = refused.as_ref().unwrap_err();
+            prop_assert_eq!((refused.id, &refused.error), (Some(id.into()), &unknown));
         }
-        let mut unknown = BytesMut::new();
-        prost::encoding::uint64::encode(1, &id, &mut unknown);
-        prost::encoding::uint32::encode(kind, &7, &mut unknown);
-        prost::encoding::bytes::encode(2, &unknown.freeze(), &mut frame);
-        let decoded = RequestFrame::decode(frame.freeze()).unwrap();
-        prop_assert_eq!(decoded.requests.len(), requests.len() + 1);
-        let (last, known) = decoded.requests.split_last().unwrap();
-        prop_assert_eq!(last, &Err((id, DecodeError::UnknownKind { id })));
-        for (decoded, sent) in known.iter().zip(&requests) {
-            prop_assert_eq!(decoded.as_ref().unwrap(), sent);
-        }
-    }
-}
-
-fn option_of_cut() -> impl Strategy<Value = Option<prop::sample::Index>> {
-    prop::option::of(any::<prop::sample::Index>())
-}
-
-/// Wraps bytes as a field.
-fn within(field: u32, bytes: &Bytes) -> Bytes {
-    let mut wrapped = BytesMut::new();
-    prost::encoding::bytes::encode(field, bytes, &mut wrapped);
-    wrapped.freeze()
-}
-
-/// Many empty messages are two bytes each on the wire and far more in memory: they are refused
-/// before they are decoded, on every level.
-#[test]
-fn a_bomb_of_empty_messages_is_refused_unopened() {
-    let empty = |field: u8, len: usize| {
-        let mut bytes = BytesMut::with_capacity(len);
-        for _ in 0..len / 2 {
-            bytes.put_slice(&[field << 3 | 2, 0]);
-        }
-        bytes.freeze()
-    };
-    let len = FRAME_LEN_MAX - 64;
-    let request_bombs = [
-        empty(2, len),
-        within(2, &within(11, &empty(2, len))),
-        within(2, &within(14, &empty(2, len))),
-    ];
-    for bomb in request_bombs {
-        assert!(matches!(
-            RequestFrame::decode(bomb),
-            Err(DecodeError::BadField { .. })
-        ));
-    }
-    let answer_bombs = [
-        empty(2, len),
-        within(2, &within(12, &empty(1, len))),
-        within(2, &within(15, &empty(1, len))),
-        within(2, &within(18, &empty(2, len))),
-    ];
-    for bomb in answer_bombs {
-        assert!(matches!(
-            AnswerFrame::decode(bomb),
-            Err(DecodeError::BadField { .. })
-        ));
+        prop_assert!(decoded[2].is_ok() && decoded[3].is_ok() && decoded.len() == 4);
     }
 }
 
 #[test]
-fn a_frame_that_is_too_long_is_refused_unopened() {
-    let frame = Bytes::from(vec![0; FRAME_LEN_MAX + 1]);
-    let refused = DecodeError::TooLong {
-        len: FRAME_LEN_MAX + 1,
-        max: FRAME_LEN_MAX,
-    };
-    assert_eq!(RequestFrame::decode(frame.clone()).unwrap_err(), refused);
-    assert_eq!(AnswerFrame::decode(frame).unwrap_err(), refused);
+fn a_frame_that_is_too_long_is_refused_before_it_has_come() {
+    let mut decoder = Decoder::of_node();
+    let len = FRAME_LEN_MAX + 1;
+    decoder
+        .buffer()
+        .extend_from_slice(&(len as u32).to_le_bytes());
+    let refused = decoder.next_frame().unwrap_err();
+    assert!(matches!(refused, DecodeError::TooLong { len: found, .. } if found == len));
+}
+
+#[test]
+fn unknown_frames_end_the_connection_unless_they_are_optional() {
+    let mut node = NodeEnd::new();
+    assert!(node.take(&frame(0x80, b"new")).unwrap().0.is_empty());
+    assert!(node.take(&frame(0xff, b"")).unwrap().0.is_empty());
+    let refused = node.take(&frame(0x7f, b"new")).unwrap_err();
+    assert_eq!(refused, DecodeError::UnknownFrame(0x7f));
+    assert!(NodeEnd::new().take(&[0; 4]).is_err());
+}
+
+/// A number of rows that are not present reserves no memory.
+#[test]
+fn a_count_without_its_bytes_is_refused() {
+    let key_count = [0xff, 0xff, 0xff, 0x7f];
+    let many = [&[1, 2, 0, 0, 0, 0, 1][..], &key_count].concat();
+    let write = [&[2, 5, 0, 0, 0, 0, 1, 0][..], &[0; 8], &key_count].concat();
+    let decoded = NodeEnd::new().take(&batch(&[many, write])).unwrap().0;
+    for refused in decoded {
+        assert!(matches!(
+            refused.unwrap_err().error,
+            DecodeError::BadField { .. }
+        ));
+    }
 }
 
 /// A request beyond the limits of the data model is refused by its id; the next one is served.
 #[test]
 fn what_breaks_a_limit_is_refused_alone() {
-    let key = |partition: usize, sort: usize| {
-        let mut get = BytesMut::new();
-        prost::encoding::bytes::encode(2, &vec![b'p'; partition], &mut get);
-        prost::encoding::bytes::encode(3, &vec![b's'; sort], &mut get);
-        let mut request = BytesMut::new();
-        prost::encoding::uint64::encode(1, &9, &mut request);
-        prost::encoding::bytes::encode(10, &get.freeze(), &mut request);
-        within(2, &request.freeze())
+    let get = |partition: usize, sort: usize| {
+        let mut get = vec![9, 1, 0, 0, 0, 0, 1];
+        for (len, byte) in [(partition, b'p'), (sort, b's')] {
+            get.extend([len as u8 | 0x80, (len >> 7) as u8]);
+            get.resize(get.len() + len, byte);
+        }
+        get
     };
     for (partition, sort, is_fine) in [
         (
@@ -164,15 +170,89 @@ fn what_breaks_a_limit_is_refused_alone() {
         (1, limits::SORT_KEY_LEN_MAX + 1, false),
         (0, 1, false),
     ] {
-        let frame = [key(partition, sort), key(1, 0)].concat();
-        let decoded = RequestFrame::decode(frame.into()).unwrap().requests;
+        let frame = batch(&[get(partition, sort), get(1, 0)]);
+        let decoded = NodeEnd::new().take(&frame).unwrap().0;
         assert_eq!(decoded[0].is_ok(), is_fine, "{partition} and {sort} bytes");
-        assert!(
-            decoded[0]
-                .as_ref()
-                .map_or_else(|(id, _)| *id, |request| request.id)
-                == 9
-        );
+        let id = decoded[0]
+            .as_ref()
+            .map_or_else(|refused| refused.id, |request| Some(request.id));
+        assert_eq!(id, Some(9));
         assert!(decoded[1].is_ok());
     }
+}
+
+fn chunk(id: u64, len: usize, is_last: bool) -> Chunk {
+    Chunk {
+        id,
+        is_last,
+        bytes: Bytes::from(vec![0; len]),
+    }
+}
+
+#[test]
+fn chunks_are_held_within_bounds() {
+    let len = 32 << 10;
+    let mut assembly = Assembly::default();
+    let fitting = MESSAGE_LEN_MAX / len;
+    for _ in 0..fitting {
+        assert_eq!(assembly.push(chunk(1, len, false)), Ok(None));
+    }
+    let refused = assembly.push(chunk(1, len, true)).unwrap_err();
+    assert!(matches!(
+        refused,
+        DecodeError::TooLong {
+            what: "message",
+            ..
+        }
+    ));
+    for _ in fitting..ASSEMBLY_LEN_MAX / len {
+        assert_eq!(assembly.push(chunk(2, len, false)), Ok(None));
+    }
+    assert!(assembly.push(chunk(2, 1, false)).is_err());
+    assembly.remove(1);
+    assert_eq!(assembly.held(), ASSEMBLY_LEN_MAX - fitting * len);
+    let whole = assembly.push(chunk(2, 1, true)).unwrap().unwrap();
+    assert_eq!(
+        (whole.len(), assembly.held()),
+        (ASSEMBLY_LEN_MAX - fitting * len + 1, 0)
+    );
+}
+
+#[test]
+fn many_small_unfinished_messages_are_refused() {
+    let mut assembly = Assembly::default();
+    let refused = (0..1_000).find_map(|id| assembly.push(chunk(id, 1, false)).err());
+    assert_eq!(
+        refused,
+        Some(DecodeError::Malformed("too many unfinished messages"))
+    );
+    let empty = Assembly::default().push(chunk(1, 0, false));
+    assert!(empty.is_err());
+}
+
+#[test]
+fn who_sends_more_than_was_granted_is_refused() {
+    let mut window = ReceiveWindow::new(1 << 20);
+    assert_eq!(window.received(1 << 20), Ok(()));
+    let exceeded = DecodeError::WindowExceeded { len: 1, left: 0 };
+    assert_eq!(window.received(1), Err(exceeded));
+    assert_eq!(window.taken_over(60_000), None);
+    assert_eq!(window.taken_over(10_000), Some(70_000));
+    assert_eq!(window.received(70_000), Ok(()));
+    // A peer that grants credit for bytes that were never sent.
+    let mut writer = RequestWriter::new(WINDOW_LEN as u32);
+    assert!(writer.granted(1).is_err());
+}
+
+/// Bytes that come one by one give the same frames.
+#[test]
+fn frames_may_come_in_any_pieces() {
+    let probe = vec![5, 7, 0, 0, 0, 0];
+    let bytes: BytesMut = batch(&[probe]).repeat(2)[..].into();
+    let mut node = NodeEnd::new();
+    let mut found = 0;
+    for byte in bytes {
+        found += node.take(&[byte]).unwrap().0.len();
+    }
+    assert_eq!(found, 2);
 }

@@ -1,17 +1,17 @@
-//! Requests and answers of every kind, as chance makes them.
+//! Random requests and answers of every kind.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
-use umbo_protocol::{Answer, AnswerPart, Ask, NodeError, Outcome, Request, WriteAnswer};
+use umbo_protocol::{Answer, AnswerPart, Ask, NodeError, NodeStamp, Outcome, Request, WriteAnswer};
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
-    PurgeProgress, RangeRequest, RowBatch, RowRef, ScanPage, ScanPosition, ScanRequest, ShardState,
-    ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
+    RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
+    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{
     Criticality, Key, Names, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, Timestamp,
@@ -186,11 +186,22 @@ fn ask() -> impl Strategy<Value = Ask> {
         scan().prop_map(Ask::Scan),
         write().prop_map(Ask::Write),
         delete_range().prop_map(Ask::DeleteRange),
-        (namespace(), 1..=u32::MAX).prop_map(|(namespace, rows)| Ask::Purge(namespace, rows)),
-        any::<u64>().prop_map(Ask::Cancel),
         Just(Ask::Probe),
         Just(Ask::ClusterMap),
+        copy().prop_map(|copy| Ask::KeepRecords(Arc::new(copy))),
+        Just(Ask::KeptRecords),
     ]
+}
+
+fn copy() -> impl Strategy<Value = RecordsCopy> {
+    let fenced = btree_set((1..=u32::MAX).prop_map(NamespaceId), 0..6);
+    (any::<(u64, u64)>(), fenced, bytes(200)).prop_map(|((epoch, number), fenced, content)| {
+        RecordsCopy {
+            revision: RecordsRevision { epoch, number },
+            fenced: fenced.into_iter().collect(),
+            content,
+        }
+    })
 }
 
 fn names() -> impl Strategy<Value = Names> {
@@ -205,14 +216,19 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         Just(Criticality::Critical),
         Just(Criticality::CriticalPlus),
     ];
-    let timeout = option::of((0..u64::MAX / 2).prop_map(Duration::from_micros));
-    let head = (any::<u64>(), timeout, criticality, any::<u32>());
+    let deadline_ns = option::of(0..u64::MAX);
+    let head = (any::<u64>(), deadline_ns, criticality, any::<u32>());
     let who = ("[a-z]{0,12}", option::of(names()), any::<bool>());
     (head, who, "[0-9a-f-]{0,55}", ask()).prop_map(
-        |((id, timeout, criticality, price), (caller, names, is_continued), traceparent, ask)| {
+        |(
+            (id, deadline_ns, criticality, price),
+            (caller, names, is_continued),
+            traceparent,
+            ask,
+        )| {
             Request {
                 id,
-                timeout,
+                deadline_ns,
                 criticality,
                 caller: caller.into(),
                 price: RequestUnits::from_micros(price.into()),
@@ -250,7 +266,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
         Just(umbo_store::Outcome::NotApplied),
         Just(umbo_store::Outcome::Unknown),
     ];
-    (shard(), ".{0,20}", outcome, any::<u32>(), 0..9_u8).prop_map(
+    (shard(), ".{0,20}", outcome, any::<u32>(), 0..10_u8).prop_map(
         |(shard, reason, outcome, wait, which)| match which {
             0 => StoreError::Unavailable {
                 shard,
@@ -273,6 +289,10 @@ fn store_error() -> impl Strategy<Value = StoreError> {
                 observed: (wait % 3 > 0).then_some(u64::from(wait) << 20),
             },
             7 => StoreError::DeadlinePassed { shard },
+            8 => StoreError::NamespaceGone {
+                shard,
+                namespace: NamespaceId(wait),
+            },
             _ => StoreError::Closing,
         },
     )
@@ -312,8 +332,19 @@ fn status() -> impl Strategy<Value = ShardStatus> {
         ".{0,20}".prop_map(ShardState::ReadOnly),
         ".{0,20}".prop_map(ShardState::Unavailable),
     ];
-    (shard(), state, any::<[u64; 6]>()).prop_map(
-        |(shard, state, [rows, file_bytes, queued, commits, mutations, reclaimed])| ShardStatus {
+    (shard(), state, any::<([u64; 9], u32)>()).prop_map(|(shard, state, (numbers, id))| {
+        let [
+            rows,
+            file_bytes,
+            queued,
+            commits,
+            mutations,
+            reclaimed,
+            lost_async,
+            purging,
+            expired,
+        ] = numbers;
+        ShardStatus {
             shard,
             state,
             rows,
@@ -322,8 +353,12 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             commits,
             mutations,
             reclaimed,
-        },
-    )
+            lost_async,
+            purging,
+            expired,
+            namespace_max: NamespaceId(id),
+        }
+    })
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -348,7 +383,15 @@ fn outcome() -> impl Strategy<Value = Outcome> {
                 resume_after
             })
         ),
-        any::<(u64, bool)>().prop_map(|(rows, more)| Outcome::Purged(PurgeProgress { rows, more })),
+        vec(
+            (
+                shard(),
+                prop_oneof![Just(Ok(())), node_error().prop_map(Err)]
+            ),
+            0..4
+        )
+        .prop_map(Outcome::RecordsKept),
+        option::of(copy().prop_map(Arc::new)).prop_map(Outcome::KeptRecords),
         (any::<u64>(), vec(status(), 0..4))
             .prop_map(|(version, shards)| Outcome::Status(version, shards)),
         ".{0,60}".prop_map(Outcome::ClusterMap),
@@ -365,5 +408,13 @@ pub(crate) fn answer() -> impl Strategy<Value = Answer> {
         rows,
         bytes,
         outcome,
+    })
+}
+
+pub(crate) fn stamp() -> impl Strategy<Value = NodeStamp> {
+    any::<[u64; 4]>().prop_map(|[stamp_ns, map_version, epoch, number]| NodeStamp {
+        stamp_ns,
+        map_version,
+        records: RecordsRevision { epoch, number },
     })
 }

@@ -1,17 +1,20 @@
-//! Who is welcome: versions, clusters and nodes, and how it is said on the wire.
+//! Negotiation: versions, clusters and nodes, and their encoding.
 
-use bytes::Bytes;
 use proptest::prelude::*;
 use umbo_protocol::{
-    AnswerFrame, Ask, Hello, NodeError, Outcome, ProtocolVersion, Refusal, RequestFrame, Welcome,
+    AnswerWriter, DecodeError, Decoder, DispatcherFrame, Hello, NodeFrame, NodeStamp, PREFACE,
+    ProtocolVersion, Refusal, RequestWriter, WINDOW_LEN, Welcome,
 };
-use umbo_store::StoreError;
+use umbo_store::RecordsRevision;
+
+use crate::peers::frame;
+use crate::values::stamp;
 
 fn spoken(min: u32, max: u32) -> Hello {
     Hello {
         version_min: ProtocolVersion(min),
         version_max: ProtocolVersion(max),
-        ..Hello::new("a", "n", 3)
+        ..Hello::new("a", "n", 3, 1)
     }
 }
 
@@ -36,7 +39,7 @@ fn the_highest_common_version_is_spoken() {
 
 #[test]
 fn another_cluster_or_node_is_refused() {
-    let hello = Hello::new("a", "n", 3);
+    let hello = Hello::new("a", "n", 3, 1);
     assert_eq!(hello.welcome("a", "n", 4).refusal, None);
     let other = hello.welcome("b", "n", 4).refusal;
     assert!(matches!(&other, Some(Refusal::OtherCluster(reason)) if reason.contains("\"b\"")));
@@ -44,72 +47,97 @@ fn another_cluster_or_node_is_refused() {
     assert!(matches!(&other, Some(Refusal::OtherNode(reason)) if reason.contains("\"m\"")));
 }
 
-/// A reason that this version does not know is a refusal all the same.
+/// A reason that this version does not know is still a refusal, even beside an unknown field.
 #[test]
 fn an_unknown_refusal_refuses() {
-    let mut welcome = Vec::new();
-    prost::encoding::string::encode(5, &"too late".to_owned(), &mut welcome);
-    prost::encoding::uint32::encode(6, &99, &mut welcome);
-    let mut frame = Vec::new();
-    prost::encoding::bytes::encode(1, &Bytes::from(welcome), &mut frame);
-    let welcome = AnswerFrame::decode(frame.into()).unwrap().welcome.unwrap();
+    let window = [0x80, 0x80, 0x80, 0x08];
+    let mut payload = vec![0; 11];
+    payload.extend([1, 1, b'a', 1, b'n', 4]);
+    payload.extend(window);
+    payload.extend([0x20, 2, 1, 1]);
+    payload.extend([1, 10, 99, 8]);
+    payload.extend(b"too late");
+    let mut decoder = Decoder::of_node();
+    decoder.buffer().extend_from_slice(&frame(1, &payload));
+    let (_, body) = decoder.next_frame().unwrap().unwrap().body;
+    let NodeFrame::Welcome(welcome) = body else {
+        panic!("{body:?}")
+    };
     assert_eq!(welcome.refusal, Some(Refusal::Other("too late".to_owned())));
 }
 
-/// What an older peer does not say is what it meant: each request is one, and for nobody else.
 #[test]
-fn what_an_older_peer_leaves_out_has_a_meaning() {
-    use prost::encoding::{bytes, uint32, uint64};
-
-    let (mut request, mut frame) = (Vec::new(), Vec::new());
-    uint64::encode(1, &5, &mut request);
-    uint64::encode(17, &4, &mut request);
-    bytes::encode(2, &Bytes::from(request), &mut frame);
-    let mut requests = RequestFrame::decode(frame.into()).unwrap().requests;
-    let request = requests.remove(0).unwrap();
-    assert_eq!((request.id, request.ask), (5, Ask::Cancel(4)));
-    assert!(!request.is_continued && request.names.is_none());
-
-    let (mut error, mut answer, mut frame) = (Vec::new(), Vec::new(), Vec::new());
-    uint32::encode(1, &7, &mut error);
-    bytes::encode(20, &Bytes::from(error), &mut answer);
-    bytes::encode(2, &Bytes::from(answer), &mut frame);
-    let mut answers = AnswerFrame::decode(frame.into()).unwrap().answers;
-    let Outcome::Failed(NodeError::Store(error)) = answers.remove(0).unwrap().outcome else {
-        panic!("no error")
-    };
-    let is_unobserved = |error| matches!(error, StoreError::QuotaExceeded { observed: None, .. });
-    assert!(is_unobserved(error));
+fn a_connection_begins_with_the_preface() {
+    for first in [
+        *b"PRI * HT",
+        *b"GET / HT",
+        *b"UMBOHOP2",
+        [0x16, 3, 1, 2, 0, 1, 0, 1],
+    ] {
+        let mut decoder = Decoder::of_dispatcher();
+        decoder.buffer().extend_from_slice(&first[..7]);
+        assert!(decoder.next_frame().unwrap().is_none());
+        decoder.buffer().extend_from_slice(&first[7..]);
+        assert_eq!(
+            decoder.next_frame().unwrap_err(),
+            DecodeError::WrongPreface(first)
+        );
+    }
+    assert_eq!(PREFACE.len(), 8);
 }
 
 #[test]
-fn draining_is_told_alone() {
-    let frame = AnswerFrame::decode(AnswerFrame::draining()).unwrap();
-    assert!(frame.is_draining && frame.welcome.is_none() && frame.answers.is_empty());
+fn a_window_in_which_no_frame_fits_is_refused() {
+    let mut out = Vec::new();
+    let hello = Hello {
+        window: 100_000,
+        ..spoken(1, 1)
+    };
+    RequestWriter::hello(&mut out, &hello);
+    let mut decoder = Decoder::of_dispatcher();
+    decoder.buffer().extend_from_slice(&out);
+    let refused = decoder.next_frame().unwrap_err();
+    assert!(matches!(
+        refused,
+        DecodeError::BadField {
+            field: "window",
+            ..
+        }
+    ));
 }
 
 proptest! {
     #[test]
     fn greetings_come_out_as_they_went_in(
-        versions in any::<(u32, u32)>(), names in any::<[String; 3]>(), map_version in any::<u64>(),
-        which in 0..5_u8,
+        versions in any::<(u32, u32)>(), names in any::<[String; 3]>(), numbers in any::<[u64; 4]>(),
+        which in 0..5_u8, stamp in stamp(),
     ) {
         let [cluster_id, node, text] = names;
+        let [map_version, epoch, number, incarnation] = numbers;
         let hello = Hello {
             version_min: ProtocolVersion(versions.0),
             version_max: ProtocolVersion(versions.1),
             cluster_id: cluster_id.clone(),
             node: node.clone(),
             map_version,
+            records: RecordsRevision { epoch, number },
+            incarnation,
+            window: WINDOW_LEN as u32,
             software: text.clone(),
         };
-        let decoded = RequestFrame::decode(RequestFrame::hello(&hello)).unwrap();
-        prop_assert_eq!(decoded.hello, Some(hello));
+        let mut out = Vec::new();
+        RequestWriter::hello(&mut out, &hello);
+        let mut decoder = Decoder::of_dispatcher();
+        decoder.buffer().extend_from_slice(&out);
+        let body = decoder.next_frame().unwrap().unwrap().body;
+        prop_assert!(matches!(body, DispatcherFrame::Hello(decoded) if decoded == hello));
+
         let welcome = Welcome {
             version: ProtocolVersion(versions.0),
             cluster_id,
             node,
             map_version,
+            window: WINDOW_LEN as u32,
             refusal: match which {
                 0 => None,
                 1 => Some(Refusal::NoCommonVersion(text)),
@@ -118,7 +146,12 @@ proptest! {
                 _ => Some(Refusal::Other(text)),
             },
         };
-        let decoded = AnswerFrame::decode(AnswerFrame::welcome(&welcome)).unwrap();
-        prop_assert_eq!(decoded.welcome, Some(welcome));
+        out.clear();
+        AnswerWriter::welcome(&mut out, &stamp, &welcome);
+        let mut decoder = Decoder::of_node();
+        decoder.buffer().extend_from_slice(&out);
+        let (found, body): (NodeStamp, _) = decoder.next_frame().unwrap().unwrap().body;
+        prop_assert_eq!(found, stamp);
+        prop_assert!(matches!(body, NodeFrame::Welcome(decoded) if decoded == welcome));
     }
 }

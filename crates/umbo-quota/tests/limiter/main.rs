@@ -4,4 +4,5 @@
 mod policies;
 mod settling;
 mod support;
+mod surplus;
 mod waiting;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use umbo_quota::{Dimension, Known, Limiter, Policy, Request, ShardShare, Unit, Work};
-use umbo_types::{Operation, RequestUnits, ShardId};
+use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
 
-use crate::support::{RU, Random, admit, get, limiter, policy, set, subject};
+use crate::support::{RU, Random, admit, get, limiter, policy, retry, set, subject};
 
 #[test]
 fn what_a_request_cost_is_charged_afterwards_and_debt_has_to_be_worked_off() {
@@ -15,7 +15,7 @@ fn what_a_request_cost_is_charged_afterwards_and_debt_has_to_be_worked_off() {
         [policy("p", &[Dimension::Caller], 10 * RU, 10 * RU)],
         origin,
     );
-    let mut reservation = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    let mut reservation = limiter.admit(&get("c"), origin, 0).unwrap();
     reservation.sent();
     let huge = Work {
         rows: 580,
@@ -25,37 +25,31 @@ fn what_a_request_cost_is_charged_afterwards_and_debt_has_to_be_worked_off() {
         reservation.settle(&huge),
         RequestUnits::from_micros(30 * RU)
     );
-    let rejection = limiter.admit(&get("c", 1), origin, 0).unwrap_err();
+    let rejection = limiter.admit(&get("c"), origin, 0).unwrap_err();
     assert_eq!(rejection.balance, -20 * RU.cast_signed());
     assert!(
         (2_000..=2_050).contains(&rejection.wait.as_millis()),
         "{:?}",
         rejection.wait
     );
-    assert!(!admit(
-        &limiter,
-        &get("c", 1),
-        origin + Duration::from_millis(1_999)
-    ));
-    assert!(admit(
-        &limiter,
-        &get("c", 1),
-        origin + Duration::from_millis(2_050)
-    ));
+    let retry = retry("c", rejection.ticket.unwrap());
+    let at = |millis| origin + Duration::from_millis(millis);
+    assert!(!admit(&limiter, &retry, at(1_999)));
+    assert!(admit(&limiter, &retry, at(2_050)));
 }
 
 #[test]
 fn a_request_that_is_dropped_pays_only_once_the_store_was_asked() {
     let origin = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 100 * RU)], origin);
-    drop(limiter.admit(&get("c", 1), origin, 0).unwrap());
+    drop(limiter.admit(&get("c"), origin, 0).unwrap());
     assert_eq!(limiter.spent("p"), 0);
-    let mut reservation = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    let mut reservation = limiter.admit(&get("c"), origin, 0).unwrap();
     let estimate = reservation.estimate().as_micros();
     reservation.sent();
     drop(reservation);
     assert_eq!(limiter.spent("p").cast_unsigned(), estimate);
-    let mut reservation = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    let mut reservation = limiter.admit(&get("c"), origin, 0).unwrap();
     reservation.progress(&Work {
         rows: 180,
         ..Work::default()
@@ -71,15 +65,15 @@ fn a_request_that_is_dropped_pays_only_once_the_store_was_asked() {
 fn a_request_that_is_given_up_says_what_dropping_it_charges() {
     let origin = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 100 * RU)], origin);
-    let mut unsent = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    let mut unsent = limiter.admit(&get("c"), origin, 0).unwrap();
     assert_eq!(unsent.abandon(), RequestUnits::ZERO);
-    let mut sent = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    let mut sent = limiter.admit(&get("c"), origin, 0).unwrap();
     let estimate = sent.estimate();
     sent.sent();
     assert_eq!((sent.abandon(), sent.abandon()), (estimate, estimate));
     sent.release();
     assert_eq!(sent.settle(&Work::default()), estimate);
-    let mut refused = limiter.admit(&get("c", 1), origin, 0).unwrap();
+    let mut refused = limiter.admit(&get("c"), origin, 0).unwrap();
     refused.sent();
     refused.release();
     assert_eq!(refused.charged(), RequestUnits::ZERO);
@@ -99,7 +93,7 @@ fn pieces_of_a_request_cost_together_what_it_does_as_a_whole() {
     let units = [Unit::Ru, Unit::Requests, Unit::Reads, Unit::ReadBytes];
     let limiter = || limiter(units.map(|unit| per(unit, 2 * RU)), origin);
     let spent = |limiter: &Limiter| units.map(|unit| limiter.spent(unit.as_str()));
-    let mut request = get("c", 1);
+    let mut request = get("c");
     request.subject.operation = Operation::Range;
     let shares = [ShardShare {
         shard: ShardId(1),
@@ -148,7 +142,7 @@ fn shards_that_nothing_reached_are_given_back_and_nobody_else_is() {
         per("shard", &[Dimension::Shard]),
     ];
     let limiter = limiter(policies, origin);
-    let mut request = get("c", 1);
+    let mut request = get("c");
     request.subject.user = Some("u");
     let mut reservation = limiter.admit(&request, origin, 0).unwrap();
     let share = ShardShare {
@@ -202,7 +196,7 @@ fn nothing_leaks_whatever_threads_do() {
                 for step in 0..20_000 {
                     let now = origin + Duration::from_micros(step);
                     let caller = ["x", "y", "z"][random.next() as usize % 3];
-                    let request = get(caller, seed);
+                    let request = get(caller);
                     let mut reservation = limiter.admit(&request, now, 0).unwrap();
                     let shares = [0, 1, 2].map(|shard| ShardShare {
                         shard: ShardId(shard),
@@ -275,7 +269,8 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
             bytes_max: rows_max.map(|_| 0),
             body_len: None,
         },
-        claimant: 1,
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
     };
     for _ in 0..1_000 {
         let mut reservation = limiter.admit(&range(None), origin, 0).unwrap();
@@ -299,7 +294,8 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
             body_len: Some(8_192),
             ..Known::default()
         },
-        claimant: 1,
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
     };
     assert_eq!(
         limiter.explain(&put, &[], origin).estimate.as_micros(),
@@ -318,7 +314,8 @@ fn few_rows_are_expected_to_be_as_large_as_those_before() {
             bytes_max: Some(bytes_max),
             body_len: None,
         },
-        claimant: 1,
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
     };
     let estimate = |rows_max, bytes_max| {
         let explained = limiter.explain(&range(rows_max, bytes_max), &[], origin);
@@ -350,7 +347,7 @@ fn a_replay_says_what_a_policy_would_have_refused() {
         if step % 100 == 0 {
             limiter.maintain(now);
         }
-        assert!(admit(&limiter, &get("c", 1), now));
+        assert!(admit(&limiter, &get("c"), now));
     }
     limiter.maintain(origin + Duration::from_secs(50));
     let proposed = policy("p", &[Dimension::Caller], 60 * RU, 60 * RU);
@@ -375,7 +372,8 @@ fn a_write_that_is_shorter_than_its_body_is_learned_too() {
             body_len: Some(body_len),
             ..Known::default()
         },
-        claimant: 1,
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
     };
     let estimate = |body_len| limiter.explain(&batch(body_len), &[], origin).estimate;
     assert_eq!(estimate(81_920).as_micros(), 26 * RU);

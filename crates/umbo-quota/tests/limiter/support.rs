@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    Dimension, Known, Limit, Limiter, LimiterSettings, Matcher, Mode, Policy, PolicyScope,
-    PolicySet, Request, Source, Subject, Unit, Weights, Work,
+    BroughtTicket, Dimension, Known, Limit, Limiter, LimiterSettings, Matcher, Mode, Policy,
+    PolicyScope, PolicySet, Request, RetryTicket, Source, Subject, Unit, Weights, Work,
 };
-use umbo_types::{NamespaceId, Operation};
+use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
 pub(crate) const RU: u64 = 1_000_000;
 
@@ -57,11 +57,20 @@ pub(crate) fn subject(caller: &str, operation: Operation) -> Subject<'_> {
     }
 }
 
-pub(crate) fn get(caller: &str, claimant: u64) -> Request<'_> {
+pub(crate) fn get(caller: &str) -> Request<'_> {
     Request {
         subject: subject(caller, Operation::Get),
         known: Known::default(),
-        claimant,
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
+    }
+}
+
+/// Returns a get that brings a ticket.
+pub(crate) fn retry(caller: &str, ticket: RetryTicket) -> Request<'_> {
+    Request {
+        ticket: Some(BroughtTicket::Issued(ticket)),
+        ..get(caller)
     }
 }
 

@@ -1,24 +1,24 @@
-//! Why something is not the map of a cluster. Every message names the shard, node or line.
+//! Errors in a cluster map. Every message names the shard, node or line.
 
 use umbo_types::ShardId;
 
 use super::ClusterMap;
 use crate::shard_map::ShardMapError;
 
-/// How many edits a misspelt name may be away from the one that is suggested for it.
+/// Most edits between a misspelt name and a suggested one.
 const EDITS_MAX: usize = 2;
 const NODES_MAX: usize = ClusterMap::NODES_MAX;
 const SHARDS_MAX: u16 = ClusterMap::SHARDS_MAX;
 
-/// Says why something is not the map of a cluster.
+/// Why something is not a valid cluster map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterMapError {
-    /// The text has more bytes than any map.
+    /// The text is longer than any map.
     #[error("a cluster map has at most {max} bytes, this one has {len}")]
     TooLong {
         /// Its length, in bytes.
         len: usize,
-        /// The most it may be.
+        /// The maximum length, in bytes.
         max: usize,
     },
     /// The text is not TOML, or something is missing or of the wrong type.
@@ -26,7 +26,7 @@ pub enum ClusterMapError {
     Syntax {
         /// Line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error.
         message: String,
     },
     /// There is no such key.
@@ -34,45 +34,45 @@ pub enum ClusterMapError {
     UnknownKey {
         /// Line, from 1.
         line: usize,
-        /// As written.
+        /// The key as written.
         key: String,
         /// What was probably meant.
         nearest: Option<String>,
     },
-    /// A cluster or node cannot have this name.
+    /// Not a valid name of a cluster or node.
     #[error(
         "{what} is named by 1 to 64 characters of [a-z0-9._-], the first a letter or digit; '{name}' is not"
     )]
     BadName {
-        /// What it should be the name of.
+        /// A cluster or a node.
         what: &'static str,
-        /// As written.
+        /// The name as written.
         name: String,
     },
-    /// A version that no map has.
+    /// Not a valid version.
     #[error("a version is a whole number from 1, not {0}")]
     BadVersion(u64),
     /// No or too many nodes.
     #[error("a cluster has 1 to {NODES_MAX} nodes, not {0}")]
     NodeCount(usize),
-    /// A name that two nodes have.
-    #[error("node '{0}' stands twice")]
+    /// Two nodes with the same name.
+    #[error("node '{0}' is listed twice")]
     DuplicateNode(String),
-    /// A node that nobody could find.
+    /// A node without an address.
     #[error("node '{0}' has no address; it is written like shard-a:7411")]
     NoAddress(String),
-    /// A node that nobody could find there.
-    #[error("node '{node}': '{address}' is no address like shard-a:7411: {reason}")]
+    /// A node whose address is invalid.
+    #[error("node '{node}': '{address}' is not an address like shard-a:7411: {reason}")]
     BadAddress {
         /// Name of the node.
         node: String,
-        /// As written.
+        /// The address as written.
         address: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
-    /// Two nodes in one place.
-    #[error("nodes '{one}' and '{other}' have one address, {address}")]
+    /// Two nodes with the same address.
+    #[error("nodes '{one}' and '{other}' have the same address, {address}")]
     OneAddress {
         /// One node.
         one: String,
@@ -84,35 +84,35 @@ pub enum ClusterMapError {
     /// No or too many shards.
     #[error("a cluster has 1 to {SHARDS_MAX} shards, not {0}")]
     ShardCount(usize),
-    /// A node that nothing is left for.
+    /// More nodes than shards.
     #[error("{shards} shards are too few for {nodes} nodes: each has at least one")]
     FewShards {
-        /// How many shards there are.
+        /// Number of shards.
         shards: usize,
-        /// How many nodes there should be.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// A number that two shards have.
-    #[error("shard {0} stands twice")]
+    /// Two shards with the same number.
+    #[error("shard {0} is listed twice")]
     DuplicateShard(ShardId),
-    /// A number that no shard has, though a higher one is there.
+    /// A number without a shard, below that of another shard.
     #[error("shard {0} is missing: shards are numbered from 0, without a gap")]
     MissingShard(ShardId),
-    /// A text that is no slots.
-    #[error("shard {shard}: '{slots}' is no range of slots like 0-341, within 0-4095")]
+    /// Not a valid range of slots.
+    #[error("shard {shard}: '{slots}' is not a range of slots like 0-341, within 0-4095")]
     BadSlots {
         /// The shard.
         shard: ShardId,
-        /// As written.
+        /// The slots as written.
         slots: String,
     },
-    /// A shard that no key belongs to.
+    /// A shard without slots.
     #[error("shard {0} has no slots")]
     NoSlots(ShardId),
-    /// The slots have a gap or two owners.
+    /// A slot without an owner or with two.
     #[error(transparent)]
     Slots(#[from] ShardMapError),
-    /// A shard on a node that does not exist.
+    /// A shard on a node that is not in the map.
     #[error(
         "shard {shard} is on node '{node}', which is not in [nodes]{}",
         suggestion(nearest.as_deref())
@@ -120,14 +120,14 @@ pub enum ClusterMapError {
     UnknownNode {
         /// The shard.
         shard: ShardId,
-        /// As written.
+        /// The node as written.
         node: String,
-        /// What was probably meant.
+        /// The node that was probably meant.
         nearest: Option<String>,
     },
-    /// A count of moves that does not go with where the shard came from.
+    /// A count of moves that contradicts `from`.
     #[error(
-        "shard {shard}: moves = {moves} and 'from' do not go together: a shard that has moved says from which other node, one that has not (moves = 0) does not"
+        "shard {shard}: moves = {moves} and 'from' contradict each other: a shard that has moved needs its previous node in 'from', a shard that has not (moves = 0) must not have it"
     )]
     BadHistory {
         /// The shard.
@@ -135,18 +135,31 @@ pub enum ClusterMapError {
         /// Its moves.
         moves: u32,
     },
+    /// A home of Umbo's own records in a shard that is not in the map.
+    #[error(
+        "the home of the records is shard {shard}, but there are {shards} shards, counted from 0"
+    )]
+    UnknownHome {
+        /// The shard as written.
+        shard: ShardId,
+        /// Number of shards.
+        shards: usize,
+    },
+    /// Not a valid epoch.
+    #[error("the epoch of the records' home is a whole number from 1, not {0}")]
+    BadEpoch(u64),
     /// There is no higher version.
-    #[error("the highest version there is has been reached")]
+    #[error("the highest possible version or epoch has been reached")]
     LastVersion,
 }
 
-/// Returns the name that looks most like a misspelt one, none where none does.
+/// Returns the name that is most similar to a misspelt one; none if none is similar.
 pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known
         .iter()
         .map(|&known| (strsim::damerau_levenshtein(known, name), known));
     let (distance, nearest) = near.min_by_key(|(distance, _)| *distance)?;
-    // Of a short name too much would have to change for it to look alike.
+    // A short name must not be changed beyond recognition.
     (distance <= EDITS_MAX.min(nearest.len() / 2)).then_some(nearest)
 }
 

@@ -1,6 +1,6 @@
-//! A node of a cluster: its name, and the address at which the others find it.
+//! A node of a cluster: its name, and its address for other processes.
 //!
-//! Owns what a name and an address look like. Resolves nothing.
+//! Owns the syntax of names and addresses. Resolves nothing.
 
 use std::net::Ipv6Addr;
 
@@ -37,9 +37,9 @@ impl ClusterNode {
         let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("no port"))?;
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|&port| is_number && port != 0);
-        let port = port.ok_or_else(|| bad("the port is no number from 1 to 65535"))?;
+        let port = port.ok_or_else(|| bad("the port is not a number from 1 to 65535"))?;
         if !is_host(host) {
-            return Err(bad("the host is no name and no address"));
+            return Err(bad("the host is neither a name nor an address"));
         }
         Ok(Self {
             name: name.to_owned(),

@@ -1,42 +1,44 @@
-//! A map for other nodes, with the fewest moves.
+//! The next map for a changed set of nodes, with the fewest moves.
 //!
-//! A move costs an operator the copy of a whole file while its shard is down, so evenness comes
-//! first and the number of moves second; which shards move is decided last, so that the nodes come
-//! close in slots too.
+//! For a move an operator has to copy a whole file while its shard is down. So an even number of shards per
+//! node comes first, the number of moves second; the choice of the shards that move comes last, and balances
+//! the slots.
 
 use std::collections::BTreeMap;
 
 use umbo_types::ShardId;
 
-use super::{ClusterMap, ClusterMapError, ClusterNode, ShardPlace, enough_shards, sorted};
+use super::{
+    ClusterMap, ClusterMapError, ClusterNode, ShardPlace, check_place, enough_shards, sorted,
+};
 
-/// A map that succeeds another, and what has to be done for it.
+/// The next map, and the moves that it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The map to be.
+    /// The next map.
     pub map: ClusterMap,
-    /// Which files go where, in order of shards.
+    /// The files to copy, in order of shards.
     pub moves: Vec<Move>,
 }
 
-/// A shard that changes its node.
+/// A shard that moves to another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     /// The shard.
     pub shard: ShardId,
-    /// Name of the node that has it.
+    /// Name of its current node.
     pub from: String,
-    /// Name of the node that is to have it.
+    /// Name of its next node.
     pub to: String,
 }
 
 impl ClusterMap {
-    /// Proposes the map of the next version for other nodes: the numbers of shards of any two
-    /// nodes differ by at most 1, and no other such map takes fewer moves. The map itself where
-    /// nothing would change.
+    /// Proposes the map of the next version for a changed set of nodes: the numbers of shards of any two
+    /// nodes differ by at most 1, and no other such map needs fewer moves. Returns the map itself if nothing
+    /// changes.
     ///
-    /// A node keeps its shards as far as it can; those that leave it are the last ones. Each goes
-    /// to the node that is short of shards and has the fewest slots then.
+    /// A node keeps as many of its shards as possible, the first ones. Each other shard goes to a node with
+    /// too few shards, the one that has the fewest slots at that time.
     pub fn plan(&self, nodes: Vec<ClusterNode>) -> Result<Plan, ClusterMapError> {
         let nodes = sorted(nodes)?;
         enough_shards(self.places.len(), &nodes)?;
@@ -44,7 +46,7 @@ impl ClusterMap {
         let mut places = self.places.clone();
         let mut moves = Vec::new();
         let mut homeless: Vec<ShardId> = self.homeless(&kept);
-        // Large shards first, so that the small ones even out what is left.
+        // Large shards first, so that the small ones balance the rest.
         homeless.sort_by_key(|&shard| (std::cmp::Reverse(self.slots_of(shard)), shard));
         for shard in homeless {
             let receiver = kept
@@ -68,6 +70,53 @@ impl ClusterMap {
             };
         }
         moves.sort_by_key(|one| one.shard);
+        self.successor(nodes, places, moves)
+    }
+
+    /// Proposes the map of the next version in which these shards, and no others, are on the named nodes: to
+    /// undo a move, or to distribute shards by hand. Returns the map itself if nothing changes.
+    pub fn plan_moves(
+        &self,
+        nodes: Vec<ClusterNode>,
+        named: &[(ShardId, String)],
+    ) -> Result<Plan, ClusterMapError> {
+        let nodes = sorted(nodes)?;
+        let mut places = self.places.clone();
+        let mut moves = Vec::new();
+        for (at, (shard, to)) in named.iter().enumerate() {
+            if named[..at].iter().any(|(before, _)| before == shard) {
+                return Err(ClusterMapError::DuplicateShard(*shard));
+            }
+            let Some(place) = places.get_mut(usize::from(shard.0)) else {
+                return Err(ClusterMapError::MissingShard(*shard));
+            };
+            if place.node == *to {
+                continue;
+            }
+            moves.push(Move {
+                shard: *shard,
+                from: place.node.clone(),
+                to: to.clone(),
+            });
+            *place = ShardPlace {
+                from: Some(std::mem::replace(&mut place.node, to.clone())),
+                node: to.clone(),
+                moves: place.moves + 1,
+            };
+        }
+        for (shard, place) in (0..).map(ShardId).zip(&places) {
+            check_place(shard, place, &nodes)?;
+        }
+        moves.sort_by_key(|one| one.shard);
+        self.successor(nodes, places, moves)
+    }
+
+    fn successor(
+        &self,
+        nodes: Vec<ClusterNode>,
+        places: Vec<ShardPlace>,
+        moves: Vec<Move>,
+    ) -> Result<Plan, ClusterMapError> {
         if moves.is_empty() && nodes == self.nodes {
             let map = self.clone();
             return Ok(Plan { map, moves });
@@ -84,8 +133,8 @@ impl ClusterMap {
         Ok(Plan { map, moves })
     }
 
-    /// Returns what each node is left with: no more than an even share.
-    fn kept<'a>(&self, nodes: &'a [ClusterNode]) -> Vec<Kept<'a>> {
+    /// Returns the shards that each node keeps: no more than an even share.
+    fn kept<'a>(&self, nodes: &'a [ClusterNode]) -> Vec<KeptShards<'a>> {
         let mut had: BTreeMap<&str, Vec<ShardId>> = BTreeMap::new();
         for (shard, place) in self.each_place() {
             had.entry(&place.node).or_default().push(shard);
@@ -96,7 +145,7 @@ impl ClusterMap {
             .iter()
             .map(|node| {
                 let shards = had.remove(node.name()).unwrap_or_default();
-                Kept {
+                KeptShards {
                     name: node.name(),
                     wanted: share,
                     slots: 0,
@@ -104,8 +153,8 @@ impl ClusterMap {
                 }
             })
             .collect();
-        // Where shards do not divide evenly, some nodes have one more: first of all those that
-        // would otherwise have to give one away, each of which saves a move.
+        // If shards do not divide evenly, some nodes have one more: first those that would otherwise have to
+        // give one away, each of which saves a move.
         kept.sort_by_key(|node| std::cmp::Reverse(node.shards.len()));
         for node in &mut kept {
             if one_more > 0 {
@@ -118,15 +167,15 @@ impl ClusterMap {
         kept
     }
 
-    fn homeless(&self, kept: &[Kept<'_>]) -> Vec<ShardId> {
+    fn homeless(&self, kept: &[KeptShards<'_>]) -> Vec<ShardId> {
         let all = self.each_place().map(|(shard, _)| shard);
         all.filter(|shard| !kept.iter().any(|node| node.shards.contains(shard)))
             .collect()
     }
 }
 
-/// What a node is left with, and what it is to have.
-struct Kept<'a> {
+/// The shards that a node keeps, and its target number.
+struct KeptShards<'a> {
     name: &'a str,
     wanted: usize,
     slots: u32,

@@ -1,25 +1,26 @@
-//! Whether one map may follow another.
+//! The rules by which one map may follow another.
 //!
-//! The invariant: along a succession of maps the slots of a shard never change and its `moves`
-//! never fall, so that a file which stayed behind can be told from the one that went on.
+//! The invariant: in a succession of maps the slots of a shard never change and its `moves` never fall, so
+//! that a file which stayed behind can be distinguished from the newest one. For the home of Umbo's own
+//! records see `home.rs`.
 
 use umbo_types::ShardId;
 
-use super::{ClusterMap, ShardPlace};
+use super::{ClusterMap, ShardPlace, home};
 
-/// What a map is to the one that is in effect.
+/// Relation of a map to the one in effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Succession {
     /// The same map.
     Same,
-    /// It follows.
+    /// A valid successor.
     Newer,
 }
 
-/// Says why a map does not follow another.
+/// Why a map is not a successor of another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SuccessionError {
-    /// The map of another cluster.
+    /// The maps belong to different clusters.
     #[error("it is the map of cluster '{found}', this is cluster '{own}'")]
     OtherCluster {
         /// The cluster in effect.
@@ -27,7 +28,7 @@ pub enum SuccessionError {
         /// The cluster of the other map.
         found: String,
     },
-    /// A map from before.
+    /// The map is older.
     #[error("it has version {found}, version {own} is in effect")]
     Older {
         /// The version in effect.
@@ -35,12 +36,12 @@ pub enum SuccessionError {
         /// The version of the other map.
         found: u64,
     },
-    /// Another map that says it is this one.
+    /// A different map with the same version.
     #[error(
-        "it has version {0} as the map in effect has, and says something else; a change needs a higher version"
+        "it has the same version {0} as the map in effect, but different content; a change needs a higher version"
     )]
     SameVersion(u64),
-    /// Shards that were cut anew.
+    /// Shards with other slots.
     #[error(
         "it gives shard {0} other slots; the slots of a shard are fixed for the life of a cluster"
     )]
@@ -55,9 +56,9 @@ pub enum SuccessionError {
         /// Shards of the other map.
         found: u16,
     },
-    /// A shard whose node changes, but not the count of its moves.
+    /// A shard whose node changes without a new count of moves.
     #[error(
-        "shard {shard} goes from node '{from}' to '{to}', so it needs moves = {moves} and from = \"{from}\"; umbo cluster plan writes them"
+        "shard {shard} moves from node '{from}' to '{to}', so it needs moves = {moves} and from = \"{from}\"; umbo cluster plan writes them"
     )]
     UncountedMove {
         /// The shard.
@@ -66,10 +67,10 @@ pub enum SuccessionError {
         from: String,
         /// Its node in the other map.
         to: String,
-        /// The moves it would have after one.
+        /// The count of moves that it needs.
         moves: u32,
     },
-    /// A count of moves that falls, or grows by more than the versions between allow.
+    /// A count of moves that falls, or grows by more than the difference of versions allows.
     #[error("shard {shard} has moves = {own}, and cannot have {found} in version {version}")]
     BadMoves {
         /// The shard.
@@ -81,12 +82,46 @@ pub enum SuccessionError {
         /// Version of the other map.
         version: u64,
     },
+    /// A home of Umbo's own records with an older epoch.
+    #[error(
+        "its home of the records has epoch {found}, epoch {own} is in effect; an epoch never goes down"
+    )]
+    LowerEpoch {
+        /// The epoch in effect.
+        own: u64,
+        /// The epoch of the other map.
+        found: u64,
+    },
+    /// A changed home of Umbo's own records without a new epoch.
+    #[error(
+        "the home of the records moves from shard {from} to {to}, so it needs epoch = {epoch}; umbo cluster promote-home writes it"
+    )]
+    UncountedHome {
+        /// The home in effect.
+        from: ShardId,
+        /// The home of the other map.
+        to: ShardId,
+        /// The epoch that it needs.
+        epoch: u64,
+    },
+    /// An epoch that grows by more than the difference of versions allows.
+    #[error(
+        "its home of the records has epoch {found}, epoch {own} is in effect, and the versions differ by only {versions}; each version begins one epoch at most"
+    )]
+    SkippedEpoch {
+        /// The epoch in effect.
+        own: u64,
+        /// The epoch of the other map.
+        found: u64,
+        /// Difference of the versions.
+        versions: u64,
+    },
 }
 
 impl ClusterMap {
-    /// Checks that `newer` may follow this map: the same cluster, the same slots for every shard, a
-    /// higher version, and every move counted. Versions in between may be missing. The same map
-    /// once more is no error.
+    /// Checks that `newer` may follow this map: the same cluster, the same slots for every shard, a higher
+    /// version, a count for every move, and a new epoch for every change of the records' home. Versions in
+    /// between may be missing. The same map again is not an error.
     pub fn check_successor(&self, newer: &Self) -> Result<Succession, SuccessionError> {
         if newer.cluster_id != self.cluster_id {
             return Err(SuccessionError::OtherCluster {
@@ -116,6 +151,7 @@ impl ClusterMap {
             return Err(SuccessionError::OtherSlots(shard));
         }
         let versions = newer.version - self.version;
+        home::check_successor(self.home, newer.home, versions)?;
         for ((shard, own), found) in self.each_place().zip(&newer.places) {
             check_moves(own, found, versions).map_err(|problem| match problem {
                 Uncounted::Move => SuccessionError::UncountedMove {
@@ -147,7 +183,7 @@ fn check_moves(own: &ShardPlace, found: &ShardPlace, versions: u64) -> Result<()
     };
     match moves {
         0 if found.node != own.node => Err(Uncounted::Move),
-        // Back where it was takes two.
+        // A move away and back counts as two.
         1 if found.node == own.node => Err(Uncounted::Count),
         1 if found.from.as_ref() != Some(&own.node) => Err(Uncounted::Move),
         _ if u64::from(moves) > versions => Err(Uncounted::Count),

@@ -1,4 +1,4 @@
-//! A map is read, refused, planned and succeeded as it should be; plans against a slow twin.
+//! Parsing, validation, plans and succession of maps; plans are compared with a slow reference.
 
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ fn a_map_is_read() {
     assert_eq!(map.shard_map().shards(), 2);
     let place = map.place_of(ShardId(1)).unwrap();
     assert_eq!((place.moves, place.from.as_deref()), (1, Some("c")));
-    // Three ranges that follow one another are written as one.
+    // Three adjacent ranges are written as one.
     assert!(map.to_toml().contains("slots = [\"2048-4095\"]"));
 }
 
@@ -260,6 +260,36 @@ fn a_plan_counts_moves_and_says_where_files_come_from() {
 }
 
 #[test]
+fn a_plan_by_hand_moves_just_what_it_names() {
+    let first = ClusterMap::create("eu", nodes(&["a", "b"]), 4).unwrap();
+    let to = |shard, node: &str| (ShardId(shard), node.to_owned());
+    let second = first.plan_moves(nodes(&["a", "b"]), &[to(0, "b"), to(2, "b")]);
+    let Plan { map: second, moves } = second.unwrap();
+    assert_eq!(moves.len(), 1);
+    assert_eq!(second.shards_of("b"), [ShardId(0), ShardId(2), ShardId(3)]);
+    assert_eq!(first.check_successor(&second), Ok(Succession::Newer));
+    let back = second.plan_moves(nodes(&["a", "b"]), &[to(0, "a")]);
+    let place = back.unwrap().map.place_of(ShardId(0)).unwrap().clone();
+    assert_eq!((place.moves, place.from.as_deref()), (2, Some("b")));
+
+    let same = first.plan_moves(nodes(&["a", "b"]), &[to(0, "a")]).unwrap();
+    assert_eq!((same.map, same.moves), (first.clone(), vec![]));
+    let refused = |named: &[_], names| first.plan_moves(nodes(names), named).unwrap_err();
+    assert_eq!(
+        refused(&[to(4, "a")], &["a", "b"]),
+        Bad::MissingShard(ShardId(4))
+    );
+    assert_eq!(
+        refused(&[to(0, "b"), to(0, "a")], &["a", "b"]),
+        Bad::DuplicateShard(ShardId(0))
+    );
+    for (named, names) in [(to(0, "c"), &["a", "b"][..]), (to(0, "b"), &["b", "c"])] {
+        let error = refused(&[named], names);
+        assert!(matches!(error, Bad::UnknownNode { .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_map_follows_only_its_own_past() {
     let first = ClusterMap::create("eu", nodes(&["a", "b"]), 4).unwrap();
     let second = first.plan(nodes(&["a"])).unwrap().map;
@@ -316,12 +346,12 @@ fn a_map_follows_only_its_own_past() {
 
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
-/// Some of the names.
+/// A subset of the names.
 fn some_nodes(max: usize) -> impl Strategy<Value = Vec<ClusterNode>> {
     prop::sample::subsequence(&NAMES[..], 1..=max).prop_map(|names| nodes(&names))
 }
 
-/// A map that has been through some plans.
+/// A map after some plans.
 fn travelled(shards_max: u16, nodes_max: usize) -> impl Strategy<Value = ClusterMap> {
     let journey = prop::collection::vec(some_nodes(nodes_max), 1..4);
     (nodes_max as u16..=shards_max, journey).prop_map(|(shards, journey)| {
@@ -340,7 +370,7 @@ fn spread(counts: &[usize]) -> usize {
     counts.iter().max().unwrap() - counts.iter().min().unwrap()
 }
 
-/// Tries every way to give shards to nodes: slow, and certain.
+/// Tries every assignment of shards to nodes: slow, and certain.
 fn fewest_moves(map: &ClusterMap, nodes: &[ClusterNode]) -> usize {
     let shards = usize::from(map.shards());
     let ways = nodes.len().pow(shards as u32);
@@ -388,7 +418,7 @@ proptest! {
             prop_assert_eq!((&one.from, &one.to), (&before.node, &place.node));
             prop_assert_ne!(&one.from, &one.to);
         }
-        // As even by slots as whole shards allow: one shard, and a slot for each of the others.
+        // As even by slots as whole shards allow: within one shard, and one slot for each of the others.
         let slots = |node: &ClusterNode| -> u32 {
             planned.shards_of(node.name()).iter().map(|&shard| planned.slots_of(shard)).sum()
         };

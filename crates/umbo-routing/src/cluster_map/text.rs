@@ -1,7 +1,6 @@
-//! The text of a cluster map: TOML, read and written.
+//! The text of a cluster map: TOML, parsed and written.
 //!
-//! The invariant: what was written reads back as the same map. Of a text with anything that is not
-//! understood nothing is used.
+//! The invariant: a written map parses to the same map. A text with anything unknown is refused as a whole.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,10 +10,11 @@ use umbo_types::ShardId;
 
 use super::error::{ClusterMapError, nearest};
 use super::node::ClusterNode;
-use super::{ClusterMap, Parts, ShardPlace};
+use super::{ClusterMap, ShardPlace, UncheckedMap};
+use crate::home::RecordsHome;
 use crate::shard_map::SlotRange;
 
-/// Longest text of a map, in bytes: several times what the largest one takes.
+/// Longest text of a map, in bytes: several times the size of the largest one.
 const TEXT_LEN_MAX: usize = 1 << 20;
 
 #[derive(Deserialize)]
@@ -22,8 +22,17 @@ const TEXT_LEN_MAX: usize = 1 << 20;
 struct MapText {
     cluster_id: String,
     version: u64,
+    /// Absent if the home has never changed, as in maps of older versions of Umbo.
+    records: Option<RecordsText>,
     nodes: BTreeMap<String, String>,
     shards: Vec<ShardText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordsText {
+    home: u16,
+    epoch: u64,
 }
 
 #[derive(Deserialize)]
@@ -38,7 +47,7 @@ struct ShardText {
 }
 
 impl ClusterMap {
-    /// Reads a map. The first thing that is wrong is the error.
+    /// Parses a map. Returns the first error.
     pub fn parse(text: &str) -> Result<Self, ClusterMapError> {
         if text.len() > TEXT_LEN_MAX {
             return Err(ClusterMapError::TooLong {
@@ -65,16 +74,22 @@ impl ClusterMap {
             };
             places.push((id, place));
         }
-        Self::check(Parts {
+        Self::check(UncheckedMap {
             cluster_id: map.cluster_id,
             version: map.version,
             nodes,
             ranges,
             places,
+            home: map
+                .records
+                .map_or_else(RecordsHome::default, |records| RecordsHome {
+                    shard: ShardId(records.home),
+                    epoch: records.epoch,
+                }),
         })
     }
 
-    /// Writes the map, one form for each.
+    /// Writes the map in its canonical form.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
         self.write(&mut text).expect("a text takes what is written");
@@ -88,6 +103,10 @@ impl ClusterMap {
         )?;
         writeln!(text, "cluster_id = \"{}\"", self.cluster_id)?;
         writeln!(text, "version = {}", self.version)?;
+        if self.home != RecordsHome::default() {
+            writeln!(text, "\n[records]\nhome = {}", self.home.shard)?;
+            writeln!(text, "epoch = {}", self.home.epoch)?;
+        }
         writeln!(text, "\n[nodes]")?;
         for node in &self.nodes {
             writeln!(text, "\"{}\" = \"{}\"", node.name(), node.address())?;

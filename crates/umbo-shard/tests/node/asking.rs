@@ -1,4 +1,4 @@
-//! What is asked is answered, in whatever order, with what it took.
+//! Requests are answered, in any order, with their actual work.
 
 use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_store::{Atomicity, RangeRequest, ScanRequest, SortRange, WriteError};
@@ -34,14 +34,14 @@ async fn many_requests_go_in_and_out_together() {
     let mut peer = node.peer().await;
     let keys: Vec<_> = (0..100).map(|at| key_of(at % 2, at as usize)).collect();
     let puts = keys.iter().map(|key| put(key, key.partition.to_bytes()));
-    let ids = peer.send(puts.collect());
+    let ids = peer.send(puts.collect()).await;
     let answers = peer.answers(100).await;
     assert_eq!(
         answers.iter().map(|answer| answer.id).collect::<Vec<_>>(),
         ids
     );
-    let before = peer.messages;
-    peer.send(keys.iter().map(get).collect());
+    let before = peer.batches;
+    peer.send(keys.iter().map(get).collect()).await;
     let answers = peer.answers(100).await;
     for (key, answer) in keys.iter().zip(answers) {
         let Outcome::Row(Some(row)) = answer.outcome else {
@@ -50,7 +50,7 @@ async fn many_requests_go_in_and_out_together() {
         assert_eq!(row.value.bytes, key.partition.to_bytes());
     }
     assert_eq!(
-        peer.messages - before,
+        peer.batches - before,
         1,
         "a store that knows at once is answered for in one message"
     );
@@ -113,7 +113,7 @@ async fn a_multi_get_of_much_comes_in_parts() {
     for key in &keys {
         peer.ask(put(key, vec![7; 100 << 10])).await;
     }
-    peer.send(vec![Ask::MultiGet(NS, keys)]);
+    peer.send(vec![Ask::MultiGet(NS, keys)]).await;
     let mut rows = 0;
     loop {
         let answer = peer.answer().await;
@@ -129,6 +129,34 @@ async fn a_multi_get_of_much_comes_in_parts() {
     assert_eq!(rows, 30);
     let answer = peer.ask(Ask::MultiGet(NS, Vec::new())).await;
     assert!(matches!(answer.outcome, Outcome::MultiGot(rows) if rows.is_empty()));
+}
+
+#[tokio::test]
+async fn parts_of_an_answer_come_in_order_whatever_their_lengths() {
+    let node = Started::new();
+    let mut peer = node.peer().await;
+    // Parts that are sent in chunks, and between and behind them some that are sent in batches.
+    let lens = [1 << 20, 1 << 20, 10, 1 << 20, 300 << 10, 300 << 10, 20];
+    let keys: Vec<_> = (0..).zip(lens).map(|(at, _)| key_of(0, at)).collect();
+    for (key, len) in keys.iter().zip(lens) {
+        peer.ask(put(key, vec![7; len])).await;
+    }
+    let many = keys.iter().cycle().take(70).cloned().collect();
+    peer.send(vec![Ask::MultiGet(NS, many)]).await;
+    let mut found = Vec::new();
+    loop {
+        let answer = peer.answer().await;
+        let Outcome::MultiGot(part) = answer.outcome else {
+            panic!("{:?}", answer.outcome)
+        };
+        let rows = part.into_iter().map(|row| row.unwrap().unwrap());
+        found.extend(rows.map(|row| row.value.bytes.len()));
+        if !answer.has_more {
+            break;
+        }
+    }
+    let expected: Vec<_> = lens.into_iter().cycle().take(70).collect();
+    assert_eq!(found, expected);
 }
 
 #[tokio::test]

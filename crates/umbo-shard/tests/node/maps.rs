@@ -1,4 +1,4 @@
-//! A node goes by a newer map while it serves.
+//! A node uses a newer map while it serves.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use umbo_types::ShardId;
 
 use crate::support::{Started, get, key_of, map, put};
 
-/// Version 2: shard 0 goes from `a` to `b`.
+/// Version 2: shard 0 moves from `a` to `b`.
 fn without_shard_0() -> ClusterMap {
     let text = map().to_toml().replace("version = 1", "version = 2");
     let moved = text.replacen("node = \"a\"", "node = \"b\"\nmoves = 1\nfrom = \"a\"", 1);
@@ -56,7 +56,7 @@ async fn a_shard_that_comes_waits_for_the_next_start() {
     let text = text.replacen("node = \"b\"", "node = \"a\"\nmoves = 1\nfrom = \"b\"", 1);
     let newer = Arc::new(ClusterMap::parse(&text).unwrap());
     let unopened = node.node.replace_map(newer).unwrap();
-    // The store of this test has all shards open, as one that had it before would.
+    // The store of this test has all shards open, as one that had the shard before would.
     let answer = peer.ask(get(&key_of(2, 0))).await;
     let is_unavailable = matches!(
         &answer.outcome,

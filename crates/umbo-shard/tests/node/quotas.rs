@@ -1,4 +1,4 @@
-//! Ceilings of a shard hold on its node, whoever asks.
+//! Per-shard quotas are enforced on the node, for all callers.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -7,29 +7,29 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_shard::NodeLimits;
-use umbo_shard::quota::{Charge, Done, Receipt, ShardQuota, Spent};
+use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{MemoryStore, StoreError};
 use umbo_types::{Names, Operation, ShardId};
 
 use crate::support::{NS, Started, WallClock, get, key_of, mutation, put, write_of};
 
-/// What was done, and the share of each shard.
+/// Operation, and the share of each shard.
 type Charged = (Operation, Vec<(ShardId, u32)>);
 
-/// Lets every caller but one through, and notes what it is told.
+/// Admits every caller but one, and records the charges.
 #[derive(Debug, Default)]
 struct Ledger {
     charged: Mutex<Vec<Charged>>,
-    /// Whether it went on with another one, and for which user it was.
+    /// For each charge, whether it continued another one, and its user.
     parts: Mutex<Vec<(bool, Option<String>)>>,
-    settled: Arc<Mutex<Vec<Done>>>,
+    settled: Arc<Mutex<Vec<ActualWork>>>,
     released: Arc<Mutex<usize>>,
 }
 
-struct Note(Arc<Mutex<Vec<Done>>>, Arc<Mutex<usize>>);
+struct Note(Arc<Mutex<Vec<ActualWork>>>, Arc<Mutex<usize>>);
 
-impl Receipt for Note {
-    fn settle(self: Box<Self>, done: Done) {
+impl ChargeHandle for Note {
+    fn settle(self: Box<Self>, done: ActualWork) {
         self.0.lock().unwrap().push(done);
     }
 
@@ -39,13 +39,17 @@ impl Receipt for Note {
 }
 
 impl ShardQuota for Ledger {
-    fn ceilings(&self) -> u64 {
+    fn quota_count(&self) -> u64 {
         1
     }
 
-    fn charge(&self, charge: &Charge<'_>, _now: Instant) -> Result<Box<dyn Receipt>, Spent> {
+    fn charge(
+        &self,
+        charge: &ShardCharge<'_>,
+        _now: Instant,
+    ) -> Result<Box<dyn ChargeHandle>, QuotaExceeded> {
         if charge.caller == "greedy" {
-            return Err(Spent {
+            return Err(QuotaExceeded {
                 policy: "ceiling".to_owned(),
                 retry_after: Duration::from_millis(70),
                 observed: 1_500_000,
@@ -71,7 +75,7 @@ async fn who_has_spent_the_quota_of_a_shard_is_told_so() {
     for ask in [get(&key_of(1, 0)), put(&key_of(1, 0), "x")] {
         let mut request = peer.request(ask);
         request.caller = Bytes::from_static(b"greedy");
-        peer.send_requests(vec![request]);
+        peer.send_requests(vec![request]).await;
         let answer = peer.answer().await;
         let expected = StoreError::QuotaExceeded {
             shard: ShardId(1),
@@ -99,7 +103,7 @@ async fn what_was_done_is_charged_by_shard_and_umbos_own_work_is_not() {
     peer.ask(get(&key_of(1, 9))).await;
     let mut own = peer.request(get(&keys[0]));
     own.caller = Bytes::new();
-    peer.send_requests(vec![own]);
+    peer.send_requests(vec![own]).await;
     peer.answer().await;
     let both = vec![(ShardId(0), 2), (ShardId(1), 1)];
     let expected = [
@@ -131,7 +135,7 @@ async fn whoever_keeps_the_quota_is_told_what_goes_on_and_for_whom() {
                 ..Names::default()
             })
         });
-        peer.send_requests(vec![request]);
+        peer.send_requests(vec![request]).await;
         assert!(matches!(peer.answer().await.outcome, Outcome::Row(None)));
     }
     let expected = [(false, None), (true, Some("u-1".to_owned()))];

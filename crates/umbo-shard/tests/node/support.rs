@@ -1,20 +1,19 @@
-//! A node on a port of its own, and a peer that speaks gRPC to it.
+//! A node on a port of its own, and a peer that speaks the protocol to it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::{Bytes, BytesMut};
-use futures_util::stream::poll_fn;
-use tokio::sync::mpsc;
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
 use umbo_protocol::{
-    Answer, AnswerFrame, Ask, EXCHANGE_PATH, FRAME_LEN_MAX, FrameCodec, Hello, Request,
-    RequestFrame, Welcome,
+    Answer, Ask, Assembly, DecodeError, Decoder, Hello, NodeFrame, NodeStamp, Placed,
+    ReceiveWindow, Request, RequestWriter, WINDOW_LEN, Welcome,
 };
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_shard::server::{self, Closed};
@@ -25,7 +24,7 @@ use umbo_types::{
 };
 
 pub(crate) const NS: NamespaceId = NamespaceId(7);
-/// Nothing in these tests takes that long.
+/// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -56,7 +55,7 @@ pub(crate) fn key_of(shard: u16, number: usize) -> Key {
     keys.filter(is_own).nth(number).unwrap()
 }
 
-/// A node under way.
+/// A running node.
 pub(crate) struct Started {
     pub(crate) node: Arc<Node>,
     pub(crate) address: SocketAddr,
@@ -94,16 +93,20 @@ impl Started {
 
     /// A peer that has been welcomed.
     pub(crate) async fn peer(&self) -> Peer {
+        self.peer_of(&hello()).await
+    }
+
+    /// A peer that has been welcomed with this hello.
+    pub(crate) async fn peer_of(&self, hello: &Hello) -> Peer {
         let mut peer = self.silent_peer().await;
-        peer.send_frame(RequestFrame::hello(&hello()));
+        peer.greet(hello).await;
         assert_eq!(peer.welcome().await.refusal, None);
         peer
     }
 
-    /// A peer that has said nothing yet.
+    /// A peer that has not sent anything yet.
     pub(crate) async fn silent_peer(&self) -> Peer {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        Peer::begin(endpoint.connect().await.unwrap()).await
+        Peer::connect(self.address).await
     }
 
     pub(crate) fn tell_to_stop(&self) {
@@ -120,67 +123,127 @@ impl Started {
 }
 
 pub(crate) fn hello() -> Hello {
-    Hello::new("test", "a", 1)
+    static DISPATCHERS: AtomicU64 = AtomicU64::new(1);
+    // Each peer is a process of its own.
+    Hello::new("test", "a", 1, DISPATCHERS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The other side of a stream.
+/// The other side of a connection.
 pub(crate) struct Peer {
-    frames: Option<mpsc::UnboundedSender<Bytes>>,
-    incoming: Streaming<Bytes>,
+    socket: TcpStream,
+    decoder: Decoder<(NodeStamp, NodeFrame)>,
+    assembly: Assembly,
+    window: ReceiveWindow,
+    writer: RequestWriter,
+    /// Not sent yet.
+    out: Vec<u8>,
     answers: VecDeque<Answer>,
     pub(crate) welcome: Option<Welcome>,
     pub(crate) is_draining: bool,
-    /// Messages that have come in.
-    pub(crate) messages: usize,
+    /// Whether what was taken over is granted back.
+    pub(crate) grants: bool,
+    pub(crate) pongs: usize,
+    /// Frames with answers that have come in, and the stamp of the last frame of all.
+    pub(crate) batches: usize,
+    pub(crate) stamp: NodeStamp,
     next_id: u64,
 }
 
 impl Peer {
-    async fn begin(channel: Channel) -> Self {
-        let (frames, mut outgoing) = mpsc::unbounded_channel();
-        let outgoing = poll_fn(move |context| outgoing.poll_recv(context));
-        let mut client = tonic::client::Grpc::new(channel)
-            .max_decoding_message_size(FRAME_LEN_MAX)
-            .max_encoding_message_size(usize::MAX);
-        client.ready().await.unwrap();
-        let path = http::uri::PathAndQuery::from_static(EXCHANGE_PATH);
-        let request = tonic::Request::new(outgoing);
-        let answer = client.streaming(request, path, FrameCodec).await.unwrap();
+    async fn connect(address: SocketAddr) -> Self {
         Self {
-            frames: Some(frames),
-            incoming: answer.into_inner(),
+            socket: TcpStream::connect(address).await.unwrap(),
+            decoder: Decoder::of_node(),
+            assembly: Assembly::default(),
+            window: ReceiveWindow::new(WINDOW_LEN as u32),
+            writer: RequestWriter::new(WINDOW_LEN as u32),
+            out: Vec::new(),
             answers: VecDeque::new(),
             welcome: None,
             is_draining: false,
-            messages: 0,
+            grants: true,
+            pongs: 0,
+            batches: 0,
+            stamp: NodeStamp::default(),
             next_id: 1,
         }
     }
 
-    pub(crate) fn send_frame(&self, frame: Bytes) {
-        let frames = self.frames.as_ref().unwrap();
-        frames.send(frame).unwrap();
+    /// Sends bytes as they are.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).await.unwrap();
     }
 
-    /// Says that nothing more is asked.
-    pub(crate) fn half_close(&mut self) {
-        self.frames = None;
+    pub(crate) async fn greet(&mut self, hello: &Hello) {
+        let mut out = Vec::new();
+        RequestWriter::hello(&mut out, hello);
+        self.send_bytes(&out).await;
     }
 
-    /// Sends requests in one frame; returns their ids.
-    pub(crate) fn send(&mut self, asks: Vec<Ask>) -> Vec<u64> {
+    /// Says hello once more.
+    pub(crate) async fn greet_again(&mut self, hello: &Hello) {
+        let mut out = Vec::new();
+        RequestWriter::hello(&mut out, hello);
+        self.send_bytes(&out[umbo_protocol::PREFACE.len()..]).await;
+    }
+
+    /// Sends nothing more.
+    pub(crate) async fn half_close(&mut self) {
+        self.socket.shutdown().await.unwrap();
+    }
+
+    /// Sends requests; returns their ids.
+    pub(crate) async fn send(&mut self, asks: Vec<Ask>) -> Vec<u64> {
         let requests = asks.into_iter().map(|ask| self.request(ask)).collect();
-        self.send_requests(requests)
+        self.send_requests(requests).await
     }
 
-    pub(crate) fn send_requests(&mut self, requests: Vec<Request>) -> Vec<u64> {
-        let mut frame = BytesMut::new();
+    pub(crate) async fn send_requests(&mut self, requests: Vec<Request>) -> Vec<u64> {
         let ids = requests.iter().map(|request| request.id).collect();
-        for request in requests {
-            RequestFrame::push(&mut frame, &(&request).into());
+        for request in &requests {
+            self.writer.push(&request.into());
         }
-        self.send_frame(frame.freeze());
+        self.flush().await;
         ids
+    }
+
+    pub(crate) async fn cancel(&mut self, ids: &[u64]) {
+        for &id in ids {
+            self.writer.cancel(id, Placed::Small(0));
+        }
+        self.flush().await;
+    }
+
+    pub(crate) async fn ping(&mut self) {
+        self.writer.ping();
+        self.flush().await;
+    }
+
+    /// Hands out what the window allows, and reads while the node takes nothing.
+    async fn flush(&mut self) {
+        loop {
+            self.writer.fill(&mut self.out);
+            if self.out.is_empty() {
+                return;
+            }
+            let mut sent = 0;
+            while sent < self.out.len() {
+                let (mut read, mut write) = self.socket.split();
+                let len = tokio::select! {
+                    biased;
+                    len = write.write(&self.out[sent..]) => len.unwrap(),
+                    len = read.read_buf(self.decoder.buffer()), if self.grants => {
+                        assert_ne!(len.unwrap(), 0, "the node hung up");
+                        0
+                    }
+                };
+                sent += len;
+                if len == 0 {
+                    self.take_frames().unwrap();
+                }
+            }
+            self.out.clear();
+        }
     }
 
     pub(crate) fn request(&mut self, ask: Ask) -> Request {
@@ -188,7 +251,7 @@ impl Peer {
         self.next_id += 1;
         Request {
             id,
-            timeout: Some(Duration::from_secs(10)),
+            deadline_ns: None,
             criticality: Criticality::default(),
             caller: Bytes::from_static(b"tester"),
             price: RequestUnits::ZERO,
@@ -199,39 +262,65 @@ impl Peer {
         }
     }
 
-    /// Reads the next message; the error is how the stream ended.
-    pub(crate) async fn read(&mut self) -> Result<(), tonic::Status> {
-        let message = tokio::time::timeout(PATIENCE, self.incoming.message()).await;
-        let message = message.expect("the node says something in time")?;
-        let frame = message.ok_or_else(|| tonic::Status::ok("over"))?;
-        let frame = AnswerFrame::decode(frame).unwrap();
-        self.messages += 1;
-        self.welcome = frame.welcome.or(self.welcome.take());
-        self.is_draining |= frame.is_draining;
-        self.answers
-            .extend(frame.answers.into_iter().map(Result::unwrap));
+    /// Reads what comes next; false where the node has hung up.
+    pub(crate) async fn read(&mut self) -> bool {
+        let read = self.socket.read_buf(self.decoder.buffer());
+        let read = tokio::time::timeout(PATIENCE, read).await;
+        let len = read.expect("the node says something in time");
+        if len.unwrap_or(0) == 0 {
+            return false;
+        }
+        self.take_frames().unwrap();
+        self.flush().await;
+        true
+    }
+
+    fn take_frames(&mut self) -> Result<(), DecodeError> {
+        while let Some(frame) = self.decoder.next_frame()? {
+            let (stamp, body) = frame.body;
+            assert!(stamp.stamp_ns >= self.stamp.stamp_ns, "stamps grow");
+            self.stamp = stamp;
+            self.window.received(frame.counted)?;
+            match body {
+                NodeFrame::Welcome(welcome) => self.welcome = Some(welcome),
+                NodeFrame::Answers(batch) => {
+                    self.batches += 1;
+                    self.answers.extend(batch.map(Result::unwrap));
+                }
+                NodeFrame::Chunk(chunk) => {
+                    if let Some(message) = self.assembly.push(chunk)? {
+                        self.answers.push_back(Answer::decode(&message).unwrap());
+                    }
+                }
+                NodeFrame::Credit(len) => self.writer.granted(len)?,
+                NodeFrame::Pong => self.pongs += 1,
+                NodeFrame::Draining => self.is_draining = true,
+                NodeFrame::Skipped => {}
+            }
+            if self.grants
+                && let Some(len) = self.window.taken_over(frame.counted)
+            {
+                self.writer.grant(len);
+            }
+        }
         Ok(())
     }
 
     pub(crate) async fn welcome(&mut self) -> Welcome {
         while self.welcome.is_none() {
-            self.read().await.unwrap();
+            assert!(self.read().await, "the node welcomes");
         }
         self.welcome.clone().unwrap()
     }
 
-    /// Reads until the stream ends; returns how it did.
-    pub(crate) async fn end(&mut self) -> tonic::Status {
-        loop {
-            if let Err(status) = self.read().await {
-                return status;
-            }
-        }
+    /// Reads until the node hangs up.
+    pub(crate) async fn end(&mut self) {
+        while self.read().await {}
     }
 
     pub(crate) async fn answer(&mut self) -> Answer {
         while self.answers.is_empty() {
-            self.read().await.unwrap();
+            assert!(self.read().await, "the node answers");
         }
         self.answers.pop_front().unwrap()
     }
@@ -248,7 +337,7 @@ impl Peer {
 
     /// Asks for one thing.
     pub(crate) async fn ask(&mut self, ask: Ask) -> Answer {
-        let id = self.send(vec![ask])[0];
+        let id = self.send(vec![ask]).await[0];
         let answer = self.answer().await;
         assert_eq!(answer.id, id);
         answer

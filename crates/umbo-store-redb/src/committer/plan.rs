@@ -1,10 +1,12 @@
-//! What the writes of one commit come to: conditions evaluated, versions given, one final change
-//! for each key.
+//! The effect of the writes of one commit: conditions evaluated, versions assigned, one final change for each
+//! key.
 //!
-//! Pure: reads no file and no clock. The writes are decided in the order in which they came, so a
-//! condition sees every earlier mutation of the same commit; what is left to do is then sorted by
-//! key, which is what makes inserting into a B-tree cheap. The invariant: each key is changed at
-//! most once a commit, and a refused atomic group leaves no trace.
+//! Pure: reads no file and no clock. The writes are decided in order of arrival, so a condition sees every
+//! earlier mutation of the same commit; the remaining changes are then sorted by key, which makes inserting
+//! into a B-tree cheap. The invariant: each key is changed at most once a commit, and a refused atomic group
+//! has no effect.
+
+use std::collections::BTreeMap;
 
 use umbo_store::{Atomicity, Change, Condition, StoreError, WriteError, Written};
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
@@ -15,25 +17,25 @@ use crate::work::{Op, Write, WriteAnswer};
 /// What is stored under a key before the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
-    /// Nobody had to know yet.
+    /// Not read, because no condition needed it so far.
     Unread,
     /// This row, or none.
     Row(Option<RowHead>),
-    /// Something that makes no sense.
+    /// Bytes that cannot be decoded, and why.
     Damaged(String),
 }
 
-/// What a key holds as far as the commit has been decided.
+/// The state of a key after the mutations that have been decided so far.
 #[derive(Debug, Clone, Copy)]
-enum State<'a> {
+enum KeyState<'a> {
     AsBefore,
     Put(RowHead, &'a Value),
     Deleted,
 }
 
-/// What is to be done with a key.
+/// The final change of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect<'a> {
+pub(crate) enum RowEffect<'a> {
     /// Nothing.
     None,
     /// Store a row.
@@ -47,40 +49,42 @@ struct KeyPlan<'a> {
     key: &'a [u8],
     is_conditional: bool,
     base: Base,
-    state: State<'a>,
+    state: KeyState<'a>,
+    /// Why the key must not be changed, if so.
+    refusal: Option<&'a StoreError>,
 }
 
 /// Whether a row was visible before a mutation.
 #[derive(Debug, Clone, Copy)]
 enum Existed {
     Known(bool),
-    /// As the stored row of this key says, which is found out when the change is made.
+    /// As the stored row of this key, which is read when the change is made.
     AsBase(usize),
 }
 
 #[derive(Debug)]
 enum Decision {
     Written { version: Version, existed: Existed },
-    Refused(WriteError),
+    PushError(WriteError),
 }
 
 /// The writes of one commit.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct CommitPlan<'a> {
     writes: &'a [&'a Write],
     /// Keys in order, each once.
     keys: Vec<KeyPlan<'a>>,
-    /// For each mutation in order of arrival, its key.
+    /// For each mutation in order of arrival, the index of its key.
     key_of: Vec<usize>,
     decisions: Vec<Option<Decision>>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> CommitPlan<'a> {
     /// Sorts the keys of the writes.
     pub(crate) fn of(writes: &'a [&'a Write]) -> Self {
         let ops: Vec<&Op> = writes.iter().flat_map(|write| &write.ops).collect();
         let mut order: Vec<usize> = (0..ops.len()).collect();
-        // Stable and fast on what is sorted already, as bulk input is.
+        // Stable, and fast on keys that are already sorted, as in bulk input.
         order.sort_by(|&one, &two| ops[one].key.cmp(&ops[two].key));
         let mut keys: Vec<KeyPlan<'a>> = Vec::with_capacity(ops.len());
         let mut key_of = vec![0; ops.len()];
@@ -91,7 +95,8 @@ impl<'a> Plan<'a> {
                     key: &op.key,
                     is_conditional: false,
                     base: Base::Unread,
-                    state: State::AsBefore,
+                    state: KeyState::AsBefore,
+                    refusal: None,
                 });
             }
             key_of[at] = keys.len() - 1;
@@ -105,12 +110,23 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Refuses every change of these keys.
+    pub(crate) fn leave_out(&mut self, keys: &'a BTreeMap<Vec<u8>, StoreError>) {
+        if keys.is_empty() {
+            return;
+        }
+        for key in &mut self.keys {
+            key.refusal = keys.get(key.key);
+        }
+    }
+
     /// Calls `read` with each key whose stored row decides a condition, in order.
     pub(crate) fn read_bases<E>(
         &mut self,
         mut read: impl FnMut(&[u8]) -> Result<Base, E>,
     ) -> Result<(), E> {
-        for key in self.keys.iter_mut().filter(|key| key.is_conditional) {
+        let is_read = |key: &&mut KeyPlan<'_>| key.is_conditional && key.refusal.is_none();
+        for key in self.keys.iter_mut().filter(is_read) {
             key.base = read(key.key)?;
         }
         Ok(())
@@ -129,7 +145,7 @@ impl<'a> Plan<'a> {
                         let decided = self.decide_one(at, op, write.proposed, versions, now);
                         self.decisions[at] = Some(match decided {
                             Ok(decision) => decision,
-                            Err(refusal) => Decision::Refused(refusal.into_error(shard)),
+                            Err(refusal) => Decision::PushError(refusal.into_error(shard)),
                         });
                     }
                 }
@@ -143,21 +159,21 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Calls `make` with each change, in order of the keys, to make it. `make` returns the row
-    /// that was stored before.
+    /// Calls `make` with each change, in order of the keys. `make` applies it and returns the row that was
+    /// stored before.
     pub(crate) fn apply<E>(
         &self,
         now: Timestamp,
-        mut make: impl FnMut(&[u8], Effect<'a>) -> Result<Option<RowHead>, E>,
+        mut make: impl FnMut(&[u8], RowEffect<'a>) -> Result<Option<RowHead>, E>,
     ) -> Result<Vec<Vec<WriteAnswer>>, E> {
         let mut existed = vec![false; self.keys.len()];
         for (key, existed) in self.keys.iter().zip(&mut existed) {
             let effect = match key.state {
-                State::AsBefore => Effect::None,
-                State::Put(head, value) => Effect::Put(head, value),
-                State::Deleted => Effect::Remove,
+                KeyState::AsBefore => RowEffect::None,
+                KeyState::Put(head, value) => RowEffect::Put(head, value),
+                KeyState::Deleted => RowEffect::Remove,
             };
-            if effect != Effect::None {
+            if effect != RowEffect::None {
                 *existed = make(key.key, effect)?.is_some_and(|head| head.is_visible(now));
             }
         }
@@ -184,14 +200,17 @@ impl<'a> Plan<'a> {
         proposed: Version,
         versions: &mut VersionClock,
         now: Timestamp,
-    ) -> Result<Decision, Refusal> {
+    ) -> Result<Decision, MutationRefusal> {
         let id = self.key_of[at];
+        if let Some(error) = self.keys[id].refusal {
+            return Err(MutationRefusal::LeftOut(error.clone()));
+        }
         let existed = if op.condition == Condition::Always && self.keys[id].is_before() {
             Existed::AsBase(id)
         } else {
             let current = self.keys[id].visible_version(now)?;
             if !op.condition.holds(current) {
-                return Err(Refusal::Condition(current));
+                return Err(MutationRefusal::Condition(current));
             }
             Existed::Known(current.is_some())
         };
@@ -202,9 +221,9 @@ impl<'a> Plan<'a> {
                     version,
                     expires_at: *expires_at,
                 };
-                State::Put(head, value)
+                KeyState::Put(head, value)
             }
-            Change::Delete => State::Deleted,
+            Change::Delete => KeyState::Deleted,
         };
         Ok(Decision::Written { version, existed })
     }
@@ -239,57 +258,61 @@ impl<'a> Plan<'a> {
         for (id, state) in undo.into_iter().rev() {
             self.keys[id].state = state;
         }
-        // Only what is still there after the group was undone is worth telling.
+        // Only a row that is still there after the group was undone is reported.
         let refusal = match refusal {
-            Refusal::Condition(_) => self.keys[self.key_of[first + culprit]]
+            MutationRefusal::Condition(_) => self.keys[self.key_of[first + culprit]]
                 .visible_version(now)
-                .map_or_else(|damage| damage, Refusal::Condition),
-            damage @ Refusal::Damaged(_) => damage,
+                .map_or_else(|damage| damage, MutationRefusal::Condition),
+            damage @ (MutationRefusal::Damaged(_) | MutationRefusal::LeftOut(_)) => damage,
         };
         let index = write.ops[culprit].index;
         for &op in group {
             self.decisions[first + op] =
-                Some(Decision::Refused(WriteError::GroupAborted { index }));
+                Some(Decision::PushError(WriteError::GroupAborted { index }));
         }
-        self.decisions[first + culprit] = Some(Decision::Refused(refusal.into_error(shard)));
+        self.decisions[first + culprit] = Some(Decision::PushError(refusal.into_error(shard)));
     }
 }
 
 impl KeyPlan<'_> {
     fn is_before(&self) -> bool {
-        matches!(self.state, State::AsBefore)
+        matches!(self.state, KeyState::AsBefore)
     }
 
-    fn visible_version(&self, now: Timestamp) -> Result<Option<Version>, Refusal> {
+    fn visible_version(&self, now: Timestamp) -> Result<Option<Version>, MutationRefusal> {
         let visible = |head: &RowHead| head.is_visible(now).then_some(head.version);
         match (&self.state, &self.base) {
-            (State::Put(head, _), _) => Ok(visible(head)),
-            (State::AsBefore, Base::Row(row)) => Ok(row.as_ref().and_then(visible)),
-            (State::AsBefore, Base::Damaged(reason)) => Err(Refusal::Damaged(reason.clone())),
-            // Only keys without any condition are not read, and they do not ask.
-            (State::Deleted, _) | (State::AsBefore, Base::Unread) => Ok(None),
+            (KeyState::Put(head, _), _) => Ok(visible(head)),
+            (KeyState::AsBefore, Base::Row(row)) => Ok(row.as_ref().and_then(visible)),
+            (KeyState::AsBefore, Base::Damaged(reason)) => {
+                Err(MutationRefusal::Damaged(reason.clone()))
+            }
+            // Only keys without any condition are not read, and these do not ask.
+            (KeyState::Deleted, _) | (KeyState::AsBefore, Base::Unread) => Ok(None),
         }
     }
 }
 
 #[derive(Debug)]
-enum Refusal {
+enum MutationRefusal {
     Condition(Option<Version>),
     Damaged(String),
+    LeftOut(StoreError),
 }
 
-impl Refusal {
+impl MutationRefusal {
     fn into_error(self, shard: ShardId) -> WriteError {
         match self {
             Self::Condition(current) => WriteError::ConditionFailed { current },
             Self::Damaged(reason) => StoreError::Corrupt { shard, reason }.into(),
+            Self::LeftOut(error) => error.into(),
         }
     }
 }
 
 fn answer(decision: Option<&Decision>, existed_before: &[bool]) -> WriteAnswer {
     match decision.expect("every mutation is decided before any is applied") {
-        Decision::Refused(error) => Err(error.clone()),
+        Decision::PushError(error) => Err(error.clone()),
         Decision::Written { version, existed } => Ok(Written {
             version: *version,
             existed: match *existed {

@@ -1,29 +1,29 @@
-//! What a committer does when a commit fails: find out what is on the disk, and go on.
+//! Recovery of a committer after a failed commit: find out what is on the disk, and continue.
 //!
-//! After any I/O error redb refuses everything until the file is opened again, which `quick_repair`
-//! makes a matter of a millisecond. The number of the last commit in the file then says whether
-//! the failed one was applied; opening has written and synced the header that says so, so what is
-//! applied then is durable. Readers stay on the old snapshot until there is a new one.
+//! After any I/O error redb refuses everything until the file is opened again, which takes about a
+//! millisecond with `quick_repair`. The sequence number of the last commit in the file then tells whether the
+//! failed commit was applied. Opening has written and synced the header with that number, so a commit that is
+//! found applied is durable. Readers stay on the old snapshot until there is a new one that holds all
+//! acknowledged writes.
 
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::time::Instant;
+use std::sync::Arc;
 
 use umbo_store::{Outcome, ShardState};
 
-use super::{Committer, Failed, IDLE_WAKE, Unflushed};
-use crate::failure::{Failure, guarded};
+use super::{Committer, FailedCommit, IDLE_WAKE, Unflushed};
+use crate::file_error::{FileError, guarded};
 use crate::shard_file::OpenedFile;
-use crate::work::Work;
+use crate::snapshot::ShardSnapshot;
+use crate::work::QueuedWork;
 
-/// Least room on a full disk for another commit to be tried.
+/// Least room on a full disk before another commit is tried.
 const ROOM_MIN: usize = 1 << 20;
 
 impl Committer {
-    /// Makes sure that there is a database and, after the disk was full, that there is room, so
-    /// that hopeless commits do not cost the readers their cache.
-    pub(super) fn make_ready(&mut self, work: &[Work]) -> Result<(), Failure> {
-        if let Some(Failure::Full(_)) = self.trouble {
+    /// Makes sure that the database is open and, after the disk was full, that there is room, so that
+    /// hopeless commits do not cost the readers their cache.
+    pub(super) fn make_ready(&mut self, work: &[QueuedWork]) -> Result<(), FileError> {
+        if let Some(FileError::Full(_)) = self.trouble {
             let bytes: usize = work.iter().map(|work| work.size().bytes).sum();
             self.probe_room(ROOM_MIN + 4 * bytes)?;
         }
@@ -33,53 +33,69 @@ impl Committer {
         Ok(())
     }
 
-    /// Finds out what became of a failed commit, and answers.
-    pub(super) fn recover(&mut self, work: Vec<Work>, failed: Failed) {
+    /// Finds out whether a failed commit was applied, and answers its work.
+    pub(super) fn recover(&mut self, work: Vec<QueuedWork>, failed: FailedCommit) {
         tracing::error!(
             file = %self.file.path.display(),
             reason = %failed.failure,
             "a commit failed"
         );
+        self.hold_chores();
         let is_kept = failed.begun == Some(self.unflushed.sequence);
-        if let Err(reopening) = self.reopen() {
-            tracing::error!(
-                file = %self.file.path.display(),
-                reason = %reopening,
-                "the shard could not be opened again"
-            );
-            return self.refuse(work, &failed);
-        }
-        // A commit that is in the file now is durable, one whose changes will be made again is as
-        // good as done: only the way there was rough.
+        let snapshot = match self.open_again() {
+            Ok(snapshot) => snapshot,
+            Err(reopening) => {
+                tracing::error!(
+                    file = %self.file.path.display(),
+                    reason = %reopening,
+                    "the shard could not be opened again"
+                );
+                return self.refuse(work, &failed);
+            }
+        };
+        // A commit that is in the file now is durable, and a commit whose changes will be applied again
+        // counts as applied: for its callers both have succeeded.
         let is_applied = is_kept || failed.begun == Some(self.progress.sequence);
-        if self.unflushed.is_lost {
-            self.replay();
+        if is_applied {
+            self.note_success();
+        }
+        if let Err(failure) = self.show(snapshot) {
+            self.refuse(Vec::new(), &FailedCommit::before_commit(failure));
         }
         if !is_applied {
             return self.refuse(work, &failed);
         }
-        self.note_success();
         for (work, answer) in work.into_iter().zip(failed.answers) {
             work.answer(answer);
         }
     }
 
-    /// Makes asynchronous changes visible again. Where that fails they stay waiting.
-    fn replay(&mut self) {
-        if let Err(failed) = self.commit(&[], self.clock.wall(), false) {
+    /// Publishes the file that was opened again, with the asynchronous writes that it has lost: these are
+    /// applied again first. If that fails they stay pending, and readers see them beside the file.
+    fn show(&mut self, snapshot: ShardSnapshot) -> Result<(), FileError> {
+        if !self.unflushed.is_lost {
+            self.shard.publish(snapshot);
+            self.shard.note_reopened();
+            return Ok(());
+        }
+        drop(snapshot);
+        if let Err(failed) = self.replay() {
             tracing::error!(
                 file = %self.file.path.display(),
                 reason = %failed.failure,
-                "asynchronous writes are not visible until the shard writes again"
+                "asynchronous writes cannot be made again until the shard writes"
             );
-            if let Err(failure) = self.reopen() {
-                self.trouble = Some(failure);
-            }
+            let mut snapshot = self.open_again()?;
+            snapshot.show_beside(self.unflushed.lost());
+            self.shard.publish(snapshot);
+            self.refuse(Vec::new(), &FailedCommit::before_commit(failed.failure));
         }
+        self.shard.note_reopened();
+        Ok(())
     }
 
-    /// Answers work that was not applied, or of which that is not known.
-    pub(super) fn refuse(&mut self, work: Vec<Work>, failed: &Failed) {
+    /// Answers work that was not applied, or whose outcome is unknown.
+    pub(super) fn refuse(&mut self, work: Vec<QueuedWork>, failed: &FailedCommit) {
         let outcome = match (failed.begun, &self.database) {
             (Some(_), None) => Outcome::Unknown,
             _ => Outcome::NotApplied,
@@ -95,7 +111,7 @@ impl Committer {
         }
     }
 
-    /// Notes that the shard writes again.
+    /// Records that the shard writes again.
     pub(super) fn note_success(&mut self) {
         if self.trouble.take().is_some() {
             self.shard.set_state(ShardState::Available);
@@ -103,18 +119,27 @@ impl Committer {
         }
     }
 
-    /// Opens the file again because a read has failed, but not over and over.
+    /// Opens the file again because a read has failed, at most once per [`RETRY_AFTER`].
     pub(super) fn reopen_for_readers(&mut self) {
-        let is_early = self.reopened_at.is_some_and(|at| at.elapsed() < IDLE_WAKE);
+        let now = self.disk_now();
+        let is_early = self
+            .reopened_at
+            .is_some_and(|at| now.saturating_duration_since(at) < IDLE_WAKE);
         if !is_early && let Err(failure) = self.reopen() {
-            self.refuse(Vec::new(), &Failed::before_commit(failure));
+            self.refuse(Vec::new(), &FailedCommit::before_commit(failure));
         }
         self.shard.note_reopened();
     }
 
-    /// Closes the database and opens it again.
-    fn reopen(&mut self) -> Result<(), Failure> {
-        self.reopened_at = Some(Instant::now());
+    /// Closes the database, opens it again and publishes it.
+    pub(super) fn reopen(&mut self) -> Result<(), FileError> {
+        let snapshot = self.open_again()?;
+        self.show(snapshot)
+    }
+
+    /// Closes the database and opens it again. Returns its state, which may lack asynchronous writes.
+    fn open_again(&mut self) -> Result<ShardSnapshot, FileError> {
+        self.reopened_at = Some(self.disk_now());
         let database = self.database.take();
         guarded(|| {
             drop(database);
@@ -122,15 +147,18 @@ impl Committer {
         })?;
         let OpenedFile {
             database,
-            snapshot,
+            mut snapshot,
             progress,
+            fences,
             next_expiry,
             ..
         } = self.file.open()?;
-        self.shard.publish(snapshot);
-        self.shard.note_reopened();
+        self.shard.note_fenced(Arc::clone(fences.fenced()));
+        self.fences = fences;
+        self.is_behind = self.fences.raise(&self.file.kept.fenced());
+        snapshot.fence(&self.fences);
         self.database = Some(database);
-        // A newer durable commit holds the asynchronous ones before it; otherwise they are gone.
+        // A newer durable commit holds the asynchronous ones before it; otherwise they are lost.
         if progress.sequence > self.durable_sequence {
             self.unflushed = Unflushed::default();
         }
@@ -139,23 +167,13 @@ impl Committer {
         self.progress = progress;
         self.durable_ceiling = progress.version_ceiling;
         self.next_expiry = next_expiry;
-        Ok(())
+        Ok(snapshot)
     }
 
-    /// Tries whether the disk takes this many bytes.
-    fn probe_room(&self, bytes: usize) -> Result<(), Failure> {
+    /// Tests whether the disk has room for this many bytes.
+    fn probe_room(&self, bytes: usize) -> Result<(), FileError> {
         let path = self.file.path.with_extension("probe");
-        let probe = || -> io::Result<()> {
-            let mut file = File::create(&path)?;
-            let block = vec![0x5A; 64 << 10];
-            for _ in 0..bytes.div_ceil(block.len()) {
-                file.write_all(&block)?;
-            }
-            file.sync_data()
-        };
-        let probed = probe();
-        // What is left of a probe is in the way of nothing but the next one, which replaces it.
-        let _ = std::fs::remove_file(&path);
-        probed.map_err(Failure::from)
+        let probed = self.file.opener.probe_room(&path, bytes);
+        probed.map_err(FileError::from)
     }
 }

@@ -1,39 +1,50 @@
-//! Changing rows within a transaction, with the expiry index kept in step.
+//! Changes of rows within a transaction, with the expiry index kept in step.
 //!
-//! Owns every change of the row table and of the index. The invariant: after
-//! [`RowWriter::settle_index`] the index names exactly the rows that have an expiry, apart from
-//! entries that damage has orphaned, which [`RowWriter::sweep`] removes.
+//! Owns every change of the row table and of the index. The invariant: after [`RowWriter::settle_index`] the
+//! index names exactly the rows that have an expiry, apart from entries without a row, left by damage, which
+//! [`RowWriter::sweep`] removes.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
-use umbo_types::Timestamp;
+use umbo_types::{NamespaceId, Timestamp};
 
+use crate::bad_read::unisolated;
+use crate::committer::chores::Chores;
+use crate::committer::isolation::{Direction, Spared};
 use crate::committer::plan::Base;
-use crate::failure::Failure;
+use crate::committer::trace::CommitTrace;
+use crate::file_error::FileError;
+use crate::key_codec;
 use crate::row_codec::{self, RowHead};
-use crate::tables::{EXPIRY, ROWS, expiry_entry, next_expiry, split_expiry_entry};
+use crate::tables::{EXPIRY, ROWS, expiry_entry, namespace_max, next_expiry, split_expiry_entry};
+
+/// Most namespaces that one step of the purge visits if they have no rows at all.
+const PURGED_IDS_MAX: usize = 256;
+/// Most expired rows that are counted at once; that takes a few milliseconds.
+const EXPIRED_COUNTED_MAX: usize = 65_536;
 
 /// A change that an asynchronous commit made, kept until it is on the disk.
 #[derive(Debug, Clone)]
-pub(crate) struct Change {
+pub(crate) struct LoggedChange {
     /// Physical key.
     pub(crate) key: Box<[u8]>,
     /// Encoded row; none for a removal.
     pub(crate) row: Option<Box<[u8]>>,
 }
 
-impl Change {
-    /// Returns the memory it takes.
+impl LoggedChange {
+    /// Returns the memory that the change takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.key.len() + self.row.as_ref().map_or(0, |row| row.len())
     }
 }
 
-/// What the removal of a range came to.
+/// The result of the removal of a range.
 #[derive(Debug, Default)]
-pub(crate) struct Removed {
+pub(crate) struct RemovedRows {
     /// Rows removed, visible or not.
     pub(crate) rows: u64,
     /// Visible ones among them.
@@ -46,13 +57,38 @@ pub(crate) struct Removed {
     pub(crate) has_more: bool,
 }
 
-/// What one step of the sweeper came to.
+/// The result of one step of the sweeper.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Swept {
     /// Rows reclaimed.
     pub(crate) rows: u64,
     /// Expiry of the next row in the index.
     pub(crate) next_expiry: Option<Timestamp>,
+    /// Expired rows that are left.
+    pub(crate) left: Left,
+}
+
+/// Expired rows that a step of the sweeper left for later steps.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) enum Left {
+    /// Not looked up.
+    #[default]
+    Unseen,
+    /// None.
+    Nothing,
+    /// At least one.
+    Uncounted,
+    /// This many; a lower bound if it equals [`EXPIRED_COUNTED_MAX`].
+    Counted(u64),
+}
+
+/// The result of one step of the purge.
+#[derive(Debug, Default)]
+pub(crate) struct Purged {
+    /// Namespaces that have no rows left.
+    pub(crate) done: Vec<NamespaceId>,
+    /// Highest namespace that has rows; looked up only if `done` is not empty.
+    pub(crate) namespace_max: Option<NamespaceId>,
 }
 
 /// The tables of a shard within one transaction.
@@ -61,31 +97,35 @@ pub(crate) struct RowWriter<'txn> {
     expiry: Table<'txn, &'static [u8], ()>,
     index_gone: Vec<Vec<u8>>,
     index_new: Vec<Vec<u8>>,
-    log: Option<Vec<Change>>,
+    log: Option<Vec<LoggedChange>>,
+    trace: &'txn CommitTrace,
 }
 
 impl<'txn> RowWriter<'txn> {
-    /// Opens the tables. Changes are logged where asked for.
+    /// Opens the tables. Changes are logged if requested.
     pub(crate) fn of(
         transaction: &'txn WriteTransaction,
         is_logged: bool,
-    ) -> Result<Self, Failure> {
+        trace: &'txn CommitTrace,
+    ) -> Result<Self, FileError> {
         Ok(Self {
-            rows: transaction.open_table(ROWS)?,
-            expiry: transaction.open_table(EXPIRY)?,
+            rows: unisolated(|| transaction.open_table(ROWS))?,
+            expiry: unisolated(|| transaction.open_table(EXPIRY))?,
             index_gone: Vec::new(),
             index_new: Vec::new(),
             log: is_logged.then(Vec::new),
+            trace,
         })
     }
 
-    /// Returns the changes made, where they were logged.
-    pub(crate) fn into_log(self) -> Vec<Change> {
+    /// Returns the logged changes.
+    pub(crate) fn into_log(self) -> Vec<LoggedChange> {
         self.log.unwrap_or_default()
     }
 
-    /// Reads what a condition needs to know of a row.
-    pub(crate) fn base(&self, key: &[u8]) -> Result<Base, Failure> {
+    /// Reads what a condition needs of a row.
+    pub(crate) fn base(&self, key: &[u8]) -> Result<Base, FileError> {
+        self.trace.row(key);
         let Some(guard) = self.rows.get(key)? else {
             return Ok(Base::Row(None));
         };
@@ -101,7 +141,8 @@ impl<'txn> RowWriter<'txn> {
         key: &[u8],
         head: RowHead,
         row: &[u8],
-    ) -> Result<Option<RowHead>, Failure> {
+    ) -> Result<Option<RowHead>, FileError> {
+        self.trace.row(key);
         let old = head_of(self.rows.insert(key, row)?);
         let old_expiry = old.and_then(|head| head.expires_at);
         if old_expiry != head.expires_at {
@@ -111,7 +152,7 @@ impl<'txn> RowWriter<'txn> {
             }
         }
         if let Some(log) = &mut self.log {
-            log.push(Change {
+            log.push(LoggedChange {
                 key: key.into(),
                 row: Some(row.into()),
             });
@@ -120,11 +161,12 @@ impl<'txn> RowWriter<'txn> {
     }
 
     /// Removes a row and returns it.
-    pub(crate) fn remove(&mut self, key: &[u8]) -> Result<Option<RowHead>, Failure> {
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Result<Option<RowHead>, FileError> {
+        self.trace.row(key);
         let old = head_of(self.rows.remove(key)?);
         self.forget_expiry(old.and_then(|head| head.expires_at), key);
         if let Some(log) = &mut self.log {
-            log.push(Change {
+            log.push(LoggedChange {
                 key: key.into(),
                 row: None,
             });
@@ -132,8 +174,8 @@ impl<'txn> RowWriter<'txn> {
         Ok(old)
     }
 
-    /// Makes a logged change again.
-    pub(crate) fn replay(&mut self, change: &Change) -> Result<(), Failure> {
+    /// Applies a logged change again.
+    pub(crate) fn replay(&mut self, change: &LoggedChange) -> Result<(), FileError> {
         match &change.row {
             Some(row) => self.put(&change.key, row_codec::decode_head(row)?, row)?,
             None => self.remove(&change.key)?,
@@ -141,17 +183,32 @@ impl<'txn> RowWriter<'txn> {
         Ok(())
     }
 
-    /// Removes the first rows between two keys, also damaged ones.
+    /// Removes the first rows between two keys, including damaged ones.
     pub(crate) fn remove_range(
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         prefix_len: usize,
         rows_max: u32,
         now: Timestamp,
-    ) -> Result<Removed, Failure> {
-        let mut removed = Removed::default();
+    ) -> Result<RemovedRows, FileError> {
+        self.remove_first(bounds, (prefix_len, Direction::Forward), rows_max, now)
+    }
+
+    fn remove_first(
+        &mut self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        (prefix_len, direction): (usize, Direction),
+        rows_max: u32,
+        now: Timestamp,
+    ) -> Result<RemovedRows, FileError> {
+        let mut removed = RemovedRows::default();
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        for entry in self.rows.range::<&[u8]>(bounds)? {
+        let mut rows = self.rows.range::<&[u8]>(bounds)?;
+        let mut next = || match direction {
+            Direction::Forward => rows.next(),
+            Direction::Backward => rows.next_back(),
+        };
+        while let Some(entry) = next() {
             if keys.len() >= rows_max as usize {
                 removed.has_more = true;
                 break;
@@ -167,6 +224,8 @@ impl<'txn> RowWriter<'txn> {
             }
             keys.push(key);
         }
+        // The iterator holds pages that are about to be removed.
+        drop(rows);
         for key in &keys {
             self.remove(key)?;
         }
@@ -178,36 +237,57 @@ impl<'txn> RowWriter<'txn> {
         Ok(removed)
     }
 
-    /// Brings the index in step with the changes so far, in order of the index.
-    pub(crate) fn settle_index(&mut self) -> Result<(), Failure> {
+    /// Updates the index to match the changes so far, in order of the index.
+    pub(crate) fn settle_index(&mut self) -> Result<(), FileError> {
         let mut gone = std::mem::take(&mut self.index_gone);
         let mut new = std::mem::take(&mut self.index_new);
         gone.sort_unstable();
         new.sort_unstable();
+        let key_of = |entry| split_expiry_entry(entry).map_or(&[][..], |(_, key)| key);
         for entry in &gone {
+            self.trace.row(key_of(entry));
             self.expiry.remove(&entry[..])?;
         }
         for entry in &new {
+            self.trace.row(key_of(entry));
             self.expiry.insert(&entry[..], ())?;
         }
         Ok(())
     }
 
-    /// Removes up to `rows_max` rows that have expired, and their entries.
-    pub(crate) fn sweep(&mut self, now: Timestamp, rows_max: usize) -> Result<Swept, Failure> {
+    /// Removes expired rows and their index entries, except spared ones, in proportion to the mutations of
+    /// the commit. Does not touch the file if nothing is to be swept.
+    pub(crate) fn sweep(
+        &mut self,
+        chores: &Chores,
+        mutations: u64,
+        spared: &BTreeSet<Vec<u8>>,
+    ) -> Result<Swept, FileError> {
         let mut swept = Swept::default();
-        let beyond = now.0.saturating_add(1).to_be_bytes();
-        let due = self.expiry.range::<&[u8]>(..&beyond[..])?.take(rows_max);
-        let due = due
-            .map(|entry| entry.map(|(entry, _)| entry.value().to_vec()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let Some(until) = chores.sweep_until else {
+            return Ok(swept);
+        };
+        self.trace.sweep(&[]);
+        let beyond = until.0.saturating_add(1).to_be_bytes();
+        let rows_max = chores.swept_rows_max(mutations);
+        let mut due: Vec<Vec<u8>> = Vec::new();
+        for entry in self.expiry.range::<&[u8]>(..&beyond[..])? {
+            if due.len() >= rows_max {
+                break;
+            }
+            let entry = entry?.0;
+            if !spared.contains(entry.value()) {
+                due.push(entry.value().to_vec());
+            }
+        }
         let mut keys: Vec<(&[u8], Timestamp)> = due
             .iter()
             .filter_map(|entry| split_expiry_entry(entry).map(|(at, key)| (key, at)))
             .collect();
         keys.sort_unstable();
         for (key, at) in keys {
-            // The row may have been damaged, and the index with it: reclaim only what agrees.
+            self.trace.sweep(&expiry_entry(at, key));
+            // The row may be damaged, and the index with it: reclaim only a row that matches its entry.
             let is_due = match self.rows.get(key)? {
                 Some(row) => row_codec::decode_head(row.value())
                     .is_ok_and(|head| head.expires_at == Some(at)),
@@ -218,11 +298,59 @@ impl<'txn> RowWriter<'txn> {
                 swept.rows += 1;
             }
         }
+        self.trace.sweep(&[]);
         for entry in &due {
             self.expiry.remove(&entry[..])?;
         }
-        swept.next_expiry = next_expiry(&self.expiry)?;
+        swept.next_expiry = next_expiry(&self.expiry, spared)?;
+        swept.left = match swept.next_expiry {
+            Some(next) if next <= until && chores.counts_expired => {
+                let left = self.expiry.range::<&[u8]>(..&beyond[..])?;
+                Left::Counted(left.take(EXPIRED_COUNTED_MAX).count() as u64)
+            }
+            Some(next) if next <= until => Left::Uncounted,
+            _ => Left::Nothing,
+        };
         Ok(swept)
+    }
+
+    /// Removes up to `rows_max` rows of fenced namespaces, one namespace after the other. These changes are
+    /// not logged: if redb loses the commit, the rows are removed again.
+    pub(crate) fn purge(
+        &mut self,
+        purging: &[NamespaceId],
+        rows_max: u32,
+        now: Timestamp,
+        spared: &Spared,
+    ) -> Result<Purged, FileError> {
+        let mut purged = Purged::default();
+        let log = self.log.take();
+        let mut room = rows_max;
+        let purging = purging.iter().filter(|&&id| spared.may_purge(id));
+        for &namespace in purging.take(PURGED_IDS_MAX) {
+            if room == 0 {
+                break;
+            }
+            self.trace.purge(namespace);
+            let (from, to) = key_codec::namespace_bounds(namespace);
+            let bounds = (
+                from.as_ref().map(Vec::as_slice),
+                to.as_ref().map(Vec::as_slice),
+            );
+            let (direction, step) = spared.step_of(namespace, room);
+            let removed = self.remove_first(bounds, (0, direction), step, now)?;
+            if removed.has_more {
+                break;
+            }
+            room -= removed.rows as u32;
+            purged.done.push(namespace);
+        }
+        self.settle_index()?;
+        self.log = log;
+        if !purged.done.is_empty() {
+            purged.namespace_max = Some(namespace_max(&self.rows)?);
+        }
+        Ok(purged)
     }
 
     fn forget_expiry(&mut self, expires_at: Option<Timestamp>, key: &[u8]) {
@@ -232,8 +360,8 @@ impl<'txn> RowWriter<'txn> {
     }
 }
 
-/// Returns the head of a replaced row. One that is damaged counts as a row without expiry: what
-/// replaces it heals the damage.
+/// Returns the head of a replaced row. A damaged one counts as a row without expiry: the replacement repairs
+/// the damage.
 fn head_of(old: Option<redb::AccessGuard<'_, &'static [u8]>>) -> Option<RowHead> {
     old.map(|row| {
         row_codec::decode_head(row.value()).unwrap_or(RowHead {

@@ -1,18 +1,19 @@
-//! Asynchronous writes: visible at once, on the disk soon, made again when redb loses them.
+//! Asynchronous writes: visible at once, on the disk soon, applied again when redb loses them.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use umbo_store::Durability;
+use umbo_store::{CallContext, Durability, RangeRequest, SortRange, Store};
+use umbo_types::Key;
 
 use super::faulty_files::{Fault, Kind};
-use super::{Rig, get, put};
+use super::{NAMESPACE, Rig, get, put};
 
 #[tokio::test]
 async fn an_asynchronous_write_reaches_the_disk_by_itself() {
     let rig = Rig::new();
-    // The first one reserves versions, which is a durable commit.
+    // The first write reserves versions, which is a durable commit.
     put(&rig.store, "first", "1", Durability::Async)
         .await
         .unwrap();
@@ -50,7 +51,7 @@ async fn what_a_failed_commit_undoes_is_made_again() {
             .unwrap();
         rig.files.arm(kind, Fault::Fail(ErrorKind::StorageFull), 0);
         for number in 0..20 {
-            // Some are acknowledged from memory; once a flush has failed they are refused.
+            // Some are acknowledged from memory; after a flush has failed they are refused.
             let key = format!("key-{number}");
             let answer = put(&rig.store, &key, "2", Durability::Async).await;
             rig.files.disarm();
@@ -92,19 +93,87 @@ async fn acknowledged_asynchronous_writes_survive_failing_durable_ones() {
 }
 
 #[tokio::test]
+async fn a_reopening_for_a_reader_hides_no_acknowledged_write() {
+    for _ in 0..3 {
+        let rig = Rig::new();
+        for number in 0..30 {
+            let value = "x".repeat(200_000);
+            rig.put(&format!("large-{number}"), &value).await.unwrap();
+        }
+        put(&rig.store, "reserve", "0", Durability::Async)
+            .await
+            .unwrap();
+        put(&rig.store, "kept", "1", Durability::Async)
+            .await
+            .unwrap();
+        // More than the cache holds, so that a read reaches the file, fails, and causes the file to be opened
+        // again.
+        rig.files
+            .arm_once(Kind::Read, Fault::Fail(ErrorKind::Other), 0);
+        for number in 0..30 {
+            assert!(rig.get(&format!("large-{number}")).await.is_some());
+            assert_eq!(rig.get("kept").await.as_deref(), Some("1"));
+        }
+        assert_eq!(rig.files.disarm(), 1);
+    }
+}
+
+/// Whichever operation fails, and for how long: an acknowledged write is readable or its read fails, and is
+/// never reported as absent.
+#[tokio::test]
+async fn an_acknowledged_write_never_vanishes_while_the_disk_fails() {
+    let key = |key: &str| Key::new(key.to_owned(), "").unwrap();
+    let call = CallContext::internal();
+    for after in 0..30 {
+        let rig = Rig::new();
+        rig.put("other", "0").await.unwrap();
+        put(&rig.store, "reserve", "0", Durability::Async)
+            .await
+            .unwrap();
+        put(&rig.store, "kept", "1", Durability::Async)
+            .await
+            .unwrap();
+        rig.files
+            .arm(Kind::Change, Fault::Fail(ErrorKind::StorageFull), after);
+        for _ in 0..3 {
+            let _ = rig.put("durable", "2").await;
+            let kept = rig.store.get(&call, NAMESPACE, &key("kept")).await;
+            assert!(!matches!(kept, Ok(None)), "after {after}");
+            let request = RangeRequest {
+                namespace: NAMESPACE,
+                partition: key("kept").partition,
+                range: SortRange::default(),
+                reverse: false,
+                rows_max: 10,
+                bytes_max: 1_000,
+                keys_only: false,
+            };
+            if let Ok(page) = rig.store.range(&call, &request).await {
+                assert_eq!(page.rows.len(), 1, "after {after}");
+            }
+        }
+        rig.files.disarm();
+        rig.put("durable", "3").await.unwrap();
+        for key in ["other", "reserve", "kept"] {
+            assert!(rig.get(key).await.is_some(), "{key} was lost after {after}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn versions_of_lost_asynchronous_writes_are_not_given_again() {
     let (rig, given) = loop {
         let rig = Rig::new();
         put(&rig.store, "reserve", "0", Durability::Async)
             .await
             .unwrap();
-        // From here on nothing reaches the disk, as if the power had failed.
+        // From here on no sync completes, as in a power failure.
         rig.files.hold_syncs();
         let mut given = Vec::new();
         for number in 0..10 {
             let key = format!("key-{number}");
             let written = put(&rig.store, &key, "1", Durability::Async);
-            // On a slow machine the time for a flush comes between them: that one stands still.
+            // On a slow machine a flush comes in between; that flush does not complete.
             let Ok(written) = timeout(Duration::from_secs(1), written).await else {
                 break;
             };

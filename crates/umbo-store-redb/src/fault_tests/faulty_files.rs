@@ -1,15 +1,20 @@
-//! Files that fail, panic, wait and tell, as a test says.
+//! Files that fail, panic, wait and report operations on command of a test.
 
 use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use redb::backends::FileBackend;
-use redb::{Builder, Database, StorageBackend};
+use redb::{DatabaseError, StorageBackend, StorageError};
 
-use crate::failure::Failure;
-use crate::shard_file::Opener;
+use crate::shard_file::{Opener, ReadAtOnce};
+
+/// Number of the system's error for a sector that cannot be read.
+const EIO: i32 = 5;
 
 /// What happens instead of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,7 @@ struct Armed {
 #[derive(Debug, Default)]
 pub(super) struct Control {
     armed: Mutex<Armed>,
-    /// Operations of the armed kind that still succeed.
+    /// Number of operations of the armed kind that still succeed.
     countdown: AtomicI64,
     hits: AtomicU64,
     syncs: Mutex<u64>,
@@ -45,9 +50,32 @@ pub(super) struct Control {
     is_held: Mutex<bool>,
     released: Condvar,
     waiting: AtomicU64,
+    /// Ranges whose reads fail, and how many have.
+    bad_sectors: Mutex<Vec<Range<u64>>>,
+    bad_sector_reads: AtomicU64,
+    advanced: Mutex<Duration>,
+    openings: AtomicU64,
+    /// Whether reads that have to wait can be told from others.
+    tells_waiting: AtomicBool,
+    /// Name of the file whose reads hang.
+    hung: Mutex<Option<String>>,
+    unhung: Condvar,
 }
 
 impl Control {
+    /// Fills the part before a bad sector, as disks do, and fails.
+    fn check_sectors(&self, file: &FileBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let bad = self.bad_sectors.lock().unwrap().clone();
+        let end = offset + out.len() as u64;
+        let Some(hit) = bad.iter().find(|bad| bad.start < end && offset < bad.end) else {
+            return Ok(());
+        };
+        self.bad_sector_reads.fetch_add(1, Ordering::SeqCst);
+        let good = usize::try_from(hit.start.saturating_sub(offset)).unwrap();
+        file.read(offset, &mut out[..good])?;
+        Err(io::Error::from_raw_os_error(EIO))
+    }
+
     fn check(&self, kind: Kind) -> io::Result<()> {
         let mut armed = self.armed.lock().unwrap();
         let Some((armed_kind, fault)) = armed.fault else {
@@ -68,6 +96,12 @@ impl Control {
         }
     }
 
+    fn wait_while_hung(&self, name: &str) {
+        let hung = self.hung.lock().unwrap();
+        let is_hung = |hung: &mut Option<String>| hung.as_deref() == Some(name);
+        drop(self.unhung.wait_while(hung, is_hung).unwrap());
+    }
+
     fn wait_while_held(&self) {
         let held = self.is_held.lock().unwrap();
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -80,17 +114,17 @@ impl Control {
 pub(super) struct FaultyFiles(Arc<Control>);
 
 impl FaultyFiles {
-    /// Lets the operations of a kind fail from the `after`th on.
+    /// Makes the operations of a kind fail from the `after`th on.
     pub(super) fn arm(&self, kind: Kind, fault: Fault, after: i64) {
         self.set(Some((kind, fault)), after, false);
     }
 
-    /// Lets one operation of a kind fail.
+    /// Makes one operation of a kind fail.
     pub(super) fn arm_once(&self, kind: Kind, fault: Fault, after: i64) {
         self.set(Some((kind, fault)), after, true);
     }
 
-    /// Lets everything succeed again. Returns how many operations have failed.
+    /// Makes all operations succeed again. Returns how many have failed.
     pub(super) fn disarm(&self) -> u64 {
         self.set(None, 0, false);
         self.0.hits.swap(0, Ordering::SeqCst)
@@ -102,18 +136,54 @@ impl FaultyFiles {
         *armed = Armed { fault, is_once };
     }
 
-    /// Lets every sync wait.
+    /// Makes each read of these bytes fail.
+    pub(super) fn break_sectors(&self, bytes: Range<u64>) {
+        self.0.bad_sectors.lock().unwrap().push(bytes);
+    }
+
+    /// Makes all bytes readable again.
+    pub(super) fn heal_sectors(&self) {
+        self.0.bad_sectors.lock().unwrap().clear();
+    }
+
+    /// Returns how many reads of bad sectors were tried.
+    pub(super) fn bad_sector_reads(&self) -> u64 {
+        self.0.bad_sector_reads.load(Ordering::SeqCst)
+    }
+
+    /// Advances the disk's clock.
+    pub(super) fn advance(&self, time: Duration) {
+        *self.0.advanced.lock().unwrap() += time;
+    }
+
+    /// Makes reads that have to wait distinguishable from others, in files that are opened from now on.
+    pub(super) fn tell_waiting(&self) {
+        self.0.tells_waiting.store(true, Ordering::SeqCst);
+    }
+
+    /// Makes every read of this file hang; none ends the hanging.
+    pub(super) fn hang(&self, name: Option<&str>) {
+        *self.0.hung.lock().unwrap() = name.map(str::to_owned);
+        self.0.unhung.notify_all();
+    }
+
+    /// Returns how often a file was opened.
+    pub(super) fn openings(&self) -> u64 {
+        self.0.openings.load(Ordering::SeqCst)
+    }
+
+    /// Makes every sync wait.
     pub(super) fn hold_syncs(&self) {
         self.0.waiting.store(0, Ordering::SeqCst);
         *self.0.is_held.lock().unwrap() = true;
     }
 
-    /// Says whether a sync waits.
+    /// Returns whether a sync waits.
     pub(super) fn is_sync_waiting(&self) -> bool {
         self.0.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Lets the syncs go on.
+    /// Releases the waiting syncs.
     pub(super) fn release_syncs(&self) {
         *self.0.is_held.lock().unwrap() = false;
         self.0.released.notify_all();
@@ -132,17 +202,49 @@ impl FaultyFiles {
 }
 
 impl Opener for FaultyFiles {
-    fn open(&self, builder: &Builder, path: &Path) -> Result<Database, Failure> {
-        let file = std::fs::File::options().read(true).write(true).open(path)?;
-        Ok(builder.create_with_backend(FaultyFile {
-            inner: FileBackend::new(file)?,
+    fn open(&self, path: &Path) -> Result<Box<dyn StorageBackend>, DatabaseError> {
+        self.0.openings.fetch_add(1, Ordering::SeqCst);
+        let file = std::fs::File::options().read(true).write(true).open(path);
+        Ok(Box::new(FaultyFile {
+            name: path.file_name().unwrap().display().to_string(),
+            inner: FileBackend::new(file.map_err(StorageError::Io)?)?,
             control: Arc::clone(&self.0),
-        })?)
+        }))
+    }
+
+    fn open_at_once(&self, path: &Path) -> Option<Box<dyn ReadAtOnce>> {
+        let tells = self.0.tells_waiting.load(Ordering::SeqCst);
+        tells.then(|| {
+            Box::new(CachedFile {
+                name: path.file_name().unwrap().display().to_string(),
+                file: std::fs::File::open(path).unwrap(),
+                control: Arc::clone(&self.0),
+            }) as Box<dyn ReadAtOnce>
+        })
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now() + *self.0.advanced.lock().unwrap()
+    }
+}
+
+#[derive(Debug)]
+struct CachedFile {
+    name: String,
+    file: std::fs::File,
+    control: Arc<Control>,
+}
+
+impl ReadAtOnce for CachedFile {
+    fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool {
+        let is_hung = self.control.hung.lock().unwrap().as_ref() == Some(&self.name);
+        !is_hung && self.file.read_exact_at(out, offset).is_ok()
     }
 }
 
 #[derive(Debug)]
 struct FaultyFile {
+    name: String,
     inner: FileBackend,
     control: Arc<Control>,
 }
@@ -153,7 +255,9 @@ impl StorageBackend for FaultyFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.control.wait_while_hung(&self.name);
         self.control.check(Kind::Read)?;
+        self.control.check_sectors(&self.inner, offset, out)?;
         self.inner.read(offset, out)
     }
 
@@ -173,7 +277,12 @@ impl StorageBackend for FaultyFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.control.check(Kind::Write)?;
-        self.inner.write(offset, data)
+        self.inner.write(offset, data)?;
+        // A disk stores a bad sector elsewhere when it is written.
+        let written = offset..offset + data.len() as u64;
+        let mut bad = self.control.bad_sectors.lock().unwrap();
+        bad.retain(|bad| bad.end <= written.start || written.end <= bad.start);
+        Ok(())
     }
 
     fn close(&self) -> io::Result<()> {

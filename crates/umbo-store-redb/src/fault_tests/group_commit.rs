@@ -1,21 +1,29 @@
-//! What gathers while a commit waits for the disk is committed together, within bounds.
+//! Work that gathers while a commit waits for the disk is committed together, within bounds.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use umbo_store::{Store, StoreError, WriteError};
+use umbo_store::{
+    CallContext, DeleteRangeRequest, Durability, RecordsCopy, RecordsRevision, SortRange, Store,
+    StoreError, WriteError,
+};
+use umbo_types::{Key, NamespaceId, ShardId};
 
-use super::Rig;
+use super::faulty_files::{Fault, Kind};
+use super::{NAMESPACE, Rig, put_in};
 
-fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+pub(super) fn poll_once<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         std::task::Poll::Ready(answer) => Some(answer),
         std::task::Poll::Pending => None,
     }
 }
 
-async fn wait_until_a_sync_waits(rig: &Rig) {
+pub(super) async fn wait_until_a_sync_waits(rig: &Rig) {
     while !rig.files.is_sync_waiting() {
         tokio::task::yield_now().await;
     }
@@ -47,6 +55,121 @@ async fn what_gathers_is_committed_together() {
     }
     let status = rig.store.status().remove(0);
     assert_eq!((status.commits, status.mutations), (2, 101));
+}
+
+#[tokio::test]
+async fn what_is_given_up_before_it_is_begun_is_never_applied() {
+    let rig = Rig::new();
+    rig.put("kept", "0").await.unwrap();
+    rig.files.hold_syncs();
+    let mut begun = Box::pin(rig.put("begun", "1"));
+    assert!(poll_once(begun.as_mut()).is_none());
+    wait_until_a_sync_waits(&rig).await;
+    let mut waiting = Box::pin(rig.put("waiting", "1"));
+    assert!(poll_once(waiting.as_mut()).is_none());
+    let removal = DeleteRangeRequest {
+        namespace: NAMESPACE,
+        partition: Key::new("kept", "").unwrap().partition,
+        range: SortRange::default(),
+        rows_max: 10,
+        durability: Durability::Sync,
+    };
+    let call = CallContext::internal();
+    let mut removal = rig.store.delete_range(&call, removal);
+    assert!(poll_once(removal.as_mut()).is_none());
+    let mut later = pin!(rig.put("later", "1"));
+    assert!(poll_once(later.as_mut()).is_none());
+    drop((begun, waiting, removal));
+    rig.files.release_syncs();
+    later.await.unwrap();
+    // The write that had already been handed to the disk completes.
+    assert_eq!(rig.get("begun").await.as_deref(), Some("1"));
+    assert_eq!(rig.get("waiting").await, None);
+    assert_eq!(rig.get("kept").await.as_deref(), Some("0"));
+    let served = rig.store.served(ShardId(0));
+    let counters = &served.open(ShardId(0)).unwrap().counters;
+    assert_eq!(counters.withdrawn.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn writes_that_wait_meet_a_fence_that_came_after_them() {
+    let rig = Rig::new();
+    let other = NamespaceId(NAMESPACE.0 + 1);
+    rig.files.hold_syncs();
+    let mut first = pin!(rig.put("first", "1"));
+    assert!(poll_once(first.as_mut()).is_none());
+    wait_until_a_sync_waits(&rig).await;
+    let mut waiting = pin!(rig.put("waiting", "1"));
+    assert!(poll_once(waiting.as_mut()).is_none());
+    let mut beside = pin!(put_in(&rig.store, other, "beside", "1", Durability::Sync));
+    assert!(poll_once(beside.as_mut()).is_none());
+    let copy = RecordsCopy {
+        revision: RecordsRevision {
+            epoch: 1,
+            number: 1,
+        },
+        fenced: vec![NAMESPACE],
+        ..RecordsCopy::default()
+    };
+    let mut fencing = rig.store.keep_records(Arc::new(copy));
+    // The folder's file is written on a blocking thread of the runtime, then the shard is asked.
+    let is_asked = || {
+        rig.store
+            .served(ShardId(0))
+            .open(ShardId(0))
+            .unwrap()
+            .queue
+            .len()
+            == 3
+    };
+    while !is_asked() {
+        assert!(poll_once(fencing.as_mut()).is_none());
+        tokio::task::yield_now().await;
+    }
+    rig.files.release_syncs();
+    first.await.unwrap();
+    let gone = StoreError::NamespaceGone {
+        shard: ShardId(0),
+        namespace: NAMESPACE,
+    };
+    let refused = waiting.await.unwrap_err();
+    assert_eq!(refused, WriteError::Store(gone.clone()));
+    beside.await.unwrap();
+    assert_eq!(fencing.await, [(ShardId(0), Ok(()))]);
+    let key = Key::new("waiting", "").unwrap();
+    let read = rig
+        .store
+        .get(&CallContext::internal(), NAMESPACE, &key)
+        .await;
+    assert_eq!(read, Err(gone));
+}
+
+#[tokio::test]
+async fn a_fence_that_did_not_reach_the_disk_is_no_fence_yet() {
+    let rig = Rig::new();
+    rig.put("row", "1").await.unwrap();
+    let copy = Arc::new(RecordsCopy {
+        revision: RecordsRevision {
+            epoch: 1,
+            number: 1,
+        },
+        fenced: vec![NAMESPACE],
+        ..RecordsCopy::default()
+    });
+    rig.files.arm(Kind::Sync, Fault::Fail(ErrorKind::Other), 0);
+    for _ in 0..3 {
+        let answers = rig.store.keep_records(Arc::clone(&copy)).await;
+        assert!(answers.len() == 1 && answers[0].1.is_err(), "{answers:?}");
+    }
+    assert!(rig.files.disarm() > 0);
+    let answers = rig.store.keep_records(Arc::clone(&copy)).await;
+    assert_eq!(answers, [(ShardId(0), Ok(()))]);
+    // After a kill the shard's own file knows it, whatever has become of the folder's copy.
+    std::fs::remove_file(rig.folder.path().join("records")).unwrap();
+    let (copied, _folder) = rig.copy();
+    let (call, key) = (CallContext::internal(), Key::new("row", "").unwrap());
+    let gone = copied.get(&call, NAMESPACE, &key);
+    assert!(matches!(gone.await, Err(StoreError::NamespaceGone { .. })));
 }
 
 #[tokio::test]

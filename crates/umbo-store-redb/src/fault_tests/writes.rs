@@ -47,8 +47,8 @@ async fn a_shard_names_its_file_and_is_read_only_while_it_cannot_write() {
     assert_eq!(rig.get("refused").await, None);
 }
 
-/// Lets each single operation of a commit fail in turn, once or for good, in each way, and holds
-/// every answer against what is there afterwards: at once, and after a kill.
+/// Makes each single operation of a commit fail in turn, once or permanently, in each way, and compares every
+/// answer with the rows that exist afterwards: at once, and after a kill.
 #[tokio::test]
 async fn every_answer_is_true_whichever_operation_fails() {
     let faults = [

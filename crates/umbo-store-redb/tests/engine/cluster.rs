@@ -1,6 +1,8 @@
-//! Folders of the nodes of a cluster: files that come, go, stay behind and get lost.
+//! Folders of cluster nodes: files that come, go, stay behind and get lost.
 
+mod fences;
 mod follow;
+mod hand_over;
 mod refusals;
 
 use std::collections::BTreeMap;
@@ -11,8 +13,10 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store::{CallContext, ManualClock, Outcome, ScanRequest, ShardState, Store, StoreError};
-use umbo_store_redb::{ClusterMember, Config, OpenError, RedbStore};
-use umbo_types::{Clock, NamespaceId, ShardId};
+use umbo_store_redb::{
+    ClusterMember, Config, HandOver, OpenError, RedbStore, reclaim_shard, release_shards,
+};
+use umbo_types::{Clock, ShardId};
 
 use crate::rows::{NAMESPACE, clock, config, key, put, value, write};
 
@@ -54,7 +58,7 @@ fn try_open(
     RedbStore::open(config, clock)
 }
 
-/// The folders of some nodes, and the time.
+/// The folders of some nodes, and the clock.
 struct Cluster {
     folders: BTreeMap<&'static str, TempDir>,
     clock: Arc<ManualClock>,
@@ -90,6 +94,11 @@ impl Cluster {
         self.folders[node].path()
     }
 
+    /// Stamps the shards that the map has given away, in the folder of a node that is not running.
+    fn release(&self, node: &str, map: &Arc<ClusterMap>) -> Vec<HandOver> {
+        release_shards(self.folder(node), map, &[], false).unwrap()
+    }
+
     fn copy(&self, shard: ShardId, from: &str, to: &str) {
         let name = format!("shard-{:03}.redb", shard.0);
         fs::copy(self.folder(from).join(&name), self.folder(to).join(&name)).unwrap();
@@ -120,7 +129,7 @@ async fn get(store: &RedbStore, number: usize) -> Result<Option<Vec<u8>>, StoreE
     Ok(row.map(|row| row.value.bytes.to_vec()))
 }
 
-/// Holds that a store has every row of its shards, and says of the others where they are.
+/// Asserts that a store has every row of its shards, and reports where the others are.
 async fn assert_has_its_rows(store: &RedbStore, map: &ClusterMap, node: &str) {
     for number in 0..ROWS {
         let owner = map.node_of(owner(store, number)).unwrap().name();
@@ -152,7 +161,7 @@ fn reason(store: &RedbStore, shard: ShardId) -> String {
     }
 }
 
-/// Everything in a folder.
+/// The content of a folder.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     entries
@@ -190,7 +199,6 @@ async fn each_node_begins_and_serves_its_own_shards() {
         scan.shard = Some(others[0]);
         let refused = store.scan(&call, &scan).await.unwrap_err();
         assert!(matches!(refused, StoreError::Unavailable { shard, .. } if shard == others[0]));
-        store.purge(NamespaceId(9), 10).await.unwrap();
         let foreign = (0..ROWS).find(|&number| others.contains(&owner(&store, number)));
         let answers = write(
             &store,
@@ -211,13 +219,16 @@ async fn files_that_were_copied_go_on_at_the_new_node() {
     let newer = planned(&map, &["a", "b", "c"]);
     let moved = newer.shards_of("c");
     assert_eq!(moved.len(), 2);
+    for node in ["a", "b"] {
+        assert_eq!(cluster.release(node, &newer).len(), 1);
+    }
     for &shard in &moved {
         cluster.copy(shard, map.node_of(shard).unwrap().name(), "c");
     }
     for node in ["a", "b", "c"] {
         let store = cluster.open(node, &newer);
         assert_has_its_rows(&store, &newer, node).await;
-        // What stayed behind is named, and left alone.
+        // The file that stayed behind is reported, and left alone.
         let others = &store.report().others;
         assert_eq!(others.len(), usize::from(node != "c"), "{others:?}");
         assert!(others.iter().all(|path| path.exists()));
@@ -264,7 +275,7 @@ async fn a_missing_file_is_named_and_begun_anew_only_by_an_operators_word() {
     );
     cluster.fill(&store).await;
     drop(store);
-    // Told again, it finds the file and keeps it.
+    // With the option again, it finds the file and keeps it.
     assert_has_its_rows(&cluster.open_with("a", told), &map, "a").await;
 }
 
@@ -287,6 +298,7 @@ async fn a_file_that_stayed_behind_is_not_taken_for_the_last() {
     let (cluster, first) = Cluster::filled().await;
     let second = planned(&first, &["a"]);
     let shard = first.shards_of("b")[0];
+    cluster.release("b", &second);
     for shard in first.shards_of("b") {
         cluster.copy(shard, "b", "a");
     }
@@ -310,11 +322,12 @@ async fn a_file_that_stayed_behind_is_not_taken_for_the_last() {
     let store = cluster.open("b", &third);
     let why = reason(&store, shard);
     assert!(
-        why.contains("stayed behind") && why.contains("node 'a'"),
+        why.contains("given to node 'a' as move 1") && why.contains("copy the file of node 'a'"),
         "{why}"
     );
     drop(store);
 
+    cluster.release("a", &third);
     cluster.copy(shard, "a", "b");
     let store = cluster.open("b", &third);
     assert_eq!(get(&store, number).await.unwrap(), Some(b"newer".to_vec()));
@@ -322,14 +335,17 @@ async fn a_file_that_stayed_behind_is_not_taken_for_the_last() {
 
     // And the other node's copy is now the one that stayed behind.
     let fourth = planned(&third, &["a"]);
-    let store = cluster.open("a", &fourth);
-    assert!(reason(&store, shard).contains("stayed behind"));
-    drop(store);
     let accepting = ClusterMember {
         accept: vec![shard],
         ..member(&fourth, "a")
     };
-    let store = cluster.open_with("a", accepting);
+    for member in [member(&fourth, "a"), accepting] {
+        let store = cluster.open_with("a", member);
+        assert!(reason(&store, shard).contains("given to node 'b' as move 2"));
+    }
+    // After an operator takes it back it is the valid one.
+    reclaim_shard(cluster.folder("a"), &fourth, shard).unwrap();
+    let store = cluster.open("a", &fourth);
     assert_eq!(get(&store, number).await.unwrap(), Some(b"newer".to_vec()));
 }
 
@@ -342,11 +358,20 @@ async fn a_file_that_was_copied_while_in_use_is_refused() {
     // Nothing has been written since it was opened, and yet the next write would be lost.
     cluster.copy(shard, "a", "b");
     let store = cluster.open("b", &newer);
+    let not_given = "node 'a' has not given this file away";
     let why = reason(&store, shard);
-    assert!(why.contains("node 'a' has not closed this file"), "{why}");
+    assert!(why.contains(not_given), "{why}");
     drop(store);
+    let refused = release_shards(cluster.folder("a"), &newer, &[], false).unwrap_err();
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
     running.close().await;
     drop(running);
+    // A closed file is not given away: the node might open it again.
+    cluster.copy(shard, "a", "b");
+    let store = cluster.open("b", &newer);
+    assert!(reason(&store, shard).contains(not_given));
+    drop(store);
+    cluster.release("a", &newer);
     cluster.copy(shard, "a", "b");
     let store = cluster.open("b", &newer);
     let status = store.status().into_iter().find(|one| one.shard == shard);

@@ -1,4 +1,4 @@
-//! Data folders as operators meet them: in use, moved, damaged, misconfigured.
+//! Data folders as operators find them: in use, moved, damaged, misconfigured.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ fn shard_file(folder: &tempfile::TempDir, shard: u16) -> PathBuf {
     folder.path().join(format!("shard-{shard:03}.redb"))
 }
 
-/// Fills a folder, closes it, lets `damage` at it and opens it again.
+/// Fills a folder, closes it, applies `damage` to it and opens it again.
 async fn damaged(damage: impl FnOnce(&tempfile::TempDir)) -> (RedbStore, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let clock = clock();
@@ -27,7 +27,7 @@ async fn damaged(damage: impl FnOnce(&tempfile::TempDir)) -> (RedbStore, tempfil
     (open(folder.path(), &clock), folder)
 }
 
-/// Holds that shard 1 answers errors that name its file, and the others serve.
+/// Asserts that shard 1 answers errors that name its file, and the others serve.
 async fn assert_only_shard_1_is_down(store: &RedbStore) {
     let clock = clock();
     let mut failed = 0;
@@ -112,8 +112,8 @@ async fn a_file_of_another_shard_is_named() {
     assert_only_shard_1_is_down(&store).await;
 }
 
-/// Damage in the middle of a file may be found when it is opened or when it is read; what it must
-/// never do is to return a wrong value, to panic, or to touch another shard.
+/// Damage in the middle of a file may be found when it is opened or when it is read. It must never cause a
+/// wrong value, a panic, or a failure of another shard.
 #[tokio::test]
 async fn damaged_pages_are_errors_and_never_wrong_values() {
     let mut errors = 0;
@@ -184,7 +184,7 @@ async fn another_number_of_shards_is_refused_with_both_numbers() {
         .unwrap_err()
         .to_string();
     assert!(
-        message.contains("4 shards") && message.contains("says 5"),
+        message.contains("4 shards") && message.contains("has 5"),
         "{message}"
     );
     let store = try_open(folder.path(), None, &clock).unwrap();

@@ -1,4 +1,4 @@
-//! A process that dies without closing: what it acknowledged is there, at once.
+//! A process that dies without closing: its acknowledged writes are there, at once.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use umbo_types::Version;
 const FOLDER: &str = "UMBO_TEST_KILLED_FOLDER";
 const ROWS: usize = 200;
 
-/// Not a test of its own: the process that is to die, when the test below starts it.
+/// Not a test of its own: the process that the test below starts and kills.
 #[tokio::test]
 async fn writer_that_dies() {
     let Ok(folder) = std::env::var(FOLDER) else {
@@ -29,7 +29,7 @@ async fn writer_that_dies() {
 #[tokio::test]
 async fn what_a_killed_process_acknowledged_is_there() {
     let folder = tempfile::tempdir().unwrap();
-    // Once it dies by itself, once it is killed half-way.
+    // Once it ends by itself, once it is killed half-way.
     for kill_after in [usize::MAX, ROWS / 2] {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "kill::writer_that_dies", "--nocapture"])

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod fences;
+#[cfg(test)]
 mod folder;
 #[cfg(test)]
 mod kill;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::rows::{NAMESPACE, clock, get, key, later, put, try_open, write};
 use umbo_store::{SortRange, Store};
+use umbo_types::Clock;
 
 #[tokio::test]
 async fn expired_rows_are_reclaimed_between_commits() {
@@ -13,7 +14,7 @@ async fn expired_rows_are_reclaimed_between_commits() {
     let expiry = later(&clock, Duration::from_mins(1));
     let rows = (0..1_000).map(|number| put(key(number), b"value", Some(expiry)));
     write(&store, &clock, rows.collect()).await;
-    // Some get another life, some lose their expiry, some go before their time.
+    // Some get a new expiry, some lose theirs, some are removed before it.
     let far = later(&clock, Duration::from_mins(10));
     write(&store, &clock, vec![put(key(0), b"kept", None)]).await;
     write(&store, &clock, vec![put(key(1), b"longer", Some(far))]).await;
@@ -37,7 +38,7 @@ async fn expired_rows_are_reclaimed_between_commits() {
     for number in 3..1_000 {
         assert!(get(&store, number).await.is_none());
     }
-    // Each commit takes a step along, so that it ends within a known number of commits.
+    // Each commit includes a step, so that reclaiming ends within a known number of commits.
     for _ in 0..40 {
         write(&store, &clock, vec![put(key(0), b"again", None)]).await;
     }
@@ -59,13 +60,97 @@ async fn an_idle_store_reclaims_by_itself() {
     let rows = (0..1_000).map(|number| put(key(number), b"value", Some(expiry)));
     write(&store, &clock, rows.collect()).await;
     clock.advance(Duration::from_secs(61));
-    // The committer looks at the clock once a second; a minute is for a machine that is stuck.
+    // The committer checks the clock once a second; a minute allows for a stuck machine.
     let begun = std::time::Instant::now();
     while store.status()[0].reclaimed < 1_000 && begun.elapsed() < Duration::from_mins(1) {
         tokio::task::yield_now().await;
     }
     let status = store.status().remove(0);
     assert_eq!((status.reclaimed, status.rows), (1_000, 0));
+}
+
+/// Batches that expire after a second, from a caller that never pauses: the stored rows stay near the number
+/// of live rows.
+#[tokio::test]
+async fn reclaiming_keeps_pace_with_what_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let store = try_open(folder.path(), Some(1), &clock).unwrap();
+    let mut most = 0;
+    for round in 0..60 {
+        let expiry = later(&clock, Duration::from_secs(1));
+        let rows = (0..1_000).map(|n| put(key(round * 1_000 + n), b"value", Some(expiry)));
+        write(&store, &clock, rows.collect()).await;
+        most = most.max(store.status()[0].rows);
+        clock.advance(Duration::from_millis(500));
+    }
+    // The rows of two rounds are live at a time; those of the round before may await reclaiming.
+    assert!(most <= 4_000, "{most} rows are stored");
+}
+
+#[tokio::test]
+async fn expired_rows_that_await_reclaiming_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let store = try_open(folder.path(), Some(1), &clock).unwrap();
+    let expiry = later(&clock, Duration::from_secs(1));
+    for part in 0..10 {
+        let rows = (0..1_000).map(|n| put(key(part * 1_000 + n), b"value", Some(expiry)));
+        write(&store, &clock, rows.collect()).await;
+    }
+    assert_eq!(store.status()[0].expired, 0);
+    clock.advance(Duration::from_secs(1));
+    write(&store, &clock, vec![put(key(0), b"value", None)]).await;
+    let (expired, rows) = (store.status()[0].expired, store.status()[0].rows);
+    assert!(
+        (1..=rows).contains(&expired) || rows == 1,
+        "{expired} of {rows}"
+    );
+    while store.status()[0].rows > 1 {
+        tokio::task::yield_now().await;
+    }
+    write(&store, &clock, vec![put(key(0), b"value", None)]).await;
+    assert_eq!(store.status()[0].expired, 0);
+}
+
+/// Rows that a jump of the clock hides are not reclaimed, and are there again when the clock goes back.
+#[tokio::test]
+async fn a_clock_that_jumps_ahead_costs_no_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let mut store = try_open(folder.path(), Some(1), &clock).unwrap();
+    let expiry = later(&clock, Duration::from_hours(1));
+    let rows = (0..500).map(|number| put(key(number), b"value", Some(expiry)));
+    write(&store, &clock, rows.collect()).await;
+    let right = clock.wall();
+    let wrong = later(&clock, Duration::from_hours(100_000));
+    for reopens in [false, true] {
+        clock.set_wall(wrong);
+        if reopens {
+            // The clock may be wrong from the start.
+            store.close().await;
+            drop(store);
+            store = try_open(folder.path(), Some(1), &clock).unwrap();
+        }
+        for _ in 0..20 {
+            write(&store, &clock, vec![put(key(1_000), b"value", None)]).await;
+            clock.advance(Duration::from_secs(1));
+        }
+        assert!(get(&store, 0).await.is_none(), "it has expired for readers");
+        assert_eq!(store.status()[0].reclaimed, 0);
+        assert_eq!(store.status()[0].rows, 501);
+        clock.set_wall(right);
+        assert!(get(&store, 0).await.is_some());
+        write(&store, &clock, vec![put(key(1_000), b"value", None)]).await;
+    }
+    // A time of day that lasts is trusted.
+    clock.set_wall(wrong);
+    write(&store, &clock, vec![put(key(1_000), b"value", None)]).await;
+    clock.advance(Duration::from_mins(11));
+    while store.status()[0].rows > 1 {
+        write(&store, &clock, vec![put(key(1_000), b"value", None)]).await;
+    }
+    assert_eq!(store.status()[0].reclaimed, 500);
 }
 
 #[tokio::test]

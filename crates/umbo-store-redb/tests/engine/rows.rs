@@ -1,4 +1,4 @@
-//! What the tests of folders, reclaiming and kills share.
+//! Helpers that the tests of folders, reclaiming and kills share.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(crate) async fn write(
     store.write(&CallContext::internal(), request).await
 }
 
-/// Writes rows `0..count`, whose values tell their numbers.
+/// Writes rows `0..count`, whose values contain their numbers.
 pub(crate) async fn fill(store: &RedbStore, clock: &ManualClock, count: usize) -> Vec<Version> {
     let mutations = (0..count).map(|number| put(key(number), &value(number), None));
     let answers = write(store, clock, mutations.collect()).await;

@@ -1,20 +1,17 @@
-//! What a connection sends, and in how many messages, without any socket.
+//! What a connection accepts, and what it reports when it ends, without a socket.
 
 use futures_util::FutureExt;
-use futures_util::task::noop_waker_ref;
+use umbo_protocol::{Decoder, DispatcherFrame, PREFACE, WINDOW_LEN};
 use umbo_store::{Atomicity, Change, Condition, Durability, Mutation, WriteRequest};
-use umbo_types::{Key, NamespaceId, Value, Version};
+use umbo_types::{Criticality, Key, NamespaceId, RequestUnits, Value, Version};
 
 use super::*;
 
 const NS: NamespaceId = NamespaceId(1);
 
-fn connection() -> Arc<Connection> {
-    let hello = Hello::new("c", "n", 1);
-    let connection = Connection::new(&hello, Arc::default(), 4_096, 64 << 20);
-    let first = sent(&connection).remove(0);
-    assert_eq!(first.hello, Some(hello));
-    connection
+fn connection(in_flight_max: usize, queued_len_max: usize) -> Arc<NodeConnection> {
+    let offset = ClockOffset::new(1, Instant::now());
+    NodeConnection::new(WINDOW_LEN as u32, offset, in_flight_max, queued_len_max)
 }
 
 fn key(n: usize) -> Key {
@@ -44,163 +41,116 @@ fn put(n: usize, len: usize) -> Ask {
     Ask::Write(request)
 }
 
-fn ask(connection: &Arc<Connection>, ask: &Ask) -> Asked {
-    let request = without_call(0, ask);
-    connection.ask(request, Kind::Read, Instant::now()).unwrap()
-}
-
-/// Returns the messages that go out now.
-fn sent(connection: &Arc<Connection>) -> Vec<RequestFrame> {
-    let mut frames = connection.frames();
-    let mut context = Context::from_waker(noop_waker_ref());
-    let mut sent = Vec::new();
-    let mut has_waited = false;
-    loop {
-        match Pin::new(&mut frames).poll_next(&mut context) {
-            Poll::Ready(Some(frame)) => sent.push(RequestFrame::decode(frame).unwrap()),
-            Poll::Pending if !has_waited => has_waited = true,
-            Poll::Pending | Poll::Ready(None) => return sent,
-        }
-    }
-}
-
-fn ids(frame: &RequestFrame) -> Vec<u64> {
-    let requests = frame.requests.iter();
-    requests
-        .map(|request| request.as_ref().unwrap().id)
-        .collect()
-}
-
-#[test]
-fn what_has_gathered_goes_out_as_one_message() {
-    let connection = connection();
-    let asked: Vec<_> = (0..100).map(|n| ask(&connection, &get(n))).collect();
-    let frames = sent(&connection);
-    assert_eq!(frames.len(), 1);
-    assert_eq!(
-        ids(&frames[0]),
-        asked.iter().map(|it| it.id).collect::<Vec<_>>()
-    );
-    assert!(sent(&connection).is_empty());
-    assert_eq!(connection.load().in_flight, 100);
-    assert_eq!(connection.lock().len, 0);
-}
-
-#[test]
-fn others_have_a_turn_before_a_message_goes_out_where_there_are_any() {
-    let connection = connection();
-    let mut frames = connection.frames();
-    let mut context = Context::from_waker(noop_waker_ref());
-    let mut next = || match Pin::new(&mut frames).poll_next(&mut context) {
-        Poll::Ready(frame) => Some(ids(&RequestFrame::decode(frame.unwrap()).unwrap())),
-        Poll::Pending => None,
+fn ask(connection: &Arc<NodeConnection>, ask: &Ask) -> Result<PendingReply, SendRefusal> {
+    let request = RequestRef {
+        id: 0,
+        deadline_ns: None,
+        criticality: Criticality::Critical,
+        caller: &[],
+        price: RequestUnits::ZERO,
+        traceparent: &[],
+        is_continued: false,
+        names: None,
+        ask,
     };
-    let mut asked = Vec::new();
-    for n in 1..BUSY_FROM {
-        asked.push(ask(&connection, &get(n)));
-        assert_eq!(next().unwrap(), [asked[n - 1].id], "hardly anybody asks");
+    connection.ask(request, None)
+}
+
+/// Takes the bytes to send: the number of requests that they complete, and their frames.
+fn sent(connection: &Arc<NodeConnection>) -> (u64, Vec<DispatcherFrame>) {
+    let mut out = Vec::new();
+    let finished = connection.fill(&mut out, Waker::noop());
+    let mut decoder = Decoder::of_dispatcher();
+    decoder.buffer().extend_from_slice(&PREFACE);
+    decoder.buffer().extend_from_slice(&out);
+    let frames = std::iter::from_fn(|| decoder.next_frame().unwrap());
+    (finished, frames.map(|frame| frame.body).collect())
+}
+
+#[test]
+fn what_has_gathered_goes_out_as_one_frame() {
+    let connection = connection(4_096, 64 << 20);
+    let replies: Vec<_> = (0..100)
+        .map(|n| ask(&connection, &get(n)).unwrap())
+        .collect();
+    let (finished, frames) = sent(&connection);
+    assert_eq!((finished, frames.len()), (100, 1));
+    assert!(sent(&connection).1.is_empty());
+    assert_eq!(connection.load().in_flight, 100);
+    drop(replies);
+    assert_eq!(connection.load().in_flight, 0);
+    let (finished, frames) = sent(&connection);
+    assert!(
+        finished == 0 && matches!(&frames[..], [DispatcherFrame::Cancel(ids)] if ids.len() == 100)
+    );
+}
+
+#[test]
+fn others_have_a_turn_before_a_frame_goes_out_where_there_are_any() {
+    let connection = connection(4_096, 64 << 20);
+    let mut replies = Vec::new();
+    for n in 0..3 {
+        replies.push(ask(&connection, &get(n)).unwrap());
+        assert!(!connection.is_gathering(), "hardly anybody asks");
     }
-    let one = ask(&connection, &get(90));
-    assert_eq!(next(), None);
-    let other = ask(&connection, &get(91));
-    assert_eq!(next().unwrap(), [one.id, other.id]);
-}
-
-#[test]
-fn a_large_request_is_a_message_of_its_own_and_keeps_its_place() {
-    let connection = connection();
-    let before = ask(&connection, &get(1));
-    let large = ask(&connection, &put(2, 1 << 20));
-    let after = ask(&connection, &get(3));
-    let frames: Vec<_> = sent(&connection).iter().map(ids).collect();
-    assert_eq!(frames, [[before.id], [large.id], [after.id]]);
-}
-
-#[test]
-fn messages_end_where_they_are_long_enough() {
-    let connection = connection();
-    let _asked: Vec<_> = (0..50).map(|n| ask(&connection, &put(n, 4_000))).collect();
-    let frames = sent(&connection);
-    let counts: Vec<_> = frames.iter().map(|frame| frame.requests.len()).collect();
-    assert_eq!(counts.iter().sum::<usize>(), 50);
-    assert!(counts.iter().all(|&count| count <= 17), "{counts:?}");
+    replies.push(ask(&connection, &get(3)).unwrap());
+    assert!(connection.is_gathering());
+    sent(&connection);
+    assert!(!connection.is_gathering(), "nothing waits");
+    replies.push(ask(&connection, &put(4, 100_000)).unwrap());
+    assert!(!connection.is_gathering(), "it is worth a frame");
 }
 
 #[test]
 fn what_was_not_sent_is_told_from_what_was() {
-    let connection = connection();
-    let mut first = ask(&connection, &get(1));
+    let connection = connection(4_096, 64 << 20);
+    let mut first = ask(&connection, &put(1, 10)).unwrap();
+    let mut chunked = ask(&connection, &put(2, 30_000)).unwrap();
+    let mut whole = ask(&connection, &put(3, 40_000)).unwrap();
+    while !sent(&connection).1.is_empty() {}
+    let mut begun = ask(&connection, &put(4, 1 << 20)).unwrap();
     sent(&connection);
-    let mut second = ask(&connection, &get(2));
-    let mut large = ask(&connection, &put(3, 1 << 20));
+    let mut queued = ask(&connection, &get(5)).unwrap();
     connection.end("gone", false);
-    let was_sent = |asked: &mut Asked| match asked.event().now_or_never() {
-        Some(Event::Lost { was_sent }) => was_sent,
+    let was_sent = |reply: &mut PendingReply| match reply.event().now_or_never() {
+        Some(ReplyEvent::Lost { was_sent }) => was_sent,
         other => panic!("{other:?}"),
     };
-    assert!(was_sent(&mut first) && !was_sent(&mut second) && !was_sent(&mut large));
+    assert!(was_sent(&mut first) && was_sent(&mut chunked) && was_sent(&mut whole));
+    assert!(!was_sent(&mut begun) && !was_sent(&mut queued));
     assert_eq!(first.loss(), "gone");
-    let refused = connection.ask(without_call(0, &get(4)), Kind::Read, Instant::now());
-    assert_eq!(refused.unwrap_err(), NotTaken::Left);
+    assert_eq!(
+        ask(&connection, &get(6)).unwrap_err(),
+        SendRefusal::NotInUse
+    );
     assert_eq!(connection.load().in_flight, 0);
 }
 
 #[test]
-fn a_draining_connection_sends_what_it_has_and_ends() {
-    let connection = connection();
-    let asked = ask(&connection, &get(1));
+fn a_draining_connection_sends_what_it_has() {
+    let connection = connection(4_096, 64 << 20);
+    let reply = ask(&connection, &get(1)).unwrap();
     connection.drain();
-    let refused = connection.ask(without_call(0, &get(2)), Kind::Read, Instant::now());
-    assert_eq!(refused.unwrap_err(), NotTaken::Left);
-    assert_eq!(ids(&sent(&connection)[0]), [asked.id]);
-    let mut context = Context::from_waker(noop_waker_ref());
-    let end = Pin::new(&mut connection.frames()).poll_next(&mut context);
-    assert!(matches!(end, Poll::Ready(None)));
-    assert!(connection.left().now_or_never().is_some());
-    assert!(connection.ended().is_none(), "it is still to be answered");
-}
-
-#[test]
-fn a_read_that_is_dropped_is_cancelled_and_a_write_is_not() {
-    let connection = connection();
-    let read = ask(&connection, &get(1));
-    let id = read.id;
-    let write = connection
-        .ask(without_call(0, &put(2, 10)), Kind::Write, Instant::now())
-        .unwrap();
-    sent(&connection);
-    drop(read);
-    drop(write);
-    let frames = sent(&connection);
-    assert_eq!(frames.len(), 1);
-    let [Ok(cancel)] = &frames[0].requests[..] else {
-        panic!("{frames:?}");
-    };
-    assert!(matches!(cancel.ask, Ask::Cancel(cancelled) if cancelled == id));
     assert_eq!(
-        connection.load().in_flight,
-        1,
-        "the write is answered some time"
+        ask(&connection, &get(2)).unwrap_err(),
+        SendRefusal::NotInUse
     );
+    assert_eq!(sent(&connection).0, 1);
+    assert!(!connection.is_drained() && connection.ended().is_none());
+    drop(reply);
+    assert!(connection.is_drained());
 }
 
 #[test]
 fn what_waits_is_bounded_in_number_and_bytes() {
-    let hello = Hello::new("c", "n", 1);
-    let connection = Connection::new(&hello, Arc::default(), 2, 1 << 20);
-    let now = Instant::now();
-    let first = connection
-        .ask(without_call(0, &put(1, 1 << 19)), Kind::Write, now)
-        .unwrap();
-    let busy = connection.ask(without_call(0, &put(2, 1 << 20)), Kind::Write, now);
-    assert_eq!(busy.unwrap_err(), NotTaken::Busy);
-    let second = connection
-        .ask(without_call(0, &get(2)), Kind::Read, now)
-        .unwrap();
-    let busy = connection.ask(without_call(0, &get(3)), Kind::Read, now);
-    assert_eq!(busy.unwrap_err(), NotTaken::Busy);
-    drop((first, second));
-    connection
-        .ask(without_call(0, &get(3)), Kind::Read, now)
-        .unwrap();
+    let connection = connection(3, 1 << 20);
+    let first = ask(&connection, &put(1, 1 << 19)).unwrap();
+    let second = ask(&connection, &put(2, 1 << 20)).unwrap();
+    assert_eq!(ask(&connection, &get(3)).unwrap_err(), SendRefusal::Busy);
+    drop(second);
+    let third = ask(&connection, &get(3)).unwrap();
+    let fourth = ask(&connection, &get(4)).unwrap();
+    assert_eq!(ask(&connection, &get(5)).unwrap_err(), SendRefusal::Busy);
+    drop((first, third, fourth));
+    ask(&connection, &get(5)).unwrap();
 }

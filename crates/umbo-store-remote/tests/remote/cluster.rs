@@ -1,5 +1,4 @@
-//! Nodes in this process, over the reference store, that can be stopped, started, held back and
-//! cut off.
+//! Nodes in this process, over the reference store, that can be stopped, started, delayed and disconnected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,9 +11,10 @@ use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::{MemoryStore, Store};
 use umbo_store_remote::{RemoteSettings, RemoteStore};
-use umbo_types::{Clock, ShardId, Timestamp};
+use umbo_types::{Clock, Key, ShardId, Timestamp};
 
 use crate::held::HeldStore;
+use crate::rows::{NS, key};
 use crate::wire::Wire;
 
 pub(crate) const SHARDS: u16 = 6;
@@ -27,7 +27,7 @@ pub(crate) struct Member {
     pub(crate) wire: Wire,
     pub(crate) node: Option<Arc<Node>>,
     address: SocketAddr,
-    /// Until it is served.
+    /// Set until the node is served.
     listener: Option<TcpListener>,
     stop: CancellationToken,
     server: Option<JoinHandle<()>>,
@@ -83,14 +83,14 @@ impl Cluster {
         cluster
     }
 
-    /// Makes a node that the map does not name yet.
+    /// Makes a node that is not in the map yet.
     pub(crate) async fn make(&mut self) -> usize {
         let at = self.members.len();
         self.members.push(Member::new(at, &self.clock).await);
         at
     }
 
-    /// Serves a node, by the map as it is now.
+    /// Serves a node, by the current map.
     pub(crate) fn serve(&mut self, at: usize) {
         let member = &mut self.members[at];
         let parts = NodeParts {
@@ -139,16 +139,24 @@ impl Cluster {
         RemoteStore::connect(settings, map, Arc::clone(&self.clock))
     }
 
-    /// Connects a store to all of the nodes, over both connections of each.
+    /// Connects a store to all of the nodes.
     pub(crate) async fn connect(&self, settings: RemoteSettings) -> Arc<RemoteStore> {
         let store = self.dial(settings);
-        let connections = 2 * self.map.nodes().len() as u64;
+        let connections = self.map.nodes().len() as u64;
         until(|| store.stats().connections == connections).await;
         store
     }
 }
 
-/// Settings with which a test need not wait long.
+/// Returns a key of a shard.
+pub(crate) fn key_in(store: &dyn Store, shard: ShardId) -> Key {
+    let map = store.shard_map();
+    let mut keys = (0..).map(|n| key(&format!("key-{n}")));
+    keys.find(|key| map.locate(NS, &key.partition) == shard)
+        .expect("every shard has keys")
+}
+
+/// Settings with short waits.
 pub(crate) fn impatient() -> RemoteSettings {
     RemoteSettings {
         connect_timeout: Duration::from_secs(1),
@@ -161,7 +169,7 @@ pub(crate) fn impatient() -> RemoteSettings {
     }
 }
 
-/// Waits until something is so, for a while.
+/// Waits until a condition holds, for a limited time.
 pub(crate) async fn until(is_so: impl Fn() -> bool) {
     for _ in 0..5_000 {
         if is_so() {

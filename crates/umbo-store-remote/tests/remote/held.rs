@@ -1,4 +1,4 @@
-//! A store whose calls can be held back, to see what others do meanwhile.
+//! A store whose calls can be held back, to observe other calls meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, PurgeProgress, RangeRequest,
-    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, RangeRequest, ScanPage,
+    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row};
 
 #[derive(Debug)]
 pub(crate) struct HeldStore {
     rows: Arc<MemoryStore>,
-    /// How many of the next calls are held.
+    /// Number of the next calls to hold.
     to_hold: AtomicUsize,
     pub(crate) held: AtomicUsize,
     released: watch::Sender<usize>,
@@ -106,12 +106,19 @@ impl Store for HeldStore {
         self.rows.delete_range(call, request).await
     }
 
-    async fn purge(
+    async fn keep_records(
         &self,
-        namespace: NamespaceId,
-        rows_max: u32,
-    ) -> Result<PurgeProgress, StoreError> {
-        self.rows.purge(namespace, rows_max).await
+        copy: Arc<umbo_store::RecordsCopy>,
+    ) -> Vec<(umbo_types::ShardId, Result<(), StoreError>)> {
+        self.rows.keep_records(copy).await
+    }
+
+    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
+        self.rows.kept_records().await
+    }
+
+    fn records_revision(&self) -> umbo_store::RecordsRevision {
+        self.rows.records_revision()
     }
 
     fn status(&self) -> Vec<ShardStatus> {

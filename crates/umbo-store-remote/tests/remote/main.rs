@@ -1,15 +1,15 @@
-//! The remote store against real nodes over loopback: the contract, and what happens to nodes and
-//! to the wires between.
+//! The remote store against real nodes over loopback: the contract, and failures of nodes and of the wires
+//! between.
 
 mod cluster;
 mod contract;
 mod faults;
-mod hedges;
 mod held;
 mod maps;
+mod order;
 mod parts;
 mod restarts;
+#[path = "../support/rows.rs"]
 mod rows;
-mod strangers;
 mod tls;
 mod wire;

@@ -7,10 +7,10 @@ use umbo_routing::{ClusterMap, Succession, SuccessionError};
 use umbo_store::Store;
 use umbo_store_remote::RemoteSettings;
 
-use crate::cluster::{Cluster, Member, RealClock, until};
-use crate::rows::{key_in, write};
+use crate::cluster::{Cluster, Member, RealClock, key_in, until};
+use crate::rows::write;
 
-/// Plans the map for the members of these places.
+/// Plans the map for some members.
 fn planned(cluster: &Cluster, members: &[usize]) -> Arc<ClusterMap> {
     let named = members
         .iter()
@@ -20,7 +20,7 @@ fn planned(cluster: &Cluster, members: &[usize]) -> Arc<ClusterMap> {
     Arc::new(plan.map)
 }
 
-/// A node says that a shard is somewhere else now: its map is fetched, and the request goes there.
+/// A node answers that a shard has moved: its map is fetched, and the request goes to the new node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newer_map_is_fetched_from_a_node() {
     let mut cluster = Cluster::start(2, Arc::new(RealClock)).await;
@@ -39,7 +39,7 @@ async fn a_newer_map_is_fetched_from_a_node() {
     assert!(row.is_some(), "the row is not where the map says");
 }
 
-/// The map is told to the store before the nodes know it: requests wait for them.
+/// The store has the map before the nodes: requests wait for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_are_behind_are_asked_again() {
     let cluster = Cluster::start(2, Arc::new(RealClock)).await;
@@ -60,7 +60,7 @@ async fn nodes_that_are_behind_are_asked_again() {
     task.await.expect("no panic").expect("written");
 }
 
-/// A node that leaves the map answers what it was asked, and is let go.
+/// A node that is removed from the map answers its pending requests before it is disconnected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_leaves_answers_what_it_was_asked() {
     let cluster = Cluster::start(2, Arc::new(RealClock)).await;
@@ -85,10 +85,10 @@ async fn a_node_that_leaves_answers_what_it_was_asked() {
         .expect("no panic")
         .expect("answered where it was sent");
     let left = member.node.as_ref().expect("served");
-    until(|| left.streams_open() == 0).await;
+    until(|| left.connections_open() == 0).await;
 }
 
-/// A map that does not follow changes nothing.
+/// A map that is not a successor changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_map_that_does_not_follow_is_refused() {
     let cluster = Cluster::start(2, Arc::new(RealClock)).await;

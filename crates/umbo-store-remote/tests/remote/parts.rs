@@ -1,39 +1,42 @@
-//! What nodes are told of a request that comes in parts: that it goes on, and whom it is for.
+//! What nodes learn of a request in several parts: that it continues, and its caller.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use umbo_shard::quota::{Charge, Done, Receipt, ShardQuota, Spent};
+use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{CallContext, RangeRequest, ScanRequest, SortRange, Store};
 use umbo_store_remote::RemoteSettings;
 use umbo_types::{CallerId, Key, Names, NamespaceId, Operation};
 
 use crate::cluster::{Cluster, RealClock};
-use crate::hedges::practised;
 
 const NS: NamespaceId = NamespaceId(3);
 
-/// What was asked, whether it goes on, and for which session.
+/// Operation, whether it is a continuation, and the session.
 type Told = (Operation, bool, Option<String>);
 
-/// Lets everything through, and notes what it is told.
+/// A quota that admits everything and records the charges.
 #[derive(Debug, Default)]
 struct Ledger(Mutex<Vec<Told>>);
 
 struct Free;
 
-impl Receipt for Free {
-    fn settle(self: Box<Self>, _done: Done) {}
+impl ChargeHandle for Free {
+    fn settle(self: Box<Self>, _done: ActualWork) {}
 
     fn release(self: Box<Self>) {}
 }
 
 impl ShardQuota for Ledger {
-    fn ceilings(&self) -> u64 {
+    fn quota_count(&self) -> u64 {
         1
     }
 
-    fn charge(&self, charge: &Charge<'_>, _now: Instant) -> Result<Box<dyn Receipt>, Spent> {
+    fn charge(
+        &self,
+        charge: &ShardCharge<'_>,
+        _now: Instant,
+    ) -> Result<Box<dyn ChargeHandle>, QuotaExceeded> {
         let session = charge.names.and_then(|names| names.session.as_deref());
         let told = (
             charge.operation,
@@ -94,30 +97,11 @@ async fn a_request_is_one_to_all_nodes_together() {
     let range = |is_continued| (Operation::Range, is_continued, session());
     assert_eq!(told(), [range(false), range(true)]);
 
-    // Whoever names nobody is told of as before.
+    // A request without caller names.
     call.names = None;
     let key = Key::new("p", "").unwrap();
     store.get(&call, NS, &key).await.unwrap();
     store.get(&CallContext::internal(), NS, &key).await.unwrap();
     assert_eq!(told(), [(Operation::Get, false, None)]);
     store.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_that_is_sent_twice_is_one_request() {
-    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
-    let store = practised(&cluster, RemoteSettings::default()).await;
-    let member = &cluster.members[0];
-    let ledger = Arc::new(Ledger::default());
-    member.node.as_ref().unwrap().keep_quota(ledger.clone());
-    let mut call = CallContext::default();
-    call.caller = Some(CallerId::new("tester"));
-    let before = store.stats().hedges_won;
-    member.store.hold(1);
-    let key = Key::new("p", "").unwrap();
-    store.get(&call, NS, &key).await.unwrap();
-    assert_eq!(store.stats().hedges_won, before + 1);
-    let told = ledger.0.lock().unwrap();
-    let get = |is_continued| (Operation::Get, is_continued, None);
-    assert_eq!(*told, [get(false), get(true)]);
 }

@@ -10,7 +10,7 @@ use umbo_store_remote::RemoteSettings;
 use crate::cluster::{Cluster, RealClock};
 use crate::rows::{NS, key, write};
 
-/// Every node is stopped and started while rows are written and read, and nobody sees a failure.
+/// Every node is stopped and started while rows are written and read, without a failed request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_notices_a_rolling_restart() {
     let mut cluster = Cluster::start(3, Arc::new(RealClock)).await;

@@ -1,4 +1,4 @@
-//! TLS towards nodes: who is trusted, who is let in, and certificates that are renewed.
+//! TLS towards nodes: trust on both sides, and renewed certificates.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn issue(authority: &Authority, folder: &Path, name: &str) {
     issue_until(authority, folder, name, 2_100);
 }
 
-/// The same, valid until the beginning of a year.
+/// As above, valid until the beginning of a year.
 fn issue_until(authority: &Authority, folder: &Path, name: &str, year: i32) {
     let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
     let mut params = CertificateParams::new(names).expect("names");
@@ -45,7 +45,7 @@ fn issue_until(authority: &Authority, folder: &Path, name: &str, year: i32) {
     std::fs::write(path("key"), key.serialize_pem()).expect("written");
 }
 
-/// Speaks TLS in front of a node, with clients of an authority only.
+/// A TLS proxy in front of a node, for clients of one authority only.
 async fn front(folder: &Path, clients: &Authority, node: SocketAddr) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
@@ -53,13 +53,12 @@ async fn front(folder: &Path, clients: &Authority, node: SocketAddr) -> SocketAd
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let chain = CertificateDer::pem_file_iter(folder.join("node.crt")).expect("a file");
     let key = PrivateKeyDer::from_pem_file(folder.join("node.key")).expect("a key");
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_client_cert_verifier(verifier.build().expect("a verifier"))
         .with_single_cert(chain.map(|it| it.expect("a certificate")).collect(), key)
         .expect("a pair");
-    config.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -87,12 +86,12 @@ struct Secured {
 }
 
 impl Secured {
-    /// Starts a node that is asked by TLS at an address that its map names.
+    /// Starts a node behind TLS at the address in its map.
     async fn start() -> Self {
         Self::start_until(2_100).await
     }
 
-    /// The same, with a certificate of the node that is valid until the beginning of a year.
+    /// As above, with a node certificate that is valid until the beginning of a year.
     async fn start_until(year: i32) -> Self {
         let (folder, authority) = (TempDir::new().expect("a folder"), authority());
         std::fs::write(folder.path().join("ca.crt"), authority.pem()).expect("written");
@@ -128,7 +127,7 @@ impl Secured {
     }
 }
 
-/// Both sides show a certificate of the other's authority: rows are written and read.
+/// With certificates of each other's authorities, rows are written and read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_go_over_mutual_tls() {
     let secured = Secured::start().await;
@@ -141,8 +140,8 @@ async fn rows_go_over_mutual_tls() {
     assert_eq!(row.expect("present").value.bytes.len(), 1 << 20);
 }
 
-/// Without TLS, without a certificate, with one of somebody else, or trusting somebody else: no
-/// connection, and the reason is told.
+/// Without TLS, without a certificate, with one of another authority, or trusting another authority, there is
+/// no connection, and the reason is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_are_kept_out_on_both_sides() {
     let secured = Secured::start().await;
@@ -181,7 +180,7 @@ async fn strangers_are_kept_out_on_both_sides() {
     }
 }
 
-/// A certificate that is out of its time is refused, on either side.
+/// An expired certificate is refused on either side.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_certificates_are_refused() {
     let secured = Secured::start_until(2_001).await;
@@ -201,7 +200,7 @@ async fn expired_certificates_are_refused() {
     assert_eq!(store.stats().connections, 0);
 }
 
-/// Files are read for every connection: one that was replaced counts from the next on.
+/// Files are read for every connection: a replaced one is used from the next on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewed_certificate_is_used() {
     let secured = Secured::start().await;

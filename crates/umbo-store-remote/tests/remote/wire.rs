@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Open,
-    /// What the node says is held back.
+    /// Bytes from the node are held back.
     Deaf,
-    /// Everything is.
+    /// Bytes in both directions are held back.
     Frozen,
-    /// Connections are closed, and new ones at once.
+    /// Existing connections are closed, and new ones at once.
     Cut,
 }
 

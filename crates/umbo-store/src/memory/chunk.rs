@@ -1,11 +1,11 @@
-//! A chunk of a walk while it is filled: counts rows and bytes and says where it was cut.
+//! The chunk of a walk while it is filled: counts rows and bytes and records where it ends.
 
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Row, Timestamp};
 
 use crate::row_batch::{RowBatch, RowRef};
 
-/// Rows collected so far, up to the limits asked for and those of a chunk. `P` is a position.
+/// Rows collected so far, up to the requested limits and those of a chunk. `P` is a position.
 pub(super) struct Chunk<P> {
     rows: RowBatch,
     bytes: u64,
@@ -31,8 +31,8 @@ impl<P> Chunk<P> {
         }
     }
 
-    /// Visits the next row of the walk. Returns false, and keeps nothing of it, where the chunk
-    /// was full already.
+    /// Visits the next row of the walk. Returns false, and does not keep the row, if the chunk was already
+    /// full.
     pub(super) fn visit(
         &mut self,
         (partition, sort): (&[u8], &[u8]),
@@ -71,12 +71,12 @@ impl<P> Chunk<P> {
         true
     }
 
-    /// Says whether a row was turned away.
+    /// Returns whether a row did not fit.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Returns the rows, and where to go on if any row was turned away.
+    /// Returns the rows, and the position to continue at if a row did not fit.
     pub(super) fn finish(self) -> (RowBatch, Option<P>) {
         (self.rows, self.last.filter(|_| self.is_cut))
     }

@@ -1,6 +1,6 @@
 //! One shard of the memory store: rows in order, and the version clock.
 //!
-//! Knows nothing of locks or clocks: whoever calls holds the lock and says what time it is.
+//! Uses no locks or clocks: the caller holds the lock and passes the time in.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::request::{
 /// any sort key.
 type Partition = BTreeMap<Bytes, Row>;
 
-/// What one mutation of a request came to, with its index.
+/// Result of one mutation of a request, with its index.
 type Answer = (usize, Result<Written, WriteError>);
 
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Shard {
         }
     }
 
-    /// Applies the mutations of `own`, indexes into the request of what this shard owns.
+    /// Applies the mutations of `own`, indexes into the request of this shard's mutations.
     pub(super) fn write(
         &mut self,
         request: &WriteRequest,
@@ -156,12 +156,13 @@ impl Shard {
                 for (sort, row) in replaced.into_iter().rev() {
                     place(rows, sort, row);
                 }
-                // Only what is still there after the group was undone is worth telling.
+                // Only a row that is still there after the group was undone is reported.
                 let current = visible_version(rows, &sort, now);
                 self.forget_if_empty(&id);
                 return refuse(group, index, &WriteError::ConditionFailed { current });
             }
-            let version = self.versions.next(request.proposed);
+            let proposed = request.proposed.min(Version::latest_at(now));
+            let version = self.versions.next(proposed);
             let row = match &mutation.change {
                 Change::Put { value, expires_at } => Some(Row {
                     value: value.clone(),
@@ -205,26 +206,14 @@ impl Shard {
         deleted
     }
 
-    /// Removes up to `room` rows of a namespace and returns how many there were.
-    pub(super) fn purge(&mut self, namespace: NamespaceId, room: u64) -> u64 {
-        let mut removed = 0;
-        let ids: Vec<_> = self
-            .partitions_of(namespace)
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in ids {
-            if let Some(rows) = self.partitions.get_mut(&id) {
-                while removed < room && rows.pop_first().is_some() {
-                    removed += 1;
-                }
-            }
-            self.forget_if_empty(&id);
-        }
-        removed
+    /// Removes all rows of a namespace.
+    pub(super) fn purge(&mut self, namespace: NamespaceId) {
+        self.partitions.retain(|(id, _), _| *id != namespace);
     }
 
-    pub(super) fn has_rows(&self, namespace: NamespaceId) -> bool {
-        self.partitions_of(namespace).next().is_some()
+    pub(super) fn namespace_max(&self) -> NamespaceId {
+        let last = self.partitions.last_key_value();
+        last.map_or(NamespaceId::SYSTEM, |((namespace, _), _)| *namespace)
     }
 
     pub(super) fn rows(&self) -> u64 {
@@ -261,7 +250,7 @@ fn visible_version(rows: &Partition, sort: &[u8], now: Timestamp) -> Option<Vers
     row.map(|row| row.version)
 }
 
-/// Makes `row` what is stored under a sort key, and returns what was.
+/// Stores `row` under a sort key, and returns the previous row.
 fn place(rows: &mut Partition, sort: Bytes, row: Option<Row>) -> Option<Row> {
     match row {
         Some(row) => rows.insert(sort, row),
@@ -275,7 +264,7 @@ fn within<'a>(
     range: &SortRange,
 ) -> impl DoubleEndedIterator<Item = (&'a Bytes, &'a Row)> {
     use std::ops::Bound::{Excluded, Included, Unbounded};
-    // A map panics on a range that ends before it begins.
+    // A map panics on a range whose end is before its start.
     let end = match &range.end {
         Some(end) => Excluded(end.max(&range.start)),
         None => Unbounded,

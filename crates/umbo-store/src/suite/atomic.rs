@@ -21,7 +21,7 @@ fn assert_aborted(answers: &[WriteAnswer], group: &[usize], refused: usize) {
     }
 }
 
-/// A group of which nothing is refused is applied, and answered in order.
+/// A group without a refused mutation is applied, and answered in order.
 pub async fn a_group_is_applied_together<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     t.put(&key("p", "old"), "v").await;
@@ -40,7 +40,7 @@ pub async fn a_group_is_applied_together<E: Engine>() {
     }
 }
 
-/// A group of which one mutation is refused leaves no trace, wherever that mutation stands.
+/// A group of which one mutation is refused has no effect, wherever that mutation is.
 pub async fn a_refused_group_leaves_no_trace<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     for sort in ["a", "b", "c"] {
@@ -76,7 +76,7 @@ pub async fn a_refused_group_leaves_no_trace<E: Engine>() {
     assert_eq!(t.scan(&everything(NS)).await.len(), 3);
 }
 
-/// The groups of different partitions stand or fall each for itself, however they are mixed.
+/// The groups of different partitions are independent, however they are mixed.
 pub async fn groups_of_partitions_are_independent<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let partitions = 12;
@@ -106,7 +106,7 @@ pub async fn groups_of_partitions_are_independent<E: Engine>() {
     }
 }
 
-/// Within a group each mutation sees the ones before; what a refused group did is not told.
+/// Within a group each mutation sees the ones before; the effect of a refused group is not reported.
 pub async fn a_group_sees_its_own_mutations<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let at = key("p", "s");

@@ -1,4 +1,4 @@
-//! Conditions: when a mutation is applied, and what is said when it is not.
+//! Conditions: when a mutation is applied, and the answer when it is not.
 
 use umbo_types::{Timestamp, Version};
 
@@ -10,8 +10,8 @@ fn failed(current: Option<Version>) -> Result<crate::Written, WriteError> {
     Err(WriteError::ConditionFailed { current })
 }
 
-/// Every condition holds or fails as it should on a row that is there, for puts and deletes; a
-/// failed one changes nothing and names the version that is there.
+/// Every condition holds or fails correctly on an existing row, for puts and deletes; a failed one changes
+/// nothing and returns the current version.
 pub async fn conditions_on_a_present_row<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let at = key("p", "s");
@@ -46,7 +46,7 @@ pub async fn conditions_on_a_present_row<E: Engine>() {
     }
 }
 
-/// A row that was never there, has been deleted or has expired is absent for every condition.
+/// A row that was never stored, was deleted or has expired is absent for every condition.
 pub async fn conditions_on_an_absent_row<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let soon = Timestamp::from_millis(START.as_millis() + 1);
@@ -109,7 +109,7 @@ pub async fn mutations_of_one_key_are_applied_in_order<E: Engine>() {
     assert!(versions.is_sorted_by(|one, next| one < next));
 }
 
-/// Without atomicity a refused mutation hinders no other, and says that it was not applied.
+/// Without atomicity a refused mutation does not affect others, and its answer is that it was not applied.
 pub async fn a_refused_mutation_stands_alone<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let at = |n: u32| key(format!("p{}", n % 5), n.to_string());

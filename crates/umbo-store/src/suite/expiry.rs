@@ -1,4 +1,4 @@
-//! Expiry: a row is there until its millisecond and not after it, for whoever asks.
+//! Expiry: a row is visible until its millisecond and not after it, for every operation.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ pub async fn a_row_may_be_born_expired<E: Engine>() {
     }
 }
 
-/// The last put alone decides when a row expires.
+/// Only the last put decides when a row expires.
 pub async fn a_put_sets_the_expiry_anew<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let names = ["longer", "shorter", "for ever", "bounded", "very far"];
@@ -127,7 +127,7 @@ pub async fn a_put_sets_the_expiry_anew<E: Engine>() {
     assert!(t.get(&forever).await.is_some() && t.get(&far).await.is_some());
 }
 
-/// A partition of nothing but expired rows is read to its end and found empty.
+/// A partition of expired rows only is read to its end and found empty.
 pub async fn only_expired_rows_are_nothing<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let rows = (0..2_500_u32).map(|n| put_until(&key("p", n.to_be_bytes()), "v", Some(at_ms(1))));

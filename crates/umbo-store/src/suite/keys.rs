@@ -1,4 +1,4 @@
-//! Keys of any bytes: none is special, none runs into another.
+//! Keys of any bytes: none is special, and no two are confused.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ pub async fn any_bytes_are_a_key<E: Engine>() {
     assert_eq!(scanned.len(), ODD.len() * sort_keys.len());
 }
 
-/// Keys that are equal once partition and sort key are glued together stay apart.
+/// Keys whose concatenations of partition and sort key are equal are different rows.
 pub async fn partition_and_sort_key_do_not_run_together<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let pairs: [(&[u8], &[u8]); 14] = [

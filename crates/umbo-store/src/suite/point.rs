@@ -1,4 +1,4 @@
-//! Single rows: put, get, delete, multi-get, what is kept of a value, and namespaces.
+//! Single rows: put, get, delete, multi-get, the fields of a value, and namespaces.
 
 use bytes::Bytes;
 use umbo_types::limits::{CONTENT_FIELD_LEN_MAX, VALUE_LEN_MAX};
@@ -10,7 +10,7 @@ use crate::suite::subject::{
 };
 use crate::{Change, Condition, Durability, Mutation, WriteRequest};
 
-/// A row is read as it was written, with the version that the write answered.
+/// A row is read as it was written, with the version in the answer of the write.
 pub async fn get_returns_what_was_put<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let at = key("p", "s");
@@ -38,7 +38,7 @@ pub async fn get_returns_what_was_put<E: Engine>() {
     assert_eq!(t.get(&at).await, Some(expected));
 }
 
-/// A put replaces the whole row: nothing of the old one shines through.
+/// A put replaces the whole row: no field of the old one remains.
 pub async fn put_replaces_the_whole_row<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let at = key("p", "s");
@@ -65,7 +65,7 @@ pub async fn put_replaces_the_whole_row<E: Engine>() {
     assert_eq!(t.get(&at).await, Some(expected));
 }
 
-/// Every write says whether there was a visible row before it.
+/// Every write reports whether there was a visible row before it.
 pub async fn writes_say_whether_a_row_existed<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let at = key("p", "s");
@@ -78,7 +78,7 @@ pub async fn writes_say_whether_a_row_existed<E: Engine>() {
     assert!(!t.put(&at, "3").await.existed);
 }
 
-/// A write that is acknowledged before it is on the disk is visible all the same.
+/// A write that is acknowledged before it is on the disk is visible immediately.
 pub async fn an_async_write_is_visible_at_once<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     for n in 0..50_u32 {
@@ -99,7 +99,7 @@ pub async fn an_async_write_is_visible_at_once<E: Engine>() {
     }
 }
 
-/// Values of any size are kept, from none to the largest.
+/// Values of any size are kept, from empty to the largest.
 pub async fn values_of_every_size_come_back<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let sizes = [0, 1, 255, 256, 65_535, 65_536, 65_537, VALUE_LEN_MAX];
@@ -122,7 +122,7 @@ pub async fn values_of_every_size_come_back<E: Engine>() {
     }
 }
 
-/// Content type and encoding are kept up to their longest, each in its own place.
+/// Content type and encoding are kept up to their maximum lengths.
 pub async fn content_fields_are_kept<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let lengths = [0, 1, CONTENT_FIELD_LEN_MAX];
@@ -180,7 +180,8 @@ pub async fn multi_get_answers_in_order<E: Engine>() {
 /// The same key in two namespaces is two rows, for every operation.
 pub async fn namespaces_are_isolated<E: Engine>() {
     let t = Subject::<E>::fresh().await;
-    let namespaces = [0, 1, 7, 8, 255, 256, 0x0100_0000, u32::MAX].map(NamespaceId);
+    // Not Umbo's own namespace: a cluster accepts rows of that in one shard only.
+    let namespaces = [1, 2, 7, 8, 255, 256, 0x0100_0000, u32::MAX].map(NamespaceId);
     let at = key("p", "s");
     for namespace in namespaces {
         let request = WriteRequest {

@@ -12,10 +12,10 @@ use crate::suite::seen::sorts;
 use crate::suite::subject::{CALL, START, Subject, applied, delete, key, put, put_until, whole};
 use crate::{Atomicity, RangeRequest, SortRange, WriteRequest};
 
-/// Chunk sizes around every edge of the walks here.
+/// Chunk sizes around every edge case of the walks here.
 const CHUNKS: [u32; 5] = [1, 2, 3, 7, 10_000];
 
-/// Any range, either way and in any chunks, is what a sorted map says.
+/// Any range, in either direction and in any chunks, equals that of a sorted map.
 pub async fn ranges_agree_with_a_sorted_twin<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let mut random = Seeded::new(1);
@@ -68,7 +68,7 @@ pub async fn ranges_agree_with_a_sorted_twin<E: Engine>() {
     }
 }
 
-/// A prefix that ends in 0xFF, or is nothing but 0xFF, selects what begins with it and no more.
+/// A prefix that ends in 0xFF, or is nothing but 0xFF, selects exactly the keys with this prefix.
 pub async fn prefixes_may_end_in_the_highest_byte<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let all: [&[u8]; 10] = [
@@ -106,7 +106,7 @@ pub async fn prefixes_may_end_in_the_highest_byte<E: Engine>() {
     }
 }
 
-/// A range that is empty, ends before it begins, or is of an absent partition holds nothing.
+/// A range that is empty, ends before it begins, or is in an absent partition has no rows.
 pub async fn empty_ranges_are_answered<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     t.put(&key("p", "m"), "v").await;
@@ -145,14 +145,14 @@ pub async fn start_is_included_and_end_is_not<E: Engine>() {
     assert_eq!(sorts(&t.walk(&request).await), [&b"b"[..], b"b\0"]);
 }
 
-/// A chunk ends with the row that reaches the byte limit, and holds that row even where it alone
-/// exceeds the limit.
+/// A chunk ends with the row that reaches the byte limit, and contains that row even if it alone exceeds the
+/// limit.
 pub async fn a_chunk_ends_with_the_row_that_reaches_the_bytes<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     for n in 0..20_u8 {
         t.put(&key("p", [n]), [n; 99]).await;
     }
-    // 100 bytes a row: the limit and the rows that a chunk holds at most.
+    // 100 bytes per row: the limit and the maximum number of rows of a chunk.
     for (bytes_max, rows_max) in [(0, 1), (1, 1), (100, 1), (101, 2), (200, 2), (550, 6)] {
         let request = RangeRequest {
             bytes_max,
@@ -165,7 +165,7 @@ pub async fn a_chunk_ends_with_the_row_that_reaches_the_bytes<E: Engine>() {
     }
 }
 
-/// However much is asked for, a chunk is bounded; the walk still gives everything.
+/// A chunk is bounded for any requested limit; the walk still returns everything.
 pub async fn chunks_are_bounded_by_the_store<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let many = (0..3_000_u32).map(|n| put(&key("many", n.to_be_bytes()), "v"));
@@ -185,7 +185,7 @@ pub async fn chunks_are_bounded_by_the_store<E: Engine>() {
     }
 }
 
-/// A walk gives every visible row once, at every chunk size, with expired rows in between.
+/// A walk returns every visible row once, at every chunk size, with expired rows in between.
 pub async fn walks_give_every_row_once<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let soon = Timestamp::from_millis(START.as_millis() + 10);
@@ -220,7 +220,7 @@ pub async fn walks_give_every_row_once<E: Engine>() {
     }
 }
 
-/// Rows that come and go between two chunks never make a walk repeat or miss the rows that stay.
+/// Rows that are inserted and removed between two chunks never make a walk repeat or miss the other rows.
 pub async fn walks_survive_changes_between_chunks<E: Engine>() {
     for reverse in [false, true] {
         let t = Subject::<E>::fresh().await;
@@ -239,7 +239,7 @@ pub async fn walks_survive_changes_between_chunks<E: Engine>() {
             seen.extend(rows.into_iter().map(|row| row.sort));
             let Some(last) = resume_after else { break };
             request.range = request.range.beyond(&last, reverse);
-            // Guests on both sides of the walk, and the row it stands on goes and comes back.
+            // Temporary rows on both sides of the walk; the row at its position is removed and comes back.
             let guests = (0..5).map(|_| [4 * random.below(40) as u8 + 1]);
             let mut changes: Vec<_> = guests.map(|sort| put(&key("p", sort), "guest")).collect();
             changes.push(delete(&key("p", [4 * random.below(40) as u8 + 1])));
@@ -258,7 +258,7 @@ pub async fn walks_survive_changes_between_chunks<E: Engine>() {
     }
 }
 
-/// A walk goes on from a row that has been removed.
+/// A walk continues from a row that has been removed.
 pub async fn a_walk_goes_on_from_a_removed_row<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     for n in 0..9_u8 {
@@ -278,7 +278,7 @@ pub async fn a_walk_goes_on_from_a_removed_row<E: Engine>() {
     }
 }
 
-/// Where only keys are asked for, the rows have all but the bytes of their values.
+/// If only keys are requested, the rows have everything but the bytes of their values.
 pub async fn keys_only_leaves_just_the_bytes_out<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let expires_at = Some(Timestamp::from_millis(START.as_millis() + 9));

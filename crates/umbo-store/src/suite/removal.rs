@@ -1,16 +1,14 @@
-//! Removal of ranges and of namespaces, step by step.
+//! Removal of ranges, step by step.
 
 use bytes::Bytes;
-use umbo_types::{NamespaceId, Timestamp};
+use umbo_types::Timestamp;
 
 use crate::suite::Engine;
 use crate::suite::seen::sorts;
-use crate::suite::subject::{
-    CALL, NS, START, Subject, applied, everything, key, put, put_until, whole,
-};
-use crate::{DeleteRangeRequest, Deleted, RangeRequest, ShardStatus, SortRange, WriteRequest};
+use crate::suite::subject::{CALL, START, Subject, key, put, put_until, whole};
+use crate::{DeleteRangeRequest, Deleted, SortRange};
 
-/// A range is removed at any step size, with exact sums, and nothing beside it is touched.
+/// A range is removed at any step size, with exact sums, and no other row is touched.
 pub async fn a_range_is_removed_in_steps<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     for rows_max in [1, 2, 3, 7, 19, 20, 21, 1_000] {
@@ -43,7 +41,7 @@ pub async fn a_range_is_removed_in_steps<E: Engine>() {
     }
 }
 
-/// Each step removes the rows that come first, at most as many as asked for.
+/// Each step removes the first rows, at most as many as requested.
 pub async fn a_step_removes_from_the_front<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     t.write((0..10_u8).map(|n| put(&key("p", [n]), "v")).collect())
@@ -100,7 +98,7 @@ pub async fn removals_select_as_ranges_do<E: Engine>() {
     assert!(t.get(&key("p", "m")).await.is_some());
 }
 
-/// A removal counts visible rows alone, and gets past any number of expired ones.
+/// A removal counts visible rows only, and continues past any number of expired ones.
 pub async fn removals_pass_over_expired_rows<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     let soon = Timestamp::from_millis(START.as_millis() + 1);
@@ -120,48 +118,4 @@ pub async fn removals_pass_over_expired_rows<E: Engine>() {
         assert_eq!((sum.rows, sum.bytes), (6, 6 * 4), "steps of {rows_max}");
         assert_eq!(t.walk(&whole("p")).await, []);
     }
-}
-
-/// A purge removes every row of its namespace, in bounded steps, and no other row.
-pub async fn a_purge_empties_one_namespace<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
-    let [below, above] = [NamespaceId(NS.0 - 1), NamespaceId(NS.0 + 1)];
-    let mutations = || {
-        let rows = (0..200_u8).map(|n| put(&key([n / 4 + 1], [n]), "v"));
-        rows.collect::<Vec<_>>()
-    };
-    for rows_max in [1, 7, 64, 10_000] {
-        for namespace in [below, NS, above] {
-            let request = WriteRequest {
-                namespace,
-                ..t.request(mutations())
-            };
-            for answer in t.store.write(&CALL, request).await {
-                applied(answer);
-            }
-        }
-        assert_eq!(t.purge(NS, rows_max).await, 200, "steps of {rows_max}");
-        assert_eq!(t.scan(&everything(NS)).await, []);
-        assert_eq!(t.purge(NS, rows_max).await, 0);
-        for namespace in [below, above] {
-            assert_eq!(t.scan(&everything(namespace)).await.len(), 200);
-            let request = RangeRequest {
-                namespace,
-                ..whole([1])
-            };
-            assert_eq!(t.walk(&request).await.len(), 4);
-        }
-    }
-}
-
-/// A purge takes expired rows too: nothing of the namespace is left to be stored.
-pub async fn a_purge_takes_expired_rows<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
-    let soon = Timestamp::from_millis(START.as_millis() + 1);
-    let rows = (0..50_u8).map(|n| put_until(&key("p", [n]), "v", Some(soon)));
-    t.write(rows.collect()).await;
-    t.clock.set_wall(soon);
-    t.purge(NS, 8).await;
-    let is_empty = |shards: &[ShardStatus]| shards.iter().all(|shard| shard.rows == 0);
-    assert!(is_empty(&t.told(is_empty).await));
 }

@@ -189,7 +189,6 @@ pub async fn scans_survive_changes_between_chunks<E: Engine>() {
 pub async fn an_empty_namespace_is_nothing<E: Engine>() {
     let t = Subject::<E>::fresh().await;
     assert_eq!(t.scan(&everything(NS)).await, []);
-    assert_eq!(t.purge(NS, 1).await, 0);
     t.put(&key("p", ""), "v").await;
     let neighbour = everything(NamespaceId(NS.0 + 1));
     assert_eq!(t.scan(&neighbour).await, []);

@@ -51,7 +51,7 @@ impl Seen {
         }
     }
 
-    /// Says whether the row expires at all.
+    /// Returns whether the row expires at all.
     pub(super) fn expires(&self) -> bool {
         self.expires_at.is_some()
     }

@@ -21,7 +21,7 @@ use crate::{
 pub(super) const NS: NamespaceId = NamespaceId(7);
 /// Time of day when a case begins.
 pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-/// Of nobody in particular.
+/// A call without a caller.
 pub(super) static CALL: CallContext = CallContext::internal();
 /// Far more steps than any walk here needs.
 const STEPS_MAX: usize = 100_000;
@@ -129,8 +129,8 @@ impl<E: Engine> Subject<E> {
         }
     }
 
-    /// Returns the state of the shards once it is as it should be, or as it is after a while: where
-    /// the shards are on other machines, their state is told a moment later.
+    /// Returns the status of the shards once `is_so` holds for it, or after a while: if the shards are on
+    /// other machines, their status arrives a moment later.
     pub(super) async fn told(&self, is_so: impl Fn(&[ShardStatus]) -> bool) -> Vec<ShardStatus> {
         for _ in 0..5_000 {
             let status = self.store.status();
@@ -288,20 +288,6 @@ impl<E: Engine> Subject<E> {
             }
         }
         panic!("the removal never ends");
-    }
-
-    /// Purges a namespace, step by step, and returns how many rows were removed.
-    pub(super) async fn purge(&self, namespace: NamespaceId, rows_max: u32) -> u64 {
-        let mut rows = 0;
-        for _ in 0..STEPS_MAX {
-            let step = served(self.store.purge(namespace, rows_max).await);
-            assert!(step.rows <= rows_max.into(), "too many rows a step");
-            rows += step.rows;
-            if !step.more {
-                return rows;
-            }
-        }
-        panic!("the purge never ends");
     }
 }
 

@@ -81,10 +81,6 @@ impl Twin {
         sum
     }
 
-    pub(super) fn purge(&mut self, namespace: NamespaceId) {
-        self.rows.retain(|(other, _), _| *other != namespace);
-    }
-
     /// Applies a request and returns what must be answered. `given` are the store's answers, of
     /// which only the versions are taken.
     pub(super) fn write(

@@ -1,8 +1,7 @@
-//! Bounds of the latency histograms: two buckets an octave, from 16 µs to 34 s.
+//! Bounds of the latency histograms: two buckets per octave, from 16 µs to 34 s.
 //!
-//! Bounds are 2^k and 1.5·2^k nanoseconds, so that finding a bucket is a few bit operations and
-//! a quantile read from the histogram is off by less than half. A bound is inclusive, as in the
-//! Prometheus format.
+//! Bounds are 2^k and 1.5·2^k nanoseconds, so that finding a bucket takes a few bit operations and a quantile
+//! read from the histogram is off by less than half. A bound is inclusive, as in the Prometheus format.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ const OCTAVE_LAST: u32 = 35;
 
 /// Number of finite bounds.
 pub(crate) const BOUNDS: usize = ((OCTAVE_LAST - OCTAVE_FIRST) * 2 + 1) as usize;
-/// Number of buckets: one a bound, and one for what exceeds them all.
+/// Number of buckets: one per bound, and one for values above all bounds.
 pub(crate) const BUCKETS: usize = BOUNDS + 1;
 
 /// Returns the inclusive upper bound of a bucket in nanoseconds, for `index` under [`BOUNDS`].

@@ -1,8 +1,8 @@
-//! Counters of one slot: what one thread counts alone, or what many threads share.
+//! Counters of one slot, updated by one thread or by many.
 //!
-//! An owned slot is updated with a plain load and store, which costs about a fifth of an atomic
-//! addition; the shared one with an atomic addition. Readers may read at any time and see each
-//! counter no older than the last update that happened before. Counters wrap after 2^64.
+//! A slot with one owner is updated with a plain load and store, which costs about a fifth of an atomic
+//! addition; the shared slot with an atomic addition. Readers may read at any time and see each counter no
+//! older than the last update that happened before. Counters wrap after 2^64.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use super::buckets::BUCKETS;
 use crate::metric_names::STATUSES;
 
 pub(super) const OPERATIONS: usize = Operation::ALL.len();
-/// One series a listed status, and one for all others.
+/// One series per listed status, and one for all others.
 pub(super) const STATUS_SERIES: usize = STATUSES.len() + 1;
 
 /// How a slot may be updated.

@@ -1,43 +1,43 @@
-//! What the layer of hot keys did, in a scrape.
+//! Metrics of the hot-key layer.
 //!
-//! Owns the series and their order. The figures are handed in by whoever has the layer; so is the
-//! bound of the keys: only those read most, each by a hash that does not tell the key.
+//! Owns the series and their order. The owner of the layer passes the values in, and bounds the number of
+//! keys: only those read most, each by a hash that does not reveal the key.
 
 use super::text::{Text, quoted};
 use crate::metric_names as names;
 
-/// State of the layer of hot keys at the time of a scrape; totals since the start.
+/// State of the hot-key layer at the time of a scrape; totals since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct HotKeyGauges<'a> {
+    /// Reads that the detection has counted.
+    pub reads: u64,
     /// Reads answered from the local cache.
     pub hits: u64,
-    /// Those of them that said that the key is absent.
+    /// Those of them that found nothing.
     pub negative_hits: u64,
     /// Reads of the store that others could join.
     pub leaders: u64,
-    /// Reads that joined one under way.
+    /// Reads that joined one in flight.
     pub followers: u64,
-    /// Reads answered by one that had just ended.
-    pub afterglows: u64,
     /// Leaders that were replaced.
     pub elections: u64,
-    /// Reads turned away because too many waited.
+    /// Reads refused because too many waited.
     pub crowded: u64,
-    /// Reads under way that others could join no longer.
+    /// Reads in flight that others stopped joining.
     pub overtaken: u64,
-    /// Answers not kept because a write came in between.
+    /// Results not cached because a write came in between.
     pub stale: u64,
-    /// Reads that the detection did not count.
+    /// Reads not counted.
     pub uncounted: u64,
     /// Keys by what holds of them.
     pub standings: &'a [(&'static str, u64)],
-    /// Reads a second of the pod.
+    /// Reads a second of the dispatcher.
     pub read_rate: f64,
     /// Reads a second that make a key hot.
     pub threshold_rate: f64,
     /// Reads of the store that others can join now.
     pub flights: u64,
-    /// Answers in the local cache.
+    /// Results in the local cache.
     pub cache_entries: u64,
     /// Bytes that they take.
     pub cache_bytes: u64,
@@ -63,11 +63,11 @@ pub struct HotKeySeries<'a> {
 impl HotKeyGauges<'_> {
     pub(super) fn render(&self, text: &mut Text) {
         let totals = [
+            (&names::HOTKEY_READS, self.reads),
             (&names::HOTKEY_HITS, self.hits),
             (&names::HOTKEY_NEGATIVE_HITS, self.negative_hits),
             (&names::HOTKEY_LEADERS, self.leaders),
             (&names::HOTKEY_FOLLOWERS, self.followers),
-            (&names::HOTKEY_AFTERGLOWS, self.afterglows),
             (&names::HOTKEY_ELECTIONS, self.elections),
             (&names::HOTKEY_CROWDED, self.crowded),
             (&names::HOTKEY_OVERTAKEN, self.overtaken),

@@ -1,6 +1,6 @@
 //! Counters of a shard node, and their text.
 //!
-//! A stream counts for itself and adds up once a message, so that a request costs no atomic
+//! A connection counts locally and adds its counts to the node once a turn, so that a request costs no atomic
 //! addition.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,11 +23,11 @@ pub struct NodeMetrics {
     received: AtomicU64,
     sent_frames: AtomicU64,
     sent: AtomicU64,
-    streams_refused: AtomicU64,
-    streams_broken: AtomicU64,
+    connections_refused: AtomicU64,
+    connections_broken: AtomicU64,
 }
 
-/// What one stream has counted since it added up last.
+/// Counts of one connection since it last added them to the node.
 #[derive(Debug, Default)]
 pub struct NodeTally {
     requests: [[u32; OUTCOMES]; ASKED],
@@ -39,20 +39,20 @@ pub struct NodeTally {
 }
 
 impl NodeTally {
-    /// Counts a message of `len` bytes that came in.
+    /// Counts a frame of `len` bytes that came in.
     pub fn record_frame(&mut self, len: usize) {
         self.frames += 1;
         self.received += len as u64;
     }
 
-    /// Counts a message of `len` bytes that goes out.
+    /// Counts a frame of `len` bytes that goes out.
     pub fn record_sent(&mut self, len: usize) {
         self.sent_frames += 1;
         self.sent += len as u64;
     }
 
-    /// Counts an answer; the indexes are those of the lists in
-    /// [`metric_names`](crate::metric_names). One past a list is counted nowhere.
+    /// Counts an answer; the indexes are those of the lists in [`metric_names`](crate::metric_names). An
+    /// index past a list is counted nowhere.
     pub fn record(&mut self, asked: usize, outcome: usize, service_time: Duration) {
         if asked < ASKED && outcome < OUTCOMES {
             self.requests[asked][outcome] += 1;
@@ -61,7 +61,7 @@ impl NodeTally {
     }
 }
 
-/// What a scrape of a node shows beside its counters.
+/// Values of a scrape of a node besides its counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeScrape<'a> {
     /// Version of the program.
@@ -72,21 +72,21 @@ pub struct NodeScrape<'a> {
     pub in_flight: u64,
     /// Bytes that they hold.
     pub request_memory: u64,
-    /// Open streams.
-    pub streams: u64,
+    /// Open connections.
+    pub connections: u64,
     /// Version of the map in effect.
     pub map_version: u64,
-    /// Policies of shards that the node keeps.
+    /// Number of per-shard quotas of the node.
     pub ceilings: u64,
-    /// The process, where it could be read.
+    /// The process sample, if it could be read.
     pub process: Option<ProcessSample>,
 }
 
 impl NodeMetrics {
-    /// Adds up what a stream has counted, which begins anew.
+    /// Adds the counts of a connection and resets them.
     pub fn add(&self, tally: &mut NodeTally) {
         for (asked, counts) in tally.requests.iter_mut().enumerate() {
-            // Of most streams only one or two kinds are asked at a time.
+            // Most connections have only one or two kinds of requests at a time.
             if *counts == [0; OUTCOMES] {
                 continue;
             }
@@ -102,14 +102,14 @@ impl NodeMetrics {
         add(&self.sent, std::mem::take(&mut tally.sent));
     }
 
-    /// Counts a stream whose peer is not the one it takes this node for.
-    pub fn record_stream_refused(&self) {
-        self.streams_refused.fetch_add(1, Relaxed);
+    /// Counts a connection whose peer expects another node.
+    pub fn record_connection_refused(&self) {
+        self.connections_refused.fetch_add(1, Relaxed);
     }
 
-    /// Counts a stream that ended because of what its peer sent.
-    pub fn record_stream_broken(&self) {
-        self.streams_broken.fetch_add(1, Relaxed);
+    /// Counts a connection that the node closed because of its peer's behaviour.
+    pub fn record_connection_broken(&self) {
+        self.connections_broken.fetch_add(1, Relaxed);
     }
 
     /// Returns the text of a scrape.
@@ -124,13 +124,13 @@ impl NodeMetrics {
             (&names::NODE_RECEIVED, &self.received),
             (&names::NODE_SENT_FRAMES, &self.sent_frames),
             (&names::NODE_SENT, &self.sent),
-            (&names::NODE_STREAMS_REFUSED, &self.streams_refused),
-            (&names::NODE_STREAMS_BROKEN, &self.streams_broken),
+            (&names::NODE_CONNECTIONS_REFUSED, &self.connections_refused),
+            (&names::NODE_CONNECTIONS_BROKEN, &self.connections_broken),
         ];
         for (metric, counter) in counters {
             text.single(metric, counter.load(Relaxed));
         }
-        text.single(&names::NODE_STREAMS, scrape.streams);
+        text.single(&names::NODE_CONNECTIONS, scrape.connections);
         text.single(&names::NODE_MAP_VERSION, scrape.map_version);
         text.single(&names::NODE_CEILINGS, scrape.ceilings);
         render_availability(&mut text, scrape.shards);

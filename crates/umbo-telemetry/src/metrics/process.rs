@@ -1,7 +1,7 @@
-//! What the kernel knows of this process: memory, CPU time, files, start.
+//! Metrics of the process from the kernel: memory, CPU time, files, start.
 //!
-//! Owns the reading of `/proc/self`. Answers nothing where that folder does not exist; a scrape
-//! then lacks these series and is otherwise complete.
+//! Owns the parsing of `/proc/self`. Returns nothing if that folder does not exist; a scrape then lacks these
+//! series and is otherwise complete.
 
 use std::fs;
 

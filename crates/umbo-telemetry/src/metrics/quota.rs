@@ -1,7 +1,7 @@
-//! What the quotas did, in a scrape: by policy, by caller, and how good the estimates were.
+//! Metrics of the quotas: by policy, by caller, and the quality of the estimates.
 //!
-//! Owns the series and their order. The figures are handed in by whoever has the quotas; so are
-//! their bounds: policies are few, and of the callers only those who spent most.
+//! Owns the series and their order. The owner of the quotas passes the values in, and bounds them: policies
+//! are few, and of the callers only those that used most are included.
 
 use umbo_types::{Operation, RequestUnits};
 
@@ -13,7 +13,7 @@ use crate::metric_names as names;
 pub struct QuotaGauges<'a> {
     /// The policies in force.
     pub policies: &'a [PolicyGauges<'a>],
-    /// Those callers who spent most.
+    /// The callers that used most.
     pub callers: &'a [CallerCharge<'a>],
     /// Estimates by operation.
     pub estimates: &'a [Estimates<'a>],
@@ -28,32 +28,34 @@ pub struct PolicyGauges<'a> {
     pub rejected: u64,
     /// Requests it would have rejected.
     pub shadow_rejected: u64,
+    /// Debt that was written off, in the policy's unit.
+    pub forgiven: f64,
     /// Its buckets.
     pub buckets: u64,
-    /// Highest rate asked of any of them over its limit.
+    /// Highest ratio of requested rate to limit among them.
     pub utilisation: f64,
 }
 
-/// What one caller was charged.
+/// Cost of one caller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallerCharge<'a> {
     /// Name of the caller.
     pub caller: &'a str,
-    /// Charged since the start.
+    /// Cost since the start.
     pub charged: RequestUnits,
 }
 
-/// How good the estimates of one operation were.
+/// Quality of the estimates of one operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Estimates<'a> {
     /// The operation.
     pub operation: Operation,
-    /// Upper bounds of what was charged over what was estimated, ascending, with the requests
-    /// between the bound before and this one.
+    /// Upper bounds of the ratio of cost to estimate, ascending, with the requests between the bound before
+    /// and this one.
     pub ratios: &'a [(&'static str, u64)],
     /// Sum of the estimates.
     pub estimated: RequestUnits,
-    /// Sum of what the same requests were charged.
+    /// Sum of the costs of the same requests.
     pub actual: RequestUnits,
 }
 
@@ -93,6 +95,9 @@ impl QuotaGauges<'_> {
             let policies = self.policies.iter();
             text.family(metric, policies.map(|p| ([quoted(p.policy)], pick(p))));
         }
+        let policies = self.policies.iter();
+        let forgiven = policies.map(|p| ([quoted(p.policy)], p.forgiven));
+        text.family(&names::POLICY_FORGIVEN, forgiven);
         let policies = self.policies.iter();
         let utilisation = policies.map(|p| ([quoted(p.policy)], p.utilisation));
         text.family(&names::POLICY_UTILISATION, utilisation);

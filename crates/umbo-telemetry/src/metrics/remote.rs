@@ -1,33 +1,29 @@
-//! The way from a dispatcher to its shard nodes, in a scrape.
+//! Metrics of the connections from a dispatcher to its shard nodes.
 //!
-//! Owns the series and their order. The figures are handed in by whoever has the connections: what
-//! stands is told by node, what was counted for all of them together.
+//! Owns the series and their order. The owner of the connections passes the values in: gauges by node,
+//! counters for all nodes together.
 
 use super::text::{Text, quoted};
 use crate::metric_names::{self as names, Metric};
 
-/// The way to the shard nodes at the time of a scrape; totals since the start.
+/// State of the connections to the shard nodes at the time of a scrape; totals since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RemoteGauges<'a> {
     /// Nodes, in the order of the map.
     pub nodes: &'a [RemoteNodeGauges<'a>],
-    /// Requests sent, retries and hedges included.
+    /// Requests sent, retries included.
     pub requests: u64,
-    /// Messages that they were sent in.
+    /// Messages that carried them.
     pub sent_frames: u64,
     /// Messages received.
     pub frames: u64,
     /// Requests that were sent again.
     pub retries: u64,
-    /// Reads that were sent a second time because they were slow.
-    pub hedges: u64,
-    /// Of those, how many were answered by the second.
-    pub hedges_won: u64,
     /// Connections that were made.
     pub connections: u64,
     /// Connections that could not be made, or were refused.
     pub connections_refused: u64,
-    /// Connections that were lost or given up.
+    /// Connections that were lost, or closed because the node was silent.
     pub connections_lost: u64,
 }
 
@@ -36,11 +32,11 @@ pub struct RemoteGauges<'a> {
 pub struct RemoteNodeGauges<'a> {
     /// Its name in the map.
     pub name: &'a str,
-    /// Whether it can be asked.
+    /// Whether it is reachable.
     pub is_up: bool,
-    /// Version of the map that it goes by; none until it has said so.
+    /// Version of the map that it uses; none until it has reported it.
     pub map_version: Option<u64>,
-    /// Requests that it has been asked and has not answered.
+    /// Requests in flight at it.
     pub in_flight: u64,
 }
 
@@ -54,13 +50,11 @@ impl RemoteGauges<'_> {
         text.family(&names::REMOTE_NODE_MAP_VERSION, versions);
         let in_flight = nodes().map(|node| (label(node), node.in_flight));
         text.family(&names::REMOTE_IN_FLIGHT, in_flight);
-        let totals: [(&Metric, u64); 9] = [
+        let totals: [(&Metric, u64); 7] = [
             (&names::REMOTE_REQUESTS, self.requests),
             (&names::REMOTE_SENT_FRAMES, self.sent_frames),
             (&names::REMOTE_FRAMES, self.frames),
             (&names::REMOTE_RETRIES, self.retries),
-            (&names::REMOTE_HEDGES, self.hedges),
-            (&names::REMOTE_HEDGES_WON, self.hedges_won),
             (&names::REMOTE_CONNECTIONS, self.connections),
             (&names::REMOTE_CONNECTIONS_REFUSED, self.connections_refused),
             (&names::REMOTE_CONNECTIONS_LOST, self.connections_lost),
@@ -95,7 +89,7 @@ mod tests {
             nodes: &nodes,
             requests: 100,
             sent_frames: 40,
-            hedges_won: 2,
+            retries: 2,
             ..RemoteGauges::default()
         };
         let metrics = RequestMetrics::new(Vec::new(), 1);
@@ -114,7 +108,7 @@ mod tests {
             "umbo_remote_requests_in_flight{node=\"a\"} 3",
             "umbo_remote_requests_total 100",
             "umbo_remote_sent_frames_total 40",
-            "umbo_remote_hedges_won_total 2",
+            "umbo_remote_retries_total 2",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }

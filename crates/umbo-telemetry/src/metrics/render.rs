@@ -1,12 +1,14 @@
-//! Text of a scrape: which series there are, in which order, and their values.
+//! Text of a scrape: the series, their order, and their values.
 //!
-//! Series of an operation appear with its first request, so that a scrape of an idle server is
-//! short. How a line is written is for `text`.
+//! Series of an operation appear with its first request, so that a scrape of an idle server is short. `text`
+//! writes the lines.
+
+use std::time::Duration;
 
 use umbo_types::{Operation, RequestUnits};
 
 use super::RequestMetrics;
-use super::buckets::{BOUNDS, BUCKETS, bound_nanos};
+use super::buckets::{BOUNDS, BUCKETS, bound_nanos, nanos};
 use super::counters::{Counter, Histogram, OperationCounters, STATUS_SERIES, Slot};
 use super::hotkey::HotKeyGauges;
 use super::overload::OverloadGauges;
@@ -26,9 +28,9 @@ pub struct ShardGauges {
     pub shard: u16,
     /// Whether it serves reads and writes.
     pub is_available: bool,
-    /// Requests that concerned it.
+    /// Requests for it.
     pub requests: u64,
-    /// Charged for its part of them.
+    /// Cost of its part of them.
     pub charged: RequestUnits,
     /// Rows stored.
     pub rows: u64,
@@ -42,24 +44,51 @@ pub struct ShardGauges {
     pub mutations: u64,
     /// Expired rows reclaimed since the start.
     pub reclaimed_rows: u64,
+    /// Asynchronous writes that were acknowledged and lost.
+    pub lost_async_writes: u64,
+    /// Reads of its file since the start that failed, or needed a part that is known to be unreadable.
+    pub bad_reads: u64,
+    /// Expired rows that await reclaiming.
+    pub expired_rows: u64,
+    /// Removed namespaces whose rows may not all be reclaimed yet.
+    pub purging_namespaces: u64,
 }
 
-/// What a scrape shows beside the counters.
+/// Umbo's own records in effect at the time of a scrape.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecordsGauges {
+    /// Epoch of their home.
+    pub epoch: u64,
+    /// Number of their changes.
+    pub revision: u64,
+    /// Time since the revision was last found to be the newest.
+    pub age: Duration,
+    /// Whether a newer revision cannot be read.
+    pub is_unreadable: bool,
+    /// Namespaces that are being removed.
+    pub removing: u64,
+}
+
+/// Values of a scrape besides the counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scrape<'a> {
     /// Version of the program.
     pub version: &'a str,
+    /// Umbo's own records.
+    pub records: RecordsGauges,
     /// Shards in order.
     pub shards: &'a [ShardGauges],
-    /// What the quotas did.
+    /// State of the quotas.
     pub quota: QuotaGauges<'a>,
-    /// What the layer of hot keys did, where there is one.
+    /// State of the hot-key layer, if there is one.
     pub hotkey: Option<HotKeyGauges<'a>>,
-    /// Who waits for which shard and who is shed, where anybody is.
+    /// State of the queues and of shedding, if they are on.
     pub overload: Option<OverloadGauges<'a>>,
-    /// The way to the shard nodes, where shards are on other machines.
+    /// Bytes of answers that their clients have not read.
+    pub answer_bytes: usize,
+    /// State of the connections to the shard nodes, if shards are on other machines.
     pub remote: Option<RemoteGauges<'a>>,
-    /// The process, where it could be read.
+    /// The process sample, if it could be read.
     pub process: Option<ProcessSample>,
 }
 
@@ -79,6 +108,8 @@ impl RequestMetrics {
         }
         self.render_refusals(&mut text);
         self.render_connections(&mut text);
+        render_records(&mut text, &scrape.records);
+        text.single(&names::ANSWER_BYTES, scrape.answer_bytes as u64);
         render_shards(&mut text, scrape.shards);
         if let Some(remote) = &scrape.remote {
             remote.render(&mut text);
@@ -124,7 +155,8 @@ impl RequestMetrics {
         };
         text.family(&names::REQUEST_BYTES, by_operation(|c| &c.request_bytes));
         text.family(&names::RESPONSE_BYTES, by_operation(|c| &c.response_bytes));
-        // Ended before begun: a request that comes and goes meanwhile must not count negative.
+        // `ended` is read before `begun`: a request that comes and goes meanwhile must not make the
+        // difference negative.
         let ended: Vec<u64> = by_operation(|c| &c.ended).map(|(_, sum)| sum).collect();
         let in_flight = by_operation(|c| &c.begun)
             .zip(ended)
@@ -132,7 +164,7 @@ impl RequestMetrics {
         text.family(&names::REQUESTS_IN_FLIGHT, in_flight);
     }
 
-    /// Writes what requests were charged; operations that cost nothing have no series.
+    /// Writes the costs of requests; operations that cost nothing have no series.
     fn render_charges(&self, text: &mut Text) {
         let by_operation = |pick: fn(&OperationCounters) -> &Counter| {
             Operation::ALL.into_iter().filter_map(move |operation| {
@@ -189,6 +221,10 @@ impl RequestMetrics {
         text.single(&names::CONNECTIONS, self.connections_open());
         let accepted = self.connections_accepted.load(Relaxed);
         text.single(&names::CONNECTIONS_ACCEPTED, accepted);
+        let evicted = self.connections_evicted.load(Relaxed);
+        text.single(&names::CONNECTIONS_EVICTED, evicted);
+        let turned_away = self.connections_turned_away.load(Relaxed);
+        text.single(&names::CONNECTIONS_TURNED_AWAY, turned_away);
         let failed = self.tls_handshakes_failed.load(Relaxed);
         text.single(&names::TLS_HANDSHAKES_FAILED, failed);
     }
@@ -201,6 +237,16 @@ impl RequestMetrics {
         let counts = self.slots.iter().map(|slot| pick(slot).get());
         counts.fold(0, u64::wrapping_add)
     }
+}
+
+fn render_records(text: &mut Text, records: &RecordsGauges) {
+    text.single(&names::RECORDS_EPOCH, records.epoch);
+    text.single(&names::RECORDS_REVISION, records.revision);
+    let age = Seconds(nanos(records.age));
+    text.single(&names::RECORDS_AGE, age);
+    let is_unreadable = u64::from(records.is_unreadable);
+    text.single(&names::RECORDS_UNREADABLE, is_unreadable);
+    text.single(&names::NAMESPACES_REMOVING, records.removing);
 }
 
 fn render_shards(text: &mut Text, shards: &[ShardGauges]) {
@@ -217,16 +263,20 @@ pub(super) fn render_availability(text: &mut Text, shards: &[ShardGauges]) {
     text.family(&names::SHARD_AVAILABLE, shards.iter().map(serves));
 }
 
-/// Writes what the store knows of the files of its shards.
+/// Writes the status of the shards' files.
 pub(super) fn render_shard_files(text: &mut Text, shards: &[ShardGauges]) {
     type Pick = fn(&ShardGauges) -> u64;
-    let families: [(&Metric, Pick); 6] = [
+    let families: [(&Metric, Pick); 10] = [
         (&names::SHARD_ROWS, |s| s.rows),
         (&names::SHARD_FILE_BYTES, |s| s.file_bytes),
         (&names::SHARD_QUEUED_MUTATIONS, |s| s.queued_mutations),
         (&names::SHARD_COMMITS, |s| s.commits),
         (&names::SHARD_MUTATIONS, |s| s.mutations),
         (&names::SHARD_RECLAIMED_ROWS, |s| s.reclaimed_rows),
+        (&names::SHARD_LOST_ASYNC_WRITES, |s| s.lost_async_writes),
+        (&names::STORE_BAD_READS, |s| s.bad_reads),
+        (&names::SHARD_EXPIRED_ROWS, |s| s.expired_rows),
+        (&names::SHARD_PURGING_NAMESPACES, |s| s.purging_namespaces),
     ];
     for (metric, pick) in families {
         let samples = shards.iter().map(|s| ([s.shard.to_string()], pick(s)));

@@ -1,4 +1,4 @@
-//! Counters against an exact twin, and the golden text of a scrape.
+//! Counters against an exact reference, and the golden text of a scrape.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn value_of(text: &str, series: &str) -> Option<u64> {
     text_of(text, series).map(|value| value.parse().unwrap())
 }
 
-/// Reads exact decimal seconds back as nanoseconds.
+/// Parses exact decimal seconds as nanoseconds.
 fn nanos_of(text: &str, series: &str) -> Option<u64> {
     let (whole, part) = match text_of(text, series)?.split_once('.') {
         Some(parts) => parts,
@@ -66,7 +66,7 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Three of the five threads own a slot at most, so both kinds of slot are exercised.
+    /// At most three of the five threads own a slot, so both kinds of slot are exercised.
     #[test]
     fn nothing_is_lost_when_many_threads_record(requests in requests(), slots in 0_usize..4) {
         let metrics = RequestMetrics::new(CODES, slots);
@@ -74,7 +74,7 @@ proptest! {
             for _ in 0..5 {
                 scope.spawn(|| {
                     for request in &requests {
-                        let _in_flight = InFlight::begin(&metrics, request.operation);
+                        metrics.begin_request(request.operation);
                         let elapsed = Duration::from_nanos(request.nanos);
                         metrics.record(
                             request.operation,
@@ -83,6 +83,7 @@ proptest! {
                             request.bytes_in,
                             request.bytes_out,
                         );
+                        metrics.end_request(request.operation);
                         metrics.record_store(request.operation, elapsed);
                         metrics.record_refused(request.nanos as usize % 3);
                         let charged = RequestUnits::from_micros(request.bytes_in);
@@ -137,19 +138,22 @@ proptest! {
 #[test]
 fn in_flight_counts_down_on_another_thread() {
     let metrics = Arc::new(RequestMetrics::new(CODES, 4));
-    let first = InFlight::begin(Arc::clone(&metrics), Operation::Scan);
-    let second = InFlight::begin(Arc::clone(&metrics), Operation::Scan);
+    metrics.begin_request(Operation::Scan);
+    metrics.begin_request(Operation::Scan);
     let series = "umbo_requests_in_flight{operation=\"scan\"}";
     assert_eq!(
         value_of(&metrics.render(&Scrape::default()), series),
         Some(2)
     );
-    std::thread::spawn(move || drop(first)).join().unwrap();
+    let other = Arc::clone(&metrics);
+    std::thread::spawn(move || other.end_request(Operation::Scan))
+        .join()
+        .unwrap();
     assert_eq!(
         value_of(&metrics.render(&Scrape::default()), series),
         Some(1)
     );
-    drop(second);
+    metrics.end_request(Operation::Scan);
     assert_eq!(
         value_of(&metrics.render(&Scrape::default()), series),
         Some(0)
@@ -181,11 +185,11 @@ fn an_unknown_code_is_counted_nowhere() {
 }
 
 const HOTKEY: HotKeyGauges<'_> = HotKeyGauges {
+    reads: 200,
     hits: 100,
     negative_hits: 3,
     leaders: 20,
     followers: 40,
-    afterglows: 7,
     elections: 1,
     crowded: 2,
     overtaken: 4,
@@ -207,9 +211,9 @@ const HOTKEY: HotKeyGauges<'_> = HotKeyGauges {
 };
 
 const OVERLOAD: OverloadGauges<'_> = OverloadGauges {
-    gates: &[GateGauges {
+    queues: &[QueueGauges {
         shard: 0,
-        slots: 24,
+        limit: 24,
         in_flight: 25,
         waiting: [30, 20, 1, 0],
         waiting_units: RequestUnits::from_micros(81_500_000),
@@ -221,14 +225,14 @@ const OVERLOAD: OverloadGauges<'_> = OverloadGauges {
             shard: 0,
             class: "point-read",
             ratio: Some(0.25),
-            is_engaged: true,
+            pressure: 0.5,
         },
-        // Too little is known of it for a ratio.
+        // Too few observations for a ratio.
         ClassGauges {
             shard: 0,
             class: "scan",
             ratio: None,
-            is_engaged: false,
+            pressure: 0.0,
         },
     ],
     queued: [900, 800, 70, 6],
@@ -237,7 +241,7 @@ const OVERLOAD: OverloadGauges<'_> = OverloadGauges {
         ("latency-ratio", [100, 0, 0, 0]),
         ("queue-delay", [300, 20, 0, 0]),
     ],
-    engagements: 2,
+    episodes: 2,
     lag_nanos: 1_250_000,
 };
 
@@ -250,10 +254,35 @@ const PROCESS: ProcessSample = ProcessSample {
 };
 
 /// A change of this text changes what operators have built on: dashboards and alerts.
+const RECORDS: RecordsGauges = RecordsGauges {
+    epoch: 1,
+    revision: 7,
+    age: Duration::from_millis(1_500),
+    is_unreadable: false,
+    removing: 2,
+};
+
+const SHARD: ShardGauges = ShardGauges {
+    shard: 0,
+    is_available: true,
+    requests: 9,
+    charged: RequestUnits::from_micros(2_112_744),
+    rows: 10,
+    file_bytes: 4_096,
+    queued_mutations: 3,
+    commits: 7,
+    mutations: 12,
+    reclaimed_rows: 2,
+    lost_async_writes: 6,
+    bad_reads: 1,
+    expired_rows: 5,
+    purging_namespaces: 1,
+};
+
 #[test]
 fn a_scrape_reads_as_written_down() {
     let metrics = RequestMetrics::new(CODES, 2);
-    let _in_flight = InFlight::begin(&metrics, Operation::Get);
+    metrics.begin_request(Operation::Get);
     metrics.record(Operation::Get, 200, Duration::from_micros(20), 0, 256);
     metrics.record(Operation::Get, 404, Duration::from_micros(24), 0, 300);
     metrics.record(Operation::Put, 507, Duration::from_mins(1), 1_000, 300);
@@ -268,18 +297,7 @@ fn a_scrape_reads_as_written_down() {
     metrics.record_tls_handshake_failed();
     metrics.record_connection_opened();
     let shards = [
-        ShardGauges {
-            shard: 0,
-            is_available: true,
-            requests: 9,
-            charged: RequestUnits::from_micros(2_112_744),
-            rows: 10,
-            file_bytes: 4_096,
-            queued_mutations: 3,
-            commits: 7,
-            mutations: 12,
-            reclaimed_rows: 2,
-        },
+        SHARD,
         ShardGauges {
             shard: 1,
             ..ShardGauges::default()
@@ -289,6 +307,7 @@ fn a_scrape_reads_as_written_down() {
         policy: "listing-reads",
         rejected: 4,
         shadow_rejected: 0,
+        forgiven: 12.5,
         buckets: 2,
         utilisation: 1.25,
     }];
@@ -303,7 +322,9 @@ fn a_scrape_reads_as_written_down() {
         actual: RequestUnits::from_micros(3_250_000),
     }];
     let text = metrics.render(&Scrape {
+        answer_bytes: 0,
         version: "1.2.3",
+        records: RECORDS,
         shards: &shards,
         quota: QuotaGauges {
             policies: &policies,
@@ -321,10 +342,7 @@ fn a_scrape_reads_as_written_down() {
         panic!("line {at:?} of the scrape changed:\n{text}");
     }
     for metric in crate::metric_names::ALL {
-        assert!(
-            text.contains(&format!("# TYPE {} ", metric.name)),
-            "{}",
-            metric.name
-        );
+        let name = metric.name;
+        assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
     }
 }

@@ -1,6 +1,6 @@
 //! The Prometheus exposition format 0.0.4: `# HELP`, `# TYPE`, labels in quotes, buckets.
 //!
-//! Owns how a line is written. Deliberately knows no metric of Umbo.
+//! Owns the syntax of a line. Deliberately does not depend on the metrics of Umbo.
 
 use std::fmt::{Display, Write};
 
@@ -28,7 +28,7 @@ pub(super) fn quoted(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// A scrape being written.
+/// The text of a scrape.
 pub(super) struct Text(pub(super) String);
 
 impl Text {
@@ -42,7 +42,7 @@ impl Text {
         ));
     }
 
-    /// Writes a family; nothing but its head where there is no sample.
+    /// Writes a family; only its head if there is no sample.
     pub(super) fn family<L: AsRef<str>, const N: usize>(
         &mut self,
         metric: &Metric,

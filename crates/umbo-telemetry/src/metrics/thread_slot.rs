@@ -1,14 +1,13 @@
 //! One number per live thread, so that counters need neither a lock nor an atomic addition.
 //!
-//! A live thread owns its number alone; a number comes back when its thread ends and the next
-//! thread takes it. Whoever owns a number may update what belongs to it with a plain load and
-//! store. Passing a number on goes through a mutex, so its next owner sees every update of the
-//! last one.
+//! A live thread is the only owner of its number; when a thread ends, the next thread takes its number. The
+//! owner of a number may update the slot of that number with a plain load and store. Passing a number on goes
+//! through a mutex, so its next owner sees every update of the last one.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
-/// Numbers not in use, and the lowest one never used.
+/// Numbers that are free, and the lowest number that was never used.
 struct Pool {
     free: Vec<usize>,
     next: usize,
@@ -40,7 +39,7 @@ fn take() -> usize {
     })
 }
 
-/// Returns the number of the calling thread; none while the thread is ending.
+/// Returns the number of the calling thread; none while the thread ends.
 pub(crate) fn current() -> Option<usize> {
     OWNED.try_with(|owned| owned.0.get()).ok()
 }

@@ -1,7 +1,7 @@
 //! Export of spans over OTLP (gRPC): a bounded queue, one thread, and quiet failure.
 //!
-//! Owns the batch processor and its bounds. A collector that is down costs spans, one line of
-//! the log a minute, and nothing else.
+//! Owns the batch processor and its bounds. If a collector is down, spans are lost and one line a minute is
+//! logged; there is no other effect.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,26 +15,26 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor,
 };
 
-/// Spans that wait for their export; more are dropped.
+/// Most spans in the queue; more are dropped.
 const QUEUE_SPANS_MAX: usize = 8_192;
-/// Spans in one message.
+/// Most spans in one message.
 const BATCH_SPANS_MAX: usize = 512;
 /// Longest wait of a span for its batch to fill.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Longest wait for the collector's answer.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Shortest distance between two lines about failing exports.
+/// Shortest interval between two log lines about failing exports.
 const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Why tracing cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The endpoint is no address that spans can be sent to.
+    /// The endpoint is not a valid address.
     #[error("spans cannot be sent to '{endpoint}' (expected like http://127.0.0.1:4317)")]
     Endpoint {
-        /// As configured.
+        /// The address as configured.
         endpoint: String,
-        /// What is wrong with it.
+        /// The error.
         source: opentelemetry_otlp::ExporterBuildError,
     },
 }
@@ -85,7 +85,7 @@ impl Exporter {
     }
 }
 
-/// Returns the scope that all spans carry.
+/// Returns the instrumentation scope of all spans.
 pub(super) fn scope() -> InstrumentationScope {
     static SCOPE: OnceLock<InstrumentationScope> = OnceLock::new();
     SCOPE
@@ -93,7 +93,7 @@ pub(super) fn scope() -> InstrumentationScope {
         .clone()
 }
 
-/// An exporter whose failures reach the log at most once a minute.
+/// An exporter whose failures are logged at most once a minute.
 #[derive(Debug)]
 struct Quiet<E> {
     inner: E,
@@ -133,7 +133,7 @@ impl<E: SpanExporter> SpanExporter for Quiet<E> {
     }
 }
 
-/// Adds up losses between two complaints.
+/// Adds up losses between two log lines.
 #[derive(Debug, Default)]
 struct Complaints {
     lost: AtomicU64,
@@ -141,7 +141,7 @@ struct Complaints {
 }
 
 impl Complaints {
-    /// Counts losses; returns all since the last complaint when it is time for another.
+    /// Counts losses; returns all since the last log line if the next one is due.
     fn add(&self, spans: u64, now: Instant) -> Option<u64> {
         self.lost.fetch_add(spans, Relaxed);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

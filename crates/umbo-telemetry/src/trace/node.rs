@@ -1,6 +1,6 @@
-//! The span of a shard node: what a dispatcher asked for a sampled request, as a child of its span.
+//! The span of a shard node: a request of a dispatcher for a sampled request, as a child of its span.
 //!
-//! The dispatcher has decided to sample; a node makes no trace of its own.
+//! The dispatcher decides to sample; a node starts no trace of its own.
 
 use std::time::{Duration, Instant};
 
@@ -18,20 +18,20 @@ use super::{Span, Tracer};
 pub struct NodeSummary<'a> {
     /// Name of the node in the map of its cluster.
     pub node: &'a str,
-    /// What was asked, one of [`NODE_REQUESTS_ASKED`](crate::metric_names::NODE_REQUESTS_ASKED).
+    /// Kind of the request, one of [`NODE_REQUESTS_ASKED`](crate::metric_names::NODE_REQUESTS_ASKED).
     pub request: &'static str,
-    /// What it came to, one of [`NODE_OUTCOMES`](crate::metric_names::NODE_OUTCOMES), or that nobody
-    /// was left to be told.
+    /// Outcome, one of [`NODE_OUTCOMES`](crate::metric_names::NODE_OUTCOMES), or that the request was
+    /// cancelled or not answered.
     pub outcome: &'static str,
     /// Whether that is a failure of the node.
     pub is_failed: bool,
-    /// The shard, where there was exactly one.
+    /// The shard, if there was exactly one.
     pub shard: Option<ShardId>,
-    /// Who pays, where somebody does.
+    /// The caller that pays, if any.
     pub caller: Option<&'a str>,
     /// Tier in effect.
     pub criticality: Criticality,
-    /// Time that the node worked on it.
+    /// Service time at the node.
     pub service_time: Duration,
     /// Rows touched.
     pub rows: u64,
@@ -63,8 +63,7 @@ impl NodeSummary<'_> {
 }
 
 impl Tracer {
-    /// Returns whose span a request to a node belongs to; none where it is not sampled, or nothing is
-    /// traced here.
+    /// Returns the parent span of a request to a node; none if it is not sampled, or nothing is traced here.
     pub fn parent(&self, traceparent: &[u8]) -> Option<Traceparent> {
         self.exporter.as_ref()?;
         Traceparent::parse(traceparent).filter(|parent| parent.is_sampled)

@@ -1,5 +1,5 @@
-//! What the span of a request says about it. Never a key or a value: a namespace and a shard are
-//! the closest it gets to the customer's data.
+//! The attributes of a request's span. Never a key or a value: namespace and shard are the only parts of the
+//! customer's data.
 
 use opentelemetry::KeyValue;
 use umbo_types::{Criticality, Operation, ShardId};
@@ -7,13 +7,13 @@ use umbo_types::{Criticality, Operation, ShardId};
 /// A request as its span describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Summary<'a> {
-    /// What was asked for.
+    /// The operation.
     pub operation: Operation,
     /// HTTP status of the answer.
     pub status: u16,
-    /// Namespace, where the request got as far as naming one.
+    /// Namespace, if the request was decoded far enough.
     pub namespace: Option<&'a str>,
-    /// Shard, where there was exactly one.
+    /// Shard, if there was exactly one.
     pub shard: Option<ShardId>,
     /// Caller, once known.
     pub caller: Option<&'a str>,
@@ -21,7 +21,7 @@ pub struct Summary<'a> {
     pub criticality: Option<Criticality>,
     /// Error code of the answer's problem.
     pub code: Option<&'static str>,
-    /// Request id, which the log and the caller know too.
+    /// Request id, which the log and the caller have too.
     pub request_id: &'a str,
     /// Bytes of the answer's body.
     pub response_bytes: u64,

@@ -273,7 +273,7 @@ async fn marks_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_gone_costs_spans_and_nothing_else() {
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped: no process listens there.
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = socket.local_addr().unwrap();
     drop(socket);

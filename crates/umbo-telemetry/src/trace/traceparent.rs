@@ -1,16 +1,16 @@
-//! The `traceparent` header of W3C Trace Context, read strictly and written.
+//! The `traceparent` header of W3C Trace Context, parsed strictly and written.
 //!
-//! `version-traceid-parentid-flags`, lower-case hexadecimal, ids not all zero. A version above 00
-//! may carry more after the flags; version ff is invalid. Anything else is no traceparent.
+//! `version-traceid-parentid-flags`, lower-case hexadecimal, ids not all zero. A version above 00 may have
+//! more after the flags; version ff is invalid. Anything else is refused.
 
 use std::fmt;
 
-/// Who calls us, in a trace.
+/// The calling span of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traceparent {
-    /// Number of the trace, never all zero.
+    /// Id of the trace, never all zero.
     pub trace_id: [u8; 16],
-    /// Number of the caller's span, never all zero.
+    /// Id of the caller's span, never all zero.
     pub parent_id: [u8; 8],
     /// Whether the caller records the trace.
     pub is_sampled: bool,
@@ -19,7 +19,7 @@ pub struct Traceparent {
 const LEN: usize = 55;
 
 impl Traceparent {
-    /// Reads a header value; none where it is not valid.
+    /// Parses a header value; none if it is not valid.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (head, rest) = value.split_at_checked(LEN)?;
         let [version] = hex(&head[..2])?;
@@ -57,7 +57,7 @@ impl fmt::Display for Traceparent {
     }
 }
 
-/// Reads exactly `N` bytes of lower-case hexadecimal.
+/// Parses exactly `N` bytes of lower-case hexadecimal.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let (pairs, odd) = digits.as_chunks::<2>();

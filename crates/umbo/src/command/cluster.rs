@@ -1,13 +1,16 @@
-//! `umbo cluster …`: the map of a cluster, for other nodes; and the nodes as a dispatcher sees them.
+//! `umbo cluster …`: the map of a cluster, for a changed set of nodes; and the nodes as a dispatcher sees
+//! them.
 
+mod newest;
 mod plan;
+mod promote_home;
 mod report;
 
 use clap::{Args, Subcommand};
 use umbo_api::cluster::{ClusterStatus, NodeInfo};
 
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo cluster`.
@@ -21,23 +24,29 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Propose a map for these nodes, and say which files to copy where
+    /// Propose a map for these nodes, and show which files to copy where
     Plan(plan::Plan),
-    /// Say which nodes a dispatcher works with, and which of them it reaches
+    /// Fetch the newest map from the nodes of an older one
+    Map(newest::Newest),
+    /// Make another shard the home of Umbo's own records, after the current one is lost
+    PromoteHome(promote_home::PromoteHome),
+    /// Show which nodes a dispatcher uses, and which of them it reaches
     Status,
 }
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Plan(plan) => plan.run(self.connection.listing_format()),
+            Command::Map(newest) => block_on(newest.run(self.connection.listing_format())),
+            Command::PromoteHome(promote) => block_on(promote.run()),
             Command::Status => block_on(status(&self.connection)),
         }
     }
 }
 
-async fn status(connection: &Connection) -> Result<(), Failure> {
+async fn status(connection: &Connection) -> Result<(), CliError> {
     let ClusterStatus { nodes } = connection.client()?.cluster_status().await?;
     let header = [
         "NODE",
@@ -89,8 +98,8 @@ fn summary(nodes: &[NodeInfo]) -> String {
     versions.dedup();
     let maps = match versions[..] {
         [] => String::new(),
-        [version] => format!("; all go by version {version} of the map"),
-        [..] => format!("; they go by different versions of the map: {versions:?}"),
+        [version] => format!("; all use version {version} of the map"),
+        [..] => format!("; they use different versions of the map: {versions:?}"),
     };
     format!("{reachable} of {all} reachable{maps}")
 }
@@ -113,12 +122,12 @@ mod tests {
             (&[][..], "the shards are in the server's own process"),
             (
                 &[Some(2), Some(2)],
-                "2 of 2 nodes reachable; all go by version 2 of the map",
+                "2 of 2 nodes reachable; all use version 2 of the map",
             ),
             (&[None], "0 of 1 node reachable"),
             (
                 &[Some(3), None, Some(2)],
-                "2 of 3 nodes reachable; they go by different versions of the map: [2, 3]",
+                "2 of 3 nodes reachable; they use different versions of the map: [2, 3]",
             ),
         ] {
             let nodes: Vec<_> = versions.iter().copied().map(node).collect();

@@ -3,16 +3,16 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::output;
 
 const HELP: &str = "\
-Where to put the script; a new shell then completes:
+Where to put the script; new shells then complete commands:
   bash  umbo completion bash > ~/.local/share/bash-completion/completions/umbo
   zsh   umbo completion zsh > ~/.zfunc/_umbo
         and in ~/.zshrc, before compinit: fpath+=(~/.zfunc)
   fish  umbo completion fish > ~/.config/fish/completions/umbo.fish
-Make the folder first where there is none.";
+Create the folder first if it is missing.";
 
 /// Arguments of `umbo completion`.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Prints the script for a command tree.
-    pub(crate) fn run(&self, tree: &mut clap::Command) -> Result<(), Failure> {
+    pub(crate) fn run(&self, tree: &mut clap::Command) -> Result<(), CliError> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, tree, "umbo", &mut script);
         output::write_bytes(&script)

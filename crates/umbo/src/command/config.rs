@@ -1,15 +1,15 @@
-//! `umbo config show` and `umbo config check FILE`: which settings are in effect, and whether a
-//! file could be used.
+//! `umbo config show` and `umbo config check FILE`: the settings in effect, and whether a settings file is
+//! valid.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use umbo_dispatcher::policies::FilePolicies;
+use umbo_control::policies::FilePolicies;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output;
-use crate::settings::{ClusterSection, Loaded, Sources};
+use crate::settings::{ClusterSection, Loaded, SettingsSources};
 
 /// Arguments of `umbo config`.
 #[derive(Debug, Args)]
@@ -20,9 +20,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print the settings in effect as TOML, each with where it came from
+    /// Print the settings in effect as TOML, each with its origin
     Show {
-        /// Settings file; else the one that `UMBO_CONFIG` names, else `umbo.toml` where it exists
+        /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
@@ -36,10 +36,10 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(&self) -> Result<(), Failure> {
+    pub(crate) fn run(&self) -> Result<(), CliError> {
         match &self.command {
             Command::Show { config } => {
-                let loaded = Loaded::read(&Sources {
+                let loaded = Loaded::read(&SettingsSources {
                     file: config.clone(),
                     flags: Vec::new(),
                 })?;
@@ -50,7 +50,7 @@ impl Arguments {
                 let settings = Loaded::read_file(file)?.settings;
                 let path = settings.quota.policy_file.as_deref();
                 let policies = path.map(|path| FilePolicies::read(Path::new(path)));
-                let policies = policies.transpose().map_err(Failure::start)?;
+                let policies = policies.transpose().map_err(CliError::start)?;
                 let policies = policies.map(|found| format!(", policies: {}", found.len()));
                 let cluster = check_cluster(&settings.cluster)?;
                 let text = format!(
@@ -68,8 +68,8 @@ impl Arguments {
     }
 }
 
-/// Reads the map of the cluster, if there is one, and says what it is.
-fn check_cluster(cluster: &ClusterSection) -> Result<Option<String>, Failure> {
+/// Reads the map of the cluster, if there is one, and describes it.
+fn check_cluster(cluster: &ClusterSection) -> Result<Option<String>, CliError> {
     let Some(path) = cluster.map.as_deref().map(Path::new) else {
         return Ok(None);
     };
@@ -77,7 +77,7 @@ fn check_cluster(cluster: &ClusterSection) -> Result<Option<String>, Failure> {
     if let Some(node) = &cluster.node
         && map.node(node).is_none()
     {
-        return Err(Failure::UnknownNode {
+        return Err(CliError::UnknownNode {
             path: path.to_owned(),
             node: node.clone(),
         });

@@ -1,18 +1,18 @@
-//! `umbo dispatcher`: HTTP in, the shard nodes of a cluster out. It keeps nothing that matters.
+//! `umbo dispatcher`: serves HTTP from the shard nodes of a cluster. Keeps no state that matters.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::serve::{flags, serve};
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::server::Role;
-use crate::settings::Sources;
+use crate::settings::SettingsSources;
 
 /// Arguments of `umbo dispatcher`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Settings file; else the one that `UMBO_CONFIG` names, else `umbo.toml` where it exists
+    /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Map of the cluster
@@ -30,14 +30,14 @@ pub(crate) struct Arguments {
     /// File of quota policies
     #[arg(long, value_name = "FILE")]
     quota_file: Option<String>,
-    /// Serve a public address though no token is asked for
+    /// Serve a public address without requiring a token
     #[arg(long)]
     insecure: bool,
 }
 
 impl Arguments {
-    /// Runs the dispatcher until it is told to stop.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    /// Runs the dispatcher until a signal stops it.
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let insecure = self.insecure.then(|| "true".to_owned());
         let given = [
             ("--map", "cluster.map", self.map),
@@ -47,7 +47,7 @@ impl Arguments {
             ("--quota-file", "quota.policy_file", self.quota_file),
             ("--insecure", "server.insecure", insecure),
         ];
-        let sources = Sources {
+        let sources = SettingsSources {
             file: self.config,
             flags: flags(given),
         };

@@ -1,13 +1,13 @@
-//! `umbo dlq …`: dead letters, the rows that an import has given up, in the files it made of them.
+//! `umbo dlq …`: dead letters, the rows that failed in an import, in the files that it wrote of them.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::kv::import::dead_letters::{Kind, census};
+use super::kv::import::dead_letters::{FailureCount, census};
 use super::kv::import::redrive;
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output;
 
 /// Arguments of `umbo dlq`.
@@ -32,7 +32,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let connection = self.connection;
         match self.command {
             Command::Ls { file } => {
@@ -46,7 +46,7 @@ impl Arguments {
 
 const HEADER: [&str; 5] = ["NAMESPACE", "STATUS", "TYPE", "ROWS", "EXAMPLE"];
 
-fn cells(kind: &Kind) -> Vec<String> {
+fn cells(kind: &FailureCount) -> Vec<String> {
     vec![
         kind.namespace.clone().unwrap_or_default(),
         match kind.status {

@@ -1,5 +1,5 @@
-//! `umbo hot …`: which keys are read most, and the lists that operators keep of them. A key is named
-//! as on every other command line, or by the id that `umbo hot ls` shows, which ranges have too.
+//! `umbo hot …`: the keys that are read most, and the lists of keys that operators keep. A key is named as on
+//! every other command line, or by the id that `umbo hot ls` shows, which ranges have too.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use umbo_client::{Error, HotKeyRef};
 use umbo_types::Namespace;
 
 use super::kv::{Key, namespace, partition_key, ttl};
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo hot`.
@@ -26,15 +26,15 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the keys that are hot, pinned or blocked on the server that answers, those read most first
+    /// List the hot, pinned and blocked keys of the server that answers, most read first
     Ls {
-        /// Only those that are pinned or blocked
+        /// Only pinned and blocked keys
         #[arg(long)]
         listed: bool,
     },
-    /// Keep answers of a key, however seldom it is read
+    /// Keep answers of a key in the cache, even if it is read rarely
     Pin(Put),
-    /// Leave it to the server again whether answers of a key are kept
+    /// Undo pin: the server decides again whether answers of a key are kept
     Unpin(KeyArguments),
     /// Refuse a key: its reads and writes cost nothing and do nothing
     Block(Put),
@@ -51,10 +51,10 @@ const KEY_HELP: &str = "\
 struct Put {
     #[command(flatten)]
     key: KeyArguments,
-    /// Why, for whoever looks at the list later
+    /// Reason to show in the list
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// For how long (like 30m, 2h, 7d); until it is taken back where not given
+    /// How long (like 30m, 2h, 7d); without limit where not given
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
 }
@@ -69,27 +69,27 @@ struct KeyArguments {
     pk: Option<Key>,
     /// Sort key; empty where not given
     sk: Option<Key>,
-    /// Id of the key, as 'umbo hot ls' shows it; the only name that a range has
+    /// Id of the key, as 'umbo hot ls' shows it; a range has no other name
     #[arg(long, conflicts_with_all = ["ns", "pk", "sk"])]
     id: Option<String>,
 }
 
 impl KeyArguments {
-    fn key(&self) -> Result<HotKeyRef<'_>, Failure> {
+    fn key(&self) -> Result<HotKeyRef<'_>, CliError> {
         match (&self.id, &self.ns, &self.pk) {
             (Some(id), ..) => Ok(HotKeyRef::Id(id)),
             (None, Some(ns), Some(pk)) => {
                 let sort = self.sk.as_ref().map_or(&[][..], |key| &key.0);
                 Ok(HotKeyRef::Row(ns.as_str(), &pk.0, sort))
             }
-            _ => Err(Failure::Usage("name a key: NS PK [SK] or --id".to_owned())),
+            _ => Err(CliError::Usage("name a key: NS PK [SK] or --id".to_owned())),
         }
     }
 }
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let connection = &self.connection;
         match self.command {
             Command::Ls { listed } => block_on(list(connection, listed)),
@@ -102,7 +102,7 @@ impl Arguments {
 }
 
 impl Put {
-    async fn run(&self, connection: &Connection, list: HotList) -> Result<(), Failure> {
+    async fn run(&self, connection: &Connection, list: HotList) -> Result<(), CliError> {
         let spec = HotListingSpec {
             reason: self.reason.clone(),
             ttl: self.ttl.map(|ttl| ttl.as_secs()),
@@ -115,14 +115,16 @@ impl Put {
             output::note(&format!("it was {} already", list.as_str()));
         }
         if listed.standing != list.standing() {
-            output::note("the key is blocked too, and refused until it is unblocked");
+            output::note(
+                "the key is also blocked, so requests for it are refused until it is unblocked",
+            );
         }
         Ok(())
     }
 }
 
 impl KeyArguments {
-    async fn remove(&self, connection: &Connection, list: HotList) -> Result<(), Failure> {
+    async fn remove(&self, connection: &Connection, list: HotList) -> Result<(), CliError> {
         let client = connection.client()?;
         client.unlist_hot(list, self.key()?).await?;
         output::note(&format!("the key is not {} any more", list.as_str()));
@@ -130,7 +132,7 @@ impl KeyArguments {
     }
 }
 
-async fn list(connection: &Connection, listed: bool) -> Result<(), Failure> {
+async fn list(connection: &Connection, listed: bool) -> Result<(), CliError> {
     let mut report = connection.client()?.hot().await?;
     if listed {
         let is_listed = |key: &HotKeyInfo| key.pinned.is_some() || key.blocked.is_some();
@@ -152,16 +154,14 @@ async fn list(connection: &Connection, listed: bool) -> Result<(), Failure> {
     }
 }
 
-/// Says in one line what the layer does.
+/// Returns a summary of the hot-key layer in one line.
 pub(super) fn summary(pod: &HotPod) -> String {
-    let shared = pod.followers + pod.afterglows;
-    let all = pod.hits + shared + pod.leaders;
     format!(
         "{:.0} reads/s, hot from {:.0}/s; of all reads {} from the cache, {} with another one; cache: {}, {}",
         pod.reads_rate,
         pod.threshold_rate,
-        percent(pod.hits, all),
-        percent(shared, all),
+        percent(pod.hits, pod.reads),
+        percent(pod.followers, pod.reads),
         entries(pod.cache_entries),
         bytesize::ByteSize(pod.cache_bytes).display().iec(),
     )
@@ -200,7 +200,7 @@ const HEADER: [&str; 17] = [
     "ID",
 ];
 
-fn cells(info: &HotKeyInfo) -> Result<Vec<String>, Failure> {
+fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
     let mut cells = key_cells(&info.key)?;
     let listing = info.blocked.as_ref().or(info.pinned.as_ref());
     let until = listing.and_then(|listing| listing.until);
@@ -232,9 +232,9 @@ fn cells(info: &HotKeyInfo) -> Result<Vec<String>, Failure> {
 }
 
 /// Returns namespace, partition key, sort key and kind.
-pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, Failure> {
+pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, CliError> {
     let malformed =
-        |error: umbo_api::row::RowFieldError| Failure::Client(Error::Malformed(error.to_string()));
+        |error: umbo_api::row::RowFieldError| CliError::Client(Error::Malformed(error.to_string()));
     let partition = key.partition().map_err(malformed)?;
     let sort = key.sort().map_err(malformed)?;
     let kind = match key.kind {
@@ -249,7 +249,7 @@ pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, Failure> {
     ])
 }
 
-/// Says what holds of a key; of one that is listed, whether it is hot too.
+/// Returns the state of a key as text; for a listed key, whether it is hot too.
 pub(super) fn standing_text(standing: HotStanding, is_hot: bool) -> String {
     match standing {
         HotStanding::Pinned | HotStanding::Blocked if is_hot => {
@@ -259,14 +259,14 @@ pub(super) fn standing_text(standing: HotStanding, is_hot: bool) -> String {
     }
 }
 
-/// Names the largest callers with their shares.
+/// Returns the largest callers with their shares as text.
 pub(super) fn callers_text(callers: &[HotCaller], max: usize) -> String {
     let shown = callers.iter().take(max);
     let shown = shown.map(|one| format!("{} {:.0}%", one.caller, one.share * 100.0));
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a rate with as many digits as it deserves.
+/// Returns a rate with a suitable number of digits.
 pub(super) fn rate(rate: f64) -> String {
     if rate == 0.0 || rate >= 10.0 {
         format!("{rate:.0}")
@@ -288,7 +288,7 @@ const LISTED_HEADER: [&str; 9] = [
 ];
 
 fn listed_cells(listed: &HotListed) -> Vec<String> {
-    // A server that names no key was refused before.
+    // A server that omits a key's name was refused before.
     let mut cells = key_cells(&listed.key).unwrap_or_else(|_| vec![String::new(); 4]);
     cells.extend([
         standing_text(listed.standing, false),

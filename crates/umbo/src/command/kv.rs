@@ -1,5 +1,5 @@
-//! `umbo kv …`: rows. Each command is a module of its own; keys are written the same everywhere,
-//! in and out ([`umbo_api::key_text`]).
+//! `umbo kv …`: rows. Each command has a module; keys have the same syntax in all of them, in input and
+//! output ([`umbo_api::key_text`]).
 
 mod batch;
 mod count;
@@ -24,15 +24,15 @@ use umbo_client::Condition;
 use umbo_types::limits::TTL_SECONDS_MAX;
 use umbo_types::{Namespace, NamespaceError, PartitionKey};
 
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 
 pub(crate) use put::Durability;
 
 const KEYS: &str = "\
 Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out.
-Forms of output (-o): rows are a table on a terminal and NDJSON in a pipe or file; table, json
-and ndjson say which.";
+Forms of output (-o): table, json or ndjson; by default rows are a table on a terminal, and NDJSON in a
+pipe or file.";
 
 /// Arguments of `umbo kv`.
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let connection = self.connection;
         match self.command {
             Command::Get(arguments) => block_on(arguments.run(&connection)),
@@ -123,7 +123,7 @@ pub(crate) fn namespace(text: &str) -> Result<Namespace, NamespaceError> {
     Namespace::new(text)
 }
 
-/// Reads a partition key, which unlike other keys has to hold something.
+/// Reads a partition key, which unlike other keys must not be empty.
 pub(super) fn partition_key(text: &str) -> Result<Key, String> {
     let key: Key = text
         .parse()
@@ -154,9 +154,9 @@ fn condition(text: &str) -> Result<Condition, String> {
         .map_err(|_| "a version is a number, as 'umbo kv range' and ETag show it, or *".to_owned())
 }
 
-/// Reads a file whole, `-` for stdin, up to a bound.
-pub(super) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, Failure> {
-    let failed = |source| Failure::File {
+/// Reads a whole file, `-` for stdin, up to a bound.
+pub(super) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, CliError> {
+    let failed = |source| CliError::File {
         verb: "read",
         path: path.to_owned(),
         source,
@@ -171,7 +171,7 @@ pub(super) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, Failure>
     read.map_err(failed)?;
     if bytes.len() > len_max {
         let path = path.display();
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{path} has more than {len_max} bytes"
         )));
     }

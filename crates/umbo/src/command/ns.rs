@@ -4,13 +4,16 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use umbo_api::ErrorCode;
-use umbo_api::admin::{DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings};
+use umbo_api::admin::{
+    DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings, NamespaceState,
+};
 use umbo_types::Namespace;
 
 use super::kv::{Durability, namespace, ttl};
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output;
 
 /// Arguments of `umbo ns`.
@@ -43,13 +46,13 @@ struct Create {
     /// Name: a-z, 0-9 and, after the first character, '.', '_' and '-'; 64 characters at most
     #[arg(value_parser = namespace)]
     name: Namespace,
-    /// Time to live of rows that name none (like 90s, 10m, 30d)
+    /// Time to live of rows that are written without one (like 90s, 10m, 30d)
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     default_ttl: Option<Duration>,
-    /// When writes that do not say are acknowledged
+    /// When writes without a durability of their own are acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Where there is already one, set its settings to these
+    /// If the namespace exists, change its settings to these
     #[arg(long)]
     update: bool,
 }
@@ -59,17 +62,21 @@ struct Remove {
     /// Name
     #[arg(value_parser = namespace)]
     name: Namespace,
-    /// Only say what would be removed
+    /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+    /// Do without the confirmation of this shard, which will never come back. If it does come back, it learns
+    /// of the removal before it serves
+    #[arg(long, value_name = "SHARD", conflicts_with = "dry_run")]
+    abandon_shard: Option<u16>,
 }
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let connection = &self.connection;
         match self.command {
             Command::Ls => block_on(list(connection)),
@@ -83,7 +90,14 @@ impl Arguments {
     }
 }
 
-const HEADER: [&str; 5] = ["NAME", "ID", "CREATED", "DEFAULT-TTL", "DURABILITY"];
+const HEADER: [&str; 6] = [
+    "NAME",
+    "ID",
+    "CREATED",
+    "DEFAULT-TTL",
+    "DURABILITY",
+    "STATE",
+];
 
 fn cells(info: &NamespaceInfo) -> Vec<String> {
     let ttl = info.settings.default_ttl.map(Duration::from_secs);
@@ -98,14 +112,27 @@ fn cells(info: &NamespaceInfo) -> Vec<String> {
             DurabilitySetting::Sync => "sync".to_owned(),
             DurabilitySetting::Async => "async".to_owned(),
         },
+        match info.state {
+            NamespaceState::Live => "live".to_owned(),
+            NamespaceState::Removing => format!("removing{}", waiting(&info.waiting_for)),
+        },
     ]
 }
 
-fn print(connection: &Connection, info: &NamespaceInfo) -> Result<(), Failure> {
+/// Returns the shards that a removal waits for, as text.
+fn waiting(shards: &[u16]) -> String {
+    if shards.is_empty() {
+        return String::new();
+    }
+    let shards: Vec<_> = shards.iter().map(u16::to_string).collect();
+    format!(" (waiting for shards {})", shards.join(","))
+}
+
+fn print(connection: &Connection, info: &NamespaceInfo) -> Result<(), CliError> {
     output::write_one(connection.listing_format(), info, &HEADER, cells)
 }
 
-async fn list(connection: &Connection) -> Result<(), Failure> {
+async fn list(connection: &Connection) -> Result<(), CliError> {
     let list = connection.client()?.namespaces().await?;
     output::write_list(
         connection.listing_format(),
@@ -116,11 +143,11 @@ async fn list(connection: &Connection) -> Result<(), Failure> {
 }
 
 impl Create {
-    async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let client = connection.client()?;
         if !self.update {
             match client.namespace(self.name.as_str()).await {
-                Ok(_) => return Err(Failure::NamespaceExists(self.name.to_string())),
+                Ok(_) => return Err(CliError::NamespaceExists(self.name.to_string())),
                 Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -136,50 +163,72 @@ impl Create {
 }
 
 impl Remove {
-    async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let client = connection.client()?;
         let name = self.name.as_str();
-        if !self.dry_run && !self.yes {
-            let removal = client.delete_namespace(name, true).await?;
-            confirm(&removal)?;
+        if self.dry_run {
+            let removal = client.count_namespace(name).await?;
+            return output::write_one(
+                connection.listing_format(),
+                &removal,
+                &["DONE", "NAME", "ROWS", "BYTES"],
+                |removal| {
+                    let (rows, bytes) = (removal.rows.to_string(), removal.bytes.to_string());
+                    vec!["would-remove".to_owned(), removal.name.clone(), rows, bytes]
+                },
+            );
         }
-        let removal = client.delete_namespace(name, self.dry_run).await?;
-        let what = if removal.dry_run {
-            "would-remove"
-        } else {
-            "removed"
+        if !self.yes {
+            confirm(&client.count_namespace(name).await?)?;
+        }
+        let removing = client.delete_namespace(name, self.abandon_shard).await?;
+        let removed = RemovedNamespace {
+            name,
+            state: if removing.is_none() {
+                "gone"
+            } else {
+                "removing"
+            },
+            waiting_for: removing.map_or_else(Vec::new, |removing| removing.waiting_for),
         };
         output::write_one(
             connection.listing_format(),
-            &removal,
-            &["DONE", "NAME", "ROWS", "BYTES"],
-            |removal| {
-                let number = |count: Option<u64>| {
-                    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
-                };
-                let (rows, bytes) = (number(removal.rows), number(removal.bytes));
-                vec![what.to_owned(), removal.name.clone(), rows, bytes]
+            &removed,
+            &["DONE", "NAME"],
+            |removed| {
+                let done = format!("{}{}", removed.state, waiting(&removed.waiting_for));
+                vec![done, removed.name.to_owned()]
             },
         )
     }
 }
 
-/// Has a person type the name of what is about to be lost.
-fn confirm(removal: &NamespaceRemoval) -> Result<(), Failure> {
+/// Result of a removal.
+#[derive(Debug, Serialize)]
+struct RemovedNamespace<'a> {
+    name: &'a str,
+    /// `gone` if the name is free, else `removing`.
+    state: &'static str,
+    /// Shards that have not confirmed the removal.
+    waiting_for: Vec<u16>,
+}
+
+/// Asks the user to type the name of the namespace to be removed.
+fn confirm(removal: &NamespaceRemoval) -> Result<(), CliError> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        let message = "removing a namespace asks first; without a terminal say --yes";
-        return Err(Failure::Usage(message.to_owned()));
+        let message = "removing a namespace needs a confirmation; without a terminal use --yes";
+        return Err(CliError::Usage(message.to_owned()));
     }
     let name = &removal.name;
-    let rows = output::counted(removal.rows.unwrap_or_default(), "row");
-    let question = format!("This removes '{name}' with its {rows}. Type its name to go on: ");
+    let rows = output::counted(removal.rows, "row");
+    let question = format!("This removes '{name}' with its {rows}. Type its name to confirm: ");
     std::io::stderr()
         .write_all(question.as_bytes())
-        .map_err(Failure::Output)?;
+        .map_err(CliError::Output)?;
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);
-    read.map_err(|source| Failure::File {
+    read.map_err(|source| CliError::File {
         verb: "read",
         path: "-".into(),
         source,
@@ -187,7 +236,7 @@ fn confirm(removal: &NamespaceRemoval) -> Result<(), Failure> {
     if answer.trim() == name {
         return Ok(());
     }
-    Err(Failure::Usage(
+    Err(CliError::Usage(
         "not the name; nothing was removed".to_owned(),
     ))
 }

@@ -1,6 +1,5 @@
-//! `umbo quota …`: policies, what they do, and what requests cost. Each command that does more than
-//! ask is a module of its own. Policies need the `admin` grant on every namespace; costs and usage
-//! need `read` on theirs.
+//! `umbo quota …`: policies, their effect, and the cost of requests. Each command that changes something has
+//! a module. Policies need the `admin` permission on every namespace; costs and usage need `read` on theirs.
 
 mod change;
 mod explain;
@@ -12,8 +11,8 @@ use umbo_api::quota::{PolicyInfo, PolicySource, QuotaUser, UsageAnswer, UsageRow
 use umbo_types::Namespace;
 
 use super::kv::namespace;
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota`.
@@ -41,19 +40,19 @@ enum Command {
     Set(change::Set),
     /// Remove a stored policy
     Rm(change::Remove),
-    /// List who has a bucket of a policy on the server that answers, the busiest first
+    /// List the callers that have a bucket of a policy on the server that answers, busiest first
     Users {
         /// Name of the policy
         name: String,
-        /// Most of them that are listed
+        /// Most callers to list
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
         limit: u64,
     },
-    /// Say what a policy would have rejected of what the server remembers; changes nothing
+    /// Replay recorded requests against a policy and show what it would have rejected; changes nothing
     Simulate(simulate::Arguments),
-    /// Say what a request would cost and which policies it would meet; does nothing of it
+    /// Show what a request would cost and which policies apply to it; does not run it
     Explain(explain::Arguments),
-    /// Say what was spent on a namespace, by caller and operation
+    /// Show what was used in a namespace, by caller and operation
     Usage {
         /// Namespace
         #[arg(value_parser = namespace)]
@@ -63,7 +62,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let connection = &self.connection;
         match self.command {
             Command::Ls => block_on(list(connection)),
@@ -104,7 +103,7 @@ fn policy_cells(info: &PolicyInfo) -> Vec<String> {
     let version = info
         .version
         .map_or_else(String::new, |version| version.to_string());
-    // What a shadow policy counts it has not rejected, and says so in its mode.
+    // A shadow policy counts requests without rejecting them; its mode shows that.
     let rejected = info.counters.rejected + info.counters.shadow_rejected;
     let mut cells = vec![info.policy.name.clone(), source.to_owned(), version];
     cells.extend(policy::cells(&info.policy));
@@ -113,13 +112,13 @@ fn policy_cells(info: &PolicyInfo) -> Vec<String> {
     cells
 }
 
-async fn list(connection: &Connection) -> Result<(), Failure> {
+async fn list(connection: &Connection) -> Result<(), CliError> {
     let list = connection.client()?.quotas().await?;
     let format = connection.listing_format();
     output::write_list(format, &list.policies, &POLICY_HEADER, policy_cells)
 }
 
-async fn get(connection: &Connection, name: &str, is_toml: bool) -> Result<(), Failure> {
+async fn get(connection: &Connection, name: &str, is_toml: bool) -> Result<(), CliError> {
     let info = connection.client()?.quota(name).await?;
     if is_toml {
         return output::write_bytes(policy::to_toml(&info.policy)?.as_bytes());
@@ -128,7 +127,7 @@ async fn get(connection: &Connection, name: &str, is_toml: bool) -> Result<(), F
     output::write_one(format, &info, &POLICY_HEADER, policy_cells)
 }
 
-async fn users(connection: &Connection, name: &str, limit: u64) -> Result<(), Failure> {
+async fn users(connection: &Connection, name: &str, limit: u64) -> Result<(), CliError> {
     let users = connection.client()?.quota_users(name, Some(limit)).await?;
     let header = [
         "USER", "UNIT", "RATE", "BURST", "BALANCE", "OBSERVED", "REJECTED",
@@ -152,7 +151,7 @@ async fn users(connection: &Connection, name: &str, limit: u64) -> Result<(), Fa
     Ok(())
 }
 
-async fn usage(connection: &Connection, ns: &Namespace) -> Result<(), Failure> {
+async fn usage(connection: &Connection, ns: &Namespace) -> Result<(), CliError> {
     let usage = connection.client()?.usage(ns.as_str()).await?;
     match connection.listing_format() {
         Format::Table => {}
@@ -200,7 +199,7 @@ fn usage_cells(row: &UsageRow) -> Vec<String> {
     ]
 }
 
-/// Returns an amount with three digits after the point at most.
+/// Returns an amount with at most three decimals.
 fn amount(amount: f64) -> String {
     let text = format!("{amount:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

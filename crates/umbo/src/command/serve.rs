@@ -1,19 +1,19 @@
-//! `umbo serve`: dispatcher and embedded store in one process; also what `umbo` alone does.
-//! `umbo dispatcher` runs the same without the store.
+//! `umbo serve`: dispatcher and embedded store in one process; the default command of `umbo`. `umbo
+//! dispatcher` runs the same without the store.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use umbo_telemetry::logging::{self, LogHandle, LogSettings};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::server::{Role, Server};
-use crate::settings::{Flag, Loaded, Sources};
+use crate::settings::{Flag, Loaded, SettingsSources};
 
 /// Arguments of `umbo serve`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Arguments {
-    /// Settings file; else the one that `UMBO_CONFIG` names, else `umbo.toml` where it exists
+    /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Data folder [default: data]
@@ -31,13 +31,13 @@ pub(crate) struct Arguments {
     /// File of quota policies
     #[arg(long, value_name = "FILE")]
     quota_file: Option<String>,
-    /// Serve a public address though no token is asked for
+    /// Serve a public address without requiring a token
     #[arg(long)]
     insecure: bool,
 }
 
 impl Arguments {
-    fn sources(self) -> Sources {
+    fn sources(self) -> SettingsSources {
         let given = [
             ("--data", "store.folder", self.data),
             ("--listen", "server.listen", self.listen),
@@ -50,54 +50,54 @@ impl Arguments {
                 self.insecure.then(|| "true".to_owned()),
             ),
         ];
-        Sources {
+        SettingsSources {
             file: self.config,
             flags: flags(given),
         }
     }
 
-    /// Runs the server until it is told to stop.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    /// Runs the server until a signal stops it.
+    pub(crate) fn run(self) -> Result<(), CliError> {
         serve(Role::Serve, self.sources())
     }
 }
 
-/// Runs a server of a role until it is told to stop.
-pub(super) fn serve(role: Role, sources: Sources) -> Result<(), Failure> {
+/// Runs a server of a role until a signal stops it.
+pub(super) fn serve(role: Role, sources: SettingsSources) -> Result<(), CliError> {
     let loaded = Loaded::read(&sources)?;
     let log = begin(&loaded)?;
     block_on(async {
         match Server::start(role, sources, loaded, log).await? {
-            Some(server) => server.run_until_told().await,
+            Some(server) => server.run_until_stopped().await,
             None => Ok(()),
         }
     })
 }
 
-/// Begins to log.
-pub(super) fn begin(loaded: &Loaded) -> Result<LogHandle, Failure> {
+/// Starts logging.
+pub(super) fn begin(loaded: &Loaded) -> Result<LogHandle, CliError> {
     let log = logging::init(&LogSettings {
         format: loaded.settings.log.format.into(),
         filter: loaded.settings.log.filter.clone(),
     })
-    .map_err(Failure::start)?;
+    .map_err(CliError::start)?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, "umbo starts with {}", loaded.source());
     Ok(log)
 }
 
 /// Runs a server to its end, on all cores.
-pub(super) fn block_on(server: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub(super) fn block_on(server: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(Failure::start)?;
+        .map_err(CliError::start)?;
     runtime.block_on(server)?;
     tracing::info!("umbo has stopped");
     Ok(())
 }
 
-/// Returns the flags that were given, of name, setting and value.
+/// Returns the flags that were given, from pairs of flag, setting and value.
 pub(super) fn flags<const N: usize>(
     given: [(&'static str, &'static str, Option<String>); N],
 ) -> Vec<Flag> {

@@ -1,14 +1,16 @@
-//! `umbo shard …`: the shards as a server sees them, and files of a node looked at without one; alone
-//! it runs a node.
+//! `umbo shard …`: the shards as a server sees them, and inspection of a node's files without a server;
+//! without a subcommand it runs a node.
 
+mod reclaim;
+mod release;
 mod run;
 mod verify;
 
 use clap::{Args, Subcommand};
 use umbo_api::admin::{ShardInfo, ShardList};
 
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo shard`.
@@ -23,12 +25,16 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the shards: where each is, and whether it serves
+    /// List the shards: the location of each, and whether it serves
     Ls(List),
     /// Describe a shard
     Describe(Describe),
     /// Check the map of a cluster, and the data folder of a node against it, without a server
     Verify(verify::Verify),
+    /// Give the files of a node that is not running to their new nodes, so that they may be copied
+    Release(release::Release),
+    /// Take shards back that were given to a node which has never opened them
+    Reclaim(reclaim::Reclaim),
 }
 
 #[derive(Debug, Args)]
@@ -47,12 +53,14 @@ struct Describe {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         match self.command {
             None => self.node.run(),
             Some(Command::Ls(list)) => block_on(list.run()),
             Some(Command::Describe(describe)) => block_on(describe.run()),
             Some(Command::Verify(verify)) => verify.run(),
+            Some(Command::Release(release)) => release.run(),
+            Some(Command::Reclaim(reclaim)) => reclaim.run(),
         }
     }
 }
@@ -82,7 +90,7 @@ fn cells(shard: &ShardInfo) -> Vec<String> {
 }
 
 impl List {
-    async fn run(self) -> Result<(), Failure> {
+    async fn run(self) -> Result<(), CliError> {
         let ShardList { shards } = self.connection.client()?.shards().await?;
         let format = self.connection.listing_format();
         output::write_list(format, &shards, &HEADER, cells)?;
@@ -97,10 +105,10 @@ impl List {
 }
 
 impl Describe {
-    async fn run(self) -> Result<(), Failure> {
+    async fn run(self) -> Result<(), CliError> {
         let ShardList { shards } = self.connection.client()?.shards().await?;
         let shard = shards.iter().find(|shard| shard.shard == self.id);
-        let shard = shard.ok_or(Failure::ShardNotFound {
+        let shard = shard.ok_or(CliError::ShardNotFound {
             shard: self.id,
             shards: shards.len(),
         })?;

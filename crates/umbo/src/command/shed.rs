@@ -1,11 +1,11 @@
-//! `umbo shed …`: how overloaded the server that answers is, what it sheds, and when it did. Needs
-//! the `admin` grant on every namespace.
+//! `umbo shed …`: how overloaded the server that answers is, what it sheds, and its past overloads. Needs the
+//! `admin` permission on every namespace.
 
 use clap::{Args, Subcommand};
-use umbo_api::shed::{ClassLatency, EngagementInfo, ShardOverload, ShedStatus, TierOverload};
+use umbo_api::shed::{ClassLatency, EpisodeInfo, ShardOverload, ShedStatus, TierOverload};
 
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo shed`.
@@ -19,19 +19,19 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say which shards are overloaded, who pays for it and who waits
+    /// Show which shards are overloaded, which tiers are penalised and what waits
     Status {
-        /// Also shards that are healthy and tiers that nothing happens to
+        /// Include healthy shards and unaffected tiers
         #[arg(long)]
         all: bool,
     },
-    /// List the overloads there were, newest first: which shard, why, for how long, what it cost
+    /// List past overloads, newest first: shard, cause, duration and cost
     Log,
 }
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Status { all } => block_on(status(&self.connection, all)),
             Command::Log => block_on(log(&self.connection)),
@@ -39,10 +39,11 @@ impl Arguments {
     }
 }
 
-const CLASS_HEADER: [&str; 7] = [
+const CLASS_HEADER: [&str; 8] = [
     "SHARD",
     "CLASS",
     "STATE",
+    "PRESSURE",
     "RATIO",
     "P95-MS",
     "NORMAL-MS",
@@ -53,14 +54,14 @@ const TIER_HEADER: [&str; 8] = [
     "SHARD",
     "TIER",
     "PENALTY",
-    "ABOVE-BASELINE",
+    "ABOVE-SHARE",
     "WAITING",
     "OLDEST-MS",
     "QUEUE",
     "SHED",
 ];
 
-async fn status(connection: &Connection, is_all: bool) -> Result<(), Failure> {
+async fn status(connection: &Connection, is_all: bool) -> Result<(), CliError> {
     let status = connection.client()?.shed_status().await?;
     match connection.listing_format() {
         Format::Table => report(&status, is_all),
@@ -68,7 +69,7 @@ async fn status(connection: &Connection, is_all: bool) -> Result<(), Failure> {
     }
 }
 
-fn report(status: &ShedStatus, is_all: bool) -> Result<(), Failure> {
+fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
     let shown = |shard: &&ShardOverload| is_all || shard.overloaded;
     let shards: Vec<&ShardOverload> = status.shards.iter().filter(shown).collect();
     let classes = shards.iter().flat_map(|shard| {
@@ -86,7 +87,7 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), Failure> {
     output::write_bytes(b"\n")?;
     output::write_list(Format::Table, &tiers, &TIER_HEADER, Vec::clone)?;
     if !status.enabled {
-        output::note("shards are not watched: nothing is shed because of one");
+        output::note("overload control is off: nothing is shed because of a shard");
         return Ok(());
     }
     let overloaded = status.shards.iter().filter(|shard| shard.overloaded);
@@ -94,7 +95,7 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), Failure> {
         "{} of {} overloaded; {} since the start; threads late by {}",
         overloaded.count(),
         output::counted(status.shards.len() as u64, "shard"),
-        output::counted(status.engagements_total, "engagement"),
+        output::counted(status.episodes_total, "overload"),
         millis(Some(status.lag_ms)) + " ms",
     ));
     Ok(())
@@ -105,6 +106,7 @@ fn class_cells(shard: u16, class: &ClassLatency) -> Vec<String> {
         shard.to_string(),
         class.class.clone(),
         state(class.overloaded),
+        format!("{:.2}", class.pressure),
         class
             .ratio
             .map_or_else(String::new, |ratio| format!("{ratio:.2}")),
@@ -138,7 +140,7 @@ fn tier_cells(shard: u16, tier: &TierOverload) -> Vec<String> {
     ]
 }
 
-async fn log(connection: &Connection) -> Result<(), Failure> {
+async fn log(connection: &Connection) -> Result<(), CliError> {
     let status = connection.client()?.shed_status().await?;
     let header = [
         "NUMBER",
@@ -146,6 +148,7 @@ async fn log(connection: &Connection) -> Result<(), Failure> {
         "LASTED-MS",
         "SHARD",
         "CLASS",
+        "INPUT",
         "RATIO",
         "LOWEST",
         "P95-MS",
@@ -155,26 +158,27 @@ async fn log(connection: &Connection) -> Result<(), Failure> {
     ];
     output::write_list(
         connection.listing_format(),
-        &status.engagements,
+        &status.episodes,
         &header,
         cells,
     )
 }
 
-fn cells(engagement: &EngagementInfo) -> Vec<String> {
-    let goes_on = if engagement.under_way { "+" } else { "" };
+fn cells(episode: &EpisodeInfo) -> Vec<String> {
+    let goes_on = if episode.under_way { "+" } else { "" };
     vec![
-        engagement.number.to_string(),
-        output::instant(Some(engagement.started_at)),
-        format!("{}{goes_on}", engagement.duration_ms),
-        engagement.shard.to_string(),
-        engagement.class.clone(),
-        format!("{:.2}", engagement.ratio),
-        format!("{:.2}", engagement.ratio_min),
-        millis(Some(engagement.p95_ms)),
-        millis(Some(engagement.normal_p95_ms)),
-        engagement.tier_max.clone().unwrap_or_default(),
-        engagement.shed.values().sum::<u64>().to_string(),
+        episode.number.to_string(),
+        output::instant(Some(episode.started_at)),
+        format!("{}{goes_on}", episode.duration_ms),
+        episode.shard.to_string(),
+        episode.class.clone(),
+        episode.input.clone(),
+        format!("{:.2}", episode.ratio),
+        format!("{:.2}", episode.ratio_min),
+        millis(Some(episode.p95_ms)),
+        millis(Some(episode.normal_p95_ms)),
+        episode.tier_max.clone().unwrap_or_default(),
+        episode.shed.values().sum::<u64>().to_string(),
     ]
 }
 

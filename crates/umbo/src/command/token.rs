@@ -1,5 +1,5 @@
-//! `umbo token …`: tokens made with the admin API, which needs the `admin` grant on every namespace;
-//! or made in a token file, which needs no server and no token.
+//! `umbo token …`: tokens created with the admin API, which needs the `admin` permission on every namespace;
+//! or created in a token file, which needs no server and no token.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use umbo_api::admin::{NewToken, TokenInfo};
-use umbo_dispatcher::auth::{self, AuthError, file::append_token};
+use umbo_control::auth::{self, AuthError, file::append_token};
 use umbo_types::{Clock as _, Criticality, Grant};
 
 use super::kv::ttl;
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Create a token and print it, this once
+    /// Create a token and print it; it cannot be shown again
     Create(Create),
     /// List the tokens, without their secrets
     Ls,
@@ -40,26 +40,26 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Create {
-    /// Name of the caller, which its requests are counted for
+    /// Name of the caller, under which its requests are counted
     #[arg(long)]
     name: String,
-    /// What it may do, verbs:namespace-pattern (like read,scan:listing-*); may be repeated
+    /// Permissions and their namespaces, verbs:namespace-pattern (like read,scan:listing-*); may be repeated
     #[arg(long = "grant", value_name = "GRANT", required = true)]
     grants: Vec<Grant>,
     /// Highest criticality it may claim
     #[arg(long, value_name = "TIER")]
     criticality_max: Option<Criticality>,
-    /// Life of the token (like 12h, 90d); for ever where not given
+    /// Life of the token (like 12h, 90d); unlimited where not given
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
-    /// Adds the token to this file (for `umbo serve --token-file`) instead of asking a server
+    /// Add the token to this file (for `umbo serve --token-file`) instead of asking a server
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let connection = &self.connection;
         match self.command {
             Command::Create(create) => block_on(create.run(connection)),
@@ -70,7 +70,7 @@ impl Arguments {
 }
 
 impl Create {
-    async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let token = NewToken {
             name: self.name,
             grants: self.grants.iter().map(Grant::to_string).collect(),
@@ -87,22 +87,22 @@ impl Create {
             }
         };
         match connection.listing_format() {
-            // Nothing but the token: made to be put into a variable.
+            // Only the token, so that a shell can assign it to a variable.
             Format::Table => output::write_bytes(format!("{}\n", created.token).as_bytes()),
             Format::Json | Format::Ndjson => output::write_json(&created),
         }
     }
 }
 
-fn token_failure(error: AuthError) -> Failure {
+fn token_failure(error: AuthError) -> CliError {
     match error {
-        AuthError::Invalid { .. } => Failure::Usage(error.to_string()),
-        AuthError::File { path, source } => Failure::File {
+        AuthError::Invalid { .. } => CliError::Usage(error.to_string()),
+        AuthError::File { path, source } => CliError::File {
             verb: "read or write",
             path,
             source,
         },
-        other => Failure::Tokens(other),
+        other => CliError::Tokens(other),
     }
 }
 
@@ -111,7 +111,7 @@ struct Revoked<'a> {
     id: &'a str,
 }
 
-async fn revoke(connection: &Connection, id: &str) -> Result<(), Failure> {
+async fn revoke(connection: &Connection, id: &str) -> Result<(), CliError> {
     connection.client()?.revoke_token(id).await?;
     match connection.listing_format() {
         Format::Table => Ok(()),
@@ -119,7 +119,7 @@ async fn revoke(connection: &Connection, id: &str) -> Result<(), Failure> {
     }
 }
 
-async fn list(connection: &Connection) -> Result<(), Failure> {
+async fn list(connection: &Connection) -> Result<(), CliError> {
     let list = connection.client()?.tokens().await?;
     let header = [
         "ID",

@@ -1,8 +1,7 @@
-//! `umbo top`: what a server does now, in the terminal, once a second: hot keys, callers, shards.
+//! `umbo top`: the present load of a server in the terminal, once a second: hot keys, callers, shards.
 //!
-//! Owns the loop. Rates are differences of two scrapes of the server's metrics; hot keys have rates
-//! of their own. Nothing is kept on the server for it, and it ends as it began: the terminal is as
-//! it was, however the program ends.
+//! Owns the loop. Rates are differences of two scrapes of the server's metrics; hot keys have rates of their
+//! own. The server keeps no state for it, and the terminal is restored however the program ends.
 
 mod draw;
 mod frame;
@@ -20,29 +19,29 @@ use umbo_client::Client;
 use self::frame::{Frame, Sample};
 use self::screen::Screen;
 use self::series::Series;
+use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 const HELP: &str = "\
-q or Ctrl-C ends. Needs the grant admin on every namespace.
+q or Ctrl-C ends it. Needs the admin permission on every namespace.
 
   umbo top --once
   umbo top -o ndjson --interval 10s >> load.ndjson";
 
-/// Shortest time between two looks.
+/// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Longest time between two looks.
+/// Longest interval.
 const INTERVAL_MAX: Duration = Duration::from_hours(1);
 
 /// Arguments of `umbo top`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// Time between two looks (like 500ms, 1s, 10s); all rates are over this time
+    /// Interval between two samples (like 500ms, 1s, 10s); all rates are averages over it
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Print what there is to see after one interval, and end
+    /// Print one frame after one interval, and end
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -59,7 +58,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         block_on(async {
             let client = self.connection.client()?;
             match self.connection.listing_format() {
@@ -74,8 +73,8 @@ impl Arguments {
         })
     }
 
-    /// Prints a frame as a line of JSON, again and again or once.
-    async fn print(&self, client: &Client) -> Result<(), Failure> {
+    /// Prints each frame as a line of JSON, repeatedly or once.
+    async fn print(&self, client: &Client) -> Result<(), CliError> {
         let mut last = sample(client).await?;
         loop {
             let (newer, frame) = next(client, &last, self.interval).await?;
@@ -87,18 +86,19 @@ impl Arguments {
         }
     }
 
-    /// Shows frame after frame, until somebody ends it.
-    async fn watch(&self, client: &Client) -> Result<(), Failure> {
+    /// Shows frame after frame, until the user ends it.
+    async fn watch(&self, client: &Client) -> Result<(), CliError> {
         if !std::io::stdout().is_terminal() {
-            let message = "stdout is no terminal; add --once, or -o ndjson for a line each time";
-            return Err(Failure::Usage(message.to_owned()));
+            let message =
+                "stdout is not a terminal; add --once, or -o ndjson for one line per interval";
+            return Err(CliError::Usage(message.to_owned()));
         }
-        // What cannot be reached at all is said before the screen is taken.
+        // A server that cannot be reached at all is reported before the screen is taken.
         let mut last = sample(client).await?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::start)?;
-        let mut hang_up = signal(SignalKind::hangup()).map_err(Failure::start)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::start)?;
-        let mut screen = Screen::take().map_err(Failure::from_output)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(CliError::start)?;
+        let mut hang_up = signal(SignalKind::hangup()).map_err(CliError::start)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::start)?;
+        let mut screen = Screen::take().map_err(CliError::from_output)?;
         screen.show(&["waiting for the first interval to end".to_owned()])?;
         loop {
             let looked = tokio::select! {
@@ -113,26 +113,26 @@ impl Arguments {
                     screen.show(&draw::lines(&frame, screen.size()))?;
                     last = newer;
                 }
-                // A server that restarts is worth waiting for.
+                // A server that restarts may come back.
                 Err(failure) => screen.show(&[failure.to_string(), "trying again".to_owned()])?,
             }
         }
     }
 }
 
-/// Takes the next sample an interval from now, and makes a frame of both.
+/// Takes the next sample one interval from now, and makes a frame of both.
 async fn next(
     client: &Client,
     last: &Sample,
     interval: Duration,
-) -> Result<(Sample, Frame), Failure> {
+) -> Result<(Sample, Frame), CliError> {
     tokio::time::sleep(interval).await;
     let newer = sample(client).await?;
     let frame = Frame::between(last, &newer);
     Ok((newer, frame))
 }
 
-async fn sample(client: &Client) -> Result<Sample, Failure> {
+async fn sample(client: &Client) -> Result<Sample, CliError> {
     let series = Series::parse(&client.metrics().await?);
     let taken_at = Instant::now();
     let hot = match client.hot().await {

@@ -1,9 +1,9 @@
-//! `umbo version`: the version, for people or for programs.
+//! `umbo version`: the version, as text or JSON.
 
 use clap::Args;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo version`.
@@ -23,7 +23,7 @@ struct Build {
 
 impl Arguments {
     /// Prints the version.
-    pub(crate) fn run(&self) -> Result<(), Failure> {
+    pub(crate) fn run(&self) -> Result<(), CliError> {
         let build = Build {
             version: env!("CARGO_PKG_VERSION"),
             arch: std::env::consts::ARCH,

@@ -1,5 +1,5 @@
-//! Opening the parts of a node, in an order that touches nothing before it is known to be right:
-//! map, ports, certificates, data folder.
+//! Opens the parts of a node in the order map, certificates, ports, data folder, so that nothing is changed
+//! before the earlier parts are valid. The other nodes are asked for their map first.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,43 +11,46 @@ use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, OpenReport, RedbStore};
 use umbo_telemetry::trace::Tracer;
-use umbo_tls::{ALPN_HTTP2, TlsFiles, TlsSource};
+use umbo_tls::{TlsFiles, TlsSource};
 use umbo_types::{Clock, ShardId};
 
-use super::quota::CeilingsReader;
-use crate::failure::Failure;
+use super::quota::ShardQuotaReloader;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::server::{SystemClock, warn_if_behind};
 use crate::settings::{ClusterSection, Settings};
 use crate::spans;
 
-/// Shards that an operator vouches for.
+/// Shards for which an operator allows an exception.
 #[derive(Debug, Default)]
-pub(crate) struct Exceptions {
-    /// Begun empty where their files are missing.
+pub(crate) struct ShardExceptions {
+    /// Created empty if their files are missing.
     pub(crate) create: Vec<ShardId>,
-    /// Opened whichever node had them last.
+    /// Opened whichever node had their files last.
     pub(crate) accept: Vec<ShardId>,
 }
 
-/// The parts of a node, open.
-pub(super) struct Opened {
+/// The opened parts of a node.
+pub(super) struct OpenedNode {
     pub(super) node: Arc<Node>,
     pub(super) store: Arc<RedbStore>,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) port: TcpListener,
     pub(super) admin_port: TcpListener,
-    pub(super) ceilings: Arc<CeilingsReader>,
+    pub(super) shard_quotas: Arc<ShardQuotaReloader>,
     pub(super) tracer: Arc<Tracer>,
     clock: Arc<dyn Clock>,
 }
 
-impl Opened {
-    pub(super) fn open(settings: &Settings, exceptions: Exceptions) -> Result<Self, Failure> {
+impl OpenedNode {
+    pub(super) fn open(
+        settings: &Settings,
+        (map, name): (Arc<ClusterMap>, String),
+        exceptions: ShardExceptions,
+    ) -> Result<Self, CliError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (map, name) = read_map(&settings.cluster)?;
         let tls = load_tls(&settings.cluster)?;
-        refuse_open_door(settings)?;
+        refuse_unauthenticated(settings)?;
         let port = bind(settings.shard.listen, "shard.listen")?;
         let admin_port = bind(settings.shard.admin_listen, "shard.admin_listen")?;
         let member = ClusterMember {
@@ -58,7 +61,7 @@ impl Opened {
         };
         let store = Arc::new(open_store(settings, member, &clock)?);
         let shared: Arc<dyn Store> = store.clone();
-        let ceilings = Arc::new(CeilingsReader::new(settings, &shared, &clock)?);
+        let shard_quotas = Arc::new(ShardQuotaReloader::new(settings, &shared, &clock)?);
         let parts = NodeParts {
             name,
             map,
@@ -66,13 +69,13 @@ impl Opened {
             clock: Arc::clone(&clock),
             limits: limits(settings),
         };
-        let node = Node::new(parts).map_err(Failure::start)?;
-        node.keep_quota(ceilings.ceilings.clone());
+        let node = Node::new(parts).map_err(CliError::start)?;
+        node.keep_quota(shard_quotas.shard_quotas.clone());
         let tracer = spans::begin(settings, &clock)?;
         node.trace(Arc::clone(&tracer));
         Ok(Self {
             node: Arc::new(node),
-            ceilings,
+            shard_quotas,
             tracer,
             store,
             tls,
@@ -82,7 +85,7 @@ impl Opened {
         })
     }
 
-    /// Says what was opened and where it serves.
+    /// Logs what was opened and the addresses that it serves.
     pub(super) fn announce(&self) {
         let OpenReport {
             shards,
@@ -113,17 +116,18 @@ impl Opened {
             node = self.node.name(),
             cluster = map.cluster_id(),
             map_version = map.version(),
-            grpc = address(&self.port),
+            listen = address(&self.port),
             admin = address(&self.admin_port),
             "umbo serves shards"
         );
     }
 }
 
-fn read_map(cluster: &ClusterSection) -> Result<(Arc<ClusterMap>, String), Failure> {
+/// Reads the map, and the name of this node in it.
+pub(super) fn read_map(cluster: &ClusterSection) -> Result<(Arc<ClusterMap>, String), CliError> {
     let named = cluster.map.as_ref().zip(cluster.node.clone());
     let Some((path, name)) = named else {
-        return Err(Failure::Start(
+        return Err(CliError::Start(
             "a shard node needs the map of its cluster and its own name in it: --map and --node, \
              or cluster.map and cluster.node"
                 .to_owned(),
@@ -132,7 +136,7 @@ fn read_map(cluster: &ClusterSection) -> Result<(Arc<ClusterMap>, String), Failu
     Ok((Arc::new(map_file::read(Path::new(path))?), name))
 }
 
-fn load_tls(cluster: &ClusterSection) -> Result<Option<Arc<TlsSource>>, Failure> {
+fn load_tls(cluster: &ClusterSection) -> Result<Option<Arc<TlsSource>>, CliError> {
     let (Some(certificate), Some(key)) = (&cluster.certificate, &cluster.key) else {
         return Ok(None);
     };
@@ -141,32 +145,33 @@ fn load_tls(cluster: &ClusterSection) -> Result<Option<Arc<TlsSource>>, Failure>
         key: key.into(),
         client_authority: cluster.ca.as_ref().map(PathBuf::from),
     };
-    TlsSource::load_for(files, &[ALPN_HTTP2])
+    // Clients of shard nodes offer no protocol name in TLS.
+    TlsSource::load_for(files, &[])
         .map(|source| Some(Arc::new(source)))
-        .map_err(Failure::start)
+        .map_err(CliError::start)
 }
 
-/// Refuses to serve others without asking who they are. The admin port changes nothing and shows
-/// no rows.
-fn refuse_open_door(settings: &Settings) -> Result<(), Failure> {
+/// Refuses to serve a public address without client certificates. The admin port changes nothing and shows no
+/// rows.
+fn refuse_unauthenticated(settings: &Settings) -> Result<(), CliError> {
     let address = settings.shard.listen;
     if address.ip().is_loopback() || settings.cluster.certificate.is_some() {
         return Ok(());
     }
     if settings.server.insecure {
-        tracing::warn!("anybody who reaches {address} may do everything (--insecure)");
+        tracing::warn!("any client that reaches {address} has all permissions (--insecure)");
         return Ok(());
     }
-    Err(Failure::Start(format!(
+    Err(CliError::Start(format!(
         "{address} can be reached from other machines and dispatchers show no certificate; name \
          certificates (cluster.certificate, cluster.key, cluster.ca), listen on 127.0.0.1, or say \
          --insecure"
     )))
 }
 
-fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
+fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, CliError> {
     server::bind(address).map_err(|error| {
-        Failure::Start(format!(
+        CliError::Start(format!(
             "cannot listen on {address} ({key}): {error}; stop what uses the port, or choose \
              another with --listen and --admin-listen"
         ))
@@ -177,7 +182,7 @@ fn open_store(
     settings: &Settings,
     member: ClusterMember,
     clock: &Arc<dyn Clock>,
-) -> Result<RedbStore, Failure> {
+) -> Result<RedbStore, CliError> {
     let config = Config {
         folder: PathBuf::from(&settings.store.folder),
         shards: Some(settings.store.shards).filter(|&shards| shards > 0),
@@ -185,7 +190,7 @@ fn open_store(
         cache_bytes: usize::try_from(settings.store.cache.0).unwrap_or(usize::MAX),
         ..Config::default()
     };
-    RedbStore::open(config, Arc::clone(clock)).map_err(Failure::start)
+    RedbStore::open(config, Arc::clone(clock)).map_err(CliError::start)
 }
 
 fn limits(settings: &Settings) -> NodeLimits {

@@ -1,8 +1,8 @@
-//! The ceilings of the shards of a node: policies whose scope is a shard, kept where all dispatchers
-//! meet.
+//! The per-shard quotas of a node: policies with the scope `shard`, enforced where the requests of all
+//! dispatchers arrive.
 //!
-//! Each dispatcher keeps them for itself too, so that most of what is too much never gets here. What
-//! comes in parts counts once, and is not stopped once it was let in.
+//! Each dispatcher enforces them too, so that most excess requests never reach the node. A request in several
+//! parts counts once, and is not stopped after it was admitted.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,121 +11,138 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use umbo_dispatcher::policies::{FilePolicies, ShardPolicies};
+use umbo_control::policies::{FilePolicies, ShardPolicies};
 use umbo_quota::{
     Continuation, Known, Limiter, LimiterSettings, PolicySet, Request, Reservation, ShardShare,
     Subject, Work,
 };
-use umbo_shard::quota::{Charge, Done, Receipt, ShardQuota, Spent};
-use umbo_store::Store;
-use umbo_types::{Clock, NamespaceId, Operation};
+use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
+use umbo_store::{RecordsRevision, Store};
+use umbo_types::{Clock, NamespaceId, Operation, PriceMultiplier};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::settings::Settings;
 
+/// How often the node checks for a new revision of the records; cheap.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often the limiter ends its windows.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// One step of a walk through the odd numbers, by which random numbers are made of a count.
+/// Odd constant (2^64 divided by the golden ratio) that spreads the values of a counter for use as random
+/// numbers.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Keeps the ceilings.
+/// The per-shard quotas.
 #[derive(Debug)]
-pub(super) struct Ceilings {
+pub(super) struct ShardQuotas {
     limiter: Limiter,
-    /// How many there are.
+    /// Number of the policies.
     count: AtomicU64,
     namespaces: ArcSwap<HashMap<NamespaceId, Arc<str>>>,
     random: AtomicU64,
 }
 
-/// Reads again what the ceilings are.
-pub(super) struct CeilingsReader {
-    pub(super) ceilings: Arc<Ceilings>,
-    records: ShardPolicies,
+/// Reloads the per-shard quotas.
+pub(super) struct ShardQuotaReloader {
+    pub(super) shard_quotas: Arc<ShardQuotas>,
+    store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    refresh: Duration,
     file: ArcSwap<FilePolicies>,
 }
 
-impl CeilingsReader {
+impl ShardQuotaReloader {
     pub(super) fn new(
         settings: &Settings,
         store: &Arc<dyn Store>,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Self, Failure> {
-        let none = PolicySet::new(Vec::<umbo_quota::Policy>::new()).map_err(Failure::start)?;
+    ) -> Result<Self, CliError> {
+        let none = PolicySet::new(Vec::<umbo_quota::Policy>::new()).map_err(CliError::start)?;
         let limiter = LimiterSettings {
             weights: (&settings.cost).into(),
             accounts_max: settings.quota.accounts_max as usize,
             buckets_max: settings.quota.buckets_max as usize,
             shards: u16::try_from(store.shard_map().shards()).unwrap_or(u16::MAX),
-            seed: getrandom::u64().map_err(Failure::start)?,
+            seed: getrandom::u64().map_err(CliError::start)?,
         };
-        let ceilings = Ceilings {
+        let shard_quotas = ShardQuotas {
             limiter: Limiter::new(limiter, none, clock.monotonic()),
             count: AtomicU64::new(0),
             namespaces: ArcSwap::default(),
-            random: AtomicU64::new(getrandom::u64().map_err(Failure::start)?),
+            random: AtomicU64::new(getrandom::u64().map_err(CliError::start)?),
         };
         Ok(Self {
-            ceilings: Arc::new(ceilings),
-            records: ShardPolicies::new(store, clock),
+            shard_quotas: Arc::new(shard_quotas),
+            store: Arc::clone(store),
             clock: Arc::clone(clock),
-            refresh: settings.quota.refresh.0,
             file: ArcSwap::from_pointee(read_file(settings)?),
         })
     }
 
-    /// Takes up the policy file of other settings.
-    pub(super) async fn replace_file(&self, settings: &Settings) -> Result<(), Failure> {
+    /// Loads the policy file of changed settings.
+    pub(super) async fn replace_file(&self, settings: &Settings) -> Result<(), CliError> {
         self.file.store(Arc::new(read_file(settings)?));
         self.read().await
     }
 
-    /// Reads them once.
-    async fn read(&self) -> Result<(), Failure> {
+    /// Reads them once, from the copy of Umbo's own records that this node keeps. A copy that cannot be read
+    /// changes nothing.
+    async fn read(&self) -> Result<(), CliError> {
         let file = FilePolicies::clone(&self.file.load());
-        let found = self.records.load(file).await.map_err(Failure::start)?;
-        let ceilings = &self.ceilings;
-        ceilings.namespaces.store(Arc::new(found.namespaces));
+        let copy = self.store.kept_records().await.map_err(CliError::start)?;
+        let found = ShardPolicies::read(copy.as_deref(), file).map_err(CliError::start)?;
+        let shard_quotas = &self.shard_quotas;
+        shard_quotas.namespaces.store(Arc::new(found.namespaces));
         let count = found.policies.iter().count() as u64;
-        ceilings.limiter.replace(found.policies);
-        ceilings.count.store(count, Relaxed);
+        shard_quotas.limiter.replace(found.policies);
+        shard_quotas.count.store(count, Relaxed);
         Ok(())
     }
 
-    /// Reads them again and again, and looks after the buckets, for ever.
+    /// Reads them at each new revision of the records, and maintains the buckets, in an endless loop.
     pub(super) async fn run(self: Arc<Self>) {
-        let mut refresh = tokio::time::interval(self.refresh);
+        let mut read: Option<RecordsRevision> = None;
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
         let mut maintain = tokio::time::interval(MAINTAIN_INTERVAL);
         loop {
             tokio::select! {
-                _ = refresh.tick() => if let Err(error) = self.read().await {
-                    tracing::warn!(%error, "the policies of shards could not be read; trying again");
+                _ = look.tick() => {
+                    let revision = self.store.records_revision();
+                    if read == Some(revision) {
+                        continue;
+                    }
+                    if let Err(error) = self.read().await {
+                        tracing::warn!(%error, "the policies of shards could not be read; the old ones stay");
+                    }
+                    // A revision that cannot be read is not tried again: the next one may be readable.
+                    read = Some(revision);
                 },
-                _ = maintain.tick() => self.ceilings.limiter.maintain(self.clock.monotonic()),
+                _ = maintain.tick() => self.shard_quotas.limiter.maintain(self.clock.monotonic()),
             }
         }
     }
 }
 
-fn read_file(settings: &Settings) -> Result<FilePolicies, Failure> {
+fn read_file(settings: &Settings) -> Result<FilePolicies, CliError> {
     let path = settings.quota.policy_file.as_deref();
     let file = path.map(|path| FilePolicies::read(Path::new(path)));
     Ok(file
         .transpose()
-        .map_err(Failure::start)?
+        .map_err(CliError::start)?
         .unwrap_or_default())
 }
 
-impl ShardQuota for Ceilings {
-    fn ceilings(&self) -> u64 {
+impl ShardQuota for ShardQuotas {
+    fn quota_count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    fn charge(&self, charge: &Charge<'_>, now: Instant) -> Result<Box<dyn Receipt>, Spent> {
+    fn charge(
+        &self,
+        charge: &ShardCharge<'_>,
+        now: Instant,
+    ) -> Result<Box<dyn ChargeHandle>, QuotaExceeded> {
         let namespaces = self.namespaces.load();
-        // One that was made a moment ago has no name here yet, and only what counts all of them.
+        // A namespace that was just created has no name here yet; only policies for all namespaces apply to
+        // it.
         let namespace = namespaces.get(&charge.namespace).map_or("", |name| name);
         let names = charge.names;
         let request = Request {
@@ -143,16 +160,17 @@ impl ShardQuota for Ceilings {
                 bytes_max: charge.bytes_max,
                 body_len: (charge.write_bytes > 0).then_some(charge.write_bytes),
             },
-            claimant: 0,
+            ticket: None,
+            price_multiplier: PriceMultiplier::NONE,
         };
         let shares = charge.shares.iter();
         let shares: Vec<_> = shares
             .map(|&(shard, parts)| ShardShare { shard, parts })
             .collect();
-        let kind = Kind::of(charge);
+        let kind = WorkKind::of(charge);
         if charge.is_continued {
             let part = self.limiter.go_on(&request, &shares, now);
-            return Ok(Box::new(Part { part, kind }));
+            return Ok(Box::new(PartialCharge { part, kind }));
         }
         let random = self.random.fetch_add(STEP, Relaxed);
         let admitted = self.limiter.admit(&request, now, random);
@@ -161,38 +179,38 @@ impl ShardQuota for Ceilings {
             limiter.admit_shards(&mut reservation, &request, &shares, now, random)?;
             Ok(reservation)
         });
-        let mut reservation = admitted.map_err(|rejection| Spent {
+        let mut reservation = admitted.map_err(|rejection| QuotaExceeded {
             policy: rejection.policy.name.to_string(),
             retry_after: rejection.wait,
             observed: rejection.observed,
         })?;
         reservation.sent();
-        Ok(Box::new(Whole { reservation, kind }))
+        Ok(Box::new(WholeCharge { reservation, kind }))
     }
 }
 
-/// A request that was charged by estimate.
-struct Whole {
+/// A request that was charged by an estimate.
+struct WholeCharge {
     reservation: Reservation,
-    kind: Kind,
+    kind: WorkKind,
 }
 
-/// A part of a request, which is charged once it is known what it did.
-struct Part {
+/// A part of a request, which is charged by its actual work afterwards.
+struct PartialCharge {
     part: Continuation,
-    kind: Kind,
+    kind: WorkKind,
 }
 
-/// What tells what work was.
+/// What is needed to compute the work of a request.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+struct WorkKind {
     operation: Operation,
-    /// Reads that it counts as.
+    /// Number of reads that it counts as.
     reads: u64,
 }
 
-impl Receipt for Whole {
-    fn settle(mut self: Box<Self>, done: Done) {
+impl ChargeHandle for WholeCharge {
+    fn settle(mut self: Box<Self>, done: ActualWork) {
         self.reservation.settle(&self.kind.work(done));
     }
 
@@ -201,29 +219,29 @@ impl Receipt for Whole {
     }
 }
 
-impl Receipt for Part {
-    fn settle(self: Box<Self>, done: Done) {
+impl ChargeHandle for PartialCharge {
+    fn settle(self: Box<Self>, done: ActualWork) {
         self.part.settle(&self.kind.work(done));
     }
 
     fn release(self: Box<Self>) {
-        // Nothing was taken yet.
+        // Nothing was charged yet.
     }
 }
 
-impl Kind {
-    fn of(charge: &Charge<'_>) -> Self {
+impl WorkKind {
+    fn of(charge: &ShardCharge<'_>) -> Self {
         let operation = charge.operation;
         let keys = charge.shares.iter().map(|&(_, parts)| u64::from(parts));
         let reads = match operation {
-            // With its first part, whatever more there is of it.
+            // All reads of a request count with its first part.
             Operation::Range | Operation::Scan => u64::from(!charge.is_continued),
             _ => keys.sum(),
         };
         Self { operation, reads }
     }
 
-    fn work(self, done: Done) -> Work {
+    fn work(self, done: ActualWork) -> Work {
         let (rows, service_time) = (done.rows, done.service_time);
         let work = Work {
             rows,

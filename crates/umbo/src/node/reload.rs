@@ -1,18 +1,19 @@
-//! What can be reloaded while a node runs: the map, the certificates, the policy file, the log
-//! filter.
+//! What a running node can reload: the map, the certificates, the policy file, the log filter.
 //!
-//! At SIGHUP, and within ten seconds of a change of one of the files. What cannot be used is
-//! refused with its reason and the old one stays.
+//! At SIGHUP, and within ten seconds of a change of one of the files. An invalid file is refused with its
+//! reason, and the old content stays in effect.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use umbo_shard::Node;
+use umbo_store_redb::RedbStore;
 use umbo_telemetry::logging::LogHandle;
 use umbo_tls::TlsSource;
 
-use super::quota::CeilingsReader;
-use crate::failure::Failure;
+use super::peers;
+use super::quota::ShardQuotaReloader;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::reload_watch::{ReloadWatch, note};
 use crate::settings::Settings;
@@ -24,11 +25,12 @@ pub(super) struct Reload {
     pub(super) log: LogHandle,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) node: Arc<Node>,
-    pub(super) ceilings: Arc<CeilingsReader>,
+    pub(super) store: Arc<RedbStore>,
+    pub(super) shard_quotas: Arc<ShardQuotaReloader>,
 }
 
 impl Reload {
-    /// Reloads whenever there is a reason to, for ever.
+    /// Reloads at each trigger, in an endless loop.
     pub(super) async fn run(mut self) {
         loop {
             let settings = self.watch.next().await;
@@ -40,16 +42,15 @@ impl Reload {
         let filter = self.log.set_filter(&settings.log.filter);
         note("log filter", Some(filter));
         note("certificates", self.tls.as_ref().map(|tls| tls.reload()));
-        let map = settings.cluster.map.as_deref();
-        note(
-            "map of the cluster",
-            map.map(|path| self.replace_map(Path::new(path))),
-        );
+        if let Some(path) = &settings.cluster.map {
+            let replaced = self.replace_map(settings, Path::new(path)).await;
+            note("map of the cluster", Some(replaced));
+        }
         let is_named = |settings: &Settings| settings.quota.policy_file.is_some();
         if is_named(settings) || is_named(&self.started_with) {
             note(
                 "policy file",
-                Some(self.ceilings.replace_file(settings).await),
+                Some(self.shard_quotas.replace_file(settings).await),
             );
         }
         let mut new = settings.clone();
@@ -61,18 +62,22 @@ impl Reload {
         }
     }
 
-    fn replace_map(&self, path: &Path) -> Result<(), Failure> {
+    /// Uses the map in a file from now on. The store is first, so that the version is on the disk, and the
+    /// shards that the map gives away are closed and stamped, before any dispatcher gets the map.
+    async fn replace_map(&self, settings: &Settings, path: &Path) -> Result<(), CliError> {
         let map = Arc::new(map_file::read(path)?);
-        let version = map.version();
-        let unopened = self.node.replace_map(map).map_err(Failure::start)?;
-        if !unopened.is_empty() {
-            let shards: Vec<_> = unopened.iter().map(ToString::to_string).collect();
-            let shards = shards.join(", ");
-            tracing::warn!(
-                version,
-                shards,
-                "the map gives this node shards that it opens when it is started again"
-            );
+        peers::refuse_older_map(settings, &map, self.node.name()).await?;
+        let opened = self.store.follow(&map).await.map_err(CliError::start)?;
+        self.node
+            .replace_map(Arc::clone(&map))
+            .map_err(CliError::start)?;
+        self.node.note_followed(Arc::clone(&map));
+        for report in opened {
+            if let Some(reason) = report.unavailable {
+                let (shard, version) = (report.shard, map.version());
+                tracing::warn!(%shard, version, reason, "the map gives this node a shard that does not open; \
+                    it is tried again at the next reload (SIGHUP)");
+            }
         }
         Ok(())
     }

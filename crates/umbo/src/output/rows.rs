@@ -1,5 +1,5 @@
-//! Rows as they come off a range or scan, printed as they come: memory stays flat. NDJSON rows are
-//! those of the wire with their partition key, so that `umbo kv import` takes them as they are.
+//! Rows of a range or scan, printed as they arrive, in constant memory. NDJSON rows are those of the wire
+//! with their partition key, so that `umbo kv import` accepts them unchanged.
 
 use std::io::{BufWriter, Stdout, Write as _};
 
@@ -8,13 +8,13 @@ use umbo_api::key_text;
 use umbo_api::row::{JsonRow, RowFieldError, RowFields};
 use umbo_client::{Error, RowReader};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::output::table::Table;
 use crate::output::{Format, instant};
 
 /// Characters of a value that a table shows.
 const SHOWN_MAX: usize = 60;
-/// Rows a table waits for before it decides on its widths.
+/// Rows that a table collects before it fixes its column widths.
 const WIDTH_ROWS: usize = 200;
 
 /// Prints rows.
@@ -28,7 +28,7 @@ pub(crate) struct RowPrinter {
 }
 
 impl RowPrinter {
-    /// Prints the rows of a namespace, or those of one partition, which do not name it.
+    /// Prints the rows of a namespace, or those of one partition, which do not contain its key.
     pub(crate) fn new(format: Format, partition: Option<&[u8]>) -> Self {
         let prefix = partition.map(partition_prefix).unwrap_or_default();
         Self {
@@ -42,21 +42,21 @@ impl RowPrinter {
     }
 
     /// Prints all rows of a reader.
-    pub(crate) async fn print(mut self, mut reader: RowReader) -> Result<(), Failure> {
+    pub(crate) async fn print(mut self, mut reader: RowReader) -> Result<(), CliError> {
         while let Some(block) = reader.next_block().await? {
             for line in block.split(|&byte| byte == b'\n') {
                 if !line.trim_ascii().is_empty() {
                     self.row(line.trim_ascii())?;
                 }
             }
-            // A person sees the first rows before the last ones are there.
+            // The first rows are shown before the last ones have arrived.
             self.flush_table(WIDTH_ROWS)?;
         }
         self.flush_table(0)?;
-        self.end().map_err(Failure::from_output)
+        self.end().map_err(CliError::from_output)
     }
 
-    fn row(&mut self, line: &[u8]) -> Result<(), Failure> {
+    fn row(&mut self, line: &[u8]) -> Result<(), CliError> {
         self.rows += 1;
         if self.format == Format::Table {
             let row: JsonRow =
@@ -67,7 +67,7 @@ impl RowPrinter {
             self.table.push(cells);
             return Ok(());
         }
-        self.json(line).map_err(Failure::from_output)
+        self.json(line).map_err(CliError::from_output)
     }
 
     fn json(&mut self, line: &[u8]) -> std::io::Result<()> {
@@ -96,12 +96,12 @@ impl RowPrinter {
         self.out.flush()
     }
 
-    fn flush_table(&mut self, at_least: usize) -> Result<(), Failure> {
+    fn flush_table(&mut self, at_least: usize) -> Result<(), CliError> {
         if self.format == Format::Table && self.table.pending() > at_least {
             let lines = self.table.take();
             self.out
                 .write_all(lines.as_bytes())
-                .map_err(Failure::from_output)?;
+                .map_err(CliError::from_output)?;
         }
         Ok(())
     }
@@ -122,11 +122,11 @@ impl RowPrinter {
     }
 }
 
-fn malformed(reason: String) -> Failure {
-    Failure::Client(Error::Malformed(reason))
+fn malformed(reason: String) -> CliError {
+    CliError::Client(Error::Malformed(reason))
 }
 
-/// Returns `{"pk":"…",`: what makes a row of a partition a row of its namespace.
+/// Returns `{"pk":"…",`, which turns a row of a partition into a row of its namespace.
 fn partition_prefix(partition: &[u8]) -> Vec<u8> {
     let mut row = BytesMut::new();
     RowFields {
@@ -143,7 +143,7 @@ fn partition_prefix(partition: &[u8]) -> Vec<u8> {
 pub(crate) fn shown(value: &[u8]) -> String {
     let text = key_text::format(&value[..value.len().min(4 * SHOWN_MAX)]);
     let text = if value.len() > 4 * SHOWN_MAX && text.starts_with("0x") {
-        // The cut may have hit the middle of a character of a text.
+        // The cut may have split a character of a text.
         String::from_utf8_lossy(&value[..4 * SHOWN_MAX])
             .chars()
             .map(|shown| if shown.is_control() { ' ' } else { shown })

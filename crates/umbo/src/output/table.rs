@@ -1,7 +1,7 @@
-//! Plain tables: a header line, then one line a row, fields apart by at least two spaces. Widths
-//! come from the rows that are there when the first line is written; later rows never move them.
+//! Plain tables: a header line, then one line per row, fields separated by at least two spaces. Widths are
+//! those of the rows at hand when the first line is written; later rows never change them.
 
-/// A table under way.
+/// A table in progress.
 #[derive(Debug)]
 pub(crate) struct Table {
     pending: Vec<Vec<String>>,
@@ -17,7 +17,7 @@ impl Table {
         }
     }
 
-    /// Adds a row. A cell without anything to see becomes `-`, so that columns can be counted.
+    /// Adds a row. An empty cell becomes `-`, so that columns can be counted.
     pub(crate) fn push(&mut self, cells: Vec<String>) {
         let is_blank = |cell: &String| cell.trim().is_empty();
         let cells = cells.into_iter().map(|cell| {
@@ -30,7 +30,7 @@ impl Table {
         self.pending.push(cells.collect());
     }
 
-    /// Returns the number of lines that wait to be taken.
+    /// Returns the number of lines that were not taken yet.
     pub(crate) fn pending(&self) -> usize {
         self.pending.len()
     }
@@ -56,7 +56,7 @@ impl Table {
         text
     }
 
-    /// Takes what is left.
+    /// Takes the remaining lines.
     pub(crate) fn finish(mut self) -> String {
         self.take()
     }

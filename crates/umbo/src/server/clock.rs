@@ -1,13 +1,13 @@
-//! The clock of the system: the only place of the server where time is read, and the watch over it.
+//! The clock of the system, the only place where the server reads time, and a check for clock jumps.
 //!
-//! A clock that goes back loses nothing: versions grow all the same. But expiry follows the clock,
-//! so an operator has to know.
+//! A clock that goes back loses no data: versions still grow. But expiry follows the clock, so an operator
+//! has to be warned.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use umbo_types::{Clock, Timestamp, Version};
 
-/// How far back the clock may go before it is worth a word: more than any correction by NTP.
+/// How far back the clock may go without a warning: more than any correction by NTP.
 const TOLERATED: Duration = Duration::from_secs(5);
 
 /// The system's clocks.
@@ -16,7 +16,7 @@ pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
     fn wall(&self) -> Timestamp {
-        // A clock set before 1970 reads as 1970; versions grow all the same.
+        // A clock set before 1970 reads as 1970; versions still grow.
         let since = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
@@ -28,7 +28,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Warns where the clock is behind the versions that were given before the server started.
+/// Warns if the clock is behind the versions that were assigned before the server started.
 pub(crate) fn warn_if_behind(clock: &dyn Clock, version_ceiling: Version) {
     let behind = Duration::from_micros(version_ceiling.0.saturating_sub(clock.wall().0));
     if behind > TOLERATED {
@@ -41,7 +41,7 @@ pub(crate) fn warn_if_behind(clock: &dyn Clock, version_ceiling: Version) {
     }
 }
 
-/// Watches the time of day against the monotonic time.
+/// Compares the time of day with the monotonic time.
 #[derive(Debug)]
 pub(crate) struct ClockWatch {
     wall: Timestamp,
@@ -56,7 +56,7 @@ impl ClockWatch {
         }
     }
 
-    /// Warns where the clock has gone back since the last look.
+    /// Warns if the clock has gone back since the last check.
     pub(crate) fn look(&mut self, clock: &dyn Clock) {
         let now = Self::begin(clock);
         let expected = self.wall.saturating_add(now.monotonic - self.monotonic);

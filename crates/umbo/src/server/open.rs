@@ -1,5 +1,5 @@
-//! Opening the parts of a server, in an order that touches nothing before it is known to be free:
-//! ports, certificates, tokens, policies, data folder, Umbo's own records.
+//! Opens the parts of a server in the order ports, certificates, tokens, policies, data folder, Umbo's own
+//! records, so that nothing is changed before the earlier parts are available.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use umbo_api::ErrorCode;
-use umbo_dispatcher::auth::file::read_tokens;
-use umbo_dispatcher::auth::{TokenRegistry, TokenSource};
-use umbo_dispatcher::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, Parts, PodLimits, edge};
+use umbo_control::auth::file::read_tokens;
+use umbo_control::auth::{TokenRegistry, TokenSource};
+use umbo_control::policies::FilePolicies;
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
 use umbo_hotkey::{KeySeed, Settings as ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
@@ -22,16 +22,16 @@ use umbo_types::Clock;
 use super::clock::SystemClock;
 use super::ports::Listeners;
 use super::store::{OpenStore, Role};
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::settings::{Loaded, Settings};
 use crate::spans;
 
-/// Connections that may wait to be accepted.
+/// Length of the kernel's queue of connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
-/// The parts of a server, open; the dispatcher is made of them by [`Opened::dispatcher`].
-pub(super) struct Opened {
-    /// Of the data plane and of the admin port.
+/// The opened parts of a server; [`OpenedServer::dispatcher`] makes the dispatcher from them.
+pub(super) struct OpenedServer {
+    /// Addresses of the data plane and of the admin port.
     addresses: [SocketAddr; 2],
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
@@ -44,14 +44,14 @@ pub(super) struct Opened {
     hot_keys: Option<ShieldSettings>,
 }
 
-impl Opened {
-    pub(super) fn open(role: Role, settings: &Settings) -> Result<(Self, Listeners), Failure> {
+impl OpenedServer {
+    pub(super) fn open(role: Role, settings: &Settings) -> Result<(Self, Listeners), CliError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let listeners = Listeners {
             data: bind(settings.server.listen, "server.listen")?,
             admin: bind(settings.server.admin_listen, "server.admin_listen")?,
         };
-        let address = |port: &TcpListener| port.local_addr().map_err(Failure::start);
+        let address = |port: &TcpListener| port.local_addr().map_err(CliError::start);
         let addresses = [address(&listeners.data)?, address(&listeners.admin)?];
         let tls = load_tls(settings)?;
         let tokens = Arc::new(load_tokens(settings)?);
@@ -77,7 +77,7 @@ impl Opened {
     }
 
     /// Opens the dispatcher, which reads Umbo's own records.
-    pub(super) async fn dispatcher(&self, loaded: &Loaded) -> Result<Arc<Dispatcher>, Failure> {
+    pub(super) async fn dispatcher(&self, loaded: &Loaded) -> Result<Arc<Dispatcher>, CliError> {
         let settings = &loaded.settings;
         Dispatcher::open(Parts {
             store: self.store.store(),
@@ -92,15 +92,15 @@ impl Opened {
                 .then(|| (&settings.overload).into()),
             metrics: Arc::clone(&self.metrics),
             tracer: Arc::clone(&self.tracer),
-            limits: pod_limits(settings),
+            limits: dispatcher_limits(settings),
             config_text: loaded.to_toml(),
         })
         .await
-        .map_err(|failure| Failure::Start(format!("cannot read Umbo's own records: {failure}")))
+        .map_err(|failure| CliError::Start(format!("cannot read Umbo's own records: {failure}")))
     }
 
-    /// Refuses to serve others without asking who they are.
-    pub(super) fn refuse_open_door(&self, is_insecure: bool) -> Result<(), Failure> {
+    /// Refuses to serve a public address without requiring a token.
+    pub(super) fn refuse_unauthenticated(&self, is_insecure: bool) -> Result<(), CliError> {
         let public = self.addresses.iter().find(|at| !at.ip().is_loopback());
         if self.tokens.is_required() {
             if public.is_some() && !is_insecure {
@@ -109,17 +109,19 @@ impl Opened {
             return Ok(());
         }
         match public {
-            Some(address) if !is_insecure => Err(Failure::Start(format!(
+            Some(address) if !is_insecure => Err(CliError::Start(format!(
                 "{address} can be reached from other machines and no token is asked for; create a \
                  token file (umbo token create --file tokens.toml --name ops --grant '*:*') and \
                  pass it with --token-file, listen on 127.0.0.1, or say --insecure"
             ))),
             Some(address) => {
-                tracing::warn!("anybody who reaches {address} may do everything (--insecure)");
+                tracing::warn!(
+                    "any client that reaches {address} has all permissions (--insecure)"
+                );
                 Ok(())
             }
             None => {
-                tracing::info!("no token is asked for; only this machine can reach the server");
+                tracing::info!("no token is required; only this machine can reach the server");
                 Ok(())
             }
         }
@@ -132,16 +134,16 @@ impl Opened {
             .map(|address| format!("{scheme}://{address}"))
     }
 
-    /// Says where the server serves.
+    /// Logs the addresses that the server serves.
     pub(super) fn announce(&self) {
         let [data, admin] = self.urls();
         tracing::info!(data, admin, "umbo serves");
     }
 }
 
-fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
-    edge::bind(address, BACKLOG).map_err(|error| {
-        Failure::Start(format!(
+fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, CliError> {
+    umbo_edge::bind(address, BACKLOG).map_err(|error| {
+        CliError::Start(format!(
             "cannot listen on {address} ({key}): {error}; stop what uses the port, or choose \
              another with --listen and --admin-listen"
         ))
@@ -156,7 +158,7 @@ fn codes() -> Vec<Code> {
     ErrorCode::ALL.iter().map(code).collect()
 }
 
-fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, Failure> {
+fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, CliError> {
     let (Some(certificate), Some(key)) = (&settings.tls.certificate, &settings.tls.key) else {
         return Ok(None);
     };
@@ -167,24 +169,24 @@ fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, Failure> {
     };
     TlsSource::load(files)
         .map(|source| Some(Arc::new(source)))
-        .map_err(Failure::start)
+        .map_err(CliError::start)
 }
 
-fn load_tokens(settings: &Settings) -> Result<TokenRegistry, Failure> {
-    let tokens = TokenRegistry::new().map_err(Failure::start)?;
+fn load_tokens(settings: &Settings) -> Result<TokenRegistry, CliError> {
+    let tokens = TokenRegistry::new().map_err(CliError::start)?;
     if let Some(path) = &settings.auth.token_file {
-        let records = read_tokens(Path::new(path)).map_err(Failure::start)?;
+        let records = read_tokens(Path::new(path)).map_err(CliError::start)?;
         tokens.replace(TokenSource::File, records);
     }
     Ok(tokens)
 }
 
-fn load_policies(settings: &Settings) -> Result<FilePolicies, Failure> {
+fn load_policies(settings: &Settings) -> Result<FilePolicies, CliError> {
     let path = settings.quota.policy_file.as_deref();
     let policies = path.map(|path| FilePolicies::read(Path::new(path)));
     Ok(policies
         .transpose()
-        .map_err(Failure::start)?
+        .map_err(CliError::start)?
         .unwrap_or_default())
 }
 
@@ -192,13 +194,13 @@ fn start_quota(
     settings: &Settings,
     store: &dyn Store,
     clock: &dyn Clock,
-) -> Result<Limiter, Failure> {
+) -> Result<Limiter, CliError> {
     let settings = LimiterSettings {
         weights: (&settings.cost).into(),
         accounts_max: settings.quota.accounts_max as usize,
         buckets_max: settings.quota.buckets_max as usize,
         shards: u16::try_from(store.shard_map().shards()).unwrap_or(u16::MAX),
-        seed: getrandom::u64().map_err(Failure::start)?,
+        seed: getrandom::u64().map_err(CliError::start)?,
     };
     Ok(Limiter::new(
         settings,
@@ -207,13 +209,13 @@ fn start_quota(
     ))
 }
 
-/// Returns when a key is hot, and what is kept of it; none where the layer is turned off.
-fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings>, Failure> {
+/// Returns the settings of the hot-key layer; none if it is turned off.
+fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings>, CliError> {
     let hotkey = &settings.hotkey;
     if !hotkey.enabled {
         return Ok(None);
     }
-    let seed = KeySeed::new(getrandom::u64().map_err(Failure::start)?);
+    let seed = KeySeed::new(getrandom::u64().map_err(CliError::start)?);
     let mut shield = ShieldSettings::new(workers, seed);
     shield.rule.rate_min = f64::from(hotkey.rate_min);
     shield.cache.bytes_max = hotkey.cache.0;
@@ -222,11 +224,13 @@ fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings
     Ok(Some(shield))
 }
 
-fn pod_limits(settings: &Settings) -> PodLimits {
-    PodLimits {
+fn dispatcher_limits(settings: &Settings) -> DispatcherLimits {
+    DispatcherLimits {
         requests_in_flight_max: settings.server.requests_in_flight_max as usize,
         body_memory_max: usize::try_from(settings.server.body_memory.0).unwrap_or(usize::MAX),
+        answer_memory_max: usize::try_from(settings.server.answer_memory.0).unwrap_or(usize::MAX),
         body_timeout: settings.server.body_timeout.0,
         default_timeout: settings.server.default_timeout.0,
+        records_stale_max: settings.records.stale_max.0,
     }
 }

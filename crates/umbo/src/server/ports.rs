@@ -1,14 +1,15 @@
-//! The two ports of a server, and who answers at them.
+//! The two ports of a server, and the services behind them.
 
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use umbo_dispatcher::edge::{self, DrainStats, EdgeLimits};
-use umbo_dispatcher::{Dispatcher, Door, Service};
+use umbo_admin::{Service, StartupResponder};
+use umbo_dispatcher::Dispatcher;
+use umbo_edge::{DrainStats, EdgeLimits};
 
-use super::open::Opened;
+use super::open::OpenedServer;
 use super::watcher::Watcher;
 use crate::settings::ServerSettings;
 
@@ -18,22 +19,22 @@ pub(super) struct Listeners {
     pub(super) admin: TcpListener,
 }
 
-/// Who answers.
+/// The services of the ports.
 #[derive(Default)]
 pub(super) struct Doors {
-    data: Arc<Door>,
-    admin: Arc<Door>,
+    data: Arc<StartupResponder>,
+    admin: Arc<StartupResponder>,
 }
 
 impl Doors {
-    /// Lets requests in to a dispatcher.
-    pub(super) fn open(&self, pod: &Arc<Dispatcher>) {
-        self.data.open(Service::data(pod));
-        self.admin.open(Service::admin(pod));
+    /// Passes requests on to a dispatcher from now on.
+    pub(super) fn open(&self, dispatcher: &Arc<Dispatcher>) {
+        self.data.open(Service::data(dispatcher));
+        self.admin.open(Service::admin(dispatcher));
     }
 }
 
-/// Listening ports.
+/// The listening ports.
 pub(super) struct Ports {
     data: Port,
     admin: Port,
@@ -47,15 +48,15 @@ struct Port {
 impl Ports {
     pub(super) fn begin(
         listeners: Listeners,
-        opened: &Opened,
+        opened: &OpenedServer,
         doors: &Doors,
         settings: &ServerSettings,
     ) -> Self {
         let watcher = Arc::new(Watcher::new(Arc::clone(&opened.metrics)));
         let limits = edge_limits(settings);
-        let serve = |listener, door: &Arc<Door>| {
+        let serve = |listener, door: &Arc<StartupResponder>| {
             let stop = CancellationToken::new();
-            let task = tokio::spawn(edge::serve(
+            let task = tokio::spawn(umbo_edge::serve(
                 listener,
                 opened.tls.clone(),
                 Arc::clone(door),
@@ -85,7 +86,7 @@ impl Port {
             Ok(DrainStats { open, aborted }) => {
                 tracing::info!(open, aborted, "the {name} port is closed");
             }
-            Err(error) => tracing::error!(%error, "the {name} port ended badly"),
+            Err(error) => tracing::error!(%error, "the {name} port ended with an error"),
         }
     }
 }
@@ -93,6 +94,7 @@ impl Port {
 fn edge_limits(server: &ServerSettings) -> EdgeLimits {
     EdgeLimits {
         connections_max: server.connections_max as usize,
+        connections_per_address_max: server.connections_per_address_max as usize,
         header_timeout: server.header_timeout.0,
         idle_timeout: server.idle_timeout.0,
         write_timeout: server.write_timeout.0,

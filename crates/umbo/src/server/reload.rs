@@ -1,21 +1,21 @@
-//! What can be reloaded while the server runs: the log filter, the certificates, the token file, the
-//! policy file, and the map of the cluster behind it.
+//! What a running server can reload: the log filter, the certificates, the token file, the policy file, and
+//! the map of its cluster.
 //!
-//! At SIGHUP, and within ten seconds of a change of one of the files. What cannot be used is
-//! refused with its reason and the old one stays.
+//! At SIGHUP, and within ten seconds of a change of one of the files. An invalid file is refused with its
+//! reason, and the old content stays in effect.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use umbo_control::auth::file::read_tokens;
+use umbo_control::auth::{AuthError, TokenRegistry, TokenSource};
+use umbo_control::policies::{FilePolicies, PolicyFileError};
 use umbo_dispatcher::Dispatcher;
-use umbo_dispatcher::auth::file::read_tokens;
-use umbo_dispatcher::auth::{AuthError, TokenRegistry, TokenSource};
-use umbo_dispatcher::policies::{FilePolicies, PolicyFileError};
 use umbo_store_remote::RemoteStore;
 use umbo_telemetry::logging::LogHandle;
 use umbo_tls::TlsSource;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::reload_watch::{ReloadWatch, note};
 use crate::settings::Settings;
@@ -27,21 +27,21 @@ pub(super) struct Reload {
     pub(super) log: LogHandle,
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
-    pub(super) pod: Arc<Dispatcher>,
-    /// The store, where the shards are on nodes of a cluster.
+    pub(super) dispatcher: Arc<Dispatcher>,
+    /// The remote store, if the shards are on nodes of a cluster.
     pub(super) remote: Option<Arc<RemoteStore>>,
 }
 
 impl Reload {
-    /// Reloads whenever there is a reason to, for ever.
+    /// Reloads at each trigger, in an endless loop.
     pub(super) async fn run(mut self) {
         loop {
             let settings = self.watch.next().await;
-            self.reload(&settings).await;
+            self.reload(&settings);
         }
     }
 
-    async fn reload(&self, settings: &Settings) {
+    fn reload(&self, settings: &Settings) {
         note(
             "log filter",
             Some(self.log.set_filter(&settings.log.filter)),
@@ -58,7 +58,7 @@ impl Reload {
         let map = remote.map(|(store, path)| replace_map(store, Path::new(path)));
         note("map of the cluster", map);
         let path = settings.quota.policy_file.as_deref();
-        let policies = self.reload_policies(path).await;
+        let policies = self.reload_policies(path);
         let is_named = path
             .or(self.started_with.quota.policy_file.as_deref())
             .is_some();
@@ -68,21 +68,21 @@ impl Reload {
         }
     }
 
-    /// Takes up the policies of a file, or of none any more.
-    async fn reload_policies(&self, path: Option<&str>) -> Result<(), PolicyFileError> {
+    /// Loads the policies of a file, or none if there is no file any more.
+    fn reload_policies(&self, path: Option<&str>) -> Result<(), PolicyFileError> {
         let policies = path.map(|path| FilePolicies::read(Path::new(path)));
         let policies = policies.transpose()?.unwrap_or_default();
-        self.pod.replace_policy_file(policies).await
+        self.dispatcher.control.replace_policy_file(policies)
     }
 }
 
-/// Goes by the map of a file, if it follows the one in effect.
-fn replace_map(store: &RemoteStore, path: &Path) -> Result<(), Failure> {
+/// Uses the map of a file, if it is a successor of the one in effect.
+fn replace_map(store: &RemoteStore, path: &Path) -> Result<(), CliError> {
     let map = map_file::read(path)?;
-    store.set_map(map).map(|_| ()).map_err(Failure::start)
+    store.set_map(map).map(|_| ()).map_err(CliError::start)
 }
 
-/// Says whether two settings differ only in what a reload takes up.
+/// Returns whether two settings differ only in what a reload can change.
 fn is_same_otherwise(new: &Settings, old: &Settings) -> bool {
     let mut new = new.clone();
     new.log.filter.clone_from(&old.log.filter);

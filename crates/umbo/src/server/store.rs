@@ -9,11 +9,11 @@ use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
 use umbo_types::Clock;
 
 use super::clock::warn_if_behind;
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::settings::{ClusterSection, Settings};
 
-/// What a server is.
+/// Kind of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Dispatcher and store in one process.
@@ -37,7 +37,7 @@ impl OpenStore {
         role: Role,
         settings: &Settings,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         match role {
             Role::Serve => {
                 let store = open_folder(settings, clock)?;
@@ -58,7 +58,7 @@ impl OpenStore {
         }
     }
 
-    /// Returns the store on the nodes of a cluster, where it is one.
+    /// Returns the remote store, if it is one.
     pub(super) fn remote(&self) -> Option<Arc<RemoteStore>> {
         match self {
             Self::Embedded { .. } => None,
@@ -66,7 +66,7 @@ impl OpenStore {
         }
     }
 
-    /// Says what was opened.
+    /// Logs what was opened.
     pub(super) fn announce(&self, clock: &dyn Clock) {
         match self {
             Self::Embedded { report, folder, .. } => announce_folder(report, folder, clock),
@@ -100,30 +100,38 @@ fn announce_folder(report: &OpenReport, folder: &Path, clock: &dyn Clock) {
     );
 }
 
-fn open_folder(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<RedbStore, Failure> {
+fn open_folder(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<RedbStore, CliError> {
     let config = Config {
         folder: PathBuf::from(&settings.store.folder),
         shards: Some(settings.store.shards).filter(|&shards| shards > 0),
         cache_bytes: usize::try_from(settings.store.cache.0).unwrap_or(usize::MAX),
         ..Config::default()
     };
-    RedbStore::open(config, Arc::clone(clock)).map_err(Failure::start)
+    RedbStore::open(config, Arc::clone(clock)).map_err(CliError::start)
 }
 
-fn connect(cluster: &ClusterSection, clock: &Arc<dyn Clock>) -> Result<Arc<RemoteStore>, Failure> {
+fn connect(cluster: &ClusterSection, clock: &Arc<dyn Clock>) -> Result<Arc<RemoteStore>, CliError> {
     let Some(map) = &cluster.map else {
-        return Err(Failure::Start(
+        return Err(CliError::Start(
             "a dispatcher needs the map of its cluster: name its file with --map or cluster.map, \
              or run everything in one process (umbo serve)"
                 .to_owned(),
         ));
     };
-    let settings = RemoteSettings {
+    let map = map_file::read(Path::new(map))?;
+    Ok(RemoteStore::connect(
+        remote_settings(cluster),
+        map,
+        Arc::clone(clock),
+    ))
+}
+
+/// Returns the settings for connections to the nodes of a cluster.
+pub(crate) fn remote_settings(cluster: &ClusterSection) -> RemoteSettings {
+    RemoteSettings {
         tls: tls_of(cluster),
         ..RemoteSettings::default()
-    };
-    let map = map_file::read(Path::new(map))?;
-    Ok(RemoteStore::connect(settings, map, Arc::clone(clock)))
+    }
 }
 
 fn tls_of(cluster: &ClusterSection) -> Option<TlsFiles> {

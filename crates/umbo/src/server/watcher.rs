@@ -1,13 +1,13 @@
-//! Counts what the edge sees of connections.
+//! Counts events of connections at the edge.
 
 use std::io;
 use std::sync::Arc;
 
 use umbo_api::ErrorCode;
-use umbo_dispatcher::edge::Observer;
+use umbo_edge::Observer;
 use umbo_telemetry::metrics::RequestMetrics;
 
-/// Passes what the edge sees on to the counters and the log.
+/// Passes events of connections to the counters and the log.
 pub(super) struct Watcher {
     metrics: Arc<RequestMetrics>,
 }
@@ -27,13 +27,21 @@ impl Observer for Watcher {
         self.metrics.record_connection_closed();
     }
 
+    fn evicted(&self, count: usize) {
+        self.metrics.record_connections_evicted(count);
+    }
+
+    fn turned_away(&self) {
+        self.metrics.record_connection_turned_away();
+    }
+
     fn refused(&self, code: ErrorCode) {
         self.metrics.record_refused(code as usize);
     }
 
     fn stalled(&self) {
         self.metrics.record_stream_aborted();
-        tracing::debug!("cut a connection whose client reads nothing");
+        tracing::debug!("closed a connection whose client reads nothing");
     }
 
     fn handshake_failed(&self, reason: &str) {

@@ -1,4 +1,4 @@
-//! Bounds of single values, and what must hold between two of them. Checked once, at the start.
+//! Bounds of single values, and constraints between two of them. Checked once, at the start.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -9,13 +9,13 @@ use umbo_telemetry::logging;
 use umbo_types::RequestUnits;
 
 use super::layer::Layers;
-use super::unit::{Price, Size, Span};
+use super::unit::{ByteCount, RequestUnitPrice, TimeSpan};
 use super::{
     CostSection, HotkeySection, OverloadSection, QuotaSection, Settings, SettingsError,
     ShardSection,
 };
 
-/// Checks all values; the first that cannot be used is the error.
+/// Checks all values; returns an error for the first invalid one.
 pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), SettingsError> {
     let checker = Checker { layers };
     checker.check_bounds(settings)?;
@@ -33,6 +33,11 @@ impl Checker<'_> {
             "server.connections_max",
             &server.connections_max,
             1..=1_000_000,
+        )?;
+        self.within(
+            "server.connections_per_address_max",
+            &server.connections_per_address_max,
+            0..=1_000_000,
         )?;
         self.within(
             "server.requests_in_flight_max",
@@ -58,14 +63,17 @@ impl Checker<'_> {
             &server.drain_delay,
             milliseconds(0)..=HOUR,
         )?;
-        let memory = Size(16 << 20)..=Size(1 << 40);
-        self.within("server.body_memory", &server.body_memory, memory)?;
+        let memory = ByteCount(16 << 20)..=ByteCount(1 << 40);
+        self.within("server.body_memory", &server.body_memory, memory.clone())?;
+        self.within("server.answer_memory", &server.answer_memory, memory)?;
 
         self.within("store.shards", &settings.store.shards, 0..=512)?;
-        let caches = Size(1 << 20)..=Size(1 << 44);
+        let caches = ByteCount(1 << 20)..=ByteCount(1 << 44);
         self.within("store.cache", &settings.store.cache, caches)?;
         self.not_empty("store.folder", &settings.store.folder)?;
 
+        let ages = milliseconds(5_000)..=TimeSpan(Duration::from_hours(30 * 24));
+        self.within("records.stale_max", &settings.records.stale_max, ages)?;
         self.check_quota(&settings.quota)?;
         self.check_hotkey(&settings.hotkey)?;
         self.check_overload(&settings.overload)?;
@@ -86,8 +94,6 @@ impl Checker<'_> {
     }
 
     fn check_quota(&self, quota: &QuotaSection) -> Result<(), SettingsError> {
-        let refresh = milliseconds(1_000)..=HOUR;
-        self.within("quota.refresh", &quota.refresh, refresh)?;
         let places = 64..=16_777_216;
         self.within("quota.accounts_max", &quota.accounts_max, places.clone())?;
         self.within("quota.buckets_max", &quota.buckets_max, places)
@@ -95,7 +101,7 @@ impl Checker<'_> {
 
     fn check_hotkey(&self, hotkey: &HotkeySection) -> Result<(), SettingsError> {
         self.within("hotkey.rate_min", &hotkey.rate_min, 1..=1_000_000_000)?;
-        let caches = Size(1 << 20)..=Size(1 << 40);
+        let caches = ByteCount(1 << 20)..=ByteCount(1 << 40);
         self.within("hotkey.cache", &hotkey.cache, caches)?;
         let times = milliseconds(100)..=milliseconds(60_000);
         self.within("hotkey.ttl", &hotkey.ttl, times)
@@ -125,7 +131,11 @@ impl Checker<'_> {
             ("cost.write_bytes", cost.write_bytes),
             ("cost.latency_ms", cost.latency_ms),
         ] {
-            self.within(key, &price, Price(RequestUnits::default())..=PRICE_MAX)?;
+            self.within(
+                key,
+                &price,
+                RequestUnitPrice(RequestUnits::default())..=PRICE_MAX,
+            )?;
         }
         Ok(())
     }
@@ -134,7 +144,7 @@ impl Checker<'_> {
         let in_flight = 16..=1_000_000;
         self.within("shard.in_flight_max", &shard.in_flight_max, in_flight)?;
         // Half of it must hold the longest message.
-        let memory = Size(64 << 20)..=Size(1 << 40);
+        let memory = ByteCount(64 << 20)..=ByteCount(1 << 40);
         self.within("shard.request_memory", &shard.request_memory, memory)
     }
 
@@ -192,14 +202,14 @@ impl Checker<'_> {
             return Err(self.relation(
                 "cluster.node",
                 "cluster.map",
-                "a node is one of those that the map of a cluster names",
+                "a node needs the map of its cluster",
             ));
         }
         if cluster.node.is_some() && store.shards > 0 {
             return Err(self.relation(
                 "store.shards",
                 "cluster.node",
-                "the map of a cluster says how many shards there are",
+                "in a cluster the map has the number of shards",
             ));
         }
         if cluster.certificate.is_some() != cluster.key.is_some() {
@@ -213,7 +223,7 @@ impl Checker<'_> {
             return Err(self.relation(
                 "cluster.certificate",
                 "cluster.ca",
-                "who shows the others a certificate must know who has signed theirs",
+                "a process that presents a certificate to the others needs the authorities of theirs",
             ));
         }
         if shard.listen == shard.admin_listen && shard.listen.port() != 0 {
@@ -271,9 +281,9 @@ impl Checker<'_> {
     }
 }
 
-const PRICE_MAX: Price = Price(Weights::HIGHEST);
-const HOUR: Span = Span(Duration::from_hours(1));
+const PRICE_MAX: RequestUnitPrice = RequestUnitPrice(Weights::HIGHEST);
+const HOUR: TimeSpan = TimeSpan(Duration::from_hours(1));
 
-const fn milliseconds(millis: u64) -> Span {
-    Span(Duration::from_millis(millis))
+const fn milliseconds(millis: u64) -> TimeSpan {
+    TimeSpan(Duration::from_millis(millis))
 }

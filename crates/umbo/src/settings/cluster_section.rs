@@ -1,30 +1,30 @@
 //! The sections of a cluster with their defaults: its map and certificates, and a shard node.
 //!
-//! `config/umbo.toml` tells an operator what each setting does; this file is its twin.
+//! `config/umbo.toml` explains each setting to operators and must match this file.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::unit::{Size, empty_is_none};
+use super::unit::{ByteCount, empty_is_none};
 
 /// `[cluster]`: the dispatchers and shard nodes that this process works with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterSection {
-    /// File of the map; none for a server on its own.
+    /// File of the map; none for a standalone server.
     #[serde(with = "empty_is_none")]
     pub(crate) map: Option<String>,
     /// Name of this node in the map; none for a dispatcher.
     #[serde(with = "empty_is_none")]
     pub(crate) node: Option<String>,
-    /// Certificate chain that this process shows the others, PEM; none speaks without TLS.
+    /// Certificate chain that this process presents to other processes, PEM; none disables TLS.
     #[serde(with = "empty_is_none")]
     pub(crate) certificate: Option<String>,
     /// Private key of the certificate, PEM.
     #[serde(with = "empty_is_none")]
     pub(crate) key: Option<String>,
-    /// Authorities, PEM, one of which must have signed the certificates of the others.
+    /// Certificate authorities, PEM, one of which must have signed the certificates of the other processes.
     #[serde(with = "empty_is_none")]
     pub(crate) ca: Option<String>,
 }
@@ -37,10 +37,10 @@ pub(crate) struct ShardSection {
     pub(crate) listen: SocketAddr,
     /// Address of metrics and health.
     pub(crate) admin_listen: SocketAddr,
-    /// Requests in flight; more are turned away.
+    /// Most requests in flight; more are refused.
     pub(crate) in_flight_max: u32,
-    /// Bytes that the requests in flight may hold together.
-    pub(crate) request_memory: Size,
+    /// Most bytes that the requests in flight may hold together.
+    pub(crate) request_memory: ByteCount,
 }
 
 impl Default for ShardSection {
@@ -49,7 +49,7 @@ impl Default for ShardSection {
             listen: (Ipv4Addr::LOCALHOST, 7_411).into(),
             admin_listen: (Ipv4Addr::LOCALHOST, 7_412).into(),
             in_flight_max: 4_096,
-            request_memory: Size(256 << 20),
+            request_memory: ByteCount(256 << 20),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Why settings cannot be used. Every message says where the value stands and what to do.
+//! Errors in settings. Every message contains the place of the value and what to do.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why settings cannot be used.
+/// Why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     /// The file cannot be read.
@@ -11,7 +11,7 @@ pub(crate) enum SettingsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is not TOML.
@@ -19,7 +19,7 @@ pub(crate) enum SettingsError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with its line.
+        /// The error, with its line.
         message: String,
     },
     /// There is no such setting.
@@ -29,19 +29,19 @@ pub(crate) enum SettingsError {
         place: String,
         /// As written.
         key: String,
-        /// What was probably meant.
+        /// The setting that was probably meant.
         nearest: Option<String>,
     },
     /// The value has the wrong type.
-    #[error("{place}: {key} is {expected}, but {found} stands there")]
+    #[error("{place}: {key} is {expected}, but {found} was found")]
     WrongType {
         /// File and line, variable or flag.
         place: String,
         /// The setting.
         key: String,
-        /// What belongs there.
+        /// The type that is expected.
         expected: &'static str,
-        /// What stands there.
+        /// The value that was found.
         found: String,
     },
     /// The value has the right type and cannot be read.
@@ -51,7 +51,7 @@ pub(crate) enum SettingsError {
         place: String,
         /// The setting.
         key: String,
-        /// What is wrong and what belongs there.
+        /// The error, and the expected form.
         message: String,
     },
     /// The value is outside its bounds.
@@ -61,23 +61,25 @@ pub(crate) enum SettingsError {
         place: String,
         /// The setting.
         key: &'static str,
-        /// As read.
+        /// The value that was read.
         value: String,
-        /// What is allowed.
+        /// The allowed range.
         bounds: String,
     },
-    /// Two values do not go together.
-    #[error("{first} ({first_place}) and {second} ({second_place}) do not go together: {reason}")]
+    /// Two values contradict each other.
+    #[error(
+        "{first} ({first_place}) and {second} ({second_place}) contradict each other: {reason}"
+    )]
     Relation {
         /// One setting with its value.
         first: String,
-        /// Where it stands.
+        /// Its place.
         first_place: String,
         /// The other one.
         second: String,
-        /// Where it stands.
+        /// Its place.
         second_place: String,
-        /// Why they do not.
+        /// Why.
         reason: &'static str,
     },
 }

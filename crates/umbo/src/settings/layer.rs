@@ -1,8 +1,8 @@
-//! Layers of settings: which value wins, and where it stands.
+//! Layers of settings: the value that wins, and its place.
 //!
-//! Owns the flat list of all keys (`section.key`), taken from the defaults. A later layer replaces
-//! values of an earlier one; a key that is not in the list, and a value of another type than its
-//! default, are refused here, where their place is still known.
+//! Owns the flat list of all keys (`section.key`), taken from the defaults. A later layer replaces values of
+//! an earlier one. A key that is not in the list, or a value of another type than its default, is refused
+//! here, where its place is still known.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,9 +13,9 @@ use toml::{Spanned, Table, Value};
 
 use super::{Settings, SettingsError};
 
-/// Begin of the name of every variable that is a setting.
+/// Prefix of every environment variable that is a setting.
 const VARIABLE_PREFIX: &str = "UMBO__";
-/// How many edits a misspelt key may be away from the one that is suggested for it.
+/// Most edits between a misspelt key and a suggested one.
 const EDITS_MAX: usize = 3;
 
 /// A flag of the command line that sets one key.
@@ -29,10 +29,10 @@ pub(crate) struct Flag {
     pub(crate) value: String,
 }
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// Nobody chose it.
+pub(super) enum SettingOrigin {
+    /// The default.
     Default,
     /// A line of a file.
     File(PathBuf, usize),
@@ -42,7 +42,7 @@ pub(super) enum Origin {
     Flag(&'static str),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -59,7 +59,7 @@ pub(super) struct Effective {
     pub(super) section: String,
     pub(super) name: String,
     pub(super) value: Value,
-    pub(super) origin: Origin,
+    pub(super) origin: SettingOrigin,
 }
 
 impl Effective {
@@ -72,7 +72,7 @@ impl Effective {
     }
 }
 
-/// All settings, as the layers read so far have left them.
+/// All settings after the layers read so far.
 #[derive(Debug)]
 pub(super) struct Layers(Vec<Effective>);
 
@@ -87,7 +87,7 @@ impl Layers {
                 section: section.clone(),
                 name,
                 value,
-                origin: Origin::Default,
+                origin: SettingOrigin::Default,
             }));
         }
         Self(all)
@@ -98,12 +98,12 @@ impl Layers {
             path: path.to_owned(),
             message: error.to_string(),
         };
-        // Twice: once for the values, once for the places where they stand.
+        // Parsed twice: once for the values, once for their places.
         let values: Table = text.parse().map_err(syntax)?;
         let places = DeTable::parse(text).map_err(syntax)?;
         for (section_key, spanned) in places.get_ref() {
             let section = section_key.get_ref().as_ref();
-            let at = Origin::File(path.to_owned(), line_of(text, &section_key.span()));
+            let at = SettingOrigin::File(path.to_owned(), line_of(text, &section_key.span()));
             if !self.0.iter().any(|entry| entry.section == section) {
                 return Err(self.unknown(&at, section));
             }
@@ -119,7 +119,7 @@ impl Layers {
             };
             for key in keys.keys() {
                 let name = key.get_ref().as_ref();
-                let at = Origin::File(path.to_owned(), line_of(text, &Spanned::span(key)));
+                let at = SettingOrigin::File(path.to_owned(), line_of(text, &Spanned::span(key)));
                 self.set(&format!("{section}.{name}"), table[name].clone(), at)?;
             }
         }
@@ -135,8 +135,8 @@ impl Layers {
                 continue;
             };
             let key = path.to_lowercase().replacen("__", ".", 1);
-            let origin = Origin::Variable(name.clone());
-            // Upper case alone, so that each setting has one variable.
+            let origin = SettingOrigin::Variable(name.clone());
+            // Only upper case, so that each setting has one variable.
             let is_known = self.0.iter().any(|entry| entry.variable() == name);
             let Some(entry) = self.0.iter().find(|entry| is_known && entry.key() == key) else {
                 let nearest = self.nearest(&key).map(Effective::variable);
@@ -157,12 +157,12 @@ impl Layers {
             let entry = self.0.iter().find(|entry| entry.key() == flag.key);
             let value = entry.map(|entry| read_as(&entry.value, &flag.value));
             let value = value.unwrap_or_else(|| flag.value.clone().into());
-            self.set(flag.key, value, Origin::Flag(flag.name))?;
+            self.set(flag.key, value, SettingOrigin::Flag(flag.name))?;
         }
         Ok(())
     }
 
-    /// Returns the typed settings, or which value cannot be read.
+    /// Returns the typed settings, or an error for a value that cannot be parsed.
     pub(super) fn settings(&self) -> Result<Settings, SettingsError> {
         let mut table = Table::new();
         for entry in &self.0 {
@@ -183,13 +183,13 @@ impl Layers {
         })
     }
 
-    /// Returns where the value of a key stands.
+    /// Returns the place of a key's value.
     pub(super) fn place(&self, key: &str) -> String {
         let entry = self.0.iter().find(|entry| entry.key() == key);
         entry.map_or_else(|| key.to_owned(), |entry| entry.origin.to_string())
     }
 
-    /// Returns a key with its value, as it would stand in a file.
+    /// Returns a key with its value, as in a file.
     pub(super) fn written(&self, key: &str) -> String {
         let entry = self.0.iter().find(|entry| entry.key() == key);
         let value = entry.map_or_else(String::new, |entry| entry.value.to_string());
@@ -200,13 +200,13 @@ impl Layers {
         self.0
     }
 
-    fn set(&mut self, key: &str, value: Value, origin: Origin) -> Result<(), SettingsError> {
+    fn set(&mut self, key: &str, value: Value, origin: SettingOrigin) -> Result<(), SettingsError> {
         let Some(at) = self.0.iter().position(|entry| entry.key() == key) else {
             return Err(self.unknown(&origin, key));
         };
         let entry = &mut self.0[at];
         entry.value = match (&entry.value, value) {
-            // Whole numbers are numbers; TOML tells them apart and an operator does not.
+            // A whole number is valid for a decimal one; TOML distinguishes them and an operator does not.
             (Value::Float(_), Value::Integer(whole)) => Value::Float(lossy(whole)),
             (default, value) if default.same_type(&value) => value,
             (default, value) => {
@@ -222,7 +222,7 @@ impl Layers {
         Ok(())
     }
 
-    fn unknown(&self, origin: &Origin, key: &str) -> SettingsError {
+    fn unknown(&self, origin: &SettingOrigin, key: &str) -> SettingsError {
         let nearest = self.nearest(key).map(Effective::key);
         let sections = self.0.iter().map(|entry| entry.section.as_str());
         let section = sections.min_by_key(|section| strsim::damerau_levenshtein(section, key));
@@ -236,8 +236,8 @@ impl Layers {
         }
     }
 
-    /// Returns the setting that a misspelt key most likely means: a similar name in the same
-    /// section, or the same name in another one.
+    /// Returns the setting that a misspelt key most likely means: a similar name in the same section, or the
+    /// same name in another one.
     fn nearest(&self, key: &str) -> Option<&Effective> {
         let name = key.rsplit('.').next().unwrap_or(key);
         let distance = |entry: &Effective| {
@@ -245,12 +245,12 @@ impl Layers {
             full.min(strsim::damerau_levenshtein(&entry.name, name) + 1)
         };
         let nearest = self.0.iter().min_by_key(|entry| distance(entry))?;
-        // Of a short name too much would have to change for it to look alike.
+        // A short name must not be changed beyond recognition.
         (distance(nearest) <= EDITS_MAX.min(nearest.name.len())).then_some(nearest)
     }
 }
 
-/// Reads a text as the type that `default` has; stays a text where it cannot be.
+/// Parses a text as the type of `default`; remains a text if it cannot be parsed.
 fn read_as(default: &Value, text: &str) -> Value {
     let read = match default {
         Value::Integer(_) => text.parse().ok().map(Value::Integer),

@@ -1,16 +1,17 @@
-//! The sections of the settings with their defaults. `config/umbo.toml` tells an operator what
-//! each one does; this file is its twin, and a test compares them.
+//! The sections of the settings with their defaults. `config/umbo.toml` explains each one to operators; a
+//! test compares it with this file.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use umbo_dispatcher::overload::OverloadSettings;
+use umbo_dispatcher::overload::{OverloadSettings, hash_of};
+use umbo_overload::{DesignatedClass, QueueSettings};
 use umbo_quota::Weights;
-use umbo_shed::GateSettings;
 use umbo_telemetry::logging::LogFormat;
+use umbo_types::Criticality;
 
-use super::unit::{Price, Size, Span, empty_is_none};
+use super::unit::{ByteCount, RequestUnitPrice, TimeSpan, empty_is_none};
 
 /// `[server]`: addresses, limits and time-outs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,38 +21,43 @@ pub(crate) struct ServerSettings {
     pub(crate) listen: SocketAddr,
     /// Address of metrics, health and the admin API.
     pub(crate) admin_listen: SocketAddr,
-    /// Serves a public address though no credential is asked for.
+    /// Serves a public address without requiring a credential.
     pub(crate) insecure: bool,
-    /// Open connections; more wait to be accepted.
+    /// Most open connections; for one more an idle one is closed.
     pub(crate) connections_max: u32,
-    /// Requests in flight; more are shed.
+    /// Most open connections of one address; 0 for no separate bound.
+    pub(crate) connections_per_address_max: u32,
+    /// Most requests in flight; more are shed.
     pub(crate) requests_in_flight_max: u32,
-    /// For the head of a request to arrive.
-    pub(crate) header_timeout: Span,
-    /// For the body of a request to arrive.
-    pub(crate) body_timeout: Span,
-    /// For a connection without a request.
-    pub(crate) idle_timeout: Span,
-    /// For a client that reads nothing of its answer.
-    pub(crate) write_timeout: Span,
-    /// For load balancers to see that the server is about to stop.
-    pub(crate) drain_delay: Span,
-    /// For the requests in flight to finish when the server stops.
-    pub(crate) drain_timeout: Span,
-    /// For a request that names no budget of its own.
-    pub(crate) default_timeout: Span,
-    /// Bytes that request bodies over 64 KiB may hold together.
-    pub(crate) body_memory: Size,
+    /// Timeout for the head of a request to arrive.
+    pub(crate) header_timeout: TimeSpan,
+    /// Timeout for the body of a request to arrive.
+    pub(crate) body_timeout: TimeSpan,
+    /// Timeout of a connection without a request.
+    pub(crate) idle_timeout: TimeSpan,
+    /// For a client to take 1 KiB a second of an answer that waits for it.
+    pub(crate) write_timeout: TimeSpan,
+    /// Wait before the server stops, so that load balancers notice.
+    pub(crate) drain_delay: TimeSpan,
+    /// Timeout for the requests in flight when the server stops.
+    pub(crate) drain_timeout: TimeSpan,
+    /// Timeout of a request that sets none itself.
+    pub(crate) default_timeout: TimeSpan,
+    /// Most bytes that request bodies over 64 KiB may hold together.
+    pub(crate) body_memory: ByteCount,
+    /// Most bytes that answers over 4 KiB may hold together until their clients have taken them.
+    pub(crate) answer_memory: ByteCount,
 }
 
 impl Default for ServerSettings {
     fn default() -> Self {
-        let seconds = |seconds| Span(Duration::from_secs(seconds));
+        let seconds = |seconds| TimeSpan(Duration::from_secs(seconds));
         Self {
             listen: (Ipv4Addr::LOCALHOST, 8080).into(),
             admin_listen: (Ipv4Addr::LOCALHOST, 8081).into(),
             insecure: false,
             connections_max: 10_000,
+            connections_per_address_max: 0,
             requests_in_flight_max: 4_096,
             header_timeout: seconds(10),
             body_timeout: seconds(30),
@@ -60,7 +66,8 @@ impl Default for ServerSettings {
             drain_delay: seconds(1),
             drain_timeout: seconds(30),
             default_timeout: seconds(10),
-            body_memory: Size(256 << 20),
+            body_memory: ByteCount(256 << 20),
+            answer_memory: ByteCount(256 << 20),
         }
     }
 }
@@ -71,10 +78,10 @@ impl Default for ServerSettings {
 pub(crate) struct StoreSettings {
     /// The data folder.
     pub(crate) folder: String,
-    /// Number of shards; 0 takes what the folder says, or chooses when it is created.
+    /// Number of shards; 0 uses the folder's number, or chooses one for a new folder.
     pub(crate) shards: u16,
     /// Memory for cached pages.
-    pub(crate) cache: Size,
+    pub(crate) cache: ByteCount,
 }
 
 impl Default for StoreSettings {
@@ -82,16 +89,16 @@ impl Default for StoreSettings {
         Self {
             folder: "data".to_owned(),
             shards: 0,
-            cache: Size(1 << 30),
+            cache: ByteCount(1 << 30),
         }
     }
 }
 
-/// `[auth]`: who may call.
+/// `[auth]`: authentication of callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuthSettings {
-    /// File of tokens; none asks for no token.
+    /// File of tokens; without one no token is required.
     #[serde(with = "empty_is_none")]
     pub(crate) token_file: Option<String>,
 }
@@ -100,29 +107,27 @@ pub(crate) struct AuthSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsSettings {
-    /// Certificate chain, PEM; none serves plain HTTP.
+    /// Certificate chain, PEM; without one the server uses plain HTTP.
     #[serde(with = "empty_is_none")]
     pub(crate) certificate: Option<String>,
     /// Private key of the certificate, PEM.
     #[serde(with = "empty_is_none")]
     pub(crate) key: Option<String>,
-    /// Authorities, PEM, one of which must have signed each client's certificate.
+    /// Certificate authorities, PEM, one of which must have signed each client's certificate.
     #[serde(with = "empty_is_none")]
     pub(crate) client_ca: Option<String>,
 }
 
-/// `[quota]`: who may spend how much.
+/// `[quota]`: quotas of callers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QuotaSection {
-    /// File of policies; none leaves those of the store and those built in.
+    /// File of policies; without one only the stored and the built-in policies apply.
     #[serde(with = "empty_is_none")]
     pub(crate) policy_file: Option<String>,
-    /// How often the pod looks for what other pods have changed.
-    pub(crate) refresh: Span,
-    /// Callers in namespaces whose usage is kept apart.
+    /// Most pairs of caller and namespace whose usage is counted separately.
     pub(crate) accounts_max: u32,
-    /// Token buckets.
+    /// Most token buckets.
     pub(crate) buckets_max: u32,
 }
 
@@ -130,25 +135,40 @@ impl Default for QuotaSection {
     fn default() -> Self {
         Self {
             policy_file: None,
-            refresh: Span(Duration::from_secs(30)),
             accounts_max: 65_536,
             buckets_max: 65_536,
         }
     }
 }
 
-/// `[hotkey]`: keys that are read so often that the server answers for their shard.
+/// `[records]`: Umbo's own records (namespaces, tokens, policies, lists).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RecordsSection {
+    /// How long requests are served with a copy that could not be confirmed with its home.
+    pub(crate) stale_max: TimeSpan,
+}
+
+impl Default for RecordsSection {
+    fn default() -> Self {
+        Self {
+            stale_max: TimeSpan(Duration::from_hours(24)),
+        }
+    }
+}
+
+/// `[hotkey]`: keys that are read so often that the dispatcher answers for their shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HotkeySection {
-    /// Whether there is such a layer.
+    /// Whether the layer is on.
     pub(crate) enabled: bool,
     /// Lowest rate of a hot key, in reads a second.
     pub(crate) rate_min: u32,
     /// Memory for answers of hot keys.
-    pub(crate) cache: Size,
+    pub(crate) cache: ByteCount,
     /// How long an answer is served.
-    pub(crate) ttl: Span,
+    pub(crate) ttl: TimeSpan,
 }
 
 impl Default for HotkeySection {
@@ -156,37 +176,77 @@ impl Default for HotkeySection {
         Self {
             enabled: true,
             rate_min: 200,
-            cache: Size(64 << 20),
-            ttl: Span(Duration::from_secs(3)),
+            cache: ByteCount(64 << 20),
+            ttl: TimeSpan(Duration::from_secs(3)),
         }
     }
 }
 
-/// `[overload]`: what waits and what is shed when a shard cannot keep up.
+/// `[overload]`: queues and shedding when a shard cannot keep up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OverloadSection {
-    /// Whether anything is.
+    /// Whether requests are queued and shed.
     pub(crate) enabled: bool,
     /// Most requests that a shard works on at the same time.
     pub(crate) in_flight_max: u32,
     /// Most requests that wait for a shard.
     pub(crate) waiting_max: u32,
-    /// Wait in the queue of a shard that is normal.
-    pub(crate) queue_target: Span,
-    /// Time for which it has to be longer before anything is shed.
-    pub(crate) queue_interval: Span,
+    /// Normal wait in the queue of a shard.
+    pub(crate) queue_target: TimeSpan,
+    /// How long the wait must exceed the target before requests are shed.
+    pub(crate) queue_interval: TimeSpan,
+    /// The highest tier whose price an overload raises.
+    pub(crate) price_tier_max: TierName,
+    /// Callers whose price it raises, separated by commas; empty for all, those above their fair share first.
+    pub(crate) price_callers: String,
+}
+
+/// Names of the tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TierName {
+    /// Work that can wait.
+    Sheddable,
+    /// The usual tier.
+    SheddablePlus,
+    /// Work that users wait for.
+    Critical,
+    /// Work without which nothing goes on.
+    CriticalPlus,
+}
+
+impl From<TierName> for Criticality {
+    fn from(name: TierName) -> Self {
+        match name {
+            TierName::Sheddable => Self::Sheddable,
+            TierName::SheddablePlus => Self::SheddablePlus,
+            TierName::Critical => Self::Critical,
+            TierName::CriticalPlus => Self::CriticalPlus,
+        }
+    }
+}
+
+impl OverloadSection {
+    fn designated(&self) -> DesignatedClass {
+        let names = self.price_callers.split(',').map(str::trim);
+        let callers: Vec<_> = names.filter(|name| !name.is_empty()).map(hash_of).collect();
+        let callers = (!callers.is_empty()).then_some(callers);
+        DesignatedClass::new(self.price_tier_max.into(), callers)
+    }
 }
 
 impl Default for OverloadSection {
     fn default() -> Self {
-        let gate = GateSettings::default();
+        let queue = QueueSettings::default();
         Self {
             enabled: true,
-            in_flight_max: gate.limit.max,
-            waiting_max: gate.waiting_max as u32,
-            queue_target: Span(gate.codel.target),
-            queue_interval: Span(gate.codel.interval),
+            in_flight_max: queue.limit.max,
+            waiting_max: queue.waiting_max as u32,
+            queue_target: TimeSpan(queue.codel.target),
+            queue_interval: TimeSpan(queue.codel.interval),
+            price_tier_max: TierName::SheddablePlus,
+            price_callers: String::new(),
         }
     }
 }
@@ -194,34 +254,36 @@ impl Default for OverloadSection {
 impl From<&OverloadSection> for OverloadSettings {
     fn from(section: &OverloadSection) -> Self {
         let mut settings = Self::default();
-        let gate = &mut settings.gate;
-        gate.limit.max = section.in_flight_max;
-        gate.limit.initial = gate.limit.initial.min(section.in_flight_max);
-        gate.waiting_max = section.waiting_max as usize;
-        gate.codel.target = section.queue_target.0;
-        gate.codel.interval = section.queue_interval.0;
+        let queue = &mut settings.queue;
+        queue.limit.max = section.in_flight_max;
+        queue.limit.min = queue.limit.min.min(section.in_flight_max);
+        queue.limit.initial = queue.limit.initial.min(section.in_flight_max);
+        queue.waiting_max = section.waiting_max as usize;
+        queue.codel.target = section.queue_target.0;
+        queue.codel.interval = section.queue_interval.0;
+        settings.pressure.designated = section.designated();
         settings
     }
 }
 
-/// `[cost]`: what a request costs, in request units.
+/// `[cost]`: the cost of a request, in request units.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CostSection {
-    /// Number of this list of prices.
+    /// Version of this price list.
     pub(crate) version: u32,
-    /// Any read.
-    pub(crate) read_base: Price,
-    /// Any write.
-    pub(crate) write_base: Price,
+    /// Each read.
+    pub(crate) read_base: RequestUnitPrice,
+    /// Each write.
+    pub(crate) write_base: RequestUnitPrice,
     /// Each row read or written.
-    pub(crate) row: Price,
-    /// 4,096 bytes read.
-    pub(crate) read_bytes: Price,
-    /// 4,096 bytes written.
-    pub(crate) write_bytes: Price,
-    /// A millisecond of the store's service time.
-    pub(crate) latency_ms: Price,
+    pub(crate) row: RequestUnitPrice,
+    /// Each 4,096 bytes read.
+    pub(crate) read_bytes: RequestUnitPrice,
+    /// Each 4,096 bytes written.
+    pub(crate) write_bytes: RequestUnitPrice,
+    /// Each millisecond of the store's service time.
+    pub(crate) latency_ms: RequestUnitPrice,
 }
 
 impl Default for CostSection {
@@ -229,12 +291,12 @@ impl Default for CostSection {
         let weights = Weights::default();
         Self {
             version: weights.version,
-            read_base: Price(weights.read_base),
-            write_base: Price(weights.write_base),
-            row: Price(weights.row),
-            read_bytes: Price(weights.read_bytes),
-            write_bytes: Price(weights.write_bytes),
-            latency_ms: Price(weights.latency_ms),
+            read_base: RequestUnitPrice(weights.read_base),
+            write_base: RequestUnitPrice(weights.write_base),
+            row: RequestUnitPrice(weights.row),
+            read_bytes: RequestUnitPrice(weights.read_bytes),
+            write_bytes: RequestUnitPrice(weights.write_bytes),
+            latency_ms: RequestUnitPrice(weights.latency_ms),
         }
     }
 }
@@ -257,7 +319,7 @@ impl From<&CostSection> for Weights {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogSection {
-    /// How it is written.
+    /// Format of the log.
     pub(crate) format: LogFormatName,
     /// What is logged.
     pub(crate) filter: String,
@@ -276,7 +338,7 @@ impl Default for LogSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormatName {
-    /// For people on a terminal, else for machines.
+    /// For people on a terminal, for machines elsewhere.
     Auto,
     /// For people.
     Human,
@@ -298,13 +360,13 @@ impl From<LogFormatName> for LogFormat {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TraceSection {
-    /// Address of an OTLP collector; none traces nothing.
+    /// Address of an OTLP collector; without one nothing is traced.
     #[serde(with = "empty_is_none")]
     pub(crate) otlp_endpoint: Option<String>,
-    /// Share of the requests without a trace of their own that are sampled.
+    /// Share of the requests without a trace context that are sampled.
     pub(crate) sample_ratio: f64,
-    /// A request that took this long gets a span in any case.
-    pub(crate) slow: Span,
+    /// A request that takes at least this long is always traced.
+    pub(crate) slow: TimeSpan,
 }
 
 impl Default for TraceSection {
@@ -312,7 +374,7 @@ impl Default for TraceSection {
         Self {
             otlp_endpoint: None,
             sample_ratio: 0.0,
-            slow: Span(Duration::from_millis(500)),
+            slow: TimeSpan(Duration::from_millis(500)),
         }
     }
 }

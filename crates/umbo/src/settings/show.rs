@@ -1,6 +1,6 @@
 //! The settings in effect as TOML, each line with its origin in a comment.
 //!
-//! What it prints can be used as a settings file, except for what is hidden.
+//! The output is a valid settings file, except for hidden values.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use toml::Value;
 
 use super::layer::Effective;
 
-/// Stands for what is hidden.
+/// Replaces a hidden value.
 const HIDDEN: &str = "***";
 
 pub(super) fn to_toml(effective: &[Effective]) -> String {

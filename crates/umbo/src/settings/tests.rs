@@ -1,4 +1,4 @@
-//! Layers, their order, and what is refused with which words.
+//! Layers, their order, and the messages of refusals.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn load(text: &str, variables: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded
     Loaded::from_layers(Some(file), variables, flags)
 }
 
-/// Loads what must be refused and returns the words, without the folder of the file.
+/// Loads settings that must be refused and returns the message, without the folder of the file.
 fn refusal(text: &str, variables: &[(&str, &str)]) -> String {
     let words = load(text, variables, &[]).unwrap_err().to_string();
     let mut plain = String::new();
@@ -46,7 +46,7 @@ fn the_documented_file_equals_the_defaults_and_names_every_key() {
     let loaded = load(DOCUMENTED, &[], &[]).unwrap();
     assert_eq!(loaded.settings, Settings::default());
     for entry in &loaded.effective {
-        let is_named = !matches!(entry.origin, layer::Origin::Default);
+        let is_named = !matches!(entry.origin, layer::SettingOrigin::Default);
         assert!(
             is_named,
             "{}.{} is not in the file",
@@ -184,25 +184,25 @@ fn wrong_types_say_key_expected_and_found() {
     let cases = [
         (
             "[server]\nconnections_max = \"many\"\n",
-            "umbo.toml:2: server.connections_max is a whole number, but the text \"many\" stands \
-             there",
+            "umbo.toml:2: server.connections_max is a whole number, but the text \"many\" was \
+             found",
         ),
         (
             "[server]\nidle_timeout = 10\n",
-            "umbo.toml:2: server.idle_timeout is a text in quotes, but the number 10 stands there",
+            "umbo.toml:2: server.idle_timeout is a text in quotes, but the number 10 was found",
         ),
         (
             "[server]\ninsecure = \"yes\"\n",
-            "umbo.toml:2: server.insecure is true or false, but the text \"yes\" stands there",
+            "umbo.toml:2: server.insecure is true or false, but the text \"yes\" was found",
         ),
         (
             "[server]\nlisten = [\"127.0.0.1:1\"]\n",
-            "umbo.toml:2: server.listen is a text in quotes, but a list stands there",
+            "umbo.toml:2: server.listen is a text in quotes, but a list was found",
         ),
         (
             "store = 3\n",
             "umbo.toml:1: store is a section ([name] and the keys under it), but the number 3 \
-             stands there",
+             was found",
         ),
     ];
     for (text, expected) in cases {
@@ -210,8 +210,8 @@ fn wrong_types_say_key_expected_and_found() {
     }
     assert_eq!(
         refusal("", &[("UMBO__SERVER__INSECURE", "maybe")]),
-        "UMBO__SERVER__INSECURE: server.insecure is true or false, but the text \"maybe\" stands \
-         there"
+        "UMBO__SERVER__INSECURE: server.insecure is true or false, but the text \"maybe\" was \
+         found"
     );
 }
 
@@ -272,8 +272,8 @@ fn values_outside_their_bounds_say_the_bounds() {
             "umbo.toml:2: store.folder is empty, and must be a text",
         ),
         (
-            "[quota]\nrefresh = \"999ms\"\n",
-            "umbo.toml:2: quota.refresh is 999ms, and must be 1s to 1h",
+            "[records]\nstale_max = \"4s\"\n",
+            "umbo.toml:2: records.stale_max is 4s, and must be 5s to 30days",
         ),
         (
             "[quota]\nbuckets_max = 63\n",
@@ -359,7 +359,7 @@ fn values_that_do_not_go_together_are_both_named() {
     assert_eq!(
         refusal("[server]\nlisten = \"127.0.0.1:8081\"\n", &[]),
         "server.listen = \"127.0.0.1:8081\" (umbo.toml:2) and server.admin_listen = \
-         \"127.0.0.1:8081\" (default) do not go together: two servers cannot listen on one address"
+         \"127.0.0.1:8081\" (default) contradict each other: two servers cannot listen on one address"
     );
     let variables = [("UMBO__SERVER__DRAIN_TIMEOUT", "9s")];
     assert!(refusal("", &variables).contains(

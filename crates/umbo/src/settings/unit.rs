@@ -1,8 +1,8 @@
-//! Values with their unit: a time span like `50ms`, a size like `2MiB`, a price in request units, a
-//! text that may be empty.
+//! Values with their unit: a time span like `50ms`, a size like `2MiB`, a price in request units, and an
+//! optional text.
 //!
-//! Written values read back as themselves. A bare number is refused where nobody could tell its
-//! unit; a price is one, because request units have only one.
+//! Written values parse back to themselves. A bare number is refused where its unit would be ambiguous; a
+//! price is a bare number, because request units have only one unit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,17 +13,17 @@ use umbo_types::RequestUnits;
 
 /// A time span, like `50ms`, `10s` or `1m 30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct TimeSpan(pub(crate) Duration);
 
 /// A number of bytes, like `256KiB` or `1GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Size(pub(crate) u64);
+pub(crate) struct ByteCount(pub(crate) u64);
 
 /// A price in request units, exact to the micro-unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Price(pub(crate) RequestUnits);
+pub(crate) struct RequestUnitPrice(pub(crate) RequestUnits);
 
-impl FromStr for Span {
+impl FromStr for TimeSpan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -33,13 +33,13 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         humantime::format_duration(self.0).fmt(f)
     }
 }
 
-impl FromStr for Size {
+impl FromStr for ByteCount {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -51,7 +51,7 @@ impl FromStr for Size {
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = ["B", "KiB", "MiB", "GiB", "TiB"];
         let power = (0..units.len())
@@ -62,22 +62,22 @@ impl fmt::Display for Size {
     }
 }
 
-impl fmt::Display for Price {
+impl fmt::Display for RequestUnitPrice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Serialize for Price {
+impl Serialize for RequestUnitPrice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0.as_f64())
     }
 }
 
-impl<'de> Deserialize<'de> for Price {
+impl<'de> Deserialize<'de> for RequestUnitPrice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The shortest decimal that reads as this number is the one that was written, up to
-        // fifteen digits, so that 0.05 is 50,000 micro-units and not what is near it in binary.
+        // The shortest decimal that parses to this number is the one that was written, up to fifteen digits,
+        // so that 0.05 is exactly 50,000 micro-units and not the nearest binary fraction.
         let written = f64::deserialize(deserializer)?.to_string();
         written.parse().map(Self).map_err(|_| {
             de::Error::custom(format!(
@@ -104,9 +104,9 @@ macro_rules! serde_as_text {
     )+};
 }
 
-serde_as_text!(Span, Size);
+serde_as_text!(TimeSpan, ByteCount);
 
-/// Reads and writes an absent value as the empty text.
+/// Serializes an absent value as the empty text.
 pub(super) mod empty_is_none {
     use super::{Deserialize, Deserializer, FromStr, Serializer, de, fmt};
 
@@ -148,29 +148,29 @@ mod tests {
             ("1GiB", 1 << 30),
             ("3TiB", 3 << 40),
         ] {
-            assert_eq!(text.parse(), Ok(Size(bytes)));
-            assert_eq!(Size(bytes).to_string(), text);
+            assert_eq!(text.parse(), Ok(ByteCount(bytes)));
+            assert_eq!(ByteCount(bytes).to_string(), text);
         }
-        assert_eq!("2MB".parse(), Ok(Size(2_000_000)));
-        assert_eq!("1.5KiB".parse(), Ok(Size(1_536)));
+        assert_eq!("2MB".parse(), Ok(ByteCount(2_000_000)));
+        assert_eq!("1.5KiB".parse(), Ok(ByteCount(1_536)));
     }
 
     #[test]
     fn numbers_without_a_unit_are_refused() {
         for text in ["1024", "", "MiB", "-1MiB", "2 parsecs"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
+            assert!(text.parse::<ByteCount>().is_err(), "{text}");
         }
         for text in ["10", "", "ms", "-1s", "1 parsec"] {
-            assert!(text.parse::<Span>().is_err(), "{text}");
+            assert!(text.parse::<TimeSpan>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn time_spans_read_back_as_written() {
         for text in ["0s", "50ms", "10s", "1m 30s", "75s"] {
-            let span: Span = text.parse().unwrap();
+            let span: TimeSpan = text.parse().unwrap();
             assert_eq!(span.to_string().parse(), Ok(span));
         }
-        assert_eq!("75s".parse::<Span>().unwrap().to_string(), "1m 15s");
+        assert_eq!("75s".parse::<TimeSpan>().unwrap().to_string(), "1m 15s");
     }
 }

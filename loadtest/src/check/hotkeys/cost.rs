@@ -5,12 +5,12 @@
 //! to, the whole key; it counts nothing. The map of the standard library is shown beside.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::hint::black_box;
 use std::time::Instant;
 
-use umbo_hotkey::{KeyRef, KeySeed, Settings, Shield};
-use umbo_types::{Key, NamespaceId, RequestUnits};
+use umbo_hotkey::{KeyHasher, KeyRef, KeySeed, Settings, Shield};
+use umbo_types::{Key, NamespaceId};
 
 use super::Plan;
 use crate::allocations;
@@ -19,25 +19,6 @@ use crate::verdict::{Bound, Verdict};
 
 const KEYS: u64 = 10_000;
 const NAMESPACE: NamespaceId = NamespaceId(1);
-const PRICE: RequestUnits = RequestUnits::from_micros(1_100_000);
-
-/// Passes on the hash that a key has already.
-#[derive(Default)]
-struct Given(u64);
-
-impl Hasher for Given {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("a key writes its hash and nothing else")
-    }
-}
 
 /// Nanoseconds of one read, a figure a round.
 #[derive(Debug, Default)]
@@ -62,15 +43,20 @@ pub(super) fn cost(plan: &Plan) -> Vec<Verdict> {
         })
         .collect();
     let order: Vec<usize> = (0..reads).map(|_| random.below(KEYS) as usize).collect();
-    let shield = Shield::<(), ()>::new(Settings::new(4, seed), Box::new(drop), Instant::now());
-    let map: HashMap<KeyRef<'_>, u64, BuildHasherDefault<Given>> = keys
+    let shield = Shield::<(), ()>::new(
+        Settings::new(4, seed),
+        Box::new(drop),
+        Box::new(|| 0),
+        Instant::now(),
+    );
+    let map: HashMap<KeyRef<'_>, u64, BuildHasherDefault<KeyHasher>> = keys
         .iter()
         .zip(0..)
         .map(|(key, number)| (seed.row(NAMESPACE, key), number))
         .collect();
     let standard: HashMap<&Key, u64> = keys.iter().zip(0..).collect();
     let count = |at: usize| {
-        shield.count(&seed.row(NAMESPACE, &keys[at]), PRICE);
+        shield.count(&seed.row(NAMESPACE, &keys[at]));
         1
     };
     let probe = |at: usize| map[&seed.row(NAMESPACE, &keys[at])];

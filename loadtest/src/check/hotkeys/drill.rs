@@ -65,18 +65,18 @@ pub(super) fn drill(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
 }
 
 fn of_attack(outcome: &Outcome) -> Vec<Verdict> {
-    let reads = outcome.attack_store_reads();
+    let (before, reads) = outcome.attack_store_reads();
     let seconds = outcome.attack_s();
     let (answered, rate) = (outcome.attack.requests, outcome.attack.rate());
     vec![
         Verdict::one(
-            "drill: reads of the store, of keys x ceil(T/TTL) x 1.05",
+            "drill: reads of the store since detection, of keys x ceil(T/TTL) x 1.05",
             Bound::AtMost(1.0),
             reads / reads_max(KEYS, seconds, 3.0),
-            format!("{reads} for {answered} of {KEYS} keys in {seconds:.2} s"),
+            format!("{reads} for {answered} of {KEYS} keys in {seconds:.2} s, {before} before"),
         ),
         Verdict::one(
-            "  collapse, to one",
+            "  collapse since detection, to one",
             Bound::Nothing,
             outcome.collapse(),
             format!("{rate:.0} reads a second, as fast as the machine goes"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use umbo_hotkey::{
-    Fill, KeyRef, KeySeed, Kind, Lead, Look, Polarity, Reading, Settings, Shield, Solo, Terms,
+    Fetched, KeyRef, KeySeed, Kind, LeaderToken, Lookup, ReadContext, Settings, Shield, StoreRead,
 };
 use umbo_types::{CallerId, Criticality, NamespaceId, RequestUnits};
 
@@ -24,7 +24,7 @@ const VALUE_LEN: usize = 256;
 pub(super) struct Stampede {
     pub(super) seed: u64,
     pub(super) seconds: u64,
-    /// Keys that everybody wants.
+    /// Keys of the stampede.
     pub(super) keys: u64,
     /// Reads a second, of all keys.
     pub(super) rate: u64,
@@ -33,19 +33,21 @@ pub(super) struct Stampede {
     /// Share of reads that are of other keys, and how many of those there are.
     pub(super) cold: f64,
     pub(super) cold_keys: u64,
-    /// Mean time of the store, exponential; at 0 it answers before anybody can join.
+    /// Mean time of the store, exponential; at 0 it answers at once, as one in the same process.
     pub(super) store_ns: u64,
-    /// Whether there is nothing under the keys that everybody wants.
+    /// Whether the keys of the stampede are absent.
     pub(super) are_absent: bool,
 }
 
 /// What came of it.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Reads of the keys that everybody wants.
+    /// Reads of the keys of the stampede.
     pub(super) wanted: u64,
-    /// Of those, the reads of the store: instant in nanoseconds, and key.
+    /// Of those, the reads of the store once the key was hot: instant in nanoseconds, and key.
     pub(super) store_reads: Vec<(u64, u64)>,
+    /// The reads of the store before that.
+    pub(super) undetected: u64,
     /// Reads that were not answered, or with what is not under their key.
     pub(super) errors: u64,
     /// Reads that still wait long after the last one.
@@ -53,13 +55,14 @@ pub(super) struct Outcome {
 }
 
 /// What a read needs.
-struct Pod {
+struct SimulatedDispatcher {
     shield: Shield<u64, ()>,
     agenda: Agenda,
     caller: CallerId,
     origin: Instant,
     stampede: Stampede,
     store_reads: Mutex<Vec<(u64, u64)>>,
+    undetected: AtomicU64,
     errors: AtomicU64,
 }
 
@@ -68,7 +71,11 @@ impl Stampede {
     pub(super) fn run(self) -> Outcome {
         let mut random = Random::seeded(self.seed);
         let mut runner = Runner::new();
-        let pod = Arc::new(Pod::open(self, random.next(), runner.agenda()));
+        let pod = Arc::new(SimulatedDispatcher::open(
+            self,
+            random.next(),
+            runner.agenda(),
+        ));
         let mut wanted = 0;
         let mut ticked_ns = 0;
         let bursts = self.seconds * self.rate / self.burst;
@@ -99,6 +106,7 @@ impl Stampede {
         Outcome {
             wanted,
             store_reads,
+            undetected: pod.undetected.load(Relaxed),
             errors: pod.errors.load(Relaxed),
             stuck: runner.waiting() as u64,
         }
@@ -112,20 +120,22 @@ impl Stampede {
     }
 }
 
-impl Pod {
+impl SimulatedDispatcher {
     fn open(stampede: Stampede, seed: u64, agenda: Agenda) -> Self {
         let origin = Instant::now();
         let tasks = agenda.clone();
         let spawner = Box::new(move |task| tasks.start(task));
-        // Any thread that simulates has a ring of its own.
         let settings = Settings::new(64, KeySeed::new(seed));
+        let random = Mutex::new(Random::seeded(seed));
+        let jitter = Box::new(move || random.lock().expect("nothing panics").next());
         Self {
-            shield: Shield::new(settings, spawner, origin),
+            shield: Shield::new(settings, spawner, jitter, origin),
             agenda,
             caller: CallerId::new("everybody"),
             origin,
             stampede,
             store_reads: Mutex::default(),
+            undetected: AtomicU64::new(0),
             errors: AtomicU64::new(0),
         }
     }
@@ -134,63 +144,57 @@ impl Pod {
         self.origin + Duration::from_nanos(at_ns)
     }
 
+    fn key<'a>(&self, partition: &'a [u8]) -> KeyRef<'a> {
+        let seed = self.shield.seed();
+        seed.key(NamespaceId(1), Kind::Row, partition, b"")
+    }
+
     /// Serves a read as a dispatcher does.
     async fn serve(self: Arc<Self>, number: u64, now_ns: u64, random: u64) {
         let partition = number.to_be_bytes();
-        let seed = self.shield.seed();
-        let key = seed.key(NamespaceId(1), Kind::Row, &partition, b"");
-        self.shield
-            .count(&key, RequestUnits::from_micros(1_000_000));
-        let terms = Terms {
+        let key = self.key(&partition);
+        self.shield.count(&key);
+        let context = ReadContext {
             now: self.instant(now_ns),
             criticality: Criticality::default(),
+            price: RequestUnits::from_micros(1_000_000),
             age_max: None,
-            random,
         };
         let pod = Arc::clone(&self);
-        let read = move |_lead: Lead| -> Reading<u64, ()> {
+        let fetch = move |_token: LeaderToken| -> StoreRead<u64, ()> {
             Box::pin(async move { Ok(pod.fetch(number, random).await) })
         };
         let answers_at_once = self.stampede.store_ns == 0;
-        let value = match self.shield.look(&key, &terms, &self.caller) {
-            Look::Hit {
+        let value = match self.shield.lookup(&key, &context, &self.caller) {
+            Lookup::Hit {
                 served,
                 is_refresh_due,
             } => {
                 if is_refresh_due {
-                    self.shield.refresh(&key, &terms, read);
+                    self.shield.refresh(&key, &context, fetch);
                 }
                 Some(served.value)
             }
-            Look::Cold if answers_at_once => match self.shield.solo(&key, &terms) {
-                Solo::Served(served) => Some(served.value),
-                Solo::Read(stamp) => {
-                    let fill = self.fetch(number, random).await;
-                    self.shield.land(&key, stamp, &fill, &terms);
-                    Some(fill.value)
-                }
-                Solo::Join => self.share(&key, &terms, read).await,
-            },
-            Look::Cold | Look::Miss => self.share(&key, &terms, read).await,
-            Look::Blocked => None,
+            Lookup::Cold if answers_at_once => Some(self.fetch(number, random).await.value),
+            Lookup::Cold | Lookup::Miss => {
+                let served = self.shield.read(&key, &context, fetch).await;
+                served.ok().map(|served| served.value)
+            }
+            Lookup::Blocked => None,
         };
         if value != Some(number) {
             self.errors.fetch_add(1, Relaxed);
         }
     }
 
-    async fn share<F>(&self, key: &KeyRef<'_>, terms: &Terms, read: F) -> Option<u64>
-    where
-        F: FnOnce(Lead) -> Reading<u64, ()>,
-    {
-        let served = self.shield.share(key, terms, read).await;
-        served.ok().map(|served| served.value)
-    }
-
     /// The store.
-    async fn fetch(&self, number: u64, random: u64) -> Fill<u64> {
+    async fn fetch(&self, number: u64, random: u64) -> Fetched<u64> {
         let is_wanted = number < self.stampede.keys;
-        if is_wanted {
+        let partition = number.to_be_bytes();
+        let key = self.key(&partition);
+        if is_wanted && self.shield.standing(&key).is_none() {
+            self.undetected.fetch_add(1, Relaxed);
+        } else if is_wanted {
             let mut store_reads = self.store_reads.lock().expect("nothing panics");
             store_reads.push((self.agenda.now_ns(), number));
         }
@@ -199,15 +203,10 @@ impl Pod {
             let length_ns = self.stampede.store_ns as f64 * share;
             self.agenda.sleep(length_ns as u64).await;
         }
-        let polarity = if is_wanted && self.stampede.are_absent {
-            Polarity::Absent
-        } else {
-            Polarity::Present
-        };
-        Fill {
+        Fetched {
             value: number,
             bytes: VALUE_LEN,
-            polarity,
+            is_found: !(is_wanted && self.stampede.are_absent),
             expires_at: None,
         }
     }

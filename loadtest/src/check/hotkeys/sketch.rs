@@ -11,7 +11,7 @@ mod reaction;
 
 use std::collections::BTreeSet;
 
-use self::counting::{Pod, THREADS, TICK, number_of};
+use self::counting::{SimulatedDispatcher, THREADS, TICK, number_of};
 use self::memory::memory;
 use self::reaction::reaction;
 use super::Plan;
@@ -126,7 +126,7 @@ impl Traffic {
     fn run(&self) -> Counts {
         let zipf = Zipf::new(KEYS, self.exponent);
         let mut random = Random::seeded(self.seed);
-        let mut pod = Pod::new(random.next(), THREADS);
+        let mut pod = SimulatedDispatcher::new(random.next(), THREADS);
         let mut twin = Twin::new();
         let mut counts = Counts::default();
         let mut fresh = FLOOD;
@@ -169,7 +169,7 @@ impl Traffic {
 }
 
 /// Returns what the detection holds to be at the threshold or above.
-fn found(pod: &Pod) -> BTreeSet<u64> {
+fn found(pod: &SimulatedDispatcher) -> BTreeSet<u64> {
     let report = pod.shield.report(pod.now);
     let keys = report.keys.iter();
     let above = keys.filter(|key| key.is_hot && key.heat.rate >= report.threshold_rate);

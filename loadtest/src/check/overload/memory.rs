@@ -11,7 +11,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use umbo_shed::{Entered, Entry, Gate, GateSettings, LimitSettings, Verdict as Told, Woken};
+use umbo_overload::{
+    Admission as Told, AdmissionQueue, Entered, Entry, LimitSettings, QueueSettings, Wakeups,
+};
 use umbo_types::{Criticality, Deadline, RequestUnits};
 
 use super::Plan;
@@ -74,13 +76,13 @@ fn wait_at_a_gate() -> usize {
         max: 1,
         initial: 1,
     };
-    let gate: Gate<oneshot::Sender<Told>> = Gate::new(GateSettings {
+    let gate: AdmissionQueue<oneshot::Sender<Told>> = AdmissionQueue::new(QueueSettings {
         limit: one,
         waiting_max: WAITING,
-        ..GateSettings::default()
+        ..QueueSettings::default()
     });
     let now = Instant::now();
-    let mut woken = Woken::new();
+    let mut woken = Wakeups::new();
     let mut receivers = Vec::with_capacity(WAITING);
     let mut slots = Vec::new();
     for caller in 0..=WAITING as u64 {
@@ -89,13 +91,14 @@ fn wait_at_a_gate() -> usize {
             caller,
             price: RequestUnits::from_micros(1_000_000),
             deadline: Deadline::after(now, Duration::from_mins(1)),
+            is_above_share: false,
         };
         let waiter = || {
             let (sender, receiver) = oneshot::channel();
             receivers.push(receiver);
             sender
         };
-        if let Entered::Slot(slot) = gate.enter(&entry, now, waiter, &mut woken) {
+        if let Entered::Permit(slot) = gate.enter(&entry, now, waiter, &mut woken) {
             slots.push(slot);
         }
     }

@@ -6,7 +6,7 @@
 
 use std::f64::consts::TAU;
 
-use umbo_shed::Class;
+use umbo_overload::Class;
 use umbo_types::ShardId;
 
 use super::Plan;
@@ -25,10 +25,10 @@ pub(super) fn noise(plan: &Plan) -> Vec<Verdict> {
     let engagements = (0..days).map(|day| {
         let mut lab = Lab::new(plan.seed + day, SHARDS);
         spend_day(&mut lab, hours * 36_000);
-        lab.overload.report(lab.instant()).engagements as f64
+        lab.overload.report(lab.instant()).episodes as f64
     });
     vec![Verdict::worst(
-        "noise: false engagements",
+        "noise: false episodes",
         Bound::AtMost(0.0),
         engagements.collect(),
         format!("{days} x {hours} hours, {SHARDS} shards, four classes"),

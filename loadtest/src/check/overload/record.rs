@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use umbo_shed::{Class, Overload, SignalSettings, TICK, Work};
+use umbo_overload::{Class, OverloadController, PressureSettings, TICK, TickInput, Work};
 use umbo_types::{Criticality, RequestUnits, ShardId};
 
 use super::Plan;
@@ -23,7 +23,7 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
     let mut time = || Duration::from_secs_f64(Shape::Lognormal(0.6).draw(&mut random) / 1e4);
     let times: Vec<Duration> = (0..4_096).map(|_| time()).collect();
     let start = Instant::now();
-    let overload = Overload::new(SignalSettings::default(), SHARDS, start);
+    let overload = OverloadController::new(PressureSettings::default(), SHARDS, start);
     let shard = |at: usize| ShardId(at as u16 % SHARDS);
     let work = |at: usize| Work {
         shard: shard(at),
@@ -46,13 +46,14 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
         };
         recorded.push(nanos(turns, record));
         let admit = |at: usize| {
-            black_box(overload.admit(&black_box(work(at)), start, 0).is_ok());
+            let work = black_box(work(at));
+            black_box(overload.multiplier(work.shard, work.tier, work.caller));
         };
         admitted.push(nanos(turns, admit));
         // Two seconds later the next slice has begun, and none is ever full.
-        overload.tick(start + 20 * TICK * round);
+        overload.tick(start + 20 * TICK * round, |_| TickInput::default());
     }
-    let bytes = Overload::CLASS_BYTES as f64;
+    let bytes = OverloadController::CLASS_BYTES as f64;
     vec![
         Verdict::of_nanos(
             "record: a service time, over reading the clock",
@@ -61,16 +62,16 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
             &clock,
         ),
         Verdict::of_nanos(
-            "record: an admission without an overload, over the clock",
+            "record: a price without an overload, over the clock",
             Bound::AtMost(0.5),
             &admitted,
             &clock,
         ),
         Verdict::one(
             "record: bytes of a shard and class",
-            Bound::AtMost(1_024.0),
+            Bound::AtMost(1_536.0),
             bytes,
-            "both slices, five minutes of baseline, the last ticks",
+            "both slices, and the baseline as a histogram",
         ),
     ]
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use umbo_shed::{Class, Overload, SignalSettings, TICK};
+use umbo_overload::{Class, OverloadController, PressureSettings, TICK, TickInput};
 use umbo_types::ShardId;
 
 use crate::random::Random;
@@ -76,7 +76,7 @@ pub(super) struct Calls {
 
 /// A signal and the time that it believes in.
 pub(super) struct Lab {
-    pub(super) overload: Overload,
+    pub(super) overload: OverloadController,
     pub(super) random: Random,
     pub(super) start: Instant,
     pub(super) now: Duration,
@@ -86,7 +86,7 @@ impl Lab {
     pub(super) fn new(seed: u64, shards: u16) -> Self {
         let start = Instant::now();
         Self {
-            overload: Overload::new(SignalSettings::default(), shards, start),
+            overload: OverloadController::new(PressureSettings::default(), shards, start),
             random: Random::seeded(seed),
             start,
             now: Duration::ZERO,
@@ -109,17 +109,17 @@ impl Lab {
     /// Goes on by a tick.
     pub(super) fn tick(&mut self) {
         self.now += TICK;
-        self.overload.tick(self.instant());
+        self.overload.tick(self.instant(), |_| TickInput::default());
     }
 
     pub(super) fn instant(&self) -> Instant {
         self.start + self.now
     }
 
-    /// Says whether a shard is engaged.
+    /// Returns whether a shard is engaged.
     pub(super) fn is_engaged(&self, shard: ShardId) -> bool {
         let report = self.overload.report(self.instant());
         let of_shard = report.shards.get(usize::from(shard.0));
-        of_shard.is_some_and(|shard| shard.engagement.is_some())
+        of_shard.is_some_and(|shard| shard.episode.is_some())
     }
 }

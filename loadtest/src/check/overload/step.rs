@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_shed::{Class, TICK};
+use umbo_overload::{Class, TICK};
 use umbo_types::ShardId;
 
 use super::Plan;
@@ -34,7 +34,7 @@ pub(super) fn step(plan: &Plan) -> Vec<Verdict> {
                 let run = run(plan.seed + u64::from(phase), phase, rate, shape);
                 engaged.push(run.engaged.as_secs_f64());
                 released.push(run.released.as_secs_f64());
-                pairs.push((f64::from(run.engagements) - 1.0).abs());
+                pairs.push((f64::from(run.episodes) - 1.0).abs());
                 others.push(f64::from(run.others));
             }
         }
@@ -54,13 +54,13 @@ pub(super) fn step(plan: &Plan) -> Vec<Verdict> {
             &*detail,
         ),
         Verdict::worst(
-            "step: engagements but one",
+            "step: episodes but one",
             Bound::AtMost(0.0),
             pairs,
             &*detail,
         ),
         Verdict::worst(
-            "step: engagements of other shards",
+            "step: episodes of other shards",
             Bound::AtMost(0.0),
             others,
             detail,
@@ -73,7 +73,7 @@ pub(super) fn step(plan: &Plan) -> Vec<Verdict> {
 struct Run {
     engaged: Duration,
     released: Duration,
-    engagements: u32,
+    episodes: u32,
     others: u32,
 }
 
@@ -107,13 +107,13 @@ fn run(seed: u64, phase: u32, rate: f64, shape: Shape) -> Run {
             released = Some(TICK * (tick + 1 - end));
         }
     }
-    let log = lab.overload.engagements();
-    let others = log.iter().filter(|engagement| engagement.shard != slow);
+    let log = lab.overload.episodes();
+    let others = log.iter().filter(|episode| episode.shard != slow);
     let others = others.count() as u32;
     Run {
         engaged: engaged.unwrap_or(Duration::MAX),
         released: released.unwrap_or(Duration::MAX),
-        engagements: log.len() as u32 - others,
+        episodes: log.len() as u32 - others,
         others,
     }
 }

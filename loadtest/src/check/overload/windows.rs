@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_shed::Class;
+use umbo_overload::Class;
 use umbo_types::ShardId;
 
 use super::Plan;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use umbo_quota::Limiter;
 
 use super::Plan;
-use super::setting::{ACCOUNTS_MAX, BUCKETS_MAX, Rule, USUAL, limiter, put, work_of_put};
+use super::setting::{ACCOUNTS_MAX, BUCKETS_MAX, CheckedPolicy, USUAL, limiter, put, work_of_put};
 use crate::allocations;
 use crate::process::resident_bytes;
 use crate::random::Random;
@@ -19,7 +19,7 @@ const STRANGERS: u64 = 1_000_000;
 /// What an account and a bucket take, in bytes, as the limiter's settings document it.
 const ACCOUNT_LEN: usize = 1_024;
 const BUCKET_LEN: usize = 300;
-/// Maps grow by doubling, and promises have a table of a fixed size.
+/// Maps grow by doubling.
 const SLACK: f64 = 1.5;
 const MIB: f64 = 1_048_576.0;
 
@@ -30,7 +30,7 @@ pub(super) fn attack(plan: &Plan) -> Vec<Verdict> {
         STRANGERS
     };
     let origin = Instant::now();
-    let rule = Rule {
+    let rule = CheckedPolicy {
         rate: 50,
         burst: 500,
         ..USUAL
@@ -117,7 +117,7 @@ fn besiege(limiter: &Limiter, origin: Instant, strangers: u64, seed: u64) -> Fig
         if number % 1_000 == 0 {
             // Some of those who are known go on, and some are never heard of again.
             let number = random.below(KNOWN / 2);
-            drop(limiter.explain(&put(&known(number), 0, 0), &[], origin));
+            drop(limiter.explain(&put(&known(number), 0), &[], origin));
         }
     }
     let after = balances(limiter, origin, &known);
@@ -126,7 +126,7 @@ fn besiege(limiter: &Limiter, origin: Instant, strangers: u64, seed: u64) -> Fig
         .zip(&after)
         .filter(|(one, other)| one != other)
         .count();
-    // Nor does anybody get anything later but the refill.
+    // Nor is anything admitted later except by refill.
     let later = origin + Duration::from_secs(1);
     let refill = 50_000_000;
     for (before, later) in before.iter().zip(balances(limiter, later, &known)) {
@@ -142,14 +142,14 @@ fn besiege(limiter: &Limiter, origin: Instant, strangers: u64, seed: u64) -> Fig
 
 fn balances(limiter: &Limiter, now: Instant, name: &dyn Fn(u64) -> String) -> Vec<i64> {
     let balance = |number| {
-        let meets = limiter.explain(&put(&name(number), 0, 0), &[], now).meets;
+        let meets = limiter.explain(&put(&name(number), 0), &[], now).meets;
         meets.first().map_or(i64::MIN, |meeting| meeting.balance)
     };
     (0..KNOWN).map(balance).collect()
 }
 
 fn ask(limiter: &Limiter, caller: &str, body_len: u64, now: Instant, random: &mut Random) -> bool {
-    let request = put(caller, random.next(), body_len);
+    let request = put(caller, body_len);
     let Ok(mut reservation) = limiter.admit(&request, now, random.next()) else {
         return false;
     };

@@ -104,7 +104,7 @@ pub(super) fn bad_input(plan: &Plan) -> Vec<Verdict> {
         wrong.push("too many".to_owned());
     }
     let is_unchanged =
-        *before == *limiter.policies() && limiter.admit(&put("caller", 1, 0), origin, 0).is_ok();
+        *before == *limiter.policies() && limiter.admit(&put("caller", 0), origin, 0).is_ok();
     if !is_unchanged {
         wrong.push("the policies in effect have changed".to_owned());
     }

@@ -17,10 +17,10 @@ use governor::state::keyed::DashMapStateStore;
 use limitador::RateLimiter;
 use limitador::limit::{Context, Expression, Limit, Namespace};
 use umbo_quota::{Known, Limiter, Request, Subject, Work};
-use umbo_types::{NamespaceId, Operation};
+use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
 use super::Plan;
-use super::setting::{self, Rule, USUAL};
+use super::setting::{self, CheckedPolicy, USUAL};
 use crate::allocations;
 use crate::failure::Failure;
 use crate::random::Random;
@@ -56,7 +56,7 @@ pub(super) fn cost(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let everybody: Vec<usize> = (0..CALLERS).collect();
     let mut times = Times::default();
     for round in 0..=rounds {
-        // The first round makes everybody known, and is not counted.
+        // The first round makes all callers known, and is not counted.
         let order = if round == 0 { &everybody } else { &order };
         // Every second round is the other way round.
         let turns = if round % 2 == 0 {
@@ -151,7 +151,7 @@ struct Ours {
 
 impl Ours {
     fn new(seed: u64) -> Self {
-        let rule = Rule {
+        let rule = CheckedPolicy {
             rate: u64::from(AMPLE),
             burst: u64::from(AMPLE),
             ..USUAL
@@ -189,7 +189,8 @@ impl Ours {
                 operation: Operation::Get,
             },
             known: Known::default(),
-            claimant: 1,
+            ticket: None,
+            price_multiplier: PriceMultiplier::NONE,
         };
         match self.limiter.admit(&request, now, 1) {
             Ok(mut reservation) => {
@@ -249,7 +250,7 @@ impl Limitador {
         let checked =
             self.limiter
                 .check_rate_limited_and_update(&self.namespace, &self.contexts[at], 1);
-        // A limit that concerned nobody would be fast.
+        // A limit that applies to no request would be fast.
         checked.is_ok_and(|checked| !checked.limited && checked.counters.len() == 1)
     }
 }

@@ -1,8 +1,8 @@
 //! Full use: clients in a closed loop that wait as they are told use up their quota, are rejected
 //! about once a request, and are let in when they come back.
 //!
-//! Each request keeps its claimant over its retries, as a client's own request id does. Clients come
-//! up to two milliseconds later than told.
+//! Clients that obey bring the retry ticket of their last rejection, as `umbo-client` does. They come up
+//! to two milliseconds later than told.
 
 use std::time::Duration;
 

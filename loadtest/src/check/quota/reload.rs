@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use umbo_quota::{Limiter, PolicySet};
 
 use super::Plan;
-use super::setting::{self, Rule, USUAL, put, work_of_put};
+use super::setting::{self, CheckedPolicy, USUAL, put, work_of_put};
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 
@@ -24,25 +24,25 @@ pub(super) fn reload(plan: &Plan) -> Vec<Verdict> {
 }
 
 /// Returns other limits for the same policies, and beside them some that come and go.
-fn changed(random: &mut Random) -> [Option<Rule>; 3] {
+fn changed(random: &mut Random) -> [Option<CheckedPolicy>; 3] {
     let refill_ms = [10, 50, 200, 1_000][random.below(4) as usize];
     let rate = 10 + random.below(5_000);
     // At least what a refill brings, and two.
     let burst = (rate * refill_ms / 1_000 + 1).max(2) + random.below(3 * rate);
-    let callers = Rule {
+    let callers = CheckedPolicy {
         rate,
         burst,
         refill_ms,
         ..USUAL
     };
-    let others = Rule {
+    let others = CheckedPolicy {
         name: "all",
         per: &["namespace"],
         rate: 100 + random.below(50_000),
         burst: 100_000,
         ..USUAL
     };
-    let shadow = Rule {
+    let shadow = CheckedPolicy {
         name: "shadow",
         mode: "shadow",
         ..callers
@@ -52,8 +52,8 @@ fn changed(random: &mut Random) -> [Option<Rule>; 3] {
     [Some(callers), others, maybe(shadow)]
 }
 
-fn set_of(rules: &[Option<Rule>]) -> PolicySet {
-    let rules: Vec<Rule> = rules.iter().copied().flatten().collect();
+fn set_of(rules: &[Option<CheckedPolicy>]) -> PolicySet {
+    let rules: Vec<CheckedPolicy> = rules.iter().copied().flatten().collect();
     setting::set(&rules)
 }
 
@@ -101,7 +101,7 @@ fn jumps(plan: &Plan) -> Verdict {
 }
 
 /// Returns what a refill brings, in micro-RU; rounded up, as on the grid it sometimes is.
-fn refill_of(rule: &Rule) -> f64 {
+fn refill_of(rule: &CheckedPolicy) -> f64 {
     (rule.rate * rule.refill_ms * 1_000 + 1) as f64
 }
 
@@ -109,7 +109,7 @@ fn refill_of(rule: &Rule) -> f64 {
 fn balances(limiter: &Limiter, now: Instant) -> Vec<i64> {
     let balance = |number| {
         let caller = caller(number);
-        let explanation = limiter.explain(&put(&caller, 0, 0), &[], now);
+        let explanation = limiter.explain(&put(&caller, 0), &[], now);
         let mut meets = explanation.meets.iter();
         let meeting = meets.find(|meeting| &*meeting.policy.name == USUAL.name);
         meeting.map_or(i64::MIN, |meeting| meeting.balance)
@@ -124,7 +124,7 @@ fn caller(number: u64) -> String {
 fn ask(limiter: &Limiter, number: u64, now: Instant, random: &mut Random) -> bool {
     let caller = caller(number);
     let body_len = random.below(100_000);
-    let request = put(&caller, random.next(), body_len);
+    let request = put(&caller, body_len);
     let Ok(mut reservation) = limiter.admit(&request, now, random.next()) else {
         return false;
     };

@@ -6,7 +6,7 @@ use umbo_quota::{
     Known, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Request, Source, Subject,
     Weights, Work,
 };
-use umbo_types::{NamespaceId, Operation};
+use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
 /// Accounts that a limiter keeps.
 pub(super) const ACCOUNTS_MAX: usize = 20_000;
@@ -15,7 +15,7 @@ pub(super) const BUCKETS_MAX: usize = 20_000;
 
 /// A policy as a person would write it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rule {
+pub(super) struct CheckedPolicy {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
     pub(super) per: &'static [&'static str],
@@ -29,7 +29,7 @@ pub(super) struct Rule {
 }
 
 /// One quota for each caller, enforced; what differs is named where it is used.
-pub(super) const USUAL: Rule = Rule {
+pub(super) const USUAL: CheckedPolicy = CheckedPolicy {
     name: "callers",
     unit: "ru",
     per: &["caller"],
@@ -40,7 +40,7 @@ pub(super) const USUAL: Rule = Rule {
     mode: "enforce",
 };
 
-impl Rule {
+impl CheckedPolicy {
     pub(super) fn draft(&self) -> PolicyDraft {
         PolicyDraft {
             name: self.name.to_owned(),
@@ -61,12 +61,12 @@ impl Rule {
 }
 
 /// Returns a set of these rules, whose names differ.
-pub(super) fn set(rules: &[Rule]) -> PolicySet {
-    let policies = rules.iter().map(Rule::policy).collect();
+pub(super) fn set(rules: &[CheckedPolicy]) -> PolicySet {
+    let policies = rules.iter().map(CheckedPolicy::policy).collect();
     PolicySet::new(policies).expect("the rules of the checks have names of their own")
 }
 
-pub(super) fn limiter(rules: &[Rule], origin: Instant, seed: u64) -> Limiter {
+pub(super) fn limiter(rules: &[CheckedPolicy], origin: Instant, seed: u64) -> Limiter {
     let settings = LimiterSettings {
         weights: Weights::default(),
         accounts_max: ACCOUNTS_MAX,
@@ -78,7 +78,7 @@ pub(super) fn limiter(rules: &[Rule], origin: Instant, seed: u64) -> Limiter {
 }
 
 /// Makes a put whose length is known, so that its estimate is what it costs.
-pub(super) fn put(caller: &str, claimant: u64, body_len: u64) -> Request<'_> {
+pub(super) fn put(caller: &str, body_len: u64) -> Request<'_> {
     Request {
         subject: Subject {
             caller,
@@ -93,7 +93,8 @@ pub(super) fn put(caller: &str, claimant: u64, body_len: u64) -> Request<'_> {
             body_len: Some(body_len),
             ..Known::default()
         },
-        claimant,
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use umbo_quota::Limiter;
 
 use super::Plan;
-use super::setting::{Rule, USUAL, limiter, put, work_of_put};
+use super::setting::{CheckedPolicy, USUAL, limiter, put, work_of_put};
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 
@@ -17,15 +17,15 @@ const CALLERS: u64 = 20;
 /// Requests a second.
 const REQUESTS: u64 = 1_000;
 
-const SHADOWS: [Rule; 4] = [
-    Rule {
+const SHADOWS: [CheckedPolicy; 4] = [
+    CheckedPolicy {
         name: "shadow-callers",
         rate: 300,
         burst: 300,
         mode: "shadow",
         ..USUAL
     },
-    Rule {
+    CheckedPolicy {
         name: "shadow-requests",
         unit: "requests",
         per: &["namespace"],
@@ -34,7 +34,7 @@ const SHADOWS: [Rule; 4] = [
         mode: "shadow",
         ..USUAL
     },
-    Rule {
+    CheckedPolicy {
         name: "a-shadow-of-bytes",
         unit: "write-bytes",
         rate: 100_000,
@@ -43,7 +43,7 @@ const SHADOWS: [Rule; 4] = [
         mode: "shadow",
         ..USUAL
     },
-    Rule {
+    CheckedPolicy {
         name: "shadow-for-all",
         per: &[],
         rate: 2_000,
@@ -64,14 +64,14 @@ enum Decision {
 
 pub(super) fn shadow(plan: &Plan) -> Vec<Verdict> {
     let seconds = if plan.is_quick { 60 } else { 600 };
-    let enforced = Rule {
+    let enforced = CheckedPolicy {
         rate: 600,
         burst: 900,
         ..USUAL
     };
     let mut with = vec![enforced];
     with.extend(SHADOWS);
-    let run = |rules: &[Rule]| replay(rules, plan.seed, seconds);
+    let run = |rules: &[CheckedPolicy]| replay(rules, plan.seed, seconds);
     let (alone, beside) = (run(&[enforced]), run(&with));
     let differ = |one: &Run, other: &Run| {
         let pairs = one.decisions.iter().zip(&other.decisions);
@@ -93,7 +93,7 @@ pub(super) fn shadow(plan: &Plan) -> Vec<Verdict> {
     let mut details = Vec::new();
     for rule in SHADOWS {
         let of_shadow = run(&[rule]);
-        let of_enforced = run(&[Rule {
+        let of_enforced = run(&[CheckedPolicy {
             mode: "enforce",
             ..rule
         }]);
@@ -123,7 +123,7 @@ impl Run {
     }
 }
 
-fn replay(rules: &[Rule], seed: u64, seconds: u64) -> Run {
+fn replay(rules: &[CheckedPolicy], seed: u64, seconds: u64) -> Run {
     let origin = Instant::now();
     let limiter = limiter(rules, origin, seed);
     let mut random = Random::seeded(seed);
@@ -136,16 +136,8 @@ fn replay(rules: &[Rule], seed: u64, seconds: u64) -> Run {
         // Few of them ask for most.
         let number = random.below(CALLERS).min(random.below(CALLERS));
         let body_len = random.below(200_000);
-        let claimant = random.next();
         let caller = &callers[number as usize];
-        decisions.push(decide(
-            &limiter,
-            caller,
-            claimant,
-            body_len,
-            now,
-            random.next(),
-        ));
+        decisions.push(decide(&limiter, caller, body_len, now, random.next()));
     }
     let end = origin + Duration::from_nanos(now_ns as u64);
     let reports = limiter.policy_report(end);
@@ -155,15 +147,8 @@ fn replay(rules: &[Rule], seed: u64, seconds: u64) -> Run {
     }
 }
 
-fn decide(
-    limiter: &Limiter,
-    caller: &str,
-    claimant: u64,
-    body_len: u64,
-    now: Instant,
-    random: u64,
-) -> Decision {
-    match limiter.admit(&put(caller, claimant, body_len), now, random) {
+fn decide(limiter: &Limiter, caller: &str, body_len: u64, now: Instant, random: u64) -> Decision {
+    match limiter.admit(&put(caller, body_len), now, random) {
         Ok(mut reservation) => {
             reservation.sent();
             Decision::Admitted(reservation.settle(&work_of_put(body_len)).as_micros())

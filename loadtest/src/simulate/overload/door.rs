@@ -1,4 +1,4 @@
-//! What stands in front of a shard: Umbo's gate, or one of the simpler things it is compared with.
+//! What stands in front of a shard: Umbo's queue, or one of the simpler things it is compared with.
 //!
 //! The simpler ones let a fixed number in, and all of them know no tiers: *FIFO* lets the others
 //! wait, however many; *`CoDel` alone* sheds by the delay of the queue (as folly does: the minimum over
@@ -8,7 +8,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use umbo_shed::{Entered, Entry, Gate, GateSettings, Grant, Outcome, Verdict, Woken};
+use umbo_overload::{
+    Admission, AdmissionQueue, Entered, Entry, Outcome, Permit, QueueSettings, Wakeups,
+};
 use umbo_types::Operation;
 
 /// Requests a simpler door lets in.
@@ -44,7 +46,7 @@ impl Discipline {
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// It goes to the store.
-    Admitted(Option<Grant>),
+    Admitted(Option<Permit>),
     /// It is turned away by an overload or a quota.
     Shed,
     /// Its deadline passed while it waited.
@@ -57,7 +59,7 @@ pub(crate) type Decisions = Vec<(u32, Decision)>;
 /// A door.
 #[derive(Debug)]
 pub(crate) enum Door {
-    Umbo(Box<Gate<u32>>),
+    Umbo(Box<AdmissionQueue<u32>>),
     Simple(Simple),
 }
 
@@ -75,9 +77,9 @@ pub(crate) struct Simple {
 }
 
 impl Door {
-    pub(crate) fn new(discipline: Discipline, settings: GateSettings) -> Self {
+    pub(crate) fn new(discipline: Discipline, settings: QueueSettings) -> Self {
         match discipline {
-            Discipline::Umbo => Self::Umbo(Box::new(Gate::new(settings))),
+            Discipline::Umbo => Self::Umbo(Box::new(AdmissionQueue::new(settings))),
             _ => Self::Simple(Simple {
                 is_codel: discipline == Discipline::Codel,
                 in_flight: 0,
@@ -98,17 +100,17 @@ impl Door {
         decisions: &mut Decisions,
     ) {
         match self {
-            Self::Umbo(gate) => {
-                let mut woken = Woken::new();
-                match gate.enter(entry, now, || request, &mut woken) {
-                    Entered::Slot(grant) => {
-                        decisions.push((request, Decision::Admitted(Some(grant))));
+            Self::Umbo(queue) => {
+                let mut wakeups = Wakeups::new();
+                match queue.enter(entry, now, || request, &mut wakeups) {
+                    Entered::Permit(permit) => {
+                        decisions.push((request, Decision::Admitted(Some(permit))));
                     }
                     Entered::Queued(_) => {}
                     Entered::Shed(_) => decisions.push((request, Decision::Shed)),
                     Entered::Expired => decisions.push((request, Decision::Expired)),
                 }
-                deliver(woken, decisions);
+                deliver(wakeups, decisions);
             }
             Self::Simple(simple) => {
                 if simple.in_flight < IN_FLIGHT_MAX {
@@ -126,21 +128,21 @@ impl Door {
     /// A request has been served.
     pub(crate) fn leave(
         &mut self,
-        grant: Option<Grant>,
+        permit: Option<Permit>,
         (operation, service_time): (Operation, Duration),
         (now, now_ns): (Instant, u64),
         decisions: &mut Decisions,
     ) {
         match self {
-            Self::Umbo(gate) => {
-                let Some(grant) = grant else { return };
-                let mut woken = Woken::new();
+            Self::Umbo(queue) => {
+                let Some(permit) = permit else { return };
+                let mut wakeups = Wakeups::new();
                 let outcome = Outcome::Served {
                     operation,
                     service_time,
                 };
-                gate.leave(grant, outcome, now, &mut woken);
-                deliver(woken, decisions);
+                queue.leave(permit, outcome, now, &mut wakeups);
+                deliver(wakeups, decisions);
             }
             Self::Simple(simple) => {
                 simple.in_flight -= 1;
@@ -151,28 +153,28 @@ impl Door {
 
     /// A few milliseconds are over.
     pub(crate) fn tick(&mut self, now: Instant, decisions: &mut Decisions) {
-        if let Self::Umbo(gate) = self {
-            let mut woken = Woken::new();
-            gate.tick(now, Duration::ZERO, &mut woken);
-            deliver(woken, decisions);
+        if let Self::Umbo(queue) = self {
+            let mut wakeups = Wakeups::new();
+            queue.tick(now, Duration::ZERO, &mut wakeups);
+            deliver(wakeups, decisions);
         }
     }
 
     /// Returns the limit of requests in flight.
     pub(crate) fn slots(&self, now: Instant) -> u32 {
         match self {
-            Self::Umbo(gate) => gate.status(now).limit,
+            Self::Umbo(queue) => queue.status(now).limit,
             Self::Simple(_) => IN_FLIGHT_MAX as u32,
         }
     }
 }
 
-fn deliver(woken: Woken<u32>, decisions: &mut Decisions) {
-    decisions.extend(woken.into_iter().map(|(request, verdict)| {
-        let decision = match verdict {
-            Verdict::Slot(grant) => Decision::Admitted(Some(grant)),
-            Verdict::Shed(_) => Decision::Shed,
-            Verdict::Expired => Decision::Expired,
+fn deliver(wakeups: Wakeups<u32>, decisions: &mut Decisions) {
+    decisions.extend(wakeups.into_iter().map(|(request, admission)| {
+        let decision = match admission {
+            Admission::Permit(permit) => Decision::Admitted(Some(permit)),
+            Admission::Shed(_) => Decision::Shed,
+            Admission::Expired => Decision::Expired,
         };
         (request, decision)
     }));

@@ -1,6 +1,6 @@
-//! What a run came to, in the figures that decide.
+//! The decisive figures of a run.
 
-use umbo_shed::GateSettings;
+use umbo_overload::QueueSettings;
 use umbo_types::Criticality;
 
 use super::account::{Account, SLICE_NS, SourceAccount, Sum, recovery_ns, sum};
@@ -28,11 +28,11 @@ impl Calm {
             run(
                 &scenario.calm(load),
                 Discipline::Umbo,
-                GateSettings::default(),
+                QueueSettings::default(),
             )
         };
         let unloaded = scenario.calm(scenario.unloaded);
-        let account = run(&unloaded, Discipline::Umbo, GateSettings::default());
+        let account = run(&unloaded, Discipline::Umbo, QueueSettings::default());
         let is_read = |at: usize| !unloaded.sources[at].operation.is_write();
         let reads = some(&account.sources, is_read);
         let reads = sum(reads, scenario.from_ns, scenario.to_ns);
@@ -41,7 +41,7 @@ impl Calm {
             incident: None,
             ..scenario.clone()
         };
-        let usual = run(&usual, Discipline::Umbo, GateSettings::default());
+        let usual = run(&usual, Discipline::Umbo, QueueSettings::default());
         let sound = sum(usual.sound.iter(), scenario.from_ns, scenario.to_ns);
         Self {
             peak: loads
@@ -54,7 +54,7 @@ impl Calm {
     }
 }
 
-/// What a discipline came to in a scenario.
+/// The result of a discipline in a scenario.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     /// Answered in time during the trouble, of the peak.

@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Stall,
     /// Everything takes eight times as long
     SlowDisk,
-    /// Somebody scans with all its might
+    /// A caller scans as fast as possible
     ScanStorm,
     /// One caller of the usual tier asks for ten times what the shards can do
     NoisyNeighbour,
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// Somebody who asks.
+/// A kind of client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source {
     pub(crate) criticality: Criticality,

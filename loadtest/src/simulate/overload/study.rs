@@ -1,7 +1,7 @@
 //! A study of overload: scenarios one after the other, each discipline beside the others, as tables
 //! and plots. Equal studies give equal bytes.
 
-use umbo_shed::GateSettings;
+use umbo_overload::QueueSettings;
 use umbo_types::Criticality;
 
 use super::account::{Account, SLICE_NS};
@@ -46,7 +46,7 @@ impl Study {
             say(heading(&scenario, &calm));
             let mut panels = Vec::new();
             for discipline in Discipline::ALL {
-                let account = run(&scenario, discipline, GateSettings::default());
+                let account = run(&scenario, discipline, QueueSettings::default());
                 let figures = Figures::of(&scenario, &account, &calm);
                 for line in lines(discipline, &figures) {
                     say(line);

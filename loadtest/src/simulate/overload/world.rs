@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use umbo_shed::{Entry, GateSettings, Grant};
+use umbo_overload::{Entry, Permit, QueueSettings};
 use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 
 use super::account::{Account, SLICE_NS, Who};
@@ -36,7 +36,7 @@ struct Request {
     who: Who,
     criticality: Criticality,
     operation: Operation,
-    grant: Option<Grant>,
+    permit: Option<Permit>,
     admitted_ns: u64,
     /// What there is still to do, in nanoseconds of a worker, once it does what is under way.
     left_ns: f64,
@@ -58,7 +58,7 @@ struct World<'a> {
 }
 
 /// Runs a scenario with one discipline.
-pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: GateSettings) -> Account {
+pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: QueueSettings) -> Account {
     let shards = scenario.shards;
     let mut world = World {
         scenario,
@@ -191,7 +191,7 @@ impl World<'_> {
             who,
             criticality: asks.criticality,
             operation: asks.operation,
-            grant: None,
+            permit: None,
             admitted_ns: 0,
             left_ns: who.work_ns,
         });
@@ -201,6 +201,7 @@ impl World<'_> {
             caller: (source as u64) << 32 | caller,
             price: RequestUnits::from_micros((asks.times * 1e6) as u64),
             deadline: Deadline::at(self.instant(now_ns + self.scenario.timeout_ns)),
+            is_above_share: false,
         };
         self.doors[who.door()].enter(number, &entry, (now, now_ns), decisions);
         shard
@@ -241,7 +242,7 @@ impl World<'_> {
             Duration::from_nanos(now_ns - request.admitted_ns),
         );
         let now = self.instant(now_ns);
-        self.doors[request.who.door()].leave(request.grant, served, (now, now_ns), decisions);
+        self.doors[request.who.door()].leave(request.permit, served, (now, now_ns), decisions);
         Some(shard)
     }
 
@@ -254,11 +255,11 @@ impl World<'_> {
     fn decide(&mut self, shard: usize, decisions: Decisions, now_ns: u64) {
         for (number, decision) in decisions {
             match decision {
-                Decision::Admitted(grant) => {
+                Decision::Admitted(permit) => {
                     let request = self.requests[number as usize].as_mut();
                     let request = request.expect("who waits is there");
-                    let is_by_floor = grant.as_ref().is_some_and(Grant::is_by_floor);
-                    request.grant = grant;
+                    let is_by_floor = permit.as_ref().is_some_and(Permit::is_by_floor);
+                    request.permit = permit;
                     request.admitted_ns = now_ns;
                     let tier = request.criticality as usize;
                     let who = request.who;

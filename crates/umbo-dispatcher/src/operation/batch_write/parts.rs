@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
-use umbo_hotkey::Touched;
+use umbo_hotkey::WriteScope;
+use umbo_http::RequestError;
 use umbo_quota::ShardShare;
 use umbo_store::{Mutation, WriteError, WriteRequest, Written};
 use umbo_types::{Key, ShardId};
 
-use crate::failure::Failure;
-use crate::patience::Patience;
-use crate::pod::Dispatcher;
-use crate::shield;
-use crate::wait::{Answered, Call, Timed};
+use crate::deadline_budget::DeadlineBudget;
+use crate::dispatcher::Dispatcher;
+use crate::phase::write_through::write_through;
+use crate::store_call::Call;
+use crate::store_call::{Answered, Timed};
 
 /// What one shard is asked to write.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(super) struct Part {
 }
 
 /// The outcome of one part: of each of its mutations, or of all of them.
-pub(super) type PartOutcome = Result<Vec<Result<Written, WriteError>>, Failure>;
+pub(crate) type PartOutcome = Result<Vec<Result<Written, WriteError>>, RequestError>;
 
 /// Adds a mutation to the part of its shard.
 pub(super) fn add(parts: &mut Vec<Part>, shard: ShardId, line: usize, mutation: Mutation) {
@@ -57,7 +58,7 @@ pub(super) fn shares(parts: &[Part]) -> Vec<ShardShare> {
 
 /// Writes all parts; `template` is a request without mutations.
 pub(super) async fn write(
-    pod: &Arc<Dispatcher>,
+    dispatcher: &Arc<Dispatcher>,
     call: &Call,
     parts: &mut [Part],
     template: &WriteRequest,
@@ -65,15 +66,15 @@ pub(super) async fn write(
     let mut call = call.clone();
     let mut until = call.entry.deadline.instant();
     if parts.len() > 1 {
-        let patience = Patience::until(call.entry.deadline, pod.clock.monotonic());
-        (call.entry.deadline, until) = (patience.work, patience.wait);
+        let budget = DeadlineBudget::until(call.entry.deadline, dispatcher.clock.monotonic());
+        (call.entry.deadline, until) = (budget.work, budget.wait);
     }
     let works = parts.iter_mut().map(|part| {
         let request = WriteRequest {
             mutations: std::mem::take(&mut part.mutations),
             ..template.clone()
         };
-        write_part(pod, &call, until, part.shard, request)
+        write_part(dispatcher, &call, until, part.shard, request)
     });
     let mut service_time = Duration::ZERO;
     let outcomes = join_all(works).await.into_iter();
@@ -90,27 +91,31 @@ pub(super) async fn write(
 }
 
 async fn write_part(
-    pod: &Arc<Dispatcher>,
+    dispatcher: &Arc<Dispatcher>,
     call: &Call,
     until: Instant,
     shard: ShardId,
     request: WriteRequest,
-) -> Result<Timed<Vec<Result<Written, WriteError>>>, Failure> {
-    let (store, namespace) = (Arc::clone(&pod.store), request.namespace);
+) -> Result<Timed<Vec<Result<Written, WriteError>>>, RequestError> {
+    let (store, namespace) = (Arc::clone(&dispatcher.store), request.namespace);
     let keys: Vec<Key> = request
         .mutations
         .iter()
         .map(|one| one.key.clone())
         .collect();
-    let touched = keys.iter().map(|key| Touched::Row(namespace, key));
+    let scopes = keys.iter().map(|key| WriteScope::Row(namespace, key));
     let context = call.context();
     let work = async move {
         let written = store.write(&context, request).await;
         Answered::new(&context, written)
     };
-    let written = timeout_at(until.into(), shield::write(pod, shard, call, touched, work)).await;
+    let written = timeout_at(
+        until.into(),
+        write_through(dispatcher, shard, call, scopes, work),
+    )
+    .await;
     // It goes on where it is, and nobody waits: whether it is applied is not known.
-    written.unwrap_or(Err(Failure::DeadlineInStore {
+    written.unwrap_or(Err(RequestError::DeadlineInStore {
         shard: Some(shard),
         is_write: true,
         timeout: call.timeout,

@@ -11,29 +11,31 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::sleep_until;
+use umbo_edge::answer_memory::AnswerPermit;
+use umbo_http::RequestError;
 use umbo_quota::Work;
 use umbo_types::{Key, NamespaceId, Row, ShardId, limits};
 
-use crate::exchange::is_unbegun;
-use crate::failure::Failure;
-use crate::pod::Dispatcher;
-use crate::shield::{ReadRow, Rows};
-use crate::wait::Timed;
+use crate::dispatcher::Dispatcher;
+use crate::phase::read_through::{ReadRow, Rows};
+use crate::store_call::Timed;
 
 /// Keys asked of the store at once, so that the bytes held beyond the answer are bounded.
 pub(super) const KEYS_AT_ONCE: usize = 64;
 
 /// What has come of the rows.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(crate) struct Gathered {
     /// In the order of the keys; none where nothing is known yet.
-    pub(super) rows: Vec<Option<Result<Option<Row>, Failure>>>,
+    pub(super) rows: Vec<Option<Result<Option<Row>, RequestError>>>,
     /// What was done for them.
     pub(super) done: Work,
     /// How many cost no read of the store.
     pub(super) hits: u64,
     /// Bytes of their values.
     held: usize,
+    /// Memory that they hold.
+    pub(super) permit: AnswerPermit,
 }
 
 /// The keys of one shard.
@@ -49,7 +51,7 @@ struct Lane {
 
 impl Gathered {
     /// Begins with nothing known of so many rows.
-    pub(super) fn new(keys: usize) -> Self {
+    pub(super) fn new(keys: usize, permit: AnswerPermit) -> Self {
         let mut rows = Vec::new();
         rows.resize_with(keys, || None);
         Self {
@@ -60,7 +62,13 @@ impl Gathered {
             },
             hits: 0,
             held: 0,
+            permit,
         }
+    }
+
+    /// Returns the bytes of the values that are there.
+    pub(super) const fn value_bytes(&self) -> usize {
+        self.held
     }
 
     fn take(&mut self, index: usize, key: &Key, read: ReadRow) {
@@ -79,16 +87,25 @@ impl Gathered {
             self.held += row.value.bytes.len();
         }
         self.rows[index] = Some(row);
+        if self.held > self.permit.held_len() && !self.permit.try_resize(self.held) {
+            self.let_go(index, RequestError::AnswerMemoryFull);
+        }
         while self.held > limits::MULTI_GET_BYTES_MAX {
             self.let_go_of_last();
         }
     }
 
     fn let_go_of_last(&mut self) {
-        let held = self.rows.iter_mut().rev();
-        let mut values = held.filter(|row| matches!(row, Some(Ok(Some(_)))));
-        let last = values.next().expect("what is held is of rows");
-        if let Some(Ok(Some(row))) = last.replace(Err(Failure::AnswerFull)) {
+        let is_held = |row: &Option<_>| matches!(row, Some(Ok(Some(_))));
+        let last = self.rows.iter().rposition(is_held);
+        self.let_go(
+            last.expect("what is held is of rows"),
+            RequestError::AnswerFull,
+        );
+    }
+
+    fn let_go(&mut self, index: usize, failure: RequestError) {
+        if let Some(Ok(Some(row))) = self.rows[index].replace(Err(failure)) {
             self.held -= row.value.bytes.len();
         }
     }
@@ -101,8 +118,8 @@ impl ReadRow {
 }
 
 /// Says whether a row was refused before anything was done about it.
-fn is_free(failure: &Failure) -> bool {
-    matches!(failure, Failure::KeyBlocked) || is_unbegun(failure)
+fn is_free(failure: &RequestError) -> bool {
+    matches!(failure, RequestError::KeyBlocked) || failure.is_unbegun()
 }
 
 /// Returns the bytes of a row with both of its keys.
@@ -113,13 +130,13 @@ fn bytes_of(key: &Key, row: &Row) -> u64 {
 
 /// Reads rows until each is known or there is no more time.
 pub(super) async fn gather(
-    pod: &Arc<Dispatcher>,
+    dispatcher: &Arc<Dispatcher>,
     namespace: NamespaceId,
     mut reader: Rows<'_>,
     keys: &[Key],
     gathered: &mut Gathered,
 ) -> Timed<()> {
-    let mut lanes = lanes(pod, namespace, keys);
+    let mut lanes = lanes(dispatcher, namespace, keys);
     let at_once = match keys.len() {
         0..=KEYS_AT_ONCE => KEYS_AT_ONCE,
         _ => (KEYS_AT_ONCE / lanes.len()).max(1),
@@ -160,7 +177,7 @@ pub(super) async fn gather(
             unyielded = 0;
             tokio::task::yield_now().await;
             // A store that always has an answer never lets the timer speak.
-            if pod.clock.monotonic() >= until {
+            if dispatcher.clock.monotonic() >= until {
                 break;
             }
         }
@@ -195,22 +212,22 @@ fn give_up(lane: &Lane, reader: &Rows<'_>, gathered: &mut Gathered) {
             continue;
         }
         gathered.rows[index] = Some(Err(if at < lane.asked {
-            Failure::DeadlineInStore {
+            RequestError::DeadlineInStore {
                 shard,
                 is_write: false,
                 timeout,
             }
         } else {
             gathered.done.reads -= 1;
-            Failure::DeadlineBeforeStore { shard, timeout }
+            RequestError::DeadlineBeforeStore { shard, timeout }
         }));
     }
 }
 
-fn lanes(pod: &Dispatcher, namespace: NamespaceId, keys: &[Key]) -> Vec<Lane> {
+fn lanes(dispatcher: &Dispatcher, namespace: NamespaceId, keys: &[Key]) -> Vec<Lane> {
     let mut lanes: Vec<Lane> = Vec::new();
     for (index, key) in keys.iter().enumerate() {
-        let shard = pod.shard_map.locate(namespace, &key.partition);
+        let shard = dispatcher.shard_map.locate(namespace, &key.partition);
         match lanes.iter_mut().find(|lane| lane.shard == shard) {
             Some(lane) => lane.indexes.push(index),
             None => lanes.push(Lane {

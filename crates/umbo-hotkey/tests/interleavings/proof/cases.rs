@@ -9,7 +9,7 @@ const READER: Reader = Reader {
     pauses: 1,
     ending: Ending::Answer,
     patience: None,
-    is_alone: false,
+    is_direct: false,
 };
 
 /// Whose read fails.
@@ -35,9 +35,9 @@ const HOT: Reader = Reader {
     ..READER
 };
 
-const ALONE: Reader = Reader {
+const DIRECT: Reader = Reader {
     pauses: 0,
-    is_alone: true,
+    is_direct: true,
     ..READER
 };
 
@@ -92,7 +92,7 @@ fn of_readers() -> Vec<(&'static str, Program)> {
                 ..clients([READER, READER])
             },
         ),
-        ("who reads alone meets a leader", clients([ALONE, READER])),
+        ("a direct read beside a leader", clients([DIRECT, READER])),
         (
             "the leader fails before two followers, one of whom leaves",
             clients([at_once(FAILING), at_once(LEAVING), at_once(READER)]),
@@ -136,9 +136,9 @@ fn with_a_writer() -> Vec<(&'static str, Program)> {
             },
         ),
         (
-            "who reads alone, twice, meets a writer",
+            "two direct reads beside a writer",
             Program {
-                clients: vec![vec![ALONE, ALONE]],
+                clients: vec![vec![DIRECT, DIRECT]],
                 writes: write.clone(),
                 ..Program::default()
             },

@@ -10,9 +10,9 @@ use std::task::Poll;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use super::fill::{Served, ShareError, Source};
-use super::flight::Lead;
-use super::reads::{Reading, Solo};
+use super::fetched::{FlightError, Served, Source};
+use super::flight::LeaderToken;
+use super::shared_reads::StoreRead;
 use super::world::{Fault, Place, Seen, Tally, World};
 
 /// How a read of the store ends, for the request that brought it along.
@@ -33,8 +33,8 @@ pub(crate) struct Reader {
     pub(crate) ending: Ending,
     /// Polls after which the client leaves.
     pub(crate) patience: Option<usize>,
-    /// Whether it reads alone, unless there is somebody to join.
-    pub(crate) is_alone: bool,
+    /// Whether it reads directly, as a request that wants nothing from the cache.
+    pub(crate) is_direct: bool,
 }
 
 /// One run.
@@ -81,7 +81,7 @@ impl Program {
                 _ => Ending::Answer,
             },
             patience: random.gen_bool(0.2).then(|| random.gen_range(0..4)),
-            is_alone: random.gen_bool(0.3),
+            is_direct: random.gen_bool(0.3),
         };
         let clients = reads.map(|places| {
             let reads = thread_rng().gen_range(1..=3);
@@ -134,7 +134,6 @@ pub(crate) fn run(program: &Program, sum: &Mutex<Tally>) {
                 for millis in program.passes {
                     shuttle::future::yield_now().await;
                     world.pass(millis);
-                    world.reads.sweep(world.now());
                 }
             }));
         }
@@ -150,42 +149,35 @@ pub(crate) fn run(program: &Program, sum: &Mutex<Tally>) {
 /// What a request does, as a dispatcher would.
 async fn serve(world: &Arc<World>, reader: Reader, fault: Fault) {
     let Reader { place, is_hot, .. } = reader;
-    let (key, floor, terms) = (place.key(), world.floor(place), world.terms());
-    if is_hot && let Some(cached) = world.reads.look(&key, &terms) {
-        world.check(place, floor, terms.now, &cached.served);
+    let (key, floor, context) = (place.key(), world.floor(place), world.context());
+    if is_hot && let Some(cached) = world.reads.cached(&key, &context) {
+        world.check(place, floor, context.now, &cached.served);
         if cached.is_refresh_due {
             let read = reading(world, reader, fault);
-            world.reads.refresh(&key, &terms, read);
+            world.reads.refresh(&key, &context, read);
         }
         return;
     }
-    if reader.is_alone {
-        match world.reads.solo(&key, &terms) {
-            Solo::Served(served) => return world.check(place, floor, terms.now, &served),
-            Solo::Read(stamp) => {
-                world.solos.fetch_add(1, Relaxed);
-                let fill = Arc::clone(world).read(place, 0).await;
-                world.reads.land_solo(&key, stamp, &fill, &terms);
-                let served = Served::of(fill, Source::Leader, terms.now);
-                return world.check(place, floor, terms.now, &served);
-            }
-            Solo::Join => {}
-        }
+    if reader.is_direct {
+        world.direct.fetch_add(1, Relaxed);
+        let fetched = Arc::clone(world).read(place, 0).await;
+        let served = Served::new(fetched, Source::Leader, context.now);
+        return world.check(place, floor, context.now, &served);
     }
     let read = reading(world, reader, fault);
-    let share = pin!(world.reads.share(&key, is_hot, &terms, read));
+    let share = pin!(world.reads.read(&key, is_hot, &context, read));
     let Some(outcome) = with_patience(share, reader.patience).await else {
         world.tally().cancelled += 1;
         return;
     };
     match outcome {
-        Ok(served) => world.check(place, floor, terms.now, &served),
+        Ok(served) => world.check(place, floor, context.now, &served),
         Err(error) => {
             world.tally().failed += 1;
             let is_own = match error {
-                ShareError::Failed(of) => of == fault,
-                ShareError::Lost => reader.ending == Ending::Panic,
-                ShareError::Crowded => panic!("there is room for all"),
+                FlightError::Failed(of) => of == fault,
+                FlightError::LeaderLost => reader.ending == Ending::Panic,
+                FlightError::Full => panic!("there is room for all"),
             };
             // The first failure is told to nobody but the client whose read it was; and where no
             // task is ended from outside, it is certain which one that was.
@@ -199,14 +191,14 @@ fn reading(
     world: &Arc<World>,
     reader: Reader,
     fault: Fault,
-) -> impl FnOnce(Lead) -> Reading<Seen, Fault> {
+) -> impl FnOnce(LeaderToken) -> StoreRead<Seen, Fault> {
     let world = Arc::clone(world);
-    move |lead| {
+    move |token| {
         Box::pin(async move {
-            assert!((1..=2).contains(&lead.attempt()));
-            let fill = Arc::clone(&world).read(reader.place, reader.pauses).await;
+            assert!((1..=2).contains(&token.attempt()));
+            let fetched = Arc::clone(&world).read(reader.place, reader.pauses).await;
             match reader.ending {
-                Ending::Answer => return Ok(fill),
+                Ending::Answer => return Ok(fetched),
                 Ending::Error => world.failures.fetch_add(1, Relaxed),
                 Ending::Panic => {
                     world.failures.fetch_add(1, Relaxed);

@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use shuttle::future::JoinHandle;
-use umbo_types::{Criticality, NamespaceId};
+use umbo_types::{Criticality, NamespaceId, RequestUnits};
 
-use super::board::FlightSettings;
-use super::cache::CacheSettings;
-use super::fill::{Fill, Polarity, Served, Source};
+use super::fetched::{Fetched, Served, Source};
+use super::in_flight::{FlightSettings, ReadContext};
 use super::key::{KeyRef, KeySeed, Kind};
-use super::reads::{SharedReads, Task, Terms};
+use super::local_cache::CacheSettings;
+use super::shared_reads::{SharedReads, Task};
 use super::sync::{AtomicU64, Ordering};
 
 /// The keys of the store.
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
     pub(crate) runs: u64,
     pub(crate) answered: u64,
     pub(crate) from_cache: u64,
-    pub(crate) from_afterglow: u64,
+    pub(crate) direct: u64,
     pub(crate) followers: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
@@ -71,7 +71,7 @@ impl Tally {
         self.runs += other.runs;
         self.answered += other.answered;
         self.from_cache += other.from_cache;
-        self.from_afterglow += other.from_afterglow;
+        self.direct += other.direct;
         self.followers += other.followers;
         self.failed += other.failed;
         self.cancelled += other.cancelled;
@@ -97,7 +97,7 @@ pub(crate) struct World {
     /// Reads of the store at this moment, and the most there were, by place.
     at_once: [(Plain, Plain); 3],
     /// Reads of the store that nobody could join.
-    pub(crate) solos: Plain,
+    pub(crate) direct: Plain,
     /// Leaders that have failed in any way.
     pub(crate) failures: Plain,
     pub(crate) has_aborts: bool,
@@ -152,7 +152,13 @@ impl World {
         let cache = CacheSettings::default();
         Arc::new(Self {
             // Few generations, so that keys also meet in one.
-            reads: Arc::new(SharedReads::new(4, flights, cache, Box::new(start))),
+            reads: Arc::new(SharedReads::new(
+                4,
+                flights,
+                cache,
+                Box::new(start),
+                Box::new(|| 1 << 63),
+            )),
             rows: [AtomicU64::new(0), AtomicU64::new(0)],
             acknowledged: Default::default(),
             writes_beginning: Default::default(),
@@ -161,7 +167,7 @@ impl World {
             origin: Instant::now(),
             store_reads: Plain::new(0),
             at_once: Default::default(),
-            solos: Plain::new(0),
+            direct: Plain::new(0),
             failures: Plain::new(aborted as u64),
             has_aborts: aborted > 0,
             tasks,
@@ -182,12 +188,12 @@ impl World {
         self.clock_ms.fetch_add(millis, Relaxed);
     }
 
-    pub(crate) fn terms(&self) -> Terms {
-        Terms {
+    pub(crate) fn context(&self) -> ReadContext {
+        ReadContext {
             now: self.now(),
             criticality: Criticality::default(),
+            price: RequestUnits::ZERO,
             age_max: None,
-            random: 1 << 63,
         }
     }
 
@@ -200,7 +206,7 @@ impl World {
     }
 
     /// Reads the store. It answers at once, or waits before and, at two, after it looks.
-    pub(crate) async fn read(self: Arc<Self>, place: Place, pauses: usize) -> Fill<Seen> {
+    pub(crate) async fn read(self: Arc<Self>, place: Place, pauses: usize) -> Fetched<Seen> {
         self.store_reads.fetch_add(1, Relaxed);
         let _reading = Reading::begin(&self, place);
         let writes_beginning = sum(place, &self.writes_beginning);
@@ -214,14 +220,14 @@ impl World {
         if pauses > 1 {
             shuttle::future::yield_now().await;
         }
-        Fill {
+        Fetched {
             value: Seen {
                 place,
                 version,
                 writes_beginning,
             },
             bytes: 100,
-            polarity: Polarity::Present,
+            is_found: true,
             expires_at: None,
         }
     }
@@ -280,10 +286,6 @@ impl World {
                 tally.from_cache += 1;
                 assert!(age <= Duration::from_millis(3_300), "{age:?}");
             }
-            Source::Afterglow => {
-                tally.from_afterglow += 1;
-                assert!(age <= Duration::from_millis(400), "{age:?}");
-            }
             Source::Follower => tally.followers += 1,
             Source::Leader => {}
         }
@@ -296,27 +298,28 @@ impl World {
             let Some(task) = task else { break };
             task.await.expect("contained");
         }
-        assert_eq!(self.reads.flights(), 0, "a flight stays behind");
-        assert_eq!(self.reads.landed_bytes(), 0, "an answer stays behind");
-        let totals = self.reads.totals();
+        assert_eq!(self.reads.totals().1, 0, "a flight stays behind");
+        assert_eq!(self.reads.held_bytes(), 0, "an answer stays behind");
+        let (totals, _) = self.reads.totals();
         let store_reads = self.store_reads.load(Relaxed);
         assert!(
-            store_reads <= totals.leaders,
+            store_reads <= totals.leaders + self.direct.load(Relaxed),
             "a leader has asked the store more than once"
         );
         assert!(totals.elections <= self.failures.load(Relaxed));
         for (_, most) in &self.at_once {
             let most = most.load(Relaxed);
-            // Those who read alone do not see each other.
-            let others = totals.overtaken + self.solos.load(Relaxed);
+            // Direct reads do not see each other.
+            let others = totals.overtaken + self.direct.load(Relaxed);
             assert!(most <= 1 + others, "{most} leaders of one key");
         }
         let mut tally = self.tally();
         tally.elections = totals.elections;
         tally.overtaken = totals.overtaken;
         tally.stale = totals.stale;
+        tally.direct = self.direct.load(Relaxed);
         tally.leaders = totals.leaders;
-        tally.store_reads = store_reads;
+        tally.store_reads = store_reads - tally.direct;
         *tally
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use umbo_routing::ClusterMap;
 use umbo_store::{Outcome, ShardState, Store};
-use umbo_store_redb::{OpenError, RedbStore, ShardReport};
+use umbo_store_redb::{OpenError, RedbStore, ShardOpening};
 use umbo_types::ShardId;
 
 use super::{
@@ -12,17 +12,14 @@ use super::{
 };
 use crate::rows::{self, key, put, value, write};
 
-async fn follow(
+pub(super) async fn follow(
     store: &Arc<RedbStore>,
     map: &Arc<ClusterMap>,
-) -> Result<Vec<ShardReport>, OpenError> {
-    let (store, map) = (Arc::clone(store), Arc::clone(map));
-    tokio::task::spawn_blocking(move || store.follow(&map))
-        .await
-        .unwrap()
+) -> Result<Vec<ShardOpening>, OpenError> {
+    store.follow(map).await
 }
 
-fn shards_of(reports: &[ShardReport]) -> Vec<ShardId> {
+fn shards_of(reports: &[ShardOpening]) -> Vec<ShardId> {
     reports.iter().map(|report| report.shard).collect()
 }
 
@@ -48,7 +45,7 @@ async fn files_move_while_the_other_shards_serve() {
         assert!(reason(&c, shard).contains("has moved here"));
         cluster.copy(shard, first.node_of(shard).unwrap().name(), "c");
     }
-    // The same map once more: what was missing is there now.
+    // The same map once more: the file that was missing is there now.
     let reports = follow(&c, &second).await.unwrap();
     assert_eq!(shards_of(&reports), moved);
     assert_has_its_rows(&c, &second, "c").await;
@@ -73,7 +70,7 @@ async fn files_move_while_the_other_shards_serve() {
             let why = reason(store, shard);
             let has_had = first.node_of(shard).unwrap().name() == name;
             let expected = if has_had {
-                "stayed behind"
+                "copy the file of node 'c'"
             } else {
                 "has moved here"
             };
@@ -101,10 +98,16 @@ async fn a_shard_that_was_away_between_two_maps_is_opened_anew() {
     let third = planned(&planned(&first, &["a"]), &["a", "b"]);
     let away: Vec<_> = third.shards_of("b");
     let b = Arc::new(cluster.open("b", &first));
-    // The map in between was never seen here, and its file never used, as far as this node knows.
+    // The map in between was never seen here, so no other node can have had what is open here.
     let reports = follow(&b, &third).await.unwrap();
     assert_eq!(shards_of(&reports), away);
-    for shard in away {
+    assert_has_its_rows(&b, &third, "b").await;
+    drop(b);
+    // After a restart that is no longer known.
+    let (cluster, first) = Cluster::filled().await;
+    drop(first);
+    let b = cluster.open("b", &third);
+    for shard in third.shards_of("b") {
         assert!(reason(&b, shard).contains("stayed behind"));
     }
 }

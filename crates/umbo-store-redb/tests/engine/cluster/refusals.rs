@@ -1,4 +1,4 @@
-//! Folders that are somebody else's, and looks at folders that open nothing.
+//! Folders that belong to another server, and inspections of folders that open nothing.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use umbo_store_redb::{ClusterMember, FileState, OpenError, verify_folder};
 use super::{Cluster, SHARDS, assert_has_its_rows, contents, member, nodes, planned, try_open};
 use crate::rows;
 
-/// Opens a folder, expects a refusal, and holds that not a byte has changed.
+/// Opens a folder, expects a refusal, and asserts that no byte has changed.
 fn refused(folder: &Path, member: Option<ClusterMember>, clock: &Arc<ManualClock>) -> OpenError {
     let before = contents(folder);
     let opened = match member {
@@ -91,7 +91,7 @@ async fn shard_files_of_somebody_else_without_a_manifest_are_left_alone_too() {
     after.remove("umbo.lock");
     assert_eq!(after, before);
 
-    // The files of a node are this cluster's wherever they are; a server on its own has none.
+    // The files of a node belong to this cluster in any folder; a standalone server has none.
     let b = cluster.folder("b");
     without_manifest(b);
     let error = rows::try_open(b, None, clock).unwrap_err();
@@ -102,7 +102,7 @@ async fn shard_files_of_somebody_else_without_a_manifest_are_left_alone_too() {
     assert_has_its_rows(&cluster.open("b", &map), &map, "b").await;
 }
 
-/// Looks at a folder, holds that nothing was touched, and returns the states of the node's shards.
+/// Inspects a folder, asserts that nothing was changed, and returns the states of the node's shards.
 fn verified(folder: &Path, map: &Arc<ClusterMap>, node: Option<&str>) -> Vec<FileState> {
     let before = contents(folder);
     let check = verify_folder(folder, map, node).unwrap();
@@ -140,15 +140,14 @@ async fn a_look_at_a_folder_says_what_opening_it_would() {
     for shard in newer.shards_of("c") {
         cluster.copy(shard, map.node_of(shard).unwrap().name(), "c");
     }
-    assert_eq!(
-        verified(c, &newer, Some("c")),
-        [const { FileState::Good }; 2]
-    );
+    for state in verified(c, &newer, Some("c")) {
+        is_bad(&state, "has not given this file away");
+    }
     assert_eq!(verified(a, &newer, None).len(), 2);
     let others = verify_folder(a, &newer, None).unwrap().others;
     assert_eq!(others.len(), 1);
 
-    // What a run leaves when it is killed, and what it is while it runs.
+    // The state after a kill, and the state while the node runs.
     let running = cluster.open("a", &map);
     let killed = tempfile::tempdir().unwrap();
     for (name, bytes) in contents(a) {
@@ -164,6 +163,22 @@ async fn a_look_at_a_folder_says_what_opening_it_would() {
     );
     drop(running);
 
+    for node in ["a", "b"] {
+        cluster.release(node, &newer);
+    }
+    for shard in newer.shards_of("c") {
+        cluster.copy(shard, map.node_of(shard).unwrap().name(), "c");
+    }
+    assert_eq!(
+        verified(c, &newer, Some("c")),
+        [const { FileState::Good }; 2]
+    );
+    assert!(matches!(
+        verify_folder(a, &map, None),
+        Err(OpenError::OlderMap { .. })
+    ));
+
+    let map = newer;
     let shard = map.shards_of("b")[0];
     let file = b.join(format!("shard-{:03}.redb", shard.0));
     fs::copy(a.join("shard-000.redb"), &file).unwrap();
@@ -176,8 +191,9 @@ async fn a_look_at_a_folder_says_what_opening_it_would() {
     assert!(matches!(error, OpenError::OthersFolder { .. }), "{error}");
 
     let new = tempfile::tempdir().unwrap();
+    let first = super::first_map();
     assert_eq!(
-        verified(new.path(), &map, Some("a")),
+        verified(new.path(), &first, Some("a")),
         [const { FileState::New }; 3]
     );
 }

@@ -1,24 +1,25 @@
-//! `umbo cluster plan`: the first map of a cluster, or the next one for other nodes.
+//! `umbo cluster plan`: the first map of a cluster, or the next one for a changed set of nodes.
 //!
-//! Changes nothing but the file that `--out` names, and that one only where it is new or the map
-//! before this one, so that no map in use is lost.
+//! Writes nothing but the file of `--out`, and only if that file is new or holds the map before this one, so
+//! that no map in use is lost.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use umbo_routing::{ClusterMap, ClusterMapError, ClusterNode};
+use umbo_types::ShardId;
 
 use super::report;
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output::{self, Format};
 
-/// Shards that a node has in a new cluster, where nobody says otherwise: enough for a cluster that
-/// grows to several times its size to stay even.
+/// Default number of shards of each node in a new cluster: enough to divide a cluster of several times its
+/// size evenly.
 const SHARDS_PER_NODE: usize = 8;
 /// Stands for standard output.
-const STDOUT: &str = "-";
+pub(super) const STDOUT: &str = "-";
 
 /// Arguments of `umbo cluster plan`.
 #[derive(Debug, Args)]
@@ -26,15 +27,23 @@ pub(super) struct Plan {
     /// The map in effect; without it the first map of a new cluster is proposed
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
-    /// All nodes there are to be, like a=shard-a:7411,b=shard-b:7411; one that the map knows needs
-    /// no address
+    /// All nodes of the next map, like a=shard-a:7411,b=shard-b:7411; a node of the current map needs no
+    /// address
     #[arg(
         long,
         value_name = "NAME[=HOST:PORT]",
-        required = true,
+        required_unless_present = "moves",
         value_delimiter = ','
     )]
     nodes: Vec<String>,
+    /// Moves only these shards, like 3=b,7=a, and balances nothing
+    #[arg(
+        long = "move",
+        value_name = "SHARD=NODE",
+        requires = "map",
+        value_delimiter = ','
+    )]
+    moves: Vec<String>,
     /// Shards of a new cluster, fixed for its life [default: 8 for each node]
     #[arg(long, value_name = "NUMBER", conflicts_with = "map")]
     shards: Option<u16>,
@@ -47,13 +56,18 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn run(self, format: Format) -> Result<(), Failure> {
+    pub(super) fn run(self, format: Format) -> Result<(), CliError> {
         let before = self.map.as_deref().map(map_file::read).transpose()?;
         let nodes = self.nodes(before.as_ref()).map_err(usage)?;
         let (map, moves) = match &before {
             None => (self.first_map(nodes)?, Vec::new()),
             Some(map) => {
-                let plan = map.plan(nodes).map_err(usage)?;
+                let plan = if self.moves.is_empty() {
+                    map.plan(nodes).map_err(usage)?
+                } else {
+                    let moves = self.moves(map)?;
+                    map.plan_moves(nodes, &moves).map_err(usage)?
+                };
                 (plan.map, plan.moves)
             }
         };
@@ -68,7 +82,31 @@ impl Plan {
         proposal.print(format, self.out.as_deref())
     }
 
+    /// Returns the shards to move by hand, and their new nodes.
+    fn moves(&self, map: &ClusterMap) -> Result<Vec<(ShardId, String)>, CliError> {
+        let one = |text: &String| {
+            let parsed = text.split_once('=');
+            let parsed = parsed.and_then(|(shard, node)| Some((shard.trim().parse().ok()?, node)));
+            let Some((shard, node)) = parsed else {
+                return Err(CliError::Usage(format!(
+                    "'{text}' is not a move like 3=b: a shard and its new node"
+                )));
+            };
+            if shard >= map.shards() {
+                return Err(CliError::ShardNotFound {
+                    shard,
+                    shards: map.shards().into(),
+                });
+            }
+            Ok((ShardId(shard), node.trim().to_owned()))
+        };
+        self.moves.iter().map(one).collect()
+    }
+
     fn nodes(&self, before: Option<&ClusterMap>) -> Result<Vec<ClusterNode>, ClusterMapError> {
+        if let (Some(map), true) = (before, self.nodes.is_empty()) {
+            return Ok(map.nodes().to_vec());
+        }
         let node = |text: &String| {
             let (name, address) = text.split_once('=').unwrap_or((text, ""));
             let known = before.and_then(|map| map.node(name));
@@ -80,29 +118,29 @@ impl Plan {
         self.nodes.iter().map(node).collect()
     }
 
-    fn first_map(&self, nodes: Vec<ClusterNode>) -> Result<ClusterMap, Failure> {
+    fn first_map(&self, nodes: Vec<ClusterNode>) -> Result<ClusterMap, CliError> {
         let shards_max = usize::from(ClusterMap::SHARDS_MAX);
         let shards = (nodes.len() * SHARDS_PER_NODE).min(shards_max);
         let shards = self.shards.unwrap_or(shards as u16);
         let id = match &self.cluster_id {
             Some(id) => id.clone(),
-            None => format!("umbo-{:08x}", getrandom::u32().map_err(Failure::start)?),
+            None => format!("umbo-{:08x}", getrandom::u32().map_err(CliError::start)?),
         };
         ClusterMap::create(&id, nodes, shards).map_err(usage)
     }
 }
 
-fn usage(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(error.to_string())
+fn usage(error: impl std::fmt::Display) -> CliError {
+    CliError::Usage(error.to_string())
 }
 
-/// Writes a map in one step that survives a crash.
-fn write(path: &Path, map: &ClusterMap) -> Result<(), Failure> {
+/// Replaces the map's file atomically, also across a crash.
+pub(super) fn write(path: &Path, map: &ClusterMap) -> Result<(), CliError> {
     if path.try_exists().unwrap_or(true) {
         let there = map_file::read(path)?;
         there
             .check_successor(map)
-            .map_err(|error| Failure::NoSuccessor {
+            .map_err(|error| CliError::NoSuccessor {
                 before: path.to_owned(),
                 error,
             })?;
@@ -116,7 +154,7 @@ fn write(path: &Path, map: &ClusterMap) -> Result<(), Failure> {
         file.sync_all()?;
         std::fs::rename(&new, path)
     };
-    write().map_err(|source| Failure::File {
+    write().map_err(|source| CliError::File {
         verb: "write",
         path: path.to_owned(),
         source,

@@ -1,5 +1,4 @@
-//! What a plan means for an operator: which node has how much, and which files go where in which
-//! order.
+//! A plan for an operator: the shards and slots of each node, and which files to copy where in which order.
 
 use std::path::Path;
 
@@ -7,10 +6,10 @@ use serde::Serialize;
 use umbo_routing::{ClusterMap, Move, SLOTS};
 use umbo_store_redb::shard_file_name;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::output::{self, Format};
 
-/// A proposed map, and what has to be done for it.
+/// A proposed map, and the steps to put it into effect.
 #[derive(Debug, Serialize)]
 pub(super) struct Proposal {
     cluster_id: String,
@@ -25,7 +24,7 @@ pub(super) struct Proposal {
     map: String,
 }
 
-/// What a node is to have.
+/// The share of a node in the proposed map.
 #[derive(Debug, Serialize)]
 struct NodeShare {
     node: String,
@@ -37,14 +36,14 @@ struct NodeShare {
     share: f64,
 }
 
-/// A file that goes from one node to another.
+/// A file to copy from one node to another.
 #[derive(Debug, Serialize)]
 struct Copy {
     shard: u16,
     slots: u32,
     file: String,
     from: String,
-    /// Absent where the node is none of the map's any more.
+    /// Absent if the node is no longer in the map.
     #[serde(skip_serializing_if = "Option::is_none")]
     from_address: Option<String>,
     to: String,
@@ -93,8 +92,8 @@ impl Proposal {
         }
     }
 
-    /// Prints the plan; with a table, what to do goes to standard error.
-    pub(super) fn print(&self, format: Format, out: Option<&Path>) -> Result<(), Failure> {
+    /// Prints the plan. With a table, the steps go to standard error.
+    pub(super) fn print(&self, format: Format, out: Option<&Path>) -> Result<(), CliError> {
         match format {
             Format::Json => return output::write_json(self),
             Format::Ndjson => return output::write_list(format, &self.moves, &[], Copy::cells),
@@ -132,15 +131,21 @@ impl Proposal {
             |path| path.display().to_string(),
         );
         if moves > 0 {
-            notes.push(format!("1. stop the nodes {}", self.concerned().join(", ")));
+            notes.push(format!("1. give {map} to all nodes and dispatchers"));
+            notes.push(format!(
+                "2. stop the nodes {}: each stamps the files that it gives away (for one that is down \
+                 already: umbo shard release)",
+                self.concerned().join(", ")
+            ));
             notes.push(
-                "2. copy each file from the data folder of the one node to that of the other"
+                "3. copy each file from the data folder of the one node to that of the other, which refuses \
+                 one without the stamp"
                     .to_owned(),
             );
-            notes.push(format!(
-                "3. give {map} to all nodes and dispatchers, before any of these nodes starts again"
-            ));
-            notes.push("4. start the nodes; the files that stay behind may be removed".to_owned());
+            notes.push(
+                "4. start the nodes; the original files do not open anywhere any more, and may be removed"
+                    .to_owned(),
+            );
         } else {
             notes.push(format!("give {map} to all nodes and dispatchers"));
         }

@@ -1,4 +1,4 @@
-//! `umbo kv batch`: a small file of writes as one batch. Large files are `umbo kv import`'s.
+//! `umbo kv batch`: a small file of writes as one batch. `umbo kv import` takes large files.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use umbo_types::limits::BATCH_BODY_LEN_MAX;
 
 use super::put::Durability;
 use super::{namespace, read_file};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output;
 
 /// Arguments of `umbo kv batch`.
@@ -31,8 +31,8 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Writes, and prints what became of each line.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    /// Writes, and prints the result of each line.
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let lines = read_file(&self.file, BATCH_BODY_LEN_MAX)?;
         let options = BatchOptions {
             is_atomic: self.atomic,
@@ -47,7 +47,7 @@ impl Arguments {
         output::write_list(connection.row_format(), &result.rows, &header, cells)?;
         match result.end.failed {
             0 => Ok(()),
-            failed => Err(Failure::Partial {
+            failed => Err(CliError::Partial {
                 failed,
                 rows: result.end.rows,
                 hint: String::new(),

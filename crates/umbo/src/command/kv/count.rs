@@ -1,5 +1,5 @@
-//! `umbo kv count`: how many rows a namespace or partition has. It reads every key, so it takes as
-//! long as a scan without values.
+//! `umbo kv count`: the number of rows of a namespace or partition. Reads every key, so it takes as long as a
+//! scan without values.
 
 use clap::Args;
 use serde::Serialize;
@@ -8,11 +8,11 @@ use umbo_client::{RangeOptions, RowReader, ScanOptions};
 use umbo_types::Namespace;
 
 use super::{Key, namespace, partition_key};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
-/// Segments read side by side.
+/// Segments read in parallel.
 const SEGMENTS: u32 = 4;
 
 /// Arguments of `umbo kv count`.
@@ -30,13 +30,13 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct CountResult {
     rows: u64,
 }
 
 impl Arguments {
     /// Prints the number of rows.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let rows = match &self.pk {
             Some(partition) => {
                 let options = RangeOptions {
@@ -51,12 +51,12 @@ impl Arguments {
         };
         match connection.listing_format() {
             Format::Table => output::write_bytes(format!("{rows}\n").as_bytes()),
-            Format::Json | Format::Ndjson => output::write_json(&Answer { rows }),
+            Format::Json | Format::Ndjson => output::write_json(&CountResult { rows }),
         }
     }
 }
 
-async fn count_namespace(connection: &Connection, ns: &Namespace) -> Result<u64, Failure> {
+async fn count_namespace(connection: &Connection, ns: &Namespace) -> Result<u64, CliError> {
     let client = connection.bulk_client()?;
     let mut counts = JoinSet::new();
     for segment in 0..SEGMENTS {
@@ -67,11 +67,11 @@ async fn count_namespace(connection: &Connection, ns: &Namespace) -> Result<u64,
         };
         counts.spawn(rows_of(client.scan(ns.as_str(), options)));
     }
-    let counts: Result<Vec<u64>, Failure> = counts.join_all().await.into_iter().collect();
+    let counts: Result<Vec<u64>, CliError> = counts.join_all().await.into_iter().collect();
     Ok(counts?.into_iter().sum())
 }
 
-async fn rows_of(mut reader: RowReader) -> Result<u64, Failure> {
+async fn rows_of(mut reader: RowReader) -> Result<u64, CliError> {
     while reader.next_block().await?.is_some() {}
     Ok(reader.rows())
 }

@@ -1,7 +1,7 @@
-//! `umbo kv export`: all rows of a namespace as NDJSON that import takes, with flat memory.
+//! `umbo kv export`: all rows of a namespace as NDJSON for import, in constant memory.
 //!
-//! Segments are scanned side by side; one thread compresses and writes. A file appears under its
-//! name only once it is whole; until then, and for good after a failure, there is none.
+//! Segments are scanned in parallel; one thread compresses and writes. A file appears under its name only
+//! when it is complete; after a failure there is none.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,13 +18,13 @@ use umbo_types::Namespace;
 
 use super::import::progress::bar;
 use super::namespace;
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format, counted};
 
 const HELP: &str = "\
-With -o json or -o ndjson the summary is a JSON object, on stdout; on stderr where the rows are
-on stdout.";
+With -o json or -o ndjson the summary is a JSON object, on stdout, or on stderr if the rows are on
+stdout.";
 
 /// Arguments of `umbo kv export`.
 #[derive(Debug, Args)]
@@ -36,10 +36,10 @@ pub(super) struct Arguments {
     /// File to write; stdout where not given
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Parts of the namespace that are read side by side
+    /// Segments of the namespace that are read in parallel
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     segments: u32,
-    /// Compress; where not given, as the end of the file's name says (.gz, .zst)
+    /// Compression; where not given, by the extension of the file (.gz, .zst)
     #[arg(long, value_enum)]
     compress: Option<Compression>,
 }
@@ -55,7 +55,7 @@ enum Compression {
 
 impl Arguments {
     /// Exports.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let started = Instant::now();
         let client = connection.bulk_client()?;
         let (blocks, receiver) = mpsc::channel(2 * self.segments as usize);
@@ -79,13 +79,13 @@ impl Arguments {
             }
             (Ok(counts), None) => counts,
             (Err(failure), Some((part, _))) => {
-                // Half a file is worse than none; where it was never made there is none.
+                // A partial file is worse than none. If the file was never made, there is nothing to remove.
                 let _ = std::fs::remove_file(part);
                 return Err(failure);
             }
             (Err(failure), None) => return Err(failure),
         };
-        let summary = Summary {
+        let summary = ExportSummary {
             rows,
             bytes,
             seconds: started.elapsed().as_secs_f64(),
@@ -103,17 +103,17 @@ impl Arguments {
     }
 }
 
-/// How an export went.
+/// Result of an export.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct ExportSummary {
     rows: u64,
     bytes: u64,
     seconds: f64,
 }
 
-impl Summary {
-    /// Says it: on stderr, unless a program asked for it and stdout is free.
-    fn report(&self, format: Format, is_stdout_taken: bool) -> Result<(), Failure> {
+impl ExportSummary {
+    /// Prints the summary: on stderr, unless JSON was requested and stdout is free.
+    fn report(&self, format: Format, is_stdout_taken: bool) -> Result<(), CliError> {
         let (rows, bytes) = (counted(self.rows, "row"), counted(self.bytes, "byte"));
         let line = match format {
             Format::Json | Format::Ndjson if !is_stdout_taken => return output::write_json(self),
@@ -122,29 +122,29 @@ impl Summary {
                 format!("{rows} read, {bytes} in {:.1} s\n", self.seconds).into_bytes()
             }
         };
-        // Where stderr is gone there is nobody left to tell.
+        // Without stderr there is nowhere to report an error.
         let _ = io::stderr().write_all(&line);
         Ok(())
     }
 }
 
-async fn read(mut reader: RowReader, blocks: mpsc::Sender<Bytes>) -> Result<u64, Failure> {
+async fn read(mut reader: RowReader, blocks: mpsc::Sender<Bytes>) -> Result<u64, CliError> {
     while let Some(block) = reader.next_block().await? {
         if blocks.send(block).await.is_err() {
-            // The writer is gone and says itself why.
+            // The writer has ended, and reports its error itself.
             break;
         }
     }
     Ok(reader.rows())
 }
 
-type Written = oneshot::Receiver<Result<(), Failure>>;
+type ExportedFile = oneshot::Receiver<Result<(), CliError>>;
 
 /// Waits for all segments and for the writer. Returns rows and bytes.
 async fn finish(
-    mut segments: JoinSet<Result<u64, Failure>>,
-    (mut written, progress): (Written, mpsc::UnboundedReceiver<u64>),
-) -> Result<(u64, u64), Failure> {
+    mut segments: JoinSet<Result<u64, CliError>>,
+    (mut written, progress): (ExportedFile, mpsc::UnboundedReceiver<u64>),
+) -> Result<(u64, u64), CliError> {
     let bar = bar(None);
     let mut rows = 0;
     let mut progress = progress;
@@ -156,18 +156,18 @@ async fn finish(
                 bar.set_position(bytes);
             }
             Some(segment) = segments.join_next() => {
-                rows += segment.map_err(Failure::start)??;
+                rows += segment.map_err(CliError::start)??;
                 bar.set_message(counted(rows, "row"));
             }
             signal = tokio::signal::ctrl_c() => {
-                signal.map_err(Failure::start)?;
-                return Err(Failure::Interrupted);
+                signal.map_err(CliError::start)?;
+                return Err(CliError::Interrupted);
             }
             result = &mut written => {
                 bar.finish_and_clear();
-                result.map_err(|_| Failure::start("the writing thread is gone"))??;
+                result.map_err(|_| CliError::start("the writing thread has ended"))??;
                 while let Some(segment) = segments.join_next().await {
-                    rows += segment.map_err(Failure::start)??;
+                    rows += segment.map_err(CliError::start)??;
                 }
                 while let Ok(len) = progress.try_recv() {
                     bytes += len;
@@ -183,7 +183,7 @@ fn start_writer(
     part: Option<PathBuf>,
     compression: Option<Compression>,
     mut blocks: mpsc::Receiver<Bytes>,
-) -> Result<(Written, mpsc::UnboundedReceiver<u64>), Failure> {
+) -> Result<(ExportedFile, mpsc::UnboundedReceiver<u64>), CliError> {
     let (done, written) = oneshot::channel();
     let (count, progress) = mpsc::unbounded_channel();
     std::thread::Builder::new()
@@ -192,12 +192,12 @@ fn start_writer(
             let result = write(part.as_deref(), compression, &mut blocks, &count);
             let failed = |error| match &part {
                 Some(part) => write_failure(part, error),
-                None => Failure::from_output(error),
+                None => CliError::from_output(error),
             };
-            // Where nobody waits any more the export was stopped.
+            // If the receiver is gone, the export was interrupted.
             let _ = done.send(result.map_err(failed));
         })
-        .map_err(Failure::start)?;
+        .map_err(CliError::start)?;
     Ok((written, progress))
 }
 
@@ -234,7 +234,7 @@ fn copy<W: Write>(
 ) -> io::Result<W> {
     while let Some(block) = blocks.blocking_recv() {
         out.write_all(&block)?;
-        // Only the bar listens.
+        // Only the progress bar receives this.
         let _ = count.send(block.len() as u64);
     }
     Ok(out)
@@ -246,8 +246,8 @@ fn part_path(file: &Path) -> PathBuf {
     part.into()
 }
 
-fn write_failure(path: &Path, source: io::Error) -> Failure {
-    Failure::File {
+fn write_failure(path: &Path, source: io::Error) -> CliError {
+    CliError::File {
         verb: "write",
         path: path.to_owned(),
         source,

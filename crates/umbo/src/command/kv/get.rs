@@ -1,5 +1,5 @@
-//! `umbo kv get`: the bytes of a row on stdout, nothing added but the end of the last line on a
-//! terminal; with `-o json`, the row with its version, expiry and content type.
+//! `umbo kv get`: the bytes of a row on stdout, unchanged except for a line end on a terminal; with `-o
+//! json`, the row with its version, expiry and content type.
 
 use std::io::IsTerminal as _;
 
@@ -9,8 +9,8 @@ use umbo_api::path::base64url;
 use umbo_api::row::JsonRow;
 
 use super::RowKey;
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo kv get`.
@@ -22,13 +22,13 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the value.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let (partition, sort) = (&*self.key.pk.0, self.key.sort());
         let value = connection
             .client()?
             .get(self.key.ns.as_str(), partition, sort)
             .await?
-            .ok_or(Failure::RowNotFound)?;
+            .ok_or(CliError::RowNotFound)?;
         if connection.listing_format() == Format::Table {
             output::write_bytes(&value.bytes)?;
             if std::io::stdout().is_terminal() && lacks_line_end(&value.bytes) {
@@ -57,7 +57,7 @@ impl Arguments {
     }
 }
 
-/// Says whether a prompt that follows would stand on the line of the value.
+/// Returns whether a prompt that follows would stand on the last line of the value.
 fn lacks_line_end(value: &[u8]) -> bool {
     value.last().is_some_and(|&byte| byte != b'\n')
 }

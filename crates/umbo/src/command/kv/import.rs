@@ -1,8 +1,8 @@
-//! `umbo kv import`: a file of any size into a namespace, with flat memory.
+//! `umbo kv import`: a file of any size into a namespace, in constant memory.
 //!
-//! A thread reads, sorts and cuts ([`reader`]); lanes, one a connection, write ([`lane`]), at the
-//! pace that quotas allow. Every line ends as a row written or as a line in the file of failed rows
-//! ([`failed`]), from which [`redrive`] sends it again.
+//! A thread reads, sorts and cuts ([`reader`]); lanes, one per connection, write ([`lane`]), at the rate that
+//! quotas allow. Every line ends as a written row or as a line in the file of failed rows ([`failed`]), from
+//! which [`redrive`] sends it again.
 
 mod batch;
 mod checkpoint;
@@ -10,11 +10,11 @@ pub(in crate::command) mod dead_letters;
 mod failed;
 mod lane;
 mod line;
-mod patience;
 pub(super) mod progress;
 mod reader;
 pub(in crate::command) mod redrive;
 mod source;
+mod stall;
 mod transfer;
 mod window;
 
@@ -28,12 +28,12 @@ use tokio::sync::OnceCell;
 use umbo_types::Namespace;
 
 use self::failed::{Existing, FailedFile};
-use self::lane::Target;
-use self::progress::{Shared, Summary, bar, describe};
-use self::transfer::Transfer;
+use self::lane::ImportTarget;
+use self::progress::{ImportState, ImportSummary, bar, describe};
+use self::transfer::TransferOptions;
 use super::namespace;
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 const HELP: &str = "\
@@ -41,9 +41,9 @@ The file has one row a line, {\"pk\":…,\"sk\":…,\"v\":…}, as 'umbo kv expo
 compressed with gzip or zstd. A line may say \"op\":\"del\", \"ttl\", \"expires_at\" and \"content_type\".
 Of two lines with the same key the later one wins.
 
-Under a quota the import keeps to the pace that the server advertises, and waits as told where it is
-rejected or shed. Lines that fail go to FILE.failed.ndjson, one JSON object each: why it failed, and
-the line in \"row\" (in \"text\" where it is no JSON). 'umbo dlq ls' sums them up; put the rows right
+Under a quota the import sends at the rate that the server advertises. When rows are rejected or shed, it
+waits as long as the server asks. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason,
+and the line in \"row\" (in \"text\" if it is not JSON). 'umbo dlq ls' counts them by reason; correct the rows
 there, and 'umbo dlq redrive' sends them again.
 An import that is refused as a whole (not allowed, no server) stops at once; import the file again.";
 
@@ -63,19 +63,21 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     failed: Option<PathBuf>,
     #[command(flatten)]
-    transfer: Transfer,
+    transfer: TransferOptions,
 }
 
 impl Arguments {
     /// Imports, reports, and fails if any row did.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let started = Instant::now();
         let failed_path = self.failed_path()?;
-        let mut source =
-            source::open(&self.file).map_err(|error| file_failure(&self.file, error))?;
+        let mut source = source::open(&self.file).map_err(|error| file_error(&self.file, error))?;
         let failed = FailedFile::new(failed_path, Existing::Replace);
-        let shared = Arc::new(Shared::new(self.ns.clone(), Arc::new(Mutex::new(failed))));
-        let target = Arc::new(Target {
+        let shared = Arc::new(ImportState::new(
+            self.ns.clone(),
+            Arc::new(Mutex::new(failed)),
+        ));
+        let target = Arc::new(ImportTarget {
             client: connection.bulk_client()?,
             namespace: self.ns.clone(),
             durability: self.transfer.durability.map(Into::into),
@@ -85,8 +87,8 @@ impl Arguments {
             shared: Arc::clone(&shared),
         });
         let (bar, position, path) = (bar(source.size), Arc::clone(&source.read), self.file);
-        let read = move |reader: reader::Reader<'_>| {
-            reader.run(&mut *source.reader, |error| file_failure(&path, error))
+        let read = move |reader: reader::LineReader<'_>| {
+            reader.run(&mut *source.reader, |error| file_error(&path, error))
         };
         let tick = || {
             bar.set_position(position.load(Ordering::Relaxed));
@@ -98,7 +100,7 @@ impl Arguments {
         };
         let is_interrupted = self.transfer.run(&target, read, tick).await?;
         bar.finish_and_clear();
-        let summary = Summary::new(&shared, target.client.pace(), started.elapsed())?;
+        let summary = ImportSummary::new(&shared, target.client.pace(), started.elapsed())?;
         summary.report();
         let format = connection.listing_format();
         if format != Format::Table {
@@ -107,7 +109,7 @@ impl Arguments {
         outcome(&shared, &summary, is_interrupted)
     }
 
-    fn failed_path(&self) -> Result<PathBuf, Failure> {
+    fn failed_path(&self) -> Result<PathBuf, CliError> {
         let path = match &self.failed {
             Some(path) => path.clone(),
             None if self.file.as_os_str() == "-" => PathBuf::from("stdin.failed.ndjson"),
@@ -115,22 +117,26 @@ impl Arguments {
         };
         if path == self.file {
             let message = "failed rows cannot go to the file they are read from";
-            return Err(Failure::Usage(message.to_owned()));
+            return Err(CliError::Usage(message.to_owned()));
         }
         Ok(path)
     }
 }
 
-fn outcome(shared: &Shared, summary: &Summary, is_interrupted: bool) -> Result<(), Failure> {
+fn outcome(
+    shared: &ImportState,
+    summary: &ImportSummary,
+    is_interrupted: bool,
+) -> Result<(), CliError> {
     if let Some(failure) = shared.take_failure() {
         return Err(failure);
     }
     if is_interrupted {
-        return Err(Failure::Interrupted);
+        return Err(CliError::Interrupted);
     }
     match &summary.failed_file {
         None => Ok(()),
-        Some(file) => Err(Failure::Partial {
+        Some(file) => Err(CliError::Partial {
             failed: summary.failed,
             rows: summary.rows + summary.failed,
             hint: format!("; they are in {file}, with the reason of each"),
@@ -144,8 +150,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-fn file_failure(path: &Path, source: std::io::Error) -> Failure {
-    Failure::File {
+fn file_error(path: &Path, source: std::io::Error) -> CliError {
+    CliError::File {
         verb: "read",
         path: path.to_owned(),
         source,

@@ -9,8 +9,8 @@ use umbo_types::limits::{BATCH_BODY_LEN_MAX, MULTI_GET_KEYS_MAX};
 use umbo_types::{KeyError, Namespace};
 
 use super::{Key, namespace, partition_key, read_file};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output;
 use crate::output::rows::shown;
 
@@ -23,7 +23,7 @@ pub(super) struct Arguments {
     /// Partition keys (of rows without sort key), or with --partition sort keys
     #[arg(required_unless_present = "file")]
     keys: Vec<Key>,
-    /// The partition whose sort keys the keys are
+    /// Partition of the given sort keys
     #[arg(long, value_name = "PK", value_parser = partition_key)]
     partition: Option<Key>,
     /// File of keys, one {"pk":…,"sk":…} a line; - for stdin
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the rows.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let keys = self.key_fields()?;
         let client = connection.client()?;
         let mut rows: Vec<MultiGetRow> = Vec::with_capacity(keys.len());
@@ -50,7 +50,7 @@ impl Arguments {
         let is_failed = |row: &&MultiGetRow| !matches!(row.status, 200 | 404);
         match rows.iter().filter(is_failed).count() {
             0 => Ok(()),
-            failed => Err(Failure::Partial {
+            failed => Err(CliError::Partial {
                 failed: failed as u64,
                 rows: rows.len() as u64,
                 hint: rows
@@ -63,7 +63,7 @@ impl Arguments {
         }
     }
 
-    fn key_fields(&self) -> Result<Vec<KeyFields>, Failure> {
+    fn key_fields(&self) -> Result<Vec<KeyFields>, CliError> {
         let Some(file) = &self.file else {
             let fields = |key: &Key| match &self.partition {
                 Some(partition) => KeyFields::of(&partition.0, &key.0),
@@ -71,7 +71,7 @@ impl Arguments {
             };
             let partitions = self.partition.is_none().then_some(&self.keys);
             if partitions.is_some_and(|keys| keys.iter().any(|key| key.0.is_empty())) {
-                return Err(Failure::Usage(KeyError::PartitionEmpty.to_string()));
+                return Err(CliError::Usage(KeyError::PartitionEmpty.to_string()));
             }
             return Ok(self.keys.iter().map(fields).collect());
         };
@@ -81,7 +81,7 @@ impl Arguments {
             .filter(|(_, line)| !line.trim_ascii().is_empty())
             .map(|(at, line)| {
                 serde_json::from_slice(line)
-                    .map_err(|error| Failure::Usage(format!("line {}: {error}", at + 1)))
+                    .map_err(|error| CliError::Usage(format!("line {}: {error}", at + 1)))
             })
             .collect()
     }

@@ -10,8 +10,8 @@ use umbo_client::{Condition, PutOptions};
 use umbo_types::limits::VALUE_LEN_MAX;
 
 use super::{RowKey, condition, read_file, ttl};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output;
 
 /// Arguments of `umbo kv put`.
@@ -34,10 +34,10 @@ pub(super) struct Arguments {
     /// Content encoding to store with the value
     #[arg(long, value_name = "ENCODING")]
     content_encoding: Option<String>,
-    /// Store only where the row has this version ('*': any)
+    /// Store only if the row has this version ('*': any)
     #[arg(long, value_name = "VERSION", value_parser = condition)]
     if_match: Option<Condition>,
-    /// Store only where there is no row
+    /// Store only if there is no row
     #[arg(long, conflicts_with = "if_match")]
     if_absent: bool,
     /// When the write is acknowledged
@@ -64,14 +64,14 @@ impl From<Durability> for DurabilitySetting {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct PutResult {
     created: bool,
     version: u64,
 }
 
 impl Arguments {
     /// Stores the row and prints its version.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let value = match (&self.value, &self.file) {
             (Some(text), _) => text.clone().into_bytes(),
             (None, Some(file)) => read_file(file, VALUE_LEN_MAX)?,
@@ -94,7 +94,7 @@ impl Arguments {
             .client()?
             .put(key.ns.as_str(), &key.pk.0, key.sort(), value, &options)
             .await?;
-        let answer = Answer {
+        let answer = PutResult {
             created: written.is_new,
             version: written.version,
         };

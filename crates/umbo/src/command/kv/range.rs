@@ -5,8 +5,8 @@ use umbo_client::RangeOptions;
 use umbo_types::Namespace;
 
 use super::{Key, namespace, partition_key};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::rows::RowPrinter;
 
 /// Arguments of `umbo kv range`.
@@ -18,7 +18,7 @@ pub(super) struct Arguments {
     /// Partition key
     #[arg(value_parser = partition_key)]
     pk: Key,
-    /// Only sort keys that begin with this
+    /// Only sort keys with this prefix
     #[arg(long, value_name = "SK")]
     prefix: Option<Key>,
     /// First sort key, included
@@ -40,7 +40,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the rows.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let options = RangeOptions {
             start: self.start.map(|key| key.0),
             end: self.end.map(|key| key.0),

@@ -5,8 +5,8 @@ use serde::Serialize;
 use umbo_client::{Condition, DeleteSelection};
 
 use super::{Key, RowKey, condition};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo kv rm`.
@@ -30,10 +30,10 @@ pub(super) struct Arguments {
     /// Remove every row of the partition
     #[arg(long, conflicts_with_all = ["sk", "start", "end", "prefix"])]
     all: bool,
-    /// Only say what would be removed
+    /// Only show what would be removed
     #[arg(long, conflicts_with = "if_match")]
     dry_run: bool,
-    /// Remove only where the row has this version ('*': any)
+    /// Remove only if the row has this version ('*': any)
     #[arg(
         long,
         value_name = "VERSION",
@@ -44,13 +44,13 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Removed {
+struct RemovedRows {
     done: &'static str,
 }
 
 impl Arguments {
     /// Removes.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let is_bounded = self.start.is_some() || self.end.is_some() || self.prefix.is_some();
         if !(is_bounded || self.all) {
             return self.remove_row(connection).await;
@@ -86,7 +86,7 @@ impl Arguments {
         )
     }
 
-    async fn remove_row(&self, connection: &Connection) -> Result<(), Failure> {
+    async fn remove_row(&self, connection: &Connection) -> Result<(), CliError> {
         let refusal = if self.range {
             Some("name what to remove with --start, --end, --prefix or --all")
         } else if self.dry_run {
@@ -95,7 +95,7 @@ impl Arguments {
             None
         };
         if let Some(message) = refusal {
-            return Err(Failure::Usage(message.to_owned()));
+            return Err(CliError::Usage(message.to_owned()));
         }
         let condition = self.if_match.unwrap_or_default();
         let key = &self.key;
@@ -105,7 +105,7 @@ impl Arguments {
             .await?;
         match connection.listing_format() {
             Format::Table => Ok(()),
-            Format::Json | Format::Ndjson => output::write_json(&Removed { done: "removed" }),
+            Format::Json | Format::Ndjson => output::write_json(&RemovedRows { done: "removed" }),
         }
     }
 }

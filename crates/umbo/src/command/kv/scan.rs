@@ -5,8 +5,8 @@ use umbo_client::ScanOptions;
 use umbo_types::Namespace;
 
 use super::namespace;
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::rows::RowPrinter;
 
 /// Arguments of `umbo kv scan`.
@@ -31,13 +31,13 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the rows.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let segment = self.segment.zip(self.segments);
         if let Some((segment, segments)) = segment
             && segment >= segments
         {
             let message = format!("--segment {segment} is none of {segments}: they count from 0");
-            return Err(Failure::Usage(message));
+            return Err(CliError::Usage(message));
         }
         let options = ScanOptions {
             segment,

@@ -1,5 +1,5 @@
-//! `umbo quota set` and `umbo quota rm`. What a person has seen is what is changed: a policy that
-//! somebody else has changed meanwhile is left alone, by its version.
+//! `umbo quota set` and `umbo quota rm`. The version of the policy that the user has seen is a condition of
+//! the change, so that a concurrent change is not overwritten.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use umbo_api::quota::{PolicyChange, PolicyInfo, PolicySpec};
 use umbo_client::{Client, Condition};
 
 use super::policy::{self, PolicyArguments, read_policy_file};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output;
 
 const HELP: &str = "\
-A policy that exists is changed in what the flags name; one of a file is replaced as it stands there.
-With --file all policies are tried before the first is stored.
+The flags change the fields of an existing policy; a policy in a file replaces the whole existing one.
+With --file all policies are checked before the first is stored.
 
   umbo quota set default-caller --rate 5000
   umbo quota set listing-reads --unit ru --rate 1000 --per caller --match namespace=listing-* --mode shadow
@@ -28,13 +28,13 @@ pub(super) struct Set {
     /// Name of the policy
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
-    /// Policy file ([[policy]] entries in TOML) of which all are stored; - for stdin
+    /// Policy file ([[policy]] entries in TOML), all of which are stored; - for stdin
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyArguments,
     #[command(flatten)]
-    common: Common,
+    common: ChangeOptions,
 }
 
 /// Arguments of `umbo quota rm`.
@@ -43,21 +43,21 @@ pub(super) struct Remove {
     /// Name of the policy
     name: String,
     #[command(flatten)]
-    common: Common,
+    common: ChangeOptions,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
-struct Common {
-    /// Only say what would change
+struct ChangeOptions {
+    /// Only show what would change
     #[arg(long)]
     dry_run: bool,
-    /// Only where the stored policy has this version; the one in effect now where not given
+    /// Only if the stored policy has this version; the one in effect now where not given
     #[arg(long, value_name = "VERSION")]
     if_match: Option<u64>,
 }
 
 impl Set {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let client = connection.client()?;
         let mut puts = Vec::new();
         match (&self.file, &self.name) {
@@ -74,7 +74,7 @@ impl Set {
                 let before = before.map(|before| before.policy);
                 puts.push((self.policy.policy(name, before)?, condition));
             }
-            (None, None) => return Err(Failure::Usage("name a policy or a file".to_owned())),
+            (None, None) => return Err(CliError::Usage("name a policy or a file".to_owned())),
         }
         let changes = put_all(&client, &puts, self.common.dry_run).await;
         let (changes, failure) = match changes {
@@ -88,22 +88,22 @@ impl Set {
         failure.map_or(Ok(()), Err)
     }
 
-    fn check_file_alone(&self) -> Result<(), Failure> {
+    fn check_file_alone(&self) -> Result<(), CliError> {
         if self.policy.is_empty() && self.common.if_match.is_none() {
             return Ok(());
         }
         let message =
             "with --file the policies are those of the file; give no other flags for them";
-        Err(Failure::Usage(message.to_owned()))
+        Err(CliError::Usage(message.to_owned()))
     }
 }
 
-/// Tries all, and then stores all; says what was done before one failed.
+/// Checks all policies, then stores them; on failure reports those already stored.
 async fn put_all(
     client: &Client,
     puts: &[(PolicySpec, Condition)],
     dry_run: bool,
-) -> Result<Vec<PolicyChange>, (Vec<PolicyChange>, Failure)> {
+) -> Result<Vec<PolicyChange>, (Vec<PolicyChange>, CliError)> {
     let mut changes = Vec::new();
     if dry_run || puts.len() > 1 {
         for (policy, condition) in puts {
@@ -127,7 +127,7 @@ async fn put_all(
 }
 
 impl Remove {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let client = connection.client()?;
         let condition = match self.common.if_match {
             Some(version) => Condition::Version(version),
@@ -138,8 +138,8 @@ impl Remove {
     }
 }
 
-impl Common {
-    /// Returns what must be true of the stored policy so that nobody else's change is undone.
+impl ChangeOptions {
+    /// Returns the condition under which no concurrent change is overwritten.
     fn condition(self, before: Option<&PolicyInfo>) -> Condition {
         let seen = before.and_then(|before| before.version);
         match self.if_match.or(seen) {
@@ -150,7 +150,7 @@ impl Common {
 }
 
 /// Returns the policy in effect under a name.
-async fn find(client: &Client, name: &str) -> Result<Option<PolicyInfo>, Failure> {
+async fn find(client: &Client, name: &str) -> Result<Option<PolicyInfo>, CliError> {
     match client.quota(name).await {
         Ok(info) => Ok(Some(info)),
         Err(error) if error.code() == Some(ErrorCode::QuotaNotFound) => Ok(None),
@@ -158,7 +158,11 @@ async fn find(client: &Client, name: &str) -> Result<Option<PolicyInfo>, Failure
     }
 }
 
-fn report(connection: &Connection, changes: &[PolicyChange], is_list: bool) -> Result<(), Failure> {
+fn report(
+    connection: &Connection,
+    changes: &[PolicyChange],
+    is_list: bool,
+) -> Result<(), CliError> {
     use crate::output::Format::{Json, Ndjson, Table};
     let format = connection.listing_format();
     match (format, changes) {
@@ -189,14 +193,14 @@ fn report(connection: &Connection, changes: &[PolicyChange], is_list: bool) -> R
     output::write_list(Table, &lines_of(&lines), &header, Vec::clone)
 }
 
-type Line<'a> = (
+type ChangeLine<'a> = (
     &'a str,
     &'a PolicyChange,
     Option<&'a PolicySpec>,
     Option<u64>,
 );
 
-fn lines_of(lines: &[Line<'_>]) -> Vec<Vec<String>> {
+fn lines_of(lines: &[ChangeLine<'_>]) -> Vec<Vec<String>> {
     lines
         .iter()
         .map(|(state, change, policy, version)| {

@@ -1,5 +1,5 @@
-//! `umbo quota explain`: what a request would cost, which shards it would reach and which policies
-//! it would meet.
+//! `umbo quota explain`: what a request would cost, which shards it would reach and which policies apply to
+//! it.
 
 use clap::Args;
 use umbo_api::batch::KeyFields;
@@ -7,9 +7,9 @@ use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy, ExplainShard};
 use umbo_types::Namespace;
 
 use super::amount;
+use crate::cli_error::CliError;
 use crate::command::kv::{Key, namespace};
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota explain`.
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let body = self.body()?;
         let client = connection.client()?;
         let answer = client.explain(self.ns.as_str(), &body).await?;
@@ -46,7 +46,7 @@ impl Arguments {
         }
     }
 
-    fn body(&self) -> Result<ExplainBody, Failure> {
+    fn body(&self) -> Result<ExplainBody, CliError> {
         let mut body = ExplainBody {
             operation: self.operation.clone(),
             limit: self.limit,
@@ -65,7 +65,7 @@ impl Arguments {
         let sort = match self.sk.as_slice() {
             [] => &[][..],
             [sort] => &sort.0,
-            _ => return Err(Failure::Usage("a row has one sort key".to_owned())),
+            _ => return Err(CliError::Usage("a row has one sort key".to_owned())),
         };
         let KeyFields { pk, pk64, sk, sk64 } = KeyFields::of(&partition.0, sort);
         (body.pk, body.pk64) = (pk, pk64);
@@ -76,7 +76,7 @@ impl Arguments {
     }
 }
 
-fn report(answer: &ExplainAnswer) -> Result<(), Failure> {
+fn report(answer: &ExplainAnswer) -> Result<(), CliError> {
     let breakdown = &answer.breakdown;
     let parts = [
         ("base", breakdown.base),
@@ -84,6 +84,7 @@ fn report(answer: &ExplainAnswer) -> Result<(), Failure> {
         ("read-bytes", breakdown.read_bytes),
         ("write-bytes", breakdown.write_bytes),
         ("latency", breakdown.latency),
+        ("surplus", breakdown.surplus),
         ("estimate", answer.estimate_ru),
     ];
     let lines = parts.map(|(part, ru)| vec![part.to_owned(), amount(ru)]);
@@ -98,9 +99,9 @@ fn report(answer: &ExplainAnswer) -> Result<(), Failure> {
     output::write_bytes(b"\n")?;
     output::write_list(Format::Table, &answer.policies, &header, cells)?;
     match answer.samples {
-        0 => output::note("the estimate rests on the request alone"),
+        0 => output::note("the estimate uses the request alone"),
         samples => output::note(&format!(
-            "the estimate has learned from {}",
+            "the estimate uses past requests: {}",
             output::counted(samples, "request")
         )),
     }

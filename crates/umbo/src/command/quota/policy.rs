@@ -1,5 +1,5 @@
-//! A policy on the command line: as flags, as a file, and in a table. Which values go together is
-//! the server's to say.
+//! A policy on the command line: as flags, as a file, and in a table. The server decides which values may be
+//! combined.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -8,15 +8,15 @@ use clap::Args;
 use serde::Serialize;
 use umbo_api::Quantity;
 use umbo_api::quota::{MatchSpec, OverrideSpec, PolicySpec};
-use umbo_dispatcher::quota_spec::{read_policies, spec_of};
+use umbo_control::quota_spec::{read_policies, spec_of};
 
+use crate::cli_error::CliError;
 use crate::command::kv::read_file;
-use crate::failure::Failure;
 
 /// Longest policy file.
 const FILE_LEN_MAX: usize = 1 << 20;
 
-/// What a policy says. What is not given stays as it is, or is the default of a new policy.
+/// The fields of a policy. A field that is not given keeps its value, or has the default in a new policy.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct PolicyArguments {
     /// What is counted: ru, requests, reads, writes, read-bytes, write-bytes or bytes
@@ -25,32 +25,32 @@ pub(super) struct PolicyArguments {
     /// Units a second (like 1000, 0.5; of bytes also 64KiB, 2MiB)
     #[arg(long, value_name = "AMOUNT")]
     rate: Option<String>,
-    /// Units at once after a rest; one second of the rate where not given
+    /// Most units at once after idle time; one second of the rate where not given
     #[arg(long, value_name = "AMOUNT")]
     burst: Option<String>,
     /// How often buckets are refilled (10ms to 10s)
     #[arg(long, value_name = "DURATION")]
     refill: Option<String>,
-    /// Each combination of these has a bucket of its own: caller, user, session, org, namespace,
-    /// shard; '' is one bucket for all
+    /// One bucket for each combination of these: caller, user, session, org, namespace, shard; '' is one
+    /// bucket for all
     #[arg(long, value_name = "DIMENSIONS", value_delimiter = ',')]
     per: Option<Vec<String>>,
-    /// Which requests are counted: caller, namespace, user, session or org and a pattern, or
-    /// operations and a list with commas (like caller=search-*, operations=get,range); may be
-    /// repeated, and DIMENSION= takes one away
+    /// Which requests are counted: caller, namespace, user, session or org and a pattern, or operations and a
+    /// list with commas (like caller=search-*, operations=get,range); may be repeated, and DIMENSION= removes
+    /// one
     #[arg(long = "match", value_name = "DIMENSION=PATTERN")]
     matches: Vec<MatchArgument>,
-    /// pod, or shard for a ceiling of each storage shard
+    /// pod (each server on its own), or shard for a quota of each storage shard
     #[arg(long, value_name = "SCOPE")]
     scope: Option<String>,
-    /// enforce, or shadow to count what would be rejected and reject nothing
+    /// enforce, or shadow to count what would be rejected without rejecting it
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// HTTP status of rejections: 429 or 419
     #[arg(long, value_name = "STATUS")]
     status: Option<u16>,
-    /// Another limit for some of the buckets (like caller=search-web,rate=2000,burst=4000); may be
-    /// repeated, and one without a rate takes the limit away
+    /// Another limit for some of the buckets (like caller=search-web,rate=2000,burst=4000); may be repeated,
+    /// and one without a rate removes the limit
     #[arg(long = "override", value_name = "DIMENSION=PATTERN,…,rate=AMOUNT")]
     overrides: Vec<OverrideArgument>,
 }
@@ -125,7 +125,7 @@ impl FromStr for OverrideArgument {
                 Some(("rate", rate)) => argument.rate = Some(rate.to_owned()),
                 Some(("burst", burst)) => argument.burst = Some(burst.to_owned()),
                 Some(("operations", _)) => {
-                    return Err("an override picks buckets, not operations".to_owned());
+                    return Err("an override selects buckets, not operations".to_owned());
                 }
                 _ => part
                     .parse::<MatchArgument>()?
@@ -133,17 +133,17 @@ impl FromStr for OverrideArgument {
             }
         }
         if argument.matches.is_empty() {
-            return Err("an override names whom it is for, like caller=search-web".to_owned());
+            return Err("an override needs a pattern, like caller=search-web".to_owned());
         }
         if argument.rate.is_none() && argument.burst.is_some() {
-            return Err("an override with a burst has a rate".to_owned());
+            return Err("an override with a burst needs a rate".to_owned());
         }
         Ok(argument)
     }
 }
 
 impl PolicyArguments {
-    /// Says whether nothing is given.
+    /// Returns whether no field is given.
     pub(super) fn is_empty(&self) -> bool {
         let Self {
             unit,
@@ -165,18 +165,18 @@ impl PolicyArguments {
             && overrides.is_empty()
     }
 
-    /// Makes a policy, with what is given in the place of what one says that is there.
+    /// Makes a policy from the given fields, and takes the others from `before`, if there is one.
     pub(super) fn policy(
         &self,
         name: &str,
         before: Option<PolicySpec>,
-    ) -> Result<PolicySpec, Failure> {
+    ) -> Result<PolicySpec, CliError> {
         let mut policy = match before {
             Some(before) => before,
             None => self.new_policy(name)?,
         };
         if let Some(rate) = &self.rate {
-            // A burst of one second of the rate is one that nobody has chosen.
+            // A burst of one second of the rate is the default, not a chosen one.
             policy.burst.take_if(|burst| *burst == policy.rate);
             policy.rate = quantity(rate);
         }
@@ -203,7 +203,7 @@ impl PolicyArguments {
         for argument in &self.matches {
             argument
                 .apply(&mut policy.matches)
-                .map_err(Failure::Usage)?;
+                .map_err(CliError::Usage)?;
         }
         for argument in &self.overrides {
             policy
@@ -220,9 +220,9 @@ impl PolicyArguments {
         Ok(policy)
     }
 
-    fn new_policy(&self, name: &str) -> Result<PolicySpec, Failure> {
+    fn new_policy(&self, name: &str) -> Result<PolicySpec, CliError> {
         let (Some(unit), Some(rate)) = (&self.unit, &self.rate) else {
-            return Err(Failure::Usage(format!(
+            return Err(CliError::Usage(format!(
                 "there is no policy '{name}'; a new one needs --unit and --rate"
             )));
         };
@@ -242,28 +242,28 @@ impl PolicyArguments {
     }
 }
 
-/// Keeps an amount as it was typed: a number as a number, all else as a text.
+/// Keeps an amount as it was typed: a number as a number, anything else as text.
 fn quantity(text: &str) -> Quantity {
     Quantity::number(text)
 }
 
 /// Reads a policy file; `-` is stdin.
-pub(super) fn read_policy_file(path: &Path) -> Result<Vec<PolicySpec>, Failure> {
+pub(super) fn read_policy_file(path: &Path) -> Result<Vec<PolicySpec>, CliError> {
     let name = path.display();
     let bytes = read_file(path, FILE_LEN_MAX)?;
     let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::Usage(format!("{name} is no policy file: it is not text")))?;
+        .map_err(|_| CliError::Usage(format!("{name} is not a policy file: it is not text")))?;
     let policies =
-        read_policies(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
+        read_policies(&text).map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
     Ok(policies.iter().map(spec_of).collect())
 }
 
 /// Reads a policy file that holds one policy.
-pub(super) fn read_one_policy(path: &Path) -> Result<PolicySpec, Failure> {
+pub(super) fn read_one_policy(path: &Path) -> Result<PolicySpec, CliError> {
     let mut policies = read_policy_file(path)?;
     match (policies.pop(), policies.len()) {
         (Some(policy), 0) => Ok(policy),
-        (_, others) => Err(Failure::Usage(format!(
+        (_, others) => Err(CliError::Usage(format!(
             "{} holds {} policies; expected one",
             path.display(),
             if others == 0 { 0 } else { others + 1 },
@@ -272,13 +272,13 @@ pub(super) fn read_one_policy(path: &Path) -> Result<PolicySpec, Failure> {
 }
 
 /// Writes a policy as a policy file.
-pub(super) fn to_toml(policy: &PolicySpec) -> Result<String, Failure> {
+pub(super) fn to_toml(policy: &PolicySpec) -> Result<String, CliError> {
     #[derive(Serialize)]
     struct PolicyFile<'a> {
         policy: [&'a PolicySpec; 1],
     }
     let text = toml::to_string(&PolicyFile { policy: [policy] });
-    text.map_err(|error| Failure::Output(std::io::Error::other(error)))
+    text.map_err(|error| CliError::Output(std::io::Error::other(error)))
 }
 
 /// Returns unit, rate, burst, per, match, scope, mode, status and overrides of a policy.

@@ -1,4 +1,4 @@
-//! `umbo quota simulate`: a policy held against what the server remembers of its requests.
+//! `umbo quota simulate`: replays recorded requests against a policy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,21 +10,20 @@ use umbo_client::Client;
 
 use super::amount;
 use super::policy::{PolicyArguments, read_one_policy};
+use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota simulate`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Name of the policy, as it is or with what the flags change in it; a new one where there is
-    /// none of the name
+    /// Name of the policy, as it is or as the flags change it; a new one if there is none of this name
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
     /// Policy file with the one policy to simulate; - for stdin
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How far to go back (like 10m); as far as the record reaches where not given
+    /// How far to go back (like 10m); the whole record where not given
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     last: Option<Duration>,
     #[command(flatten)]
@@ -34,13 +33,13 @@ pub(super) struct Arguments {
 fn seconds(text: &str) -> Result<Duration, String> {
     let last = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if last < Duration::from_secs(1) {
-        return Err("the record has whole seconds".to_owned());
+        return Err("the record is divided into whole seconds".to_owned());
     }
     Ok(last)
 }
 
 impl Arguments {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
         let client = connection.client()?;
         let body = SimulateBody {
             policy: self.policy(&client).await?,
@@ -61,7 +60,7 @@ impl Arguments {
         Ok(())
     }
 
-    async fn policy(&self, client: &Client) -> Result<PolicySpec, Failure> {
+    async fn policy(&self, client: &Client) -> Result<PolicySpec, CliError> {
         let (name, before) = match (&self.file, &self.name) {
             (Some(file), _) => {
                 let policy = read_one_policy(file)?;
@@ -74,7 +73,7 @@ impl Arguments {
                 }
                 Err(error) => return Err(error.into()),
             },
-            (None, None) => return Err(Failure::Usage("name a policy or a file".to_owned())),
+            (None, None) => return Err(CliError::Usage("name a policy or a file".to_owned())),
         };
         self.policy.policy(&name, before)
     }

@@ -1,19 +1,19 @@
-//! `umbo shard` without a command: a node of the storage tier.
+//! `umbo shard` without a subcommand: a node of the storage tier.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use umbo_types::ShardId;
 
+use crate::cli_error::CliError;
 use crate::command::serve::{begin, block_on, flags};
-use crate::failure::Failure;
-use crate::node::{self, Exceptions};
-use crate::settings::{Loaded, Sources};
+use crate::node::{self, ShardExceptions};
+use crate::settings::{Loaded, SettingsSources};
 
 /// Arguments of a shard node.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Settings file; else the one that `UMBO_CONFIG` names, else `umbo.toml` where it exists
+    /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Map of the cluster
@@ -34,10 +34,10 @@ pub(crate) struct Run {
     /// File of quota policies
     #[arg(long, value_name = "FILE")]
     quota_file: Option<String>,
-    /// Serve a public address though dispatchers show no certificate
+    /// Serve a public address without requiring a certificate of dispatchers
     #[arg(long)]
     insecure: bool,
-    /// Begin these shards empty where their files are missing, whatever has become of them
+    /// Create these shards empty if their files are missing, even if they may have had rows
     #[arg(long, value_name = "SHARDS", value_delimiter = ',')]
     create_shards: Vec<u16>,
     /// Open the files of these shards whichever node had them last
@@ -46,8 +46,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Runs the node until it is told to stop.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    /// Runs the node until a signal stops it.
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let insecure = self.insecure.then(|| "true".to_owned());
         let given = [
             ("--map", "cluster.map", self.map),
@@ -58,12 +58,12 @@ impl Run {
             ("--quota-file", "quota.policy_file", self.quota_file),
             ("--insecure", "server.insecure", insecure),
         ];
-        let sources = Sources {
+        let sources = SettingsSources {
             file: self.config,
             flags: flags(given),
         };
         let shards = |numbers: Vec<u16>| numbers.into_iter().map(ShardId).collect();
-        let exceptions = Exceptions {
+        let exceptions = ShardExceptions {
             create: shards(self.create_shards),
             accept: shards(self.accept_shards),
         };

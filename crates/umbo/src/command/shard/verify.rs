@@ -1,4 +1,4 @@
-//! `umbo shard verify`: a map on its own, against the one before it, and against the data folder of a
+//! `umbo shard verify`: checks a map on its own, against the one before it, and against the data folder of a
 //! node. Reads only.
 
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use serde::Serialize;
 use umbo_routing::{ClusterMap, Succession};
 use umbo_store_redb::{FileCheck, FileState, verify_folder};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output::{self, Format};
-use crate::settings::{Loaded, Sources};
+use crate::settings::{Loaded, SettingsSources};
 
 /// Arguments of `umbo shard verify`.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// The map [default: the one that the settings name]
+    /// The map [default: the one in the settings]
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
-    /// The map that is in effect, which the other one has to follow
+    /// The map in effect, whose successor the other one must be
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
     /// Data folder of a node
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Name of the node [default: the one whose data folder it says it is]
+    /// Name of the node [default: the node in the data folder's manifest]
     #[arg(long, value_name = "NAME", requires = "data")]
     node: Option<String>,
     /// Form of the output
@@ -34,23 +34,23 @@ pub(super) struct Verify {
     output: Format,
 }
 
-/// What was found.
+/// Result of the check.
 #[derive(Debug, Serialize)]
-struct Verified {
+struct VerifyResult {
     cluster_id: String,
     version: u64,
     nodes: usize,
     shards: u16,
-    /// Whose folder it is; absent where none was looked at.
+    /// Node that the folder belongs to; absent if no folder was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
-    files: Vec<VerifiedFile>,
+    files: Vec<VerifyFileResult>,
     /// Files of shards that the node does not have.
     others: Vec<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
-struct VerifiedFile {
+struct VerifyFileResult {
     shard: u16,
     file: PathBuf,
     /// `good`, `unclosed`, `in-use`, `new` or `bad`.
@@ -60,13 +60,13 @@ struct VerifiedFile {
 }
 
 impl Verify {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CliError> {
         let path = self.map_path()?;
         let map = Arc::new(map_file::read(&path)?);
         if let Some(before) = &self.before {
             follows(before, &map)?;
         }
-        let mut verified = Verified {
+        let mut verified = VerifyResult {
             cluster_id: map.cluster_id().to_owned(),
             version: map.version(),
             nodes: map.nodes().len(),
@@ -85,36 +85,36 @@ impl Verify {
         let bad = verified.files.iter().filter(|file| file.state == "bad");
         match bad.count() as u64 {
             0 => Ok(()),
-            bad => Err(Failure::BadFiles {
+            bad => Err(CliError::BadFiles {
                 bad,
                 files: verified.files.len() as u64,
             }),
         }
     }
 
-    fn map_path(&self) -> Result<PathBuf, Failure> {
+    fn map_path(&self) -> Result<PathBuf, CliError> {
         if let Some(path) = &self.map {
             return Ok(path.clone());
         }
-        let cluster = Loaded::read(&Sources::default())?.settings.cluster;
+        let cluster = Loaded::read(&SettingsSources::default())?.settings.cluster;
         let path = cluster.map.ok_or_else(|| {
-            Failure::Usage("there is no map: name one with --map, or in the settings".to_owned())
+            CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())
         })?;
         Ok(path.into())
     }
 }
 
-fn follows(before: &Path, map: &ClusterMap) -> Result<(), Failure> {
+fn follows(before: &Path, map: &ClusterMap) -> Result<(), CliError> {
     match map_file::read(before)?.check_successor(map) {
         Ok(Succession::Same | Succession::Newer) => Ok(()),
-        Err(error) => Err(Failure::NoSuccessor {
+        Err(error) => Err(CliError::NoSuccessor {
             before: before.to_owned(),
             error,
         }),
     }
 }
 
-impl From<FileCheck> for VerifiedFile {
+impl From<FileCheck> for VerifyFileResult {
     fn from(check: FileCheck) -> Self {
         let (state, reason) = match check.state {
             FileState::Good => ("good", None),
@@ -132,8 +132,8 @@ impl From<FileCheck> for VerifiedFile {
     }
 }
 
-impl Verified {
-    fn print(&self, format: Format) -> Result<(), Failure> {
+impl VerifyResult {
+    fn print(&self, format: Format) -> Result<(), CliError> {
         if format != Format::Table {
             return output::write_json(self);
         }

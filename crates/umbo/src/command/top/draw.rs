@@ -1,33 +1,33 @@
-//! A frame as lines of text. Owns what stands where, and what gives way where there is no room.
+//! A frame as lines of text. Owns the layout, and what is omitted on a small screen.
 
 use bytesize::ByteSize;
 use umbo_api::hot::HotKeyInfo;
 
-use super::frame::{CallerFrame, Frame, PodFrame, ShardFrame};
+use super::frame::{CallerFrame, Frame, ServerFrame, ShardFrame};
 use crate::command::hot::{callers_text, key_cells, rate, standing_text, summary};
 use crate::output::table::Table;
 
-/// Columns and lines of a place to draw in.
+/// Columns and lines of a drawing area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct ScreenSize {
     pub(super) columns: usize,
     pub(super) lines: usize,
 }
 
-/// As much room as anybody wants, for what is not a screen.
-pub(super) const WIDE: Size = Size {
+/// An unlimited area, for output that is not a screen.
+pub(super) const WIDE: ScreenSize = ScreenSize {
     columns: usize::MAX,
     lines: usize::MAX,
 };
 
-/// Lines that hot keys and callers get on a screen, at most; shards have the rest.
+/// Most lines for hot keys and for callers on a screen; shards get the rest.
 const PART_LINES_MAX: usize = 10;
-/// Characters of a key that are shown.
+/// Most characters of a key that are shown.
 const KEY_LEN_MAX: usize = 40;
 
 /// Draws a frame.
-pub(super) fn lines(frame: &Frame, size: Size) -> Vec<String> {
-    let mut lines = vec![pod_line(&frame.pod), hot_line(frame), String::new()];
+pub(super) fn lines(frame: &Frame, size: ScreenSize) -> Vec<String> {
+    let mut lines = vec![server_line(&frame.pod), hot_line(frame), String::new()];
     let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len()) / 3);
     lines.extend(part(&HOT_HEADER, &frame.hot_keys, part_max, hot_cells));
     lines.push(String::new());
@@ -42,7 +42,7 @@ pub(super) fn lines(frame: &Frame, size: Size) -> Vec<String> {
     lines
 }
 
-/// Draws a table of so many rows at most, and says how many there are beyond.
+/// Draws a table of at most this many rows, and the number of further ones.
 fn part<T>(
     header: &[&str],
     rows: &[T],
@@ -65,7 +65,7 @@ fn part<T>(
     lines
 }
 
-fn pod_line(pod: &PodFrame) -> String {
+fn server_line(pod: &ServerFrame) -> String {
     let milliseconds =
         |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.2} ms"));
     format!(
@@ -150,7 +150,7 @@ fn shard_cells(shard: &ShardFrame) -> Vec<String> {
     ]
 }
 
-/// Returns as much of a text as there is room for.
+/// Returns the part of a text that fits.
 fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
@@ -206,7 +206,7 @@ mod tests {
         };
         Frame {
             seconds: 1.0,
-            pod: PodFrame {
+            pod: ServerFrame {
                 requests_rate: 1_000.0,
                 rejected_rate: 1.0,
                 shed_rate: 0.0,
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn no_frame_is_larger_than_its_screen() {
         for (lines_max, columns) in [(24, 80), (10, 20), (3, 5), (1, 1), (0, 0), (200, 300)] {
-            let size = Size {
+            let size = ScreenSize {
                 columns,
                 lines: lines_max,
             };
@@ -257,7 +257,7 @@ mod tests {
         }
         let drawn = lines(
             &frame(50, 2, 2),
-            Size {
+            ScreenSize {
                 columns: 200,
                 lines: 40,
             },

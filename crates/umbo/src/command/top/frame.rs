@@ -9,49 +9,49 @@ use umbo_types::Operation;
 
 use super::series::{Series, growth, quantile};
 
-/// What was seen at one instant.
+/// Data of the server at one instant.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) taken_at: Instant,
     pub(super) series: Series,
-    /// None where the layer of hot keys is off.
+    /// None if the hot-key layer is off.
     pub(super) hot: Option<HotReport>,
     pub(super) shards: Vec<ShardInfo>,
 }
 
-/// What is shown. Rates are a second's.
+/// Content of the screen. Rates are per second.
 #[derive(Debug, Serialize)]
 pub(super) struct Frame {
     /// Seconds between the two samples.
     pub(super) seconds: f64,
-    pub(super) pod: PodFrame,
-    /// Keys that are hot, pinned or blocked, those read most first.
+    pub(super) pod: ServerFrame,
+    /// Keys that are hot, pinned or blocked, most read first.
     pub(super) hot_keys: Vec<HotKeyInfo>,
-    /// What the layer of hot keys does, as far back as the server's start; absent where it is off.
+    /// Counters of the hot-key layer since the server's start; absent if it is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hot: Option<HotPod>,
-    /// Callers that spend most, the first of them first.
+    /// The callers that use most, in descending order.
     pub(super) callers: Vec<CallerFrame>,
     pub(super) shards: Vec<ShardFrame>,
 }
 
 /// The whole server.
 #[derive(Debug, Serialize)]
-pub(super) struct PodFrame {
+pub(super) struct ServerFrame {
     /// Requests of the data plane that were answered.
     pub(super) requests_rate: f64,
     pub(super) rejected_rate: f64,
     pub(super) shed_rate: f64,
     pub(super) failed_rate: f64,
     pub(super) ru_rate: f64,
-    /// Median of the time of a request; absent where there was none.
+    /// Median request time; absent if there was no request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) p50_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) p99_ms: Option<f64>,
-    /// Reads answered without a read of the store of their own.
+    /// Reads answered without their own read of the store.
     pub(super) saved_rate: f64,
-    /// Reads of the store that others could join.
+    /// Reads of the store that concurrent reads could join.
     pub(super) leaders_rate: f64,
     pub(super) connections: f64,
 }
@@ -75,7 +75,7 @@ pub(super) struct ShardFrame {
     pub(super) file_bytes: u64,
 }
 
-/// What this program asks is none of the load.
+/// The requests of this command are not counted as load.
 fn is_of_data_plane(operation: &str) -> bool {
     ![Operation::Admin, Operation::Service]
         .map(Operation::as_str)
@@ -91,7 +91,7 @@ impl Frame {
         let hot = after.hot.as_ref();
         Self {
             seconds,
-            pod: PodFrame::between(&before.series, &after.series, seconds),
+            pod: ServerFrame::between(&before.series, &after.series, seconds),
             hot_keys: hot.map_or_else(Vec::new, |hot| hot.keys.clone()),
             hot: hot.map(|hot| hot.pod),
             callers: callers(&before.series, &after.series, seconds),
@@ -100,7 +100,7 @@ impl Frame {
     }
 }
 
-impl PodFrame {
+impl ServerFrame {
     fn between(before: &Series, after: &Series, seconds: f64) -> Self {
         let rate = |name: &str, label: &str, passes: &dyn Fn(&str) -> bool| {
             let sums = [before, after].map(|series| series.sum(name, label, passes));
@@ -127,9 +127,7 @@ impl PodFrame {
             ru_rate: rate("umbo_request_units_total", "operation", &is_of_data_plane),
             p50_ms: milliseconds(0.5),
             p99_ms: milliseconds(0.99),
-            saved_rate: single("umbo_hotkey_hits_total")
-                + single("umbo_hotkey_followers_total")
-                + single("umbo_hotkey_afterglows_total"),
+            saved_rate: single("umbo_hotkey_hits_total") + single("umbo_hotkey_followers_total"),
             leaders_rate: single("umbo_hotkey_leaders_total"),
             connections: after.single("umbo_connections"),
         }
@@ -142,7 +140,7 @@ fn callers(before: &Series, after: &Series, seconds: f64) -> Vec<CallerFrame> {
     let spent = after.by(name, "caller").into_iter();
     let mut callers: Vec<CallerFrame> = spent
         .filter_map(|(caller, after)| {
-            // Who has just come among those with a series spent most of it before.
+            // A caller whose series has just appeared used most of its total before; it has no rate yet.
             let before = known.get(&caller)?;
             let ru_rate = growth(*before, after) / seconds;
             Some(CallerFrame { caller, ru_rate })

@@ -1,7 +1,7 @@
-//! A scrape, read back: series by name and labels, their differences, and quantiles of histograms.
+//! A parsed scrape: series by name and labels, their differences, and quantiles of histograms.
 //!
-//! Reads the text that Umbo's own servers write (Prometheus 0.0.4); a line it cannot read is left
-//! out. A counter that has gone down was begun anew, by a server that was restarted.
+//! Reads the text that Umbo's servers write (Prometheus 0.0.4); a line that cannot be parsed is skipped. A
+//! counter that has decreased was reset by a restart of the server.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Series {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the sum of a name's series whose label passes.
+    /// Returns the sum of the series of a name whose label passes.
     pub(super) fn sum(&self, name: &str, label: &str, passes: impl Fn(&str) -> bool) -> f64 {
         let of_label = |one: &&One| one.labels.get(label).is_some_and(|value| passes(value));
         self.of(name)
@@ -42,7 +42,7 @@ impl Series {
             .sum()
     }
 
-    /// Returns the value of a name without labels; 0 where there is none.
+    /// Returns the value of a series without labels; 0 if there is none.
     pub(super) fn single(&self, name: &str) -> f64 {
         self.of(name).first().map_or(0.0, |one| one.value)
     }
@@ -58,7 +58,7 @@ impl Series {
         values
     }
 
-    /// Returns the counts of a histogram, each up to its bound, of those series whose label passes.
+    /// Returns the cumulative counts of a histogram by bound, over the series whose label passes.
     pub(super) fn counts(
         &self,
         name: &str,
@@ -97,7 +97,7 @@ fn parse_line(line: &str) -> Option<(String, One)> {
     Some((name.to_owned(), One { labels, value }))
 }
 
-/// Reads `name="value",…`; in a value `\\`, `\"` and `\n` stand for what they do in the format.
+/// Parses `name="value",…`, with the escapes `\\`, `\"` and `\n` in values.
 fn parse_labels(mut text: &str) -> Option<BTreeMap<String, String>> {
     let mut labels = BTreeMap::new();
     while !text.is_empty() {
@@ -120,7 +120,7 @@ fn parse_labels(mut text: &str) -> Option<BTreeMap<String, String>> {
     Some(labels)
 }
 
-/// Returns how much a counter has grown; all of it where it was begun anew.
+/// Returns how much a counter has grown; all of it if it was reset.
 pub(super) fn growth(before: f64, after: f64) -> f64 {
     if after < before {
         after
@@ -129,8 +129,8 @@ pub(super) fn growth(before: f64, after: f64) -> f64 {
     }
 }
 
-/// Returns a quantile of what was observed between two scrapes of a histogram, by interpolation
-/// within its bucket; none where nothing was observed, and the last finite bound beyond it.
+/// Returns a quantile of the observations between two scrapes of a histogram, by interpolation within its
+/// bucket; none without observations, and the last finite bound if the quantile is beyond it.
 pub(super) fn quantile(before: &[(f64, f64)], after: &[(f64, f64)], share: f64) -> Option<f64> {
     let grown = |(bound, count): &(f64, f64)| {
         let held = before

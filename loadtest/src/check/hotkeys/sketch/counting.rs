@@ -1,10 +1,11 @@
 //! The detection of a pod: what counts, and what is hot.
 
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use umbo_hotkey::{KeyRef, KeySeed, Kind, ReadKey, Settings, Shield, Standing};
-use umbo_types::{NamespaceId, RequestUnits};
+use umbo_types::NamespaceId;
 
 /// Between two merges.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -12,17 +13,19 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 pub(super) const THREADS: usize = 4;
 
 /// A pod's detection.
-pub(super) struct Pod {
+pub(super) struct SimulatedDispatcher {
     pub(super) shield: Shield<(), ()>,
+    threads: usize,
     pub(super) now: Instant,
 }
 
-impl Pod {
+impl SimulatedDispatcher {
     pub(super) fn new(seed: u64, threads: usize) -> Self {
         let now = Instant::now();
         let settings = Settings::new(threads, KeySeed::new(seed));
         Self {
-            shield: Shield::new(settings, Box::new(drop), now),
+            shield: Shield::new(settings, Box::new(drop), Box::new(|| 0), now),
+            threads,
             now,
         }
     }
@@ -33,16 +36,18 @@ impl Pod {
         use_key(&seed.key(NamespaceId(1), Kind::Row, &partition, b""))
     }
 
-    /// Counts reads on all threads.
+    /// Counts reads on all threads, which live at the same time.
     pub(super) fn count(&self, reads: &[u64]) {
-        let part = reads.len().div_ceil(THREADS).max(1);
+        let part = reads.len().div_ceil(self.threads).max(1);
+        let parts = reads.chunks(part);
+        let all = &Barrier::new(parts.len());
         thread::scope(|scope| {
-            for reads in reads.chunks(part) {
+            for reads in parts {
                 scope.spawn(move || {
                     for &number in reads {
-                        let price = RequestUnits::from_micros(1_000_000);
-                        self.with_key(number, |key| self.shield.count(key, price));
+                        self.with_key(number, |key| self.shield.count(key));
                     }
+                    all.wait();
                 });
             }
         });

@@ -1,6 +1,6 @@
 //! What the detection holds.
 
-use super::counting::{Pod, THREADS};
+use super::counting::{SimulatedDispatcher, THREADS};
 use super::{ATTACKED, SETTLING};
 use crate::allocations;
 use crate::check::Plan;
@@ -34,7 +34,7 @@ pub(super) fn memory(plan: &Plan) -> Vec<Verdict> {
         largest.figure,
         largest.name,
     ));
-    let (held, pod) = allocations::held(|| Pod::new(plan.seed, THREADS));
+    let (held, pod) = allocations::held(|| SimulatedDispatcher::new(plan.seed, THREADS));
     drop(pod);
     verdicts.push(Verdict::one(
         "  all of the layer before it keeps anything, MB",
@@ -48,7 +48,7 @@ pub(super) fn memory(plan: &Plan) -> Vec<Verdict> {
 /// Returns how many keys are hot and the bytes that the detection of such a pod holds.
 fn memory_of(seed: u64, threads: usize) -> (usize, usize) {
     let mut random = Random::seeded(seed);
-    let mut pod = Pod::new(random.next(), threads);
+    let mut pod = SimulatedDispatcher::new(random.next(), threads);
     // Each has more than one read in a hundred.
     for _ in 0..2 * SETTLING {
         let hot = (0..HOT * 1_000).map(|read| ATTACKED + read % HOT);

@@ -1,6 +1,6 @@
 //! How soon a key under attack is hot, and how soon it is not any more.
 
-use super::counting::{Pod, THREADS};
+use super::counting::{SimulatedDispatcher, THREADS};
 use super::{ATTACKED, KEYS};
 use crate::check::Plan;
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
@@ -73,7 +73,7 @@ impl Attack {
     /// comes to that.
     fn run(&self) -> (f64, f64) {
         let mut random = Random::seeded(self.seed);
-        let mut pod = Pod::new(random.next(), THREADS);
+        let mut pod = SimulatedDispatcher::new(random.next(), THREADS);
         let to = self.from + self.length;
         let (mut hot_ms, mut cool_ms) = (None, None);
         let mut reads = Vec::new();

@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use umbo_quota::{Known, Limiter, Request, Reservation, ShardShare, Subject, Weights, Work};
-use umbo_types::{NamespaceId, Operation, RequestUnits, ShardId};
+use umbo_types::{NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::random::Random;
 
@@ -131,7 +131,8 @@ fn begin(
             bytes_max: (random.below(2) == 0).then(|| random.below(100_000)),
             body_len: (random.below(2) == 0).then(|| random.below(50_000)),
         },
-        claimant: random.next(),
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
     };
     let Ok(mut reservation) = limiter.admit(&request, now, random.next()) else {
         return;

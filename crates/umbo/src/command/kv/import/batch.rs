@@ -1,4 +1,4 @@
-//! A batch on its way to the server: the lines as they will be sent, and where each came from.
+//! A batch to be sent: its lines, and the number of each in the input file.
 
 use std::sync::mpsc::Sender;
 
@@ -6,18 +6,18 @@ use bytes::Bytes;
 
 /// Lines of one request.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct ImportBatch {
     /// The lines, each with its newline.
     pub(super) body: Bytes,
     /// Where each line ends in the body, its newline included.
     ends: Vec<u32>,
     /// The number of each line in the file, from 1.
     numbers: Vec<u64>,
-    /// Dropped with the batch: whoever waits for a window waits for its batches to be dropped.
+    /// Dropped with the batch: a channel closes when all batches of a window are dropped.
     _window: Option<Sender<()>>,
 }
 
-impl Batch {
+impl ImportBatch {
     /// Returns the number of lines.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
@@ -63,7 +63,7 @@ pub(super) struct BatchLimits {
     pub(super) bytes: usize,
 }
 
-/// A batch being filled.
+/// A batch that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     body: Vec<u8>,
@@ -72,12 +72,12 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Says whether it holds no line.
+    /// Returns whether it has no lines.
     pub(super) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Says whether one more line of this length would exceed a bound.
+    /// Returns whether one more line of this length would exceed a bound.
     pub(super) fn is_full_for(&self, len: usize, limits: BatchLimits) -> bool {
         !self.is_empty()
             && (self.ends.len() >= limits.rows || self.body.len() + len + 1 > limits.bytes)
@@ -96,10 +96,10 @@ impl Builder {
         self.numbers.push(number);
     }
 
-    /// Takes what it holds.
-    pub(super) fn take(&mut self, window: Option<&Sender<()>>) -> Batch {
+    /// Takes the lines out as a batch.
+    pub(super) fn take(&mut self, window: Option<&Sender<()>>) -> ImportBatch {
         let taken = std::mem::take(self);
-        Batch {
+        ImportBatch {
             body: taken.body.into(),
             ends: taken.ends,
             numbers: taken.numbers,

@@ -1,7 +1,7 @@
-//! How far a redrive is, in a file beside the one that is sent: `FILE.progress`, one JSON object.
+//! Progress of a redrive, in a file beside its input: `FILE.progress`, one JSON object.
 //!
-//! The invariant: every line before the one it names was written to its namespace or stands in the
-//! first bytes of the new file that it names. It is replaced as a whole or not at all.
+//! The invariant: every line before the recorded one was written to its namespace or is in the recorded first
+//! bytes of the new file of failed rows. The checkpoint is replaced atomically.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -9,35 +9,35 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{file_failure, with_suffix};
-use crate::failure::Failure;
+use super::{file_error, with_suffix};
+use crate::cli_error::CliError;
 
-/// How far a redrive is.
+/// Progress of a redrive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Checkpoint {
-    /// Length of the file that is sent, by which a change of it is noticed.
+    /// Length of the input file, to detect a change of it.
     file_bytes: u64,
-    /// Lines of it that are done with.
+    /// Lines of it that are finished.
     pub(super) lines: u64,
     /// Rows written.
     pub(super) rows: u64,
-    /// File of what failed again.
+    /// File of the rows that failed again.
     pub(super) failed_file: PathBuf,
-    /// Bytes of it that count.
+    /// Valid bytes of it.
     pub(super) failed_bytes: u64,
     /// Entries among them.
     pub(super) failed: u64,
-    /// Those of them that were not sent.
+    /// Entries among them that were not sent.
     pub(super) kept: u64,
     #[serde(skip)]
     path: PathBuf,
 }
 
 impl Checkpoint {
-    /// Loads how far the last run over a file was, or begins one that puts what fails into a file
-    /// that is not there yet.
-    pub(super) fn load_or_begin(file: &Path, failed_file: PathBuf) -> Result<Self, Failure> {
+    /// Loads the progress of the last run over a file, or begins one that writes failed rows into a file that
+    /// does not exist yet.
+    pub(super) fn load_or_begin(file: &Path, failed_file: PathBuf) -> Result<Self, CliError> {
         let path = with_suffix(file, ".progress");
         let file_bytes = len(file)?;
         match std::fs::read(&path) {
@@ -49,7 +49,7 @@ impl Checkpoint {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 if failed_file.exists() {
                     let name = failed_file.display();
-                    return Err(Failure::Usage(format!(
+                    return Err(CliError::Usage(format!(
                         "{name} exists already; name another file with --failed"
                     )));
                 }
@@ -66,15 +66,15 @@ impl Checkpoint {
                 begun.save()?;
                 Ok(begun)
             }
-            Err(error) => Err(file_failure(&path, error)),
+            Err(error) => Err(file_error(&path, error)),
         }
     }
 
-    fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, CliError> {
         let parsed = serde_json::from_slice::<Self>(bytes);
         let loaded = parsed.map_err(|error| {
             let name = path.display();
-            Failure::Usage(format!(
+            CliError::Usage(format!(
                 "{name} says not how far a redrive is ({error}); remove it to begin anew"
             ))
         })?;
@@ -84,23 +84,23 @@ impl Checkpoint {
         })
     }
 
-    /// Finds out whether the files are still those of the last run.
-    fn check(&self, file: &Path, file_bytes: u64, failed_file: &Path) -> Result<(), Failure> {
+    /// Checks that the files are still those of the last run.
+    fn check(&self, file: &Path, file_bytes: u64, failed_file: &Path) -> Result<(), CliError> {
         let (name, progress) = (file.display(), self.path.display());
         let failed = self.failed_file.display();
         if self.file_bytes != file_bytes {
-            return Err(Failure::Usage(format!(
+            return Err(CliError::Usage(format!(
                 "{name} was redriven in part and has changed since; remove {progress} to begin anew"
             )));
         }
         if self.failed_file != failed_file {
-            return Err(Failure::Usage(format!(
+            return Err(CliError::Usage(format!(
                 "{name} was redriven in part, with what failed in {failed}; name that with \
                  --failed, or remove {progress} to begin anew"
             )));
         }
         if self.failed_bytes > 0 && len(&self.failed_file)? < self.failed_bytes {
-            return Err(Failure::Usage(format!(
+            return Err(CliError::Usage(format!(
                 "{failed} has lost lines since {name} was redriven in part; remove {progress} to \
                  begin anew"
             )));
@@ -108,8 +108,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes it down, on the disk before this returns.
-    pub(super) fn save(&self) -> Result<(), Failure> {
+    /// Saves it. It is on the disk when this returns.
+    pub(super) fn save(&self) -> Result<(), CliError> {
         let part = with_suffix(&self.path, ".part");
         let write = || {
             let mut file = File::create(&part)?;
@@ -121,13 +121,13 @@ impl Checkpoint {
         write().map_err(|error| self.failure(error))
     }
 
-    /// Removes it, because all is sent.
-    pub(super) fn remove(&self) -> Result<(), Failure> {
+    /// Removes it after everything was sent.
+    pub(super) fn remove(&self) -> Result<(), CliError> {
         std::fs::remove_file(&self.path).map_err(|error| self.failure(error))
     }
 
-    fn failure(&self, source: std::io::Error) -> Failure {
-        Failure::File {
+    fn failure(&self, source: std::io::Error) -> CliError {
+        CliError::File {
             verb: "write",
             path: self.path.clone(),
             source,
@@ -135,8 +135,8 @@ impl Checkpoint {
     }
 }
 
-fn len(path: &Path) -> Result<u64, Failure> {
-    let metadata = std::fs::metadata(path).map_err(|error| file_failure(path, error))?;
+fn len(path: &Path) -> Result<u64, CliError> {
+    let metadata = std::fs::metadata(path).map_err(|error| file_error(path, error))?;
     Ok(metadata.len())
 }
 

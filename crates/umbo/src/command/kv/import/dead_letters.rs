@@ -1,4 +1,4 @@
-//! Reads files of failed rows: entry by entry, and what they say as a whole. Sends nothing.
+//! Reads files of failed rows: entry by entry, and as a summary. Sends nothing.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read as _};
@@ -6,26 +6,26 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{file_failure, source};
-use crate::failure::Failure;
+use super::{file_error, source};
+use crate::cli_error::CliError;
 
-/// Longest line that is read: a row of the longest request, and why it failed.
+/// Longest line that is read: a row of the longest request, and the reason of its failure.
 const LINE_LEN_MAX: u64 = 20 << 20;
 
-/// What a line of such a file is.
+/// Kind of a line of such a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Letter {
-    /// A row that failed, or what stands for one.
-    Entry(Failed),
-    /// A row as import takes it, which has not failed yet.
+    /// A row that failed, or a text in place of one.
+    Entry(FailureReason),
+    /// A row as import takes it, without a failure.
     Row,
-    /// None of both.
+    /// Neither.
     Malformed,
 }
 
-/// Why an entry failed, as it says itself.
+/// The reason in an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Failed {
+pub(super) struct FailureReason {
     #[serde(default)]
     pub(super) namespace: Option<String>,
     #[serde(default)]
@@ -36,18 +36,18 @@ pub(super) struct Failed {
     detail: String,
 }
 
-impl Failed {
-    /// Returns the name of the code, the last part of its URI; empty where there was no answer.
+impl FailureReason {
+    /// Returns the name of the code, the last part of its URI; empty if there was no answer.
     pub(super) fn code(&self) -> &str {
         self.type_uri.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// Says what a line is.
+/// Returns the kind of a line.
 pub(super) fn read_letter(line: &[u8]) -> Letter {
     #[derive(Deserialize)]
     struct Envelope {
-        failed: Option<Failed>,
+        failed: Option<FailureReason>,
     }
     match serde_json::from_slice(line) {
         Ok(Envelope {
@@ -58,17 +58,17 @@ pub(super) fn read_letter(line: &[u8]) -> Letter {
     }
 }
 
-/// The lines of a file that are not blank, with their numbers from 1.
-pub(super) struct Lines<'a> {
+/// The non-blank lines of a file, with their numbers from 1.
+pub(super) struct LetterLines<'a> {
     path: &'a Path,
     input: BufReader<Box<dyn std::io::Read + Send>>,
     number: u64,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LetterLines<'a> {
     /// Opens a file, plain or compressed; `-` for stdin.
-    pub(super) fn open(path: &'a Path) -> Result<Self, Failure> {
-        let source = source::open(path).map_err(|error| file_failure(path, error))?;
+    pub(super) fn open(path: &'a Path) -> Result<Self, CliError> {
+        let source = source::open(path).map_err(|error| file_error(path, error))?;
         Ok(Self {
             path,
             input: BufReader::with_capacity(256 << 10, source.reader),
@@ -77,19 +77,19 @@ impl<'a> Lines<'a> {
     }
 
     /// Appends the next line without its newline and returns its number; none at the end.
-    pub(super) fn next(&mut self, line: &mut Vec<u8>) -> Result<Option<u64>, Failure> {
+    pub(super) fn next(&mut self, line: &mut Vec<u8>) -> Result<Option<u64>, CliError> {
         loop {
             let start = line.len();
             let mut bounded = (&mut self.input).take(LINE_LEN_MAX);
             let read = bounded.read_until(b'\n', line);
-            let len = read.map_err(|error| file_failure(self.path, error))?;
+            let len = read.map_err(|error| file_error(self.path, error))?;
             if len == 0 {
                 return Ok(None);
             }
             self.number += 1;
             if len as u64 == LINE_LEN_MAX {
                 let (path, number) = (self.path.display(), self.number);
-                return Err(Failure::Usage(format!(
+                return Err(CliError::Usage(format!(
                     "line {number} of {path} is longer than any entry of a file of failed rows"
                 )));
             }
@@ -102,32 +102,32 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Entries of one kind.
+/// Entries with the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(in crate::command) struct Kind {
-    /// Where they were to go; absent where they do not say it.
+pub(in crate::command) struct FailureCount {
+    /// Their namespace; absent if the entries have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) namespace: Option<String>,
-    /// HTTP status; 0 where there was no answer.
+    /// HTTP status; 0 if there was no answer.
     pub(in crate::command) status: u16,
-    /// Name of the error code; empty where there was no answer.
+    /// Name of the error code; empty if there was no answer.
     #[serde(rename = "type")]
     pub(in crate::command) code: String,
-    /// How many there are.
+    /// Number of entries.
     pub(in crate::command) rows: u64,
-    /// What the first of them says.
+    /// Detail of the first of them.
     pub(in crate::command) example: String,
 }
 
 /// Counts the entries of a file by namespace and reason, the most frequent first.
-pub(in crate::command) fn census(path: &Path) -> Result<Vec<Kind>, Failure> {
-    let (mut lines, mut line) = (Lines::open(path)?, Vec::new());
+pub(in crate::command) fn census(path: &Path) -> Result<Vec<FailureCount>, CliError> {
+    let (mut lines, mut line) = (LetterLines::open(path)?, Vec::new());
     let mut kinds: BTreeMap<(Option<String>, u16, String), (u64, String)> = BTreeMap::new();
     while lines.next(&mut line)?.is_some() {
-        let other = |kind: &str, detail: &str| Failed {
+        let other = |kind: &str, detail: &str| FailureReason {
             type_uri: kind.to_owned(),
             detail: detail.to_owned(),
-            ..Failed::default()
+            ..FailureReason::default()
         };
         let failed = match read_letter(&line) {
             Letter::Entry(failed) => failed,
@@ -139,15 +139,17 @@ pub(in crate::command) fn census(path: &Path) -> Result<Vec<Kind>, Failure> {
         kind.or_insert((0, failed.detail)).0 += 1;
         line.clear();
     }
-    let mut kinds: Vec<Kind> = kinds
+    let mut kinds: Vec<FailureCount> = kinds
         .into_iter()
-        .map(|((namespace, status, code), (rows, example))| Kind {
-            namespace,
-            status,
-            code,
-            rows,
-            example,
-        })
+        .map(
+            |((namespace, status, code), (rows, example))| FailureCount {
+                namespace,
+                status,
+                code,
+                rows,
+                example,
+            },
+        )
         .collect();
     kinds.sort_by_key(|kind| std::cmp::Reverse(kind.rows));
     Ok(kinds)
@@ -168,7 +170,7 @@ mod tests {
         let of_before = read_letter(br#"{"failed":{"line":3,"status":0,"detail":"d"},"text":"{"}"#);
         assert!(matches!(
             of_before,
-            Letter::Entry(Failed {
+            Letter::Entry(FailureReason {
                 namespace: None,
                 ..
             })
@@ -184,7 +186,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         std::fs::write(&path, "\n{}\r\n\n  \n7").unwrap();
-        let (mut lines, mut found, mut line) = (Lines::open(&path).unwrap(), vec![], vec![]);
+        let (mut lines, mut found, mut line) = (LetterLines::open(&path).unwrap(), vec![], vec![]);
         while let Some(number) = lines.next(&mut line).unwrap() {
             found.push((number, std::mem::take(&mut line)));
         }

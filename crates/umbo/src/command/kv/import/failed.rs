@@ -1,5 +1,5 @@
-//! The file of failed rows, the dead letters of an import. Each line is one JSON object: why a line
-//! failed and where it was to go, and the line itself:
+//! The file of failed rows, the dead letters of an import. Each line is one JSON object with the reason of a
+//! failure, the namespace, and the line itself:
 //!
 //! ```text
 //! {"failed":{"namespace":"a","line":3,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"row":{…}}
@@ -8,10 +8,10 @@
 //! {"failed":{"namespace":"a","line":12,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"text":"{\"pk"}
 //! ```
 //!
-//! `row` is the line as it was, `text` stands for a line that is no JSON object, `attempts` says how
-//! often it was sent where that was more than once. Such a file is sent again as it is: put right
-//! what stands in `row` (or put a `row` in the place of `text`). The file is made with the first
-//! failed row; what it is sent again with never takes a line away from it.
+//! `row` is the original line, `text` replaces it if the line is not a JSON object, `attempts` is the number
+//! of times that it was sent, if more than once. Such a file can be sent again as it is: correct the content
+//! of `row` (or replace `text` by a `row`). The file is created with the first failed row; sending it again
+//! never removes a line from it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
@@ -21,21 +21,21 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use umbo_api::ErrorCode;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
 /// Why a line failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Reason {
     /// Number of the line in its file, from 1.
     pub(super) line: u64,
-    /// HTTP status of the row, or of its batch; 0 where there was no answer.
+    /// HTTP status of the row, or of its batch; 0 if there was no answer.
     pub(super) status: u16,
     /// Code, as in a problem.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub(super) type_uri: String,
     /// What happened.
     pub(super) detail: String,
-    /// How often the row was sent; 0 where it was not.
+    /// How often the row was sent; 0 if it was not.
     #[serde(skip_serializing_if = "is_at_most_one")]
     pub(super) attempts: u32,
 }
@@ -49,7 +49,7 @@ const fn is_at_most_one(attempts: &u32) -> bool {
 }
 
 impl Reason {
-    /// A line that need not be sent to know that it is malformed.
+    /// Makes the reason of a line that is malformed before it is sent.
     pub(super) fn malformed(line: u64, detail: String) -> Self {
         Self {
             line,
@@ -62,27 +62,27 @@ impl Reason {
 }
 
 #[derive(Serialize)]
-struct Head<'a> {
-    failed: Failed<'a>,
+struct EntryHead<'a> {
+    failed: FailedEntry<'a>,
 }
 
 #[derive(Serialize)]
-struct Failed<'a> {
+struct FailedEntry<'a> {
     namespace: &'a str,
     #[serde(flatten)]
     reason: &'a Reason,
 }
 
-/// What to do with a file that is there before the first row.
+/// What to do with an existing file before the first failed row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
-    /// Begin anew: what it says is about to be found out again.
+    /// Overwrite it: its rows are tried again.
     Replace,
-    /// Go on after this many bytes; what follows them is found out again.
+    /// Continue after this many bytes; the rows after them are tried again.
     Continue(u64),
 }
 
-/// The file, once there is a failed row.
+/// The file, created with the first failed row.
 #[derive(Debug)]
 pub(super) struct FailedFile {
     path: PathBuf,
@@ -93,7 +93,7 @@ pub(super) struct FailedFile {
 }
 
 impl FailedFile {
-    /// Names the file; nothing is written yet.
+    /// Sets the file's name; nothing is written yet.
     pub(super) fn new(path: PathBuf, existing: Existing) -> Self {
         let bytes = match existing {
             Existing::Replace => 0,
@@ -118,8 +118,8 @@ impl FailedFile {
         &self.path
     }
 
-    /// Cuts off what does not count of a file that is continued, where there is one.
-    pub(super) fn cut(&mut self) -> Result<(), Failure> {
+    /// Truncates a continued file to its valid bytes, if it exists.
+    pub(super) fn cut(&mut self) -> Result<(), CliError> {
         if self.out.is_none() && self.path.exists() {
             let opened = open(&self.path, self.existing);
             let file = opened.map_err(|error| self.failure(error))?;
@@ -128,33 +128,33 @@ impl FailedFile {
         Ok(())
     }
 
-    /// Adds a line that was to go to a namespace.
+    /// Adds a line with its namespace.
     pub(super) fn push(
         &mut self,
         namespace: &str,
         line: &[u8],
         reason: &Reason,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let added = entry(namespace, line, reason).and_then(|entry| self.write(&entry));
         added.map_err(|error| self.failure(error))
     }
 
-    /// Adds an entry of another such file as it is, without its newline.
-    pub(super) fn push_entry(&mut self, entry: &[u8]) -> Result<(), Failure> {
+    /// Adds an entry of another such file unchanged, without its newline.
+    pub(super) fn push_entry(&mut self, entry: &[u8]) -> Result<(), CliError> {
         let added = self.write(&[entry, b"\n"].concat());
         added.map_err(|error| self.failure(error))
     }
 
-    /// Writes out what is still in memory.
-    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+    /// Writes out buffered entries.
+    pub(super) fn flush(&mut self) -> Result<(), CliError> {
         match &mut self.out {
             None => Ok(()),
             Some(out) => out.flush().map_err(|error| self.failure(error)),
         }
     }
 
-    /// Has the disk hold all of it, and returns its length.
-    pub(super) fn sync(&mut self) -> Result<u64, Failure> {
+    /// Syncs the file to the disk, and returns its length.
+    pub(super) fn sync(&mut self) -> Result<u64, CliError> {
         self.flush()?;
         if let Some(out) = &self.out {
             let synced = out.get_ref().sync_all();
@@ -176,8 +176,8 @@ impl FailedFile {
         Ok(())
     }
 
-    fn failure(&self, source: io::Error) -> Failure {
-        Failure::File {
+    fn failure(&self, source: io::Error) -> CliError {
+        CliError::File {
             verb: "write",
             path: self.path.clone(),
             source,
@@ -203,8 +203,8 @@ fn open(path: &Path, existing: Existing) -> io::Result<File> {
 }
 
 fn entry(namespace: &str, line: &[u8], reason: &Reason) -> io::Result<Vec<u8>> {
-    let failed = Failed { namespace, reason };
-    let mut entry = serde_json::to_vec(&Head { failed })?;
+    let failed = FailedEntry { namespace, reason };
+    let mut entry = serde_json::to_vec(&EntryHead { failed })?;
     entry.pop();
     let line = line.trim_ascii();
     let is_object = line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok();
@@ -222,7 +222,7 @@ fn entry(namespace: &str, line: &[u8], reason: &Reason) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::kv::import::line::{Line, read};
+    use crate::command::kv::import::line::{LineKind, read};
 
     fn reason() -> Reason {
         Reason::malformed(7, "a \"detail\"".to_owned())
@@ -232,7 +232,7 @@ mod tests {
     fn a_row_comes_back_as_it_was() {
         let line = r#" {"pk":"a", "v":{"x":1}} "#;
         let entry = entry("n", line.as_bytes(), &reason()).unwrap();
-        let Ok(Line::Failed(range)) = read(&entry, &mut Vec::new()) else {
+        let Ok(LineKind::Failed(range)) = read(&entry, &mut Vec::new()) else {
             panic!("{entry:?}");
         };
         assert_eq!(&entry[range], line.trim().as_bytes());
@@ -252,7 +252,7 @@ mod tests {
             assert_eq!(text, String::from_utf8_lossy(line));
             assert!(matches!(
                 read(&entry, &mut Vec::new()),
-                Ok(Line::FailedText(_))
+                Ok(LineKind::FailedText(_))
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! The writing half of an import: a lane sends its batches one after the other, sends rows again
-//! that the server rejected or shed, and keeps those that failed for good.
+//! The writing half of an import: a lane sends its batches one after the other, sends rows again that the
+//! server rejected or shed, and records those that failed permanently.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -14,44 +14,44 @@ use umbo_api::{ErrorCode, Outcome};
 use umbo_client::{BatchOptions, Client, Error};
 use umbo_types::Namespace;
 
-use super::batch::Batch;
+use super::batch::ImportBatch;
 use super::failed::Reason;
 use super::line;
-use super::patience::Again;
-use super::progress::Shared;
-use crate::failure::Failure;
+use super::progress::ImportState;
+use super::stall::Again;
+use crate::cli_error::CliError;
 
-/// Bound of the wait before rows are sent again where the server names none.
+/// Longest wait before rows are sent again if the server gives no wait.
 const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 
-/// What all lanes share.
+/// State that all lanes share.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct ImportTarget {
     pub(super) client: Client,
     pub(super) namespace: Namespace,
     pub(super) durability: Option<DurabilitySetting>,
-    /// Whether to create the namespace where it is absent.
+    /// Whether to create the namespace if it is absent.
     pub(super) is_created: bool,
     pub(super) creation: OnceCell<()>,
-    /// How long rejected and shed rows are sent again while nothing is written.
+    /// How long rejected and shed rows are sent again without any row being written.
     pub(super) patience: Duration,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ImportState>,
 }
 
-/// Rows that failed, by their place in the batch.
-type Failures = Vec<(usize, Reason)>;
+/// Rows that failed, by their index in the batch.
+type FailedRows = Vec<(usize, Reason)>;
 
-/// Rows that were not written and may be if they are sent again.
+/// Rows that were not written and may succeed if they are sent again.
 #[derive(Debug, Default)]
-struct Leftover {
+struct RetryRows {
     rows: Vec<(usize, Reason, Again)>,
-    /// The longest wait that the server named.
+    /// The longest wait that the server gave.
     wait: Option<Duration>,
 }
 
-impl Leftover {
-    /// Keeps the rows that are to be sent again; the others have failed for good.
-    fn divide(self, goes_on: impl Fn(Again) -> bool, failures: &mut Failures) -> Vec<usize> {
+impl RetryRows {
+    /// Returns the rows to send again; the others have failed permanently.
+    fn divide(self, goes_on: impl Fn(Again) -> bool, failures: &mut FailedRows) -> Vec<usize> {
         let mut again = Vec::new();
         for (at, reason, why) in self.rows {
             if goes_on(why) {
@@ -64,8 +64,8 @@ impl Leftover {
     }
 }
 
-/// Writes batches until there are no more, or until everything is to stop.
-pub(super) async fn run(target: Arc<Target>, mut batches: Receiver<Batch>) {
+/// Writes batches until there are no more, or until the import stops.
+pub(super) async fn run(target: Arc<ImportTarget>, mut batches: Receiver<ImportBatch>) {
     let mut stopping = target.shared.stopping();
     loop {
         let batch = tokio::select! {
@@ -84,13 +84,13 @@ pub(super) async fn run(target: Arc<Target>, mut batches: Receiver<Batch>) {
 
 async fn is_stopped(stopping: &mut watch::Receiver<bool>) {
     if stopping.wait_for(|is_stopped| *is_stopped).await.is_err() {
-        // Nobody is left who could stop it.
+        // The sender is gone, so the import cannot be stopped any more.
         std::future::pending::<()>().await;
     }
 }
 
-impl Target {
-    /// Has lanes end after the request they are at.
+impl ImportTarget {
+    /// Makes the lanes end after their current request.
     pub(super) fn stop(&self) {
         self.shared.stop();
         self.client.end_waits();
@@ -98,13 +98,14 @@ impl Target {
 
     async fn write(
         &self,
-        batch: &Batch,
+        batch: &ImportBatch,
         stopping: &mut watch::Receiver<bool>,
-    ) -> Result<(), Failure> {
-        // All rounds are attempts of one call: whoever comes back when told is known by its id.
+    ) -> Result<(), CliError> {
+        // All rounds are attempts of one call, with one request id: the server recognises retried requests by
+        // it.
         let client = self.client.one_call(None)?;
         let mut pending: Vec<usize> = (0..batch.len()).collect();
-        let mut failures: Failures = Vec::new();
+        let mut failures: FailedRows = Vec::new();
         for round in 1.. {
             let leftover = match self.send(&client, batch, &pending).await {
                 Ok(rows) => {
@@ -131,7 +132,7 @@ impl Target {
                 () = tokio::time::sleep(wait) => {}
             }
         }
-        // What is still pending was stopped: neither written nor failed.
+        // Rows that are still pending were stopped: neither written nor failed.
         let written = batch.len() - failures.len() - pending.len();
         self.shared
             .count(written as u64, batch.bytes_without(&pending));
@@ -141,11 +142,11 @@ impl Target {
         Ok(())
     }
 
-    /// Sends lines; creates the namespace where it is absent.
+    /// Sends lines; creates the namespace if it is absent.
     async fn send(
         &self,
         client: &Client,
-        batch: &Batch,
+        batch: &ImportBatch,
         lines: &[usize],
     ) -> Result<Vec<WriteRow>, Error> {
         let options = BatchOptions {
@@ -185,13 +186,13 @@ impl Target {
         let settings = NamespaceSettings::default();
         let (_, is_new) = self.client.put_namespace(name, &settings).await?;
         if is_new {
-            // Where stderr is gone there is nobody left to tell.
+            // Without stderr there is nowhere to report an error.
             let _ = writeln!(std::io::stderr(), "created namespace '{name}'");
         }
         Ok(())
     }
 
-    /// Says whether every other batch would fail in the same way.
+    /// Returns whether every other batch would fail in the same way.
     fn is_hopeless(&self, error: &Error) -> bool {
         match error {
             Error::Unreachable { .. } => self.shared.written() == 0,
@@ -204,15 +205,15 @@ impl Target {
     }
 }
 
-/// Divides the rows of an answer into those that failed for good and those to send again.
+/// Divides the rows of an answer into those that failed permanently and those to send again.
 fn sort_out(
-    batch: &Batch,
+    batch: &ImportBatch,
     sent: &[usize],
     rows: Vec<WriteRow>,
     attempts: u32,
-    failures: &mut Failures,
-) -> Leftover {
-    let mut leftover = Leftover::default();
+    failures: &mut FailedRows,
+) -> RetryRows {
+    let mut leftover = RetryRows::default();
     for row in rows {
         let (at, status) = (sent[row.i as usize], row.status);
         let Some(error) = row.error else { continue };
@@ -236,7 +237,7 @@ fn sort_out(
     leftover
 }
 
-/// Returns why a row is to be sent again, none where it failed for good.
+/// Returns why a row is to be sent again; none if it failed permanently.
 fn again(status: u16, error: &WriteRowError) -> Option<Again> {
     let is_safe = error.retry.safe && error.outcome == Outcome::NotApplied;
     Again::of_row(status, &error.type_uri).filter(|_| is_safe)
@@ -244,26 +245,26 @@ fn again(status: u16, error: &WriteRowError) -> Option<Again> {
 
 /// The same for a request that failed as a whole.
 fn leftover_of(
-    batch: &Batch,
+    batch: &ImportBatch,
     sent: &[usize],
     error: &Error,
     attempts: u32,
-    failures: &mut Failures,
-) -> Leftover {
+    failures: &mut FailedRows,
+) -> RetryRows {
     let reason = |at: usize| reason_of(batch.number(at), error, attempts);
     let Some(why) = Again::of_request(error) else {
         failures.extend(sent.iter().map(|&at| (at, reason(at))));
-        return Leftover::default();
+        return RetryRows::default();
     };
-    Leftover {
+    RetryRows {
         rows: sent.iter().map(|&at| (at, reason(at), why)).collect(),
         wait: error.retry_after(),
     }
 }
 
-/// Adds to lines that are sent again the later ones with the same keys: sent alone, the earlier
-/// line would win over them.
-fn with_later_lines_of_the_same_keys(batch: &Batch, again: &[usize]) -> Vec<usize> {
+/// Adds to the lines that are sent again the later ones with the same keys: if sent alone, the earlier line
+/// would overwrite them.
+fn with_later_lines_of_the_same_keys(batch: &ImportBatch, again: &[usize]) -> Vec<usize> {
     let key = |at: usize| {
         let mut key = Vec::new();
         let read = line::read(batch.line(at), &mut key);
@@ -291,7 +292,7 @@ fn reason_of(line: u64, error: &Error, attempts: u32) -> Reason {
         Some(problem) => (problem.type_uri.clone(), problem.detail.clone()),
         None => (String::new(), error.to_string()),
     };
-    // What the client gave up by itself failed for what the server last said.
+    // If the client gave up itself, the reason is the last answer of the server.
     let (status, type_uri) = match error {
         Error::GivenUp { status: 503, .. } => (503, type_uri),
         Error::GivenUp { status, .. } => (*status, ErrorCode::QuotaExceeded.type_uri()),
@@ -312,7 +313,7 @@ mod tests {
     use crate::command::kv::import::batch::{BatchLimits, Builder};
     use umbo_api::Retry;
 
-    fn batch(lines: &[&str]) -> Batch {
+    fn batch(lines: &[&str]) -> ImportBatch {
         let limits = BatchLimits {
             rows: 9,
             bytes: 999,
@@ -375,7 +376,7 @@ mod tests {
         let mut failures = Vec::new();
         let leftover = sort_out(&batch, &[0, 1, 2, 3], rows, 2, &mut failures);
         assert_eq!(leftover.wait, Some(Duration::from_millis(700)));
-        let places = |failures: &Failures| failures.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        let places = |failures: &FailedRows| failures.iter().map(|(at, _)| *at).collect::<Vec<_>>();
         assert_eq!(places(&failures), [1, 2]);
         let again = leftover.divide(|why| why == Again::Refused, &mut failures);
         assert_eq!((again, places(&failures)), (vec![0], vec![1, 2, 3]));

@@ -1,6 +1,6 @@
-//! The key of a line of bulk input, found without parsing the line: what comes after the key is
-//! the server's to check. Pure. Two lines have equal keys here if and only if they write the same
-//! row, however the key is spelled (escapes, base64url).
+//! Finds the key of a line of bulk input without parsing the whole line: the server checks the rest. Pure.
+//! Two lines have equal keys here if and only if they write the same row, however the key is spelled
+//! (escapes, base64url).
 
 use std::ops::Range;
 
@@ -11,50 +11,50 @@ const KEY_LEN_MAX: usize = 1_024 + 1 + 2_048;
 
 /// What a line is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum LineKind {
     /// A write whose key was appended; its partition key has this many bytes.
     Write {
         /// Length of the partition key.
         partition_len: u16,
     },
-    /// An entry of a file of failed rows; the line to write stands here in it, as an object.
+    /// An entry of a file of failed rows; the range of the line to write, which is a JSON object.
     Failed(Range<usize>),
-    /// The same, as a JSON string, because it was no JSON object.
+    /// The same; the line is a JSON string, because it was not a JSON object.
     FailedText(Range<usize>),
 }
 
 /// Why a line cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LineError {
-    /// Not a JSON object, as far as it was read.
+    /// Not a JSON object, up to the point that was read.
     #[error("it is not a JSON object")]
     NotAnObject,
     /// A key that is not a string, or not in its encoding.
     #[error("'{0}' is not a string in its encoding")]
     BadKey(&'static str),
-    /// Both spellings of a key.
+    /// A key in both spellings.
     #[error("a row has '{0}' or '{0}64', not both")]
     Both(&'static str),
     /// No partition key.
     #[error("a row needs 'pk' or 'pk64'")]
     NoPartitionKey,
-    /// A key that no row has.
+    /// A key whose length no row can have.
     #[error("a partition key has 1 to 1,024 bytes and a sort key at most 2,048")]
     KeyLength,
 }
 
 #[derive(Default)]
-struct Fields {
+struct LineFields {
     pk: Option<Range<usize>>,
     pk64: Option<Range<usize>>,
     sk: Option<Range<usize>>,
     sk64: Option<Range<usize>>,
 }
 
-/// Reads a line. Of a write, appends partition key, a zero byte and sort key to `keys`.
-pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<Line, LineError> {
-    let mut cursor = Cursor { line, at: 0 };
-    let mut fields = Fields::default();
+/// Parses a line. For a write, appends partition key, a zero byte and sort key to `keys`.
+pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, LineError> {
+    let mut cursor = LineCursor { line, at: 0 };
+    let mut fields = LineFields::default();
     cursor.expect(b'{')?;
     let (mut is_first, mut is_failed) = (true, false);
     loop {
@@ -72,15 +72,15 @@ pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<Line, LineError> {
         is_failed |= is_first && name == b"failed";
         is_first = false;
         match name {
-            b"row" if is_failed => return Ok(Line::Failed(value)),
-            b"text" if is_failed => return Ok(Line::FailedText(value)),
+            b"row" if is_failed => return Ok(LineKind::Failed(value)),
+            b"text" if is_failed => return Ok(LineKind::FailedText(value)),
             b"pk" => fields.pk = Some(value),
             b"pk64" => fields.pk64 = Some(value),
             b"sk" => fields.sk = Some(value),
             b"sk64" => fields.sk64 = Some(value),
             _ => continue,
         }
-        // The key is complete; nothing after it changes where the line belongs.
+        // The key is complete; nothing after it changes it.
         if fields.has_both() {
             break;
         }
@@ -93,12 +93,12 @@ pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<Line, LineError> {
     key
 }
 
-impl Fields {
+impl LineFields {
     fn has_both(&self) -> bool {
         (self.pk.is_some() || self.pk64.is_some()) && (self.sk.is_some() || self.sk64.is_some())
     }
 
-    fn append(&self, line: &[u8], keys: &mut Vec<u8>) -> Result<Line, LineError> {
+    fn append(&self, line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, LineError> {
         let start = keys.len();
         if !append_pair("pk", [&self.pk, &self.pk64], line, keys)? {
             return Err(LineError::NoPartitionKey);
@@ -110,11 +110,11 @@ impl Fields {
             return Err(LineError::KeyLength);
         }
         let partition_len = u16::try_from(partition_len).map_err(|_| LineError::KeyLength)?;
-        Ok(Line::Write { partition_len })
+        Ok(LineKind::Write { partition_len })
     }
 }
 
-/// Appends the bytes that one of two spellings stands for; says whether there was one.
+/// Appends the bytes of a key in one of its two spellings; returns whether it was present.
 fn append_pair(
     name: &'static str,
     [text, base64]: [&Option<Range<usize>>; 2],
@@ -148,13 +148,13 @@ fn append_pair(
     Ok(true)
 }
 
-/// A place in a line.
-struct Cursor<'a> {
+/// A position in a line.
+struct LineCursor<'a> {
     line: &'a [u8],
     at: usize,
 }
 
-impl Cursor<'_> {
+impl LineCursor<'_> {
     fn peek(&self) -> Option<u8> {
         self.line.get(self.at).copied()
     }
@@ -174,7 +174,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Passes a string and returns where its inside is.
+    /// Skips a string and returns the range of its content.
     fn string(&mut self) -> Result<Range<usize>, LineError> {
         self.expect(b'"')?;
         let start = self.at;
@@ -190,7 +190,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Passes a value of any kind and returns where it is.
+    /// Skips a value of any kind and returns its range.
     fn value(&mut self) -> Result<Range<usize>, LineError> {
         self.skip_space();
         let start = self.at;
@@ -241,7 +241,7 @@ mod tests {
         let mut keys = b"before".to_vec();
         let read = read(line.as_bytes(), &mut keys);
         match read? {
-            Line::Write { .. } => Ok(keys.split_off(6)),
+            LineKind::Write { .. } => Ok(keys.split_off(6)),
             other => panic!("{other:?}"),
         }
     }
@@ -292,12 +292,12 @@ mod tests {
     #[test]
     fn an_entry_of_a_file_of_failed_rows_gives_its_row() {
         let line = r#"{"failed":{"line":3,"status":400},"row":{"pk":"a","v":"}"}}"#;
-        let Ok(Line::Failed(range)) = read(line.as_bytes(), &mut Vec::new()) else {
+        let Ok(LineKind::Failed(range)) = read(line.as_bytes(), &mut Vec::new()) else {
             panic!("{line}");
         };
         assert_eq!(&line[range], r#"{"pk":"a","v":"}"}"#);
         let line = r#"{"failed":{"line":3},"text":"{\"pk"}"#;
-        let Ok(Line::FailedText(range)) = read(line.as_bytes(), &mut Vec::new()) else {
+        let Ok(LineKind::FailedText(range)) = read(line.as_bytes(), &mut Vec::new()) else {
             panic!("{line}");
         };
         assert_eq!(&line[range], r#""{\"pk""#);

@@ -1,5 +1,5 @@
-//! What the reader and the lanes of an import share: counters, the file of failed rows, the wish
-//! to stop; and what a person sees of it: the bar and the summary.
+//! State that the reader and the lanes of an import share: counters, the file of failed rows, the request to
+//! stop; and its display: the progress bar and the summary.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +14,25 @@ use umbo_client::{Client, Pace};
 use umbo_types::Namespace;
 
 use super::failed::{FailedFile, Reason};
-use super::patience::{Again, Stall};
-use crate::failure::Failure;
+use super::stall::{Again, Stall};
+use crate::cli_error::CliError;
 use crate::output::counted;
 
-/// What all parts of an import share.
+/// State that all parts of an import share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ImportState {
     namespace: Namespace,
     written: AtomicU64,
     bytes: AtomicU64,
     charged_micros: AtomicU64,
     failed: Arc<Mutex<FailedFile>>,
     stall: Mutex<Stall>,
-    failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<CliError>>,
     stop: watch::Sender<bool>,
 }
 
-impl Shared {
-    /// Begins to write to a namespace; others may add to the same file.
+impl ImportState {
+    /// Begins to write to a namespace; several may share a file of failed rows.
     pub(super) fn new(namespace: Namespace, failed: Arc<Mutex<FailedFile>>) -> Self {
         Self {
             namespace,
@@ -57,25 +57,25 @@ impl Shared {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Notes what an answer was charged.
+    /// Adds the cost of an answer.
     pub(super) fn charge(&self, charged: Ru) {
         let micros = charged.as_micros();
         self.charged_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Keeps a line that failed.
-    pub(super) fn fail(&self, line: &[u8], reason: &Reason) -> Result<(), Failure> {
+    /// Records a line that failed.
+    pub(super) fn fail(&self, line: &[u8], reason: &Reason) -> Result<(), CliError> {
         lock(&self.failed).push(self.namespace.as_str(), line, reason)
     }
 
-    /// Notes an answer, and whether it says that rows were written.
+    /// Records an answer, and whether it has rows that were written.
     pub(super) fn note_answer(&self, has_progress: bool) {
         if has_progress {
             lock(&self.stall).end();
         }
     }
 
-    /// Says whether rows that were not written are to be sent once more ([`Stall::goes_on`]).
+    /// Returns whether rows that were not written are to be sent once more ([`Stall::goes_on`]).
     pub(super) fn goes_on(
         &self,
         again: Again,
@@ -86,29 +86,29 @@ impl Shared {
         lock(&self.stall).goes_on(again, round, wait, patience, Instant::now())
     }
 
-    /// Stops everything for a reason; the first one stays.
-    pub(super) fn abort(&self, failure: Failure) {
+    /// Stops everything with an error; the first one stays.
+    pub(super) fn abort(&self, failure: CliError) {
         lock(&self.failure).get_or_insert(failure);
         self.stop();
     }
 
-    /// Has lanes end after the batch they are at.
+    /// Makes the lanes end after their current batch.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Says whether everything is to stop.
+    /// Returns whether everything is to stop.
     pub(super) fn is_stopped(&self) -> bool {
         *self.stop.borrow()
     }
 
-    /// Returns what changes when everything is to stop.
+    /// Returns a channel that changes when everything is to stop.
     pub(super) fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
 
-    /// Takes why everything was stopped.
-    pub(super) fn take_failure(&self) -> Option<Failure> {
+    /// Takes the error that stopped everything.
+    pub(super) fn take_failure(&self) -> Option<CliError> {
         lock(&self.failure).take()
     }
 }
@@ -117,9 +117,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How an import went.
+/// Result of an import.
 #[derive(Debug, Serialize)]
-pub(super) struct Summary {
+pub(super) struct ImportSummary {
     /// Rows written.
     pub(super) rows: u64,
     /// Rows that failed.
@@ -129,20 +129,20 @@ pub(super) struct Summary {
     rows_per_second: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failed_file: Option<String>,
-    /// Request units it was charged.
+    /// Request units that it was charged.
     ru: Ru,
     /// Quota to whose pace it kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
 }
 
-impl Summary {
+impl ImportSummary {
     /// Writes out the file of failed rows and sums up.
     pub(super) fn new(
-        shared: &Shared,
+        shared: &ImportState,
         pace: Option<Pace>,
         elapsed: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let mut file = lock(&shared.failed);
         file.flush()?;
         let (rows, failed) = (shared.written(), file.rows());
@@ -159,7 +159,7 @@ impl Summary {
         })
     }
 
-    /// Says it on stderr.
+    /// Prints it on stderr.
     pub(super) fn report(&self) {
         let Self {
             rows,
@@ -175,7 +175,7 @@ impl Summary {
         let pace = pace.map_or_else(String::new, |quota| {
             format!(", the pace of quota '{quota}'")
         });
-        // Where stderr is gone there is nobody left to tell.
+        // Without stderr there is nowhere to report an error.
         let _ = writeln!(
             std::io::stderr(),
             "{rows} written, {failed} failed, {bytes} in {seconds:.1} s ({rows_per_second} rows/s{pace})",
@@ -183,13 +183,13 @@ impl Summary {
     }
 }
 
-/// Returns how many a second.
+/// Returns the rate per second.
 fn rate(count: u64, elapsed: Duration) -> u64 {
     let millis = elapsed.as_millis().max(1);
     (u128::from(count) * 1_000 / millis) as u64
 }
 
-/// Says how far an import is: rows, their rate, and whose pace that is.
+/// Describes the progress of an import: rows, their rate, and the quota that limits it.
 pub(super) fn describe(rows: u64, elapsed: Duration, client: &Client) -> String {
     let rate = rate(rows, elapsed);
     let pace = client.pace();
@@ -197,8 +197,8 @@ pub(super) fn describe(rows: u64, elapsed: Duration, client: &Client) -> String 
     format!("{}, {rate} rows/s{pace}", counted(rows, "row"))
 }
 
-/// Makes a progress bar on stderr, invisible where that is no terminal. Its length is in bytes
-/// where the size is known.
+/// Makes a progress bar on stderr, invisible if that is not a terminal. Its length is in bytes if the size is
+/// known.
 pub(crate) fn bar(size: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::with_draw_target(size, ProgressDrawTarget::hidden());

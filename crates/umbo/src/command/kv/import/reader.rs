@@ -1,9 +1,9 @@
 //! The reading half of an import, on a thread of its own: lines in, batches out to the lanes.
 //!
-//! The invariant: two lines with one key reach the server in their order. With a window, lines of
-//! one key stand next to each other and in one batch, or in batches of one lane, which are sent
-//! one after the other; and a window is begun only once the one before is done, unless all its
-//! keys come after it. Without a window a key always goes to the same lane.
+//! The invariant: two lines with one key reach the server in their order. With a window, lines of one key are
+//! adjacent and in one batch, or in batches of one lane, which are sent one after the other; and a window is
+//! begun only after the one before is done, unless all its keys come after it. Without a window a key always
+//! goes to the same lane.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io::Read;
@@ -11,47 +11,47 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tokio::sync::mpsc::Sender as LaneSender;
 
-use super::batch::{Batch, BatchLimits, Builder};
+use super::batch::{BatchLimits, Builder, ImportBatch};
 use super::failed::Reason;
-use super::line::{self, Line};
-use super::progress::Shared;
-use super::window::{KeyBuf, Window};
-use crate::failure::Failure;
+use super::line::{self, LineKind};
+use super::progress::ImportState;
+use super::window::{LineKeyBuf, SortWindow};
+use crate::cli_error::CliError;
 
-/// Longest line: what one request can hold.
+/// Longest line: the content of one request.
 const LINE_LEN_MAX: usize = (16 << 20) - 1;
-/// Bytes of a longer line that are kept, which nobody could send.
+/// Bytes of a longer line that are kept; such a line cannot be sent.
 const EXCERPT_LEN: usize = 4 << 10;
 const CHUNK_LEN: usize = 256 << 10;
 
-/// What the reader needs to know.
+/// Settings of the reader.
 #[derive(Debug)]
 pub(super) struct ReaderOptions {
     /// Bounds of a batch.
     pub(super) limits: BatchLimits,
-    /// Bytes of the window; 0 sorts nothing.
+    /// Bytes of the window; 0 for no sorting.
     pub(super) window_bytes: usize,
 }
 
 /// The reader.
-pub(super) struct Reader<'a> {
+pub(super) struct LineReader<'a> {
     options: ReaderOptions,
-    lanes: Vec<LaneSender<Batch>>,
-    shared: &'a Shared,
+    lanes: Vec<LaneSender<ImportBatch>>,
+    shared: &'a ImportState,
     lines: u64,
-    window: Window,
+    window: SortWindow,
     next_lane: usize,
-    /// Highest key of the window before, and where the end of its batches is awaited.
-    before: Option<(KeyBuf, Receiver<()>)>,
+    /// Highest key of the window before, and the channel that closes when its batches are done.
+    before: Option<(LineKeyBuf, Receiver<()>)>,
     unsorted: Vec<Builder>,
     scratch: Vec<u8>,
 }
 
-/// Says that nobody takes batches any more: the import was stopped.
+/// No lane takes batches any more: the import was stopped.
 struct Stopped;
 
 enum Ended {
-    Failed(Failure),
+    Failed(CliError),
     Stopped,
 }
 
@@ -61,20 +61,20 @@ impl From<Stopped> for Ended {
     }
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Self {
+impl From<CliError> for Ended {
+    fn from(failure: CliError) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> LineReader<'a> {
     pub(super) fn new(
         options: ReaderOptions,
-        lanes: Vec<LaneSender<Batch>>,
-        shared: &'a Shared,
+        lanes: Vec<LaneSender<ImportBatch>>,
+        shared: &'a ImportState,
     ) -> Self {
         Self {
-            window: Window::with_room(options.window_bytes),
+            window: SortWindow::with_room(options.window_bytes),
             options,
             unsorted: lanes.iter().map(|_| Builder::default()).collect(),
             lanes,
@@ -86,13 +86,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads to the end, or until the import is stopped. What was read before an error of the
-    /// source is sent all the same.
+    /// Reads to the end, or until the import is stopped. Lines from before an error of the source are still
+    /// sent.
     pub(super) fn run(
         mut self,
         source: &mut dyn Read,
-        failed: impl Fn(std::io::Error) -> Failure,
-    ) -> Result<(), Failure> {
+        failed: impl Fn(std::io::Error) -> CliError,
+    ) -> Result<(), CliError> {
         let read = self.read(source);
         let rest = match &read {
             Err(ReadError::Ended(Ended::Stopped)) => Ok(()),
@@ -105,11 +105,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes lines with their numbers in the file instead, to their end or until all is stopped.
+    /// As [`Self::run`], for lines that come with their numbers in the file.
     pub(super) fn run_lines<'l>(
         mut self,
         lines: impl Iterator<Item = (u64, &'l [u8])>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         for (number, line) in lines {
             self.lines = number.saturating_sub(1);
             match self.line(line) {
@@ -168,9 +168,10 @@ impl<'a> Reader<'a> {
         }
         self.scratch.clear();
         match line::read(line, &mut self.scratch) {
-            Ok(Line::Write { partition_len }) => self.write(line, partition_len),
-            Ok(Line::Failed(range)) => self.again(line, &line[range]),
-            Ok(Line::FailedText(range)) => match serde_json::from_slice::<String>(&line[range]) {
+            Ok(LineKind::Write { partition_len }) => self.write(line, partition_len),
+            Ok(LineKind::Failed(range)) => self.again(line, &line[range]),
+            Ok(LineKind::FailedText(range)) => match serde_json::from_slice::<String>(&line[range])
+            {
                 Ok(text) => self.again(line, text.trim().as_bytes()),
                 Err(error) => self.refuse(line, error.to_string()).map_err(Ended::from),
             },
@@ -182,8 +183,8 @@ impl<'a> Reader<'a> {
     fn again(&mut self, entry: &[u8], line: &[u8]) -> Result<(), Ended> {
         self.scratch.clear();
         match line::read(line, &mut self.scratch) {
-            Ok(Line::Write { partition_len }) => self.write(line, partition_len),
-            // Not the entry, or it would grow with every try.
+            Ok(LineKind::Write { partition_len }) => self.write(line, partition_len),
+            // The line, not the entry, which would otherwise grow with every attempt.
             Err(error) => self.refuse(line, error.to_string()).map_err(Ended::from),
             Ok(_) => {
                 let detail = "an entry of a file of failed rows within another".to_owned();
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn refuse(&mut self, line: &[u8], detail: String) -> Result<(), Failure> {
+    fn refuse(&mut self, line: &[u8], detail: String) -> Result<(), CliError> {
         self.shared
             .fail(line, &Reason::malformed(self.lines, detail))
     }
@@ -229,7 +230,7 @@ impl<'a> Reader<'a> {
         if let Some((highest, done)) = self.before.take()
             && !first.is_some_and(|first| first.key.is_after(&highest))
         {
-            // Every batch of the window before holds a sender; none is ever used to send.
+            // Every batch of the window before holds a sender; it is never used to send.
             let _ = done.recv();
         }
         let (guard, done) = channel();
@@ -272,13 +273,13 @@ impl From<Ended> for ReadError {
     }
 }
 
-impl From<Failure> for ReadError {
-    fn from(failure: Failure) -> Self {
+impl From<CliError> for ReadError {
+    fn from(failure: CliError) -> Self {
         Self::Ended(Ended::Failed(failure))
     }
 }
 
-/// Appends what one read returns; a read that is interrupted is tried again.
+/// Appends the bytes of one read; an interrupted read is repeated.
 fn read_some(source: &mut dyn Read, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
     let start = buffer.len();
     buffer.resize(start + CHUNK_LEN, 0);
@@ -297,19 +298,19 @@ fn read_some(source: &mut dyn Read, buffer: &mut Vec<u8>) -> std::io::Result<usi
     }
 }
 
-fn send(lane: &LaneSender<Batch>, batch: Batch) -> Result<(), Stopped> {
+fn send(lane: &LaneSender<ImportBatch>, batch: ImportBatch) -> Result<(), Stopped> {
     lane.blocking_send(batch).map_err(|_| Stopped)
 }
 
-/// Cuts a sorted window into batches. Says of each whether it begins with the key that the one
-/// before ended with, which happens only where one key has more lines than a batch.
+/// Cuts a sorted window into batches. Each is marked if it begins with the key that ended the batch before,
+/// which happens only if one key has more lines than a batch.
 fn cut(
-    window: &Window,
+    window: &SortWindow,
     limits: BatchLimits,
     guard: &Sender<()>,
-    mut send: impl FnMut(Batch, bool) -> Result<(), Stopped>,
+    mut send: impl FnMut(ImportBatch, bool) -> Result<(), Stopped>,
 ) -> Result<(), Stopped> {
-    // A run of one key may overfill a batch, up to what the server takes.
+    // The lines of one key may exceed a batch, up to the limit of the server.
     let hard = BatchLimits {
         rows: limits.rows.max(umbo_types::limits::BATCH_ROWS_MAX),
         bytes: limits.bytes.max(LINE_LEN_MAX),

@@ -1,9 +1,9 @@
 //! `umbo dlq redrive`: sends the rows of a file of failed rows again, each to its namespace.
 //!
-//! The file itself is never changed. What fails again goes to a new file, and how far it got to a
-//! third one beside it ([`Checkpoint`]), in this order and each time on the disk before the next,
-//! so that whatever ends the program, the next run goes on where this one was: at worst it sends
-//! some rows twice, which a put does not mind. Once all is sent the checkpoint is removed.
+//! The file itself is never changed. Rows that fail again go to a new file, and the progress to a third one
+//! beside it ([`Checkpoint`]), in this order and each time on the disk before the next. So whatever ends the
+//! program, the next run continues from there: at worst some rows are sent twice, which is harmless for a
+//! put. After everything was sent the checkpoint is removed.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,20 @@ use umbo_client::Client;
 use umbo_types::Namespace;
 
 use super::checkpoint::Checkpoint;
-use super::dead_letters::{Letter, Lines, read_letter};
+use super::dead_letters::{Letter, LetterLines, read_letter};
 use super::failed::{Existing, FailedFile};
-use super::lane::Target;
-use super::progress::{Shared, bar, describe};
-use super::transfer::Transfer;
+use super::lane::ImportTarget;
+use super::progress::{ImportState, bar, describe};
+use super::transfer::TransferOptions;
 use super::with_suffix;
+use crate::cli_error::CliError;
 use crate::command::kv::namespace;
 use crate::connection::Connection;
-use crate::failure::Failure;
 use crate::output::{self, Format, counted};
 
 /// Most bytes between two checkpoints.
 const CHUNK_LEN: usize = 32 << 20;
-/// Lines between two checkpoints: at first, and twice or half as many after one that was fast or
-/// slow, within bounds.
+/// Lines between two checkpoints at first; doubled or halved after a fast or slow one, within bounds.
 const CHUNK_LINES: usize = 1_000;
 const CHUNK_LINES_MIN: usize = 50;
 const CHUNK_LINES_MAX: usize = 50_000;
@@ -39,9 +38,8 @@ const FAST: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
-What fails again goes to a new file, with its new reason; FILE stays as it is. An interrupted run is
-continued by running it again: FILE.progress says how far it was. FILE can be removed once all of it
-was sent.";
+Rows that fail again go to a new file, with the new reason; FILE is not changed. To continue an interrupted
+run, run it again: FILE.progress records how far it got. FILE can be removed after all of it was sent.";
 
 /// Arguments of `umbo dlq redrive`.
 #[derive(Debug, Args)]
@@ -49,46 +47,46 @@ was sent.";
 pub(in crate::command) struct Arguments {
     /// File of failed rows, as 'umbo kv import' makes them
     file: PathBuf,
-    /// Namespace of rows whose entry names none
+    /// Namespace of rows whose entry has none
     #[arg(long, value_name = "NS", value_parser = namespace)]
     namespace: Option<Namespace>,
-    /// Send only rows that failed with this (like quota-exceeded); the others go to the new file
-    /// as they are. May be repeated
+    /// Send only rows that failed with this (like quota-exceeded); the others are copied to the new file. May
+    /// be repeated
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
-    /// Where rows go that fail again; FILE with a number in its name where not given
+    /// File for rows that fail again; FILE with a number in its name where not given
     #[arg(long, value_name = "FILE")]
     failed: Option<PathBuf>,
     #[command(flatten)]
-    transfer: Transfer,
+    transfer: TransferOptions,
 }
 
 /// Lines that are sent before a checkpoint is made.
 #[derive(Debug, Default)]
-struct Chunk {
+struct RedriveChunk {
     bytes: Vec<u8>,
-    groups: Vec<Group>,
+    groups: Vec<NamespaceGroup>,
     lines: usize,
     last_number: u64,
 }
 
 /// Lines of a chunk that go to one namespace.
 #[derive(Debug)]
-struct Group {
+struct NamespaceGroup {
     namespace: Namespace,
-    lines: Vec<Place>,
+    lines: Vec<ChunkLine>,
 }
 
 /// A line of a chunk: its number in the file, and its bytes.
 #[derive(Debug)]
-struct Place {
+struct ChunkLine {
     number: u64,
     range: Range<usize>,
 }
 
-/// How it went, earlier runs over the same file included.
+/// Result, earlier runs over the same file included.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct RedriveSummary {
     rows: u64,
     failed: u64,
     /// Rows that were not sent because of `--type`.
@@ -114,7 +112,7 @@ struct Redrive<'a> {
 
 impl Arguments {
     /// Sends the rows, reports, and fails if any row did.
-    pub(in crate::command) async fn run(self, connection: &Connection) -> Result<(), Failure> {
+    pub(in crate::command) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         self.check_namespaces()?;
         let checkpoint = Checkpoint::load_or_begin(&self.file, self.failed_path())?;
         let failed_path = checkpoint.failed_file.clone();
@@ -139,7 +137,7 @@ impl Arguments {
         result?;
         redrive.checkpoint.remove()?;
         match summary.failed_file {
-            Some(file) if summary.failed > 0 => Err(Failure::Partial {
+            Some(file) if summary.failed > 0 => Err(CliError::Partial {
                 failed: summary.failed,
                 rows: summary.rows + summary.failed,
                 hint: format!("; they are in {file}, with the reason of each"),
@@ -148,20 +146,20 @@ impl Arguments {
         }
     }
 
-    /// Finds out before anything is sent whether every row has a namespace.
-    fn check_namespaces(&self) -> Result<(), Failure> {
+    /// Checks before anything is sent that every row has a namespace.
+    fn check_namespaces(&self) -> Result<(), CliError> {
         if self.file.as_os_str() == "-" {
             let message = "a redrive may be interrupted and continued, so it needs a file";
-            return Err(Failure::Usage(message.to_owned()));
+            return Err(CliError::Usage(message.to_owned()));
         }
-        let (mut lines, mut line) = (Lines::open(&self.file)?, Vec::new());
+        let (mut lines, mut line) = (LetterLines::open(&self.file)?, Vec::new());
         while let Some(number) = lines.next(&mut line)? {
             let has_none = match read_letter(&line) {
                 Letter::Entry(failed) => failed.namespace.is_none(),
                 Letter::Row | Letter::Malformed => true,
             };
             if has_none && self.namespace.is_none() {
-                return Err(Failure::Usage(format!(
+                return Err(CliError::Usage(format!(
                     "line {number} names no namespace; say where it is to go with --namespace"
                 )));
             }
@@ -174,7 +172,7 @@ impl Arguments {
         self.failed.clone().unwrap_or_else(|| next_name(&self.file))
     }
 
-    /// Returns where a line is to go: to a namespace, or none where it is kept as it is.
+    /// Returns the namespace of a line; none if it is only copied.
     fn destination(&self, line: &[u8]) -> Option<Namespace> {
         let Letter::Entry(failed) = read_letter(line) else {
             return self.namespace.clone();
@@ -190,9 +188,9 @@ impl Arguments {
 }
 
 impl Redrive<'_> {
-    async fn run(&mut self) -> Result<(), Failure> {
+    async fn run(&mut self) -> Result<(), CliError> {
         let file = self.arguments.file.clone();
-        let mut lines = Lines::open(&file)?;
+        let mut lines = LetterLines::open(&file)?;
         let bar = bar(None);
         loop {
             let chunk = self.read_chunk(&mut lines)?;
@@ -210,8 +208,8 @@ impl Redrive<'_> {
     }
 
     /// Reads lines up to the bounds of a chunk, beginning after the checkpoint.
-    fn read_chunk(&mut self, lines: &mut Lines<'_>) -> Result<Chunk, Failure> {
-        let mut chunk = Chunk::default();
+    fn read_chunk(&mut self, lines: &mut LetterLines<'_>) -> Result<RedriveChunk, CliError> {
+        let mut chunk = RedriveChunk::default();
         while chunk.bytes.len() < CHUNK_LEN && chunk.lines < self.chunk_lines {
             let start = chunk.bytes.len();
             let Some(number) = lines.next(&mut chunk.bytes)? else {
@@ -226,7 +224,7 @@ impl Redrive<'_> {
             let range = start..chunk.bytes.len();
             let line = &chunk.bytes[range.clone()];
             if let Some(namespace) = self.arguments.destination(line) {
-                chunk.push(namespace, Place { number, range });
+                chunk.push(namespace, ChunkLine { number, range });
             } else {
                 self.checkpoint.kept += 1;
                 lock(&self.failed).push_entry(line)?;
@@ -238,26 +236,29 @@ impl Redrive<'_> {
     /// Sends the lines of one namespace.
     async fn send(
         &mut self,
-        chunk: &Arc<Chunk>,
+        chunk: &Arc<RedriveChunk>,
         at: usize,
         bar: &indicatif::ProgressBar,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let namespace = chunk.groups[at].namespace.clone();
         let transfer = &self.arguments.transfer;
-        let shared = Arc::new(Shared::new(namespace.clone(), Arc::clone(&self.failed)));
-        let target = Arc::new(Target {
+        let shared = Arc::new(ImportState::new(
+            namespace.clone(),
+            Arc::clone(&self.failed),
+        ));
+        let target = Arc::new(ImportTarget {
             client: self.client.clone(),
             namespace,
             durability: transfer.durability.map(Into::into),
-            // Where the namespace is gone somebody has meant it.
+            // If the namespace is gone, it was removed on purpose.
             is_created: false,
             creation: OnceCell::new(),
             patience: transfer.patience,
             shared: Arc::clone(&shared),
         });
         let lines = Arc::clone(chunk);
-        let read = move |reader: super::reader::Reader<'_>| {
-            let line = |place: &Place| (place.number, &lines.bytes[place.range.clone()]);
+        let read = move |reader: super::reader::LineReader<'_>| {
+            let line = |place: &ChunkLine| (place.number, &lines.bytes[place.range.clone()]);
             reader.run_lines(lines.groups[at].lines.iter().map(line))
         };
         let before = self.checkpoint.rows;
@@ -272,13 +273,13 @@ impl Redrive<'_> {
             return Err(failure);
         }
         if is_interrupted {
-            return Err(Failure::Interrupted);
+            return Err(CliError::Interrupted);
         }
         Ok(())
     }
 
-    /// Makes a checkpoint after a chunk whose every line was written, or stands in the new file.
-    fn conclude(&mut self, chunk: &Chunk) -> Result<(), Failure> {
+    /// Saves a checkpoint after a chunk of which every line was written, or is in the new file.
+    fn conclude(&mut self, chunk: &RedriveChunk) -> Result<(), CliError> {
         let mut failed = lock(&self.failed);
         self.checkpoint.failed_bytes = failed.sync()?;
         self.checkpoint.failed += failed.rows() - self.failed_before;
@@ -287,11 +288,11 @@ impl Redrive<'_> {
         self.checkpoint.save()
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self) -> RedriveSummary {
         let checkpoint = &self.checkpoint;
         let added = lock(&self.failed).rows() - self.failed_before + checkpoint.failed;
         let path = &checkpoint.failed_file;
-        Summary {
+        RedriveSummary {
             rows: checkpoint.rows,
             failed: added.saturating_sub(checkpoint.kept),
             kept: checkpoint.kept,
@@ -302,15 +303,15 @@ impl Redrive<'_> {
     }
 }
 
-impl Chunk {
-    fn push(&mut self, namespace: Namespace, line: Place) {
+impl RedriveChunk {
+    fn push(&mut self, namespace: Namespace, line: ChunkLine) {
         let known = self
             .groups
             .iter_mut()
             .find(|group| group.namespace == namespace);
         match known {
             Some(group) => group.lines.push(line),
-            None => self.groups.push(Group {
+            None => self.groups.push(NamespaceGroup {
                 namespace,
                 lines: vec![line],
             }),
@@ -318,8 +319,8 @@ impl Chunk {
     }
 }
 
-impl Summary {
-    /// Says it on stderr.
+impl RedriveSummary {
+    /// Prints it on stderr.
     fn report(&self) {
         let rows = counted(self.rows, "row");
         let kept = match self.kept {
@@ -343,7 +344,7 @@ fn next_chunk_lines(lines: usize, took: Duration) -> usize {
     lines.clamp(CHUNK_LINES_MIN, CHUNK_LINES_MAX)
 }
 
-/// Returns the name of the file for what fails again: `x.failed.ndjson` is followed by
+/// Returns the name of the file for rows that fail again: `x.failed.ndjson` is followed by
 /// `x.failed-2.ndjson`.
 fn next_name(path: &Path) -> PathBuf {
     let follow = || {

@@ -1,5 +1,5 @@
-//! Where lines come from: a file or stdin, plain or compressed. What it is compressed with is told
-//! by its first bytes, not by its name. Counts the bytes read, for the progress bar.
+//! The source of lines: a file or stdin, plain or compressed. Its first bytes determine the compression, not
+//! its name. Counts the bytes read, for the progress bar.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -12,17 +12,17 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const BUFFER_LEN: usize = 256 << 10;
 
 /// An open source.
-pub(super) struct Source {
+pub(super) struct LineSource {
     /// The lines, decompressed.
     pub(super) reader: Box<dyn Read + Send>,
-    /// Size of the file as it lies there, none for stdin and what else has no size.
+    /// Size of the file before decompression; none for stdin and other sources without a size.
     pub(super) size: Option<u64>,
     /// Bytes of it read so far.
     pub(super) read: Arc<AtomicU64>,
 }
 
 /// Opens a file, `-` for stdin.
-pub(super) fn open(path: &Path) -> io::Result<Source> {
+pub(super) fn open(path: &Path) -> io::Result<LineSource> {
     let read = Arc::new(AtomicU64::new(0));
     let (inner, size): (Box<dyn Read + Send>, _) = if path.as_os_str() == "-" {
         (Box::new(io::stdin()), None)
@@ -34,11 +34,11 @@ pub(super) fn open(path: &Path) -> io::Result<Source> {
         }
         (Box::new(file), metadata.is_file().then_some(metadata.len()))
     };
-    let counted = Counted {
+    let counted = CountingReader {
         inner,
         read: Arc::clone(&read),
     };
-    Ok(Source {
+    Ok(LineSource {
         reader: decompressed(counted)?,
         size,
         read,
@@ -63,12 +63,12 @@ fn decompressed(mut raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read 
     })
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     read: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.inner.read(buffer)?;
         self.read.fetch_add(len as u64, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Reader and lanes at work, from the first line to the last answer.
+//! Reader and lanes of an import, from the first line to the last answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use umbo_types::limits::BATCH_ROWS_MAX;
 
-use super::batch::{Batch, BatchLimits};
-use super::lane::{self, Target};
-use super::progress::Shared;
-use super::reader::{Reader, ReaderOptions};
+use super::batch::{BatchLimits, ImportBatch};
+use super::lane::{self, ImportTarget};
+use super::progress::ImportState;
+use super::reader::{LineReader, ReaderOptions};
+use crate::cli_error::CliError;
 use crate::command::kv::put::Durability;
-use crate::failure::Failure;
 
-/// Batches that wait before a lane, beside the one it writes.
+/// Batches queued for a lane, besides the one it writes.
 const LANE_QUEUE: usize = 1;
 const TICK: Duration = Duration::from_millis(100);
 
-/// How rows are sent.
+/// Options for sending rows.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Transfer {
-    /// Connections that write side by side
+pub(super) struct TransferOptions {
+    /// Connections that write in parallel
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..))]
     connections: u8,
     /// Most rows of a request
@@ -31,11 +31,11 @@ pub(super) struct Transfer {
     /// Most bytes of a request, in KiB; a larger row is a request of its own
     #[arg(long, value_name = "KIB", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=8_192))]
     batch_kib: u32,
-    /// Memory in which lines are sorted by key before they are sent, in MiB; 0 sorts nothing
+    /// Memory in which lines are sorted by key before they are sent, in MiB; 0 for no sorting
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=2_048))]
     sort_window: u32,
-    /// How long rows that a quota rejects or the server sheds are sent again while nothing at all
-    /// is written, beside the time that the server itself names
+    /// How long rejected and shed rows are sent again while no row at all is written, in addition to the wait
+    /// that the server asks for
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     pub(super) patience: Duration,
     /// When a batch is acknowledged
@@ -43,15 +43,15 @@ pub(super) struct Transfer {
     pub(super) durability: Option<Durability>,
 }
 
-impl Transfer {
-    /// Runs reader and lanes to their end; says whether Ctrl-C ended them. `read` feeds the
-    /// reader, on a thread of its own, and `tick` is called now and then.
+impl TransferOptions {
+    /// Runs reader and lanes to their end; returns whether Ctrl-C ended them. `read` feeds the reader, on a
+    /// thread of its own, and `tick` is called periodically.
     pub(super) async fn run(
         &self,
-        target: &Arc<Target>,
-        read: impl FnOnce(Reader<'_>) -> Result<(), Failure> + Send + 'static,
+        target: &Arc<ImportTarget>,
+        read: impl FnOnce(LineReader<'_>) -> Result<(), CliError> + Send + 'static,
         mut tick: impl FnMut(),
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, CliError> {
         let (mut lanes, mut senders) = (JoinSet::new(), Vec::new());
         for _ in 0..self.connections {
             let (sender, receiver) = mpsc::channel(LANE_QUEUE);
@@ -69,14 +69,14 @@ impl Transfer {
                     }
                 }
                 signal = tokio::signal::ctrl_c(), if !is_interrupted => {
-                    signal.map_err(Failure::start)?;
+                    signal.map_err(CliError::start)?;
                     is_interrupted = true;
                     target.stop();
                 }
                 _ = ticks.tick() => tick(),
             }
         }
-        // A reader that was stopped may still wait for its source; nobody waits for it.
+        // A reader that was stopped may still wait for its source; this does not wait for the reader.
         if !target.shared.is_stopped()
             && let Ok(Err(failure)) = (&mut reading).await
         {
@@ -87,10 +87,10 @@ impl Transfer {
 
     fn start_reader(
         &self,
-        read: impl FnOnce(Reader<'_>) -> Result<(), Failure> + Send + 'static,
-        lanes: Vec<mpsc::Sender<Batch>>,
-        shared: Arc<Shared>,
-    ) -> Result<oneshot::Receiver<Result<(), Failure>>, Failure> {
+        read: impl FnOnce(LineReader<'_>) -> Result<(), CliError> + Send + 'static,
+        lanes: Vec<mpsc::Sender<ImportBatch>>,
+        shared: Arc<ImportState>,
+    ) -> Result<oneshot::Receiver<Result<(), CliError>>, CliError> {
         let options = ReaderOptions {
             limits: BatchLimits {
                 rows: self.batch_rows.into(),
@@ -102,11 +102,11 @@ impl Transfer {
         std::thread::Builder::new()
             .name("umbo-import-reader".to_owned())
             .spawn(move || {
-                let result = read(Reader::new(options, lanes, &shared));
-                // Where nobody waits any more the import was stopped.
+                let result = read(LineReader::new(options, lanes, &shared));
+                // If the receiver is gone, the import was interrupted.
                 let _ = done.send(result);
             })
-            .map_err(Failure::start)?;
+            .map_err(CliError::start)?;
         Ok(reading)
     }
 }

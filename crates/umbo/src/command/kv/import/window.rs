@@ -1,24 +1,24 @@
-//! A bounded window of lines, sorted by key before it is cut into batches: an engine takes rows in
-//! key order several times faster than in random order. The order is stable, so of two lines with
-//! one key the later one stays the later one.
+//! A bounded window of lines, sorted by key before it is cut into batches: a storage engine takes rows in key
+//! order several times faster than in random order. The sort is stable, so that of two lines with one key the
+//! later one stays last.
 
 use std::cmp::Ordering;
 
-/// What a line costs beside its bytes.
-const OVERHEAD: usize = size_of::<Entry>() + size_of::<(u128, u32)>();
+/// Memory of a line besides its bytes.
+const OVERHEAD: usize = size_of::<WindowEntry>() + size_of::<(u128, u32)>();
 
 /// Lines in memory, with their keys.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct SortWindow {
     lines: Vec<u8>,
     keys: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<WindowEntry>,
     shared_prefix: usize,
     is_sorted: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct WindowEntry {
     number: u64,
     line_at: u32,
     line_len: u32,
@@ -27,37 +27,37 @@ struct Entry {
     partition_len: u16,
 }
 
-/// A line as the window gives it back.
+/// A line of a window.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Placed<'a> {
+pub(super) struct SortedLine<'a> {
     /// The line without its newline.
     pub(super) line: &'a [u8],
     /// Its number in the file.
     pub(super) number: u64,
     /// Its key.
-    pub(super) key: KeyRef<'a>,
+    pub(super) key: LineKey<'a>,
 }
 
-/// A key, ordered by its bytes; by the length of the partition key where the zero byte between
-/// the two keys leaves it open which bytes are whose.
+/// A key, ordered by its bytes, then by the length of the partition key, for keys with a zero byte where the
+/// boundary between the two keys is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct KeyRef<'a> {
+pub(super) struct LineKey<'a> {
     bytes: &'a [u8],
     partition_len: u16,
 }
 
-impl KeyRef<'_> {
+impl LineKey<'_> {
     /// Returns a copy that outlives the window.
-    pub(super) fn to_owned(self) -> KeyBuf {
-        KeyBuf {
+    pub(super) fn to_owned(self) -> LineKeyBuf {
+        LineKeyBuf {
             bytes: self.bytes.to_vec(),
             partition_len: self.partition_len,
         }
     }
 
-    /// Says whether the key comes after one kept.
-    pub(super) fn is_after(self, other: &KeyBuf) -> bool {
-        let other = KeyRef {
+    /// Returns whether the key comes after `other`.
+    pub(super) fn is_after(self, other: &LineKeyBuf) -> bool {
+        let other = LineKey {
             bytes: &other.bytes,
             partition_len: other.partition_len,
         };
@@ -65,44 +65,44 @@ impl KeyRef<'_> {
     }
 }
 
-/// A key kept beyond its window.
+/// A key that outlives its window.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct KeyBuf {
+pub(super) struct LineKeyBuf {
     bytes: Vec<u8>,
     partition_len: u16,
 }
 
-impl Window {
-    /// Makes an empty window with room for this many bytes. Room is address space; only what is
-    /// used of it becomes memory, and it never moves as it would while growing.
+impl SortWindow {
+    /// Makes an empty window with room for this many bytes. Room is address space; only the used part becomes
+    /// memory, and it is not copied as it would be in a growing buffer.
     pub(super) fn with_room(bytes: usize) -> Self {
         let mut window = Self::default();
         window.lines.reserve_exact(bytes);
         window
     }
 
-    /// Returns the bytes it takes.
+    /// Returns the bytes in use.
     pub(super) fn bytes(&self) -> usize {
         self.lines.len() + self.keys.len() + self.entries.len() * OVERHEAD
     }
 
-    /// Says whether it holds no line.
+    /// Returns whether it has no lines.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Returns where the key of the next line goes; [`Window::push`] takes what was appended.
+    /// Returns the buffer to which the key of the next line is appended; [`SortWindow::push`] takes it.
     pub(super) fn keys(&mut self) -> &mut Vec<u8> {
         &mut self.keys
     }
 
-    /// Adds a line whose key was just appended to [`Window::keys`].
+    /// Adds a line whose key was just appended to [`SortWindow::keys`].
     pub(super) fn push(&mut self, line: &[u8], number: u64, partition_len: u16) {
         let key_at = self
             .entries
             .last()
             .map_or(0, |last| last.key_at + u32::from(last.key_len));
-        let entry = Entry {
+        let entry = WindowEntry {
             number,
             line_at: self.lines.len() as u32,
             line_len: line.len() as u32,
@@ -131,8 +131,8 @@ impl Window {
         if self.is_sorted {
             return;
         }
-        let leading = |entry: &Entry| {
-            // 16 bytes after what all keys share decide nearly every comparison.
+        let leading = |entry: &WindowEntry| {
+            // The 16 bytes after the common prefix decide nearly every comparison.
             let key = self.key(entry).bytes;
             let mut leading = [0; 16];
             let rest = &key[self.shared_prefix..];
@@ -160,34 +160,34 @@ impl Window {
     }
 
     /// Returns the lines in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Placed<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = SortedLine<'_>> {
         self.entries.iter().map(|entry| self.placed(entry))
     }
 
     /// Returns the last line in order.
-    pub(super) fn last(&self) -> Option<Placed<'_>> {
+    pub(super) fn last(&self) -> Option<SortedLine<'_>> {
         self.entries.last().map(|entry| self.placed(entry))
     }
 
-    /// Forgets the lines and keeps the memory.
+    /// Removes the lines and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.lines.clear();
         self.keys.clear();
         self.entries.clear();
     }
 
-    fn placed(&self, entry: &Entry) -> Placed<'_> {
+    fn placed(&self, entry: &WindowEntry) -> SortedLine<'_> {
         let start = entry.line_at as usize;
-        Placed {
+        SortedLine {
             line: &self.lines[start..start + entry.line_len as usize],
             number: entry.number,
             key: self.key(entry),
         }
     }
 
-    fn key(&self, entry: &Entry) -> KeyRef<'_> {
+    fn key(&self, entry: &WindowEntry) -> LineKey<'_> {
         let start = entry.key_at as usize;
-        KeyRef {
+        LineKey {
             bytes: &self.keys[start..start + usize::from(entry.key_len)],
             partition_len: entry.partition_len,
         }
@@ -199,8 +199,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn fill(keys: &[(Vec<u8>, Vec<u8>)]) -> Window {
-        let mut window = Window::default();
+    fn fill(keys: &[(Vec<u8>, Vec<u8>)]) -> SortWindow {
+        let mut window = SortWindow::default();
         for (number, (partition, sort)) in (0..).zip(keys) {
             let key = [&partition[..], b"\0", &sort[..]].concat();
             window.keys().extend_from_slice(&key);

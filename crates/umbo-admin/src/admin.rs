@@ -1,0 +1,308 @@
+//! The admin API: namespaces, tokens, settings, metrics; nodes, shards, quotas, hot keys and overload
+//! in the files under this one.
+//!
+//! Every route needs a grant of the verb `admin`: on the namespace it names, or on `*`.
+
+pub(crate) mod cluster;
+pub(crate) mod hot;
+pub(crate) mod quotas;
+pub(crate) mod shed;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, RawQuery, State};
+use axum::response::{IntoResponse as _, Response};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use umbo_api::admin::{
+    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
+    TokenList,
+};
+use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::phase::identify;
+use umbo_edge::body::{BodyLimits, read_bounded};
+use umbo_http::json_body::json_object;
+use umbo_http::query::Query;
+use umbo_http::{Fields, RequestError};
+use umbo_store::{CallContext, ScanRequest};
+use umbo_telemetry::metrics as counters;
+use umbo_types::{Caller, Namespace, ShardId, Verb, limits};
+
+use crate::admin_error::AdminError;
+use crate::scrape;
+
+/// Bodies of the admin API are small.
+const BODY_LEN_MAX: u64 = 64 << 10;
+/// Stands for every namespace in a refusal.
+const EVERYWHERE: &str = "*";
+
+type DispatcherState = State<Arc<Dispatcher>>;
+
+/// The text in a path. Bytes that are no text name nothing that there is.
+pub(crate) struct PathText(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathText {
+    type Rejection = AdminError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, AdminError> {
+        let found = Path::<String>::from_request_parts(parts, state).await;
+        let Path(text) = found.map_err(|_| RequestError::RouteNotFound)?;
+        Ok(Self(text))
+    }
+}
+
+fn caller(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<Arc<Caller>, RequestError> {
+    let (now, started) = (dispatcher.clock.wall(), dispatcher.clock.monotonic());
+    identify::caller(dispatcher, &Fields::read(headers), now, started)
+}
+
+fn namespace_admin(
+    dispatcher: &Dispatcher,
+    headers: &HeaderMap,
+    name: &str,
+) -> Result<Namespace, RequestError> {
+    let caller = caller(dispatcher, headers)?;
+    identify::authorize(&caller, Verb::Admin, name)?;
+    Ok(Namespace::new(name)?)
+}
+
+fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<(), RequestError> {
+    let caller = caller(dispatcher, headers)?;
+    if caller
+        .grants
+        .iter()
+        .any(|grant| grant.allows_everywhere(Verb::Admin))
+    {
+        return Ok(());
+    }
+    Err(RequestError::Forbidden {
+        caller: caller.id.as_str().to_owned(),
+        verb: Verb::Admin.as_str(),
+        namespace: EVERYWHERE.to_owned(),
+    })
+}
+
+async fn json_body<T>(dispatcher: &Dispatcher, body: Body, len_max: u64) -> Result<T, RequestError>
+where
+    T: serde::de::DeserializeOwned,
+{
+    let limits = BodyLimits {
+        len_max,
+        timeout: dispatcher.limits.body_timeout,
+    };
+    let bytes = read_bounded(body, limits).await?;
+    let text = if bytes.trim_ascii().is_empty() {
+        &b"{}"[..]
+    } else {
+        &bytes[..]
+    };
+    json_object(text)
+}
+
+pub(crate) async fn list_namespaces(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<NamespaceList>, AdminError> {
+    let caller = caller(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let is_seen = |info: &NamespaceInfo| {
+        Verb::ALL
+            .into_iter()
+            .any(|verb| caller.is_allowed(verb, &info.name))
+    };
+    let namespaces = dispatcher
+        .control
+        .all_namespaces()
+        .into_iter()
+        .filter(is_seen)
+        .collect();
+    Ok(Json(NamespaceList { namespaces }))
+}
+
+pub(crate) async fn describe_namespace(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<NamespaceInfo>, AdminError> {
+    let name = namespace_admin(&dispatcher, &headers, &name)?;
+    Query::read(query.as_deref(), "")?;
+    let mut info = dispatcher.control.namespaces.describe(name.as_str())?;
+    info.waiting_for = dispatcher.control.waiting_for(name.as_str());
+    Ok(Json(info))
+}
+
+pub(crate) async fn put_namespace(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<NamespaceInfo>), AdminError> {
+    let name = namespace_admin(&dispatcher, &headers, &name)?;
+    Query::read(query.as_deref(), "")?;
+    let settings: NamespaceSettings = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    if let Some(ttl) = settings.default_ttl
+        && !(1..=limits::TTL_SECONDS_MAX).contains(&ttl)
+    {
+        let expected = "1 to 315360000 seconds";
+        return Err(
+            RequestError::BadBody(format!("'default_ttl' is {ttl}, expected {expected}")).into(),
+        );
+    }
+    let worker = Arc::clone(&dispatcher);
+    let (info, is_new) = dispatcher
+        .control
+        .run_to_end(async move { worker.control.put_namespace(name.as_str(), settings).await })
+        .await?;
+    Ok((
+        if is_new {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        },
+        Json(info),
+    ))
+}
+
+pub(crate) async fn remove_namespace(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, AdminError> {
+    let name = namespace_admin(&dispatcher, &headers, &name)?;
+    let query = Query::read(query.as_deref(), "dry_run, abandon_shard")?;
+    let dry_run = query.flag("dry_run")?;
+    let shards = dispatcher.shard_map.shards() as u64;
+    let abandoned = query.number("abandon_shard", 0..=shards - 1, "the number of a shard")?;
+    if dry_run {
+        let (rows, bytes) = count(&dispatcher, name.as_str()).await?;
+        let removal = NamespaceRemoval {
+            name: name.to_string(),
+            rows,
+            bytes,
+            dry_run,
+        };
+        return Ok(Json(removal).into_response());
+    }
+    let abandoned = abandoned.map(|shard| ShardId(shard as u16));
+    let (worker, removed) = (Arc::clone(&dispatcher), name.clone());
+    let removing = dispatcher
+        .control
+        .run_to_end(async move {
+            worker
+                .control
+                .remove_namespace(removed.as_str(), abandoned)
+                .await
+        })
+        .await?;
+    tracing::info!(namespace = name.as_str(), "removed a namespace");
+    Ok(match removing {
+        None => StatusCode::NO_CONTENT.into_response(),
+        Some(removing) => (StatusCode::ACCEPTED, Json(removing)).into_response(),
+    })
+}
+
+/// Counts the visible rows of a namespace and the bytes of their keys and values.
+async fn count(dispatcher: &Dispatcher, name: &str) -> Result<(u64, u64), RequestError> {
+    let mut request = ScanRequest {
+        namespace: dispatcher.control.namespaces.find(name)?.id,
+        slots: 0..=umbo_routing::SLOTS - 1,
+        shard: None,
+        after: None,
+        rows_max: limits::CHUNK_ROWS_MAX,
+        bytes_max: limits::CHUNK_BYTES_MAX,
+        keys_only: true,
+    };
+    let (mut rows, mut bytes) = (0, 0);
+    loop {
+        let page = dispatcher
+            .store
+            .scan(&CallContext::internal(), &request)
+            .await?;
+        rows += page.rows.len() as u64;
+        bytes += page
+            .rows
+            .iter()
+            .map(|row| (row.partition.len() + row.sort.len()) as u64 + u64::from(row.value_len))
+            .sum::<u64>();
+        if page.resume_after.is_none() {
+            return Ok((rows, bytes));
+        }
+        request.after = page.resume_after;
+        // A long count must not keep the thread from other requests.
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) async fn list_tokens(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<TokenList>, AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(dispatcher.control.token_list()))
+}
+
+pub(crate) async fn create_token(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<CreatedToken>), AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let new: NewToken = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let worker = Arc::clone(&dispatcher);
+    let created = dispatcher
+        .control
+        .run_to_end(async move { worker.control.create_token(&new).await })
+        .await?;
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+pub(crate) async fn revoke_token(
+    State(dispatcher): DispatcherState,
+    PathText(id): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<StatusCode, AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let worker = Arc::clone(&dispatcher);
+    dispatcher
+        .control
+        .run_to_end(async move { worker.control.revoke_token(&id).await })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The scrape of `/metrics`, on both ports, to who may see all of it.
+pub(crate) async fn show_metrics(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<([(http::HeaderName, HeaderValue); 1], String), AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let text = scrape::render(&dispatcher).await?;
+    let content_type = HeaderValue::from_static(counters::CONTENT_TYPE);
+    Ok(([(CONTENT_TYPE, content_type)], text))
+}
+
+pub(crate) async fn show_config(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<([(http::HeaderName, HeaderValue); 1], String), AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let toml = HeaderValue::from_static("application/toml");
+    Ok(([(CONTENT_TYPE, toml)], dispatcher.config_text.clone()))
+}

@@ -1,0 +1,206 @@
+//! The admin API of hot keys: what is hot, and the lists of pinned and blocked keys.
+//!
+//! Keys are the customer's data, so a key needs a grant of `admin` on its namespace: to be seen and
+//! to be listed. A row is named as in the data plane (`ns/{ns}/kv/{pk}[/{sk…}]`), any key by the id
+//! that the report tells (`id/{id}`). A key on a list is replaced by the next one that lists it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use http::{HeaderMap, StatusCode, Uri};
+use umbo_api::hot::{HotList, HotListed, HotListing, HotListingSpec, HotReport, REASON_LEN_MAX};
+use umbo_control::hot_lists::{Entry, HotKeyError, KeyId};
+use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::phase::identify;
+use umbo_http::query::Query;
+use umbo_http::{RequestError, decode};
+use umbo_types::{Caller, Namespace, Timestamp, Verb, limits};
+
+use super::{BODY_LEN_MAX, DispatcherState, EVERYWHERE, caller, json_body};
+use crate::admin_error::AdminError;
+use crate::hot_report::report;
+
+/// What all routes of lists begin with.
+const PREFIX: &str = "/admin/v1/hot/";
+
+pub(crate) async fn show(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<HotReport>, AdminError> {
+    let caller = caller(&dispatcher, &headers)?;
+    let is_admin = |name: &str| caller.is_allowed(Verb::Admin, name);
+    let namespaces = dispatcher.control.namespaces.live();
+    // Who is admin of nothing learns nothing of the dispatcher either.
+    if !namespaces.iter().any(|info| is_admin(&info.name)) {
+        identify::authorize(&caller, Verb::Admin, EVERYWHERE)?;
+    }
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(report(&dispatcher, is_admin)?))
+}
+
+pub(crate) async fn put(
+    State(dispatcher): DispatcherState,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<HotListed>), AdminError> {
+    let target = Target::read(&dispatcher, &headers, &uri)?;
+    let spec: HotListingSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let listing = listing(spec, &target.caller, dispatcher.clock.wall())?;
+    let Target {
+        list,
+        namespace,
+        id,
+        ..
+    } = target;
+    let key = id.name(&namespace, &dispatcher.control.key_hasher);
+    let entry = Entry {
+        id: id.clone(),
+        listing: listing.clone(),
+    };
+    let worker = Arc::clone(&dispatcher);
+    let is_new = dispatcher
+        .control
+        .run_to_end(async move { worker.control.list_key(list, &entry).await })
+        .await?;
+    tracing::info!(
+        list = list.as_str(),
+        namespace,
+        key = key.hash,
+        by = listing.by,
+        until_ms = listing.until,
+        "listed a key"
+    );
+    let standing = dispatcher.control.hot_lists.standing(&id);
+    let listed = HotListed {
+        key,
+        standing: standing.unwrap_or(list.standing()),
+        listing,
+    };
+    let status = if is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, Json(listed)))
+}
+
+pub(crate) async fn remove(
+    State(dispatcher): DispatcherState,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<StatusCode, AdminError> {
+    let Target {
+        list,
+        namespace,
+        id,
+        caller,
+    } = Target::read(&dispatcher, &headers, &uri)?;
+    let hash = dispatcher.control.key_hasher.hash(&id);
+    let worker = Arc::clone(&dispatcher);
+    dispatcher
+        .control
+        .run_to_end(async move { worker.control.unlist_key(list, &id).await })
+        .await?;
+    tracing::info!(
+        list = list.as_str(),
+        namespace,
+        key = hash,
+        by = caller.id.as_str(),
+        "took a key off its list"
+    );
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which key of which list a request is about, and who may change that.
+struct Target {
+    list: HotList,
+    namespace: String,
+    id: KeyId,
+    caller: Arc<Caller>,
+}
+
+impl Target {
+    /// Reads the raw path, because keys are bytes.
+    fn read(dispatcher: &Dispatcher, headers: &HeaderMap, uri: &Uri) -> Result<Self, RequestError> {
+        let caller = caller(dispatcher, headers)?;
+        let rest = uri.path().strip_prefix(PREFIX);
+        let (list, key) = rest
+            .and_then(|rest| rest.split_once('/'))
+            .ok_or(RequestError::RouteNotFound)?;
+        let list = HotList::ALL.into_iter().find(|one| one.as_str() == list);
+        let list = list.ok_or(RequestError::RouteNotFound)?;
+        let (namespace, id) = match key.split_once('/') {
+            Some(("id", id)) => {
+                let name = |id: &KeyId| name_of(dispatcher, &caller, id);
+                let id = KeyId::parse(id)?;
+                Query::read(uri.query(), "")?;
+                (name(&id)?, id)
+            }
+            Some(("ns", row)) => {
+                let (name, row) = row.split_once("/kv/").ok_or(RequestError::RouteNotFound)?;
+                Namespace::check(name.as_bytes())?;
+                identify::authorize(&caller, Verb::Admin, name)?;
+                let key = decode::key_in_path(row, uri)?;
+                let namespace = dispatcher.control.namespaces.find(name)?;
+                (name.to_owned(), KeyId::row(namespace.id, &key))
+            }
+            _ => return Err(RequestError::RouteNotFound),
+        };
+        if !dispatcher.hot_keys.is_enabled() {
+            return Err(HotKeyError::Disabled.into());
+        }
+        Ok(Self {
+            list,
+            namespace,
+            id,
+            caller,
+        })
+    }
+}
+
+/// Returns the name of a key's namespace to who may know it.
+fn name_of(dispatcher: &Dispatcher, caller: &Caller, id: &KeyId) -> Result<String, RequestError> {
+    let all = dispatcher.control.namespaces.live();
+    let found = all.into_iter().find(|info| info.id == id.namespace().0);
+    if let Some(info) = found {
+        identify::authorize(caller, Verb::Admin, &info.name)?;
+        return Ok(info.name);
+    }
+    identify::authorize(caller, Verb::Admin, EVERYWHERE)?;
+    Err(HotKeyError::NamespaceGone.into())
+}
+
+fn listing(
+    spec: HotListingSpec,
+    caller: &Caller,
+    now: Timestamp,
+) -> Result<HotListing, RequestError> {
+    let reason = spec.reason.filter(|reason| !reason.is_empty());
+    if let Some(reason) = &reason
+        && (reason.len() > REASON_LEN_MAX || reason.chars().any(char::is_control))
+    {
+        return Err(RequestError::BadBody(format!(
+            "'reason' is {} bytes, expected one line of {REASON_LEN_MAX} bytes at most",
+            reason.len()
+        )));
+    }
+    if let Some(ttl) = spec.ttl
+        && !(1..=limits::TTL_SECONDS_MAX).contains(&ttl)
+    {
+        return Err(RequestError::BadBody(format!(
+            "'ttl' is {ttl}, expected 1 to {} seconds",
+            limits::TTL_SECONDS_MAX
+        )));
+    }
+    let at = now.as_millis();
+    Ok(HotListing {
+        by: caller.id.as_str().to_owned(),
+        at,
+        until: spec.ttl.map(|ttl| at.saturating_add(ttl * 1_000)),
+        reason,
+    })
+}

@@ -1,0 +1,166 @@
+//! The admin API of quotas: policies, who they count, and what one would do.
+//!
+//! A policy is of no namespace, so every route needs a grant of `admin` on `*`. A change says what
+//! stood in effect before and what stands afterwards; a dry run says the same and does nothing. The
+//! word `simulate` is taken by the route of that name: no stored policy can be called so.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use http::header::ETAG;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use umbo_api::quota::{
+    PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers, SimulateAnswer, SimulateBody,
+};
+use umbo_control::policies::QuotaError;
+use umbo_control::quota_spec::with_nearest;
+use umbo_http::query::Query;
+use umbo_http::{Fields, RequestError, encode};
+use umbo_store::Condition;
+use umbo_types::Version;
+
+use super::{DispatcherState, PathText, full_admin, json_body};
+use crate::admin_error::AdminError;
+
+/// Longest body with a policy: room for as many overrides as one may have, each pattern at its longest.
+const POLICY_LEN_MAX: u64 = 512 << 10;
+/// Users that are listed where the request does not say how many.
+const USERS_DEFAULT: u64 = 100;
+
+type Tag = [(HeaderName, HeaderValue); 1];
+
+pub(crate) async fn list_policies(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<PolicyList>, AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(dispatcher.control.policies.list()))
+}
+
+pub(crate) async fn describe_policy(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<(Option<Tag>, Json<PolicyInfo>), AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let info = dispatcher.control.policies.describe(&name)?;
+    Ok((tag(info.version), Json(info)))
+}
+
+pub(crate) async fn put_policy(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Option<Tag>, Json<PolicyChange>), AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
+    let condition = condition(&headers)?;
+    let spec: PolicySpec = json_body(&dispatcher, body, POLICY_LEN_MAX)
+        .await
+        .map_err(suggest)?;
+    if spec.name != name {
+        return Err(QuotaError::OtherName {
+            path: name,
+            body: spec.name,
+        }
+        .into());
+    }
+    let worker = Arc::clone(&dispatcher);
+    let (change, is_new) = dispatcher
+        .control
+        .run_to_end(async move { worker.control.put_policy(&spec, &condition, dry_run).await })
+        .await?;
+    let status = if is_new && !dry_run {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, tag(change.version), Json(change)))
+}
+
+pub(crate) async fn remove_policy(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<PolicyChange>, AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
+    let condition = condition(&headers)?;
+    let worker = Arc::clone(&dispatcher);
+    let change = dispatcher
+        .control
+        .run_to_end(async move {
+            worker
+                .control
+                .remove_policy(&name, &condition, dry_run)
+                .await
+        })
+        .await?;
+    Ok(Json(change))
+}
+
+pub(crate) async fn list_users(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<QuotaUsers>, AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    let query = Query::read(query.as_deref(), "limit")?;
+    let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
+    let limit = limit.unwrap_or(USERS_DEFAULT);
+    let users = dispatcher.control.policies.users(&name, limit as usize)?;
+    Ok(Json(users))
+}
+
+pub(crate) async fn simulate(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<SimulateAnswer>, AdminError> {
+    full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let asked: SimulateBody = json_body(&dispatcher, body, POLICY_LEN_MAX)
+        .await
+        .map_err(suggest)?;
+    if asked.last_seconds == Some(0) {
+        let expected = "'last_seconds' is 0, expected 1 or more".to_owned();
+        return Err(RequestError::BadBody(expected).into());
+    }
+    let worker = Arc::clone(&dispatcher);
+    // A record of an hour takes a while to replay; requests must not wait for it.
+    let replay = tokio::task::spawn_blocking(move || worker.control.policies.simulate(&asked));
+    let answer = replay
+        .await
+        .map_err(|error| RequestError::Internal(error.to_string()))?;
+    Ok(Json(answer?))
+}
+
+/// Adds what was probably meant where a field is misspelt.
+fn suggest(failure: RequestError) -> RequestError {
+    match failure {
+        RequestError::BadBody(message) => RequestError::BadBody(with_nearest(&message)),
+        other => other,
+    }
+}
+
+/// Returns the condition under which a policy may be changed.
+fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
+    let fields = Fields::read(headers);
+    fields.check_repeated()?;
+    fields.write_condition()
+}
+
+fn tag(version: Option<u64>) -> Option<Tag> {
+    version.map(|version| [(ETAG, encode::etag(Version(version)))])
+}

@@ -1,0 +1,173 @@
+//! The report of the shield as types of the wire, and as a sample for metrics.
+//!
+//! Owns how a key is shown: all its bytes to a caller with the grant `admin` on its namespace, a hash
+//! in metrics.
+
+use std::collections::HashMap;
+
+use umbo_api::hot::{HotCaller, HotKeyInfo, HotList, HotPod, HotReport, HotStanding};
+use umbo_control::hot_lists::{HotKeyError, KeyId};
+use umbo_dispatcher::Dispatcher;
+use umbo_hotkey::{HotKeyReport, Report, Standing};
+use umbo_telemetry::metrics::{HotKeyGauges, HotKeySeries};
+use umbo_types::NamespaceId;
+
+/// Keys with series of their own.
+const SERIES_MAX: usize = 10;
+
+/// Returns the keys of the namespaces that `is_visible` accepts, and the totals.
+pub(crate) fn report(
+    dispatcher: &Dispatcher,
+    is_visible: impl Fn(&str) -> bool,
+) -> Result<HotReport, HotKeyError> {
+    let report = dispatcher.hot_keys.report(dispatcher.clock.monotonic());
+    let mut report = report.ok_or(HotKeyError::Disabled)?;
+    let names = names(dispatcher);
+    let keys = std::mem::take(&mut report.keys);
+    let keys = keys.into_iter().filter_map(|key| {
+        let name = names.get(&key.key.borrow().namespace())?;
+        is_visible(name).then(|| info(dispatcher, name, &key))
+    });
+    Ok(HotReport {
+        keys: keys.collect(),
+        pod: totals(&report),
+    })
+}
+
+fn names(dispatcher: &Dispatcher) -> HashMap<NamespaceId, String> {
+    let all = dispatcher.control.namespaces.live().into_iter();
+    all.map(|info| (NamespaceId(info.id), info.name)).collect()
+}
+
+const fn wire(standing: Standing) -> HotStanding {
+    match standing {
+        Standing::Hot => HotStanding::Hot,
+        Standing::Pinned => HotStanding::Pinned,
+        Standing::Blocked => HotStanding::Blocked,
+    }
+}
+
+fn info(dispatcher: &Dispatcher, namespace: &str, report: &HotKeyReport) -> HotKeyInfo {
+    let id = KeyId::of(&report.key.borrow());
+    let callers = report.callers.iter();
+    HotKeyInfo {
+        key: id.name(namespace, &dispatcher.control.key_hasher),
+        standing: wire(report.standing),
+        is_hot: report.is_hot,
+        rate: report.heat.rate,
+        rate_error: report.heat.rate_error,
+        rate_now: report.heat.rate_now,
+        ru_rate: report.heat.units_rate,
+        hot_for_ms: u64::try_from(report.hot_for.as_millis()).unwrap_or(u64::MAX),
+        reads: report.reads,
+        hits: report.hits,
+        hit_ratio: hit_ratio(report),
+        callers: callers
+            .map(|(caller, share)| HotCaller {
+                caller: caller.as_str().to_owned(),
+                share: *share,
+            })
+            .collect(),
+        pinned: dispatcher.control.hot_lists.listing(HotList::Pinned, &id),
+        blocked: dispatcher.control.hot_lists.listing(HotList::Blocked, &id),
+    }
+}
+
+#[expect(clippy::cast_precision_loss)] // a share for people to look at
+fn hit_ratio(report: &HotKeyReport) -> f64 {
+    report.hits as f64 / report.reads.max(1) as f64
+}
+
+fn totals(report: &Report) -> HotPod {
+    let flights = report.flight_totals;
+    HotPod {
+        reads_rate: report.reads_rate,
+        threshold_rate: report.threshold_rate,
+        saved_share: report.saved_share(),
+        reads: report.reads,
+        hits: report.hits,
+        negative_hits: report.negative_hits,
+        leaders: flights.leaders,
+        followers: flights.followers,
+        elections: flights.elections,
+        crowded: flights.crowded,
+        overtaken: flights.overtaken,
+        stale: flights.stale,
+        uncounted: report.uncounted,
+        flights: report.flights as u64,
+        cache_entries: report.cache_entries,
+        cache_bytes: report.cache_bytes,
+        detection_bytes: report.detection_bytes as u64,
+    }
+}
+
+/// What a scrape shows of hot keys.
+#[derive(Debug)]
+pub(crate) struct HotKeySample {
+    pod: HotPod,
+    standings: [(&'static str, u64); 3],
+    /// Namespace, hash, reads a second and hits over reads.
+    keys: Vec<(String, String, f64, f64)>,
+}
+
+impl HotKeySample {
+    /// Takes a sample; none without a shield.
+    pub(crate) fn take(dispatcher: &Dispatcher) -> Option<Self> {
+        let mut report = dispatcher.hot_keys.report(dispatcher.clock.monotonic())?;
+        let names = names(dispatcher);
+        let keys = std::mem::take(&mut report.keys);
+        let count = |standing| {
+            let of_it = keys.iter().filter(|key| key.standing == standing);
+            (wire(standing).as_str(), of_it.count() as u64)
+        };
+        let standings = [Standing::Hot, Standing::Pinned, Standing::Blocked].map(count);
+        let hottest = keys.iter().filter(|key| key.is_hot);
+        let series = hottest.filter_map(|key| {
+            let name = names.get(&key.key.borrow().namespace())?;
+            let hash = dispatcher
+                .control
+                .key_hasher
+                .hash(&KeyId::of(&key.key.borrow()));
+            Some((name.clone(), hash, key.heat.rate_now, hit_ratio(key)))
+        });
+        Some(Self {
+            pod: totals(&report),
+            standings,
+            keys: series.take(SERIES_MAX).collect(),
+        })
+    }
+
+    /// Passes the sample to a scrape.
+    pub(crate) fn show<T>(&self, see: impl FnOnce(HotKeyGauges<'_>) -> T) -> T {
+        let keys = self.keys.iter();
+        let keys: Vec<_> = keys
+            .map(|(namespace, key, read_rate, hit_ratio)| HotKeySeries {
+                namespace,
+                key,
+                read_rate: *read_rate,
+                hit_ratio: *hit_ratio,
+            })
+            .collect();
+        let pod = &self.pod;
+        see(HotKeyGauges {
+            reads: pod.reads,
+            hits: pod.hits,
+            negative_hits: pod.negative_hits,
+            leaders: pod.leaders,
+            followers: pod.followers,
+            elections: pod.elections,
+            crowded: pod.crowded,
+            overtaken: pod.overtaken,
+            stale: pod.stale,
+            uncounted: pod.uncounted,
+            standings: &self.standings,
+            read_rate: pod.reads_rate,
+            threshold_rate: pod.threshold_rate,
+            flights: pod.flights,
+            cache_entries: pod.cache_entries,
+            cache_bytes: pod.cache_bytes,
+            detection_bytes: pod.detection_bytes,
+            keys: &keys,
+        })
+    }
+}

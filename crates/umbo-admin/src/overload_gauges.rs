@@ -1,0 +1,95 @@
+//! What a scrape shows of overload, taken from the queues and the controller.
+//!
+//! Owns which of their figures are added up over the shards: what became of requests is, how things
+//! stand is not.
+
+use std::time::{Duration, Instant};
+
+use umbo_dispatcher::overload::Overload;
+use umbo_overload::{QueueStatus, ShardReport, ShedReason};
+use umbo_telemetry::metrics::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
+
+/// Reasons that requests are shed for.
+const REASONS: usize = ShedReason::ALL.len();
+
+/// Queues and pressures at one instant.
+#[derive(Debug)]
+pub(crate) struct OverloadSample {
+    queues: Vec<QueueGauges>,
+    classes: Vec<ClassGauges>,
+    queued: ByTier<u64>,
+    expired: ByTier<u64>,
+    shed: [(&'static str, ByTier<u64>); REASONS],
+    episodes: u64,
+    lag: Duration,
+}
+
+impl OverloadSample {
+    /// Asks the queues and the controller.
+    pub(crate) fn take(overload: &Overload, now: Instant) -> Self {
+        let report = overload.controller().report(now);
+        let statuses = overload.statuses(now);
+        let lags = statuses.iter().map(|status| status.lag);
+        Self {
+            queues: report.shards.iter().zip(&statuses).map(queue).collect(),
+            classes: report.shards.iter().flat_map(classes).collect(),
+            queued: total(&statuses, |status, tier| status.tiers[tier].counts.queued),
+            expired: total(&statuses, |status, tier| status.tiers[tier].counts.expired),
+            shed: shed(&statuses),
+            episodes: report.episodes,
+            lag: lags.max().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the sample as a scrape takes it.
+    pub(crate) fn gauges(&self) -> OverloadGauges<'_> {
+        OverloadGauges {
+            queues: &self.queues,
+            classes: &self.classes,
+            queued: self.queued,
+            expired: self.expired,
+            shed: &self.shed,
+            episodes: self.episodes,
+            lag_nanos: nanos(self.lag),
+        }
+    }
+}
+
+fn queue((report, status): (&ShardReport, &QueueStatus)) -> QueueGauges {
+    let oldest = status.tiers.iter().map(|tier| tier.oldest).max();
+    QueueGauges {
+        shard: report.shard.0,
+        limit: status.limit,
+        in_flight: status.in_flight,
+        waiting: status.tiers.map(|tier| tier.waiting as u64),
+        waiting_units: status.work,
+        oldest_nanos: nanos(oldest.unwrap_or_default()),
+        is_overloaded: report.episode.is_some() || status.is_overloaded(),
+    }
+}
+
+fn classes(report: &ShardReport) -> impl Iterator<Item = ClassGauges> {
+    let shard = report.shard.0;
+    report.classes.iter().map(move |class| ClassGauges {
+        shard,
+        class: class.class.as_str(),
+        ratio: class.ratio,
+        pressure: class.pressure,
+    })
+}
+
+fn shed(statuses: &[QueueStatus]) -> [(&'static str, ByTier<u64>); REASONS] {
+    std::array::from_fn(|reason| {
+        let of_tier = |status: &QueueStatus, tier: usize| status.tiers[tier].counts.shed[reason];
+        (ShedReason::ALL[reason].as_str(), total(statuses, of_tier))
+    })
+}
+
+/// Adds up over the shards.
+fn total(statuses: &[QueueStatus], pick: impl Fn(&QueueStatus, usize) -> u64) -> ByTier<u64> {
+    std::array::from_fn(|tier| statuses.iter().map(|status| pick(status, tier)).sum())
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

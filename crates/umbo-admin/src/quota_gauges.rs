@@ -1,0 +1,104 @@
+//! What a scrape shows of the quotas, taken from the limiter's reports.
+//!
+//! Owns which callers have a series: the few that spent most. Costs time in proportion to the
+//! accounts, once a scrape and beside the path of requests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use umbo_quota::{Limiter, OTHERS, PolicyReport, RESIDUAL_CLASSES, Residual};
+use umbo_telemetry::metrics::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
+use umbo_types::{RequestUnits, ShardId};
+
+/// Callers with a series of their own.
+const CALLERS_MAX: usize = 10;
+/// Upper bounds of the limiter's classes of actual over estimate: odd powers of the root of two.
+const RATIOS: [&str; RESIDUAL_CLASSES] = [
+    "0.088", "0.177", "0.354", "0.707", "1.414", "2.828", "5.657", "11.314", "+Inf",
+];
+
+/// The limiter's reports of one instant.
+#[derive(Debug)]
+pub(crate) struct QuotaSample {
+    policies: Vec<PolicyReport>,
+    callers: Vec<(Arc<str>, RequestUnits)>,
+    shards: HashMap<ShardId, (u64, RequestUnits)>,
+    residuals: Vec<(Residual, [(&'static str, u64); RESIDUAL_CLASSES])>,
+}
+
+impl QuotaSample {
+    /// Asks the limiter.
+    pub(crate) fn take(quota: &Limiter, now: Instant) -> Self {
+        let usage = quota.usage();
+        let mut by_caller: HashMap<&Arc<str>, RequestUnits> = HashMap::new();
+        for row in usage.rows.iter().filter(|row| &*row.caller != OTHERS) {
+            let charged = by_caller.entry(&row.caller).or_default();
+            *charged = charged.saturating_add(row.tally.charged);
+        }
+        let mut callers: Vec<(Arc<str>, RequestUnits)> = by_caller
+            .into_iter()
+            .map(|(caller, charged)| (Arc::clone(caller), charged))
+            .collect();
+        callers.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
+        callers.truncate(CALLERS_MAX);
+        let mut shards: HashMap<ShardId, (u64, RequestUnits)> = HashMap::new();
+        for usage in &usage.shards {
+            let (requests, charged) = shards.entry(usage.shard).or_default();
+            *requests += usage.requests;
+            *charged = charged.saturating_add(usage.charged);
+        }
+        let with_bounds = |residual: Residual| {
+            let ratios = std::array::from_fn(|at| (RATIOS[at], residual.counts[at]));
+            (residual, ratios)
+        };
+        Self {
+            policies: quota.policy_report(now),
+            callers,
+            shards,
+            residuals: usage.residuals.into_iter().map(with_bounds).collect(),
+        }
+    }
+
+    /// Returns the requests that concerned a shard, and what was charged for its part of them.
+    pub(crate) fn of_shard(&self, shard: ShardId) -> (u64, RequestUnits) {
+        self.shards.get(&shard).copied().unwrap_or_default()
+    }
+
+    /// Shows the sample to a scrape.
+    pub(crate) fn show<T>(&self, see: impl FnOnce(QuotaGauges<'_>) -> T) -> T {
+        let policies: Vec<_> = self.policies.iter().map(gauges).collect();
+        let callers = self.callers.iter();
+        let callers: Vec<_> = callers
+            .map(|(caller, charged)| CallerCharge {
+                caller,
+                charged: *charged,
+            })
+            .collect();
+        let residuals = self.residuals.iter();
+        let estimates: Vec<_> = residuals
+            .map(|(residual, ratios)| Estimates {
+                operation: residual.operation,
+                ratios,
+                estimated: residual.estimated,
+                actual: residual.actual,
+            })
+            .collect();
+        see(QuotaGauges {
+            policies: &policies,
+            callers: &callers,
+            estimates: &estimates,
+        })
+    }
+}
+
+fn gauges(report: &PolicyReport) -> PolicyGauges<'_> {
+    PolicyGauges {
+        policy: &report.policy.name,
+        rejected: report.rejected,
+        shadow_rejected: report.shadow_rejected,
+        forgiven: report.policy.unit.as_f64(report.forgiven),
+        buckets: report.buckets,
+        utilisation: report.utilisation,
+    }
+}

@@ -1,0 +1,165 @@
+//! The routes below the data plane: health, metrics, the document, and the admin API.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::{get, put};
+use http::StatusCode;
+use umbo_api::ErrorCode;
+use umbo_api::admin::Health;
+use umbo_dispatcher::Dispatcher;
+use umbo_http::{RequestError, openapi};
+use umbo_store::{ShardState, ShardStatus};
+use umbo_telemetry::metrics as counters;
+
+use crate::admin::{self, PathText, cluster, hot, quotas, shed};
+use crate::admin_error::AdminError;
+use crate::scrape;
+
+/// Routes of the data port, without the data plane itself.
+pub(crate) fn data(dispatcher: &Arc<Dispatcher>) -> Router {
+    common().with_state(Arc::clone(dispatcher))
+}
+
+/// Routes of the admin port.
+pub(crate) fn admin(dispatcher: &Arc<Dispatcher>) -> Router {
+    common()
+        .route("/metrics", get(metrics))
+        .with_state(Arc::clone(dispatcher))
+}
+
+fn common() -> Router<Arc<Dispatcher>> {
+    Router::new()
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness))
+        .route("/openapi.json", get(document))
+        .route("/v1/errors/{code}", get(explain))
+        .route("/admin/v1/namespaces", get(admin::list_namespaces))
+        .route(
+            "/admin/v1/namespaces/{ns}",
+            put(admin::put_namespace)
+                .get(admin::describe_namespace)
+                .delete(admin::remove_namespace),
+        )
+        .route(
+            "/admin/v1/tokens",
+            get(admin::list_tokens).post(admin::create_token),
+        )
+        .route(
+            "/admin/v1/tokens/{id}",
+            axum::routing::delete(admin::revoke_token),
+        )
+        .route("/admin/v1/quotas", get(quotas::list_policies))
+        .route(
+            "/admin/v1/quotas/{name}",
+            get(quotas::describe_policy)
+                .put(quotas::put_policy)
+                .delete(quotas::remove_policy),
+        )
+        .route(
+            "/admin/v1/quotas/simulate",
+            axum::routing::post(quotas::simulate),
+        )
+        .route("/admin/v1/quotas/{name}/users", get(quotas::list_users))
+        .route("/admin/v1/hot", get(hot::show))
+        .route(
+            "/admin/v1/hot/{list}/{*key}",
+            put(hot::put).delete(hot::remove),
+        )
+        .route("/admin/v1/shed", get(shed::show))
+        .route("/admin/v1/metrics", get(admin::show_metrics))
+        .route("/admin/v1/shards", get(cluster::list_shards))
+        .route("/admin/v1/cluster", get(cluster::show))
+        .route("/admin/v1/config", get(admin::show_config))
+        .fallback(async || AdminError::from(RequestError::RouteNotFound))
+        .method_not_allowed_fallback(async || {
+            AdminError::from(RequestError::MethodNotAllowed { allowed: "" })
+        })
+}
+
+async fn health() -> axum::Json<Health> {
+    axum::Json(Health {
+        status: "ok".to_owned(),
+        problems: Vec::new(),
+    })
+}
+
+async fn readiness(State(dispatcher): State<Arc<Dispatcher>>) -> (StatusCode, axum::Json<Health>) {
+    let (mut problems, any_serves) = shard_problems(dispatcher.store.status());
+    let records = dispatcher.control.records_report();
+    if let Some(problem) = records.problem {
+        problems.push(if records.is_unreadable {
+            format!("the newest of Umbo's own records cannot be read: {problem}")
+        } else {
+            format!("Umbo's own records are served from a copy: {problem}")
+        });
+    }
+    let (code, status) = if dispatcher.is_draining() {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining")
+    } else if !any_serves || records.is_stale {
+        (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+    } else if problems.is_empty() {
+        (StatusCode::OK, "ok")
+    } else {
+        (StatusCode::OK, "degraded")
+    };
+    // The reasons name files of the server; they are for the log and the admin API.
+    let problems = problems.iter().filter_map(|line| line.split(':').next());
+    let problems = problems.map(str::to_owned).collect();
+    (
+        code,
+        axum::Json(Health {
+            status: status.to_owned(),
+            problems,
+        }),
+    )
+}
+
+/// Returns what is wrong with the shards, one line each, and whether any of them serves.
+fn shard_problems(shards: Vec<ShardStatus>) -> (Vec<String>, bool) {
+    let mut any_serves = false;
+    let mut problems = Vec::new();
+    for status in shards {
+        match status.state {
+            ShardState::Available => any_serves = true,
+            ShardState::ReadOnly(reason) => {
+                any_serves = true;
+                problems.push(format!("shard {} is read-only: {reason}", status.shard));
+            }
+            ShardState::Unavailable(reason) => {
+                problems.push(format!("shard {} is unavailable: {reason}", status.shard));
+            }
+        }
+    }
+    (problems, any_serves)
+}
+
+async fn document() -> impl IntoResponse {
+    let text = format!("{:#}\n", openapi::document());
+    ([(CONTENT_TYPE, "application/json")], text)
+}
+
+async fn explain(PathText(code): PathText) -> Result<String, AdminError> {
+    let code: ErrorCode = code.parse().map_err(|_| RequestError::RouteNotFound)?;
+    let again = if code.is_retryable() {
+        "may help"
+    } else {
+        "does not help"
+    };
+    Ok(format!(
+        "{} ({})\n\n{}\n\nSending the same request again later {again}.\n",
+        code.title(),
+        code.status(),
+        code.meaning()
+    ))
+}
+
+async fn metrics(
+    State(dispatcher): State<Arc<Dispatcher>>,
+) -> Result<impl IntoResponse, AdminError> {
+    let text = scrape::render(&dispatcher).await?;
+    Ok(([(CONTENT_TYPE, counters::CONTENT_TYPE)], text))
+}

@@ -1,0 +1,119 @@
+//! One scrape: the state of a dispatcher as Prometheus reads it.
+//!
+//! Owns where each figure comes from; the text is the telemetry's. Costs time in proportion to the
+//! accounts of callers, once a scrape and beside the path of requests.
+
+use std::sync::Arc;
+
+use umbo_control::RecordsReport;
+use umbo_dispatcher::Dispatcher;
+use umbo_http::RequestError;
+use umbo_store::{NodeStatus, RemoteStats, ShardState, ShardStatus};
+use umbo_telemetry::metrics::{
+    ProcessSample, RecordsGauges, RemoteGauges, RemoteNodeGauges, Scrape, ShardGauges,
+};
+use umbo_types::ShardId;
+
+use crate::hot_report::HotKeySample;
+use crate::overload_gauges::OverloadSample;
+use crate::quota_gauges::QuotaSample;
+
+/// Renders the metrics of a dispatcher.
+pub(crate) async fn render(dispatcher: &Arc<Dispatcher>) -> Result<String, RequestError> {
+    let worker = Arc::clone(dispatcher);
+    // Many callers take their time to add up: not on a thread that serves requests.
+    let text = tokio::task::spawn_blocking(move || render_now(&worker));
+    text.await
+        .map_err(|error| RequestError::Internal(error.to_string()))
+}
+
+fn render_now(dispatcher: &Dispatcher) -> String {
+    let now = dispatcher.clock.monotonic();
+    let quota = QuotaSample::take(&dispatcher.quota, now);
+    let status = dispatcher.store.status();
+    let bad_reads = dispatcher.store.bad_reads();
+    let gauges = |status| gauges(status, &quota, &bad_reads);
+    let shards: Vec<ShardGauges> = status.iter().map(gauges).collect();
+    let records = records(&dispatcher.control.records_report());
+    let hotkey = HotKeySample::take(dispatcher);
+    let overload = dispatcher.overload.as_ref();
+    let overload = overload.map(|overload| OverloadSample::take(overload, now));
+    let (nodes, counted) = (dispatcher.store.nodes(), dispatcher.store.remote_stats());
+    let nodes: Vec<_> = nodes.iter().map(node).collect();
+    let remote = counted.map(|counted| way_to(&nodes, &counted));
+    quota.show(|quota| {
+        let scrape = Scrape {
+            version: env!("CARGO_PKG_VERSION"),
+            records,
+            shards: &shards,
+            answer_bytes: dispatcher.answer_memory.held_bytes(),
+            quota,
+            hotkey: None,
+            overload: overload.as_ref().map(OverloadSample::gauges),
+            remote,
+            process: ProcessSample::read(),
+        };
+        let Some(hotkey) = &hotkey else {
+            // The layer is off: it has no series.
+            return dispatcher.metrics.render(&scrape);
+        };
+        hotkey.show(|hotkey| {
+            let hotkey = Some(hotkey);
+            dispatcher.metrics.render(&Scrape { hotkey, ..scrape })
+        })
+    })
+}
+
+fn records(report: &RecordsReport) -> RecordsGauges {
+    RecordsGauges {
+        epoch: report.revision.epoch,
+        revision: report.revision.number,
+        age: report.age,
+        is_unreadable: report.is_unreadable,
+        removing: report.removals as u64,
+    }
+}
+
+fn gauges(status: &ShardStatus, quota: &QuotaSample, bad_reads: &[(ShardId, u64)]) -> ShardGauges {
+    let (requests, charged) = quota.of_shard(status.shard);
+    ShardGauges {
+        shard: status.shard.0,
+        is_available: status.state == ShardState::Available,
+        requests,
+        charged,
+        rows: status.rows,
+        file_bytes: status.file_bytes,
+        queued_mutations: status.queued,
+        commits: status.commits,
+        mutations: status.mutations,
+        reclaimed_rows: status.reclaimed,
+        lost_async_writes: status.lost_async,
+        bad_reads: (bad_reads.iter())
+            .find(|(shard, _)| *shard == status.shard)
+            .map_or(0, |(_, count)| *count),
+        expired_rows: status.expired,
+        purging_namespaces: status.purging,
+    }
+}
+
+fn node(status: &NodeStatus) -> RemoteNodeGauges<'_> {
+    RemoteNodeGauges {
+        name: &status.name,
+        is_up: status.failure.is_none(),
+        map_version: status.map_version,
+        in_flight: status.in_flight,
+    }
+}
+
+fn way_to<'a>(nodes: &'a [RemoteNodeGauges<'a>], stats: &RemoteStats) -> RemoteGauges<'a> {
+    RemoteGauges {
+        nodes,
+        requests: stats.requests,
+        sent_frames: stats.frames,
+        frames: stats.answer_frames,
+        retries: stats.retries,
+        connections: stats.connections,
+        connections_refused: stats.connections_refused,
+        connections_lost: stats.connections_lost,
+    }
+}

@@ -1,0 +1,163 @@
+//! Where requests enter: the data plane goes to the pipeline, everything else to the axum router.
+//!
+//! Hot path. The routes of the data plane are recognised here, below the router, because keys are
+//! bytes and the router's paths are text, and because it saves a tenth of a get.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use bytes::Bytes;
+use http::header::ALLOW;
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tower::ServiceExt as _;
+use umbo_dispatcher::{Dispatcher, RoutedRequest, request};
+use umbo_edge::answer_memory::ConnectionAnswers;
+use umbo_edge::body::ReplyBody;
+use umbo_edge::unread_body::{Lent, drain_request_body};
+use umbo_edge::{Connection, Handler};
+use umbo_http::{Fields, RequestError, decode};
+use umbo_types::Operation;
+
+/// Answers the requests of one port.
+#[derive(Debug, Clone)]
+pub struct Service {
+    dispatcher: Arc<Dispatcher>,
+    router: Router,
+    has_data_plane: bool,
+}
+
+impl Service {
+    /// Makes the service of the data port: data plane, admin API, health and the document.
+    pub fn data(dispatcher: &Arc<Dispatcher>) -> Self {
+        let router = crate::router::data(dispatcher);
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            router,
+            has_data_plane: true,
+        }
+    }
+
+    /// Makes the service of the admin port: admin API, health and metrics.
+    pub fn admin(dispatcher: &Arc<Dispatcher>) -> Self {
+        let router = crate::router::admin(dispatcher);
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            router,
+            has_data_plane: false,
+        }
+    }
+
+    /// Answers a request that came by a connection of its own.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        self.answer_from(request, Arc::default()).await
+    }
+
+    /// Answers a request. `answers` is what its connection holds of the memory of answers.
+    async fn answer_from<B>(
+        &self,
+        request: Request<B>,
+        answers: Arc<ConnectionAnswers>,
+    ) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let started = self.dispatcher.clock.monotonic();
+        let (head, mut body) = request.into_parts();
+        let route = if self.has_data_plane {
+            decode::route(&head.method, head.uri.path())
+        } else {
+            None
+        };
+        match route {
+            Some(Ok(route)) => {
+                let dispatcher = &self.dispatcher;
+                let mut response =
+                    request::serve(dispatcher, route, &head, &mut body, answers, started).await;
+                if !body.is_end_stream() {
+                    Box::pin(drain_request_body(&head, Some(body), &mut response)).await;
+                }
+                response
+            }
+            Some(Err(failure)) => {
+                let fields = Fields::read(&head.headers);
+                let begun = RoutedRequest::begin(
+                    &self.dispatcher,
+                    Operation::Service,
+                    &fields,
+                    answers,
+                    started,
+                );
+                let mut response = begun.refuse(&failure);
+                Box::pin(drain_request_body(&head, Some(body), &mut response)).await;
+                response
+            }
+            None => {
+                let (lent, mut back) = Lent::new(body);
+                let request = Request::from_parts(head.clone(), axum::body::Body::new(lent));
+                let mut response = Box::pin(self.route(request, answers, started)).await;
+                let body = back.try_recv().ok();
+                Box::pin(drain_request_body(&head, body, &mut response)).await;
+                response
+            }
+        }
+    }
+
+    /// Answers what is not of the data plane. These answers are small and held whole.
+    async fn route(
+        &self,
+        request: Request<axum::body::Body>,
+        answers: Arc<ConnectionAnswers>,
+        started: Instant,
+    ) -> Response<ReplyBody> {
+        let operation = if request.uri().path().starts_with("/admin/") {
+            Operation::Admin
+        } else {
+            Operation::Service
+        };
+        let fields = Fields::read(request.headers());
+        let mut begun =
+            RoutedRequest::begin(&self.dispatcher, operation, &fields, answers, started);
+        if operation == Operation::Admin && !request.method().is_safe() {
+            begun.changes_records();
+        }
+        let response = match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let (head, body) = response.into_parts();
+        if let Some(error) = head.extensions.get::<Arc<RequestError>>() {
+            let mut response = begun.refuse(error);
+            if let Some(allow) = head.headers.get(ALLOW) {
+                response.headers_mut().insert(ALLOW, allow.clone());
+            }
+            return response;
+        }
+        match body.collect().await {
+            Ok(body) => {
+                let is_for_operators = !self.has_data_plane || operation == Operation::Admin;
+                begun.answer(head, body.to_bytes(), is_for_operators)
+            }
+            Err(error) => begun.refuse(&RequestError::Internal(error.to_string())),
+        }
+    }
+}
+
+impl Handler for Service {
+    async fn call(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Response<ReplyBody> {
+        let answers = Arc::clone(&connection.answers);
+        self.answer_from(request, answers).await
+    }
+}

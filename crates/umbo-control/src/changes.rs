@@ -1,0 +1,182 @@
+//! What the admin API changes of Umbo's own records: one function a change.
+//!
+//! Owns in which order a change is checked, made durable and put into effect. What a change does to the
+//! records is planned by the module that owns their kind.
+
+use umbo_api::Outcome;
+use umbo_api::admin::{CreatedToken, NamespaceInfo, NamespaceSettings, NamespaceState};
+use umbo_api::admin::{NamespaceRemoving, NewToken as AskedToken, TokenList};
+use umbo_api::hot::HotList;
+use umbo_api::quota::{PolicyChange, PolicySpec};
+use umbo_store::Condition;
+use umbo_types::{NamespaceId, ShardId};
+
+use crate::auth::{NewToken, TokenSource};
+use crate::control_plane::ControlPlane;
+use crate::error::ControlError;
+use crate::hot_lists::{Entry, KeyId};
+use crate::records::Edits;
+use crate::{namespaces, tokens};
+
+impl ControlPlane {
+    /// Creates a namespace or changes its settings; the flag says whether it was created.
+    pub async fn put_namespace(
+        &self,
+        name: &str,
+        settings: NamespaceSettings,
+    ) -> Result<(NamespaceInfo, bool), ControlError> {
+        let now = self.clock.wall();
+        let put = self.change_records(|set| namespaces::put(set, name, settings, now));
+        put.await.map_err(|failure| match failure {
+            ControlError::NamespaceBeingRemoved { name, .. } => {
+                ControlError::NamespaceBeingRemoved {
+                    waiting_for: self.waiting_for(&name),
+                    name,
+                }
+            }
+            other => other,
+        })
+    }
+
+    /// Removes a namespace: none answers that name any more, and its rows are reclaimed. Returns none where
+    /// the name is free, otherwise which shards that waits for; it goes on by itself. An operator who names
+    /// a shard as `abandoned` vouches that it never serves again without the fences of the others.
+    pub async fn remove_namespace(
+        &self,
+        name: &str,
+        abandoned: Option<ShardId>,
+    ) -> Result<Option<NamespaceRemoving>, ControlError> {
+        let begin = self.change_records(|set| namespaces::begin_removal(set, name, abandoned));
+        let id = begin.await?;
+        // From here on nothing fails: what cannot be done now is done by `follow_records`.
+        if let Some(shard) = abandoned {
+            tracing::warn!(
+                namespace = name,
+                shard = shard.0,
+                "a removal does without a shard"
+            );
+        }
+        self.settle_removals().await;
+        Ok(self.removing(name, id))
+    }
+
+    fn removing(&self, name: &str, id: NamespaceId) -> Option<NamespaceRemoving> {
+        let info = self.namespaces.describe(name).ok()?;
+        let is_it = info.id == id.0 && info.state == NamespaceState::Removing;
+        is_it.then(|| NamespaceRemoving {
+            name: name.to_owned(),
+            state: info.state,
+            waiting_for: self.waiting_for(name),
+        })
+    }
+
+    /// Returns the shards that the removal of a namespace waits for.
+    pub fn waiting_for(&self, name: &str) -> Vec<u16> {
+        let removals = self.removals().into_iter();
+        let mut own = removals.filter(|(removing, _)| removing.name == name);
+        own.next().map_or_else(Vec::new, |(_, shards)| shards)
+    }
+
+    /// Returns all namespaces, by name, with what those that are being removed wait for.
+    pub fn all_namespaces(&self) -> Vec<NamespaceInfo> {
+        let mut all = self.namespaces.all();
+        for info in &mut all {
+            if info.state == NamespaceState::Removing {
+                info.waiting_for = self.waiting_for(&info.name);
+            }
+        }
+        all
+    }
+
+    /// Returns all tokens, those of the token file included, without their secrets.
+    pub fn token_list(&self) -> TokenList {
+        TokenList {
+            tokens: self.tokens.list(),
+        }
+    }
+
+    /// Makes a token. Where it is not known whether it was made, the failure holds it: otherwise a token
+    /// that nobody has could keep everybody out.
+    pub async fn create_token(&self, asked: &AskedToken) -> Result<CreatedToken, ControlError> {
+        let (token, record) = NewToken::check(asked)?.create(self.clock.wall())?;
+        let info = record.info(TokenSource::Store);
+        let created = CreatedToken {
+            token: token.to_string(),
+            info,
+        };
+        let create = self.change_records(|_| Ok((tokens::create(&self.tokens, &record)?, ())));
+        match create.await {
+            Ok(()) => {
+                let info = &created.info;
+                tracing::info!(id = info.id, name = info.name, "made a token");
+                Ok(created)
+            }
+            Err(source) if source.effect() == Outcome::NotApplied => Err(source),
+            Err(source) => Err(ControlError::TokenUnknown {
+                token: Box::new(created),
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    /// Revokes a token of the store.
+    pub async fn revoke_token(&self, id: &str) -> Result<(), ControlError> {
+        let now = self.clock.wall();
+        self.change_records(|_| Ok((tokens::revoke(&self.tokens, id, now)?, ())))
+            .await?;
+        tracing::info!(id, "revoked a token");
+        Ok(())
+    }
+
+    /// Stores a policy where the condition holds of the stored one of its name; in a dry run says what that
+    /// would change. The flag says whether none was stored under the name before.
+    pub async fn put_policy(
+        &self,
+        spec: &PolicySpec,
+        condition: &Condition,
+        dry_run: bool,
+    ) -> Result<(PolicyChange, bool), ControlError> {
+        let put = self.change_records(|set| {
+            let (edits, outcome) = self.policies.put(set, spec, condition)?;
+            Ok((if dry_run { Edits::none() } else { edits }, outcome))
+        });
+        let (change, is_new) = put.await?;
+        Ok((concluded(change, dry_run), is_new))
+    }
+
+    /// Removes a stored policy where the condition holds of it; in a dry run says what that would change.
+    pub async fn remove_policy(
+        &self,
+        name: &str,
+        condition: &Condition,
+        dry_run: bool,
+    ) -> Result<PolicyChange, ControlError> {
+        let remove = self.change_records(|set| {
+            let (edits, outcome) = self.policies.remove(set, name, condition)?;
+            Ok((if dry_run { Edits::none() } else { edits }, outcome))
+        });
+        Ok(concluded(remove.await?, dry_run))
+    }
+
+    /// Puts a key on a list, or changes how it stands there. The flag says whether it is new.
+    pub async fn list_key(&self, list: HotList, entry: &Entry) -> Result<bool, ControlError> {
+        self.change_records(|set| self.hot_lists.put(set, list, entry))
+            .await
+    }
+
+    /// Takes a key off a list.
+    pub async fn unlist_key(&self, list: HotList, id: &KeyId) -> Result<(), ControlError> {
+        self.change_records(|set| self.hot_lists.remove(set, list, id))
+            .await
+    }
+}
+
+/// Logs a change of a policy, or turns it into what a dry run says of it.
+fn concluded(mut change: PolicyChange, dry_run: bool) -> PolicyChange {
+    if dry_run {
+        (change.dry_run, change.version) = (true, None);
+    } else if change.before != change.after {
+        tracing::info!(name = change.name, "changed a quota policy");
+    }
+    change
+}

@@ -1,0 +1,133 @@
+//! Umbo's own records in effect: namespaces, tokens, quota policies and lists of hot keys, all of one
+//! revision.
+//!
+//! Owns what is in effect and how it begins. How a newer revision is learned of is the business of `follow`,
+//! what the admin API changes that of `changes`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::task::TaskTracker;
+use umbo_quota::Limiter;
+use umbo_store::Store;
+use umbo_types::Clock;
+
+use crate::auth::TokenRegistry;
+use crate::error::ControlError;
+use crate::first_records::secret;
+use crate::followed_records::{FollowedRecords, RecordsReport};
+use crate::hot_lists::{HotLists, KeyHasher, ListedKeys};
+use crate::namespaces::Namespaces;
+use crate::policies::{FilePolicies, Policies, PolicyFileError};
+
+/// What the control plane of a dispatcher is made of.
+#[derive(Debug)]
+pub struct ControlParts {
+    /// Where the records are.
+    pub store: Arc<dyn Store>,
+    /// Source of time.
+    pub clock: Arc<dyn Clock>,
+    /// The tokens of the token file.
+    pub tokens: Arc<TokenRegistry>,
+    /// The quotas that policies are put into effect for.
+    pub quota: Arc<Limiter>,
+    /// The policies of the policy file.
+    pub policies: FilePolicies,
+    /// Where listed keys are put into effect.
+    pub listed_keys: Arc<dyn ListedKeys>,
+    /// How long requests are served by a copy of the records that could not be confirmed with their home.
+    pub records_stale_max: Duration,
+    /// Tasks that run to their end although the request that began them has ended.
+    pub tasks: TaskTracker,
+}
+
+/// The control plane of a dispatcher.
+#[derive(Debug)]
+pub struct ControlPlane {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) records: Arc<FollowedRecords>,
+    pub(crate) tasks: TaskTracker,
+    /// The namespaces in effect.
+    pub namespaces: Namespaces,
+    /// The tokens in effect.
+    pub tokens: Arc<TokenRegistry>,
+    /// The quota policies in effect.
+    pub policies: Policies,
+    /// The lists of hot keys in effect.
+    pub hot_lists: HotLists,
+    /// Makes the hashes of keys that metrics and logs show.
+    pub key_hasher: KeyHasher,
+    secret: [u8; 32],
+}
+
+impl ControlPlane {
+    /// Reads Umbo's own records, at home or from a copy, and makes them where there are none yet. Fails where
+    /// they cannot be read.
+    pub async fn open(parts: ControlParts) -> Result<Self, ControlError> {
+        let ControlParts {
+            store,
+            clock,
+            tokens,
+            quota,
+            policies,
+            listed_keys,
+            records_stale_max,
+            tasks,
+        } = parts;
+        let (records, first) = FollowedRecords::begin(&store, &clock, records_stale_max).await?;
+        let secret = secret(&first)?;
+        let control = Self {
+            records: Arc::new(records),
+            tasks,
+            namespaces: Namespaces::default(),
+            tokens,
+            policies: Policies::new(quota, Arc::clone(&clock), policies),
+            hot_lists: HotLists::new(Arc::clone(&clock), listed_keys),
+            key_hasher: KeyHasher::new(&secret),
+            secret,
+            store,
+            clock,
+        };
+        control.take_up(&first)?;
+        control.hand_over().await;
+        Ok(control)
+    }
+
+    /// Returns the secret that all dispatchers of a store share.
+    pub const fn secret(&self) -> [u8; 32] {
+        self.secret
+    }
+
+    /// Refuses where the records in effect have not been confirmed for too long.
+    #[inline]
+    pub fn check_fresh(&self, now: Instant) -> Result<(), ControlError> {
+        self.records.check_fresh(now)
+    }
+
+    /// Takes up another policy file; refuses one beside which stored policies would find no room.
+    pub fn replace_policy_file(&self, policies: FilePolicies) -> Result<(), PolicyFileError> {
+        self.policies.replace_file(policies)
+    }
+
+    /// Ends what has run out on the lists of hot keys. To be called once a second.
+    pub fn maintain(&self) {
+        self.hot_lists.maintain();
+    }
+
+    /// Returns what operators see of the records.
+    pub fn records_report(&self) -> RecordsReport {
+        let removals = self.namespaces.removing().1.len();
+        self.records.report(self.clock.monotonic(), removals)
+    }
+
+    /// Runs a change to its end, also when the client that asked for it leaves.
+    pub async fn run_to_end<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, ControlError>> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let outcome = self.tasks.spawn(change).await;
+        outcome.unwrap_or_else(|error| Err(ControlError::Internal(error.to_string())))
+    }
+}

@@ -1,0 +1,209 @@
+//! Following Umbo's own records: how a dispatcher learns of a revision, puts it into effect, changes it,
+//! and hands it to the store.
+//!
+//! Invariants: everything that is in effect is of one revision; the revision only grows; a revision that
+//! cannot be read is not taken up, and the last good one stays. While the home is away the dispatcher
+//! serves from what it has, learns of newer revisions from the copies that nodes keep, and refuses changes.
+//! Time comes from the dispatcher's clock, so that a loop or a simulation can call
+//! [`ControlPlane::follow_records`] step by step.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use umbo_types::{NamespaceId, Version, buggify};
+
+use crate::auth::{TokenRecord, TokenSource};
+use crate::control_plane::ControlPlane;
+use crate::error::ControlError;
+use crate::first_records::{behind, empty, secret};
+use crate::hot_lists::Lists;
+use crate::namespaces::{NamespaceEntry, NamespaceMap};
+use crate::policies::StoredPolicies;
+use crate::records::home::ChangeError;
+use crate::records::{Edits, RecordSet, Unreadable};
+use crate::tokens;
+
+/// Time for a look at the home that nobody waits for, or a request does.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for each step of a change.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a change is tried again when another dispatcher changed the records first.
+const CONFLICT_TRIES: usize = 16;
+/// How often the home is asked for names that this dispatcher does not know.
+const ANEW_INTERVAL: Duration = Duration::from_secs(1);
+
+impl ControlPlane {
+    /// Follows the records by one step: learns of a new revision, puts it into effect, hands it to the
+    /// store, and finishes removals of namespaces that every shard has confirmed. To be called every
+    /// 500 ms. An error says that the newest revision could not be confirmed; it is logged already.
+    pub async fn follow_records(&self) -> Result<(), ControlError> {
+        let followed = self.refresh().await;
+        self.settle_removals().await;
+        followed
+    }
+
+    /// Learns of the newest revision: at home, or where that is away, from what nodes keep.
+    pub async fn refresh(&self) -> Result<(), ControlError> {
+        let _looking = self.records.looking.lock().await;
+        let outcome = match self.look(LOOK_TIMEOUT).await {
+            Ok(_) => Ok(()),
+            Err(failure) => {
+                let unreadable = self.take_up_kept().await.err();
+                Err(unreadable.unwrap_or(failure))
+            }
+        };
+        self.records.note(outcome.as_ref().err());
+        outcome
+    }
+
+    /// Looks at the home, and puts what it holds into effect. Returns it with the version of its head.
+    async fn look(&self, timeout: Duration) -> Result<(Arc<RecordSet>, Version), ControlError> {
+        let begun = self.clock.monotonic();
+        let current = self.records.current.load_full();
+        // What was heard of before the home is asked was written there before.
+        let heard = self.store.records_revision().max(current.revision);
+        let found = self.records.home.read(Some(&current), timeout).await?;
+        let (set, version) = found.ok_or_else(|| empty(&*self.store, heard))?;
+        if set.revision < heard {
+            return Err(behind(&*self.store, set.revision, heard).into());
+        }
+        self.take_up(&set)?;
+        self.records.confirm(begun);
+        Ok((set, version))
+    }
+
+    /// Puts the newest copy of any node into effect, where it is newer.
+    async fn take_up_kept(&self) -> Result<(), ControlError> {
+        if self.store.records_revision() <= self.records.current.load().revision {
+            return Ok(());
+        }
+        match self.store.kept_records().await {
+            Ok(Some(copy)) => self.take_up(&Arc::new(RecordSet::from_copy(&copy)?)),
+            // They are asked again with the next step.
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Puts a set into effect, all of it at once, unless a newer one is in effect. Where anything of it
+    /// cannot be read, nothing changes.
+    pub(crate) fn take_up(&self, set: &Arc<RecordSet>) -> Result<(), ControlError> {
+        let records = &self.records;
+        let taking_up = records.taking_up.lock();
+        let _taking_up = taking_up.unwrap_or_else(PoisonError::into_inner);
+        let current = records.current.load();
+        if set.revision <= current.revision {
+            return Ok(());
+        }
+        let InEffect {
+            namespaces,
+            tokens,
+            policies,
+            lists,
+        } = InEffect::read(set)?;
+        self.namespaces.take_up(namespaces);
+        self.tokens.replace(TokenSource::Store, tokens);
+        self.policies.take_up(policies);
+        self.hot_lists.take_up(lists);
+        records.current.store(Arc::clone(set));
+        Ok(())
+    }
+
+    /// Changes the records: `plan` makes edits of the newest set, or refuses. It is called again where
+    /// another dispatcher was first. Answered once the change is durable at home and in effect here; a
+    /// failure tells whether it took effect.
+    pub(crate) async fn change_records<T>(
+        &self,
+        mut plan: impl FnMut(&RecordSet) -> Result<(Edits, T), ControlError> + Send,
+    ) -> Result<T, ControlError> {
+        let _changing = self.records.changing.lock().await;
+        for _ in 0..CONFLICT_TRIES {
+            let (set, version) = self.look(CHANGE_TIMEOUT).await?;
+            let (edits, outcome) = plan(&set)?;
+            let Some(edits) = edits.beyond(&set) else {
+                return Ok(outcome);
+            };
+            let next = Arc::new(set.changed(&edits));
+            // What no dispatcher could read must not get there.
+            if let Err(error) = InEffect::read(&next) {
+                tracing::error!(%error, "a change was refused that nobody could read");
+                return Err(error.into());
+            }
+            let begun = self.clock.monotonic();
+            let home = &self.records.home;
+            match home
+                .write(&next, &edits, Some(version), CHANGE_TIMEOUT)
+                .await
+            {
+                Ok(()) => {
+                    self.take_up(&next)?;
+                    self.records.confirm(begun);
+                    if !buggify!("records-hand-over-late") {
+                        self.hand_over().await;
+                    }
+                    return Ok(outcome);
+                }
+                Err(ChangeError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let shard = self.store.home().shard;
+        let reason = format!("others changed the records {CONFLICT_TRIES} times meanwhile");
+        Err(ControlError::RecordsAway { shard, reason })
+    }
+
+    /// Finds a namespace that another dispatcher may have made a moment ago: asks the home where none is
+    /// known here, at most once a second for all who ask.
+    pub async fn find_anew(&self, name: &str) -> Result<Arc<NamespaceEntry>, ControlError> {
+        let mut asked = self.records.asked_anew.lock().await;
+        let now = self.clock.monotonic();
+        let is_due = asked.is_none_or(|at| now.saturating_duration_since(at) >= ANEW_INTERVAL);
+        if self.namespaces.find(name).is_err() && is_due {
+            *asked = Some(now);
+            // While the home is away, what is known here counts.
+            drop(self.refresh().await);
+        }
+        self.namespaces.find(name)
+    }
+
+    /// Learns of the removal of a namespace that a shard has told of, and finds what has its name now.
+    /// All who ask meanwhile share one look at the home.
+    pub async fn find_after_removal(
+        &self,
+        removed: NamespaceId,
+        name: &str,
+    ) -> Result<Arc<NamespaceEntry>, ControlError> {
+        let knows_it = || self.records.current.load().is_fenced(removed);
+        if !knows_it() {
+            let asked = self.records.asked_anew.lock().await;
+            if !knows_it() {
+                let refreshed = self.refresh().await;
+                if !knows_it() {
+                    refreshed?;
+                }
+            }
+            drop(asked);
+        }
+        self.namespaces.find(name)
+    }
+}
+
+/// The records as each of their owners reads them.
+struct InEffect {
+    namespaces: NamespaceMap,
+    tokens: Vec<TokenRecord>,
+    policies: StoredPolicies,
+    lists: Lists,
+}
+
+impl InEffect {
+    fn read(set: &RecordSet) -> Result<Self, Unreadable> {
+        secret(set)?;
+        set.fenced()?;
+        Ok(Self {
+            namespaces: NamespaceMap::read(set)?,
+            tokens: tokens::read(set)?,
+            policies: StoredPolicies::read(set)?,
+            lists: Lists::read(set)?,
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! Which keys operators have pinned and blocked, on all dispatchers and across restarts.
+//!
+//! One record a list, changed like all records by compare-and-set, so that the bound of a list holds
+//! whoever changes it. What runs out ends within a second, by `HotLists::maintain`, and leaves the record
+//! with the next change; so does what belongs to a namespace that is no more.
+
+pub(crate) mod error;
+mod key_id;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use umbo_api::hot::{HotList, HotListing, HotStanding};
+use umbo_hotkey::LISTED_KEYS_MAX;
+use umbo_types::{Clock, NamespaceId, limits};
+
+pub use self::error::HotKeyError;
+pub use self::key_id::{KeyHasher, KeyId};
+use crate::error::ControlError;
+use crate::namespaces;
+use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
+
+/// Longest record, so that it fits into a row with what stands before it.
+const RECORD_LEN_MAX: usize = limits::VALUE_LEN_MAX - 1_024;
+
+/// Who puts the listed keys into effect.
+pub trait ListedKeys: fmt::Debug + Send + Sync {
+    /// Replaces the keys of both lists, at once.
+    fn replace(&self, pinned: &[KeyId], blocked: &[KeyId]);
+}
+
+/// A key on a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The key.
+    pub id: KeyId,
+    /// Who listed it, when, why and until when.
+    #[serde(flatten)]
+    pub listing: HotListing,
+}
+
+impl Entry {
+    fn is_over(&self, now_ms: u64) -> bool {
+        self.listing.until.is_some_and(|until| until <= now_ms)
+    }
+}
+
+/// Both lists of a set of records.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
+    pinned: Vec<Entry>,
+    blocked: Vec<Entry>,
+}
+
+impl Lists {
+    /// Reads the lists of a set of records.
+    pub(crate) fn read(set: &RecordSet) -> Result<Self, Unreadable> {
+        let mut lists = Self::default();
+        for (name, content) in set.of(Kind::Hot) {
+            let unreadable = |why| unreadable(Kind::Hot, name, &why);
+            // The reason is left out: it may quote what stands in the record.
+            let entries = serde_json::from_slice(content)
+                .map_err(|_| unreadable("it is no list of this version"))?;
+            let list = HotList::ALL.into_iter().find(|list| list.as_str() == name);
+            match list.ok_or_else(|| unreadable("there is no such list"))? {
+                HotList::Pinned => lists.pinned = entries,
+                HotList::Blocked => lists.blocked = entries,
+            }
+        }
+        Ok(lists)
+    }
+
+    fn of(&self, list: HotList) -> &[Entry] {
+        match list {
+            HotList::Pinned => &self.pinned,
+            HotList::Blocked => &self.blocked,
+        }
+    }
+
+    /// Returns the first instant after `now_ms` at which an entry runs out.
+    fn next_end(&self, now_ms: u64) -> Option<u64> {
+        let entries = self.pinned.iter().chain(&self.blocked);
+        let ends = entries.filter_map(|entry| entry.listing.until);
+        ends.filter(|&until| until > now_ms).min()
+    }
+}
+
+/// What is in effect.
+#[derive(Debug, Default)]
+struct InEffect {
+    lists: Lists,
+    /// When something runs out next.
+    next_end: Option<u64>,
+}
+
+/// The lists of a dispatcher.
+#[derive(Debug)]
+pub struct HotLists {
+    clock: Arc<dyn Clock>,
+    listed: Arc<dyn ListedKeys>,
+    /// Held while the shield is told, so that it never takes an older state for a newer one.
+    in_effect: Mutex<InEffect>,
+}
+
+impl HotLists {
+    /// Begins with none.
+    pub(crate) fn new(clock: Arc<dyn Clock>, listed: Arc<dyn ListedKeys>) -> Self {
+        Self {
+            clock,
+            listed,
+            in_effect: Mutex::default(),
+        }
+    }
+
+    /// Puts the lists of another revision of the records into effect.
+    pub(crate) fn take_up(&self, lists: Lists) {
+        let now_ms = self.now_ms();
+        let mut in_effect = self.in_effect();
+        if in_effect.lists == lists {
+            return;
+        }
+        self.tell(&lists, now_ms);
+        in_effect.next_end = lists.next_end(now_ms);
+        in_effect.lists = lists;
+    }
+
+    /// Ends what has run out. To be called once a second.
+    pub(crate) fn maintain(&self) {
+        let now_ms = self.now_ms();
+        let mut in_effect = self.in_effect();
+        if in_effect.next_end.is_some_and(|end| end <= now_ms) {
+            in_effect.next_end = in_effect.lists.next_end(now_ms);
+            self.tell(&in_effect.lists, now_ms);
+        }
+    }
+
+    /// Plans to put a key on a list, or to change how it stands there. The flag says whether it is new.
+    pub(crate) fn put(
+        &self,
+        set: &RecordSet,
+        list: HotList,
+        entry: &Entry,
+    ) -> Result<(Edits, bool), ControlError> {
+        self.plan(set, list, |entries| {
+            let held = entries.iter_mut().find(|held| held.id == entry.id);
+            if let Some(held) = held {
+                held.listing = entry.listing.clone();
+                return Ok(false);
+            }
+            let max = LISTED_KEYS_MAX;
+            if entries.len() >= max {
+                return Err(HotKeyError::TooMany { list, max });
+            }
+            entries.push(entry.clone());
+            Ok(true)
+        })
+    }
+
+    /// Plans to take a key off a list.
+    pub(crate) fn remove(
+        &self,
+        set: &RecordSet,
+        list: HotList,
+        id: &KeyId,
+    ) -> Result<(Edits, ()), ControlError> {
+        self.plan(set, list, |entries| {
+            let at = entries.iter().position(|held| held.id == *id);
+            let at = at.ok_or(HotKeyError::NotListed(list))?;
+            entries.remove(at);
+            Ok(())
+        })
+    }
+
+    fn plan<T>(
+        &self,
+        set: &RecordSet,
+        list: HotList,
+        edit: impl FnOnce(&mut Vec<Entry>) -> Result<T, HotKeyError>,
+    ) -> Result<(Edits, T), ControlError> {
+        let live = namespaces::live_ids(set)?;
+        let now_ms = self.now_ms();
+        let mut entries = Lists::read(set)?.of(list).to_vec();
+        entries.retain(|entry| !entry.is_over(now_ms) && live.contains(&entry.id.namespace()));
+        let outcome = edit(&mut entries)?;
+        let content = serde_json::to_vec(&entries);
+        let content = content.map_err(|error| ControlError::Internal(error.to_string()))?;
+        if content.len() > RECORD_LEN_MAX {
+            return Err(HotKeyError::TooLong {
+                list,
+                max: RECORD_LEN_MAX,
+            }
+            .into());
+        }
+        let edits = Edits::none().put(Kind::Hot, list.as_str(), content);
+        Ok((edits, outcome))
+    }
+
+    /// Returns how a key stands on a list.
+    pub fn listing(&self, list: HotList, id: &KeyId) -> Option<HotListing> {
+        let now_ms = self.now_ms();
+        let in_effect = self.in_effect();
+        let mut entries = in_effect.lists.of(list).iter();
+        let found = entries.find(|entry| entry.id == *id && !entry.is_over(now_ms));
+        found.map(|entry| entry.listing.clone())
+    }
+
+    /// Returns what the lists make of a key; none where it is on neither.
+    pub fn standing(&self, id: &KeyId) -> Option<HotStanding> {
+        if self.listing(HotList::Blocked, id).is_some() {
+            return Some(HotStanding::Blocked);
+        }
+        let pinned = self.listing(HotList::Pinned, id);
+        pinned.map(|_| HotStanding::Pinned)
+    }
+
+    /// Hands on what the lists hold now.
+    fn tell(&self, lists: &Lists, now_ms: u64) {
+        let keys = |list: HotList| -> Vec<KeyId> {
+            let live = lists.of(list).iter().filter(|entry| !entry.is_over(now_ms));
+            let live = live.filter(|entry| entry.id.namespace() != NamespaceId::SYSTEM);
+            live.map(|entry| entry.id.clone()).collect()
+        };
+        self.listed
+            .replace(&keys(HotList::Pinned), &keys(HotList::Blocked));
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.wall().as_millis()
+    }
+
+    fn in_effect(&self) -> MutexGuard<'_, InEffect> {
+        self.in_effect
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

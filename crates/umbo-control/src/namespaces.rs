@@ -1,0 +1,299 @@
+//! The namespaces: names, ids and settings, as an immutable snapshot the path reads lock-free.
+//!
+//! What is in effect here is always of one revision of the records. Ids are never used again. A removal is
+//! a state of the record: `live → removing → gone`. From `removing` on the id is fenced, no request reaches
+//! the namespace, and its name is free once every shard has raised the fence.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+use umbo_api::admin::{DurabilitySetting, NamespaceInfo, NamespaceSettings, NamespaceState};
+use umbo_store::{Durability, RecordsRevision};
+use umbo_types::{NamespaceId, ShardId, Timestamp};
+
+use crate::error::ControlError;
+use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
+
+/// What the path needs of a namespace.
+#[derive(Debug, Clone)]
+pub struct NamespaceEntry {
+    /// What operators see.
+    pub info: NamespaceInfo,
+    /// Under which its rows are stored.
+    pub id: NamespaceId,
+}
+
+impl NamespaceEntry {
+    /// Returns when writes that do not say are acknowledged.
+    pub const fn durability(&self) -> Durability {
+        match self.info.settings.durability {
+            DurabilitySetting::Sync => Durability::Sync,
+            DurabilitySetting::Async => Durability::Async,
+        }
+    }
+
+    /// Returns when a row that names no time itself expires.
+    pub fn default_expiry(&self, now: Timestamp) -> Option<Timestamp> {
+        let seconds = self.info.settings.default_ttl?;
+        Some(now.saturating_add(Duration::from_secs(seconds)))
+    }
+
+    const fn is_live(&self) -> bool {
+        matches!(self.info.state, NamespaceState::Live)
+    }
+}
+
+/// A namespace as the records hold it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamespaceRecord {
+    id: u32,
+    /// In milliseconds since the Unix epoch.
+    created_at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    default_ttl: Option<u64>,
+    durability: DurabilitySetting,
+    state: NamespaceState,
+    /// Shards whose confirmation an operator does without.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    abandoned: BTreeSet<u16>,
+}
+
+impl NamespaceRecord {
+    fn read(name: &str, content: &[u8]) -> Result<Self, Unreadable> {
+        let record: Self = RecordSet::read_json(Kind::Namespace, name, content)?;
+        if NamespaceId(record.id) == NamespaceId::SYSTEM {
+            return Err(unreadable(Kind::Namespace, name, &"0 is no id of one"));
+        }
+        Ok(record)
+    }
+
+    fn find(set: &RecordSet, name: &str) -> Result<Option<Self>, Unreadable> {
+        let content = set.get(Kind::Namespace, name);
+        content.map(|content| Self::read(name, content)).transpose()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record is made of numbers and words")
+    }
+
+    fn info(&self, name: &str) -> NamespaceInfo {
+        NamespaceInfo {
+            name: name.to_owned(),
+            id: self.id,
+            created_at: self.created_at,
+            state: self.state,
+            waiting_for: Vec::new(),
+            settings: NamespaceSettings {
+                default_ttl: self.default_ttl,
+                durability: self.durability,
+            },
+        }
+    }
+}
+
+/// A namespace that is being removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Removing {
+    pub(crate) name: String,
+    pub(crate) id: NamespaceId,
+    /// Shards whose confirmation an operator does without.
+    abandoned: BTreeSet<u16>,
+}
+
+impl Removing {
+    /// Returns for which of the shards that have not confirmed the removal waits.
+    pub(crate) fn waiting_for(&self, unconfirmed: &[ShardId]) -> Vec<u16> {
+        let shards = unconfirmed.iter().map(|shard| shard.0);
+        shards
+            .filter(|shard| !self.abandoned.contains(shard))
+            .collect()
+    }
+}
+
+/// Namespaces by name, those that are being removed included.
+#[derive(Debug, Default)]
+pub(crate) struct NamespaceMap {
+    revision: RecordsRevision,
+    by_name: HashMap<Box<str>, Arc<NamespaceEntry>>,
+    removing: Vec<Removing>,
+}
+
+impl NamespaceMap {
+    /// Reads the namespaces of a set of records.
+    pub(crate) fn read(set: &RecordSet) -> Result<Self, Unreadable> {
+        let mut map = Self {
+            revision: set.revision,
+            ..Self::default()
+        };
+        for (name, content) in set.of(Kind::Namespace) {
+            let record = NamespaceRecord::read(name, content)?;
+            let id = NamespaceId(record.id);
+            if set.is_fenced(id) != (record.state == NamespaceState::Removing) {
+                let why = "its state contradicts the fences";
+                return Err(unreadable(Kind::Namespace, name, &why));
+            }
+            let info = record.info(name);
+            map.by_name
+                .insert(name.into(), Arc::new(NamespaceEntry { info, id }));
+            if record.state == NamespaceState::Removing {
+                map.removing.push(Removing {
+                    name: name.to_owned(),
+                    id,
+                    abandoned: record.abandoned,
+                });
+            }
+        }
+        Ok(map)
+    }
+
+    /// Returns the names of all namespaces, by id.
+    pub(crate) fn names(&self) -> HashMap<NamespaceId, Arc<str>> {
+        let entries = self.by_name.iter();
+        entries
+            .map(|(name, entry)| (entry.id, Arc::from(&**name)))
+            .collect()
+    }
+}
+
+/// The namespaces in effect.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    snapshot: ArcSwap<NamespaceMap>,
+}
+
+impl Namespaces {
+    /// Puts the namespaces of another revision into effect.
+    pub(crate) fn take_up(&self, map: NamespaceMap) {
+        self.snapshot.store(Arc::new(map));
+    }
+
+    /// Finds a namespace that can be used.
+    pub fn find(&self, name: &str) -> Result<Arc<NamespaceEntry>, ControlError> {
+        let found = self.snapshot.load().by_name.get(name).cloned();
+        found
+            .filter(|entry| entry.is_live())
+            .ok_or_else(|| not_found(name))
+    }
+
+    /// Finds what operators see of a namespace, also of one that is being removed.
+    pub fn describe(&self, name: &str) -> Result<NamespaceInfo, ControlError> {
+        let snapshot = self.snapshot.load();
+        let found = snapshot.by_name.get(name);
+        found
+            .map(|entry| entry.info.clone())
+            .ok_or_else(|| not_found(name))
+    }
+
+    /// Returns all namespaces, by name, those that are being removed included.
+    pub fn all(&self) -> Vec<NamespaceInfo> {
+        let snapshot = self.snapshot.load();
+        let entries = snapshot.by_name.values();
+        let mut all: Vec<_> = entries.map(|entry| entry.info.clone()).collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// Returns the namespaces that can be used, by name.
+    pub fn live(&self) -> Vec<NamespaceInfo> {
+        let mut all = self.all();
+        all.retain(|info| info.state == NamespaceState::Live);
+        all
+    }
+
+    /// Returns those that are being removed, and of which revision that is.
+    pub(crate) fn removing(&self) -> (RecordsRevision, Vec<Removing>) {
+        let snapshot = self.snapshot.load();
+        (snapshot.revision, snapshot.removing.clone())
+    }
+}
+
+fn not_found(name: &str) -> ControlError {
+    ControlError::NamespaceNotFound {
+        name: name.to_owned(),
+    }
+}
+
+/// Plans to create a namespace or to change its settings. The flag says whether it is new.
+pub(crate) fn put(
+    set: &RecordSet,
+    name: &str,
+    settings: NamespaceSettings,
+    now: Timestamp,
+) -> Result<(Edits, (NamespaceInfo, bool)), ControlError> {
+    let found = NamespaceRecord::find(set, name)?;
+    let is_new = found.is_none();
+    let (mut record, mut edits) = match found {
+        Some(record) if record.state == NamespaceState::Removing => {
+            return Err(ControlError::NamespaceBeingRemoved {
+                name: name.to_owned(),
+                waiting_for: Vec::new(),
+            });
+        }
+        Some(record) => (record, Edits::none()),
+        None => {
+            let id = set.last_namespace.checked_add(1).ok_or_else(|| {
+                ControlError::Internal("all namespace ids have been used".to_owned())
+            })?;
+            let record = NamespaceRecord {
+                id,
+                created_at: now.as_millis(),
+                default_ttl: None,
+                durability: DurabilitySetting::default(),
+                state: NamespaceState::Live,
+                abandoned: BTreeSet::new(),
+            };
+            (record, Edits::none().with_last_namespace(id))
+        }
+    };
+    (record.default_ttl, record.durability) = (settings.default_ttl, settings.durability);
+    edits = edits.put(Kind::Namespace, name, record.bytes());
+    Ok((edits, (record.info(name), is_new)))
+}
+
+/// Plans the first step of a removal: the namespace is fenced and of no use any more. Where it is being
+/// removed already, adds to the shards that are done without. Returns its id.
+pub(crate) fn begin_removal(
+    set: &RecordSet,
+    name: &str,
+    abandoned: Option<ShardId>,
+) -> Result<(Edits, NamespaceId), ControlError> {
+    let mut record = NamespaceRecord::find(set, name)?.ok_or_else(|| not_found(name))?;
+    record.state = NamespaceState::Removing;
+    record.abandoned.extend(abandoned.map(|shard| shard.0));
+    let id = NamespaceId(record.id);
+    let edits = Edits::none()
+        .put(Kind::Namespace, name, record.bytes())
+        .put(Kind::Fence, &id.to_string(), "removed");
+    Ok((edits, id))
+}
+
+/// Plans the last step of a removal: the name is free. Does nothing where another dispatcher was first.
+pub(crate) fn end_removal(set: &RecordSet, removed: &Removing) -> Result<Edits, ControlError> {
+    let found = NamespaceRecord::find(set, &removed.name)?;
+    let is_it = |record: &NamespaceRecord| {
+        record.id == removed.id.0 && record.state == NamespaceState::Removing
+    };
+    Ok(match found.filter(is_it) {
+        Some(_) => Edits::none().remove(Kind::Namespace, &removed.name),
+        None => Edits::none(),
+    })
+}
+
+/// Returns the ids of the namespaces that can be used.
+pub(crate) fn live_ids(set: &RecordSet) -> Result<BTreeSet<NamespaceId>, Unreadable> {
+    let records = set
+        .of(Kind::Namespace)
+        .map(|(name, content)| NamespaceRecord::read(name, content));
+    let mut ids = BTreeSet::new();
+    for record in records {
+        let record = record?;
+        if record.state == NamespaceState::Live {
+            ids.insert(NamespaceId(record.id));
+        }
+    }
+    Ok(ids)
+}

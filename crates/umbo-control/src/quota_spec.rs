@@ -1,0 +1,217 @@
+//! Policies between wire and limiter: what a person wrote becomes a policy, and a policy is written
+//! out again.
+//!
+//! Owns the policy file, too: `[[policy]]` entries in TOML, each of the shape that the admin API
+//! takes as JSON. Deliberately decides nothing about values; what goes together is decided in
+//! `umbo-quota`. Invariant: a file is read as a whole or refused with the line that is wrong.
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use umbo_api::Quantity;
+use umbo_api::problem::QuotaLimit;
+use umbo_api::quota::{MatchSpec, OverrideSpec, PolicySource, PolicySpec};
+use umbo_quota::{
+    Limit, MatchDraft, OverrideDraft, Policy, PolicyDraft, PolicyError, Source, Unit,
+    format_amount, nearest,
+};
+
+/// Reads a policy as it stands in a body or file.
+pub fn policy_of(spec: &PolicySpec, source: Source) -> Result<Policy, PolicyError> {
+    let overrides = spec.overrides.iter().map(|one| OverrideDraft {
+        matches: match_draft(&one.matches),
+        rate: one.rate.to_string(),
+        burst: one.burst.as_ref().map(Quantity::to_string),
+    });
+    let draft = PolicyDraft {
+        name: spec.name.clone(),
+        matches: match_draft(&spec.matches),
+        per: spec.per.clone(),
+        unit: spec.unit.clone(),
+        rate: spec.rate.to_string(),
+        burst: spec.burst.as_ref().map(Quantity::to_string),
+        refill: spec.refill.clone(),
+        scope: spec.scope.clone(),
+        mode: spec.mode.clone(),
+        status: spec.status.map(|status| status.to_string()),
+        overrides: overrides.collect(),
+    };
+    Policy::parse(&draft, source)
+}
+
+fn match_draft(spec: &MatchSpec) -> MatchDraft {
+    MatchDraft {
+        caller: spec.caller.clone(),
+        namespace: spec.namespace.clone(),
+        user: spec.user.clone(),
+        session: spec.session.clone(),
+        org: spec.org.clone(),
+        operations: spec.operations.clone(),
+    }
+}
+
+/// Writes a policy out with all its defaults; [`policy_of`] reads the same from it.
+pub fn spec_of(policy: &Policy) -> PolicySpec {
+    let draft = PolicyDraft::of(policy);
+    let overrides = draft.overrides.into_iter().map(|one| OverrideSpec {
+        matches: match_spec(one.matches),
+        rate: Quantity::number(one.rate),
+        burst: one.burst.map(Quantity::number),
+    });
+    PolicySpec {
+        name: draft.name,
+        matches: match_spec(draft.matches),
+        per: draft.per,
+        unit: draft.unit,
+        rate: Quantity::number(draft.rate),
+        burst: draft.burst.map(Quantity::number),
+        refill: draft.refill,
+        scope: draft.scope,
+        mode: draft.mode,
+        status: Some(policy.status),
+        overrides: overrides.collect(),
+    }
+}
+
+fn match_spec(draft: MatchDraft) -> MatchSpec {
+    MatchSpec {
+        caller: draft.caller,
+        namespace: draft.namespace,
+        user: draft.user,
+        session: draft.session,
+        org: draft.org,
+        operations: draft.operations,
+    }
+}
+
+/// Says on the wire where a policy stands.
+pub const fn source_of(source: Source) -> PolicySource {
+    match source {
+        Source::BuiltIn => PolicySource::BuiltIn,
+        Source::File => PolicySource::File,
+        Source::Stored => PolicySource::Stored,
+    }
+}
+
+/// Returns a limit as it is written in bodies.
+pub fn limit_of(unit: Unit, limit: Limit) -> QuotaLimit {
+    QuotaLimit {
+        rate: Quantity::number(format_amount(unit, limit.rate)),
+        burst: Quantity::number(format_amount(unit, limit.burst)),
+        unit: unit.as_str().to_owned(),
+    }
+}
+
+/// Says which line of a policy file is wrong, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct PolicyFileError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub problem: PolicyFileProblem,
+}
+
+/// What is wrong with a policy file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyFileProblem {
+    /// It is no TOML, or has something that no policy has.
+    #[error("{0}")]
+    Syntax(String),
+    /// A policy of which only one could be.
+    #[error("a policy begins with [[policy]], in two brackets")]
+    OneBracket,
+    /// A policy that makes no sense.
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
+    /// Two policies have one name.
+    #[error("two policies are named '{name}': this one, and that of line {first_line}")]
+    Twice {
+        /// The name.
+        name: String,
+        /// Line of the one that stands first.
+        first_line: usize,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entries {
+    #[serde(default)]
+    policy: Vec<PolicySpec>,
+}
+
+/// Reads the text of a policy file. One without policies is fine.
+///
+/// The error is the first thing that is wrong. How many policies there may be is decided where they
+/// are put together with others.
+pub fn read_policies(text: &str) -> Result<Vec<Policy>, PolicyFileError> {
+    let line_of = |at: usize| text[..at].matches('\n').count() + 1;
+    let error = |at, problem| {
+        let line = line_of(at);
+        PolicyFileError { line, problem }
+    };
+    let syntax = |cause: toml::de::Error| {
+        let message = with_nearest(cause.message());
+        let at = cause.span().map_or(0, |span| span.start.min(text.len()));
+        error(at, PolicyFileProblem::Syntax(message))
+    };
+    let places = DeTable::parse(text).map_err(syntax)?;
+    let written = places.get_ref().get("policy");
+    if let Some(one) = written.filter(|one| one.get_ref().is_table()) {
+        return Err(error(one.span().start, PolicyFileProblem::OneBracket));
+    }
+    let entries: Entries = toml::from_str(text).map_err(syntax)?;
+    let mut policies: Vec<Policy> = Vec::with_capacity(entries.policy.len());
+    let place = |index: usize| written.and_then(|list| list.get_ref().get(index));
+    let start = |index: usize| place(index).map_or(0, |entry| entry.span().start);
+    for (index, spec) in entries.policy.iter().enumerate() {
+        let policy = policy_of(spec, Source::File).map_err(|cause| {
+            let at = place(index).map_or(0, |entry| start_of(entry, &cause.place));
+            error(at, cause.into())
+        })?;
+        if let Some(first) = policies.iter().position(|other| other.name == policy.name) {
+            let first_line = line_of(start(first));
+            let name = policy.name.to_string();
+            let problem = PolicyFileProblem::Twice { name, first_line };
+            return Err(error(start(index), problem));
+        }
+        policies.push(policy);
+    }
+    Ok(policies)
+}
+
+/// Returns where a place like `overrides[2].rate` begins in the text, or as much of it as is there.
+fn start_of(entry: &Spanned<DeValue<'_>>, place: &str) -> usize {
+    let mut at = entry.span().start;
+    let mut value = entry;
+    for step in place.split(['.', '[']) {
+        let next = match step.strip_suffix(']') {
+            Some(index) => index
+                .parse()
+                .ok()
+                .and_then(|index: usize| value.get_ref().get(index)),
+            None => value.get_ref().get(step),
+        };
+        let Some(next) = next else { break };
+        (at, value) = (next.span().start, next);
+    }
+    at
+}
+
+/// Adds to what serde says of an unknown field which of those it knows was probably meant.
+pub fn with_nearest(message: &str) -> String {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let suggestion = message
+        .starts_with("unknown field `")
+        .then(|| names.next())
+        .flatten()
+        .and_then(|name| nearest(name, &names.collect::<Vec<_>>()));
+    match suggestion {
+        Some(name) => format!("{message}; did you mean `{name}`?"),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

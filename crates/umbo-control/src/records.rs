@@ -1,0 +1,219 @@
+//! Umbo's own records (namespaces, tokens, policies, lists, secrets) as one set at one revision.
+//!
+//! The set has one home: a partition of the home shard, in which a change is one atomic, durable write on
+//! the condition that nobody has changed the set meanwhile (`home`). Everybody else holds a copy of the
+//! whole set (`copy`). What a record says is known to the module that owns its kind; here it is a name
+//! and bytes. The invariant: a set is whole. A row or copy that cannot be read makes the set unreadable, it
+//! never makes a record absent.
+
+mod copy;
+pub(crate) mod home;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use umbo_store::RecordsRevision;
+use umbo_types::NamespaceId;
+
+/// What a record is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A namespace that was removed, by id: shards refuse all work for it. Kept for ever.
+    Fence,
+    /// A list of hot keys.
+    Hot,
+    /// A namespace, by name.
+    Namespace,
+    /// A quota policy, by name.
+    Quota,
+    /// A secret that all dispatchers share.
+    Secret,
+    /// A token, by id.
+    Token,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [
+        Self::Fence,
+        Self::Hot,
+        Self::Namespace,
+        Self::Quota,
+        Self::Secret,
+        Self::Token,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fence => "fence",
+            Self::Hot => "hot",
+            Self::Namespace => "namespace",
+            Self::Quota => "quota",
+            Self::Secret => "secret",
+            Self::Token => "token",
+        }
+    }
+}
+
+/// Names a record.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RecordKey {
+    kind: Kind,
+    name: String,
+}
+
+impl RecordKey {
+    pub(crate) fn new(kind: Kind, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { kind, name }
+    }
+
+    /// Reads what [`Self::to_string`] wrote.
+    fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+        let unknown = || Unreadable {
+            record: String::from_utf8_lossy(text).into_owned(),
+            reason: "no record of this version is named so".to_owned(),
+        };
+        let name = std::str::from_utf8(text).map_err(|_| unknown())?;
+        let (kind, name) = name.split_once('/').ok_or_else(unknown)?;
+        let kind = Kind::ALL.into_iter().find(|one| one.as_str() == kind);
+        Ok(Self::new(kind.ok_or_else(unknown)?, name))
+    }
+}
+
+impl std::fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.kind.as_str(), self.name)
+    }
+}
+
+/// Says that a record, or a copy of the records, is not what this version reads. The reason quotes nothing
+/// of a record's content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the record '{record}' cannot be read: {reason}")]
+pub struct Unreadable {
+    /// Name of the record.
+    pub record: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// All records at one revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RecordSet {
+    pub(crate) revision: RecordsRevision,
+    /// Highest id ever given to a namespace.
+    pub(crate) last_namespace: u32,
+    pub(crate) rows: BTreeMap<RecordKey, Bytes>,
+}
+
+impl RecordSet {
+    /// Returns the content of a record.
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Bytes> {
+        self.rows.get(&RecordKey::new(kind, name))
+    }
+
+    /// Returns all records of a kind, by name.
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&str, &Bytes)> {
+        let rows = self.rows.range(RecordKey::new(kind, "")..);
+        rows.take_while(move |(key, _)| key.kind == kind)
+            .map(|(key, content)| (key.name.as_str(), content))
+    }
+
+    /// Reads a record as JSON.
+    pub(crate) fn read_json<T: serde::de::DeserializeOwned>(
+        kind: Kind,
+        name: &str,
+        content: &[u8],
+    ) -> Result<T, Unreadable> {
+        serde_json::from_slice(content).map_err(|error| unreadable(kind, name, &error))
+    }
+
+    /// Returns the namespaces that were removed, in ascending order.
+    pub(crate) fn fenced(&self) -> Result<Vec<NamespaceId>, Unreadable> {
+        let ids = self.of(Kind::Fence).map(|(name, _)| {
+            let id = name.parse::<u32>();
+            id.map_err(|error| unreadable(Kind::Fence, name, &error))
+        });
+        let mut ids = ids
+            .map(|id| id.map(NamespaceId))
+            .collect::<Result<Vec<_>, _>>()?;
+        ids.sort_unstable();
+        if ids.first() == Some(&NamespaceId::SYSTEM) {
+            return Err(unreadable(Kind::Fence, "0", &"Umbo's own records stay"));
+        }
+        Ok(ids)
+    }
+
+    /// Returns whether a namespace was removed.
+    pub(crate) fn is_fenced(&self, id: NamespaceId) -> bool {
+        self.get(Kind::Fence, &id.to_string()).is_some()
+    }
+
+    /// Returns the set that a change makes of this one, at the next revision.
+    pub(crate) fn changed(&self, edits: &Edits) -> Self {
+        let mut next = self.clone();
+        next.revision.number += 1;
+        next.last_namespace = edits.last_namespace.unwrap_or(next.last_namespace);
+        for (key, content) in &edits.rows {
+            match content {
+                Some(content) => next.rows.insert(key.clone(), content.clone()),
+                None => next.rows.remove(key),
+            };
+        }
+        next
+    }
+}
+
+/// Makes the error of a record.
+pub(crate) fn unreadable(kind: Kind, name: &str, why: &dyn std::fmt::Display) -> Unreadable {
+    Unreadable {
+        record: RecordKey::new(kind, name).to_string(),
+        reason: why.to_string(),
+    }
+}
+
+/// Records to be changed together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Edits {
+    pub(crate) rows: BTreeMap<RecordKey, Option<Bytes>>,
+    last_namespace: Option<u32>,
+}
+
+impl Edits {
+    /// Changes nothing.
+    pub(crate) fn none() -> Self {
+        Self::default()
+    }
+
+    /// Stores a record.
+    #[must_use]
+    pub(crate) fn put(mut self, kind: Kind, name: &str, content: impl Into<Bytes>) -> Self {
+        self.rows
+            .insert(RecordKey::new(kind, name), Some(content.into()));
+        self
+    }
+
+    /// Removes a record.
+    #[must_use]
+    pub(crate) fn remove(mut self, kind: Kind, name: &str) -> Self {
+        self.rows.insert(RecordKey::new(kind, name), None);
+        self
+    }
+
+    /// Notes that a namespace was given this id.
+    #[must_use]
+    pub(crate) fn with_last_namespace(mut self, id: u32) -> Self {
+        self.last_namespace = Some(id);
+        self
+    }
+
+    /// Leaves out what is in a set already; none where nothing is left.
+    pub(crate) fn beyond(mut self, set: &RecordSet) -> Option<Self> {
+        self.rows
+            .retain(|key, content| set.rows.get(key) != content.as_ref());
+        (!self.rows.is_empty()).then_some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! The whole set of records as one text of bytes, for [`RecordsCopy::content`].
+//!
+//! `format: u8, last_namespace: u32, records: u32`, then each record as `name length: u16, name, content
+//! length: u32, content`; numbers are big-endian. What is longer, shorter, of another format, or names a
+//! record that this version does not know is unreadable as a whole.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use umbo_store::RecordsCopy;
+
+use super::{RecordKey, RecordSet, Unreadable};
+
+const FORMAT: u8 = 1;
+
+impl RecordSet {
+    /// Makes the copy that stores keep.
+    pub(crate) fn to_copy(&self) -> Result<RecordsCopy, Unreadable> {
+        let mut content = BytesMut::new();
+        content.put_u8(FORMAT);
+        content.put_u32(self.last_namespace);
+        content.put_u32(self.rows.len() as u32);
+        for (key, value) in &self.rows {
+            let key = key.to_string();
+            content.put_u16(key.len() as u16);
+            content.put_slice(key.as_bytes());
+            content.put_u32(value.len() as u32);
+            content.put_slice(value);
+        }
+        Ok(RecordsCopy {
+            revision: self.revision,
+            fenced: self.fenced()?,
+            content: content.freeze(),
+        })
+    }
+
+    /// Reads a copy.
+    pub(crate) fn from_copy(copy: &RecordsCopy) -> Result<Self, Unreadable> {
+        let damaged = |reason: String| Unreadable {
+            record: format!("copy of revision {}", copy.revision.number),
+            reason,
+        };
+        let mut rest = copy.content.clone();
+        let format = rest
+            .try_get_u8()
+            .map_err(|error| damaged(error.to_string()))?;
+        if format != FORMAT {
+            let reason = format!("it has format {format}, and this version reads {FORMAT}");
+            return Err(damaged(reason));
+        }
+        let set = read(&mut rest, copy).map_err(|error| match error {
+            ReadError::Short => damaged("it ends too early".to_owned()),
+            ReadError::Record(error) => error,
+        })?;
+        if !rest.is_empty() {
+            return Err(damaged(format!("{} bytes follow its end", rest.len())));
+        }
+        if set.fenced()? != copy.fenced {
+            return Err(damaged(
+                "its fences are not those of its records".to_owned(),
+            ));
+        }
+        Ok(set)
+    }
+}
+
+enum ReadError {
+    Short,
+    Record(Unreadable),
+}
+
+fn read(rest: &mut Bytes, copy: &RecordsCopy) -> Result<RecordSet, ReadError> {
+    let mut set = RecordSet {
+        revision: copy.revision,
+        last_namespace: rest.try_get_u32().map_err(|_| ReadError::Short)?,
+        ..RecordSet::default()
+    };
+    let records = rest.try_get_u32().map_err(|_| ReadError::Short)?;
+    for _ in 0..records {
+        let len = rest.try_get_u16().map_err(|_| ReadError::Short)?;
+        let key = take(rest, usize::from(len))?;
+        let key = RecordKey::parse(&key).map_err(ReadError::Record)?;
+        let len = rest.try_get_u32().map_err(|_| ReadError::Short)?;
+        let content = take(rest, len as usize)?;
+        set.rows.insert(key, content);
+    }
+    Ok(set)
+}
+
+fn take(rest: &mut Bytes, len: usize) -> Result<Bytes, ReadError> {
+    if rest.len() < len {
+        return Err(ReadError::Short);
+    }
+    Ok(rest.split_to(len))
+}

@@ -1,0 +1,136 @@
+//! What an answer holds until its connection has taken it: memory, and a place among the requests
+//! in flight.
+//!
+//! Room is asked for before the store is, by the length of recent answers of the same connection;
+//! what an answer really takes is settled once it is known. A connection that has had only small
+//! answers of late takes nothing beforehand, and a small answer nothing at all. An answer without
+//! room is shed; that to a write is given in any case, because the write was applied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use umbo_edge::answer_memory::{AnswerMemory, AnswerPermit, ConnectionAnswers, FREE_LEN};
+use umbo_edge::body::{AnswerHold, HeldBytes, InFlightRequest};
+use umbo_http::RequestError;
+
+/// What the answer of one request holds.
+#[derive(Debug)]
+pub(crate) struct AnswerRoom {
+    answers: Arc<ConnectionAnswers>,
+    /// None while nothing is held, and once it goes with the body.
+    permit: Option<AnswerPermit>,
+    /// None once it goes with the body.
+    in_flight: Option<InFlightRequest>,
+}
+
+impl AnswerRoom {
+    /// Begins with no memory.
+    pub(crate) const fn new(answers: Arc<ConnectionAnswers>, in_flight: InFlightRequest) -> Self {
+        Self {
+            answers,
+            permit: None,
+            in_flight: Some(in_flight),
+        }
+    }
+
+    /// Waits, for `timeout` at most, for room for an answer of at most `len_max` bytes, where the connection
+    /// has had long ones of late or `len_min` says that this one is long; sheds the request where there is
+    /// none.
+    pub(crate) async fn reserve(
+        &mut self,
+        memory: &Arc<AnswerMemory>,
+        len_min: usize,
+        len_max: usize,
+        timeout: impl FnOnce() -> Duration,
+    ) -> Result<(), RequestError> {
+        let len = self.answers.expected_len().max(len_min).min(len_max);
+        if len <= FREE_LEN {
+            return Ok(());
+        }
+        Box::pin(self.wait(memory, len, timeout())).await
+    }
+
+    async fn wait(
+        &mut self,
+        memory: &Arc<AnswerMemory>,
+        len: usize,
+        timeout: Duration,
+    ) -> Result<(), RequestError> {
+        let permit = memory.reserve(&self.answers, len, timeout).await;
+        self.permit = Some(permit.ok_or(RequestError::AnswerMemoryFull)?);
+        Ok(())
+    }
+
+    /// Takes the permit out, to make it follow an answer that is still being gathered.
+    pub(crate) fn take_permit(&mut self, memory: &Arc<AnswerMemory>) -> AnswerPermit {
+        let permit = self.permit.take();
+        permit.unwrap_or_else(|| AnswerPermit::empty(memory, &self.answers))
+    }
+
+    /// Puts the permit of an answer that was gathered back.
+    pub(crate) fn put_permit(&mut self, permit: AnswerPermit) {
+        self.permit = Some(permit);
+    }
+
+    /// Holds the memory of an answer that is made, `len` bytes; or sheds it.
+    pub(crate) fn hold(
+        &mut self,
+        memory: &Arc<AnswerMemory>,
+        len: usize,
+    ) -> Result<(), RequestError> {
+        if len <= FREE_LEN {
+            if self.permit.take().is_some() {
+                self.answers.learn(len);
+            }
+            return Ok(());
+        }
+        self.answers.learn(len);
+        let mut permit = self.take_permit(memory);
+        if !permit.try_resize(len) {
+            return Err(RequestError::AnswerMemoryFull);
+        }
+        self.permit = Some(permit);
+        Ok(())
+    }
+
+    /// Holds the memory of an answer that is given whether or not there is room for it.
+    pub(crate) fn hold_in_any_case(&mut self, memory: &Arc<AnswerMemory>, len: usize) {
+        if len <= FREE_LEN {
+            if self.permit.take().is_some() {
+                self.answers.learn(len);
+            }
+            return;
+        }
+        self.answers.learn(len);
+        let mut permit = self.take_permit(memory);
+        permit.resize(len);
+        self.permit = Some(permit);
+    }
+
+    /// Ties the memory that a piece of a stream holds to its bytes.
+    pub(crate) fn hold_piece(
+        &mut self,
+        memory: &Arc<AnswerMemory>,
+        piece: Bytes,
+        is_last: bool,
+    ) -> Bytes {
+        self.answers.learn(piece.len());
+        let mut permit = self.take_permit(memory);
+        permit.resize(piece.len());
+        let hold = AnswerHold {
+            permit: Some(permit),
+            in_flight: if is_last { self.in_flight.take() } else { None },
+        };
+        HeldBytes::new(piece, hold).into_bytes()
+    }
+
+    /// Ties what the answer holds to its body.
+    pub(crate) fn hand_over(&mut self, body: Bytes) -> HeldBytes {
+        let hold = AnswerHold {
+            in_flight: self.in_flight.take(),
+            permit: self.permit.take(),
+        };
+        HeldBytes::new(body, hold)
+    }
+}

@@ -1,0 +1,374 @@
+//! What a request is charged: estimated and debited before the work, settled after it, once.
+//!
+//! A guard over the reservation, and with it every way out: an answer settles it with the work that was
+//! done, an error as far as the work had got, and a drop (a client that left, a panic) does the same.
+//! Invariant: what [`Charge::charged`] returns once the charge is closed is what the ledger holds.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::HeaderValue;
+use smallvec::SmallVec;
+use umbo_control::NamespaceEntry;
+use umbo_http::RequestError;
+use umbo_overload::Work as PresentWork;
+use umbo_quota::{
+    Advertised, Explanation, Known, Limit, Policy, Rejection, Request, Reservation, ShardShare,
+    UsageRow, Work,
+};
+use umbo_store::StoreError;
+use umbo_types::{CallerId, Names, Operation, PriceMultiplier, RequestUnits, ShardId};
+
+use crate::dispatcher::Dispatcher;
+use crate::overload::hash_of;
+use crate::phase::identify::Identified;
+
+/// Price of a result for which the request did not ask the store.
+const HIT_PRICE: RequestUnits = RequestUnits::from_micros(100_000);
+
+/// The charge of an identified request.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    dispatcher: Arc<Dispatcher>,
+    identified: Identified,
+    /// What is known of the work.
+    hint: Known,
+    /// None of what has no price, and until the request is admitted.
+    reservation: Option<Reservation>,
+    /// Whether the store has done a part of the work.
+    is_begun: bool,
+    is_rejected: bool,
+    /// Whether the work so far cost no read of the store of its own.
+    is_shared: bool,
+    /// The shards that were debited.
+    shares: SmallVec<[ShardShare; 2]>,
+}
+
+impl Charge {
+    /// Begins with nothing charged.
+    pub(crate) fn new(dispatcher: &Arc<Dispatcher>, identified: Identified) -> Self {
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            identified,
+            hint: Known::default(),
+            reservation: None,
+            is_begun: false,
+            is_rejected: false,
+            is_shared: false,
+            shares: SmallVec::new(),
+        }
+    }
+
+    /// Returns who pays for what.
+    pub(crate) const fn identified(&self) -> &Identified {
+        &self.identified
+    }
+
+    /// Continues with another namespace of the same name; nothing of the work so far lasts.
+    pub(crate) fn rename(&mut self, namespace: Arc<NamespaceEntry>) {
+        self.release_shards();
+        self.identified.namespace = namespace;
+    }
+
+    /// Debits every quota that counts the request, or refuses it. Does nothing where it has a reservation
+    /// already.
+    pub(crate) fn admit(&mut self, hint: Known) -> Result<(), RequestError> {
+        self.hint = hint;
+        if self.reservation.is_some() || !self.identified.operation.has_price() {
+            return Ok(());
+        }
+        let quota = &self.dispatcher.quota;
+        let started = self.identified.started;
+        match quota.admit(&self.request(), started, fastrand::u64(..)) {
+            Ok(reservation) => {
+                self.reservation = Some(reservation);
+                Ok(())
+            }
+            Err(rejection) => Err(self.rejected(rejection)),
+        }
+    }
+
+    /// Debits the quotas of shards, or refuses the request.
+    pub(crate) fn admit_shards(
+        &mut self,
+        shares: &[ShardShare],
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        // Taken apart, so that the reservation stays where it is: it is large.
+        let Self {
+            dispatcher,
+            identified,
+            hint,
+            reservation,
+            ..
+        } = self;
+        let Some(reservation) = reservation else {
+            return Ok(());
+        };
+        let mut request = request(identified, *hint);
+        request.price_multiplier = multiplier(dispatcher, identified, shares);
+        let quota = &dispatcher.quota;
+        quota
+            .admit_shards(reservation, &request, shares, now, fastrand::u64(..))
+            .map_err(|rejection| self.rejected(rejection))?;
+        self.shares.clear();
+        self.shares.extend_from_slice(shares);
+        Ok(())
+    }
+
+    /// Takes the debit of the shards back: none of them was asked.
+    pub(crate) fn release_shards(&mut self) {
+        self.shares.clear();
+        if let Some(reservation) = &mut self.reservation {
+            reservation.release_shards();
+        }
+    }
+
+    /// Divides what the request costs by its shards.
+    fn work_by_shard(&self, cost: RequestUnits) -> impl Iterator<Item = PresentWork> {
+        let shares = &self.shares;
+        let parts: u32 = shares.iter().map(|share| share.parts).sum();
+        let (tier, caller) = (self.identified.criticality, self.caller_hash());
+        shares.iter().map(move |share| PresentWork {
+            shard: share.shard,
+            tier,
+            caller,
+            cost: RequestUnits::from_micros(
+                cost.as_micros() * u64::from(share.parts) / u64::from(parts.max(1)),
+            ),
+        })
+    }
+
+    /// Returns a hash of who pays: the same for all requests of a caller.
+    pub(crate) fn caller_hash(&self) -> u64 {
+        caller_hash(&self.identified)
+    }
+
+    /// Returns whether the caller has more than its fair share of a shard's present work; not asked while the
+    /// shard is under no pressure.
+    pub(crate) fn is_above_share(&self, shard: Option<ShardId>) -> bool {
+        let (Some(overload), Some(shard)) = (&self.dispatcher.overload, shard) else {
+            return false;
+        };
+        let controller = overload.controller();
+        let tier = self.identified.criticality;
+        controller.is_raised(shard) && controller.is_above_share(shard, tier, self.caller_hash())
+    }
+
+    /// Returns who pays.
+    pub(crate) fn payer_id(&self) -> CallerId {
+        let Identified { payer, caller, .. } = &self.identified;
+        let name = payer.name(caller);
+        if name == caller.id.as_str() {
+            caller.id.clone()
+        } else {
+            CallerId::new(name)
+        }
+    }
+
+    /// Returns whom the request is for beside who pays, where a quota of shards counts by them: the
+    /// nodes of the shards keep it too.
+    pub(crate) fn names_for_shards(&self) -> Option<Arc<Names>> {
+        let payer = &self.identified.payer;
+        let is_told = payer.has_names() && self.dispatcher.quota.has_named_ceilings();
+        is_told.then(|| Arc::new(payer.names()))
+    }
+
+    fn rejected(&mut self, rejection: Box<Rejection>) -> RequestError {
+        self.is_rejected = true;
+        RequestError::Rejected(rejection)
+    }
+
+    /// Signs the retry ticket of a rejection, where it has one.
+    pub(crate) fn retry_ticket(&self, error: &RequestError) -> Option<HeaderValue> {
+        let RequestError::Rejected(rejection) = error else {
+            return None;
+        };
+        let Identified { payer, caller, .. } = &self.identified;
+        let ticket_key = &self.dispatcher.ticket_key;
+        Some(ticket_key.seal(rejection.ticket.as_ref()?, payer.name(caller)))
+    }
+
+    fn request(&self) -> Request<'_> {
+        request(&self.identified, self.hint)
+    }
+
+    /// Returns the policy that the node of a shard has refused by, with what it allows the payer; none where
+    /// no node has, and where it is not known here, as one that has just been made.
+    pub(crate) fn spent_at_node(&self, error: &RequestError) -> Option<(Arc<Policy>, Limit)> {
+        let RequestError::Store(StoreError::QuotaExceeded { policy, .. }) = error else {
+            return None;
+        };
+        let policies = self.dispatcher.quota.policies();
+        let policy = policies.get(policy)?;
+        let limit = policy.limit_for(&self.request().subject);
+        Some((Arc::clone(policy), limit))
+    }
+
+    /// Returns what another request of the same payer would cost and meet; debits nothing.
+    pub(crate) fn explain(
+        &self,
+        operation: Operation,
+        hint: Known,
+        shares: &[ShardShare],
+    ) -> Explanation {
+        let mut request = self.request();
+        (request.subject.operation, request.known) = (operation, hint);
+        request.price_multiplier = multiplier(&self.dispatcher, &self.identified, shares);
+        let quota = &self.dispatcher.quota;
+        quota.explain(&request, shares, self.identified.started)
+    }
+
+    /// Returns what the payer has spent on the namespace.
+    pub(crate) fn own_usage(&self) -> Vec<UsageRow> {
+        self.dispatcher.quota.usage_of(&self.request().subject)
+    }
+
+    /// Records that the store is about to be asked: from now on the request costs something.
+    pub(crate) fn begin_store(&mut self) {
+        if let Some(reservation) = &mut self.reservation {
+            reservation.sent();
+        }
+    }
+
+    /// Records whether the result cost a read of the store of its own; one that was there before the request
+    /// has asked no shard.
+    pub(crate) fn served(&mut self, is_read: bool, is_hit: bool) {
+        self.is_shared = !is_read;
+        if is_hit {
+            self.release_shards();
+        }
+    }
+
+    /// Charges what a part of the work took beyond the estimate; `work` is all of it so far.
+    pub(crate) fn progress(&mut self, work: &Work) {
+        self.is_begun |= work.rows + work.reads > 0;
+        // What comes after a shared part is read for this request alone.
+        self.is_shared = false;
+        if let Some(reservation) = &mut self.reservation {
+            reservation.progress(work);
+        }
+    }
+
+    /// Charges what the whole work took, and returns it. The first call counts.
+    pub(crate) fn settle(&mut self, work: &Work) -> RequestUnits {
+        let is_shared = self.is_shared;
+        let reservation = self.reservation.as_mut();
+        reservation.map_or(RequestUnits::ZERO, |reservation| {
+            if is_shared {
+                reservation.settle_at(HIT_PRICE, work)
+            } else {
+                reservation.settle(work)
+            }
+        })
+    }
+
+    /// Charges rows that all came from the local cache.
+    pub(crate) fn settle_hits(&mut self, work: &Work) -> RequestUnits {
+        let price = RequestUnits::from_micros(HIT_PRICE.as_micros() * work.reads);
+        let reservation = self.reservation.as_mut();
+        reservation.map_or(RequestUnits::ZERO, |reservation| {
+            reservation.settle_at(price, work)
+        })
+    }
+
+    /// Takes the charge back: the store refused the work before it began any of it.
+    pub(crate) fn release(&mut self) {
+        if let Some(reservation) = &mut self.reservation {
+            reservation.release();
+        }
+    }
+
+    /// Ends the charge of a request that failed, unless it is settled.
+    pub(crate) fn close_failed(&mut self, error: &RequestError) {
+        if error.is_unbegun() && !self.is_begun {
+            self.release();
+        }
+        self.close();
+    }
+
+    /// Ends the charge, unless it is settled: nothing where the store was not asked, otherwise
+    /// what was estimated, or more where more was done. From here on the figure stands.
+    pub(crate) fn close(&mut self) -> RequestUnits {
+        let reservation = self.reservation.as_mut();
+        reservation.map_or(RequestUnits::ZERO, Reservation::abandon)
+    }
+
+    /// Returns what the request has been charged; in a stream, so far.
+    pub(crate) fn charged(&self) -> RequestUnits {
+        let reservation = self.reservation.as_ref();
+        reservation.map_or(RequestUnits::ZERO, Reservation::charged)
+    }
+
+    /// Returns who paid, where the request named anybody.
+    pub(crate) fn charged_to(&self) -> Option<HeaderValue> {
+        self.identified.payer.charged_to(&self.identified.caller)
+    }
+
+    /// Returns what is left to the caller, where a policy somebody configured counts it.
+    pub(crate) fn advertised(&self) -> Option<Advertised<'_>> {
+        let reservation = self.reservation.as_ref()?;
+        reservation.advertised(self.identified.started)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let charged = self.close();
+        if let Some(overload) = &self.dispatcher.overload
+            && charged > RequestUnits::ZERO
+        {
+            for work in self.work_by_shard(charged) {
+                overload.controller().charged(&work);
+            }
+        }
+        let (metrics, operation) = (&self.dispatcher.metrics, self.identified.operation);
+        if self.is_rejected {
+            metrics.record_rejected(operation);
+        } else if self.reservation.is_some() {
+            metrics.record_admitted(operation, charged);
+        }
+    }
+}
+
+fn request(identified: &Identified, hint: Known) -> Request<'_> {
+    let Identified {
+        payer,
+        caller,
+        namespace,
+        operation,
+        ticket,
+        ..
+    } = identified;
+    Request {
+        subject: payer.subject(caller, namespace, *operation),
+        known: hint,
+        ticket: *ticket,
+        price_multiplier: PriceMultiplier::NONE,
+    }
+}
+
+/// Returns a hash of who pays.
+fn caller_hash(identified: &Identified) -> u64 {
+    let Identified { payer, caller, .. } = identified;
+    hash_of(payer.name(caller))
+}
+
+/// Returns by how much overloads raise the price of a request for these shards: the most that any of them
+/// does.
+fn multiplier(
+    dispatcher: &Dispatcher,
+    identified: &Identified,
+    shares: &[ShardShare],
+) -> PriceMultiplier {
+    let Some(overload) = &dispatcher.overload else {
+        return PriceMultiplier::NONE;
+    };
+    let controller = overload.controller();
+    let raised = shares.iter().map(|share| share.shard);
+    let raised = raised.filter(|shard| controller.is_raised(*shard));
+    let tier = identified.criticality;
+    let multipliers =
+        raised.map(|shard| controller.multiplier(shard, tier, caller_hash(identified)));
+    multipliers.max().unwrap_or(PriceMultiplier::NONE)
+}

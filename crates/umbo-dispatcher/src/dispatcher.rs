@@ -1,0 +1,244 @@
+//! What a dispatcher holds: the store, the snapshots the path reads, and the bounds.
+//!
+//! Nothing here outlives the dispatcher or matters to another one: kill it and the next one carries on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use umbo_control::auth::TokenRegistry;
+use umbo_control::policies::FilePolicies;
+use umbo_control::{ControlError, ControlParts, ControlPlane};
+use umbo_edge::answer_memory::AnswerMemory;
+use umbo_edge::body::InFlightCounter;
+use umbo_http::RequestIds;
+use umbo_http::cursor::CursorKey;
+use umbo_http::retry_ticket::TicketKey;
+use umbo_quota::Limiter;
+use umbo_routing::ShardMap;
+use umbo_store::Store;
+use umbo_telemetry::metrics::RequestMetrics;
+use umbo_telemetry::trace::Tracer;
+use umbo_types::{Clock, Operation};
+
+use crate::hot_keys::HotKeys;
+use crate::overload::{Overload, OverloadSettings};
+
+/// Bounds of a dispatcher.
+#[derive(Debug, Clone)]
+pub struct DispatcherLimits {
+    /// Requests in flight beyond which new ones are shed.
+    pub requests_in_flight_max: usize,
+    /// Memory that request bodies over 64 KiB may hold together, in bytes.
+    pub body_memory_max: usize,
+    /// Memory that answers over 4 KiB hold together until their clients have taken them, in bytes.
+    pub answer_memory_max: usize,
+    /// Time in which a request body must have arrived.
+    pub body_timeout: Duration,
+    /// Deadline of requests that name none; streamed pages have none then.
+    pub default_timeout: Duration,
+    /// How long requests are served by a copy of Umbo's own records that could not be confirmed with
+    /// their home.
+    pub records_stale_max: Duration,
+}
+
+/// A dispatcher.
+#[derive(Debug)]
+pub struct Dispatcher {
+    /// Where the rows are.
+    pub store: Arc<dyn Store>,
+    /// Which shard has which slot.
+    pub shard_map: Arc<ShardMap>,
+    /// Source of time.
+    pub clock: Arc<dyn Clock>,
+    /// Umbo's own records.
+    pub control: ControlPlane,
+    pub(crate) cursor_key: CursorKey,
+    /// Signs and checks retry tickets.
+    pub(crate) ticket_key: TicketKey,
+    /// The quotas of callers.
+    pub quota: Arc<Limiter>,
+    /// Which keys are hot, and what is kept of them.
+    pub hot_keys: Arc<HotKeys>,
+    /// None where nothing is shed because of a shard.
+    pub overload: Option<Overload>,
+    /// Where requests are counted.
+    pub metrics: Arc<RequestMetrics>,
+    pub(crate) tracer: Arc<Tracer>,
+    /// Bounds.
+    pub limits: DispatcherLimits,
+    in_flight: AtomicUsize,
+    /// Permits are KiB.
+    pub(crate) body_memory: Semaphore,
+    /// Memory of the answers that clients have not taken yet.
+    pub answer_memory: Arc<AnswerMemory>,
+    pub(crate) request_ids: RequestIds,
+    /// The settings in effect, as the admin API shows them.
+    pub config_text: String,
+    /// Tasks that go on when the request they came from has ended: changes of Umbo's own records, writes
+    /// that were abandoned, and reads that others may wait for.
+    tasks: TaskTracker,
+    is_draining: AtomicBool,
+}
+
+/// What a dispatcher is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where the rows are.
+    pub store: Arc<dyn Store>,
+    /// Source of time.
+    pub clock: Arc<dyn Clock>,
+    /// The tokens of the token file.
+    pub tokens: Arc<TokenRegistry>,
+    /// The quotas of callers.
+    pub quota: Arc<Limiter>,
+    /// The policies of the policy file.
+    pub policies: FilePolicies,
+    /// When a key is hot, and what is kept of it; none turns the layer off.
+    pub hot_keys: Option<umbo_hotkey::Settings>,
+    /// How shards are kept from overload; none sheds nothing because of a shard.
+    pub overload: Option<OverloadSettings>,
+    /// Where requests are counted.
+    pub metrics: Arc<RequestMetrics>,
+    /// Where spans go.
+    pub tracer: Arc<Tracer>,
+    /// Bounds.
+    pub limits: DispatcherLimits,
+    /// The settings in effect, as `/admin/v1/config` shows them.
+    pub config_text: String,
+}
+
+impl Dispatcher {
+    /// Opens a dispatcher: reads Umbo's own records, at home or from a copy, and makes them where there are
+    /// none yet. Fails where they cannot be read.
+    pub async fn open(parts: Parts) -> Result<Arc<Self>, ControlError> {
+        let Parts {
+            store,
+            clock,
+            tokens,
+            quota,
+            policies,
+            hot_keys,
+            overload,
+            metrics,
+            tracer,
+            limits,
+            config_text,
+        } = parts;
+        let tasks = TaskTracker::new();
+        let begun = clock.monotonic();
+        let hot_keys = Arc::new(HotKeys::new(hot_keys, &tasks, begun));
+        let control = ControlPlane::open(ControlParts {
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            tokens,
+            quota: Arc::clone(&quota),
+            policies,
+            listed_keys: Arc::clone(&hot_keys) as _,
+            records_stale_max: limits.records_stale_max,
+            tasks: tasks.clone(),
+        });
+        let control = control.await?;
+        let shards = store.shard_map().shards();
+        Ok(Arc::new(Self {
+            cursor_key: CursorKey::new(control.secret()),
+            ticket_key: TicketKey::new(&control.secret()),
+            control,
+            shard_map: store.shard_map(),
+            body_memory: Semaphore::new(limits.body_memory_max / 1_024),
+            answer_memory: AnswerMemory::new(limits.answer_memory_max),
+            in_flight: AtomicUsize::new(0),
+            request_ids: RequestIds::random_start(),
+            tasks,
+            is_draining: AtomicBool::new(false),
+            overload: overload.map(|settings| Overload::new(settings, shards, begun)),
+            store,
+            clock,
+            quota,
+            hot_keys,
+            metrics,
+            tracer,
+            limits,
+            config_text,
+        }))
+    }
+
+    /// Looks after the quotas (observed rates, the record of usage) and ends what has run out on the
+    /// lists of hot keys. To be called once a second.
+    pub fn maintain(&self) {
+        self.quota.maintain(self.clock.monotonic());
+        self.control.maintain();
+    }
+
+    /// Brings up to date which keys are hot and which shards are overloaded. To be called every
+    /// 100 ms.
+    pub fn tick(&self) {
+        let now = self.clock.monotonic();
+        self.hot_keys.tick(now);
+        if let Some(overload) = &self.overload {
+            overload.tick_pressure(now);
+        }
+    }
+
+    /// Looks after those who wait for a shard. To be called every few milliseconds; `lag` is by how
+    /// much the runtime was late to do so.
+    pub fn tick_queues(&self, lag: Duration) {
+        if let Some(overload) = &self.overload {
+            overload.tick_queues(self.clock.monotonic(), lag);
+        }
+    }
+
+    /// Runs work to its end that nobody waits for.
+    pub(crate) fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime, when the process ends, nothing goes on.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.tasks.spawn_on(work, &runtime);
+        }
+    }
+
+    /// Waits for the tasks under way. To be called once no request comes any more.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Makes `/readyz` say that no new work should come.
+    pub fn begin_drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether [`Self::begin_drain`] was called.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request as in flight; [`InFlightCounter::request_ended`] takes it back.
+    pub(crate) fn begin_request(&self, operation: Operation) {
+        if is_bounded(operation) {
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+        }
+        self.metrics.begin_request(operation);
+    }
+
+    /// Returns how many requests are in flight, of those that are bounded.
+    pub(crate) fn requests_in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+impl InFlightCounter for Dispatcher {
+    fn request_ended(&self, operation: Operation) {
+        if is_bounded(operation) {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.metrics.end_request(operation);
+    }
+}
+
+/// Returns whether an operation counts towards the bound on requests in flight. Operators are let in
+/// when services are not.
+const fn is_bounded(operation: Operation) -> bool {
+    !matches!(operation, Operation::Admin | Operation::Service)
+}

@@ -1,0 +1,13 @@
+//! The phases of a request between its head and its answer, in their order.
+//!
+//! Each stage is made of the one before, so that a phase cannot be left out: `Identified`, `Admitted`,
+//! `Located`.
+
+pub(crate) mod admit;
+pub mod identify;
+pub(crate) mod locate;
+pub(crate) mod queue;
+mod reach;
+pub(crate) mod read_through;
+pub(crate) mod shares;
+pub(crate) mod write_through;

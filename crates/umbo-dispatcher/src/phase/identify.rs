@@ -1,0 +1,160 @@
+//! The phase *classify*: who calls, whether they may, how critical it is and until when.
+//!
+//! Hot path. A caller is identified before anything else of the request is read.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use umbo_control::NamespaceEntry;
+use umbo_http::decode::Route;
+use umbo_http::fields::{Fields, Freshness};
+use umbo_http::{Payer, RequestError};
+use umbo_quota::BroughtTicket;
+use umbo_types::{Caller, Criticality, Deadline, Operation, Timestamp, Verb};
+
+use crate::dispatcher::Dispatcher;
+use crate::request_log::RequestLog;
+
+/// When a request began, and until when and how it is to be answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context {
+    /// Time of day at which the request began.
+    pub(crate) now: Timestamp,
+    /// When nobody waits any more.
+    pub(crate) deadline: Deadline,
+    /// The time that was given for it.
+    pub(crate) timeout: Duration,
+    /// Whether the client named that time.
+    pub(crate) is_timeout_named: bool,
+    /// How old an answer may be.
+    pub(crate) freshness: Freshness,
+}
+
+/// A request whose caller is known and may make it.
+#[derive(Debug)]
+pub(crate) struct Identified {
+    pub(crate) operation: Operation,
+    pub(crate) started: Instant,
+    pub(crate) caller: Arc<Caller>,
+    /// Who pays, where the caller calls for another one.
+    pub(crate) payer: Payer,
+    pub(crate) criticality: Criticality,
+    pub(crate) namespace: Arc<NamespaceEntry>,
+    pub(crate) context: Context,
+    /// The retry ticket that the request brings. One that is no good counts for nothing.
+    pub(crate) ticket: Option<BroughtTicket>,
+}
+
+impl Identified {
+    /// Identifies the caller, and refuses one that may not make the request.
+    pub(crate) async fn new(
+        dispatcher: &Dispatcher,
+        route: &Route<'_>,
+        fields: &Fields<'_>,
+        log: &mut RequestLog,
+    ) -> Result<Self, RequestError> {
+        check_in_flight(dispatcher)?;
+        let (now, started) = (dispatcher.clock.wall(), log.started());
+        let caller = caller(dispatcher, fields, now, started)?;
+        authorize(&caller, route.verb(), route.namespace)?;
+        log.called_by(&caller);
+        let criticality = criticality(route.operation, fields, &caller)?;
+        log.ranked(criticality);
+        let payer = Payer::read(fields, &caller, route.namespace)?;
+        let ticket = fields.retry_ticket.and_then(|ticket| {
+            let ticket_key = &dispatcher.ticket_key;
+            ticket_key.open(ticket, payer.name(&caller))
+        });
+        if fields.is_repeated()? {
+            dispatcher.metrics.record_repeated(route.operation);
+        }
+        let context = context(dispatcher, fields, now, started)?;
+        let namespace = match dispatcher.control.namespaces.find(route.namespace) {
+            Ok(namespace) => namespace,
+            Err(_) => Box::pin(dispatcher.control.find_anew(route.namespace)).await?,
+        };
+        log.named(&namespace);
+        Ok(Self {
+            operation: route.operation,
+            started,
+            caller,
+            payer,
+            criticality,
+            namespace,
+            context,
+            ticket,
+        })
+    }
+
+    /// Returns whether the caller administers the namespace.
+    pub(crate) fn is_by_admin(&self) -> bool {
+        let namespace = &self.namespace.info.name;
+        self.caller.is_allowed(Verb::Admin, namespace)
+    }
+}
+
+/// Refuses a request where as many are in flight as the dispatcher takes.
+fn check_in_flight(dispatcher: &Dispatcher) -> Result<(), RequestError> {
+    let max = dispatcher.limits.requests_in_flight_max;
+    if dispatcher.requests_in_flight() > max {
+        return Err(RequestError::TooManyInFlight { max });
+    }
+    Ok(())
+}
+
+/// Identifies the caller, by records that are not too old for that.
+pub fn caller(
+    dispatcher: &Dispatcher,
+    fields: &Fields<'_>,
+    now: Timestamp,
+    started: Instant,
+) -> Result<Arc<Caller>, RequestError> {
+    dispatcher.control.check_fresh(started)?;
+    let authorization = fields.authorization.map(HeaderValue::as_bytes);
+    Ok(dispatcher.control.tokens.authenticate(authorization, now)?)
+}
+
+/// Refuses a caller that holds no grant.
+pub fn authorize(caller: &Caller, verb: Verb, namespace: &str) -> Result<(), RequestError> {
+    if caller.is_allowed(verb, namespace) {
+        return Ok(());
+    }
+    Err(RequestError::Forbidden {
+        caller: caller.id.as_str().to_owned(),
+        verb: verb.as_str(),
+        namespace: namespace.to_owned(),
+    })
+}
+
+/// Returns the tier: what the caller claims, or the operation's default, no higher than its cap.
+fn criticality(
+    operation: Operation,
+    fields: &Fields<'_>,
+    caller: &Caller,
+) -> Result<Criticality, RequestError> {
+    let unmarked = match operation {
+        Operation::Scan => Criticality::Sheddable,
+        _ => Criticality::default(),
+    };
+    let claimed = fields.claimed_criticality()?.unwrap_or(unmarked);
+    Ok(claimed.min(caller.criticality_max))
+}
+
+/// Reads the deadline.
+fn context(
+    dispatcher: &Dispatcher,
+    fields: &Fields<'_>,
+    now: Timestamp,
+    started: Instant,
+) -> Result<Context, RequestError> {
+    let named = fields.timeout()?;
+    let timeout = named.unwrap_or(dispatcher.limits.default_timeout);
+    Ok(Context {
+        now,
+        deadline: Deadline::after(started, timeout),
+        timeout,
+        is_timeout_named: named.is_some(),
+        freshness: fields.freshness,
+    })
+}

@@ -1,0 +1,180 @@
+//! The phase *locate*: the shards of a request are known, and their quotas are debited.
+//!
+//! Hot path. [`Located`] is the only way to the queue of a shard and to the store.
+
+use std::sync::Arc;
+
+use umbo_control::NamespaceEntry;
+use umbo_hotkey::ReadContext;
+use umbo_http::{CacheStatus, RequestError};
+use umbo_overload::Entry;
+use umbo_quota::{ShardShare, Work};
+use umbo_types::{CallerId, NamespaceId, RequestUnits, ShardId};
+
+use crate::charge::Charge;
+use crate::dispatcher::Dispatcher;
+use crate::phase::identify::{Context, Identified};
+use crate::request_log::RequestLog;
+use crate::store_call::Call;
+
+/// A request whose shards are known.
+#[derive(Debug)]
+pub(crate) struct Located<'a> {
+    pub(crate) dispatcher: &'a Arc<Dispatcher>,
+    pub(crate) log: &'a mut RequestLog,
+    pub(crate) charge: &'a mut Charge,
+    /// The shard that alone the request concerns, where it is one.
+    shard: Option<ShardId>,
+    is_debited: bool,
+}
+
+impl<'a> Located<'a> {
+    pub(super) fn new(
+        dispatcher: &'a Arc<Dispatcher>,
+        log: &'a mut RequestLog,
+        charge: &'a mut Charge,
+        shard: Option<ShardId>,
+        is_debited: bool,
+    ) -> Self {
+        Self {
+            dispatcher,
+            log,
+            charge,
+            shard,
+            is_debited,
+        }
+    }
+
+    /// Debits the quotas of the shard that alone the request concerns, where that was left until it is asked.
+    pub(crate) fn debit(&mut self) -> Result<(), RequestError> {
+        if self.is_debited {
+            return Ok(());
+        }
+        self.is_debited = true;
+        self.log.located(self.shard);
+        let Some(shard) = self.shard else {
+            return Ok(());
+        };
+        let whole = [ShardShare { shard, parts: 1 }];
+        self.charge.admit_shards(&whole, self.log.started())
+    }
+
+    /// Asks again: nothing of the first time was done.
+    pub(crate) fn ask_again(&mut self) {
+        self.charge.release_shards();
+        self.is_debited = false;
+    }
+
+    /// Returns the shard that alone the request concerns, where it is one.
+    pub(crate) const fn shard(&self) -> Option<ShardId> {
+        self.shard
+    }
+
+    /// Returns who asks.
+    pub(crate) const fn identified(&self) -> &Identified {
+        self.charge.identified()
+    }
+
+    /// Returns when the request began, and until when and how it is to be answered.
+    pub(crate) const fn context(&self) -> Context {
+        self.identified().context
+    }
+
+    /// Returns the namespace.
+    pub(crate) fn namespace(&self) -> &NamespaceEntry {
+        &self.identified().namespace
+    }
+
+    /// Returns the id of the namespace.
+    pub(crate) fn namespace_id(&self) -> NamespaceId {
+        self.namespace().id
+    }
+
+    /// Returns who calls.
+    pub(crate) fn caller_id(&self) -> &CallerId {
+        &self.identified().caller.id
+    }
+
+    /// Waits for room for an answer of `len_min` to `len_max` bytes, as far as it is likely to need any.
+    pub(crate) async fn reserve_answer(
+        &mut self,
+        len_min: usize,
+        len_max: usize,
+    ) -> Result<(), RequestError> {
+        let (dispatcher, deadline) = (self.dispatcher, self.context().deadline);
+        self.log
+            .reserve_answer(dispatcher, deadline, len_min, len_max)
+            .await
+    }
+
+    /// Holds the memory of an answer that is made, `len` bytes; or sheds it.
+    pub(crate) fn hold_answer(&mut self, len: usize) -> Result<(), RequestError> {
+        self.log.hold_answer(len)
+    }
+
+    /// Returns what the queue of a shard goes by.
+    pub(crate) fn entry(&self) -> Entry {
+        let identified = self.identified();
+        Entry {
+            criticality: identified.criticality,
+            caller: self.charge.caller_hash(),
+            price: self.charge.charged(),
+            deadline: identified.context.deadline,
+            is_above_share: self.charge.is_above_share(self.shard),
+        }
+    }
+
+    /// Returns what the queue of a shard is told of the request.
+    pub(crate) fn call(&self) -> Call {
+        let identified = self.identified();
+        Call {
+            operation: identified.operation,
+            entry: self.entry(),
+            timeout: identified.context.timeout,
+            payer: Some(self.charge.payer_id()),
+            names: self.charge.names_for_shards(),
+            is_continued: false,
+            traceparent: self.log.traceparent(),
+        }
+    }
+
+    /// Returns what the shield needs of the request.
+    pub(crate) fn read_context(&self) -> ReadContext {
+        let identified = self.identified();
+        ReadContext {
+            now: identified.started,
+            criticality: identified.criticality,
+            price: self.charge.charged(),
+            age_max: identified.context.freshness.age_max,
+        }
+    }
+
+    /// Records where the result came from.
+    pub(crate) fn served_by(&mut self, status: CacheStatus) {
+        self.charge.served(status.is_read(), status.is_hit());
+        self.log.served_by(status);
+    }
+
+    /// Charges what a part of the work took; `work` is all of it so far.
+    pub(crate) fn progress(&mut self, work: Work) {
+        self.charge.progress(&timed(work, self.log));
+    }
+
+    /// Charges rows that all came from the local cache.
+    pub(crate) fn settle_hits(&mut self, work: Work) -> RequestUnits {
+        self.charge.settle_hits(&timed(work, self.log))
+    }
+
+    /// Charges what the whole work took, and returns it.
+    pub(crate) fn settle(&mut self, work: Work) -> RequestUnits {
+        self.charge.settle(&timed(work, self.log))
+    }
+}
+
+/// Adds to the work how long the store has worked.
+pub(crate) fn timed(work: Work, log: &RequestLog) -> Work {
+    Work {
+        service_time: log.store_time(),
+        ..work
+    }
+}

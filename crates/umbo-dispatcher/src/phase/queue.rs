@@ -1,0 +1,283 @@
+//! The phases *wait* and *fetch*: a permit of the shard, or the request is shed; then the store call, within
+//! the deadline.
+//!
+//! Hot path: where there is a permit nothing is allocated, and no timer made. A permit is given back on
+//! every way out, also when the one who waits for it has left.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+use umbo_http::RequestError;
+use umbo_http::shed_report::ShedReport;
+use umbo_overload::{
+    Admission, AdmissionQueue, Class, Entered, Outcome, Permit, QueueTicket, Shed, Wakeups,
+};
+use umbo_telemetry::trace::Verb;
+use umbo_types::{Deadline, Operation, ShardId};
+
+use crate::dispatcher::Dispatcher;
+use crate::overload::{Waiter, deliver};
+use crate::phase::locate::Located;
+use crate::phase::reach;
+use crate::store_call::{Answered, Call, Timed};
+use crate::until::until;
+
+/// Asks the store, within the deadline, and records how long it took. The work waits for its permits.
+///
+/// Reads are stopped at the deadline. Writes that reached the store run to their end there; only
+/// the waiting is given up, and the outcome is then unknown. The caller holds the work: it would be
+/// copied from hand to hand.
+pub(crate) async fn ask<T>(
+    located: &mut Located<'_>,
+    work: Pin<&mut impl Future<Output = Result<Timed<T>, RequestError>>>,
+) -> Result<T, RequestError> {
+    located.debit()?;
+    located.log.phase(Verb::Wait);
+    located.charge.begin_store();
+    let context = located.context();
+    let Some(result) = until(context.deadline, work).await else {
+        return Err(RequestError::DeadlineInStore {
+            shard: located.shard(),
+            is_write: located.identified().operation.is_write(),
+            timeout: context.timeout,
+        });
+    };
+    let timed = result?;
+    located.log.stored(timed.service_time);
+    Ok(timed.answer)
+}
+
+/// Does work that one shard is asked for, in one of its permits.
+pub(crate) async fn with_permit<T>(
+    dispatcher: &Dispatcher,
+    shard: ShardId,
+    call: &Call,
+    work: Pin<&mut impl Future<Output = Answered<T>>>,
+) -> Result<Timed<T>, RequestError> {
+    Ok(permit_of(dispatcher, shard, call).await?.serve(work).await)
+}
+
+/// A permit of a shard. `P` is the dispatcher, borrowed or shared.
+#[derive(Debug)]
+pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
+    dispatcher: P,
+    shard: ShardId,
+    began: Instant,
+    operation: Operation,
+    /// When nobody waits for the answer any more.
+    deadline: Deadline,
+    /// None where nobody counts, and once it is given back.
+    permit: Option<Permit>,
+}
+
+impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
+    /// Does the work, and gives the permit back.
+    pub(crate) async fn serve<T>(
+        mut self,
+        work: Pin<&mut impl Future<Output = Answered<T>>>,
+    ) -> Timed<T> {
+        let answered = work.await;
+        let now = self.dispatcher.clock.monotonic();
+        let elapsed = now.saturating_duration_since(self.began);
+        let service_time = answered.service_time.unwrap_or(elapsed);
+        self.served(service_time, elapsed, now);
+        Timed {
+            answer: answered.answer,
+            service_time,
+        }
+    }
+
+    /// The latency ratio judges the shard by its own time; the limit of the queue goes by what a
+    /// request takes from here, the way to another machine included.
+    fn served(&mut self, service_time: Duration, elapsed: Duration, now: Instant) {
+        let Some(overload) = &self.dispatcher.overload else {
+            return;
+        };
+        let operation = self.operation;
+        overload.ended(self.shard, operation);
+        if let Some(class) = Class::of(operation) {
+            overload
+                .controller()
+                .record(self.shard, class, service_time);
+        }
+        let outcome = Outcome::Served {
+            operation,
+            service_time: elapsed,
+        };
+        self.give_back(outcome, now);
+    }
+
+    fn give_back(&mut self, outcome: Outcome, now: Instant) {
+        let queue = queue(&self.dispatcher, self.shard, self.operation);
+        if let (Some(queue), Some(permit)) = (queue, self.permit.take()) {
+            let mut wakeups = Wakeups::new();
+            queue.leave(permit, outcome, now, &mut wakeups);
+            if !wakeups.is_empty() {
+                deliver(queue, wakeups, now);
+            }
+        }
+    }
+}
+
+impl<P: Deref<Target = Dispatcher>> Drop for HeldPermit<P> {
+    fn drop(&mut self) {
+        if self.permit.is_none() {
+            return;
+        }
+        let now = self.dispatcher.clock.monotonic();
+        // Given up for taking too long: it would have taken longer still.
+        if self.deadline.has_passed(now)
+            && let Some(class) = Class::of(self.operation)
+            && let Some(overload) = &self.dispatcher.overload
+        {
+            let elapsed = now.saturating_duration_since(self.began);
+            overload.controller().record(self.shard, class, elapsed);
+        }
+        self.give_back(Outcome::Unknown, now);
+    }
+}
+
+/// Waits for a permit. Until it has one, nothing of the request has reached the store.
+pub(crate) async fn permit_of<P: Deref<Target = Dispatcher>>(
+    dispatcher: P,
+    shard: ShardId,
+    call: &Call,
+) -> Result<HeldPermit<P>, RequestError> {
+    let (permit, began) = admitted(&dispatcher, shard, call).await?;
+    Ok(HeldPermit {
+        dispatcher,
+        shard,
+        began,
+        operation: call.operation,
+        deadline: call.entry.deadline,
+        permit,
+    })
+}
+
+fn queue(
+    dispatcher: &Dispatcher,
+    shard: ShardId,
+    operation: Operation,
+) -> Option<&AdmissionQueue<Waiter>> {
+    let overload = dispatcher.overload.as_ref();
+    overload.and_then(|overload| overload.queue(shard, operation))
+}
+
+/// Returns a permit, none where nobody counts, and since when it is held.
+async fn admitted(
+    dispatcher: &Dispatcher,
+    shard: ShardId,
+    call: &Call,
+) -> Result<(Option<Permit>, Instant), RequestError> {
+    let (entry, timeout) = (&call.entry, call.timeout);
+    let late = || RequestError::DeadlineBeforeStore {
+        shard: Some(shard),
+        timeout,
+    };
+    reach::wait_until_reachable(dispatcher, shard, entry.deadline).await?;
+    let now = dispatcher.clock.monotonic();
+    let Some(queue) = queue(dispatcher, shard, call.operation) else {
+        if entry.deadline.has_passed(now) {
+            return Err(late());
+        }
+        return Ok((None, now));
+    };
+    let (mut wakeups, mut admission) = (Wakeups::new(), None);
+    let waiter = || {
+        let (sender, receiver) = oneshot::channel();
+        admission = Some(receiver);
+        sender
+    };
+    let entered = queue.enter(entry, now, waiter, &mut wakeups);
+    if !wakeups.is_empty() {
+        deliver(queue, wakeups, now);
+    }
+    let admission = match (entered, admission) {
+        (Entered::Permit(permit), _) => return Ok((Some(permit), now)),
+        (Entered::Shed(shed), _) => Admission::Shed(shed),
+        (Entered::Queued(ticket), Some(admission)) => {
+            let waiting = Waiting {
+                dispatcher,
+                queue,
+                ticket,
+                admission,
+            };
+            Box::pin(waiting.admission(entry.deadline)).await
+        }
+        (Entered::Expired | Entered::Queued(_), _) => Admission::Expired,
+    };
+    match admission {
+        Admission::Permit(permit) => Ok((Some(permit), dispatcher.clock.monotonic())),
+        Admission::Shed(shed) => Err(RequestError::Shed(report(shard, shed))),
+        Admission::Expired => Err(late()),
+    }
+}
+
+fn report(shard: ShardId, shed: Shed) -> ShedReport {
+    ShedReport {
+        shard,
+        tier: shed.criticality,
+        reason: shed.reason,
+        wait: shed.wait,
+    }
+}
+
+/// One who waits at a queue. Dropping it gives up the place, and the permit that is on its way.
+struct Waiting<'a> {
+    dispatcher: &'a Dispatcher,
+    queue: &'a AdmissionQueue<Waiter>,
+    ticket: QueueTicket,
+    admission: oneshot::Receiver<Admission>,
+}
+
+impl Waiting<'_> {
+    async fn admission(mut self, deadline: Deadline) -> Admission {
+        // The queue lets go of who is late when it comes to them; the client is told in time.
+        let told = timeout_at(deadline.instant().into(), &mut self.admission).await;
+        match told {
+            Ok(Ok(admission)) => admission,
+            Ok(Err(_)) | Err(_) => Admission::Expired,
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.admission.is_terminated() {
+            return;
+        }
+        let now = self.dispatcher.clock.monotonic();
+        if self.queue.cancel(self.ticket, now).is_some() {
+            return;
+        }
+        // A admission is on its way, or there.
+        self.admission.close();
+        if let Ok(Admission::Permit(permit)) = self.admission.try_recv() {
+            let mut wakeups = Wakeups::new();
+            self.queue
+                .leave(permit, Outcome::Unknown, now, &mut wakeups);
+            deliver(self.queue, wakeups, now);
+        }
+    }
+}
+
+/// Sheds a request that the queue of a shard would shed if it came to it now.
+pub(crate) fn turn_away(located: &Located<'_>, shard: ShardId) -> Result<(), RequestError> {
+    let (dispatcher, operation) = (located.dispatcher, located.identified().operation);
+    let Some(queue) = queue(dispatcher, shard, operation).filter(|queue| queue.is_crowded()) else {
+        return Ok(());
+    };
+    match queue.turn_away(&located.entry(), dispatcher.clock.monotonic()) {
+        Some(shed) => Err(RequestError::Shed(report(shard, shed))),
+        None => Ok(()),
+    }
+}
+
+/// Says whether somebody waits already.
+pub(crate) fn is_crowded(dispatcher: &Dispatcher, shard: ShardId, operation: Operation) -> bool {
+    queue(dispatcher, shard, operation).is_some_and(AdmissionQueue::is_crowded)
+}

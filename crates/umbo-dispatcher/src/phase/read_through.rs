@@ -1,0 +1,239 @@
+//! The phase *shield*: how a read gets its result without asking its shard.
+//!
+//! Hot path. The steps are blocked, cache, join or lead, direct: a hot key is answered from the local
+//! cache. What the cache does not answer joins the in-flight read of the same key, or leads one; but
+//! where the store answers at once, only hot keys do, and all others are plain reads that wait for no
+//! other. A write is announced to the shield before the store is asked and until it has answered.
+
+mod cacheable;
+mod rows;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use umbo_hotkey::{KeyRef, LeaderToken, Lookup, Served, Source, StoreRead};
+use umbo_http::{CacheStatus, RequestError};
+use umbo_store::{Page, RangeRequest};
+use umbo_telemetry::trace::Verb;
+use umbo_types::{CallerId, Key, Operation, Row, ShardId};
+
+use self::cacheable::{CacheableRead, ReadTime, flight_error, mixed_up, shared_row};
+pub(crate) use self::rows::{ReadRow, Rows};
+use crate::dispatcher::Dispatcher;
+use crate::hot_keys::{HotShield, Shared};
+use crate::phase::identify::Identified;
+use crate::phase::locate::Located;
+use crate::phase::queue::{self, with_permit};
+use crate::phase::reach;
+use crate::store_call::{Answered, Call, Timed};
+
+/// Refuses a request for a key that an operator has blocked, before it costs anything. A refused request is
+/// counted, so that operators see whether requests go on, and of which caller.
+pub(crate) fn check_blocked(
+    dispatcher: &Dispatcher,
+    key: Option<&Key>,
+    identified: &Identified,
+) -> Result<(), RequestError> {
+    // Rows of a batch are checked one by one, ranges with their selectors.
+    let (Some(shield), Some(key)) = (dispatcher.hot_keys.blocking(), key) else {
+        return Ok(());
+    };
+    let named = shield.seed().row(identified.namespace.id, key);
+    refuse_blocked(shield, &named, &identified.caller.id)
+}
+
+fn refuse_blocked(
+    shield: &HotShield,
+    key: &KeyRef<'_>,
+    caller: &CallerId,
+) -> Result<(), RequestError> {
+    if shield.is_blocked(key, caller) {
+        shield.count(key);
+        return Err(RequestError::KeyBlocked);
+    }
+    Ok(())
+}
+
+/// Reads a row.
+pub(crate) async fn row(located: &mut Located<'_>, key: &Key) -> Result<Option<Row>, RequestError> {
+    let namespace = located.namespace_id();
+    let shard = located
+        .dispatcher
+        .shard_map
+        .locate(namespace, &key.partition);
+    let cacheable = CacheableRead::Row(namespace, key);
+    shared_row(read(located, &cacheable, shard).await?)
+}
+
+/// Reads the first chunk of a range.
+pub(crate) async fn page(
+    located: &mut Located<'_>,
+    request: &RangeRequest,
+) -> Result<Arc<Page>, RequestError> {
+    let map = &located.dispatcher.shard_map;
+    let shard = map.locate(request.namespace, &request.partition);
+    let cacheable = CacheableRead::range(request);
+    match read(located, &cacheable, shard).await? {
+        Shared::Page(page) => Ok(page),
+        Shared::Row(_) => Err(mixed_up()),
+    }
+}
+
+async fn read(
+    located: &mut Located<'_>,
+    cacheable: &CacheableRead<'_>,
+    shard: ShardId,
+) -> Result<Shared, RequestError> {
+    let dispatcher = located.dispatcher;
+    let Some(shield) = dispatcher.hot_keys.shield() else {
+        return direct(located, cacheable, shard).await;
+    };
+    located.log.phase(Verb::Shield);
+    let key = cacheable.key(shield.seed());
+    // Rows were checked before anything was charged. A block holds for `no-cache` too.
+    if dispatcher.hot_keys.blocking().is_some() {
+        refuse_blocked(shield, &key, located.caller_id())?;
+    }
+    shield.count(&key);
+    if located.context().freshness.is_bypassed {
+        located.served_by(CacheStatus::Bypass);
+        return direct(located, cacheable, shard).await;
+    }
+    let read_context = located.read_context();
+    match shield.lookup(&key, &read_context, located.caller_id()) {
+        Lookup::Blocked => Err(RequestError::KeyBlocked),
+        Lookup::Hit {
+            served,
+            is_refresh_due,
+        } => {
+            if is_refresh_due {
+                let (operation, call) = (located.log.operation(), located.call());
+                let time = ReadTime::of(located);
+                let fetch = |_: LeaderToken| {
+                    timed(
+                        dispatcher,
+                        operation,
+                        cacheable.lead(dispatcher, shard, time, call),
+                    )
+                };
+                shield.refresh(&key, &read_context, fetch);
+            }
+            located.served_by(cache_status(dispatcher, &served));
+            Ok(served.value.answer)
+        }
+        Lookup::Cold if dispatcher.store.answers_at_once() => {
+            let result = direct(located, cacheable, shard).await?;
+            located.served_by(CacheStatus::Miss);
+            Ok(result)
+        }
+        // Boxed, so that the future of a plain read stays small.
+        Lookup::Cold | Lookup::Miss => {
+            Box::pin(join_or_lead(shield, located, cacheable, shard)).await
+        }
+    }
+}
+
+/// Reads with all requests that want the same, within the deadline of this one.
+async fn join_or_lead(
+    shield: &HotShield,
+    located: &mut Located<'_>,
+    cacheable: &CacheableRead<'_>,
+    shard: ShardId,
+) -> Result<Shared, RequestError> {
+    let dispatcher = located.dispatcher;
+    // Only now, so that a quota of the shard does not count what never reaches it.
+    located.debit()?;
+    let key = cacheable.key(shield.seed());
+    let operation = located.log.operation();
+    if queue::is_crowded(dispatcher, shard, operation) && !shield.is_in_flight(&key) {
+        queue::turn_away(located, shard)?;
+    }
+    let (call, time) = (located.call(), ReadTime::of(located));
+    let read_context = located.read_context();
+    let sharing = async {
+        // Here the deadline of this request counts, not that of the leader.
+        reach::wait_until_reachable(dispatcher, shard, call.entry.deadline).await?;
+        let fetch = |token: LeaderToken| {
+            let mut call = call.clone();
+            call.entry.criticality = token.criticality();
+            cacheable.lead(dispatcher, shard, time, call)
+        };
+        let served = shield.read(&key, &read_context, fetch).await;
+        let served = served.map_err(flight_error)?;
+        Ok(Timed {
+            service_time: served.value.service_time,
+            answer: served,
+        })
+    };
+    let served = queue::ask(located, pin!(sharing)).await?;
+    located.served_by(cache_status(dispatcher, &served));
+    Ok(served.value.answer)
+}
+
+/// Reads for this request alone.
+async fn direct(
+    located: &mut Located<'_>,
+    cacheable: &CacheableRead<'_>,
+    shard: ShardId,
+) -> Result<Shared, RequestError> {
+    located.debit()?;
+    queue::turn_away(located, shard)?;
+    let (dispatcher, call) = (located.dispatcher, located.call());
+    let fetching = pin!(fetch(dispatcher, cacheable, &call));
+    let work = pin!(with_permit(dispatcher, shard, &call, fetching));
+    queue::ask(located, work).await?
+}
+
+/// Executes a read for one request alone.
+async fn fetch(
+    dispatcher: &Dispatcher,
+    cacheable: &CacheableRead<'_>,
+    call: &Call,
+) -> Answered<Result<Shared, RequestError>> {
+    let (store, context) = (&dispatcher.store, call.context());
+    let answer = match cacheable {
+        CacheableRead::Row(namespace, key) => {
+            let row = store.get(&context, *namespace, key).await;
+            row.map(Shared::Row)
+        }
+        CacheableRead::Range(request, _) => {
+            let page = store.range(&context, request).await;
+            page.map(|page| Shared::Page(Arc::new(page)))
+        }
+    };
+    Answered::new(&context, answer.map_err(RequestError::from))
+}
+
+/// Records the service time of a read that belongs to no request.
+fn timed(
+    dispatcher: &Arc<Dispatcher>,
+    operation: Operation,
+    read: StoreRead<Timed<Shared>, RequestError>,
+) -> StoreRead<Timed<Shared>, RequestError> {
+    let dispatcher = Arc::clone(dispatcher);
+    Box::pin(async move {
+        let fetched = read.await?;
+        dispatcher
+            .metrics
+            .record_store(operation, fetched.value.service_time);
+        Ok(fetched)
+    })
+}
+
+fn cache_status(dispatcher: &Dispatcher, served: &Served<Timed<Shared>>) -> CacheStatus {
+    match served.source {
+        Source::Leader => CacheStatus::Miss,
+        Source::Follower => CacheStatus::Collapsed,
+        Source::Cache => {
+            let now = dispatcher.clock.monotonic();
+            let ttl = served
+                .fresh_until
+                .map(|until| until.saturating_duration_since(now).as_secs());
+            let age = now.saturating_duration_since(served.read_at).as_secs();
+            CacheStatus::Hit {
+                ttl: ttl.unwrap_or(0),
+                age,
+            }
+        }
+    }
+}

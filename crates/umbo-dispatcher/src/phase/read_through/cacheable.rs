@@ -1,0 +1,184 @@
+//! A cacheable read: its key, how it is executed, and its result.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use umbo_hotkey::{Fetched, FlightError, KeyRef, KeySeed, Kind, StoreRead};
+use umbo_http::RequestError;
+use umbo_store::{RangeRequest, StoreError};
+use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId, Timestamp, Value};
+
+use crate::dispatcher::Dispatcher;
+use crate::hot_keys::Shared;
+use crate::phase::locate::Located;
+use crate::phase::queue::with_permit;
+use crate::store_call::Call;
+use crate::store_call::{Answered, Timed};
+use crate::until::until;
+
+/// A read whose result many requests may share.
+#[derive(Debug, Clone)]
+pub(super) enum CacheableRead<'a> {
+    /// One row.
+    Row(NamespaceId, &'a Key),
+    /// The first chunk of a range.
+    Range(&'a RangeRequest, SmallVec<[u8; 64]>),
+}
+
+impl<'a> CacheableRead<'a> {
+    /// Returns the read of the first chunk of a range.
+    pub(super) fn range(request: &'a RangeRequest) -> Self {
+        // All that decides the result, each part of a fixed length or behind its length.
+        let mut detail = SmallVec::new();
+        let flags = u8::from(request.reverse) | u8::from(request.keys_only) << 1;
+        detail.push(flags | u8::from(request.range.end.is_some()) << 2);
+        detail.extend_from_slice(&request.rows_max.to_le_bytes());
+        detail.extend_from_slice(&request.bytes_max.to_le_bytes());
+        detail.extend_from_slice(&(request.range.start.len() as u32).to_le_bytes());
+        detail.extend_from_slice(&request.range.start);
+        detail.extend_from_slice(request.range.end.as_deref().unwrap_or_default());
+        Self::Range(request, detail)
+    }
+
+    /// Returns the key of the read.
+    pub(super) fn key(&self, seed: KeySeed) -> KeyRef<'_> {
+        match self {
+            Self::Row(namespace, key) => seed.row(*namespace, key),
+            Self::Range(request, detail) => {
+                let partition = request.partition.as_bytes();
+                seed.key(request.namespace, Kind::Range, partition, detail)
+            }
+        }
+    }
+
+    /// Executes the read as a leader. It outlives the request, because others may wait for it.
+    pub(super) fn lead(
+        &self,
+        dispatcher: &Arc<Dispatcher>,
+        shard: ShardId,
+        time: ReadTime,
+        mut call: Call,
+    ) -> StoreRead<Timed<Shared>, RequestError> {
+        let dispatcher = Arc::clone(dispatcher);
+        call.timeout = dispatcher.hot_keys.leader_timeout();
+        call.entry.deadline = Deadline::after(time.monotonic, call.timeout);
+        let bound = (call.entry.deadline, call.timeout);
+        match self {
+            Self::Row(namespace, key) => {
+                let (namespace, key) = (*namespace, Key::clone(key));
+                Box::pin(async move {
+                    let context = call.context();
+                    let work = async {
+                        let read = dispatcher.store.get(&context, namespace, &key);
+                        Answered::new(&context, bounded(read, shard, bound).await)
+                    };
+                    let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
+                    Ok(time.fetched(fetched.and_then(Shared::Row)?))
+                })
+            }
+            Self::Range(request, _) => {
+                let request = RangeRequest::clone(request);
+                Box::pin(async move {
+                    let context = call.context();
+                    let work = async {
+                        let read = dispatcher.store.range(&context, &request);
+                        Answered::new(&context, bounded(read, shard, bound).await)
+                    };
+                    let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
+                    Ok(time.fetched(fetched.and_then(|page| Shared::Page(Arc::new(page)))?))
+                })
+            }
+        }
+    }
+}
+
+/// One moment by two clocks: rows expire by the wall clock, results age by the monotonic one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadTime {
+    monotonic: Instant,
+    wall: Timestamp,
+}
+
+impl ReadTime {
+    /// Returns when a request began.
+    pub(super) const fn of(located: &Located<'_>) -> Self {
+        Self {
+            monotonic: located.identified().started,
+            wall: located.context().now,
+        }
+    }
+
+    fn until(self, expires_at: Timestamp) -> Option<Instant> {
+        let left = Duration::from_micros(expires_at.0.saturating_sub(self.wall.0));
+        self.monotonic.checked_add(left)
+    }
+
+    /// Returns a result with what the shield needs of it.
+    pub(super) fn fetched(self, value: Timed<Shared>) -> Fetched<Timed<Shared>> {
+        let (bytes, is_found, expires_at) = match &value.answer {
+            Shared::Row(None) => (0, false, None),
+            Shared::Row(Some(row)) => {
+                let Value {
+                    bytes,
+                    content_type,
+                    content_encoding,
+                } = &row.value;
+                let bytes = bytes.len() + content_type.len() + content_encoding.len();
+                (bytes, true, row.expires_at)
+            }
+            Shared::Page(page) => {
+                let rows = &page.rows;
+                // The result stops being true when the first of its rows expires.
+                let expires_at = rows.iter().filter_map(|row| row.expires_at).min();
+                (rows.memory(), !rows.is_empty(), expires_at)
+            }
+        };
+        Fetched {
+            bytes,
+            is_found,
+            expires_at: expires_at.and_then(|at| self.until(at)),
+            value,
+        }
+    }
+}
+
+/// Bounds a read that others wait for, by the time of a leader instead of the deadline of a request.
+async fn bounded<T>(
+    work: impl Future<Output = Result<T, StoreError>>,
+    shard: ShardId,
+    (deadline, timeout): (Deadline, Duration),
+) -> Result<T, RequestError> {
+    match until(deadline, pin!(work)).await {
+        Some(answer) => Ok(answer?),
+        None => Err(RequestError::DeadlineInStore {
+            shard: Some(shard),
+            is_write: false,
+            timeout,
+        }),
+    }
+}
+
+/// Returns the row of a result.
+pub(super) fn shared_row(shared: Shared) -> Result<Option<Row>, RequestError> {
+    match shared {
+        Shared::Row(row) => Ok(row),
+        Shared::Page(_) => Err(mixed_up()),
+    }
+}
+
+/// The kind of a read is part of its key.
+pub(super) fn mixed_up() -> RequestError {
+    RequestError::Internal("a read was answered with one of another kind".to_owned())
+}
+
+/// Returns why a shared read has no result.
+pub(super) fn flight_error(error: FlightError<RequestError>) -> RequestError {
+    match error {
+        FlightError::Failed(failure) => failure,
+        FlightError::LeaderLost => RequestError::Internal("a shared read was abandoned".to_owned()),
+        FlightError::Full => RequestError::TooManyReaders,
+    }
+}

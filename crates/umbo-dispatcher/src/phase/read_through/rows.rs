@@ -1,0 +1,185 @@
+//! Rows of a multi-get, of one shard at a time: hot ones from the local cache, the others in one call
+//! of the store.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use umbo_hotkey::{Lookup, ReadContext};
+use umbo_http::RequestError;
+use umbo_types::{CallerId, Key, NamespaceId, RequestUnits, Row, ShardId};
+
+use super::cacheable::{CacheableRead, ReadTime, flight_error, shared_row};
+use crate::deadline_budget::DeadlineBudget;
+use crate::dispatcher::Dispatcher;
+use crate::hot_keys::HotShield;
+use crate::phase::locate::Located;
+use crate::phase::queue::with_permit;
+use crate::store_call::{Answered, Call};
+
+/// Reads the rows of one request.
+pub(crate) struct Rows<'a> {
+    dispatcher: &'a Arc<Dispatcher>,
+    namespace: NamespaceId,
+    caller: CallerId,
+    read_context: ReadContext,
+    time: ReadTime,
+    call: Call,
+    is_bypassed: bool,
+}
+
+/// A row, and what it cost.
+#[derive(Debug)]
+pub(crate) struct ReadRow {
+    pub(crate) row: Result<Option<Row>, RequestError>,
+    /// Whether it cost no read of the store.
+    pub(crate) is_hit: bool,
+    pub(crate) service_time: Duration,
+}
+
+impl ReadRow {
+    fn hit(row: Result<Option<Row>, RequestError>) -> Self {
+        Self {
+            row,
+            is_hit: true,
+            service_time: Duration::ZERO,
+        }
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// Begins to read `keys` rows.
+    pub(crate) fn new(located: &Located<'a>, keys: usize) -> Self {
+        let mut read_context = located.read_context();
+        let price = located.charge.charged().as_micros() / (keys as u64).max(1);
+        read_context.price = RequestUnits::from_micros(price);
+        Self {
+            dispatcher: located.dispatcher,
+            namespace: located.namespace_id(),
+            caller: located.caller_id().clone(),
+            read_context,
+            time: ReadTime::of(located),
+            call: located.call(),
+            is_bypassed: located.context().freshness.is_bypassed,
+        }
+    }
+
+    /// Returns when there is no more time for rows that have not come: before the deadline of the
+    /// request, unless what is read is all of it.
+    pub(crate) fn until(&mut self, is_only: bool) -> Instant {
+        if is_only {
+            return self.call.entry.deadline.instant();
+        }
+        let now = self.dispatcher.clock.monotonic();
+        let budget = DeadlineBudget::until(self.call.entry.deadline, now);
+        self.call.entry.deadline = budget.work;
+        budget.wait
+    }
+
+    /// Returns the time that was given for the request.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.call.timeout
+    }
+
+    /// Reads rows of one shard, in the order of their keys. The shard may have been asked for others
+    /// of the same request.
+    pub(crate) async fn read(
+        &self,
+        (shard, is_continued): (ShardId, bool),
+        keys: &[&Key],
+    ) -> Vec<ReadRow> {
+        let shield = self.dispatcher.hot_keys.shield();
+        let mut rows: Vec<Option<ReadRow>> = Vec::with_capacity(keys.len());
+        let mut missing = Vec::new();
+        for &key in keys {
+            let row = match shield {
+                Some(shield) => self.lookup(shield, shard, key).await,
+                None => None,
+            };
+            if row.is_none() {
+                missing.push(key.clone());
+            }
+            rows.push(row);
+        }
+        if !missing.is_empty() {
+            let fetched = self.fetch(shard, is_continued, &missing).await;
+            let places = rows.iter_mut().filter(|row| row.is_none());
+            for (place, row) in places.zip(fetched) {
+                *place = Some(row);
+            }
+        }
+        let lost = || RequestError::Internal("a row of a multi-get was not answered".to_owned());
+        let rows = rows.into_iter();
+        rows.map(|row| row.unwrap_or_else(|| ReadRow::hit(Err(lost()))))
+            .collect()
+    }
+
+    /// Returns the row of a key that is cached or blocked, or that is hot and read once for all requests;
+    /// none for the others, which are read in one call.
+    async fn lookup(&self, shield: &HotShield, shard: ShardId, key: &Key) -> Option<ReadRow> {
+        let named = shield.seed().row(self.namespace, key);
+        shield.count(&named);
+        let blocked = || ReadRow::hit(Err(RequestError::KeyBlocked));
+        if self.is_bypassed {
+            return shield.is_blocked(&named, &self.caller).then(blocked);
+        }
+        let cacheable = CacheableRead::Row(self.namespace, key);
+        let fetch = |_| cacheable.lead(self.dispatcher, shard, self.time, self.call.clone());
+        match shield.lookup(&named, &self.read_context, &self.caller) {
+            Lookup::Hit {
+                served,
+                is_refresh_due,
+            } => {
+                if is_refresh_due {
+                    shield.refresh(&named, &self.read_context, fetch);
+                }
+                Some(ReadRow::hit(shared_row(served.value.answer)))
+            }
+            Lookup::Miss => {
+                let served = shield.read(&named, &self.read_context, fetch).await;
+                let served = served.map_err(flight_error).map(|served| served.value);
+                let time = served.as_ref().ok().map(|timed| timed.service_time);
+                Some(ReadRow {
+                    row: served.and_then(|timed| shared_row(timed.answer)),
+                    is_hit: false,
+                    service_time: time.unwrap_or_default(),
+                })
+            }
+            Lookup::Blocked => Some(blocked()),
+            Lookup::Cold => None,
+        }
+    }
+
+    /// Asks a shard for rows in one call.
+    async fn fetch(&self, shard: ShardId, is_continued: bool, keys: &[Key]) -> Vec<ReadRow> {
+        let mut context = self.call.context();
+        context.is_continued = is_continued;
+        let work = async {
+            let rows = self
+                .dispatcher
+                .store
+                .multi_get(&context, self.namespace, keys);
+            Answered::new(&context, rows.await)
+        };
+        let timed = match with_permit(self.dispatcher, shard, &self.call, pin!(work)).await {
+            Ok(timed) => timed,
+            Err(failure) => {
+                let failed = keys.iter().map(|_| ReadRow {
+                    row: Err(failure.clone()),
+                    is_hit: false,
+                    service_time: Duration::ZERO,
+                });
+                return failed.collect();
+            }
+        };
+        // The time belongs to all of them; it is recorded with the first.
+        let mut service_time = timed.service_time;
+        let rows = timed.answer.into_iter();
+        rows.map(|row| ReadRow {
+            row: row.map_err(RequestError::from),
+            is_hit: false,
+            service_time: std::mem::take(&mut service_time),
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,73 @@
+//! Writes: the shield is told before the store is asked and after it has answered.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use umbo_hotkey::WriteScope;
+use umbo_http::RequestError;
+use umbo_types::ShardId;
+
+use crate::dispatcher::Dispatcher;
+use crate::phase::queue::permit_of;
+use crate::store_call::Call;
+use crate::store_call::{Answered, Timed};
+
+/// Does a write of one shard, in one of its permits.
+///
+/// Nothing happens before there is a permit: a client that leaves until then has written nothing. From
+/// then on reads of what is touched are kept apart from those before it, and the write goes on in a
+/// task when its client leaves, because the store carries it out in any case; permit and reads are let
+/// go when it has ended.
+pub(crate) async fn write_through<'a, T: Send + 'static>(
+    dispatcher: &Arc<Dispatcher>,
+    shard: ShardId,
+    call: &Call,
+    scopes: impl IntoIterator<Item = WriteScope<'a>>,
+    work: impl Future<Output = Answered<T>> + Send + 'static,
+) -> Result<Timed<T>, RequestError> {
+    let permit = permit_of(Arc::clone(dispatcher), shard, call).await?;
+    let shield = dispatcher.hot_keys.shield();
+    let guard = shield.map(|shield| shield.begin_write(scopes));
+    let work = async move {
+        let timed = permit.serve(pin!(work)).await;
+        drop(guard);
+        timed
+    };
+    let writing = Writing {
+        dispatcher: Arc::clone(dispatcher),
+        work: Some(Box::pin(work)),
+    };
+    Ok(writing.await)
+}
+
+/// A write under way.
+struct Writing<T: Send + 'static> {
+    dispatcher: Arc<Dispatcher>,
+    /// None once it has ended.
+    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+}
+
+impl<T: Send + 'static> Future for Writing<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let work = self.work.as_mut();
+        let work = work.expect("a write is not awaited after its end");
+        let answer = work.as_mut().poll(context);
+        if answer.is_ready() {
+            self.work = None;
+        }
+        answer
+    }
+}
+
+impl<T: Send + 'static> Drop for Writing<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.dispatcher.go_on(async move { drop(work.await) });
+        }
+    }
+}

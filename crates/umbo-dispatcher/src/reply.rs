@@ -1,0 +1,207 @@
+//! The end of a request: its outcome becomes a response, and what the request holds goes with it.
+//!
+//! Hot path. What the response says is the business of `umbo-http`; here the charge is closed before it is
+//! said, and memory and the place among the requests in flight follow the body.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Body as _;
+use umbo_control::ControlError;
+use umbo_edge::answer_memory::ConnectionAnswers;
+use umbo_edge::body::ReplyBody;
+use umbo_http::problem::FailedRequest;
+use umbo_http::{Answer, Fields, RequestError, ResponseMeta, encode};
+use umbo_store::StoreError;
+use umbo_types::{Operation, RequestUnits};
+
+use crate::charge::Charge;
+use crate::dispatcher::Dispatcher;
+use crate::page::{Chunk, PageWalk};
+use crate::request_log::RequestLog;
+
+/// What an operation came to.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// The answer, of a page its first chunk.
+    pub(crate) answer: Answer,
+    /// The rest of a page, where more may follow.
+    pub(crate) rest: Option<Box<PageWalk>>,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Self { answer, rest: None }
+    }
+}
+
+impl Reply {
+    /// Makes the reply of a page of which the first chunk is there.
+    pub(crate) fn page(walk: PageWalk, first: Chunk) -> Self {
+        Self {
+            answer: Answer::Page {
+                layout: walk.layout(),
+                text: first.text,
+            },
+            rest: (!first.is_last).then(|| Box::new(walk)),
+        }
+    }
+}
+
+/// Makes the response of an identified request.
+pub(crate) fn reply(
+    mut log: RequestLog,
+    mut charge: Charge,
+    outcome: Result<Reply, RequestError>,
+) -> Response<ReplyBody> {
+    let held = outcome.and_then(|reply| {
+        log.hold_answer(reply.answer.held_len())?;
+        Ok(reply)
+    });
+    let response = match held {
+        Ok(Reply { answer, rest }) => {
+            let is_head = matches!(answer, Answer::Row { is_head: true, .. });
+            let mut response = encode::answer(answer);
+            if let Some(walk) = rest {
+                add_meta(&mut response, &mut log, Some(&charge));
+                let first = match std::mem::take(response.body_mut()) {
+                    ReplyBody::Full(text) => text,
+                    _ => Bytes::new(),
+                };
+                *response.body_mut() = walk.into_body(first, log, charge);
+                return response;
+            }
+            if !is_head {
+                log.sent(len_of(&response));
+            }
+            charge.close();
+            response
+        }
+        Err(error) => {
+            log.refused(&error);
+            charge.close_failed(&error);
+            refusal(&mut log, Some(&charge), &error)
+        }
+    };
+    finish(response, log, Some(&charge))
+}
+
+/// Makes the response to a request that was refused before it had a charge.
+pub(crate) fn refuse(mut log: RequestLog, error: &RequestError) -> Response<ReplyBody> {
+    log.refused(error);
+    let response = refusal(&mut log, None, error);
+    finish(response, log, None)
+}
+
+/// A request below the data plane, counted and answered like all others.
+#[derive(Debug)]
+pub struct RoutedRequest(RequestLog);
+
+impl RoutedRequest {
+    /// Begins the request.
+    pub fn begin(
+        dispatcher: &Arc<Dispatcher>,
+        operation: Operation,
+        fields: &Fields<'_>,
+        answers: Arc<ConnectionAnswers>,
+        started: Instant,
+    ) -> Self {
+        Self(RequestLog::begin(
+            dispatcher, operation, fields, answers, started,
+        ))
+    }
+
+    /// Records that the request may change Umbo's own records: then an error says whether it did.
+    pub fn changes_records(&mut self) {
+        self.0.changes_records();
+    }
+
+    /// Makes the response to a request that was refused or failed.
+    pub fn refuse(self, error: &RequestError) -> Response<ReplyBody> {
+        refuse(self.0, error)
+    }
+
+    /// Makes the response of an answer; operators have theirs whether or not there is room for it.
+    pub fn answer(
+        self,
+        head: http::response::Parts,
+        body: Bytes,
+        is_for_operators: bool,
+    ) -> Response<ReplyBody> {
+        let mut log = self.0;
+        if is_for_operators {
+            log.hold_answer_in_any_case(body.len());
+        } else if let Err(error) = log.hold_answer(body.len()) {
+            return refuse(log, &error);
+        }
+        log.sent(body.len());
+        finish(Response::from_parts(head, ReplyBody::Full(body)), log, None)
+    }
+}
+
+fn refusal(
+    log: &mut RequestLog,
+    charge: Option<&Charge>,
+    error: &RequestError,
+) -> Response<ReplyBody> {
+    write_to_log(log, error);
+    let request = FailedRequest {
+        request_id: log.request_id(),
+        operation: log.operation(),
+        is_change: log.is_change(),
+        spent_at_node: charge.and_then(|charge| charge.spent_at_node(error)),
+        retry_ticket: charge.and_then(|charge| charge.retry_ticket(error)),
+    };
+    let response = encode::refusal(error, &request);
+    log.sent(len_of(&response));
+    response
+}
+
+fn len_of(response: &Response<ReplyBody>) -> usize {
+    response.body().size_hint().lower() as usize
+}
+
+fn finish(
+    mut response: Response<ReplyBody>,
+    mut log: RequestLog,
+    charge: Option<&Charge>,
+) -> Response<ReplyBody> {
+    add_meta(&mut response, &mut log, charge);
+    // A refusal is small, and a refused request is in flight no more.
+    if !log.is_refused()
+        && let ReplyBody::Full(bytes) = response.body_mut()
+    {
+        let bytes = std::mem::take(bytes);
+        *response.body_mut() = ReplyBody::Held(log.room.hand_over(bytes));
+    }
+    response
+}
+
+fn add_meta(response: &mut Response<ReplyBody>, log: &mut RequestLog, charge: Option<&Charge>) {
+    log.answered(response.status().as_u16());
+    let meta = ResponseMeta {
+        request_id: log.request_id(),
+        charged: charge.map_or(RequestUnits::ZERO, Charge::charged),
+        left: charge.and_then(Charge::advertised),
+        cache: log.cache_status(),
+        charged_to: charge.and_then(Charge::charged_to),
+        timing: log.timing(),
+    };
+    encode::add_meta(response, meta);
+}
+
+fn write_to_log(log: &RequestLog, error: &RequestError) {
+    let (request_id, code) = (|| log.request_id().as_str(), error.code().as_str());
+    match error {
+        RequestError::Internal(_)
+        | RequestError::Store(StoreError::Corrupt { .. })
+        | RequestError::Control(
+            ControlError::Internal(_) | ControlError::Store(StoreError::Corrupt { .. }),
+        ) => {
+            tracing::error!(request_id = request_id(), code, failure = %error, "failed");
+        }
+        _ => tracing::debug!(request_id = request_id(), code, failure = %error, "refused"),
+    }
+}

@@ -1,0 +1,181 @@
+//! The life of a request of the data plane, from top to bottom: ten phases, the same for every operation.
+//!
+//! Hot path. The phases have the same names in spans, metrics and documents. Helpers answer, `serve_as`
+//! decides. Each stage is made of the one before (`Identified`, then `Admitted`, then `Located`), so that a
+//! wrong order does not compile. The log and the charge are guards: no exit forgets to count or to settle.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use http_body::Body;
+use umbo_control::ControlError;
+use umbo_edge::answer_memory::ConnectionAnswers;
+use umbo_edge::body::ReplyBody;
+use umbo_http::decode::Route;
+use umbo_http::{Fields, RequestError};
+use umbo_store::StoreError;
+use umbo_telemetry::trace::Verb;
+use umbo_types::{NamespaceId, Operation};
+
+use crate::charge::Charge;
+use crate::dispatcher::Dispatcher;
+use crate::operation::Operate;
+use crate::operation::batch_write::BatchWrite;
+use crate::operation::body::RequestBody;
+use crate::operation::delete_range::DeleteRange;
+use crate::operation::explain::Explain;
+use crate::operation::get::Get;
+use crate::operation::multi_get::MultiGet;
+use crate::operation::range::Range;
+use crate::operation::scan::Scan;
+use crate::operation::usage::Usage;
+use crate::operation::write::Write;
+use crate::phase::admit::admit;
+use crate::phase::identify::Identified;
+use crate::phase::read_through;
+use crate::reply::{Reply, refuse, reply};
+use crate::request_log::RequestLog;
+
+/// Serves a request of the data plane. The future is on the heap: it is large, and would be copied with
+/// everything around it.
+pub async fn serve<B>(
+    dispatcher: &Arc<Dispatcher>,
+    route: Route<'_>,
+    head: &Parts,
+    body: B,
+    answers: Arc<ConnectionAnswers>,
+    started: Instant,
+) -> Response<ReplyBody>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    macro_rules! serve_as {
+        ($operation:ty) => {
+            Box::pin(serve_as::<$operation, B>(
+                dispatcher, route, head, body, answers, started,
+            ))
+            .await
+        };
+    }
+    match route.operation {
+        Operation::Get => serve_as!(Get),
+        Operation::Put | Operation::Delete => serve_as!(Write),
+        Operation::Range => serve_as!(Range),
+        Operation::DeleteRange => serve_as!(DeleteRange),
+        Operation::MultiGet => serve_as!(MultiGet),
+        Operation::BatchWrite => serve_as!(BatchWrite),
+        Operation::Scan => serve_as!(Scan),
+        Operation::Explain => serve_as!(Explain),
+        Operation::Usage => serve_as!(Usage),
+        // No route of the data plane is one of these.
+        Operation::Admin | Operation::Service => {
+            let fields = Fields::read(&head.headers);
+            let log = RequestLog::begin(dispatcher, route.operation, &fields, answers, started);
+            refuse(log, &RequestError::RouteNotFound)
+        }
+    }
+}
+
+/// The ten phases.
+async fn serve_as<O: Operate, B>(
+    dispatcher: &Arc<Dispatcher>,
+    route: Route<'_>,
+    head: &Parts,
+    body: B,
+    answers: Arc<ConnectionAnswers>,
+    started: Instant,
+) -> Response<ReplyBody>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let fields = Fields::read(&head.headers);
+    let mut log = RequestLog::begin(dispatcher, route.operation, &fields, answers, started);
+
+    // 1. Classify: who calls, whether they may, how critical it is and until when.
+    log.phase(Verb::Classify);
+    let identified = Identified::new(dispatcher, &route, &fields, &mut log).await;
+    let identified = match identified {
+        Ok(identified) => identified,
+        Err(error) => return refuse(log, &error),
+    };
+    let now = identified.context.now;
+    let mut charge = Charge::new(dispatcher, identified);
+    let mut body = RequestBody::new(dispatcher, body);
+    let mut is_repeated = false;
+    let outcome: Result<Reply, RequestError> = loop {
+        let attempt = async {
+            // 2. Decode: what is asked, all of it but the body.
+            log.phase(Verb::Decode);
+            fields.check_repeated()?;
+            let mut operation = O::decode(&route, &head.uri, &fields, now)?;
+            read_through::check_blocked(dispatcher, operation.key(), charge.identified())?;
+
+            // 3. Price: what is known of the work makes the estimate.
+            log.phase(Verb::Price);
+            let hint = operation.hint(&body.size_hint());
+
+            // 4. Admit: every quota that counts the payer is debited.
+            log.phase(Verb::Admit);
+            let mut admitted = admit(dispatcher, &mut log, &mut charge, hint)?;
+
+            // 5. Locate: the shards, with their quotas; the body.
+            admitted.log.phase(Verb::Locate);
+            let mut located = operation.locate(&mut admitted, &mut body).await?;
+
+            // 6. Shield: a hot key is answered from the local cache. 7. Wait: for a permit of the shard, or
+            // the request is shed. 8. Fetch: the store call, within the deadline.
+            let fetched = operation.fetch(&mut located).await?;
+
+            // 9. Settle: what the work did cost is charged.
+            operation.settle(fetched, &mut located).await
+        };
+        let outcome = attempt.await;
+        let Some(id) = gone(&outcome) else {
+            break outcome;
+        };
+        // The namespace was removed unbeknown to this dispatcher: once more where its name is of another one.
+        if let Err(error) = find_again(&route, id, &mut is_repeated, &mut log, &mut charge).await {
+            break Err(error);
+        }
+    };
+    drop(body);
+
+    // 10. Encode: outcome → status, header fields, body.
+    log.phase(Verb::Encode);
+    reply(log, charge, outcome)
+}
+
+/// Returns the namespace that a shard says was removed.
+const fn gone(outcome: &Result<Reply, RequestError>) -> Option<NamespaceId> {
+    match outcome {
+        Err(RequestError::Store(StoreError::NamespaceGone { namespace, .. })) => Some(*namespace),
+        _ => None,
+    }
+}
+
+/// Finds what has the name of a removed namespace now, once. Nothing of the first attempt lasts: what it may
+/// have written in some shards belongs to the removed namespace.
+async fn find_again(
+    route: &Route<'_>,
+    removed: NamespaceId,
+    is_repeated: &mut bool,
+    log: &mut RequestLog,
+    charge: &mut Charge,
+) -> Result<(), RequestError> {
+    if std::mem::replace(is_repeated, true) {
+        // Removed again meanwhile.
+        let name = route.namespace.to_owned();
+        return Err(ControlError::NamespaceNotFound { name }.into());
+    }
+    let control = &log.dispatcher.control;
+    let namespace = Box::pin(control.find_after_removal(removed, route.namespace)).await?;
+    log.named(&namespace);
+    log.located(None);
+    charge.rename(namespace);
+    Ok(())
+}

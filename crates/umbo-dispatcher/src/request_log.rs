@@ -1,0 +1,308 @@
+//! One request as operators see it: id, times, sizes, how it ended.
+//!
+//! A guard, begun when the request is recognised: metrics and span are written when it is dropped, so that
+//! no exit forgets to count: an answer, an early return, a client that left, a panic. For a streamed page it
+//! lives as long as the stream.
+//!
+//! Hot path.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use umbo_control::NamespaceEntry;
+use umbo_edge::answer_memory::ConnectionAnswers;
+use umbo_edge::body::InFlightRequest;
+use umbo_http::{CacheStatus, Fields, RequestError, RequestId, Timing};
+use umbo_telemetry::trace::{Summary, Trace, Verb};
+use umbo_types::{Caller, Criticality, Deadline, Operation, ShardId};
+
+use crate::answer_room::AnswerRoom;
+use crate::dispatcher::Dispatcher;
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct RequestLog {
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    operation: Operation,
+    started: Instant,
+    request_id: RequestId,
+    trace: Option<Trace>,
+    traceparent: Option<HeaderValue>,
+    /// What the span says, as far as it is known.
+    caller: Option<Arc<Caller>>,
+    namespace: Option<Arc<NamespaceEntry>>,
+    criticality: Option<Criticality>,
+    shard: Option<ShardId>,
+    code: Option<&'static str>,
+    /// 0 until it is known; a request that ends so was left by its client.
+    status: u16,
+    store_time: Option<Duration>,
+    /// Where the result came from, of reads that can be shared.
+    cache_status: Option<CacheStatus>,
+    request_bytes: u64,
+    response_bytes: u64,
+    wants_timing: bool,
+    /// Whether it may change something: then an error says whether it did.
+    is_change: bool,
+    /// What the answer holds.
+    pub(crate) room: AnswerRoom,
+}
+
+impl RequestLog {
+    /// Begins the log of a request. `answers` is what its connection holds of the memory of answers.
+    pub(crate) fn begin(
+        dispatcher: &Arc<Dispatcher>,
+        operation: Operation,
+        fields: &Fields<'_>,
+        answers: Arc<ConnectionAnswers>,
+        started: Instant,
+    ) -> Self {
+        dispatcher.begin_request(operation);
+        let in_flight = InFlightRequest::new(Arc::clone(dispatcher) as _, operation);
+        let traceparent = fields.traceparent.map(HeaderValue::as_bytes);
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            operation,
+            started,
+            request_id: dispatcher.request_ids.of(fields.request_id),
+            trace: dispatcher.tracer.begin(traceparent, started),
+            traceparent: fields.traceparent.cloned(),
+            caller: None,
+            namespace: None,
+            criticality: None,
+            shard: None,
+            code: None,
+            status: 0,
+            store_time: None,
+            cache_status: None,
+            request_bytes: 0,
+            response_bytes: 0,
+            wants_timing: fields.prefer.is_some() && fields.is_preferred("umbo-timing"),
+            is_change: operation.is_write(),
+            room: AnswerRoom::new(answers, in_flight),
+        }
+    }
+
+    /// Records which phase the request is in, where it is traced.
+    pub(crate) fn phase(&mut self, phase: Verb) {
+        if let Some(trace) = &mut self.trace {
+            trace.verb(phase, self.dispatcher.clock.monotonic());
+        }
+    }
+
+    /// Records who calls.
+    pub(crate) fn called_by(&mut self, caller: &Arc<Caller>) {
+        self.caller = Some(Arc::clone(caller));
+    }
+
+    /// Records the tier in effect.
+    pub(crate) fn ranked(&mut self, criticality: Criticality) {
+        self.criticality = Some(criticality);
+    }
+
+    /// Records the namespace.
+    pub(crate) fn named(&mut self, namespace: &Arc<NamespaceEntry>) {
+        self.namespace = Some(Arc::clone(namespace));
+    }
+
+    /// Records the shard that alone the request concerns; none where it is not one.
+    pub(crate) fn located(&mut self, shard: Option<ShardId>) {
+        self.shard = shard;
+    }
+
+    /// Records bytes of the request's body.
+    pub(crate) fn received(&mut self, bytes: usize) {
+        self.request_bytes += bytes as u64;
+    }
+
+    /// Records bytes of the answer's body.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.response_bytes += bytes as u64;
+    }
+
+    /// Records that the store has answered and how long it took; adds up where it is asked more than
+    /// once.
+    pub(crate) fn stored(&mut self, time: Duration) {
+        self.store_time = Some(self.store_time.unwrap_or_default() + time);
+        if let Some(trace) = &mut self.trace {
+            let now = self.dispatcher.clock.monotonic();
+            trace.verb(Verb::Fetch, now.checked_sub(time).unwrap_or(now));
+            trace.verb(Verb::Settle, now);
+        }
+    }
+
+    /// Returns how long the store has worked for the request.
+    pub(crate) fn store_time(&self) -> Duration {
+        self.store_time.unwrap_or_default()
+    }
+
+    /// Records where the result came from. The wait for another request's read is no store time.
+    pub(crate) fn served_by(&mut self, status: CacheStatus) {
+        if !status.is_read() {
+            self.store_time = None;
+        }
+        self.cache_status = Some(status);
+    }
+
+    /// Returns where the result came from, of reads that can be shared.
+    pub(crate) const fn cache_status(&self) -> Option<CacheStatus> {
+        self.cache_status
+    }
+
+    /// Waits, until a deadline, for room for an answer of `len_min` to `len_max` bytes, as far as it is likely
+    /// to need any.
+    pub(crate) async fn reserve_answer(
+        &mut self,
+        dispatcher: &Dispatcher,
+        deadline: Deadline,
+        len_min: usize,
+        len_max: usize,
+    ) -> Result<(), RequestError> {
+        let timeout = || {
+            let remaining = deadline.remaining(dispatcher.clock.monotonic());
+            remaining.min(dispatcher.limits.default_timeout)
+        };
+        let memory = &dispatcher.answer_memory;
+        self.room.reserve(memory, len_min, len_max, timeout).await
+    }
+
+    /// Holds the memory of an answer that is made, `len` bytes; or sheds it, unless it is that of a write,
+    /// which was applied.
+    pub(crate) fn hold_answer(&mut self, len: usize) -> Result<(), RequestError> {
+        if self.operation.is_write() {
+            self.hold_answer_in_any_case(len);
+            return Ok(());
+        }
+        self.room.hold(&self.dispatcher.answer_memory, len)
+    }
+
+    /// Holds the memory of an answer that is given whether or not there is room for it.
+    pub(crate) fn hold_answer_in_any_case(&mut self, len: usize) {
+        self.room
+            .hold_in_any_case(&self.dispatcher.answer_memory, len);
+    }
+
+    /// Waits for room for the next piece of a stream; it may be as long as the last one was.
+    pub(crate) async fn reserve_piece(&mut self) -> Result<(), RequestError> {
+        let timeout = self.dispatcher.limits.default_timeout;
+        let memory = &self.dispatcher.answer_memory;
+        self.room.reserve(memory, 0, usize::MAX, || timeout).await
+    }
+
+    /// Ties the memory that a piece of a stream holds to its bytes.
+    pub(crate) fn hold_piece(&mut self, piece: Bytes, is_last: bool) -> Bytes {
+        let memory = &self.dispatcher.answer_memory;
+        self.room.hold_piece(memory, piece, is_last)
+    }
+
+    /// Records the status of the answer.
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// Records why the request was refused or failed.
+    pub(crate) fn refused(&mut self, error: &RequestError) {
+        self.code = Some(error.code().as_str());
+        self.dispatcher
+            .metrics
+            .record_refused(error.code() as usize);
+    }
+
+    /// Records that a stream broke off.
+    pub(crate) fn stream_failed(&mut self, error: &RequestError) {
+        self.status = error.code().status();
+        self.refused(error);
+        self.dispatcher.metrics.record_stream_aborted();
+    }
+
+    /// Returns whether the request was refused or failed.
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.code.is_some()
+    }
+
+    /// Records that the request may change Umbo's own records.
+    pub(crate) fn changes_records(&mut self) {
+        self.is_change = true;
+    }
+
+    /// Returns whether the request may change something.
+    pub(crate) const fn is_change(&self) -> bool {
+        self.is_change
+    }
+
+    /// Returns the operation.
+    pub(crate) const fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Returns when the request began.
+    pub(crate) const fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Returns the id of the request.
+    pub(crate) const fn request_id(&self) -> &RequestId {
+        &self.request_id
+    }
+
+    /// Returns the `traceparent` for calls of the store, where the request is traced.
+    pub(crate) fn traceparent(&self) -> Option<Box<str>> {
+        let trace = self.trace.as_ref();
+        trace.map(|trace| trace.traceparent().to_string().into())
+    }
+
+    /// Returns what took how long, where the client asked for it.
+    pub(crate) fn timing(&self) -> Option<Timing> {
+        self.wants_timing.then(|| Timing {
+            // What is served from memory took no time of the store.
+            store: self
+                .store_time
+                .or(self.cache_status.map(|_| Duration::ZERO)),
+            total: self.dispatcher.clock.monotonic() - self.started,
+        })
+    }
+
+    fn summary(&self) -> Summary<'_> {
+        Summary {
+            operation: self.operation,
+            status: self.status,
+            namespace: self
+                .namespace
+                .as_ref()
+                .map(|entry| entry.info.name.as_str()),
+            shard: self.shard,
+            caller: self.caller.as_ref().map(|caller| caller.id.as_str()),
+            criticality: self.criticality,
+            code: self.code,
+            request_id: self.request_id.as_str(),
+            response_bytes: self.response_bytes,
+        }
+    }
+}
+
+impl Drop for RequestLog {
+    fn drop(&mut self) {
+        let ended = self.dispatcher.clock.monotonic();
+        let metrics = &self.dispatcher.metrics;
+        let elapsed = ended.saturating_duration_since(self.started);
+        metrics.record(
+            self.operation,
+            self.status,
+            elapsed,
+            self.request_bytes,
+            self.response_bytes,
+        );
+        if let Some(time) = self.store_time {
+            metrics.record_store(self.operation, time);
+        }
+        let tracer = &self.dispatcher.tracer;
+        if let Some(trace) = self.trace.take() {
+            tracer.finish(trace, &self.summary(), self.started, ended);
+        } else if tracer.is_late(self.status, elapsed) {
+            let traceparent = self.traceparent.as_ref().map(HeaderValue::as_bytes);
+            tracer.late(traceparent, &self.summary(), self.started, ended);
+        }
+    }
+}

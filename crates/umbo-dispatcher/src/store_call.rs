@@ -1,0 +1,91 @@
+//! Calls of the store: what goes with one, and its answer with the time that it took.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbo_overload::Entry;
+use umbo_store::CallContext;
+use umbo_types::{CallerId, Names, Operation};
+
+/// What the queue of a shard and the store are told of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) operation: Operation,
+    pub(crate) entry: Entry,
+    /// The time that was given, for whoever is told that it is over.
+    pub(crate) timeout: Duration,
+    /// Who pays; none for Umbo's own work.
+    pub(crate) payer: Option<CallerId>,
+    /// Whom the request is for beside the payer, where a quota of shards counts by them.
+    pub(crate) names: Option<Arc<Names>>,
+    /// Whether an earlier part of the request was let in.
+    pub(crate) is_continued: bool,
+    /// As a `traceparent` header, where the request is traced.
+    pub(crate) traceparent: Option<Box<str>>,
+}
+
+impl Call {
+    /// Returns what goes with one call of the store.
+    pub(crate) fn context(&self) -> CallContext {
+        let mut context = CallContext::internal();
+        context.deadline = Some(self.entry.deadline);
+        context.criticality = self.entry.criticality;
+        context.caller.clone_from(&self.payer);
+        context.names.clone_from(&self.names);
+        context.is_continued = self.is_continued;
+        context.price = self.entry.price;
+        context.traceparent.clone_from(&self.traceparent);
+        context
+    }
+}
+
+/// What a call of the store came to, and how long the shard says that it worked.
+#[derive(Debug)]
+pub(crate) struct Answered<T> {
+    pub(crate) answer: T,
+    pub(crate) service_time: Option<Duration>,
+}
+
+impl<T> Answered<T> {
+    pub(crate) fn new(context: &CallContext, answer: T) -> Self {
+        Self {
+            answer,
+            service_time: context.service_time(),
+        }
+    }
+}
+
+/// An answer of the store, and how long the store took for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Timed<T> {
+    pub(crate) answer: T,
+    pub(crate) service_time: Duration,
+}
+
+impl<T> Timed<T> {
+    /// Makes something else of the answer.
+    pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U) -> Timed<U> {
+        Timed {
+            answer: make(self.answer),
+            service_time: self.service_time,
+        }
+    }
+
+    /// Of an answer whose time has been noted elsewhere.
+    pub(crate) const fn untimed(answer: T) -> Self {
+        Self {
+            answer,
+            service_time: Duration::ZERO,
+        }
+    }
+}
+
+impl<T, E> Timed<Result<T, E>> {
+    /// Makes something of the answer, where it is one.
+    pub(crate) fn and_then<U>(self, make: impl FnOnce(T) -> U) -> Result<Timed<U>, E> {
+        Ok(Timed {
+            answer: make(self.answer?),
+            service_time: self.service_time,
+        })
+    }
+}

@@ -1,8 +1,0 @@
-//! The edge from outside: bytes over loopback sockets, HTTP/2 and TLS clients.
-#![cfg(test)]
-
-mod drain;
-mod http1;
-mod http2;
-mod support;
-mod tls;

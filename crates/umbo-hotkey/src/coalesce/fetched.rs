@@ -1,0 +1,75 @@
+//! What a read of the store brings back, what a reader gets of it, and why there may be nothing.
+
+use std::time::Instant;
+
+/// What many readers can share: cheap to clone, and it may cross threads.
+pub trait Payload: Clone + Send + Sync + 'static {}
+
+impl<T: Clone + Send + Sync + 'static> Payload for T {}
+
+/// The result of one read of the store.
+///
+/// The value is cloned for each reader, so it is a shared buffer or an `Arc`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched<V> {
+    /// The result.
+    pub value: V,
+    /// Memory that the value holds, in bytes.
+    pub bytes: usize,
+    /// Whether anything is stored under the key. A result without is cached for a shorter time.
+    pub is_found: bool,
+    /// Instant at which the result stops being true, because the row expires; none where it stays.
+    pub expires_at: Option<Instant>,
+}
+
+/// Where a reader's result came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The local cache.
+    Cache,
+    /// The read of another request, which was in flight.
+    Follower,
+    /// The reader's own read.
+    Leader,
+}
+
+/// A result as a reader gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served<V> {
+    /// The result.
+    pub value: V,
+    /// Whether anything is stored under the key.
+    pub is_found: bool,
+    /// Where it came from.
+    pub source: Source,
+    /// When the read of the store began; the age of the result counts from here.
+    pub read_at: Instant,
+    /// Instant until which the local cache serves the result; none where it is not cached.
+    pub fresh_until: Option<Instant>,
+}
+
+impl<V> Served<V> {
+    pub(crate) fn new(fetched: Fetched<V>, source: Source, read_at: Instant) -> Self {
+        Self {
+            value: fetched.value,
+            is_found: fetched.is_found,
+            source,
+            read_at,
+            fresh_until: None,
+        }
+    }
+}
+
+/// Why a flight has no result for a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FlightError<E> {
+    /// The store failed; where the flight had a second leader, the read of that one.
+    #[error("{0}")]
+    Failed(E),
+    /// The leader panicked, or its task was ended from outside.
+    #[error("the leader of the read was lost")]
+    LeaderLost,
+    /// The limit of followers, of in-flight reads or of bytes is reached. Nothing was read.
+    #[error("too many requests wait for this key")]
+    Full,
+}

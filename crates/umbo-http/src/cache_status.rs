@@ -1,0 +1,31 @@
+//! Where the result of a read came from: the local cache, the read of another request, or the store.
+
+/// Where the result of a read came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheStatus {
+    /// From the local cache.
+    Hit {
+        /// Whole seconds for which the result is still cached.
+        ttl: u64,
+        /// Whole seconds since the store was asked.
+        age: u64,
+    },
+    /// From the read of another request, which was in flight.
+    Collapsed,
+    /// From the store.
+    Miss,
+    /// From the store, because the client wanted it so (`Cache-Control: no-cache`).
+    Bypass,
+}
+
+impl CacheStatus {
+    /// Returns whether the store was asked by this request.
+    pub const fn is_read(self) -> bool {
+        matches!(self, Self::Miss | Self::Bypass)
+    }
+
+    /// Returns whether the local cache has answered.
+    pub const fn is_hit(self) -> bool {
+        matches!(self, Self::Hit { .. })
+    }
+}

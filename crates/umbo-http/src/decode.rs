@@ -1,0 +1,493 @@
+//! The first verb: HTTP becomes a typed operation. Nothing past this point knows HTTP.
+//!
+//! Hot path. The raw path is decoded, not a UTF-8 string made of it, so any bytes are a key.
+//! Routes are recognised first, because a caller is identified before anything else is looked at.
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, Uri};
+use umbo_api::path::KeyEncoding;
+use umbo_api::row::{CONTENT_FIELD_EXPECTED, is_content_field};
+use umbo_store::{Atomicity, Change, Condition, Durability, SortRange};
+use umbo_types::{Key, Namespace, Operation, PartitionKey, Timestamp, Value, Verb, limits};
+
+use crate::fields::{Fields, Tags};
+use crate::query::Query;
+use crate::request_error::{KeyPart, RequestError};
+
+/// A recognised data-plane route, borrowed from the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route<'a> {
+    /// What the request does.
+    pub operation: Operation,
+    /// Name in the path, a valid one.
+    pub namespace: &'a str,
+    /// What follows the resource.
+    rest: &'a str,
+    /// Whether the body is left out of the answer.
+    is_head: bool,
+}
+
+impl Route<'_> {
+    /// Returns the verb that a grant must hold.
+    pub const fn verb(&self) -> Verb {
+        match self.operation {
+            Operation::Scan => Verb::Scan,
+            operation if operation.is_write() => Verb::Write,
+            _ => Verb::Read,
+        }
+    }
+}
+
+/// Recognises a data-plane route; none where the path is not of the data plane.
+pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, RequestError>> {
+    let (namespace, resource) = path.strip_prefix("/v1/ns/")?.split_once('/')?;
+    let (resource, rest) = match resource.split_once('/') {
+        Some((resource, rest)) => (resource, Some(rest)),
+        None => (resource, None),
+    };
+    let (operation, rest) = match (resource, rest) {
+        ("kv", Some(rest)) => (
+            match *method {
+                Method::GET | Method::HEAD => Ok(Operation::Get),
+                Method::PUT => Ok(Operation::Put),
+                Method::DELETE => Ok(Operation::Delete),
+                _ => Err("GET, HEAD, PUT, DELETE"),
+            },
+            rest,
+        ),
+        ("range", Some(rest)) if !rest.contains('/') => (
+            match *method {
+                Method::GET => Ok(Operation::Range),
+                Method::DELETE => Ok(Operation::DeleteRange),
+                _ => Err("GET, DELETE"),
+            },
+            rest,
+        ),
+        ("batch", Some("get")) => (post(method, Operation::MultiGet), ""),
+        ("batch", Some("write")) => (post(method, Operation::BatchWrite), ""),
+        ("scan", None) => (post(method, Operation::Scan), ""),
+        ("explain", None) => (post(method, Operation::Explain), ""),
+        ("usage", None) if *method == Method::GET => (Ok(Operation::Usage), ""),
+        ("usage", None) => (Err("GET"), ""),
+        _ => return None,
+    };
+    let is_head = *method == Method::HEAD;
+    Some(match (Namespace::check(namespace.as_bytes()), operation) {
+        (_, Err(allowed)) => Err(RequestError::MethodNotAllowed { allowed }),
+        (Err(error), Ok(_)) => Err(error.into()),
+        (Ok(()), Ok(operation)) => Ok(Route {
+            operation,
+            namespace,
+            rest,
+            is_head,
+        }),
+    })
+}
+
+fn post(method: &Method, operation: Operation) -> Result<Operation, &'static str> {
+    if *method == Method::POST {
+        Ok(operation)
+    } else {
+        Err("POST")
+    }
+}
+
+/// A get.
+#[derive(Debug)]
+pub struct GetAsk {
+    /// The row.
+    pub key: Key,
+    /// Whether the body is left out of the answer.
+    pub is_head: bool,
+    /// Tags of `If-Match`.
+    pub if_match: Option<Tags>,
+    /// Tags of `If-None-Match`.
+    pub if_none_match: Option<Tags>,
+}
+
+/// A put or delete.
+#[derive(Debug)]
+pub struct WriteAsk {
+    /// The row.
+    pub key: Key,
+    /// What becomes of the row.
+    pub change: Change,
+    /// When it is done.
+    pub condition: Condition,
+    /// When it is acknowledged, where the request says it.
+    pub durability: Option<Durability>,
+}
+
+/// How rows are laid out in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One JSON object a line.
+    Lines,
+    /// One JSON array.
+    Array,
+}
+
+/// Bounds of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageBounds {
+    /// Most rows.
+    pub rows_max: u64,
+    /// Most bytes of keys and values; the last row may go beyond.
+    pub bytes_max: u64,
+    /// Whether values are left out.
+    pub keys_only: bool,
+}
+
+/// A range.
+#[derive(Debug)]
+pub struct RangeAsk {
+    /// The partition.
+    pub partition: PartitionKey,
+    /// Which of its rows.
+    pub range: SortRange,
+    /// Whether the last row comes first.
+    pub reverse: bool,
+    /// Whether start, end, prefix or reverse were given.
+    pub is_selective: bool,
+    /// Where the page ends.
+    pub bounds: PageBounds,
+    /// Where the page before ended.
+    pub cursor: Option<Bytes>,
+    /// How the rows are laid out.
+    pub layout: Layout,
+}
+
+/// A delete of a range.
+#[derive(Debug)]
+pub struct DeleteRangeAsk {
+    /// The partition.
+    pub partition: PartitionKey,
+    /// Which of its rows.
+    pub range: SortRange,
+    /// Whether rows are counted and stay.
+    pub dry_run: bool,
+    /// When it is acknowledged, where the request says it.
+    pub durability: Option<Durability>,
+}
+
+/// A batch write.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchAsk {
+    /// Which rows are applied together.
+    pub atomicity: Atomicity,
+    /// Whether only the rows that failed are answered.
+    pub is_minimal: bool,
+    /// When it is acknowledged, where the request says it.
+    pub durability: Option<Durability>,
+}
+
+/// Decodes a get.
+pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, RequestError> {
+    Ok(GetAsk {
+        key: key_in_path(route.rest, uri)?,
+        is_head: route.is_head,
+        if_match: fields.if_match_tags()?,
+        if_none_match: fields.if_none_match_tags()?,
+    })
+}
+
+/// Decodes a put or delete.
+pub fn write(
+    route: &Route<'_>,
+    uri: &Uri,
+    fields: &Fields<'_>,
+    now: Timestamp,
+) -> Result<WriteAsk, RequestError> {
+    let key = key_in_path(route.rest, uri)?;
+    let change = if route.operation == Operation::Put {
+        Change::Put {
+            value: Value::new(
+                Bytes::new(),
+                content_field(fields.content_type, "content-type")?,
+                content_field(fields.content_encoding, "content-encoding")?,
+            )?,
+            expires_at: fields.expiry(now)?,
+        }
+    } else {
+        Change::Delete
+    };
+    Ok(WriteAsk {
+        key,
+        change,
+        condition: fields.write_condition()?,
+        durability: fields.durability()?,
+    })
+}
+
+/// Decodes the layout of a scan; its selection follows in the body.
+pub fn scan(uri: &Uri, fields: &Fields<'_>) -> Result<Layout, RequestError> {
+    bare(uri)?;
+    Ok(layout(fields))
+}
+
+/// Refuses any parameter.
+pub fn bare(uri: &Uri) -> Result<(), RequestError> {
+    Query::read(uri.query(), "").map(drop)
+}
+
+/// Reads what is stored as it came: text that a row in JSON and a header field both hold unchanged.
+fn content_field(
+    value: Option<&http::HeaderValue>,
+    name: &'static str,
+) -> Result<Bytes, RequestError> {
+    let Some(value) = value else {
+        return Ok(Bytes::new());
+    };
+    if !is_content_field(value.as_bytes()) {
+        return Err(RequestError::BadHeader {
+            name,
+            expected: CONTENT_FIELD_EXPECTED,
+        });
+    }
+    Ok(Bytes::copy_from_slice(value.as_bytes()))
+}
+
+fn layout(fields: &Fields<'_>) -> Layout {
+    if fields.wants_json_array() {
+        Layout::Array
+    } else {
+        Layout::Lines
+    }
+}
+
+/// Decodes `{pk}[/{sk…}]`; the first slash ends the partition key, the sort key may hold more.
+pub fn key_in_path(rest: &str, uri: &Uri) -> Result<Key, RequestError> {
+    let encoding = match uri.query() {
+        None => KeyEncoding::Percent,
+        query => Query::read(query, "enc")?.key_encoding()?,
+    };
+    let (partition, sort) = rest.split_once('/').unwrap_or((rest, ""));
+    if encoding == KeyEncoding::Percent && !rest.contains('%') {
+        // One buffer for both keys.
+        let mut keys = BytesMut::with_capacity(partition.len() + sort.len());
+        keys.extend_from_slice(partition.as_bytes());
+        keys.extend_from_slice(sort.as_bytes());
+        let mut partition_bytes = keys.freeze();
+        let sort_bytes = partition_bytes.split_off(partition.len());
+        return Ok(Key::new(partition_bytes, sort_bytes)?);
+    }
+    let partition = key_bytes(partition, KeyPart::Partition, encoding)?;
+    Ok(Key::new(
+        partition,
+        key_bytes(sort, KeyPart::Sort, encoding)?,
+    )?)
+}
+
+fn key_bytes(text: &str, part: KeyPart, encoding: KeyEncoding) -> Result<Vec<u8>, RequestError> {
+    encoding
+        .decode(text.as_bytes())
+        .map_err(|problem| RequestError::BadKeyText { part, problem })
+}
+
+/// Reads `start`, `end` and `prefix`; the flag says whether any was given.
+fn sort_range(query: &Query<'_>, encoding: KeyEncoding) -> Result<(SortRange, bool), RequestError> {
+    let start = query.key("start", KeyPart::Start, encoding)?;
+    let end = query.key("end", KeyPart::End, encoding)?;
+    let prefix = query.key("prefix", KeyPart::Prefix, encoding)?;
+    let is_bounded = start.is_some() || end.is_some() || prefix.is_some();
+    let range = SortRange {
+        start: start.unwrap_or_default(),
+        end,
+    };
+    Ok((
+        range.intersect(SortRange::with_prefix(prefix.unwrap_or_default())),
+        is_bounded,
+    ))
+}
+
+/// Decodes a range.
+pub fn range(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<RangeAsk, RequestError> {
+    const KNOWN: &str = "start, end, prefix, reverse, limit, max_bytes, cursor, keys_only, enc";
+    let query = Query::read(uri.query(), KNOWN)?;
+    let encoding = query.key_encoding()?;
+    let (range, is_bounded) = sort_range(&query, encoding)?;
+    let reverse = query.flag("reverse")?;
+    let layout = layout(fields);
+    let rows_max = query.number("limit", 1..=u64::MAX, "a number of rows, at least 1")?;
+    let bytes_max = query.number(
+        "max_bytes",
+        1..=limits::PAGE_BYTES_MAX,
+        "a number of bytes from 1 to 1073741824",
+    )?;
+    Ok(RangeAsk {
+        partition: PartitionKey::new(key_bytes(route.rest, KeyPart::Partition, encoding)?)?,
+        range,
+        reverse,
+        is_selective: is_bounded || query.text("reverse").is_some(),
+        bounds: page_bounds(rows_max, bytes_max, query.flag("keys_only")?, layout),
+        cursor: query.text("cursor").map(Bytes::copy_from_slice),
+        layout,
+    })
+}
+
+/// Returns the bounds of a page; a JSON array has a bound of its own.
+pub fn page_bounds(
+    rows_max: Option<u64>,
+    bytes_max: Option<u64>,
+    keys_only: bool,
+    layout: Layout,
+) -> PageBounds {
+    let rows_ceiling = match layout {
+        Layout::Lines => u64::MAX,
+        Layout::Array => limits::JSON_ARRAY_ROWS_MAX,
+    };
+    PageBounds {
+        rows_max: rows_max.unwrap_or(u64::MAX).min(rows_ceiling),
+        bytes_max: bytes_max.unwrap_or(limits::PAGE_BYTES_DEFAULT),
+        keys_only,
+    }
+}
+
+/// Decodes a delete of a range.
+pub fn delete_range(
+    route: &Route<'_>,
+    uri: &Uri,
+    fields: &Fields<'_>,
+) -> Result<DeleteRangeAsk, RequestError> {
+    let query = Query::read(uri.query(), "start, end, prefix, all, dry_run, enc")?;
+    let encoding = query.key_encoding()?;
+    let partition = PartitionKey::new(key_bytes(route.rest, KeyPart::Partition, encoding)?)?;
+    let (range, is_bounded) = sort_range(&query, encoding)?;
+    if !is_bounded && !query.flag("all")? {
+        return Err(RequestError::UnboundedDelete);
+    }
+    let dry_run = query.flag("dry_run")?;
+    Ok(DeleteRangeAsk {
+        partition,
+        range,
+        dry_run,
+        durability: fields.durability()?,
+    })
+}
+
+/// Decodes a batch write; its rows follow in the body.
+pub fn batch(uri: &Uri, fields: &Fields<'_>) -> Result<BatchAsk, RequestError> {
+    let query = Query::read(uri.query(), "atomic")?;
+    let atomicity = match query.text("atomic") {
+        None | Some(b"none") => Atomicity::None,
+        Some(b"partition") => Atomicity::Partition,
+        Some(value) => return Err(crate::query::bad("atomic", value, "partition or none")),
+    };
+    let is_minimal = fields.is_preferred("return=minimal");
+    Ok(BatchAsk {
+        atomicity,
+        is_minimal,
+        durability: fields.durability()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn routed(method: &Method, path: &str) -> Option<Result<Operation, RequestError>> {
+        route(method, path).map(|result| result.map(|route| route.operation))
+    }
+
+    #[test]
+    fn routes_are_told_apart() {
+        let cases = [
+            (Method::GET, "/v1/ns/a/kv/x", Some(Operation::Get)),
+            (Method::HEAD, "/v1/ns/a/kv/x/y/z", Some(Operation::Get)),
+            (Method::PUT, "/v1/ns/a/kv/x", Some(Operation::Put)),
+            (Method::DELETE, "/v1/ns/a/kv/x", Some(Operation::Delete)),
+            (Method::GET, "/v1/ns/a/range/x", Some(Operation::Range)),
+            (
+                Method::DELETE,
+                "/v1/ns/a/range/x",
+                Some(Operation::DeleteRange),
+            ),
+            (
+                Method::POST,
+                "/v1/ns/a/batch/get",
+                Some(Operation::MultiGet),
+            ),
+            (
+                Method::POST,
+                "/v1/ns/a/batch/write",
+                Some(Operation::BatchWrite),
+            ),
+            (Method::POST, "/v1/ns/a/scan", Some(Operation::Scan)),
+            (Method::POST, "/v1/ns/a/explain", Some(Operation::Explain)),
+            (Method::GET, "/v1/ns/a/usage", Some(Operation::Usage)),
+            (Method::GET, "/v1/ns/a/usage/x", None),
+            (Method::GET, "/v1/ns/a/range/x/y", None),
+            (Method::GET, "/v1/ns/a/kv", None),
+            (Method::GET, "/healthz", None),
+        ];
+        for (method, path, expected) in cases {
+            assert_eq!(
+                routed(&method, path).map(Result::unwrap),
+                expected,
+                "{path}"
+            );
+        }
+        let refused = routed(&Method::POST, "/v1/ns/a/kv/x").unwrap().unwrap_err();
+        let is_named = |failure: &RequestError| matches!(failure, RequestError::MethodNotAllowed { allowed } if allowed.contains("PUT"));
+        assert!(is_named(&refused));
+        assert!(matches!(
+            routed(&Method::GET, "/v1/ns/A/kv/x"),
+            Some(Err(RequestError::BadNamespace(_)))
+        ));
+    }
+
+    fn key(path_and_query: &str) -> Result<Key, RequestError> {
+        let uri: Uri = path_and_query.parse().unwrap();
+        let rest = uri.path().strip_prefix("/v1/ns/a/kv/").unwrap();
+        key_in_path(rest, &uri)
+    }
+
+    #[test]
+    fn keys_are_bytes() {
+        let of =
+            |partition: &[u8], sort: &[u8]| Key::new(partition.to_vec(), sort.to_vec()).unwrap();
+        assert_eq!(key("/v1/ns/a/kv/x").unwrap(), of(b"x", b""));
+        assert_eq!(key("/v1/ns/a/kv/x/").unwrap(), of(b"x", b""));
+        assert_eq!(key("/v1/ns/a/kv/x//y/z").unwrap(), of(b"x", b"/y/z"));
+        assert_eq!(
+            key("/v1/ns/a/kv/%00%FF%2F/a%2fb").unwrap(),
+            of(b"\0\xff/", b"a/b")
+        );
+        assert_eq!(
+            key("/v1/ns/a/kv/AP8/Li4?enc=b64u").unwrap(),
+            of(b"\0\xff", b"..")
+        );
+        assert!(matches!(key("/v1/ns/a/kv/"), Err(RequestError::BadKey(_))));
+        assert!(matches!(
+            key("/v1/ns/a/kv/%4"),
+            Err(RequestError::BadKeyText { .. })
+        ));
+        assert!(matches!(
+            key("/v1/ns/a/kv/a?enc=hex"),
+            Err(RequestError::BadParameter { .. })
+        ));
+        assert!(matches!(
+            key("/v1/ns/a/kv/a?x"),
+            Err(RequestError::UnknownParameter { .. })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn any_key_survives_its_url(
+            partition in prop::collection::vec(any::<u8>(), 1..20),
+            sort in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let target = umbo_api::path::kv_target("a", &partition, &sort);
+            prop_assert_eq!(key(&target).unwrap(), Key::new(partition, sort).unwrap());
+        }
+
+        #[test]
+        fn any_path_is_routed_or_not(path in "/v1/ns/[a-z]{0,2}/?(kv|range|batch|scan)?/?.{0,9}") {
+            for method in [Method::GET, Method::PUT, Method::POST] {
+                let _ = route(&method, &path);
+            }
+        }
+    }
+}

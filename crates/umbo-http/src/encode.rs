@@ -1,0 +1,381 @@
+//! The last verb: an outcome becomes HTTP. The only place where one does.
+//!
+//! Hot path. No wildcard stands where answers are told apart.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, Response, StatusCode};
+use umbo_api::batch::DeleteRangeAnswer;
+use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
+use umbo_api::quota::{ExplainAnswer, UsageAnswer};
+use umbo_api::ru::Ru;
+use umbo_api::{Outcome, Problem, header};
+use umbo_edge::body::ReplyBody;
+use umbo_quota::Advertised;
+use umbo_store::{StoreError, Written};
+use umbo_types::{RequestUnits, Row, Timestamp, Version};
+
+use crate::cache_status::CacheStatus;
+use crate::decode::Layout;
+use crate::digits::{self, Digits};
+use crate::problem::FailedRequest;
+use crate::request_error::RequestError;
+use crate::request_id::RequestId;
+use crate::shed_report::ShedReport;
+use crate::{cache_fields, problem, rate_limit_fields};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
+const EXPIRES_AT: HeaderName = HeaderName::from_static(header::EXPIRES_AT);
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static(header::RETRY_AFTER_MS);
+const RETRY_TICKET: HeaderName = HeaderName::from_static(header::RETRY_TICKET);
+const RU: HeaderName = HeaderName::from_static(header::RU);
+const CHARGED_TO: HeaderName = HeaderName::from_static(header::CHARGED_TO);
+const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+/// Room for nearly every problem and its header fields, so that neither grows while it is written: what
+/// is turned away must cost little.
+const PROBLEM_LEN: usize = 640;
+const PROBLEM_FIELDS: usize = 16;
+const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
+const NOT_APPLIED: &str = Outcome::NotApplied.as_str();
+
+/// What a request of the data plane came to, where it came to something.
+#[derive(Debug)]
+pub enum Answer {
+    /// A row was read.
+    Row {
+        /// The row.
+        row: Row,
+        /// Whether only its headers are sent.
+        is_head: bool,
+    },
+    /// The client has the row already.
+    NotModified(Row),
+    /// A row was stored.
+    Put(Written),
+    /// A row was removed, or was not there.
+    Deleted,
+    /// Rows were read, and more may follow.
+    Page {
+        /// How the rows are laid out.
+        layout: Layout,
+        /// The text of the first of them.
+        text: Bytes,
+    },
+    /// Rows of a range were removed, or counted.
+    DeletedRange(DeleteRangeAnswer),
+    /// Rows were answered one by one.
+    Batch {
+        /// Their lines and the end line.
+        lines: Bytes,
+        /// Whether any of them failed.
+        is_partial: bool,
+    },
+    /// A request was explained.
+    Explanation(Box<ExplainAnswer>),
+    /// What was spent.
+    Usage(Box<UsageAnswer>),
+}
+
+impl Answer {
+    /// Returns the bytes of the body that are held for it; small ones need not be told.
+    pub fn held_len(&self) -> usize {
+        match self {
+            Self::Row { row, is_head } if !is_head => row.value.bytes.len(),
+            Self::Page { text, .. } => text.len(),
+            Self::Batch { lines, .. } => lines.len(),
+            Self::Row { .. }
+            | Self::NotModified(_)
+            | Self::Put(_)
+            | Self::Deleted
+            | Self::DeletedRange(_)
+            | Self::Explanation(_)
+            | Self::Usage(_) => 0,
+        }
+    }
+}
+
+/// What every answer says beside its content.
+#[derive(Debug)]
+pub struct ResponseMeta<'a> {
+    /// The id of the request.
+    pub request_id: &'a RequestId,
+    /// What the request was charged. Of a page that is still being read, this is what it has been charged so
+    /// far; its end line says the whole.
+    pub charged: RequestUnits,
+    /// What is left to the payer, where a policy somebody configured counts the request.
+    pub left: Option<Advertised<'a>>,
+    /// How the answer came by, of reads that can be shared.
+    pub cache: Option<CacheStatus>,
+    /// Who paid, where the request named anybody.
+    pub charged_to: Option<HeaderValue>,
+    /// What took how long, where the client asked for it.
+    pub timing: Option<Timing>,
+}
+
+/// What took how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// The store, where it was asked.
+    pub store: Option<Duration>,
+    /// The request.
+    pub total: Duration,
+}
+
+impl Timing {
+    fn to_header(self) -> Option<HeaderValue> {
+        let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
+        let total = millis(self.total);
+        let text = match self.store {
+            Some(store) => format!("store;dur={:.3}, total;dur={total:.3}", millis(store)),
+            None => format!("total;dur={total:.3}"),
+        };
+        HeaderValue::from_str(&text).ok()
+    }
+}
+
+/// Makes the response of an answer, without what [`add_meta`] adds.
+pub fn answer(answer: Answer) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Empty);
+    *response.status_mut() = match answer {
+        Answer::Row { row, .. } => {
+            row_headers(&mut response, &row);
+            let headers = response.headers_mut();
+            headers.insert(
+                CONTENT_TYPE,
+                stored(row.value.content_type).unwrap_or(OCTETS),
+            );
+            if let Some(encoding) = stored(row.value.content_encoding) {
+                headers.insert(CONTENT_ENCODING, encoding);
+            }
+            *response.body_mut() = ReplyBody::Full(row.value.bytes);
+            StatusCode::OK
+        }
+        Answer::NotModified(row) => {
+            row_headers(&mut response, &row);
+            StatusCode::NOT_MODIFIED
+        }
+        Answer::Put(written) => {
+            response.headers_mut().insert(ETAG, etag(written.version));
+            if written.existed {
+                StatusCode::NO_CONTENT
+            } else {
+                StatusCode::CREATED
+            }
+        }
+        Answer::Deleted => StatusCode::NO_CONTENT,
+        Answer::DeletedRange(answer) => json(&mut response, &answer),
+        Answer::Explanation(answer) => json(&mut response, &*answer),
+        Answer::Usage(answer) => json(&mut response, &*answer),
+        Answer::Batch { lines, is_partial } => {
+            full(&mut response, NDJSON, lines);
+            if is_partial {
+                StatusCode::MULTI_STATUS
+            } else {
+                StatusCode::OK
+            }
+        }
+        Answer::Page { layout, text } => {
+            let content_type = match layout {
+                Layout::Lines => NDJSON,
+                Layout::Array => JSON,
+            };
+            full(&mut response, content_type, text);
+            StatusCode::OK
+        }
+    };
+    response
+}
+
+fn json(response: &mut Response<ReplyBody>, answer: &impl serde::Serialize) -> StatusCode {
+    let mut text = BytesMut::new();
+    write_json_line(&mut text, answer);
+    full(response, JSON, text.freeze());
+    StatusCode::OK
+}
+
+fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    *response.body_mut() = ReplyBody::Full(bytes);
+}
+
+/// Adds what every answer says.
+pub fn add_meta(response: &mut Response<ReplyBody>, meta: ResponseMeta<'_>) {
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, meta.request_id.to_header());
+    let charged = rate_limit_fields::request_units(meta.charged);
+    headers.insert(RU, charged);
+    // A refusal tells of the limit that is spent.
+    if !rate_limit_fields::is_told(headers)
+        && let Some(left) = meta.left
+    {
+        rate_limit_fields::insert_left(headers, &left);
+    }
+    if let Some(status) = meta.cache {
+        cache_fields::insert(headers, status);
+    }
+    if let Some(payer) = meta.charged_to {
+        headers.insert(CHARGED_TO, payer);
+    }
+    if let Some(timing) = meta.timing.and_then(Timing::to_header) {
+        headers.insert(SERVER_TIMING, timing);
+    }
+}
+
+fn row_headers(response: &mut Response<ReplyBody>, row: &Row) {
+    let headers = response.headers_mut();
+    headers.insert(ETAG, etag(row.version));
+    if let Some(at) = row.expires_at {
+        headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
+    }
+}
+
+/// Returns a stored content field as a header value; it was one when it was stored.
+fn stored(field: Bytes) -> Option<HeaderValue> {
+    if field.is_empty() {
+        None
+    } else {
+        HeaderValue::from_maybe_shared(field).ok()
+    }
+}
+
+/// Returns the entity tag of a version.
+pub fn etag(version: Version) -> HeaderValue {
+    // Twenty digits at most, and the quotes.
+    let mut text = [b'"'; 22];
+    let end = text.len() - 1;
+    let first = digits::put(&mut text, end, version.0);
+    HeaderValue::from_bytes(&text[first - 1..]).expect("digits in quotes are a header value")
+}
+
+/// Makes the response to a request that was refused or failed, without what [`add_meta`] adds.
+pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<ReplyBody> {
+    if let RequestError::Shed(report) = failure {
+        return shed(report, request);
+    }
+    let mut response = problem_response(&problem::of_request(failure, request));
+    let headers = response.headers_mut();
+    if let RequestError::MethodNotAllowed { allowed } = failure
+        && !allowed.is_empty()
+    {
+        headers.insert(ALLOW, HeaderValue::from_static(allowed));
+    }
+    if let RequestError::Rejected(rejection) = failure {
+        rate_limit_fields::insert_spent(headers, rejection);
+        if let Some(ticket) = &request.retry_ticket {
+            headers.insert(RETRY_TICKET, ticket.clone());
+        }
+    }
+    if let RequestError::Store(StoreError::QuotaExceeded { retry_after, .. }) = failure
+        && let Some((policy, limit)) = &request.spent_at_node
+    {
+        rate_limit_fields::insert_spent_at_node(headers, policy, *limit, *retry_after);
+    }
+    response
+}
+
+/// Makes the response to a request that was shed: the same as by way of its problem, at less cost.
+fn shed(report: &ShedReport, request: &FailedRequest<'_>) -> Response<ReplyBody> {
+    let after_ms = problem::shed::wait_ms(report);
+    let text = problem::shed::text(report, request.operation, after_ms, request.request_id);
+    let mut response = Response::new(ReplyBody::Full(text.into()));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    let headers = response.headers_mut();
+    *headers = HeaderMap::with_capacity(PROBLEM_FIELDS);
+    headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if request.operation.is_write() {
+        headers.insert(OUTCOME, HeaderValue::from_static(NOT_APPLIED));
+    }
+    headers.insert(RETRY_AFTER, seconds(after_ms));
+    headers.insert(RETRY_AFTER_MS, number(after_ms));
+    response
+}
+
+/// Returns whole seconds, rounded up and never nought.
+fn seconds(millis: u64) -> HeaderValue {
+    // Hardly anybody is told to stay away for longer.
+    const SHORT: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
+    let seconds = millis.div_ceil(1_000).max(1);
+    let short = usize::try_from(seconds - 1)
+        .ok()
+        .and_then(|at| SHORT.get(at));
+    short.map_or_else(|| number(seconds), |text| HeaderValue::from_static(text))
+}
+
+fn number(number: u64) -> HeaderValue {
+    HeaderValue::from_bytes(Digits::of(number).as_bytes()).expect("digits are a header value")
+}
+
+/// Makes the response of a problem.
+fn problem_response(body: &Problem) -> Response<ReplyBody> {
+    let mut text = Vec::with_capacity(PROBLEM_LEN);
+    if serde_json::to_writer(&mut text, body).is_err() {
+        text.clear();
+    }
+    let mut response = Response::new(ReplyBody::Full(text.into()));
+    *response.headers_mut() = HeaderMap::with_capacity(PROBLEM_FIELDS);
+    *response.status_mut() =
+        StatusCode::from_u16(body.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(outcome) = body.outcome {
+        headers.insert(OUTCOME, HeaderValue::from_static(outcome.as_str()));
+    }
+    if let Some(after_ms) = body.retry.after_ms {
+        headers.insert(RETRY_AFTER, seconds(after_ms));
+        headers.insert(RETRY_AFTER_MS, number(after_ms));
+    }
+    if let Some(tag) = body
+        .etag
+        .as_deref()
+        .and_then(|tag| HeaderValue::from_str(tag).ok())
+    {
+        headers.insert(ETAG, tag);
+    }
+    if body.status == 401 {
+        headers.insert(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Bearer realm=\"umbo\""),
+        );
+    }
+    response
+}
+
+/// Returns request units as a number of a body.
+pub const fn ru(units: RequestUnits) -> Ru {
+    Ru::from_micros(units.as_micros())
+}
+
+/// Writes a value as JSON.
+pub fn write_json(out: &mut BytesMut, value: &impl serde::Serialize) {
+    serde_json::to_writer(out.writer(), value).expect("a buffer that grows takes every write");
+}
+
+/// Writes a value as one line of JSON.
+pub fn write_json_line(out: &mut BytesMut, value: &impl serde::Serialize) {
+    write_json(out, value);
+    out.put_u8(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_the_version_in_quotes() {
+        for version in [0, 7, 10, 1_789_000_000_000_000, u64::MAX] {
+            assert_eq!(etag(Version(version)), format!("\"{version}\""));
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! The request's header fields that Umbo reads, found in one pass over them.
+//!
+//! Hot path.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+use umbo_api::header;
+use umbo_store::{Condition, Durability};
+use umbo_types::{Criticality, Timestamp, Version, limits};
+
+use crate::request_error::RequestError;
+
+/// Longest time a caller may ask for, in milliseconds.
+pub const TIMEOUT_MS_MAX: u64 = 600_000;
+
+/// Standard field names, in lower case.
+mod name {
+    pub(super) const ACCEPT: &str = "accept";
+    pub(super) const AUTHORIZATION: &str = "authorization";
+    pub(super) const CACHE_CONTROL: &str = "cache-control";
+    pub(super) const CONTENT_ENCODING: &str = "content-encoding";
+    pub(super) const CONTENT_TYPE: &str = "content-type";
+    pub(super) const IF_MATCH: &str = "if-match";
+    pub(super) const IF_NONE_MATCH: &str = "if-none-match";
+    pub(super) const PREFER: &str = "prefer";
+    pub(super) const TRACEPARENT: &str = "traceparent";
+}
+
+macro_rules! known_fields {
+    ($($field:ident $name:path;)+) => {
+        /// Known header fields of a request, as sent.
+        #[derive(Debug, Default)]
+        pub struct Fields<'a> {
+            $(
+                /// The field as sent.
+                pub $field: Option<&'a HeaderValue>,
+            )+
+            /// From `Cache-Control`, which may stand in several lines.
+            pub freshness: Freshness,
+            repeated: Option<&'static str>,
+        }
+
+        impl<'a> Fields<'a> {
+            /// Finds the known fields.
+            pub fn read(headers: &'a HeaderMap) -> Self {
+                let mut fields = Self::default();
+                for (name, value) in headers {
+                    match name.as_str() {
+                        $($name => fields.repeated = fields.$field.replace(value).map_or(fields.repeated, |_| Some($name)),)+
+                        name::CACHE_CONTROL => fields.freshness.restrict(value),
+                        _ => {}
+                    }
+                }
+                fields
+            }
+        }
+    };
+}
+
+known_fields! {
+    accept name::ACCEPT;
+    authorization name::AUTHORIZATION;
+    content_encoding name::CONTENT_ENCODING;
+    content_type name::CONTENT_TYPE;
+    if_match name::IF_MATCH;
+    if_none_match name::IF_NONE_MATCH;
+    prefer name::PREFER;
+    traceparent name::TRACEPARENT;
+    attempt header::ATTEMPT;
+    criticality header::CRITICALITY;
+    durability header::DURABILITY;
+    expires_at header::EXPIRES_AT;
+    org header::ORG;
+    quota_user header::QUOTA_USER;
+    request_id header::REQUEST_ID;
+    retry_ticket header::RETRY_TICKET;
+    session header::SESSION;
+    timeout_ms header::TIMEOUT_MS;
+    ttl header::TTL;
+    user header::USER;
+}
+
+/// How old an answer may be, as `Cache-Control` says it (RFC 9111, section 5.2.1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Freshness {
+    /// Whether the store is to be asked in any case: `no-cache` or `no-store`.
+    pub is_bypassed: bool,
+    /// Age of the oldest answer that will do: `max-age`.
+    pub age_max: Option<Duration>,
+}
+
+impl Freshness {
+    /// Takes up one line of the field. Directives that say nothing to a cache like this one are
+    /// passed over, as the standard wants it; a `max-age` that cannot be read is zero.
+    fn restrict(&mut self, value: &HeaderValue) {
+        for directive in value.as_bytes().split(|&byte| byte == b',') {
+            let directive = directive.trim_ascii();
+            let (name, argument) = match directive.iter().position(|&byte| byte == b'=') {
+                Some(at) => (directive[..at].trim_ascii(), &directive[at + 1..]),
+                None => (directive, &b""[..]),
+            };
+            if name.eq_ignore_ascii_case(b"no-cache") || name.eq_ignore_ascii_case(b"no-store") {
+                self.is_bypassed = true;
+            } else if name.eq_ignore_ascii_case(b"max-age") {
+                let text = std::str::from_utf8(argument).unwrap_or_default();
+                let text = text.trim().trim_matches('"');
+                let age = Duration::from_secs(parse_number(text).unwrap_or(0));
+                self.age_max = Some(self.age_max.map_or(age, |held| held.min(age)));
+            }
+        }
+    }
+}
+
+/// Tags of `If-Match` or `If-None-Match`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tags {
+    /// `*`
+    Any,
+    /// Versions of the strong and weak tags that this server could have given.
+    Versions {
+        /// From strong tags.
+        strong: Vec<Version>,
+        /// From weak tags; they never match a strong comparison.
+        weak: Vec<Version>,
+    },
+}
+
+impl Fields<'_> {
+    /// Refuses a request in which a field that may stand once stands twice.
+    pub fn check_repeated(&self) -> Result<(), RequestError> {
+        match self.repeated {
+            Some(name) => Err(RequestError::BadHeader {
+                name,
+                expected: "one line of this field",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the time the caller still has.
+    pub fn timeout(&self) -> Result<Option<Duration>, RequestError> {
+        let bounds = 1..=TIMEOUT_MS_MAX;
+        let number = number(
+            self.timeout_ms,
+            header::TIMEOUT_MS,
+            bounds,
+            "1 to 600000 milliseconds",
+        );
+        Ok(number?.map(Duration::from_millis))
+    }
+
+    /// Says whether the client marks the request as sent again.
+    pub fn is_repeated(&self) -> Result<bool, RequestError> {
+        let attempt = number(self.attempt, header::ATTEMPT, 1..=100, "1 to 100")?;
+        Ok(attempt.is_some_and(|attempt| attempt > 1))
+    }
+
+    /// Says whether the request names anybody beside the credential.
+    pub const fn names_payer(&self) -> bool {
+        self.quota_user.is_some()
+            || self.user.is_some()
+            || self.session.is_some()
+            || self.org.is_some()
+    }
+
+    /// Returns the criticality the caller claims.
+    pub fn claimed_criticality(&self) -> Result<Option<Criticality>, RequestError> {
+        let Some(value) = self.criticality else {
+            return Ok(None);
+        };
+        let tier = value.to_str().ok().and_then(|text| text.parse().ok());
+        tier.map(Some).ok_or(RequestError::BadHeader {
+            name: header::CRITICALITY,
+            expected: "critical-plus, critical, sheddable-plus or sheddable",
+        })
+    }
+
+    /// Returns when the write is to be acknowledged.
+    pub fn durability(&self) -> Result<Option<Durability>, RequestError> {
+        match self.durability.map(HeaderValue::as_bytes) {
+            None => Ok(None),
+            Some(b"sync") => Ok(Some(Durability::Sync)),
+            Some(b"async") => Ok(Some(Durability::Async)),
+            Some(_) => Err(RequestError::BadHeader {
+                name: header::DURABILITY,
+                expected: "sync or async",
+            }),
+        }
+    }
+
+    /// Returns when the row to be written expires.
+    pub fn expiry(&self, now: Timestamp) -> Result<Option<Timestamp>, RequestError> {
+        let ttl = number(
+            self.ttl,
+            header::TTL,
+            1..=limits::TTL_SECONDS_MAX,
+            "1 to 315360000 seconds",
+        )?;
+        let at = number(
+            self.expires_at,
+            header::EXPIRES_AT,
+            1..=EXPIRES_AT_MS_MAX,
+            "milliseconds since the Unix epoch",
+        )?;
+        match (ttl, at) {
+            (Some(_), Some(_)) => Err(RequestError::Contradiction {
+                one: header::TTL,
+                other: header::EXPIRES_AT,
+            }),
+            (Some(seconds), None) => Ok(Some(now.saturating_add(Duration::from_secs(seconds)))),
+            (None, Some(millis)) => Ok(Some(Timestamp::from_millis(millis))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Returns the condition of a write.
+    pub fn write_condition(&self) -> Result<Condition, RequestError> {
+        match (self.if_match, self.if_none_match) {
+            (None, None) => Ok(Condition::Always),
+            (Some(_), Some(_)) => Err(RequestError::Contradiction {
+                one: "if-match",
+                other: "if-none-match",
+            }),
+            (None, Some(value)) if value.as_bytes().trim_ascii() == b"*" => Ok(Condition::Absent),
+            (None, Some(_)) => Err(RequestError::BadHeader {
+                name: "if-none-match",
+                expected: "* on a write",
+            }),
+            (Some(value), None) => Ok(match tags(value, "if-match")? {
+                Tags::Any => Condition::Present,
+                Tags::Versions { strong, .. } => Condition::VersionIn(strong),
+            }),
+        }
+    }
+
+    /// Returns the tags of `If-Match`.
+    pub fn if_match_tags(&self) -> Result<Option<Tags>, RequestError> {
+        self.if_match
+            .map(|value| tags(value, "if-match"))
+            .transpose()
+    }
+
+    /// Returns the tags of `If-None-Match`.
+    pub fn if_none_match_tags(&self) -> Result<Option<Tags>, RequestError> {
+        self.if_none_match
+            .map(|value| tags(value, "if-none-match"))
+            .transpose()
+    }
+
+    /// Says whether `Prefer` names a preference.
+    pub fn is_preferred(&self, preference: &str) -> bool {
+        let text = self
+            .prefer
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        text.split(',')
+            .any(|part| part.trim().eq_ignore_ascii_case(preference))
+    }
+
+    /// Says whether the client asks for a JSON array instead of lines.
+    pub fn wants_json_array(&self) -> bool {
+        let text = self
+            .accept
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        text.contains("application/json") && !text.contains("ndjson")
+    }
+}
+
+/// Latest expiry that can be stored: the year 9999.
+pub const EXPIRES_AT_MS_MAX: u64 = 253_402_300_799_999;
+
+fn number(
+    value: Option<&HeaderValue>,
+    name: &'static str,
+    bounds: std::ops::RangeInclusive<u64>,
+    expected: &'static str,
+) -> Result<Option<u64>, RequestError> {
+    let Some(value) = value else { return Ok(None) };
+    let number = value
+        .to_str()
+        .ok()
+        .and_then(parse_number)
+        .filter(|n| bounds.contains(n));
+    number
+        .map(Some)
+        .ok_or(RequestError::BadHeader { name, expected })
+}
+
+/// Reads a decimal number without sign, space or leading plus.
+pub fn parse_number(text: &str) -> Option<u64> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_plain { text.parse().ok() } else { None }
+}
+
+/// Reads a list of entity tags (RFC 9110, section 8.8.3).
+pub fn tags(value: &HeaderValue, name: &'static str) -> Result<Tags, RequestError> {
+    let bad = || RequestError::BadHeader {
+        name,
+        expected: "* or a list of entity tags in quotes",
+    };
+    let mut rest = value.to_str().map_err(|_| bad())?.trim();
+    if rest == "*" {
+        return Ok(Tags::Any);
+    }
+    let (mut strong, mut weak) = (Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let (list, quoted) = match rest.strip_prefix("W/") {
+            Some(quoted) => (&mut weak, quoted),
+            None => (&mut strong, rest),
+        };
+        let inner = quoted.strip_prefix('"').ok_or_else(bad)?;
+        let (tag, after) = inner.split_once('"').ok_or_else(bad)?;
+        // A tag this server never gave matches nothing, which is what leaving it out means.
+        list.extend(parse_number(tag).map(Version));
+        let after = after.trim_start();
+        rest = match after.strip_prefix(',') {
+            Some(more) => more.trim_start(),
+            None if after.is_empty() => after,
+            None => return Err(bad()),
+        };
+    }
+    Ok(Tags::Versions { strong, weak })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read_tags(text: &str) -> Result<Tags, RequestError> {
+        tags(&HeaderValue::from_str(text).unwrap(), "if-match")
+    }
+
+    #[test]
+    fn tag_lists_follow_the_grammar() {
+        let versions = |strong: &[u64], weak: &[u64]| Tags::Versions {
+            strong: strong.iter().copied().map(Version).collect(),
+            weak: weak.iter().copied().map(Version).collect(),
+        };
+        assert_eq!(read_tags("*").unwrap(), Tags::Any);
+        assert_eq!(read_tags("\"1\"").unwrap(), versions(&[1], &[]));
+        assert_eq!(
+            read_tags("\"1\", W/\"2\" ,\"x\"").unwrap(),
+            versions(&[1], &[2])
+        );
+        for bad in ["1", "\"1", "\"1\" \"2\"", "W/1"] {
+            assert!(read_tags(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_value_is_read_or_refused(bytes in prop::collection::vec(32_u8..=255, 0..40)) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let _ = tags(&value, "if-match");
+            }
+        }
+    }
+
+    #[test]
+    fn cache_control_is_the_strictest_of_its_lines() {
+        let read = |lines: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("cache-control", HeaderValue::from_static(line));
+            }
+            let fields = Fields::read(&headers);
+            assert!(fields.check_repeated().is_ok());
+            let age_max = fields.freshness.age_max.map(|age| age.as_secs());
+            (fields.freshness.is_bypassed, age_max)
+        };
+        assert_eq!(read(&[]), (false, None));
+        assert_eq!(read(&["max-age=2"]), (false, Some(2)));
+        assert_eq!(
+            read(&["Max-Age = \"7\" , x", "max-age=3"]),
+            (false, Some(3))
+        );
+        assert_eq!(read(&["max-age=-1"]), (false, Some(0)));
+        assert_eq!(read(&["max-age=99999999999999999999"]), (false, Some(0)));
+        assert_eq!(read(&["only-if-cached, NO-CACHE"]), (true, None));
+        assert_eq!(read(&["no-store", "max-age=5"]), (true, Some(5)));
+    }
+
+    #[test]
+    fn a_field_that_stands_twice_is_refused() {
+        let mut headers = HeaderMap::new();
+        headers.append("umbo-ttl", HeaderValue::from_static("1"));
+        assert!(Fields::read(&headers).check_repeated().is_ok());
+        headers.append("umbo-ttl", HeaderValue::from_static("2"));
+        assert!(Fields::read(&headers).check_repeated().is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! Between HTTP and typed requests and answers: what the wire says, and how it is written.
+//!
+//! Owns every header field, parameter and body of the data plane, and what a client is told of an error.
+//! Deliberately calls no store, awaits nothing and reads no clock: everything here is a function of its
+//! arguments. Start reading at `decode` (what a request asks) and `encode` (what an answer says).
+
+pub mod batch_lines;
+mod cache_fields;
+mod cache_status;
+pub mod cursor;
+pub mod decode;
+pub mod digits;
+pub mod encode;
+pub mod fields;
+pub mod json_body;
+pub mod openapi;
+pub mod payer;
+pub mod problem;
+pub mod query;
+mod rate_limit_fields;
+pub mod rejection;
+mod request_error;
+mod request_id;
+pub mod retry_ticket;
+pub mod shed_report;
+
+pub use cache_status::CacheStatus;
+pub use encode::{Answer, ResponseMeta, Timing};
+pub use fields::Fields;
+pub use payer::Payer;
+pub use request_error::{KeyPart, RequestError};
+pub use request_id::{RequestId, RequestIds};

@@ -1,0 +1,292 @@
+//! The `OpenAPI` 3.1 document, generated: paths from the tables here, refusals from the error codes,
+//! schemas from the wire types. `openapi.json` in the crate of the wire types is a copy of it,
+//! which a test holds against this.
+
+mod admin;
+mod cluster;
+mod cost;
+mod data;
+mod hot;
+mod operation;
+mod quotas;
+mod shed;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use umbo_api::{
+    ErrorCode, admin as admin_types, batch, cluster as cluster_types, hot as hot_types, problem,
+    quota, row, shed as shed_types, stream,
+};
+use utoipa::OpenApi;
+
+use self::operation::{Content, In, Operation, Parameter};
+
+#[derive(OpenApi)]
+#[openapi(components(schemas(
+    problem::Problem,
+    row::JsonRow,
+    stream::EndLine,
+    stream::ErrorLine,
+    stream::StreamLine,
+    batch::MultiGetBody,
+    batch::MultiGetRow,
+    batch::WriteLineSchema,
+    batch::WriteRow,
+    batch::BatchEndLine,
+    batch::ScanBody,
+    batch::DeleteRangeAnswer,
+    quota::ExplainBody,
+    quota::ExplainAnswer,
+    quota::UsageAnswer,
+    admin_types::NamespaceInfo,
+    admin_types::NamespaceSettings,
+    admin_types::NamespaceList,
+    admin_types::NamespaceRemoval,
+    admin_types::NamespaceRemoving,
+    admin_types::NewToken,
+    admin_types::CreatedToken,
+    admin_types::TokenList,
+    admin_types::ShardList,
+    admin_types::Health,
+    cluster_types::ClusterStatus,
+    hot_types::HotReport,
+    hot_types::HotListed,
+    hot_types::HotListingSpec,
+    shed_types::ShedStatus,
+    quota::PolicyList,
+    quota::PolicyChange,
+    quota::QuotaUsers,
+    quota::SimulateBody,
+    quota::SimulateAnswer,
+)))]
+struct Schemas;
+
+fn operations() -> impl Iterator<Item = &'static Operation> {
+    let data_plane = data::GROUPS.into_iter().flatten().chain(cost::OPERATIONS);
+    data_plane
+        .chain(admin::OPERATIONS)
+        .chain(cluster::OPERATIONS)
+        .chain(quotas::OPERATIONS)
+        .chain(hot::GROUPS.into_iter().flatten())
+        .chain(shed::OPERATIONS)
+}
+
+/// Returns the document.
+pub fn document() -> Value {
+    let mut schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
+    write_out_settings(&mut schemas["components"]["schemas"]);
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for operation in operations() {
+        let item = paths.entry(operation.path).or_default();
+        item.insert(operation.method.to_owned(), describe(operation));
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Umbo",
+            "version": "1",
+            "description": "A shared key-value store for derived data: get, put, range, \
+                batch and scan over HTTP. Every refusal is a problem (RFC 9457) that says why.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+        },
+        "servers": [{"url": "http://127.0.0.1:8080"}],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas["components"]["schemas"],
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}
+        }
+    })
+}
+
+/// Writes the fields of the settings out where a namespace is described. By reference they would
+/// allow no other field beside them.
+fn write_out_settings(schemas: &mut Value) {
+    let settings = schemas["NamespaceSettings"]["properties"].clone();
+    let info = &mut schemas["NamespaceInfo"];
+    let mut written = info["allOf"][1].take();
+    if let (Some(fields), Value::Object(settings)) =
+        (written["properties"].as_object_mut(), settings)
+    {
+        fields.extend(settings);
+    }
+    written["description"] = info["description"].take();
+    *info = written;
+}
+
+fn describe(operation: &Operation) -> Value {
+    let mut item = json!({
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "description": operation.about,
+        "responses": responses(operation),
+    });
+    let mut parameters: Vec<Value> = operation
+        .parameters
+        .iter()
+        .map(|one| parameter(one))
+        .collect();
+    if is_of_data_plane(operation) {
+        parameters.extend(cost::FIELDS.iter().map(parameter));
+    }
+    if !parameters.is_empty() {
+        item["parameters"] = parameters.into();
+    }
+    if let Some((body, is_required)) = &operation.body {
+        item["requestBody"] = json!({"required": is_required, "content": content(body)});
+    }
+    item
+}
+
+fn is_of_data_plane(operation: &Operation) -> bool {
+    operation.path.starts_with("/v1/ns/")
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    let (place, is_required) = match parameter.place {
+        In::Path => ("path", true),
+        In::Query => ("query", false),
+        In::Header => ("header", false),
+    };
+    json!({
+        "name": parameter.name,
+        "in": place,
+        "required": is_required,
+        "description": parameter.about,
+        "schema": (parameter.schema)(),
+    })
+}
+
+fn content(content: &Content) -> Value {
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    match content {
+        Content::None => json!({}),
+        Content::Bytes => json!({"*/*": {}}),
+        Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
+        Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
+        Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
+        Content::Lines(schemas, is_array_too) => {
+            let any_of: Vec<Value> = schemas.iter().map(|name| reference(name)).collect();
+            let about = format!("Lines of JSON, each one of: {}.", schemas.join(", "));
+            let mut types = json!({
+                "application/x-ndjson": {"schema": {"type": "string", "description": about}}
+            });
+            if *is_array_too {
+                types["application/json"] =
+                    json!({"schema": {"type": "array", "items": {"anyOf": any_of}}});
+            }
+            types
+        }
+    }
+}
+
+fn responses(operation: &Operation) -> Value {
+    let mut responses = Map::new();
+    let told: &[&str] = if is_of_data_plane(operation) {
+        cost::ANSWER_FIELDS
+    } else {
+        &[]
+    };
+    for (status, about, body, header_names) in operation.answers {
+        let headers = headers(&[header_names, told].concat());
+        let mut response = json!({"description": about, "headers": headers});
+        if !matches!(body, Content::None) {
+            response["content"] = content(body);
+        }
+        responses.insert(status.to_string(), response);
+    }
+    let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
+    for code in operation.errors.iter().flat_map(|codes| codes.iter()) {
+        by_status.entry(code.status()).or_default().push(*code);
+        if *code == ErrorCode::QuotaExceeded {
+            let codes = by_status.entry(cost::OTHER_STATUS).or_default();
+            codes.push(*code);
+        }
+    }
+    for (status, mut codes) in by_status {
+        codes.sort_by_key(|code| code.as_str());
+        codes.dedup();
+        let about: Vec<String> = codes
+            .iter()
+            .map(|code| format!("`{code}`: {}", code.meaning()))
+            .collect();
+        let is_rejection = codes.contains(&ErrorCode::QuotaExceeded);
+        let waits: &[&str] = if is_rejection { cost::WAIT_FIELDS } else { &[] };
+        responses.insert(
+            status.to_string(),
+            json!({
+                "description": about.join("\n\n"),
+                "headers": headers(&[told, waits].concat()),
+                "content": {
+                    problem::CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}
+                }
+            }),
+        );
+    }
+    responses.into()
+}
+
+fn headers(names: &[&str]) -> Value {
+    let mut headers = Map::new();
+    for name in names.iter().copied().chain(["Umbo-Request-Id", "Umbo-RU"]) {
+        headers.insert(name.to_owned(), json!({"schema": {"type": "string"}}));
+    }
+    headers.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The copy in the repository, written by `UMBO_BLESS=1 cargo test -p umbo-dispatcher openapi`.
+    #[test]
+    fn the_copy_in_the_repository_is_this_document() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../umbo-api/openapi.json");
+        let text = format!("{:#}\n", document());
+        if std::env::var_os("UMBO_BLESS").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let copy = std::fs::read_to_string(path).unwrap();
+        assert!(
+            copy == text,
+            "openapi.json is not what the code says; see the test's comment"
+        );
+    }
+
+    #[test]
+    fn every_reference_has_its_schema() {
+        let text = document().to_string();
+        let document = document();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(!document["components"]["schemas"][name].is_null(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_error_code_can_be_met_somewhere() {
+        let documented: Vec<ErrorCode> = operations()
+            .flat_map(|one| one.errors.iter().copied().flatten())
+            .copied()
+            .collect();
+        // What no route of the document answers: other paths, other methods.
+        let elsewhere = [
+            ErrorCode::RouteNotFound,
+            ErrorCode::MethodNotAllowed,
+            // The document has no routes of policies yet.
+            ErrorCode::QuotaInvalid,
+            ErrorCode::QuotaNotFound,
+            ErrorCode::QuotaOfFile,
+        ];
+        for code in ErrorCode::ALL
+            .iter()
+            .filter(|code| !elsewhere.contains(code))
+        {
+            assert!(
+                documented.contains(code),
+                "{code} is in no answer of the document"
+            );
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The admin API and the service routes in the `OpenAPI` document.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
+
+use super::data::NS;
+use super::operation::{Content, In, Operation, Parameter};
+
+/// What any request of the admin API can meet.
+pub(super) const ADMIN: &[ErrorCode] = &[
+    ErrorCode::Forbidden,
+    ErrorCode::HeadersTooLarge,
+    ErrorCode::Internal,
+    ErrorCode::InvalidQuery,
+    ErrorCode::InvalidRequest,
+    ErrorCode::DeadlineInStore,
+    ErrorCode::RecordsStale,
+    ErrorCode::RecordsUnavailable,
+    ErrorCode::RecordsUnreadable,
+    ErrorCode::RequestTimeout,
+    ErrorCode::ShardUnavailable,
+    ErrorCode::ShuttingDown,
+    ErrorCode::StorageFailed,
+    ErrorCode::StorageFull,
+    ErrorCode::Unauthenticated,
+    ErrorCode::UriTooLong,
+    ErrorCode::WriteQueueFull,
+];
+pub(super) const BODY: &[ErrorCode] = &[
+    ErrorCode::BodyTooLarge,
+    ErrorCode::ClientClosed,
+    ErrorCode::InvalidBody,
+];
+/// What a request without credentials can meet.
+const SERVICE: &[ErrorCode] = &[
+    ErrorCode::HeadersTooLarge,
+    ErrorCode::InvalidRequest,
+    ErrorCode::RequestTimeout,
+    ErrorCode::UriTooLong,
+];
+
+pub(super) fn flag() -> Value {
+    json!({"type": "boolean", "default": false})
+}
+fn shard() -> Value {
+    json!({"type": "integer", "minimum": 0, "maximum": 65535})
+}
+pub(super) fn word() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
+
+const DRY_RUN: Parameter = Parameter {
+    name: "dry_run",
+    place: In::Query,
+    schema: flag,
+    about: "Only count the rows.",
+};
+const ABANDON_SHARD: Parameter = Parameter {
+    name: "abandon_shard",
+    place: In::Query,
+    schema: shard,
+    about: "Do without the confirmation of this shard, because it never comes back.",
+};
+const TOKEN_ID: Parameter = Parameter {
+    name: "id",
+    place: In::Path,
+    schema: word,
+    about: "Id, the middle part of the token.",
+};
+const CODE: Parameter = Parameter {
+    name: "code",
+    place: In::Path,
+    schema: word,
+    about: "Error code.",
+};
+
+/// The operations.
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "get",
+        path: "/admin/v1/namespaces",
+        id: "listNamespaces",
+        summary: "List namespaces",
+        about: "Those on which the caller holds any grant.",
+        parameters: &[],
+        body: None,
+        answers: &[(
+            200,
+            "The namespaces, by name.",
+            Content::Json("NamespaceList"),
+            &[],
+        )],
+        errors: &[ADMIN],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/namespaces/{ns}",
+        id: "describeNamespace",
+        summary: "Describe a namespace",
+        about: "",
+        parameters: &[&NS],
+        body: None,
+        answers: &[(200, "The namespace.", Content::Json("NamespaceInfo"), &[])],
+        errors: &[
+            ADMIN,
+            &[ErrorCode::InvalidKey, ErrorCode::NamespaceNotFound],
+        ],
+    },
+    Operation {
+        method: "put",
+        path: "/admin/v1/namespaces/{ns}",
+        id: "putNamespace",
+        summary: "Create a namespace or change its settings",
+        about: "An absent body is one without fields; a field that is absent takes its default.",
+        parameters: &[&NS],
+        body: Some((Content::Json("NamespaceSettings"), false)),
+        answers: &[
+            (
+                200,
+                "Its settings are these now.",
+                Content::Json("NamespaceInfo"),
+                &[],
+            ),
+            (201, "It was created.", Content::Json("NamespaceInfo"), &[]),
+        ],
+        errors: &[
+            ADMIN,
+            BODY,
+            &[ErrorCode::InvalidKey, ErrorCode::NamespaceBeingRemoved],
+        ],
+    },
+    Operation {
+        method: "delete",
+        path: "/admin/v1/namespaces/{ns}",
+        id: "removeNamespace",
+        summary: "Remove a namespace with all its rows",
+        about: "The namespace is of no use from the first moment on, and its name is free once every shard has \
+                confirmed that it refuses it. A shard that is away keeps the name until it is back, or an \
+                operator vouches that it never comes back. The space of the rows is reclaimed in the \
+                background.",
+        parameters: &[&NS, &DRY_RUN, &ABANDON_SHARD],
+        body: None,
+        answers: &[
+            (
+                200,
+                "What would be removed: of a dry run.",
+                Content::Json("NamespaceRemoval"),
+                &[],
+            ),
+            (
+                202,
+                "It is being removed, and some shards have not confirmed that.",
+                Content::Json("NamespaceRemoving"),
+                &[],
+            ),
+            (204, "It is no more.", Content::None, &[]),
+        ],
+        errors: &[
+            ADMIN,
+            &[
+                ErrorCode::DataDamaged,
+                ErrorCode::InvalidKey,
+                ErrorCode::NamespaceNotFound,
+            ],
+        ],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/tokens",
+        id: "listTokens",
+        summary: "List tokens",
+        about: "Without their secrets, which nobody has.",
+        parameters: &[],
+        body: None,
+        answers: &[(200, "The tokens, by id.", Content::Json("TokenList"), &[])],
+        errors: &[ADMIN],
+    },
+    Operation {
+        method: "post",
+        path: "/admin/v1/tokens",
+        id: "createToken",
+        summary: "Create a token",
+        about: "From the first token on, every request needs one; so the first must hold admin:*. Where it is \
+                not known whether the token was made, the problem holds it, so that nobody is kept out by a \
+                token that nobody has.",
+        parameters: &[],
+        body: Some((Content::Json("NewToken"), true)),
+        answers: &[(
+            201,
+            "The token, shown this once.",
+            Content::Json("CreatedToken"),
+            &[],
+        )],
+        errors: &[ADMIN, BODY, &[ErrorCode::LastAdmin]],
+    },
+    Operation {
+        method: "delete",
+        path: "/admin/v1/tokens/{id}",
+        id: "revokeToken",
+        summary: "Revoke a token",
+        about: "At once on this server, within a second on the others; on one that is cut off from the home \
+                of the records after records.stale_max at the latest.",
+        parameters: &[&TOKEN_ID],
+        body: None,
+        answers: &[(204, "The token is no more.", Content::None, &[])],
+        errors: &[
+            ADMIN,
+            &[
+                ErrorCode::LastAdmin,
+                ErrorCode::TokenNotFound,
+                ErrorCode::TokenOfFile,
+            ],
+        ],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/config",
+        id: "showConfig",
+        summary: "Show the settings in effect",
+        about: "Secrets are hidden.",
+        parameters: &[],
+        body: None,
+        answers: &[(200, "TOML.", Content::Text("application/toml"), &[])],
+        errors: &[ADMIN],
+    },
+    Operation {
+        method: "get",
+        path: "/healthz",
+        id: "health",
+        summary: "Is the process alive",
+        about: "",
+        parameters: &[],
+        body: None,
+        answers: &[(200, "It is.", Content::Json("Health"), &[])],
+        errors: &[SERVICE],
+    },
+    Operation {
+        method: "get",
+        path: "/readyz",
+        id: "readiness",
+        summary: "Should new requests come",
+        about: "Ready is also a server of which some shards do not serve: it says degraded.",
+        parameters: &[],
+        body: None,
+        answers: &[
+            (200, "They should.", Content::Json("Health"), &[]),
+            (
+                503,
+                "They should not: it drains, no shard serves, or its records are too old.",
+                Content::Json("Health"),
+                &[],
+            ),
+        ],
+        errors: &[SERVICE],
+    },
+    Operation {
+        method: "get",
+        path: "/openapi.json",
+        id: "document",
+        summary: "This document",
+        about: "",
+        parameters: &[],
+        body: None,
+        answers: &[(200, "OpenAPI 3.1.", Content::Document, &[])],
+        errors: &[SERVICE],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/errors/{code}",
+        id: "explainError",
+        summary: "What an error code means",
+        about: "The type of every problem leads here.",
+        parameters: &[&CODE],
+        body: None,
+        answers: &[(200, "Its meaning.", Content::Text("text/plain"), &[])],
+        errors: &[SERVICE, &[ErrorCode::RouteNotFound]],
+    },
+];

@@ -1,0 +1,111 @@
+//! Cost and quotas in the `OpenAPI` document: what every request of the data plane can say and is
+//! told of them, and the two routes that explain and account.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
+
+use super::data::{ANY, BODY, NS};
+use super::operation::{Content, In, Operation, Parameter};
+
+fn name() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"})
+}
+fn attempt() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 1})
+}
+fn ticket() -> Value {
+    // Any text: a ticket that is no good counts for nothing.
+    json!({})
+}
+
+/// What any request of the data plane can say of who pays.
+pub(super) const FIELDS: &[Parameter] = &[
+    Parameter {
+        name: "Umbo-Quota-User",
+        place: In::Header,
+        schema: name,
+        about: "Caller who pays instead of the credential's. This and the next three are honoured \
+                only where the credential holds the grant delegate on the namespace, and are \
+                ignored otherwise; Umbo-Charged-To says who paid.",
+    },
+    Parameter {
+        name: "Umbo-User",
+        place: In::Header,
+        schema: name,
+        about: "User for whom the caller calls.",
+    },
+    Parameter {
+        name: "Umbo-Session",
+        place: In::Header,
+        schema: name,
+        about: "Session in which the caller calls.",
+    },
+    Parameter {
+        name: "Umbo-Org",
+        place: In::Header,
+        schema: name,
+        about: "Organisation for which the caller calls.",
+    },
+    Parameter {
+        name: "Umbo-Attempt",
+        place: In::Header,
+        schema: attempt,
+        about: "Which attempt of the same request this is. Only counted.",
+    },
+    Parameter {
+        name: "Umbo-Retry-Ticket",
+        place: In::Header,
+        schema: ticket,
+        about: "The ticket of the rejection of an earlier attempt. Once the wait is over, the retry \
+                has priority over new requests, up to the cost of that attempt. Good once, for a \
+                minute, at the server that issued it; another server, and one that finds it \
+                malformed, takes the request as a new one.",
+    },
+];
+
+/// What answers of the data plane say of quotas, where there is something to say.
+pub(super) const ANSWER_FIELDS: &[&str] = &[
+    "Umbo-Quota-State",
+    "RateLimit-Policy",
+    "RateLimit",
+    "Umbo-Charged-To",
+];
+
+/// What a rejection says besides.
+pub(super) const WAIT_FIELDS: &[&str] =
+    &["Retry-After", "Umbo-Retry-After-Ms", "Umbo-Retry-Ticket"];
+
+/// Status of a rejection by a policy that says so, instead of 429.
+pub(super) const OTHER_STATUS: u16 = 419;
+
+/// The operations.
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "post",
+        path: "/v1/ns/{ns}/explain",
+        id: "explain",
+        summary: "What would a request cost",
+        about: "Says what a request of this caller would cost, which shards it would reach and \
+                which policies it would meet. Nothing of it is done and nothing is charged. A \
+                price is 1 for a read or 6 for a write, 0.05 a row, 1 for 4,096 bytes of sort keys \
+                and values (and of partition keys that do not stand in the path) and 0.1 a \
+                millisecond of the store, unless the settings say otherwise. Removals write no \
+                bytes, and a condition that is false costs as much as one that is true.",
+        parameters: &[&NS],
+        body: Some((Content::Json("ExplainBody"), true)),
+        answers: &[(200, "The answer.", Content::Json("ExplainAnswer"), &[])],
+        errors: &[ANY, BODY, &[ErrorCode::InvalidBody, ErrorCode::KeyTooLarge]],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/ns/{ns}/usage",
+        id: "usage",
+        summary: "What was spent",
+        about: "By caller, operation and shard, through this pod since it was started. Without the \
+                grant admin the rows of the caller alone, and no shards.",
+        parameters: &[&NS],
+        body: None,
+        answers: &[(200, "The usage.", Content::Json("UsageAnswer"), &[])],
+        errors: &[ANY],
+    },
+];

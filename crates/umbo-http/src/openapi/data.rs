@@ -1,0 +1,474 @@
+//! The data plane in the `OpenAPI` document.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
+use umbo_types::limits;
+
+use super::operation::{Content, In, Operation, Parameter};
+
+/// What any request can meet.
+pub(super) const ANY: &[ErrorCode] = &[
+    ErrorCode::Forbidden,
+    ErrorCode::HeadersTooLarge,
+    ErrorCode::Internal,
+    ErrorCode::InvalidHeader,
+    ErrorCode::InvalidKey,
+    ErrorCode::InvalidQuery,
+    ErrorCode::InvalidRequest,
+    ErrorCode::NamespaceNotFound,
+    ErrorCode::QuotaExceeded,
+    ErrorCode::RecordsStale,
+    ErrorCode::RecordsUnavailable,
+    ErrorCode::RequestTimeout,
+    ErrorCode::ShuttingDown,
+    ErrorCode::Unauthenticated,
+    ErrorCode::UriTooLong,
+];
+const STORE: &[ErrorCode] = &[
+    ErrorCode::AbnormalUsageDetected,
+    ErrorCode::DataDamaged,
+    ErrorCode::DeadlineBeforeStore,
+    ErrorCode::DeadlineInStore,
+    ErrorCode::KeyTooLarge,
+    ErrorCode::Overloaded,
+    ErrorCode::QuotaExceeded,
+    ErrorCode::ShardUnavailable,
+    ErrorCode::StorageFailed,
+    ErrorCode::TooManyReaders,
+    ErrorCode::TooManyRequestsInFlight,
+    ErrorCode::AnswerMemoryFull,
+];
+const WRITE: &[ErrorCode] = &[ErrorCode::StorageFull, ErrorCode::WriteQueueFull];
+pub(super) const BODY: &[ErrorCode] = &[
+    ErrorCode::BodyMemoryFull,
+    ErrorCode::BodyTooLarge,
+    ErrorCode::ClientClosed,
+];
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+fn namespace() -> Value {
+    json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$"})
+}
+fn key() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
+fn encoding() -> Value {
+    json!({"type": "string", "enum": ["percent", "b64u"], "default": "percent"})
+}
+fn flag() -> Value {
+    json!({"type": "boolean", "default": false})
+}
+fn rows() -> Value {
+    json!({"type": "integer", "minimum": 1})
+}
+fn page_bytes() -> Value {
+    json!({
+        "type": "integer", "minimum": 1,
+        "maximum": limits::PAGE_BYTES_MAX, "default": limits::PAGE_BYTES_DEFAULT
+    })
+}
+fn timeout() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 600_000})
+}
+fn tier() -> Value {
+    json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]})
+}
+fn ttl() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX})
+}
+fn instant() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": crate::fields::EXPIRES_AT_MS_MAX})
+}
+fn durability() -> Value {
+    json!({"type": "string", "enum": ["sync", "async"]})
+}
+fn atomic() -> Value {
+    json!({"type": "string", "enum": ["partition", "none"], "default": "none"})
+}
+
+pub(super) const NS: Parameter = Parameter {
+    name: "ns",
+    place: In::Path,
+    schema: namespace,
+    about: "Namespace.",
+};
+pub(super) const PK: Parameter = Parameter {
+    name: "pk",
+    place: In::Path,
+    schema: key,
+    about: "Partition key: 1 to 1,024 bytes, percent-encoded or, with enc=b64u, base64url.",
+};
+pub(super) const SK: Parameter = Parameter {
+    name: "sk",
+    place: In::Path,
+    schema: key,
+    about: "Sort key: up to 2,048 bytes; it may hold slashes.",
+};
+pub(super) const ENC: Parameter = Parameter {
+    name: "enc",
+    place: In::Query,
+    schema: encoding,
+    about: "How every key of the request is written: percent-encoded bytes or unpadded base64url.",
+};
+const TIMEOUT: Parameter = Parameter {
+    name: "Umbo-Timeout-Ms",
+    place: In::Header,
+    schema: timeout,
+    about: "Time the caller still has, queueing included.",
+};
+const CRITICALITY: Parameter = Parameter {
+    name: "Umbo-Criticality",
+    place: In::Header,
+    schema: tier,
+    about: "How much the request matters under overload; capped by the credential.",
+};
+const TTL: Parameter = Parameter {
+    name: "Umbo-TTL",
+    place: In::Header,
+    schema: ttl,
+    about: "Time to live, in seconds.",
+};
+const EXPIRES: Parameter = Parameter {
+    name: "Umbo-Expires-At",
+    place: In::Header,
+    schema: instant,
+    about: "Expiry, in milliseconds since the Unix epoch; not together with Umbo-TTL.",
+};
+const DURABILITY: Parameter = Parameter {
+    name: "Umbo-Durability",
+    place: In::Header,
+    schema: durability,
+    about: "When the write is acknowledged: on the disk, or once readers see it.",
+};
+pub(super) const IF_MATCH: Parameter = Parameter {
+    name: "If-Match",
+    place: In::Header,
+    schema: text,
+    about: "Entity tags, or *.",
+};
+pub(super) const IF_NONE_MATCH: Parameter = Parameter {
+    name: "If-None-Match",
+    place: In::Header,
+    schema: text,
+    about: "On a get entity tags, or *; on a write only *.",
+};
+const START: Parameter = Parameter {
+    name: "start",
+    place: In::Query,
+    schema: text,
+    about: "First sort key, included.",
+};
+const END: Parameter = Parameter {
+    name: "end",
+    place: In::Query,
+    schema: text,
+    about: "Last sort key, excluded.",
+};
+const PREFIX: Parameter = Parameter {
+    name: "prefix",
+    place: In::Query,
+    schema: text,
+    about: "Only sort keys that begin so.",
+};
+const REVERSE: Parameter = Parameter {
+    name: "reverse",
+    place: In::Query,
+    schema: flag,
+    about: "Last row first.",
+};
+const LIMIT: Parameter = Parameter {
+    name: "limit",
+    place: In::Query,
+    schema: rows,
+    about: "Most rows of this page.",
+};
+const MAX_BYTES: Parameter = Parameter {
+    name: "max_bytes",
+    place: In::Query,
+    schema: page_bytes,
+    about: "The page ends with the row that reaches this many bytes.",
+};
+const CURSOR: Parameter = Parameter {
+    name: "cursor",
+    place: In::Query,
+    schema: text,
+    about: "Cursor of the page before; start, end, prefix and reverse absent or as they were.",
+};
+const KEYS_ONLY: Parameter = Parameter {
+    name: "keys_only",
+    place: In::Query,
+    schema: flag,
+    about: "Leave the values out.",
+};
+const DRY_RUN: Parameter = Parameter {
+    name: "dry_run",
+    place: In::Query,
+    schema: flag,
+    about: "Only count.",
+};
+const ALL: Parameter = Parameter {
+    name: "all",
+    place: In::Query,
+    schema: flag,
+    about: "Needed to remove a whole partition, where no bound is named.",
+};
+const ATOMIC: Parameter = Parameter {
+    name: "atomic",
+    place: In::Query,
+    schema: atomic,
+    about: "Apply the rows of a partition all together or not at all.",
+};
+const PREFER: Parameter = Parameter {
+    name: "Prefer",
+    place: In::Header,
+    schema: text,
+    about: "umbo-timing asks for Server-Timing; on a batch write return=minimal asks for the \
+            failed rows only.",
+};
+
+const ROW_HEADERS: &[&str] = &["ETag", "Umbo-Expires-At"];
+
+const GET_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+    (
+        200,
+        "The value, as it was stored.",
+        Content::Bytes,
+        ROW_HEADERS,
+    ),
+    (
+        304,
+        "The client has this version already.",
+        Content::None,
+        ROW_HEADERS,
+    ),
+];
+const HEAD_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+    (
+        200,
+        "The row is there; Content-Length is its size.",
+        Content::None,
+        ROW_HEADERS,
+    ),
+    (
+        304,
+        "The client has this version already.",
+        Content::None,
+        ROW_HEADERS,
+    ),
+];
+const PUT_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+    (201, "Stored; there was no row.", Content::None, &["ETag"]),
+    (204, "Stored; a row was replaced.", Content::None, &["ETag"]),
+];
+const DELETE_ANSWERS: &[(u16, &str, Content, &[&str])] =
+    &[(204, "No row has this key now.", Content::None, &[])];
+const GET_ERRORS: &[&[ErrorCode]] = &[
+    ANY,
+    STORE,
+    &[ErrorCode::KeyNotFound, ErrorCode::PreconditionFailed],
+];
+const PUT_ERRORS: &[&[ErrorCode]] = &[
+    ANY,
+    STORE,
+    WRITE,
+    BODY,
+    &[ErrorCode::PreconditionFailed, ErrorCode::ValueTooLarge],
+];
+const DELETE_ERRORS: &[&[ErrorCode]] = &[ANY, STORE, WRITE, &[ErrorCode::PreconditionFailed]];
+
+macro_rules! key_operations {
+    ($path:literal, $suffix:literal, [$($key:expr),*]) => {
+        [
+            Operation {
+                method: "get", path: $path, id: concat!("get", $suffix), summary: "Get a row",
+                about: "Answers the raw bytes with the content type and encoding they came with.",
+                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &TIMEOUT,
+                    &CRITICALITY, &PREFER],
+                body: None, answers: GET_ANSWERS, errors: GET_ERRORS,
+            },
+            Operation {
+                method: "head", path: $path, id: concat!("head", $suffix),
+                summary: "Look at a row", about: "As get, without the bytes.",
+                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &TIMEOUT,
+                    &CRITICALITY, &PREFER],
+                body: None, answers: HEAD_ANSWERS, errors: GET_ERRORS,
+            },
+            Operation {
+                method: "put", path: $path, id: concat!("put", $suffix), summary: "Put a row",
+                about: "Stores the raw body. Acknowledged means on the disk, unless durability \
+                        is async.",
+                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE_MATCH,
+                    &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
+                body: Some((Content::Bytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
+            },
+            Operation {
+                method: "delete", path: $path, id: concat!("delete", $suffix),
+                summary: "Delete a row", about: "Succeeds whether or not the row was there.",
+                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &DURABILITY,
+                    &TIMEOUT, &CRITICALITY, &PREFER],
+                body: None, answers: DELETE_ANSWERS, errors: DELETE_ERRORS,
+            },
+        ]
+    };
+}
+
+const PLAIN: [Operation; 4] = key_operations!("/v1/ns/{ns}/kv/{pk}", "", [&PK]);
+const SORTED: [Operation; 4] = key_operations!("/v1/ns/{ns}/kv/{pk}/{sk}", "Sorted", [&PK, &SK]);
+
+const RANGE: [Operation; 2] = [
+    Operation {
+        method: "get",
+        path: "/v1/ns/{ns}/range/{pk}",
+        id: "range",
+        summary: "Read rows of a partition in order",
+        about: "Streams one line a row and then exactly one end line; a stream without it failed. \
+                Each chunk of the stream is one snapshot, the whole is not. With Accept: \
+                application/json an array of at most 1,000 rows and the end line.",
+        parameters: &[
+            &NS,
+            &PK,
+            &START,
+            &END,
+            &PREFIX,
+            &REVERSE,
+            &LIMIT,
+            &MAX_BYTES,
+            &CURSOR,
+            &KEYS_ONLY,
+            &ENC,
+            &TIMEOUT,
+            &CRITICALITY,
+            &PREFER,
+        ],
+        body: None,
+        answers: &[(
+            200,
+            "Rows, then the end line.",
+            Content::Lines(&["JsonRow", "EndLine", "ErrorLine"], true),
+            &[],
+        )],
+        errors: &[ANY, STORE, &[ErrorCode::InvalidCursor]],
+    },
+    Operation {
+        method: "delete",
+        path: "/v1/ns/{ns}/range/{pk}",
+        id: "deleteRange",
+        summary: "Delete rows of a partition",
+        about: "Removes the rows in steps; each step is atomic, the whole is not. Name a bound, \
+                or say all=true.",
+        parameters: &[
+            &NS,
+            &PK,
+            &START,
+            &END,
+            &PREFIX,
+            &ALL,
+            &DRY_RUN,
+            &ENC,
+            &DURABILITY,
+            &TIMEOUT,
+            &CRITICALITY,
+            &PREFER,
+        ],
+        body: None,
+        answers: &[(
+            200,
+            "How many rows.",
+            Content::Json("DeleteRangeAnswer"),
+            &[],
+        )],
+        errors: &[ANY, STORE, WRITE, &[ErrorCode::UnboundedDelete]],
+    },
+];
+
+const MANY: [Operation; 3] = [
+    Operation {
+        method: "post",
+        path: "/v1/ns/{ns}/batch/get",
+        id: "multiGet",
+        summary: "Read many rows by key",
+        about: "Answers a line a key in the order asked for, then the end line. An absent row has \
+                status 404 in its line; any other failure makes the whole 207.",
+        parameters: &[&NS, &TIMEOUT, &CRITICALITY, &PREFER],
+        body: Some((Content::Json("MultiGetBody"), true)),
+        answers: &[
+            (
+                200,
+                "Every row was read or is absent.",
+                Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
+                &[],
+            ),
+            (
+                207,
+                "Some rows failed.",
+                Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
+                &[],
+            ),
+        ],
+        errors: &[
+            ANY,
+            STORE,
+            BODY,
+            &[ErrorCode::BatchTooLarge, ErrorCode::InvalidBody],
+        ],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/ns/{ns}/batch/write",
+        id: "batchWrite",
+        summary: "Write many rows",
+        about: "Takes a WriteLine a line, at most 10,000 and 16 MiB. Answers a line a row, then \
+                the end line; 207 where any row failed, and the others are done. Lines of one key \
+                are applied in order.",
+        parameters: &[&NS, &ATOMIC, &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
+        body: Some((Content::Lines(&["WriteLine"], false), true)),
+        answers: &[
+            (
+                200,
+                "Every row was applied.",
+                Content::Lines(&["WriteRow", "BatchEndLine"], false),
+                &[],
+            ),
+            (
+                207,
+                "Some rows failed.",
+                Content::Lines(&["WriteRow", "BatchEndLine"], false),
+                &[],
+            ),
+        ],
+        errors: &[
+            ANY,
+            STORE,
+            WRITE,
+            BODY,
+            &[ErrorCode::BatchTooLarge, ErrorCode::InvalidBody],
+        ],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/ns/{ns}/scan",
+        id: "scan",
+        summary: "Read a whole namespace",
+        about: "As range, over all partitions of a segment. The segments together are the \
+                namespace, each row once. Needs the scan grant; sheddable unless marked.",
+        parameters: &[&NS, &TIMEOUT, &CRITICALITY, &PREFER],
+        body: Some((Content::Json("ScanBody"), false)),
+        answers: &[(
+            200,
+            "Rows, then the end line.",
+            Content::Lines(&["JsonRow", "EndLine", "ErrorLine"], true),
+            &[],
+        )],
+        errors: &[
+            ANY,
+            STORE,
+            BODY,
+            &[ErrorCode::InvalidBody, ErrorCode::InvalidCursor],
+        ],
+    },
+];
+
+/// The operations, by path.
+pub(super) const GROUPS: [&[Operation]; 4] = [&PLAIN, &SORTED, &RANGE, &MANY];

@@ -1,0 +1,120 @@
+//! The admin API of hot keys, and of metrics, in the `OpenAPI` document.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
+
+use super::admin::{ADMIN, BODY, word};
+use super::data::{ENC, NS, PK, SK};
+use super::operation::{Content, In, Operation, Parameter};
+
+fn list() -> Value {
+    json!({"type": "string", "enum": ["pinned", "blocked"]})
+}
+
+const LIST: Parameter = Parameter {
+    name: "list",
+    place: In::Path,
+    schema: list,
+    about: "pinned: answers of the key are kept, however seldom it is read. blocked: whatever reads \
+            or writes the row is refused before it costs anything.",
+};
+const ID: Parameter = Parameter {
+    name: "id",
+    place: In::Path,
+    schema: word,
+    about: "Id of the key, as the report tells it.",
+};
+
+/// What a change of a list can meet.
+const CHANGE: &[ErrorCode] = &[
+    ErrorCode::HotKeysDisabled,
+    ErrorCode::InvalidKey,
+    ErrorCode::NamespaceNotFound,
+];
+
+const ABOUT_PUT: &str = "In effect at once on this server, within a second on the others, and after a \
+                         restart. A key that is listed already \
+                         stands there as this request says. An absent body is one without fields.";
+const ABOUT_REMOVE: &str = "In effect at once on this server, within a second on the others.";
+
+/// Both changes of one path.
+macro_rules! list_operations {
+    ($path:literal, $what:literal, [$($parameter:expr),+], $more:expr) => {
+        [
+            Operation {
+                method: "put",
+                path: $path,
+                id: concat!("list", $what),
+                summary: "Pin or block a key",
+                about: ABOUT_PUT,
+                parameters: &[&LIST, $($parameter),+],
+                body: Some((Content::Json("HotListingSpec"), false)),
+                answers: &[
+                    (200, "It was listed already.", Content::Json("HotListed"), &[]),
+                    (201, "It is listed now.", Content::Json("HotListed"), &[]),
+                ],
+                errors: &[ADMIN, BODY, CHANGE, $more, &[ErrorCode::HotListFull]],
+            },
+            Operation {
+                method: "delete",
+                path: $path,
+                id: concat!("unlist", $what),
+                summary: "Unpin or unblock a key",
+                about: ABOUT_REMOVE,
+                parameters: &[&LIST, $($parameter),+],
+                body: None,
+                answers: &[(204, "It is not listed any more.", Content::None, &[])],
+                errors: &[ADMIN, CHANGE, $more, &[ErrorCode::HotKeyNotListed]],
+            },
+        ]
+    };
+}
+
+const BY_ID: [Operation; 2] =
+    list_operations!("/admin/v1/hot/{list}/id/{id}", "HotKey", [&ID], &[]);
+const BY_ROW: [Operation; 2] = list_operations!(
+    "/admin/v1/hot/{list}/ns/{ns}/kv/{pk}",
+    "Row",
+    [&NS, &PK, &ENC],
+    &[ErrorCode::KeyTooLarge]
+);
+const BY_SORTED_ROW: [Operation; 2] = list_operations!(
+    "/admin/v1/hot/{list}/ns/{ns}/kv/{pk}/{sk}",
+    "SortedRow",
+    [&NS, &PK, &SK, &ENC],
+    &[ErrorCode::KeyTooLarge]
+);
+
+const REPORTS: [Operation; 2] = [
+    Operation {
+        method: "get",
+        path: "/admin/v1/hot",
+        id: "reportHotKeys",
+        summary: "List hot keys",
+        about: "Keys that are hot, pinned or blocked on this pod, of namespaces on which the caller \
+                holds admin, and what the layer of hot keys does.",
+        parameters: &[],
+        body: None,
+        answers: &[(
+            200,
+            "The keys, those read most first.",
+            Content::Json("HotReport"),
+            &[],
+        )],
+        errors: &[ADMIN, &[ErrorCode::HotKeysDisabled]],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/metrics",
+        id: "showMetrics",
+        summary: "Show the metrics",
+        about: "What /metrics of the admin port answers, to callers with admin on every namespace.",
+        parameters: &[],
+        body: None,
+        answers: &[(200, "Prometheus text.", Content::Text("text/plain"), &[])],
+        errors: &[ADMIN],
+    },
+];
+
+/// The operations.
+pub(super) const GROUPS: [&[Operation]; 4] = [&REPORTS, &BY_ID, &BY_ROW, &BY_SORTED_ROW];

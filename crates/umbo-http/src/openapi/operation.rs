@@ -1,0 +1,48 @@
+//! What the tables of the `OpenAPI` document are made of.
+
+use serde_json::Value;
+use umbo_api::ErrorCode;
+
+/// Where a parameter stands.
+#[derive(Clone, Copy)]
+pub(super) enum In {
+    Path,
+    Query,
+    Header,
+}
+
+/// One parameter.
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) place: In,
+    pub(super) schema: fn() -> Value,
+    pub(super) about: &'static str,
+}
+
+/// What an answer carries.
+pub(super) enum Content {
+    None,
+    /// Any bytes, of the type they were stored with.
+    Bytes,
+    /// Text of a media type.
+    Text(&'static str),
+    /// A document of this kind.
+    Document,
+    /// JSON of a schema.
+    Json(&'static str),
+    /// Lines of JSON, each of one of the schemas; only the first as an array too.
+    Lines(&'static [&'static str], bool),
+}
+
+/// One operation of one path.
+pub(super) struct Operation {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) about: &'static str,
+    pub(super) parameters: &'static [&'static Parameter],
+    pub(super) body: Option<(Content, bool)>,
+    pub(super) answers: &'static [(u16, &'static str, Content, &'static [&'static str])],
+    pub(super) errors: &'static [&'static [ErrorCode]],
+}

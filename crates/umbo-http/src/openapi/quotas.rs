@@ -1,0 +1,139 @@
+//! The admin API of quotas in the `OpenAPI` document.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
+
+use super::admin::{ADMIN, BODY, flag, word};
+use super::data::{IF_MATCH, IF_NONE_MATCH};
+use super::operation::{Content, In, Operation, Parameter};
+
+/// What a change of a policy can meet.
+const CHANGE: &[ErrorCode] = &[
+    ErrorCode::InvalidHeader,
+    ErrorCode::PreconditionFailed,
+    ErrorCode::QuotaOfFile,
+];
+
+fn users() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
+}
+
+const NAME: Parameter = Parameter {
+    name: "name",
+    place: In::Path,
+    schema: word,
+    about: "Name of the policy.",
+};
+const DRY_RUN: Parameter = Parameter {
+    name: "dry_run",
+    place: In::Query,
+    schema: flag,
+    about: "Only say what would change.",
+};
+const LIMIT: Parameter = Parameter {
+    name: "limit",
+    place: In::Query,
+    schema: users,
+    about: "Most users.",
+};
+
+/// The operations.
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "get",
+        path: "/admin/v1/quotas",
+        id: "listPolicies",
+        summary: "List quota policies",
+        about: "Those in effect on this pod and what they did there: built-in, of the policy file, \
+                and stored ones.",
+        parameters: &[],
+        body: None,
+        answers: &[(
+            200,
+            "The policies, by name.",
+            Content::Json("PolicyList"),
+            &[],
+        )],
+        errors: &[ADMIN],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/quotas/{name}",
+        id: "describePolicy",
+        summary: "Describe a quota policy",
+        about: "A stored one has an ETag, under which it can be changed.",
+        parameters: &[&NAME],
+        body: None,
+        answers: &[(200, "The policy.", Content::Json("PolicyInfo"), &["ETag"])],
+        errors: &[ADMIN, &[ErrorCode::QuotaNotFound]],
+    },
+    Operation {
+        method: "put",
+        path: "/admin/v1/quotas/{name}",
+        id: "putPolicy",
+        summary: "Store a quota policy",
+        about: "In effect at once on this pod, at the next refresh on the others. Conditions are \
+                about the stored policy of this name, also where one is built in. A field that is \
+                absent takes its default.",
+        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE_MATCH],
+        body: Some((Content::Json("PolicySpec"), true)),
+        answers: &[
+            (
+                200,
+                "It replaced a stored one; or what it would change, in a dry run.",
+                Content::Json("PolicyChange"),
+                &["ETag"],
+            ),
+            (
+                201,
+                "None was stored under this name.",
+                Content::Json("PolicyChange"),
+                &["ETag"],
+            ),
+        ],
+        errors: &[ADMIN, BODY, CHANGE, &[ErrorCode::QuotaInvalid]],
+    },
+    Operation {
+        method: "delete",
+        path: "/admin/v1/quotas/{name}",
+        id: "removePolicy",
+        summary: "Remove a stored quota policy",
+        about: "Where one of the same name is built in, that one is in effect again.",
+        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE_MATCH],
+        body: None,
+        answers: &[(
+            200,
+            "What was, or would be, changed.",
+            Content::Json("PolicyChange"),
+            &[],
+        )],
+        errors: &[ADMIN, CHANGE, &[ErrorCode::QuotaNotFound]],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/quotas/{name}/users",
+        id: "listQuotaUsers",
+        summary: "List who a policy counts",
+        about: "Those with a bucket on this pod, the busiest first.",
+        parameters: &[&NAME, &LIMIT],
+        body: None,
+        answers: &[(200, "The users.", Content::Json("QuotaUsers"), &[])],
+        errors: &[ADMIN, &[ErrorCode::QuotaNotFound]],
+    },
+    Operation {
+        method: "post",
+        path: "/admin/v1/quotas/simulate",
+        id: "simulatePolicy",
+        summary: "Try a quota policy on the requests of late",
+        about: "Says what it would have rejected of what this pod has recorded. Changes nothing.",
+        parameters: &[],
+        body: Some((Content::Json("SimulateBody"), true)),
+        answers: &[(
+            200,
+            "What it would have done.",
+            Content::Json("SimulateAnswer"),
+            &[],
+        )],
+        errors: &[ADMIN, BODY, &[ErrorCode::QuotaInvalid]],
+    },
+];

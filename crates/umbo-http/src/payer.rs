@@ -1,0 +1,214 @@
+//! Who pays: the caller of the credential, or whom a caller that may delegate names.
+//!
+//! Hot path: a request that names nobody allocates nothing here. The names count for quotas and
+//! nothing else; what a request may do is decided by the credential alone.
+
+use http::HeaderValue;
+use umbo_api::header;
+use umbo_control::NamespaceEntry;
+use umbo_quota::Subject;
+use umbo_types::{Caller, Operation, Verb};
+
+use crate::fields::Fields;
+use crate::request_error::RequestError;
+
+/// Longest name of a caller, user, session or organisation.
+const NAME_LEN_MAX: usize = 128;
+
+/// Whom a request names beside the caller of its credential.
+#[derive(Debug, Default)]
+pub struct Payer {
+    /// Whether the request named anybody, honoured or not.
+    is_named: bool,
+    honoured: Option<Box<Names>>,
+}
+
+/// Names as sent; each is visible ASCII.
+#[derive(Debug)]
+struct Names {
+    caller: Option<HeaderValue>,
+    user: Option<HeaderValue>,
+    session: Option<HeaderValue>,
+    org: Option<HeaderValue>,
+}
+
+impl Payer {
+    /// Reads who pays. Names are honoured, and therefore checked, only where the caller holds the
+    /// grant `delegate` on the namespace.
+    pub fn read(
+        fields: &Fields<'_>,
+        caller: &Caller,
+        namespace: &str,
+    ) -> Result<Self, RequestError> {
+        if !fields.names_payer() {
+            return Ok(Self::default());
+        }
+        let is_delegate = caller.is_allowed(Verb::Delegate, namespace);
+        let honoured = is_delegate.then(|| Names::read(fields)).transpose()?;
+        Ok(Self {
+            is_named: true,
+            honoured: honoured.map(Box::new),
+        })
+    }
+
+    /// Returns what quotas match and count by.
+    pub fn subject<'a>(
+        &'a self,
+        caller: &'a Caller,
+        namespace: &'a NamespaceEntry,
+        operation: Operation,
+    ) -> Subject<'a> {
+        let names = self.honoured.as_deref();
+        let name = |pick: fn(&Names) -> &Option<HeaderValue>| {
+            names.and_then(|names| pick(names).as_ref()).map(text)
+        };
+        Subject {
+            caller: name(|names| &names.caller).unwrap_or_else(|| caller.id.as_str()),
+            namespace: &namespace.info.name,
+            namespace_id: namespace.id,
+            user: name(|names| &names.user),
+            session: name(|names| &names.session),
+            org: name(|names| &names.org),
+            operation,
+        }
+    }
+
+    /// Says whether it is known whom the caller calls for.
+    pub const fn has_names(&self) -> bool {
+        self.honoured.is_some()
+    }
+
+    /// Returns whom the caller calls for, as far as it is known.
+    pub fn names(&self) -> umbo_types::Names {
+        let name = |pick: fn(&Names) -> &Option<HeaderValue>| {
+            let names = self.honoured.as_deref();
+            let name = names.and_then(|names| pick(names).as_ref());
+            name.map(|value| text(value).into())
+        };
+        umbo_types::Names {
+            user: name(|names| &names.user),
+            session: name(|names| &names.session),
+            org: name(|names| &names.org),
+        }
+    }
+
+    /// Returns the name of the caller that pays.
+    pub fn name<'a>(&'a self, caller: &'a Caller) -> &'a str {
+        let named = self.honoured.as_deref();
+        let named = named.and_then(|names| names.caller.as_ref());
+        named.map_or_else(|| caller.id.as_str(), text)
+    }
+
+    /// Returns who paid, where the request named anybody: the caller, then `;user="…"` and so on
+    /// for those that were honoured.
+    pub fn charged_to(&self, caller: &Caller) -> Option<HeaderValue> {
+        if !self.is_named {
+            return None;
+        }
+        let own = caller.id.as_str();
+        let Some(names) = self.honoured.as_deref() else {
+            return HeaderValue::from_str(own).ok();
+        };
+        let mut out = names.caller.as_ref().map_or(own, text).to_owned();
+        let parameters = [
+            ("user", &names.user),
+            ("session", &names.session),
+            ("org", &names.org),
+        ];
+        for (key, value) in parameters {
+            let Some(value) = value else { continue };
+            out.push(';');
+            out.push_str(key);
+            out.push_str("=\"");
+            for character in text(value).chars() {
+                if matches!(character, '"' | '\\') {
+                    out.push('\\');
+                }
+                out.push(character);
+            }
+            out.push('"');
+        }
+        HeaderValue::try_from(out).ok()
+    }
+}
+
+impl Names {
+    fn read(fields: &Fields<'_>) -> Result<Self, RequestError> {
+        Ok(Self {
+            caller: checked(fields.quota_user, header::QUOTA_USER)?,
+            user: checked(fields.user, header::USER)?,
+            session: checked(fields.session, header::SESSION)?,
+            org: checked(fields.org, header::ORG)?,
+        })
+    }
+}
+
+fn checked(
+    value: Option<&HeaderValue>,
+    name: &'static str,
+) -> Result<Option<HeaderValue>, RequestError> {
+    let Some(value) = value else { return Ok(None) };
+    let is_name = (1..=NAME_LEN_MAX).contains(&value.len())
+        && value.as_bytes().iter().all(u8::is_ascii_graphic);
+    if is_name {
+        return Ok(Some(value.clone()));
+    }
+    Err(RequestError::BadHeader {
+        name,
+        expected: "1 to 128 visible ASCII characters",
+    })
+}
+
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn caller(grant: &str) -> Caller {
+        Caller {
+            grants: vec![grant.parse().unwrap()],
+            ..Caller::anonymous()
+        }
+    }
+
+    fn read(pairs: &[(&'static str, &str)], grant: &str) -> Result<Option<String>, RequestError> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        let caller = caller(grant);
+        let payer = Payer::read(&Fields::read(&headers), &caller, "listings")?;
+        let charged_to = payer.charged_to(&caller);
+        Ok(charged_to.map(|value| value.to_str().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn names_are_honoured_with_the_grant_and_ignored_without() {
+        let names = [("umbo-quota-user", "search"), ("umbo-user", "u\"7")];
+        let delegate = read(&names, "read,delegate:list*").unwrap();
+        assert_eq!(delegate.as_deref(), Some("search;user=\"u\\\"7\""));
+        let other = read(&names, "read:*").unwrap();
+        assert_eq!(other.as_deref(), Some("anonymous"));
+        assert_eq!(read(&[], "*:*").unwrap(), None);
+    }
+
+    #[test]
+    fn a_name_is_checked_where_it_is_honoured() {
+        let long = "x".repeat(129);
+        for bad in ["", "two words", "tab\t", &long] {
+            let names = [("umbo-session", bad)];
+            let refused = read(&names, "delegate:*");
+            assert!(
+                matches!(refused, Err(RequestError::BadHeader { .. })),
+                "{bad}"
+            );
+            assert!(read(&names, "read:*").is_ok());
+        }
+        assert!(read(&[("umbo-org", &long[1..])], "delegate:*").is_ok());
+    }
+}

@@ -1,0 +1,277 @@
+//! A failure becomes a problem body (RFC 9457): what a client is told, and when to come back.
+//!
+//! What a client is told is kept apart from what the log says: paths and causes stay inside. No
+//! wildcard stands where codes are told apart.
+
+pub(crate) mod shed;
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use umbo_api::{ErrorCode, Outcome, Problem, Scope};
+use umbo_control::ControlError;
+use umbo_control::quota_spec::limit_of;
+use umbo_quota::{Limit, Policy};
+use umbo_store::StoreError;
+use umbo_types::Operation;
+
+use self::shed::jittered;
+use crate::rejection;
+use crate::request_error::RequestError;
+use crate::request_id::RequestId;
+
+/// Wait after a node had no place for a request, before jitter.
+const NODE_BUSY_WAIT_MS: u64 = 100;
+
+/// What the problem of a request says beside its error.
+#[derive(Debug)]
+pub struct FailedRequest<'a> {
+    /// Its id.
+    pub request_id: &'a RequestId,
+    /// What it was to do.
+    pub operation: Operation,
+    /// Whether it may have changed something: then the problem says whether it did.
+    pub is_change: bool,
+    /// The policy that the node of a shard has refused it by, with the limit of the payer.
+    pub spent_at_node: Option<(Arc<Policy>, Limit)>,
+    /// The signed ticket of its rejection.
+    pub retry_ticket: Option<HeaderValue>,
+}
+
+/// Makes the problem of a refused or failed request.
+pub fn of_request(failure: &RequestError, request: &FailedRequest<'_>) -> Problem {
+    let mut problem = of_part(failure, request.spent_at_node.as_ref());
+    problem.request_id.push_str(request.request_id.as_str());
+    if request.is_change {
+        let outcome = failure.effect();
+        problem.outcome = Some(outcome);
+        problem.retry.safe &= outcome == Outcome::NotApplied;
+    }
+    problem
+}
+
+/// Makes the problem of an error that stands in a row of an answer. `spent_at_node` is the policy that the
+/// node of a shard has refused the row by: the node names it, what it allows is known to the dispatcher.
+pub fn of_part(failure: &RequestError, spent_at_node: Option<&(Arc<Policy>, Limit)>) -> Problem {
+    let mut problem = of_row(failure);
+    if let RequestError::Store(StoreError::QuotaExceeded { observed, .. }) = failure
+        && let Some((policy, limit)) = spent_at_node
+    {
+        problem.status = policy.status;
+        problem.limit = Some(limit_of(policy.unit, *limit));
+        problem.observed = observed.map(|atoms| rejection::observed(policy.unit, atoms));
+    }
+    problem
+}
+
+/// The same, as far as the failure tells it.
+fn of_row(failure: &RequestError) -> Problem {
+    let code = failure.code();
+    let mut problem = Problem::new(code, detail(failure));
+    problem.shard = failure.shard().map(|shard| shard.0);
+    problem.scope = scope(code);
+    if let RequestError::PreconditionFailed {
+        current: Some(version),
+    }
+    | RequestError::Control(ControlError::ConditionFailed {
+        current: Some(version),
+    }) = failure
+    {
+        problem.etag = Some(format!("\"{}\"", version.0));
+    }
+    problem.retry.after_ms = wait_ms(code).map(jittered);
+    if let RequestError::Shed(report) = failure {
+        problem.retry.after_ms = Some(shed::wait_ms(report));
+        problem.tier = Some(report.tier.as_str().to_owned());
+        problem.signal = Some(report.reason.as_str().to_owned());
+    }
+    if let RequestError::Rejected(rejection) = failure {
+        rejection::describe(rejection, &mut problem);
+    }
+    if let RequestError::Control(ControlError::TokenUnknown { token, .. }) = failure {
+        problem.token = Some(token.token.clone());
+    }
+    match failure {
+        RequestError::Store(StoreError::NodeBusy { .. }) => {
+            problem.retry.after_ms = Some(jittered(NODE_BUSY_WAIT_MS));
+        }
+        // The node has added what keeps those who wait apart.
+        RequestError::Store(StoreError::QuotaExceeded {
+            policy,
+            retry_after,
+            ..
+        }) => {
+            problem.scope = Some(Scope::Shard);
+            problem.policy = Some(policy.clone());
+            problem.retry.after_ms = Some(rejection::wait_ms(*retry_after));
+        }
+        _ => {}
+    }
+    problem
+}
+
+/// Returns what a client is told; causes and paths are for the log.
+fn detail(failure: &RequestError) -> String {
+    match failure {
+        RequestError::Store(error) => store_detail(error),
+        RequestError::Control(error) => control_detail(error),
+        RequestError::RangeCutShort { rows, source } => {
+            let why = match source {
+                StoreError::DeadlinePassed { .. } => "the deadline passed".to_owned(),
+                source => store_detail(source),
+            };
+            format!(
+                "at least {rows} rows were removed, then {why}; send the request again for the rest"
+            )
+        }
+        RequestError::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn store_detail(error: &StoreError) -> String {
+    match error {
+        StoreError::Unavailable { shard, .. } => format!("shard {shard} is unavailable"),
+        StoreError::Io { shard, .. } => format!("the disk of shard {shard} failed"),
+        StoreError::Corrupt { shard, .. } => {
+            format!("shard {shard} holds a row that is not what was written")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn control_detail(error: &ControlError) -> String {
+    match error {
+        ControlError::RecordsAway { shard, .. } => {
+            format!("the home of Umbo's own records, shard {shard}, is away")
+        }
+        ControlError::RecordsUnreadable(_) => ErrorCode::RecordsUnreadable.meaning().to_owned(),
+        ControlError::TokenUnknown { token, source } => {
+            let (id, why) = (&token.info.id, control_detail(source));
+            format!(
+                "it is not known whether token '{id}' was made: {why}; if it was, it is 'token'"
+            )
+        }
+        ControlError::ConditionFailed { current } => {
+            let current = *current;
+            RequestError::PreconditionFailed { current }.to_string()
+        }
+        ControlError::Store(error) => store_detail(error),
+        ControlError::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+const fn scope(code: ErrorCode) -> Option<Scope> {
+    match code {
+        ErrorCode::Overloaded
+        | ErrorCode::RecordsUnavailable
+        | ErrorCode::ShardUnavailable
+        | ErrorCode::StorageFailed
+        | ErrorCode::StorageFull
+        | ErrorCode::DataDamaged
+        | ErrorCode::WriteQueueFull => Some(Scope::Shard),
+        ErrorCode::AnswerMemoryFull
+        | ErrorCode::BodyMemoryFull
+        | ErrorCode::TooManyRequestsInFlight
+        | ErrorCode::HotKeysDisabled
+        | ErrorCode::RecordsStale
+        | ErrorCode::RecordsUnreadable
+        | ErrorCode::ShuttingDown => Some(Scope::Pod),
+        ErrorCode::Forbidden | ErrorCode::QuotaExceeded | ErrorCode::Unauthenticated => {
+            Some(Scope::Caller)
+        }
+        ErrorCode::NamespaceBeingRemoved | ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
+        ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
+        ErrorCode::BatchTooLarge
+        | ErrorCode::BodyTooLarge
+        | ErrorCode::ClientClosed
+        | ErrorCode::DeadlineBeforeStore
+        | ErrorCode::DeadlineInStore
+        | ErrorCode::HeadersTooLarge
+        | ErrorCode::HotKeyNotListed
+        | ErrorCode::HotListFull
+        | ErrorCode::Internal
+        | ErrorCode::InvalidBody
+        | ErrorCode::InvalidCursor
+        | ErrorCode::InvalidHeader
+        | ErrorCode::InvalidKey
+        | ErrorCode::InvalidQuery
+        | ErrorCode::InvalidRequest
+        | ErrorCode::KeyNotFound
+        | ErrorCode::KeyTooLarge
+        | ErrorCode::LastAdmin
+        | ErrorCode::MethodNotAllowed
+        | ErrorCode::PreconditionFailed
+        | ErrorCode::QuotaInvalid
+        | ErrorCode::QuotaNotFound
+        | ErrorCode::QuotaOfFile
+        | ErrorCode::RequestTimeout
+        | ErrorCode::RouteNotFound
+        | ErrorCode::TokenNotFound
+        | ErrorCode::TokenOfFile
+        | ErrorCode::UnboundedDelete
+        | ErrorCode::UriTooLong
+        | ErrorCode::ValueTooLarge => None,
+    }
+}
+
+/// Returns how long to wait before a repetition can help, in milliseconds.
+const fn wait_ms(code: ErrorCode) -> Option<u64> {
+    match code {
+        ErrorCode::AnswerMemoryFull
+        | ErrorCode::BodyMemoryFull
+        | ErrorCode::WriteQueueFull
+        | ErrorCode::TooManyReaders
+        | ErrorCode::TooManyRequestsInFlight => Some(100),
+        ErrorCode::StorageFailed => Some(500),
+        ErrorCode::NamespaceBeingRemoved
+        | ErrorCode::RecordsUnavailable
+        | ErrorCode::ShardUnavailable
+        | ErrorCode::ShuttingDown => Some(1_000),
+        ErrorCode::RecordsStale | ErrorCode::RecordsUnreadable | ErrorCode::StorageFull => {
+            Some(5_000)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_types::ShardId;
+
+    use super::*;
+
+    #[test]
+    fn what_a_node_turns_away_is_told_like_what_a_dispatcher_does() {
+        let shard = ShardId(3);
+        let busy = of_row(&RequestError::Store(StoreError::NodeBusy { shard }));
+        assert_eq!((busy.status, busy.scope), (503, Some(Scope::Shard)));
+        let wait = busy.retry.after_ms.unwrap();
+        assert!(busy.retry.safe && (100..=120).contains(&wait), "{wait}");
+        let spent = of_row(&RequestError::Store(StoreError::QuotaExceeded {
+            shard,
+            policy: "ceiling".to_owned(),
+            retry_after: std::time::Duration::from_micros(349_001),
+            observed: None,
+        }));
+        assert_eq!((spent.status, spent.scope), (429, Some(Scope::Shard)));
+        assert_eq!(spent.policy.as_deref(), Some("ceiling"));
+        assert_eq!((spent.shard, spent.retry.after_ms), (Some(3), Some(350)));
+    }
+
+    #[test]
+    fn a_client_is_told_no_path() {
+        let shard = ShardId(3);
+        let reason = "secret/shard-003.redb: torn".to_owned();
+        let source = StoreError::Corrupt { shard, reason };
+        for failure in [
+            RequestError::Store(source.clone()),
+            RequestError::RangeCutShort { rows: 7, source },
+        ] {
+            let problem = of_row(&failure);
+            assert!(!problem.detail.contains("secret"), "{}", problem.detail);
+            assert_eq!(problem.shard, Some(3));
+        }
+    }
+}

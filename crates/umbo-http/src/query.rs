@@ -1,0 +1,170 @@
+//! Query parameters: each known, given once, and of the right kind, or refused by name.
+
+use bytes::Bytes;
+use umbo_api::path::KeyEncoding;
+use umbo_types::limits;
+
+use crate::fields::parse_number;
+use crate::request_error::{KeyPart, RequestError};
+
+/// The parameters of a request.
+#[derive(Debug)]
+pub struct Query<'a> {
+    pairs: Vec<(&'a str, &'a [u8])>,
+    known: &'static str,
+}
+
+impl<'a> Query<'a> {
+    /// Splits a query; `known` lists the route's parameters, separated by `", "`.
+    pub fn read(query: Option<&'a str>, known: &'static str) -> Result<Self, RequestError> {
+        let mut pairs: Vec<(&str, &[u8])> = Vec::new();
+        for pair in query
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+        {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !known.split(", ").any(|known| known == name) {
+                return Err(RequestError::UnknownParameter {
+                    name: name.to_owned(),
+                    known,
+                });
+            }
+            if pairs.iter().any(|&(other, _)| other == name) {
+                return Err(RequestError::RepeatedParameter {
+                    name: name.to_owned(),
+                });
+            }
+            pairs.push((name, value.as_bytes()));
+        }
+        Ok(Self { pairs, known })
+    }
+
+    fn get(&self, name: &'static str) -> Option<&'a [u8]> {
+        debug_assert!(
+            self.known.split(", ").any(|known| known == name),
+            "{name} is not known"
+        );
+        self.pairs
+            .iter()
+            .find(|&&(other, _)| other == name)
+            .map(|&(_, value)| value)
+    }
+
+    /// Returns how keys are written in this request.
+    pub fn key_encoding(&self) -> Result<KeyEncoding, RequestError> {
+        match self.get("enc") {
+            None | Some(b"percent") => Ok(KeyEncoding::Percent),
+            Some(b"b64u") => Ok(KeyEncoding::Base64Url),
+            Some(value) => Err(bad("enc", value, "percent or b64u")),
+        }
+    }
+
+    /// Returns a key-typed parameter.
+    pub fn key(
+        &self,
+        name: &'static str,
+        part: KeyPart,
+        encoding: KeyEncoding,
+    ) -> Result<Option<Bytes>, RequestError> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        let bytes = encoding
+            .decode(text)
+            .map_err(|problem| RequestError::BadKeyText { part, problem })?;
+        if bytes.len() > limits::SORT_KEY_LEN_MAX {
+            return Err(umbo_types::KeyError::SortTooLong(bytes.len()).into());
+        }
+        Ok(Some(bytes.into()))
+    }
+
+    /// Returns a number within bounds.
+    pub fn number(
+        &self,
+        name: &'static str,
+        bounds: std::ops::RangeInclusive<u64>,
+        expected: &'static str,
+    ) -> Result<Option<u64>, RequestError> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        let number = std::str::from_utf8(value).ok().and_then(parse_number);
+        let number = number.filter(|number| bounds.contains(number));
+        number.map(Some).ok_or_else(|| bad(name, value, expected))
+    }
+
+    /// Returns a flag: absent is false, without a value true.
+    pub fn flag(&self, name: &'static str) -> Result<bool, RequestError> {
+        match self.get(name) {
+            None | Some(b"false") => Ok(false),
+            Some(b"" | b"true") => Ok(true),
+            Some(value) => Err(bad(name, value, "true or false")),
+        }
+    }
+
+    /// Returns a parameter as it stands.
+    pub fn text(&self, name: &'static str) -> Option<&'a [u8]> {
+        self.get(name)
+    }
+}
+
+/// Makes the failure of a parameter with an unusable value.
+pub fn bad(name: &'static str, value: &[u8], expected: &'static str) -> RequestError {
+    let shown: String = String::from_utf8_lossy(value).chars().take(64).collect();
+    RequestError::BadParameter {
+        name,
+        value: shown,
+        expected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: &str) -> Result<Query<'_>, RequestError> {
+        Query::read(Some(query), "limit, reverse, start, enc")
+    }
+
+    #[test]
+    fn parameters_are_known_and_given_once() {
+        assert!(matches!(
+            read("limits=1"),
+            Err(RequestError::UnknownParameter { .. })
+        ));
+        assert!(matches!(
+            read("limit=1&limit=2"),
+            Err(RequestError::RepeatedParameter { .. })
+        ));
+        assert!(read("").is_ok() && read("&&limit=1&").is_ok());
+    }
+
+    #[test]
+    fn values_are_of_their_kind() {
+        let number = |query: &str| read(query).unwrap().number("limit", 1..=9, "1 to 9");
+        assert_eq!(number("limit=9").unwrap(), Some(9));
+        for wrong in [
+            "limit=0",
+            "limit=10",
+            "limit=",
+            "limit=+1",
+            "limit=1e0",
+            "limit=-1",
+        ] {
+            assert!(number(wrong).is_err(), "{wrong}");
+        }
+        let flag = |query: &str| read(query).unwrap().flag("reverse");
+        assert!(flag("reverse").unwrap() && flag("reverse=true").unwrap());
+        assert!(!flag("").unwrap() && flag("reverse=1").is_err());
+        let query = read("start=YQ&enc=b64u").unwrap();
+        let encoding = query.key_encoding().unwrap();
+        assert_eq!(
+            query
+                .key("start", KeyPart::Start, encoding)
+                .unwrap()
+                .unwrap(),
+            "a"
+        );
+    }
+}

@@ -1,0 +1,175 @@
+//! What a caller is told whose quota is spent: which policy, how much it allows, what was asked
+//! for, and when to come back.
+//!
+//! The wait is the limiter's and stays exact: it covers the refill that is reserved for others, and the
+//! jitter.
+
+use std::time::Duration;
+
+use umbo_api::quantity::Quantity;
+use umbo_api::{Problem, Scope};
+use umbo_control::quota_spec::limit_of;
+use umbo_quota::{Dimension, Policy, Rejection, Unit, format_amount};
+
+/// Adds what a rejection says to its problem.
+pub fn describe(rejection: &Rejection, problem: &mut Problem) {
+    let policy = &*rejection.policy;
+    problem.status = policy.status;
+    problem.scope = Some(scope(policy));
+    problem.policy = Some(policy.name.to_string());
+    problem.limit = Some(limit_of(policy.unit, rejection.limit));
+    problem.observed = Some(observed(policy.unit, rejection.observed));
+    problem.retry.after_ms = Some(wait_ms(rejection.wait));
+}
+
+/// Returns what was asked for a second as it is written in bodies.
+pub fn observed(unit: Unit, atoms: u64) -> Quantity {
+    Quantity::number(format_amount(unit, atoms))
+}
+
+/// Returns a wait in milliseconds: never short of it, and never zero.
+pub fn wait_ms(wait: Duration) -> u64 {
+    let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}
+
+/// Says in a sentence what was spent and when to come back.
+pub fn detail(rejection: &Rejection) -> String {
+    let policy = &*rejection.policy;
+    let (name, unit) = (&policy.name, policy.unit.as_str());
+    let rate = format_amount(policy.unit, rejection.limit.rate);
+    let whom = whom(policy);
+    let wait = wait_ms(rejection.wait);
+    let spent = if rejection.observed > rejection.limit.rate {
+        let observed = about(policy.unit, rejection.observed);
+        format!("about {observed} {unit}/s were asked for")
+    } else {
+        match rejection.balance {
+            // One large request can spend more than a second allows, and then little is asked for.
+            ..0 => {
+                let over = about(policy.unit, rejection.balance.unsigned_abs());
+                format!("{over} {unit} more than that were spent before")
+            }
+            0 => "all of it is spent".to_owned(),
+            1.. if !rejection.price_multiplier.is_none() => {
+                "what is left is reserved for higher tiers".to_owned()
+            }
+            1.. => "what is left is reserved for retries".to_owned(),
+        }
+    };
+    let raised = if rejection.price_multiplier.is_none() {
+        String::new()
+    } else {
+        let multiplier = rejection.price_multiplier;
+        format!("; a shard is overloaded and the price is {multiplier}")
+    };
+    format!(
+        "policy '{name}' allows {rate} {unit}/s {whom}; {spent}{raised}; come back in {wait} ms"
+    )
+}
+
+fn whom(policy: &Policy) -> String {
+    let names: Vec<&str> = policy.per.iter().map(Dimension::as_str).collect();
+    match names.as_slice() {
+        [] => "in all".to_owned(),
+        [one] => format!("per {one}"),
+        [first @ .., last] => format!("per {} and {last}", first.join(", ")),
+    }
+}
+
+/// Rounds an amount for the eye: whole units where there are ten or more.
+fn about(unit: Unit, atoms: u64) -> String {
+    let whole = unit.atoms_per_unit();
+    let step = if atoms >= 10 * whole {
+        whole
+    } else {
+        (whole / 100).max(1)
+    };
+    format_amount(unit, atoms.div_ceil(step).saturating_mul(step))
+}
+
+/// Returns what the limit holds for: the narrowest of what the policy counts by.
+fn scope(policy: &Policy) -> Scope {
+    let has = |dimension| policy.per.contains(dimension);
+    let is_of_caller = [
+        Dimension::Caller,
+        Dimension::User,
+        Dimension::Session,
+        Dimension::Org,
+    ]
+    .into_iter()
+    .any(has);
+    if has(Dimension::Shard) {
+        Scope::Shard
+    } else if is_of_caller {
+        Scope::Caller
+    } else if has(Dimension::Namespace) {
+        Scope::Namespace
+    } else {
+        Scope::Pod
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use umbo_quota::{PolicyDraft, Source};
+    use umbo_types::PriceMultiplier;
+
+    use super::*;
+
+    fn rejection(per: &[&str], observed: u64, balance: i64) -> Rejection {
+        let draft = PolicyDraft {
+            name: "p".to_owned(),
+            per: per.iter().map(|&one| one.to_owned()).collect(),
+            unit: "ru".to_owned(),
+            rate: "100".to_owned(),
+            ..PolicyDraft::default()
+        };
+        let policy = Policy::parse(&draft, Source::File).unwrap();
+        Rejection {
+            limit: policy.limit,
+            policy: Arc::new(policy),
+            label: String::new(),
+            observed,
+            balance,
+            wait: Duration::from_micros(349_001),
+            price: 1,
+            ticket: None,
+            price_multiplier: PriceMultiplier::NONE,
+        }
+    }
+
+    #[test]
+    fn the_sentence_says_what_was_spent() {
+        let flood = rejection(&["caller"], 400_200_000, -5);
+        let text = "policy 'p' allows 100 ru/s per caller; about 401 ru/s were asked for; come back in 350 ms";
+        assert_eq!(detail(&flood), text);
+        let debt = rejection(&["caller", "user", "namespace"], 0, -1_234_567);
+        let text = "policy 'p' allows 100 ru/s per caller, user and namespace; 1.24 ru more than that were spent before; come back in 350 ms";
+        assert_eq!(detail(&debt), text);
+        let penalised = Rejection {
+            price_multiplier: PriceMultiplier::from_hundredths(400),
+            ..rejection(&["caller"], 0, 5)
+        };
+        let text = "policy 'p' allows 100 ru/s per caller; what is left is reserved for higher tiers; a shard is overloaded and the price is ×4; come back in 350 ms";
+        assert_eq!(detail(&penalised), text);
+        let reserved = rejection(&[], 0, 5);
+        let text = "policy 'p' allows 100 ru/s in all; what is left is reserved for retries; come back in 350 ms";
+        assert_eq!(detail(&reserved), text);
+    }
+
+    #[test]
+    fn the_scope_is_the_narrowest_of_the_dimensions() {
+        for (per, expected) in [
+            (&[][..], Scope::Pod),
+            (&["namespace"], Scope::Namespace),
+            (&["org", "namespace"], Scope::Caller),
+            (&["caller", "shard"], Scope::Shard),
+        ] {
+            let Rejection { policy, .. } = rejection(per, 0, 0);
+            assert_eq!(scope(&policy), expected, "{per:?}");
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Everything that ends a request other than well, before it becomes HTTP.
+//!
+//! Variants carry data; `problem` and `encode` alone turn them into status, headers and body. Without a
+//! wildcard every error says its code and whether a change that failed by it took effect.
+
+use std::time::Duration;
+
+use umbo_api::path::PathError;
+use umbo_api::{ErrorCode, Outcome};
+use umbo_control::ControlError;
+use umbo_control::auth::AuthError;
+use umbo_control::hot_lists::HotKeyError;
+use umbo_control::policies::QuotaError;
+use umbo_edge::body::BodyError;
+use umbo_quota::Rejection;
+use umbo_store::{StoreError, WriteError};
+use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
+
+use crate::shed_report::ShedReport;
+
+/// Which key of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The partition key.
+    Partition,
+    /// The sort key.
+    Sort,
+    /// The `start` of a range.
+    Start,
+    /// The `end` of a range.
+    End,
+    /// The `prefix` of a range.
+    Prefix,
+}
+
+impl KeyPart {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Partition => "partition key",
+            Self::Sort => "sort key",
+            Self::Start => "start",
+            Self::End => "end",
+            Self::Prefix => "prefix",
+        }
+    }
+}
+
+impl std::fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a request was refused or failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RequestError {
+    /// No route has this path.
+    #[error("no route has this path; GET /openapi.json lists them")]
+    RouteNotFound,
+    /// The route does not take this method.
+    #[error("the route does not take this method; the Allow header names those it takes")]
+    MethodNotAllowed {
+        /// The methods it takes, as in `Allow`; empty where the router knows them.
+        allowed: &'static str,
+    },
+    /// The namespace in the path is no namespace name.
+    #[error("namespace: {0}")]
+    BadNamespace(#[from] NamespaceError),
+    /// Umbo's own records say no, or cannot be used.
+    #[error("{0}")]
+    Control(#[from] ControlError),
+    /// A key cannot be decoded.
+    #[error("{part}: {problem}")]
+    BadKeyText {
+        /// Which key.
+        part: KeyPart,
+        /// What is wrong.
+        problem: PathError,
+    },
+    /// A key has a length that no key has.
+    #[error("{0}")]
+    BadKey(#[from] KeyError),
+    /// A query parameter that the route does not know.
+    #[error("unknown query parameter '{name}'; this route {}", known_text(.known))]
+    UnknownParameter {
+        /// The parameter.
+        name: String,
+        /// Those it knows.
+        known: &'static str,
+    },
+    /// A query parameter that stands twice.
+    #[error("query parameter '{name}' stands twice")]
+    RepeatedParameter {
+        /// The parameter.
+        name: String,
+    },
+    /// A query parameter or body field with an unusable value.
+    #[error("'{name}' is '{value}', expected {expected}")]
+    BadParameter {
+        /// The parameter.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// Two inputs that contradict each other.
+    #[error("'{one}' and '{other}' cannot both be given")]
+    Contradiction {
+        /// The first.
+        one: &'static str,
+        /// The second.
+        other: &'static str,
+    },
+    /// A header with an unusable value.
+    #[error("header '{name}': expected {expected}")]
+    BadHeader {
+        /// The header.
+        name: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A cursor that cannot be used here.
+    #[error("the cursor {0}")]
+    BadCursor(#[from] crate::cursor::CursorError),
+    /// A delete of a range without bounds.
+    #[error("name start, end or prefix, or say all=true to delete the whole partition")]
+    UnboundedDelete,
+    /// A body that is not what the route reads.
+    #[error("{0}")]
+    BadBody(String),
+    /// A batch with too many rows.
+    #[error("a batch has at most {max} {what}, this one has more")]
+    BatchTooLarge {
+        /// Rows or keys.
+        what: &'static str,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A value that cannot be stored.
+    #[error("{0}")]
+    BadValue(#[from] RowError),
+    /// The body could not be read.
+    #[error("{0}")]
+    Body(#[from] BodyError),
+    /// The caller may not do this.
+    #[error("'{caller}' holds no grant '{verb}' on namespace '{namespace}'")]
+    Forbidden {
+        /// The caller.
+        caller: String,
+        /// The verb it lacks.
+        verb: &'static str,
+        /// Where it lacks it.
+        namespace: String,
+    },
+    /// An operator has blocked the key.
+    #[error("an operator has blocked this key for its abnormal usage")]
+    KeyBlocked,
+    /// As many readers wait for the key as may.
+    #[error("as many readers wait for this key as may")]
+    TooManyReaders,
+    /// No visible row has this key.
+    #[error("no visible row has this key")]
+    KeyNotFound,
+    /// The condition was false.
+    #[error("the condition was false; {}", current_text(*.current))]
+    PreconditionFailed {
+        /// Version of the visible row.
+        current: Option<Version>,
+    },
+    /// Another row of an atomic group was refused.
+    #[error(
+        "row {index} of the same atomic group was refused, so nothing of the group was applied"
+    )]
+    GroupAborted {
+        /// Index of the row that was refused.
+        index: usize,
+    },
+    /// The store failed.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The deadline passed while the store worked.
+    #[error("the store did not finish within the {}", timeout_text(*.timeout))]
+    DeadlineInStore {
+        /// The shard that did not answer, where it is one.
+        shard: Option<ShardId>,
+        /// Whether a write may have been applied.
+        is_write: bool,
+        /// The time that was given.
+        timeout: Duration,
+    },
+    /// A delete of a range ended early, with some of its rows removed.
+    #[error(
+        "at least {rows} rows were removed, then: {source}; send the request again for the rest"
+    )]
+    RangeCutShort {
+        /// Rows removed by the steps known to be done; one more may have been under way.
+        rows: u64,
+        /// Why no more were.
+        source: StoreError,
+    },
+    /// The deadline passed before the store was asked.
+    #[error("the {} were used up before the store was asked", timeout_text(*.timeout))]
+    DeadlineBeforeStore {
+        /// The shard that would have been asked, where it is one.
+        shard: Option<ShardId>,
+        /// The time that was given.
+        timeout: Duration,
+    },
+    /// A quota is spent.
+    #[error("{}", crate::rejection::detail(.0))]
+    Rejected(Box<Rejection>),
+    /// A shard is overloaded, and the request had to give way.
+    #[error("{0}")]
+    Shed(ShedReport),
+    /// As many requests are in flight as the pod takes.
+    #[error("{max} requests are in flight, as many as this pod takes")]
+    TooManyInFlight {
+        /// The bound.
+        max: usize,
+    },
+    /// The bodies being read hold as much memory as they may.
+    #[error("the request bodies being read hold all of the memory they may")]
+    BodyMemoryFull,
+    /// Answers that their clients have not taken hold as much memory as they may.
+    #[error("the answers that clients have not taken yet hold all of the memory they may")]
+    AnswerMemoryFull,
+    /// The response would be larger than a multi-get may be.
+    #[error("the rows before this one fill the answer; ask for this one again")]
+    AnswerFull,
+    /// A defect.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+fn known_text(known: &str) -> String {
+    match known {
+        "" => "takes none".to_owned(),
+        known => format!("knows: {known}"),
+    }
+}
+
+fn current_text(current: Option<Version>) -> String {
+    current.map_or_else(
+        || "nothing is stored there".to_owned(),
+        |version| format!("the current ETag is \"{}\"", version.0),
+    )
+}
+
+fn timeout_text(timeout: Duration) -> String {
+    format!("{} ms given", timeout.as_millis())
+}
+
+impl From<AuthError> for RequestError {
+    fn from(error: AuthError) -> Self {
+        Self::Control(error.into())
+    }
+}
+
+impl From<QuotaError> for RequestError {
+    fn from(error: QuotaError) -> Self {
+        Self::Control(error.into())
+    }
+}
+
+impl From<HotKeyError> for RequestError {
+    fn from(error: HotKeyError) -> Self {
+        Self::Control(error.into())
+    }
+}
+
+impl From<WriteError> for RequestError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::ConditionFailed { current } => Self::PreconditionFailed { current },
+            WriteError::GroupAborted { index } => Self::GroupAborted { index },
+            WriteError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+impl RequestError {
+    /// Returns the code of the contract.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::RouteNotFound => ErrorCode::RouteNotFound,
+            Self::MethodNotAllowed { .. } => ErrorCode::MethodNotAllowed,
+            Self::Control(error) => control_code(error),
+            Self::BadNamespace(_)
+            | Self::BadKeyText { .. }
+            | Self::BadKey(KeyError::PartitionEmpty) => ErrorCode::InvalidKey,
+            Self::BadKey(KeyError::PartitionTooLong(_) | KeyError::SortTooLong(_)) => {
+                ErrorCode::KeyTooLarge
+            }
+            Self::UnknownParameter { .. }
+            | Self::RepeatedParameter { .. }
+            | Self::BadParameter { .. }
+            | Self::Contradiction { .. } => ErrorCode::InvalidQuery,
+            Self::BadHeader { .. } | Self::BadValue(RowError::ContentFieldTooLong(_)) => {
+                ErrorCode::InvalidHeader
+            }
+            Self::BadCursor(_) => ErrorCode::InvalidCursor,
+            Self::UnboundedDelete => ErrorCode::UnboundedDelete,
+            Self::BadBody(_) => ErrorCode::InvalidBody,
+            Self::BatchTooLarge { .. } | Self::AnswerFull => ErrorCode::BatchTooLarge,
+            Self::BadValue(RowError::ValueTooLarge(_)) => ErrorCode::ValueTooLarge,
+            Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,
+            Self::Body(BodyError::TimedOut { .. }) => ErrorCode::RequestTimeout,
+            Self::Body(BodyError::Aborted { .. }) => ErrorCode::ClientClosed,
+            Self::Forbidden { .. } => ErrorCode::Forbidden,
+            Self::KeyBlocked => ErrorCode::AbnormalUsageDetected,
+            Self::TooManyReaders => ErrorCode::TooManyReaders,
+            Self::KeyNotFound => ErrorCode::KeyNotFound,
+            Self::PreconditionFailed { .. } | Self::GroupAborted { .. } => {
+                ErrorCode::PreconditionFailed
+            }
+            Self::Store(error) => store_code(error),
+            Self::RangeCutShort {
+                source: StoreError::DeadlinePassed { .. },
+                ..
+            }
+            | Self::DeadlineInStore { .. } => ErrorCode::DeadlineInStore,
+            Self::RangeCutShort { source, .. } => store_code(source),
+            Self::DeadlineBeforeStore { .. } => ErrorCode::DeadlineBeforeStore,
+            Self::Rejected(_) => ErrorCode::QuotaExceeded,
+            Self::Shed(_) => ErrorCode::Overloaded,
+            Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
+            Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
+            Self::AnswerMemoryFull => ErrorCode::AnswerMemoryFull,
+            Self::Internal(_) => ErrorCode::Internal,
+        }
+    }
+
+    /// Says whether it was for want of time, be it before the store was asked or after.
+    pub fn is_late(&self) -> bool {
+        let code = self.code();
+        matches!(
+            code,
+            ErrorCode::DeadlineBeforeStore | ErrorCode::DeadlineInStore
+        )
+    }
+
+    /// Returns whether a write that failed this way took effect. Without a wildcard: who adds a failure says it.
+    pub fn effect(&self) -> Outcome {
+        match self {
+            Self::Control(error) => error.effect(),
+            Self::Store(error) => match error.outcome() {
+                umbo_store::Outcome::Applied => Outcome::Applied,
+                umbo_store::Outcome::NotApplied => Outcome::NotApplied,
+                umbo_store::Outcome::Unknown => Outcome::Unknown,
+            },
+            Self::DeadlineInStore { .. } | Self::RangeCutShort { .. } | Self::Internal(_) => {
+                Outcome::Unknown
+            }
+            Self::RouteNotFound
+            | Self::MethodNotAllowed { .. }
+            | Self::BadNamespace(_)
+            | Self::BadKeyText { .. }
+            | Self::BadKey(_)
+            | Self::UnknownParameter { .. }
+            | Self::RepeatedParameter { .. }
+            | Self::BadParameter { .. }
+            | Self::Contradiction { .. }
+            | Self::BadHeader { .. }
+            | Self::BadCursor(_)
+            | Self::UnboundedDelete
+            | Self::BadBody(_)
+            | Self::BatchTooLarge { .. }
+            | Self::BadValue(_)
+            | Self::Body(_)
+            | Self::Forbidden { .. }
+            | Self::KeyBlocked
+            | Self::TooManyReaders
+            | Self::KeyNotFound
+            | Self::PreconditionFailed { .. }
+            | Self::GroupAborted { .. }
+            | Self::DeadlineBeforeStore { .. }
+            | Self::Rejected(_)
+            | Self::Shed(_)
+            | Self::TooManyInFlight { .. }
+            | Self::BodyMemoryFull
+            | Self::AnswerMemoryFull
+            | Self::AnswerFull => Outcome::NotApplied,
+        }
+    }
+
+    /// Returns whether the store refused the work before it began any of it.
+    pub const fn is_unbegun(&self) -> bool {
+        matches!(
+            self,
+            Self::Shed(_)
+                | Self::AnswerMemoryFull
+                | Self::DeadlineBeforeStore { .. }
+                | Self::Store(
+                    StoreError::Unavailable {
+                        outcome: umbo_store::Outcome::NotApplied,
+                        ..
+                    } | StoreError::QueueFull { .. }
+                        | StoreError::NodeBusy { .. }
+                        | StoreError::QuotaExceeded { .. }
+                        | StoreError::DeadlinePassed { .. }
+                        | StoreError::NamespaceGone { .. }
+                        | StoreError::Closing
+                )
+        )
+    }
+
+    /// Returns the shard concerned.
+    pub fn shard(&self) -> Option<ShardId> {
+        match self {
+            Self::RangeCutShort { source, .. } => store_shard(source),
+            Self::Store(error) => store_shard(error),
+            Self::Shed(report) => Some(report.shard),
+            Self::Control(error) => control_shard(error),
+            Self::DeadlineInStore { shard, .. } | Self::DeadlineBeforeStore { shard, .. } => *shard,
+            _ => None,
+        }
+    }
+}
+
+fn control_code(error: &ControlError) -> ErrorCode {
+    match error {
+        ControlError::NamespaceNotFound { .. } => ErrorCode::NamespaceNotFound,
+        ControlError::NamespaceBeingRemoved { .. } => ErrorCode::NamespaceBeingRemoved,
+        ControlError::RecordsAway { .. } => ErrorCode::RecordsUnavailable,
+        ControlError::RecordsUnreadable(_) => ErrorCode::RecordsUnreadable,
+        ControlError::RecordsStale { .. } => ErrorCode::RecordsStale,
+        ControlError::TokenUnknown { source, .. } => control_code(source),
+        ControlError::Auth(error) => error.code(),
+        ControlError::Quota(error) => error.code(),
+        ControlError::HotKey(error) => error.code(),
+        ControlError::ConditionFailed { .. } => ErrorCode::PreconditionFailed,
+        ControlError::Store(error) => store_code(error),
+        ControlError::NoAnswer { .. } => ErrorCode::DeadlineInStore,
+        ControlError::Internal(_) => ErrorCode::Internal,
+    }
+}
+
+fn control_shard(error: &ControlError) -> Option<ShardId> {
+    match error {
+        ControlError::RecordsAway { shard, .. } | ControlError::NoAnswer { shard, .. } => {
+            Some(*shard)
+        }
+        ControlError::TokenUnknown { source, .. } => control_shard(source),
+        ControlError::Store(error) => store_shard(error),
+        ControlError::NamespaceNotFound { .. }
+        | ControlError::NamespaceBeingRemoved { .. }
+        | ControlError::RecordsUnreadable(_)
+        | ControlError::RecordsStale { .. }
+        | ControlError::Auth(_)
+        | ControlError::Quota(_)
+        | ControlError::HotKey(_)
+        | ControlError::ConditionFailed { .. }
+        | ControlError::Internal(_) => None,
+    }
+}
+
+const fn store_shard(error: &StoreError) -> Option<ShardId> {
+    match error {
+        StoreError::Unavailable { shard, .. }
+        | StoreError::Full { shard, .. }
+        | StoreError::Io { shard, .. }
+        | StoreError::Corrupt { shard, .. }
+        | StoreError::QueueFull { shard }
+        | StoreError::NodeBusy { shard }
+        | StoreError::QuotaExceeded { shard, .. }
+        | StoreError::NamespaceGone { shard, .. }
+        | StoreError::DeadlinePassed { shard } => Some(*shard),
+        StoreError::Closing => None,
+    }
+}
+
+const fn store_code(error: &StoreError) -> ErrorCode {
+    match error {
+        StoreError::Unavailable { .. } => ErrorCode::ShardUnavailable,
+        StoreError::Full { .. } => ErrorCode::StorageFull,
+        StoreError::Io { .. } => ErrorCode::StorageFailed,
+        StoreError::Corrupt { .. } => ErrorCode::DataDamaged,
+        StoreError::QueueFull { .. } => ErrorCode::WriteQueueFull,
+        StoreError::NodeBusy { .. } => ErrorCode::Overloaded,
+        StoreError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
+        StoreError::DeadlinePassed { .. } => ErrorCode::DeadlineBeforeStore,
+        StoreError::NamespaceGone { .. } => ErrorCode::NamespaceNotFound,
+        StoreError::Closing => ErrorCode::ShuttingDown,
+    }
+}

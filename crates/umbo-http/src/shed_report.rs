@@ -1,0 +1,71 @@
+//! Why a request was shed because of a shard, as its answer says it.
+//!
+//! Hot path: what is turned away must cost little, so the text is written without `format!`.
+
+use std::time::Duration;
+
+use umbo_overload::ShedReason;
+use umbo_types::{Criticality, ShardId};
+
+use crate::digits::Digits;
+
+/// Why a request was shed, as its answer says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShedReport {
+    /// The shard that is overloaded.
+    pub shard: ShardId,
+    /// The tier that was shed.
+    pub tier: Criticality,
+    /// Why its queue has shed it.
+    pub reason: ShedReason,
+    /// For how long to stay away, without jitter.
+    pub wait: Duration,
+}
+
+impl ShedReport {
+    /// Writes what happened, piece by piece.
+    pub fn describe(&self, mut write: impl FnMut(&str)) {
+        write("shard ");
+        write(Digits::of(self.shard.0.into()).as_str());
+        write(" is overloaded and tier ");
+        write(self.tier.as_str());
+        write(" is shed: ");
+        write(match self.reason {
+            ShedReason::Overload => "its queue has been slow for a while",
+            ShedReason::Length => "the queue is full",
+            ShedReason::Work => "the queue holds too many request units",
+            ShedReason::Displaced => "a higher tier took its place",
+        });
+    }
+}
+
+impl std::fmt::Display for ShedReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut written = Ok(());
+        self.describe(|text| {
+            if written.is_ok() {
+                written = f.write_str(text);
+            }
+        });
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_shard_tier_and_reason() {
+        let report = ShedReport {
+            shard: ShardId(12),
+            tier: Criticality::SheddablePlus,
+            reason: ShedReason::Length,
+            wait: Duration::ZERO,
+        };
+        assert_eq!(
+            report.to_string(),
+            "shard 12 is overloaded and tier sheddable-plus is shed: the queue is full"
+        );
+    }
+}

@@ -1,0 +1,21 @@
+//! The pressure of each shard: how overloaded it is for a class of work, and which price follows from that.
+//!
+//! From service times to a price, in the order of the files: a **log histogram** is the scale of times,
+//! **time slices** count those of the last moments, and the **latency** of a class compares them with its
+//! baseline. The **pressure controller** of a shard takes the greatest of three inputs (latency ratio, delay
+//! of the queue, lag of the runtime) and turns it into a **penalty**: price multipliers of the designated
+//! class, for which the **fair shares** say which callers have more than theirs. **Episodes** remember it.
+//! [`controller`] puts them together.
+
+pub(crate) mod controller;
+pub(crate) mod designated;
+pub(crate) mod episode;
+pub(crate) mod fair_shares;
+pub(crate) mod latency;
+pub(crate) mod log_histogram;
+pub(crate) mod penalty;
+pub(crate) mod pressure_controller;
+pub(crate) mod report;
+pub(crate) mod settings;
+pub(crate) mod shard_monitor;
+pub(crate) mod time_slices;

@@ -1,0 +1,230 @@
+//! The overload controller of a dispatcher: all shards together.
+//!
+//! Requests record, are priced and are charged from any thread without a lock; the tick, which one task calls
+//! every 100 ms, does all the judging under one lock that only reports share.
+
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use umbo_types::{Criticality, PriceMultiplier, RequestUnits, ShardId};
+
+use super::episode::{EpisodeLog, OverloadEpisode};
+use super::fair_shares::FairShares;
+use super::latency;
+use super::penalty::Prices;
+use super::pressure_controller::{CLASSES, TickInput};
+use super::report::OverloadReport;
+use super::settings::{PressureSettings, TICK};
+use super::shard_monitor::{Change, ShardMonitor, ShardView};
+use super::time_slices::TimeSlices;
+use crate::class::Class;
+
+/// A tick this much early is in time: timers are not exact.
+const EARLY: Duration = Duration::from_millis(10);
+/// How often fair shares are compared anew.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Work for one shard.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    /// The shard that does it.
+    pub shard: ShardId,
+    /// How much it matters.
+    pub tier: Criticality,
+    /// A hash of who pays; the same for all requests of a caller.
+    pub caller: u64,
+    /// What it was charged.
+    pub cost: RequestUnits,
+}
+
+/// What requests read and count of one shard.
+#[derive(Debug)]
+struct Shard {
+    /// [`Prices`] of now.
+    prices: AtomicU64,
+    slices: [TimeSlices; CLASSES],
+    shares: FairShares,
+}
+
+/// Knows the pressure of each shard, and by how much it raises whose price.
+#[derive(Debug)]
+pub struct OverloadController {
+    settings: PressureSettings,
+    shards: Box<[Shard]>,
+    watch: Mutex<Watch>,
+}
+
+/// What a tick has begun and ended, for the log.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Changes {
+    /// Episodes that began.
+    pub begun: Vec<OverloadEpisode>,
+    /// Episodes that ended: without pressure, and every price is the plain one again.
+    pub ended: Vec<OverloadEpisode>,
+}
+
+/// What the tick alone changes.
+#[derive(Debug)]
+struct Watch {
+    ticked: Instant,
+    turned: Instant,
+    shards: Vec<ShardMonitor>,
+    log: EpisodeLog,
+}
+
+impl OverloadController {
+    /// Memory that knows the service times of one shard and class, in bytes.
+    pub const CLASS_BYTES: usize = latency::CLASS_BYTES;
+
+    /// Begins at `now` with `shards` shards, about all of which nothing is known.
+    pub fn new(settings: PressureSettings, shards: u16, now: Instant) -> Self {
+        let watch = Watch {
+            ticked: now,
+            turned: now,
+            shards: (0..shards).map(|_| ShardMonitor::new()).collect(),
+            log: EpisodeLog::new(settings.episodes_max),
+        };
+        let shard = || Shard {
+            prices: AtomicU64::new(0),
+            slices: std::array::from_fn(|_| TimeSlices::new()),
+            shares: FairShares::new(),
+        };
+        Self {
+            shards: (0..shards).map(|_| shard()).collect(),
+            watch: Mutex::new(watch),
+            settings,
+        }
+    }
+
+    /// Records the service time of one store call; of one that timed out, the timeout.
+    ///
+    /// Answers from a cache and requests that were shed do not belong here. Times are told apart
+    /// from 1 µs to 4.3 s. A shard that does not exist is ignored.
+    #[inline]
+    pub fn record(&self, shard: ShardId, class: Class, service_time: Duration) {
+        if let Some(shard) = self.shards.get(usize::from(shard.0)) {
+            shard.slices[class as usize].record(service_time);
+        }
+    }
+
+    /// Returns whether prices of a shard are raised: one relaxed load.
+    #[inline]
+    pub fn is_raised(&self, shard: ShardId) -> bool {
+        let shard = self.shards.get(usize::from(shard.0));
+        shard.is_some_and(|shard| shard.prices.load(Relaxed) != 0)
+    }
+
+    /// Returns by how much the price of a caller's request for a shard is raised. Without pressure this is
+    /// one relaxed load.
+    #[inline]
+    pub fn multiplier(&self, shard: ShardId, tier: Criticality, caller: u64) -> PriceMultiplier {
+        let Some(shard) = self.shards.get(usize::from(shard.0)) else {
+            return PriceMultiplier::NONE;
+        };
+        match shard.prices.load(Relaxed) {
+            0 => PriceMultiplier::NONE,
+            word => self.raised(shard, Prices::of_word(word), tier, caller),
+        }
+    }
+
+    /// Returns whether a caller has more than its fair share of a shard's present work.
+    #[inline]
+    pub fn is_above_share(&self, shard: ShardId, tier: Criticality, caller: u64) -> bool {
+        let shard = self.shards.get(usize::from(shard.0));
+        shard.is_some_and(|shard| shard.shares.is_above(tier, caller))
+    }
+
+    /// Records what work was charged when it was done: the present work of the shard, by caller.
+    #[inline]
+    pub fn charged(&self, work: &Work) {
+        if let Some(shard) = self.shards.get(usize::from(work.shard.0)) {
+            shard.shares.add(work.tier, work.caller, work.cost);
+        }
+    }
+
+    /// Judges all shards by what `input` finds at each. To be called every [`TICK`]; does nothing before one
+    /// has passed.
+    pub fn tick(&self, now: Instant, input: impl Fn(ShardId) -> TickInput) -> Changes {
+        let mut watch = self.watch();
+        let elapsed = now.saturating_duration_since(watch.ticked);
+        let mut changes = Changes::default();
+        if elapsed + EARLY < TICK {
+            return changes;
+        }
+        watch.ticked = now;
+        let elapsed_ms = u32::try_from(elapsed.as_millis()).unwrap_or(u32::MAX);
+        let Watch { shards, log, .. } = &mut *watch;
+        for (at, monitor) in shards.iter_mut().enumerate() {
+            let view = self.view(at, now);
+            let input = input(view.shard);
+            let (prices, change) = monitor.tick(&view, &input, elapsed_ms, log, &self.settings);
+            self.shards[at].prices.store(prices.word(), Relaxed);
+            match change {
+                Some(Change::Begun(episode)) => changes.begun.push(episode),
+                Some(Change::Ended(episode)) => changes.ended.push(episode),
+                None => {}
+            }
+        }
+        if now.saturating_duration_since(watch.turned) + EARLY >= TURN {
+            watch.turned = now;
+            self.shards.iter().for_each(|shard| shard.shares.turn());
+        }
+        changes
+    }
+
+    /// Returns the state of all shards.
+    pub fn report(&self, now: Instant) -> OverloadReport {
+        let watch = self.watch();
+        let shards = watch.shards.iter().enumerate();
+        let shard = size_of::<Shard>() + size_of::<ShardMonitor>();
+        OverloadReport {
+            shards: shards
+                .map(|(at, shard)| shard.report(&self.view(at, now)))
+                .collect(),
+            episodes: watch.log.begun(),
+            memory: self.shards.len() * shard,
+        }
+    }
+
+    /// Returns the episodes, newest first: those under way, then up to
+    /// [`PressureSettings::episodes_max`] that have ended.
+    pub fn episodes(&self) -> Vec<OverloadEpisode> {
+        let watch = self.watch();
+        let under_way = watch.shards.iter().filter_map(ShardMonitor::episode);
+        let mut all: Vec<_> = under_way.cloned().collect();
+        all.sort_by_key(|episode| Reverse(episode.number));
+        all.extend(watch.log.newest_first().cloned());
+        all
+    }
+
+    #[cold]
+    fn raised(
+        &self,
+        shard: &Shard,
+        prices: Prices,
+        tier: Criticality,
+        caller: u64,
+    ) -> PriceMultiplier {
+        let designated = &self.settings.designated;
+        if !designated.has_caller(caller) {
+            return PriceMultiplier::NONE;
+        }
+        let is_first = designated.names_callers() || shard.shares.is_above(tier, caller);
+        prices.multiplier(tier, is_first)
+    }
+
+    fn view(&self, at: usize, now: Instant) -> ShardView<'_> {
+        ShardView {
+            shard: ShardId(at as u16),
+            slices: &self.shards[at].slices,
+            now,
+        }
+    }
+
+    /// A panic under the lock leaves each part whole, and the next tick goes on from there.
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

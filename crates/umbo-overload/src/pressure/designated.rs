@@ -1,0 +1,46 @@
+//! The class of work whose price an overload multiplies, as an operator sets it.
+
+use umbo_types::Criticality;
+
+/// Tiers and callers whose prices are multiplied, lowest tier first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DesignatedClass {
+    /// The highest tier of the class. Default `sheddable-plus`.
+    tier_max: Criticality,
+    /// Hashes of the callers of the class, in their order; none where it has all callers, those above their
+    /// fair share first.
+    callers: Option<Box<[u64]>>,
+}
+
+impl Default for DesignatedClass {
+    fn default() -> Self {
+        Self::new(Criticality::SheddablePlus, None)
+    }
+}
+
+impl DesignatedClass {
+    /// Designates the tiers up to `tier_max`, and of those the callers with these hashes or all.
+    pub fn new(tier_max: Criticality, callers: Option<Vec<u64>>) -> Self {
+        let callers = callers.map(|mut callers| {
+            callers.sort_unstable();
+            callers.into_boxed_slice()
+        });
+        Self { tier_max, callers }
+    }
+
+    /// Returns the highest tier of the class.
+    pub const fn tier_max(&self) -> Criticality {
+        self.tier_max
+    }
+
+    /// Returns whether the class names its callers.
+    pub(crate) const fn names_callers(&self) -> bool {
+        self.callers.is_some()
+    }
+
+    /// Returns whether the class has a caller, whatever its tier.
+    pub(crate) fn has_caller(&self, caller: u64) -> bool {
+        let callers = self.callers.as_ref();
+        callers.is_none_or(|callers| callers.binary_search(&caller).is_ok())
+    }
+}

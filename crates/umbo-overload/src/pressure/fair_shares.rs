@@ -1,0 +1,119 @@
+//! Which callers have more than their fair share of a shard's present work.
+//!
+//! What the quotas charge is added up by tier and caller for a second, and the second before is compared:
+//! the fair share of a tier is its work divided by its callers. Callers are told apart by a hash into 64
+//! cells, so that the state is bounded; the hash changes every second, so that callers who fall together
+//! do not stay together. Recording and asking take no lock.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use umbo_types::{Criticality, RequestUnits};
+
+/// Cells of a tier.
+const CELLS: usize = 64;
+/// Odd, with bits all over: 2⁶⁴ divided by the golden ratio.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Micro-RU of a unit of the cells, so that a second fits in 32 bits.
+const UNIT_MICROS: u64 = 1_000;
+
+type Cells = [[AtomicU32; CELLS]; Criticality::ALL.len()];
+
+/// The work of one shard by tier and caller.
+#[derive(Debug)]
+pub(crate) struct FairShares {
+    /// Of the second under way and of the one before, by the parity of its number.
+    cells: [Cells; 2],
+    /// Number of the second under way.
+    slice: AtomicU64,
+    /// The fair share of each tier in the second before.
+    fair: [AtomicU64; Criticality::ALL.len()],
+}
+
+impl FairShares {
+    pub(crate) fn new() -> Self {
+        let cells = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU32::new(0)));
+        Self {
+            cells: [cells(), cells()],
+            slice: AtomicU64::new(1),
+            fair: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
+        }
+    }
+
+    /// Adds work that was charged.
+    #[inline]
+    pub(crate) fn add(&self, tier: Criticality, caller: u64, charged: RequestUnits) {
+        let slice = self.slice.load(Relaxed);
+        let units = charged.as_micros().div_ceil(UNIT_MICROS);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let cell = self.cell(slice, tier, caller);
+        // What wraps around in a second is two million RU of one caller: it is wrong for a second.
+        cell.fetch_add(units, Relaxed);
+    }
+
+    /// Returns whether a caller had more than its fair share in the second before.
+    pub(crate) fn is_above(&self, tier: Criticality, caller: u64) -> bool {
+        let before = self.slice.load(Relaxed).wrapping_sub(1);
+        let had = self.cell(before, tier, caller).load(Relaxed);
+        u64::from(had) > self.fair[tier as usize].load(Relaxed)
+    }
+
+    /// Begins the next second; only the tick does.
+    pub(crate) fn turn(&self) {
+        let slice = self.slice.load(Relaxed);
+        for (tier, fair) in self.cells[(slice % 2) as usize].iter().zip(&self.fair) {
+            let had = tier.iter().map(|cell| u64::from(cell.load(Relaxed)));
+            let (sum, callers) = had.fold((0, 0), |(sum, callers), had| {
+                (sum + had, callers + u64::from(had > 0))
+            });
+            fair.store(sum.checked_div(callers).unwrap_or(u64::MAX), Relaxed);
+        }
+        for cell in self.cells[((slice + 1) % 2) as usize].iter().flatten() {
+            cell.store(0, Relaxed);
+        }
+        self.slice.store(slice + 1, Relaxed);
+    }
+
+    fn cell(&self, slice: u64, tier: Criticality, caller: u64) -> &AtomicU32 {
+        // The upper six bits of the product.
+        let salted = caller ^ slice.wrapping_mul(SPREAD);
+        let at = (salted.wrapping_mul(SPREAD) >> 58) as usize;
+        &self.cells[(slice % 2) as usize][tier as usize][at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIER: Criticality = Criticality::SheddablePlus;
+
+    fn units(units: u64) -> RequestUnits {
+        RequestUnits::from_micros(units * 1_000_000)
+    }
+
+    #[test]
+    fn who_has_more_than_the_mean_is_above_its_share_for_the_next_second() {
+        let shares = FairShares::new();
+        for (caller, had) in [(1, 10), (2, 10), (3, 100)] {
+            shares.add(TIER, caller, units(had));
+        }
+        assert!(!shares.is_above(TIER, 3), "the second is not over");
+        shares.turn();
+        assert!(shares.is_above(TIER, 3));
+        assert!(!shares.is_above(TIER, 9) && !shares.is_above(Criticality::Sheddable, 3));
+        shares.turn();
+        assert!(!shares.is_above(TIER, 3), "it has asked for nothing since");
+    }
+
+    #[test]
+    fn one_caller_alone_and_equal_callers_have_their_share() {
+        let shares = FairShares::new();
+        shares.add(TIER, 7, units(1_000));
+        shares.turn();
+        assert!(!shares.is_above(TIER, 7));
+        shares.add(TIER, 1, units(5));
+        shares.add(TIER, 2, units(5));
+        shares.turn();
+        assert!(!shares.is_above(TIER, 1) && !shares.is_above(TIER, 2));
+    }
+}

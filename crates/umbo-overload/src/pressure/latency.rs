@@ -1,0 +1,311 @@
+//! The latency ratio of one shard and class: its normal p95 over the p95 of the moment.
+//!
+//! About 1 is healthy. The baseline is a histogram of the last minutes without pressure. Samples of the
+//! moment are judged by *windows* of at least 0.2 s and 50 samples. A window is slow where more than 5 % of
+//! its samples exceed three times the normal p95, and chance does not explain so many: the bound of Chernoff
+//! (1952) for a Poisson count of which the baseline tells the mean. Several slow windows in a row are an
+//! overload, so that a pause is none; several that are not end it.
+
+use std::time::Duration;
+
+use super::log_histogram::{LogHistogram, Place};
+use super::settings::PressureSettings;
+use super::time_slices::TimeSlices;
+
+/// Length of a slice, in milliseconds.
+const SLICE_MS: u32 = 1_000;
+/// Fewest samples of a window: the p95 of fewer is chance.
+const SAMPLES_MIN: u32 = 50;
+/// Shortest window, in milliseconds: with the windows below more than the longest pause that is none.
+const WINDOW_MS_MIN: u32 = 200;
+/// Longest window, in milliseconds. Where it has too few samples, nothing is said.
+const WINDOW_MS_MAX: u32 = 800;
+/// Windows in a row that engage, and that release.
+const WINDOWS: u8 = 4;
+/// Negative natural logarithm of how improbable as many slow samples have to be, in each window: four of
+/// them are one in a hundred million.
+const SIGNIFICANCE: f64 = 4.5;
+/// So many times the usual number of slow samples is explained by drift.
+const DRIFT: f64 = 1.5;
+/// What a slice leaves of the baseline: a mean age of two minutes.
+const KEPT: f32 = 1.0 - 1.0 / 120.0;
+/// Slices, and samples, without which there is no baseline.
+const BASELINE_SLICES_MIN: u32 = 10;
+const BASELINE_SAMPLES_MIN: f64 = 200.0;
+/// Part of the latency ratio that engages from which on the pressure grows: twice as slow as usual.
+const PRESSURE_ABOVE: f64 = 2.0;
+
+/// Memory of one shard and class, in bytes. The bound is part of the contract of the crate.
+pub(crate) const CLASS_BYTES: usize = size_of::<TimeSlices>() + size_of::<LatencyState>();
+const _: () = assert!(CLASS_BYTES <= 1_536);
+
+/// Samples, and those above what engages and what releases.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WindowCounts {
+    samples: u32,
+    above: [u32; 2],
+}
+
+impl WindowCounts {
+    const ENGAGE: usize = 0;
+    const RELEASE: usize = 1;
+
+    /// Returns whether the p95 exceeds a threshold.
+    const fn is_p95_above(&self, threshold: usize) -> bool {
+        self.above[threshold] as u64 * 20 > self.samples as u64
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let less = |now: u32, before: u32| now.saturating_sub(before);
+        Self {
+            samples: less(self.samples, before.samples),
+            above: std::array::from_fn(|at| less(self.above[at], before.above[at])),
+        }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.samples += more.samples;
+        for (above, more) in self.above.iter_mut().zip(more.above) {
+            *above += more;
+        }
+    }
+}
+
+/// What is normal.
+#[derive(Debug)]
+struct Baseline {
+    times: LogHistogram,
+    slices: u32,
+    /// The normal p95; 0 while it is not known, else the word of a [`Place`].
+    p95: u16,
+    /// Share of the samples that exceed the threshold that engages, high rather than low while little is
+    /// known.
+    usual_above: f64,
+}
+
+impl Baseline {
+    const fn new() -> Self {
+        Self {
+            times: LogHistogram::new(),
+            slices: 0,
+            p95: 0,
+            usual_above: 0.0,
+        }
+    }
+
+    fn learn(&mut self, slices: &TimeSlices) {
+        let slice = slices.current();
+        self.times.add(KEPT, |bucket| slice.of(bucket));
+        self.slices = self.slices.saturating_add(1);
+        let is_known =
+            self.slices >= BASELINE_SLICES_MIN && self.times.samples() >= BASELINE_SAMPLES_MIN;
+        let p95 = self.times.p95().filter(|_| is_known);
+        self.p95 = p95.map_or(0, Place::word);
+    }
+
+    fn p95(&self) -> Option<Place> {
+        Place::of_word(self.p95)
+    }
+
+    /// Returns how surprising a window is: the negative logarithm of a bound of its probability.
+    fn surprise(&self, window: &WindowCounts) -> f64 {
+        let expected = self.usual_above * f64::from(window.samples);
+        let seen = f64::from(window.above[WindowCounts::ENGAGE]);
+        if seen <= DRIFT * expected {
+            return 0.0;
+        }
+        seen * (seen / expected).ln() - (seen - expected)
+    }
+}
+
+/// What is read off for people.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Reading {
+    pub(crate) short: Option<Place>,
+    pub(crate) short_samples: u32,
+    pub(crate) short_ms: u32,
+    pub(crate) long: Option<Place>,
+    /// Long over short; none where either is unknown.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// The judgement of one shard and class; only the tick has it.
+#[derive(Debug)]
+pub(crate) struct LatencyState {
+    baseline: Baseline,
+    /// Thresholds of the slice under way, words of [`Place`]; 0 where there are none.
+    thresholds: [u16; 2],
+    /// The p95 that counts as normal; a word as well.
+    normal: u16,
+    /// What was counted of the slice under way up to the last tick.
+    counted: WindowCounts,
+    window: WindowCounts,
+    window_ms: u32,
+    slice_ms: u32,
+    slice_before_ms: u32,
+    /// Windows in a row that say the contrary of what is.
+    windows: u8,
+    /// Whether a window of this slice was slow: then it is not normal.
+    is_suspect: bool,
+    is_engaged: bool,
+}
+
+impl LatencyState {
+    /// Knows nothing yet.
+    pub(crate) const fn new() -> Self {
+        let none = WindowCounts {
+            samples: 0,
+            above: [0; 2],
+        };
+        Self {
+            baseline: Baseline::new(),
+            thresholds: [0; 2],
+            normal: 0,
+            counted: none,
+            window: none,
+            window_ms: 0,
+            slice_ms: 0,
+            slice_before_ms: 0,
+            windows: 0,
+            is_suspect: false,
+            is_engaged: false,
+        }
+    }
+
+    /// Advances by a tick. `oldest` is for how long the store has held its oldest request; while `is_frozen`
+    /// nothing becomes normal. Returns the pressure, from 0 to 1.
+    pub(crate) fn tick(
+        &mut self,
+        slices: &TimeSlices,
+        elapsed_ms: u32,
+        (oldest, is_frozen): (Duration, bool),
+        settings: &PressureSettings,
+    ) -> f64 {
+        let counts = self.count(slices);
+        let news = counts.since(&self.counted);
+        self.counted = counts;
+        self.window.add(&news);
+        self.window_ms = self.window_ms.saturating_add(elapsed_ms);
+        self.slice_ms = self.slice_ms.saturating_add(elapsed_ms);
+        let has_samples = self.window.samples >= SAMPLES_MIN;
+        if self.window_ms >= WINDOW_MS_MIN && has_samples || self.window_ms >= WINDOW_MS_MAX {
+            let window = std::mem::take(&mut self.window);
+            self.window_ms = 0;
+            self.judge(&window, has_samples, oldest, settings);
+        }
+        if self.slice_ms >= SLICE_MS || slices.is_full() {
+            self.end_slice(slices, is_frozen, settings);
+        }
+        if self.is_engaged {
+            let ratio = self.reading(slices).ratio.unwrap_or(1.0);
+            pressure_of(1.0 / ratio.max(f64::MIN_POSITIVE) / PRESSURE_ABOVE).max(f64::EPSILON)
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns whether the class is overloaded by its latency ratio.
+    pub(crate) const fn is_engaged(&self) -> bool {
+        self.is_engaged
+    }
+
+    /// Returns what there is to be read.
+    pub(crate) fn reading(&self, slices: &TimeSlices) -> Reading {
+        let window = slices.window();
+        let short = window.p95();
+        let long = self.baseline.p95();
+        let current = slices.current();
+        let fresh = if current.samples() >= SAMPLES_MIN {
+            current.p95()
+        } else {
+            short
+        };
+        let ratio = |(long, fresh): (Place, Place)| {
+            let ratio = long.nanos() / fresh.nanos();
+            // What is faster than anybody minds is no worse than usual.
+            ratio.max((self.normal_nanos() / fresh.nanos()).min(1.0))
+        };
+        Reading {
+            short,
+            short_samples: window.samples(),
+            short_ms: self.slice_ms + self.slice_before_ms,
+            long,
+            ratio: long.zip(fresh).map(ratio),
+        }
+    }
+
+    fn count(&self, slices: &TimeSlices) -> WindowCounts {
+        let [Some(engage), Some(release)] = self.thresholds.map(Place::of_word) else {
+            return WindowCounts::default();
+        };
+        let (above, samples) = slices.current().above([engage, release]);
+        WindowCounts { samples, above }
+    }
+
+    fn judge(
+        &mut self,
+        window: &WindowCounts,
+        has_samples: bool,
+        oldest: Duration,
+        settings: &PressureSettings,
+    ) {
+        let is_contrary = if self.is_engaged {
+            let is_slow = has_samples && window.is_p95_above(WindowCounts::RELEASE);
+            !is_slow && !self.is_stuck(oldest, settings)
+        } else {
+            let is_slow = has_samples && window.is_p95_above(WindowCounts::ENGAGE);
+            is_slow && self.baseline.surprise(window) >= SIGNIFICANCE
+        };
+        self.is_suspect |= is_contrary && !self.is_engaged;
+        self.windows = if is_contrary { self.windows + 1 } else { 0 };
+        if self.windows >= WINDOWS {
+            self.is_engaged = !self.is_engaged;
+            self.windows = 0;
+        }
+    }
+
+    /// Returns whether the store holds a request for longer than what engages: where nothing is answered
+    /// there are no samples, and it is not over.
+    #[expect(clippy::cast_precision_loss)] // an age that is compared
+    fn is_stuck(&self, oldest: Duration, settings: &PressureSettings) -> bool {
+        oldest.as_nanos() as f64 > self.normal_nanos() / settings.engage_below
+    }
+
+    fn end_slice(&mut self, slices: &TimeSlices, is_frozen: bool, settings: &PressureSettings) {
+        if !is_frozen && !self.is_suspect {
+            self.baseline.learn(slices);
+        }
+        self.is_suspect = false;
+        slices.end_slice();
+        self.counted = WindowCounts::default();
+        self.slice_before_ms = std::mem::take(&mut self.slice_ms);
+        self.set_thresholds(settings);
+    }
+
+    #[expect(clippy::cast_precision_loss)] // far below 2⁵³
+    fn set_thresholds(&mut self, settings: &PressureSettings) {
+        let Some(normal) = self.baseline.p95() else {
+            (self.thresholds, self.normal) = ([0; 2], 0);
+            return;
+        };
+        let least = settings.p95_min.as_nanos() as f64 * settings.engage_below;
+        let nanos = normal.nanos().max(least);
+        self.normal = Place::of_nanos(nanos).word();
+        let threshold = |ratio: f64| Place::of_nanos(nanos / ratio);
+        let engage = threshold(settings.engage_below);
+        let above = self.baseline.times.above(engage);
+        let samples = self.baseline.times.samples().max(1.0);
+        self.baseline.usual_above = (above + 2.0 + 2.0 * (above + 1.0).sqrt()) / samples;
+        self.thresholds = [engage, threshold(settings.release_above)].map(Place::word);
+    }
+
+    /// Returns the p95 that counts as normal; infinite while there is none.
+    fn normal_nanos(&self) -> f64 {
+        Place::of_word(self.normal).map_or(f64::INFINITY, Place::nanos)
+    }
+}
+
+/// Returns the pressure of something that is so many times what it may be: 0 at 1, and 1 at 8 times.
+pub(crate) fn pressure_of(times: f64) -> f64 {
+    (times.max(1.0).log2() / 3.0).min(1.0)
+}

@@ -1,0 +1,119 @@
+//! The pressure of one shard, from three inputs; and the price that follows from it.
+
+use std::time::Duration;
+
+use umbo_types::Criticality;
+
+use super::designated::DesignatedClass;
+use super::latency::pressure_of;
+use super::penalty::{Penalty, Prices};
+use crate::class::Class;
+
+/// Classes that each shard has.
+pub(crate) const CLASSES: usize = Class::ALL.len();
+
+/// What a tick finds at a shard.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TickInput {
+    /// Delay of the queue for reads, and of that for writes, in multiples of what it may be; 0 where it has
+    /// not exceeded that for an interval.
+    pub queue_delay: [f64; 2],
+    /// Lag of the runtime in multiples of what it may be; 0 where nothing is shed for it.
+    pub lag: f64,
+    /// For how long the store has held its oldest request.
+    pub oldest: Duration,
+    /// Requests shed by the queues since the start, by tier.
+    pub shed: [u64; Criticality::ALL.len()],
+}
+
+/// What the pressure of a class comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PressureInput {
+    /// The store answers much slower than usual.
+    Latency,
+    /// Requests wait too long for the store.
+    QueueDelay,
+    /// The dispatcher's own threads are late.
+    Lag,
+}
+
+impl PressureInput {
+    /// Returns the name used in answers and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Latency => "latency-ratio",
+            Self::QueueDelay => "queue-delay",
+            Self::Lag => "lag",
+        }
+    }
+}
+
+/// The highest pressure of a shard, its class and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Worst {
+    pub(crate) pressure: f64,
+    pub(crate) class: Class,
+    pub(crate) input: PressureInput,
+}
+
+/// The pressures of one shard, and its penalty.
+#[derive(Debug, Default)]
+pub(crate) struct PressureController {
+    pressures: [f64; CLASSES],
+    penalty: Penalty,
+}
+
+impl PressureController {
+    /// Advances by a tick. `latency` is the pressure of each class by its latency ratio. Returns the worst of
+    /// all pressures, none where there is none, and the prices of now.
+    pub(crate) fn tick(
+        &mut self,
+        latency: [f64; CLASSES],
+        input: &TickInput,
+        designated: &DesignatedClass,
+    ) -> (Option<Worst>, Prices) {
+        let mut worst: Option<Worst> = None;
+        for class in Class::ALL {
+            let delay = input.queue_delay[usize::from(class.is_write())];
+            let inputs = [
+                (latency[class as usize], PressureInput::Latency),
+                (pressure_above(delay), PressureInput::QueueDelay),
+                (pressure_above(input.lag), PressureInput::Lag),
+            ];
+            let (pressure, input) = inputs
+                .into_iter()
+                .reduce(|most, other| if other.0 > most.0 { other } else { most })
+                .unwrap_or((0.0, PressureInput::Latency));
+            self.pressures[class as usize] = pressure;
+            if pressure > worst.map_or(0.0, |worst| worst.pressure) {
+                worst = Some(Worst {
+                    pressure,
+                    class,
+                    input,
+                });
+            }
+        }
+        let pressure = worst.map_or(0.0, |worst| worst.pressure);
+        let prices = self.penalty.tick(pressure, designated.tier_max());
+        (worst, prices)
+    }
+
+    /// Returns the pressure of a class, from 0 to 1.
+    pub(crate) const fn pressure(&self, class: Class) -> f64 {
+        self.pressures[class as usize]
+    }
+
+    /// Returns whether nobody pays more.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.penalty.is_none()
+    }
+}
+
+/// Something that is more than it may be is a pressure, however little more.
+fn pressure_above(times: f64) -> f64 {
+    if times > 1.0 {
+        pressure_of(times).max(f64::EPSILON)
+    } else {
+        0.0
+    }
+}

@@ -1,0 +1,177 @@
+//! What the tick knows of one shard: the latency of its classes, its pressure, and the episode under way.
+
+use std::time::{Duration, Instant};
+
+use umbo_types::{Criticality, ShardId};
+
+use super::episode::{EpisodeLog, OverloadEpisode};
+use super::latency::LatencyState;
+use super::log_histogram::Place;
+use super::penalty::Prices;
+use super::pressure_controller::{CLASSES, PressureController, TickInput, Worst};
+use super::report::{ClassReport, PriceReport, ShardReport};
+use super::settings::PressureSettings;
+use super::time_slices::TimeSlices;
+use crate::class::Class;
+
+/// What the tick finds at a shard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShardView<'a> {
+    pub(crate) shard: ShardId,
+    pub(crate) slices: &'a [TimeSlices; CLASSES],
+    pub(crate) now: Instant,
+}
+
+/// What a tick did to an episode.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Begun(OverloadEpisode),
+    Ended(OverloadEpisode),
+}
+
+/// One shard, as the tick sees it.
+#[derive(Debug)]
+pub(crate) struct ShardMonitor {
+    latencies: [LatencyState; CLASSES],
+    controller: PressureController,
+    prices: Prices,
+    episode: Option<OverloadEpisode>,
+    /// Requests shed by the queues, now and when the episode began.
+    shed: [u64; Criticality::ALL.len()],
+    shed_before: [u64; Criticality::ALL.len()],
+}
+
+impl ShardMonitor {
+    /// Knows nothing yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            latencies: [const { LatencyState::new() }; CLASSES],
+            controller: PressureController::default(),
+            prices: Prices::default(),
+            episode: None,
+            shed: Default::default(),
+            shed_before: Default::default(),
+        }
+    }
+
+    /// Advances by a tick. Returns the prices of now, and what became of the episode.
+    pub(crate) fn tick(
+        &mut self,
+        view: &ShardView<'_>,
+        input: &TickInput,
+        elapsed_ms: u32,
+        log: &mut EpisodeLog,
+        settings: &PressureSettings,
+    ) -> (Prices, Option<Change>) {
+        let lasted = |episode: &OverloadEpisode| episode.duration(view.now);
+        let is_frozen = self.episode.as_ref().map(lasted);
+        let is_frozen = is_frozen.is_some_and(|lasted| lasted < settings.thaw_after);
+        let mut latency = [0.0; CLASSES];
+        for ((state, slices), pressure) in
+            self.latencies.iter_mut().zip(view.slices).zip(&mut latency)
+        {
+            *pressure = state.tick(slices, elapsed_ms, (input.oldest, is_frozen), settings);
+        }
+        self.shed = input.shed;
+        let (worst, prices) = self.controller.tick(latency, input, &settings.designated);
+        self.prices = prices;
+        let change = match worst {
+            Some(worst) if self.episode.is_none() => {
+                self.shed_before = self.shed;
+                let episode = self.begin(view, &worst, log.begin());
+                self.episode = Some(episode.clone());
+                Some(Change::Begun(episode))
+            }
+            None if self.controller.is_at_rest() => {
+                let ended = self.end(view.now);
+                if let Some(ended) = &ended {
+                    log.end(ended.clone());
+                }
+                ended.map(Change::Ended)
+            }
+            _ => None,
+        };
+        self.update(view, worst);
+        (prices, change)
+    }
+
+    /// Returns the episode under way.
+    pub(crate) const fn episode(&self) -> Option<&OverloadEpisode> {
+        self.episode.as_ref()
+    }
+
+    /// Returns the state for people.
+    pub(crate) fn report(&self, view: &ShardView<'_>) -> ShardReport {
+        let classes = Class::ALL.into_iter().filter_map(|class| {
+            let state = &self.latencies[class as usize];
+            let reading = state.reading(&view.slices[class as usize]);
+            let pressure = self.controller.pressure(class);
+            let is_known = reading.short.is_some() || reading.long.is_some() || pressure > 0.0;
+            is_known.then(|| ClassReport {
+                class,
+                p95_short: reading.short.map(Place::time),
+                short_window: Duration::from_millis(reading.short_ms.into()),
+                short_samples: reading.short_samples,
+                p95_long: reading.long.map(Place::time),
+                ratio: reading.ratio,
+                pressure,
+                is_engaged: state.is_engaged(),
+            })
+        });
+        ShardReport {
+            shard: view.shard,
+            classes: classes.collect(),
+            prices: Criticality::ALL.map(|tier| PriceReport {
+                tier,
+                above_share: self.prices.multiplier(tier, true),
+                others: self.prices.multiplier(tier, false),
+            }),
+            episode: self.episode.clone(),
+        }
+    }
+
+    fn begin(&self, view: &ShardView<'_>, worst: &Worst, number: u64) -> OverloadEpisode {
+        let class = worst.class as usize;
+        let reading = self.latencies[class].reading(&view.slices[class]);
+        let time = |place: Option<Place>| place.map_or(Duration::ZERO, Place::time);
+        let ratio = reading.ratio.unwrap_or(1.0);
+        OverloadEpisode {
+            number,
+            shard: view.shard,
+            class: worst.class,
+            input: worst.input,
+            pressure_max: worst.pressure,
+            tier_max: None,
+            ratio,
+            ratio_min: ratio,
+            p95_short: time(reading.short),
+            p95_long: time(reading.long),
+            started: view.now,
+            ended: None,
+            shed: Default::default(),
+        }
+    }
+
+    fn update(&mut self, view: &ShardView<'_>, worst: Option<Worst>) {
+        let Some(episode) = &mut self.episode else {
+            return;
+        };
+        if let Some(worst) = worst {
+            episode.pressure_max = episode.pressure_max.max(worst.pressure);
+        }
+        let engaged = self.latencies.iter().zip(view.slices);
+        let engaged = engaged.filter(|(state, _)| state.is_engaged());
+        let ratios = engaged.filter_map(|(state, slices)| state.reading(slices).ratio);
+        episode.ratio_min = ratios.fold(episode.ratio_min, f64::min);
+        let raised = |tier: &Criticality| self.prices.has(*tier);
+        let raised = Criticality::ALL.into_iter().rfind(raised);
+        episode.tier_max = episode.tier_max.max(raised);
+        episode.shed = std::array::from_fn(|tier| self.shed[tier] - self.shed_before[tier]);
+    }
+
+    fn end(&mut self, now: Instant) -> Option<OverloadEpisode> {
+        let mut ended = self.episode.take()?;
+        ended.ended = Some(now);
+        Some(ended)
+    }
+}

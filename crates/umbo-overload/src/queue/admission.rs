@@ -1,0 +1,136 @@
+//! What a queue is asked and what it answers.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
+
+/// A request that wants a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Its tier.
+    pub criticality: Criticality,
+    /// A hash of whoever pays: callers of a tier share it by request units.
+    pub caller: u64,
+    /// Its estimate.
+    pub price: RequestUnits,
+    /// When nobody waits for it any more.
+    pub deadline: Deadline,
+    /// Whether its caller has more than its fair share of the shard's present work.
+    pub is_above_share: bool,
+}
+
+/// A permit: somebody in flight. Has to be given back by [`AdmissionQueue::leave`](crate::AdmissionQueue::leave).
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a permit that is not given back is lost"]
+pub struct Permit {
+    /// Slot time that was charged to the floor of the tier, in nanoseconds; 0 for others.
+    pub(crate) floor_ns: u64,
+    pub(crate) criticality: Criticality,
+}
+
+impl Permit {
+    /// Says whether it was issued because its tier had less than its floor, past higher tiers.
+    pub const fn is_by_floor(&self) -> bool {
+        self.floor_ns > 0
+    }
+}
+
+/// How a request in flight ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The store answered, well or not, within this time.
+    Served {
+        /// What it did: operations are compared with their own kind only.
+        operation: Operation,
+        /// From the permit to the answer.
+        service_time: Duration,
+    },
+    /// Nothing can be learned: the store was not asked, or the client left.
+    Unknown,
+}
+
+/// Who waits, for [`AdmissionQueue::cancel`](crate::AdmissionQueue::cancel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueTicket {
+    pub(crate) index: u32,
+    pub(crate) sequence: u64,
+}
+
+/// Why a request was shed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ShedReason {
+    /// Its tier has waited too long for too long.
+    Overload,
+    /// As many wait as may.
+    Length,
+    /// As much work waits as may.
+    Work,
+    /// A higher tier took its place.
+    Displaced,
+}
+
+impl ShedReason {
+    /// All reasons.
+    pub const ALL: [Self; 4] = [Self::Overload, Self::Length, Self::Work, Self::Displaced];
+
+    /// Returns the name used in answers and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Overload => "queue-delay",
+            Self::Length => "queue-length",
+            Self::Work => "queue-work",
+            Self::Displaced => "queue-displaced",
+        }
+    }
+}
+
+/// That a request was shed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shed {
+    /// Why.
+    pub reason: ShedReason,
+    /// Its tier.
+    pub criticality: Criticality,
+    /// How long it should stay away, at least one interval: longer while the overload lasts. Whoever
+    /// tells a client adds jitter.
+    pub wait: Duration,
+}
+
+/// What becomes of whoever waited.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It has a permit.
+    Permit(Permit),
+    /// It is shed.
+    Shed(Shed),
+    /// Its deadline passed while it waited.
+    Expired,
+}
+
+/// What becomes of a request at the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// It has a permit.
+    Permit(Permit),
+    /// It waits, and will be wakeups with a admission.
+    Queued(QueueTicket),
+    /// It is shed.
+    Shed(Shed),
+    /// Its deadline has passed.
+    Expired,
+}
+
+/// Who is to be wakeups, and with what. The queue has forgotten them: a permit in here is lost where it
+/// is not delivered or given back.
+pub type Wakeups<W> = SmallVec<[(W, Admission); 2]>;
+
+/// Returns the place of a tier in arrays of all tiers.
+pub(crate) const fn tier(criticality: Criticality) -> usize {
+    criticality as usize
+}
+
+/// The latest an entry is worth serving.
+pub(crate) fn last_instant(entry: &Entry) -> Instant {
+    entry.deadline.instant()
+}

@@ -1,0 +1,279 @@
+//! The queue of one shard: limit while there are some, and order among those who wait for one.
+//!
+//! One word holds how many are in flight and whether anybody waits. While nobody does, entering and
+//! leaving each change that word and nothing else; only where there is no room, or somebody waits,
+//! is the lock taken. Invariants:
+//! - nobody waits while there is room: whoever gives a permit back while somebody waits hands it on;
+//! - a permit is taken in the same step in which it is seen to be free;
+//! - of two tiers in which somebody waits, the higher is served, but for the floor of the lower;
+//! - a tier is shed only after it has had somebody waiting for a whole interval, in which no lower
+//!   tier was served but by its floor;
+//! - whoever has expired gets no permit.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::admission::{Entered, Entry, Outcome, Permit, QueueTicket, Shed, Wakeups};
+use super::codel::CodelSettings;
+use super::late_runtime::LateRuntime;
+use super::queue_state::QueueState;
+use super::settings::QueueSettings;
+use super::status::QueueStatus;
+
+/// Somebody waits.
+const WAITING: u64 = 1 << 32;
+/// One who has left, counted above the flag.
+const LEFT: u64 = 1 << 33;
+/// Those in flight.
+const IN_FLIGHT: u64 = WAITING - 1;
+/// Of those who leave while nobody waits, one in so many is learned from.
+const SAMPLED: u64 = 16;
+/// All of the first are, so that a shard of which little is asked is known too.
+const FIRST: u64 = 512;
+
+/// The queue of one shard. `W` is whatever wakes one who waits.
+#[derive(Debug)]
+pub struct AdmissionQueue<W> {
+    word: AtomicU64,
+    limit: AtomicU32,
+    codel: CodelSettings,
+    late: LateRuntime,
+    state: Mutex<QueueState<W>>,
+}
+
+impl<W> AdmissionQueue<W> {
+    /// Opens a queue at which nobody is in flight.
+    pub fn new(settings: QueueSettings) -> Self {
+        let state = QueueState::new(settings);
+        Self {
+            word: AtomicU64::new(0),
+            limit: AtomicU32::new(state.permits()),
+            codel: settings.codel,
+            late: LateRuntime::default(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Asks for a permit. `waiter` is called only where the request has to wait.
+    ///
+    /// Others may be wakeups by it: they are added to `wakeups`.
+    #[inline]
+    pub fn enter(
+        &self,
+        entry: &Entry,
+        now: Instant,
+        waiter: impl FnOnce() -> W,
+        wakeups: &mut Wakeups<W>,
+    ) -> Entered {
+        if entry.deadline.has_passed(now) {
+            return Entered::Expired;
+        }
+        if self.late.sheds(entry, &self.codel, now) {
+            return Entered::Shed(self.lock().shed_for_lag(entry.criticality, now));
+        }
+        if self.take_free() {
+            return Entered::Permit(Permit::ordinary(entry.criticality));
+        }
+        self.enter_state(entry, now, waiter, wakeups)
+    }
+
+    /// Sheds a request that would be shed if it entered now, for whoever has something to prepare
+    /// before it can. `None` says only that it would not be turned away at once.
+    #[inline]
+    pub fn turn_away(&self, entry: &Entry, now: Instant) -> Option<Shed> {
+        if !self.is_crowded() || entry.deadline.has_passed(now) {
+            return None;
+        }
+        let mut state = self.lock();
+        // Whoever finds that those who wait are to be looked after goes on to do that.
+        if state.is_due(now) {
+            return None;
+        }
+        state.turn_away(entry, now)
+    }
+
+    /// Gives a permit back. Whoever gets it, or is shed meanwhile, is added to `wakeups`.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value)] // so that it is given back once
+    pub fn leave(&self, permit: Permit, outcome: Outcome, now: Instant, wakeups: &mut Wakeups<W>) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & WAITING == 0 {
+            debug_assert!(word & IN_FLIGHT > 0, "a permit is given back once");
+            let next = word.wrapping_add(LEFT) - 1;
+            let ordering = (Ordering::Release, Ordering::Relaxed);
+            match self
+                .word
+                .compare_exchange_weak(word, next, ordering.0, ordering.1)
+            {
+                Ok(_) => {
+                    let left = next / LEFT;
+                    if left < FIRST || left.is_multiple_of(SAMPLED) {
+                        self.sample(outcome, next & IN_FLIGHT);
+                    }
+                    return;
+                }
+                Err(current) => word = current,
+            }
+        }
+        let mut state = self.lock();
+        self.word.fetch_sub(1, Ordering::AcqRel);
+        state.left(&permit, outcome, now);
+        self.limit.store(state.permits(), Ordering::Relaxed);
+        self.attend(&mut state, now, wakeups);
+    }
+
+    /// Takes somebody out of the queue, and returns what would have wakeups it. `None` where it does not
+    /// wait any more: a admission is on its way, and a permit in it has to be given back.
+    pub fn cancel(&self, ticket: QueueTicket, now: Instant) -> Option<W> {
+        let mut state = self.lock();
+        let waiter = state.cancel(ticket, now);
+        self.note_empty(&state);
+        waiter
+    }
+
+    /// Looks after those who wait: sheds who has waited too long, at a shard that stands still too.
+    ///
+    /// To be called every few milliseconds. `lag` is by how much the runtime runs late: it is counted
+    /// as if everybody had waited that much longer, and where it stays high, the lowest tiers are
+    /// turned away, also while there are limit.
+    pub fn tick(&self, now: Instant, lag: Duration, wakeups: &mut Wakeups<W>) {
+        let mut state = self.lock();
+        let word = self.word.load(Ordering::Relaxed);
+        state.set_lag(lag, &self.late, word / LEFT, now);
+        self.attend(&mut state, now, wakeups);
+        state.shrink();
+    }
+
+    /// Says whether a request would find a permit now. Another one may be faster.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        let limit = u64::from(self.limit.load(Ordering::Relaxed));
+        let word = self.word.load(Ordering::Relaxed);
+        word & WAITING == 0 && word & IN_FLIGHT < limit
+    }
+
+    /// Says whether anybody waits.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & WAITING != 0
+    }
+
+    /// Says how things stand.
+    pub fn status(&self, now: Instant) -> QueueStatus {
+        let state = self.lock();
+        let in_flight = (self.word.load(Ordering::Relaxed) & IN_FLIGHT) as u32;
+        state.status(in_flight, now)
+    }
+
+    /// Takes a permit where there is one and nobody waits.
+    #[inline]
+    fn take_free(&self) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let limit = u64::from(self.limit.load(Ordering::Relaxed));
+            if word & WAITING != 0 || word & IN_FLIGHT >= limit {
+                return false;
+            }
+            let ordering = (Ordering::Acquire, Ordering::Relaxed);
+            match self
+                .word
+                .compare_exchange_weak(word, word + 1, ordering.0, ordering.1)
+            {
+                Ok(_) => return true,
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    #[cold]
+    fn enter_state(
+        &self,
+        entry: &Entry,
+        now: Instant,
+        waiter: impl FnOnce() -> W,
+        wakeups: &mut Wakeups<W>,
+    ) -> Entered {
+        let mut state = self.lock();
+        // What is turned away must cost little, and changes nothing: those who wait are looked after now
+        // and then.
+        if let Some(shed) = state.turn_away(entry, now) {
+            if state.is_due(now) {
+                self.attend(&mut state, now, wakeups);
+            }
+            return Entered::Shed(shed);
+        }
+        // Who waits is seen from here on, and who leaves comes to this lock. What became free a
+        // moment ago is seen here.
+        if state.is_empty() && !self.begin_waiting(state.permits()) {
+            return Entered::Permit(Permit::ordinary(entry.criticality));
+        }
+        let entered = match state.make_room(entry, now, wakeups) {
+            Ok(()) => Entered::Queued(state.push(entry, waiter(), now)),
+            Err(shed) => Entered::Shed(shed),
+        };
+        self.attend(&mut state, now, wakeups);
+        entered
+    }
+
+    /// Notes that somebody waits, or takes a permit where there is one after all and returns false.
+    fn begin_waiting(&self, limit: u32) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let has_room = word & IN_FLIGHT < u64::from(limit);
+            let next = if has_room { word + 1 } else { word | WAITING };
+            let ordering = (Ordering::AcqRel, Ordering::Relaxed);
+            match self
+                .word
+                .compare_exchange_weak(word, next, ordering.0, ordering.1)
+            {
+                Ok(_) => return !has_room,
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    /// Gives what limit there are to those who wait, and sheds who has to be of the others: in this
+    /// order, so that no permit goes to a lower tier because a higher one has just been shed.
+    fn attend(&self, state: &mut QueueState<W>, now: Instant, wakeups: &mut Wakeups<W>) {
+        // While somebody waits nobody takes a permit but here.
+        let in_flight = (self.word.load(Ordering::Acquire) & IN_FLIGHT) as u32;
+        let free = state.permits().saturating_sub(in_flight);
+        let issued = state.serve(free, now, wakeups);
+        if issued > 0 {
+            self.word.fetch_add(u64::from(issued), Ordering::AcqRel);
+        }
+        state.shed_old(now, wakeups);
+        self.limit.store(state.permits(), Ordering::Relaxed);
+        self.note_empty(state);
+    }
+
+    fn note_empty(&self, state: &QueueState<W>) {
+        if state.is_empty() {
+            self.word.fetch_and(!WAITING, Ordering::AcqRel);
+        }
+    }
+
+    /// Learns from one who left while nobody waited, where that can be had without waiting, and
+    /// where there was so much room that nobody was in the way.
+    fn sample(&self, outcome: Outcome, in_flight: u64) {
+        let limit = u64::from(self.limit.load(Ordering::Relaxed));
+        if in_flight * 2 <= limit
+            && let Ok(mut state) = self.state.try_lock()
+        {
+            state.learn_calm(outcome);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState<W>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "admission_queue_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "admission_queue_counts_tests.rs"]
+mod counts_tests;

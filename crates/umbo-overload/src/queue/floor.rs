@@ -1,0 +1,144 @@
+//! What is kept for tiers that higher ones would starve: a share of the permits, counted in permit time.
+//!
+//! A tier that waits behind a higher one earns its share of the permits for as long as it waits, and
+//! gets one when it has earned what a request usually takes. What it took is settled afterwards, so
+//! that a tier of long scans has no more of a shard than one of short gets. The invariant: over any
+//! time in which a tier starves, its floor gives it at most its share and two requests more.
+
+use std::time::{Duration, Instant};
+
+use umbo_types::Criticality;
+
+const TIERS: usize = Criticality::ALL.len();
+/// How much of its earnings a tier can save, as time in which they are earned.
+const SAVED_MAX: Duration = Duration::from_millis(100);
+/// Weight of the last request in what one usually takes: 1/16.
+const USUAL_SHIFT: u32 = 4;
+
+/// The accounts of all tiers, in nanoseconds of one permit.
+#[derive(Debug)]
+pub(crate) struct Floors {
+    /// Slots of a hundred.
+    percent: i64,
+    earned_ns: [i64; TIERS],
+    earned_at: Option<Instant>,
+    /// What a request usually takes.
+    usual_ns: i64,
+}
+
+impl Floors {
+    /// Makes empty accounts; `percent` is at most 25, as there are four tiers.
+    pub(crate) fn new(percent: u32) -> Self {
+        Self {
+            percent: i64::from(percent.min(25)),
+            earned_ns: [0; TIERS],
+            earned_at: None,
+            usual_ns: 0,
+        }
+    }
+
+    /// Lets the tiers earn that have starved since the last call.
+    pub(crate) fn earn(&mut self, starved: [bool; TIERS], limit: u32, now: Instant) {
+        let since = self.earned_at.replace(now).unwrap_or(now);
+        let elapsed_ns = now.saturating_duration_since(since).as_nanos();
+        let elapsed_ns = i64::try_from(elapsed_ns).unwrap_or(i64::MAX).min(1 << 40);
+        let share = self.percent * i64::from(limit);
+        let saved_max = (share * SAVED_MAX.as_nanos() as i64 / 100).max(2 * self.usual_ns);
+        for (earned_ns, is_starved) in self.earned_ns.iter_mut().zip(starved) {
+            if is_starved {
+                *earned_ns = (*earned_ns + share * elapsed_ns / 100).min(saved_max);
+            } else if *earned_ns > 0 {
+                *earned_ns = 0;
+            }
+        }
+    }
+
+    /// Returns the tier that has earned a permit, of those that starve; the one that earned most.
+    pub(crate) fn entitled(&self, starved: [bool; TIERS]) -> Option<usize> {
+        if self.percent == 0 {
+            return None;
+        }
+        let has_earned = |&tier: &usize| {
+            starved[tier] && self.earned_ns[tier] > 0 && self.earned_ns[tier] >= self.usual_ns
+        };
+        (0..TIERS)
+            .filter(has_earned)
+            .max_by_key(|&tier| self.earned_ns[tier])
+    }
+
+    /// Charges a tier what a request usually takes, and returns it.
+    pub(crate) fn charge(&mut self, tier: usize) -> u64 {
+        let charged_ns = self.usual_ns.max(1);
+        self.earned_ns[tier] -= charged_ns;
+        charged_ns.unsigned_abs()
+    }
+
+    /// Settles what a request took: learns from it, and corrects what its tier was charged.
+    pub(crate) fn settle(&mut self, tier: usize, charged_ns: u64, took: Option<Duration>) {
+        let Some(took) = took else { return };
+        let took_ns = i64::try_from(took.as_nanos())
+            .unwrap_or(i64::MAX)
+            .min(1 << 40);
+        self.usual_ns = if self.usual_ns == 0 {
+            took_ns
+        } else {
+            self.usual_ns + ((took_ns - self.usual_ns) >> USUAL_SHIFT)
+        };
+        if charged_ns > 0 {
+            self.earned_ns[tier] += charged_ns.cast_signed() - took_ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STARVED: [bool; TIERS] = [true, true, false, false];
+
+    fn granted_in_a_second(floors: &mut Floors, permits: u32, took: Duration) -> u32 {
+        let begun = Instant::now();
+        let mut issued = 0;
+        for milli in 0..=1_000 {
+            floors.earn(STARVED, permits, begun + Duration::from_millis(milli));
+            while floors.entitled(STARVED) == Some(0) {
+                let charged = floors.charge(0);
+                floors.settle(0, charged, Some(took));
+                issued += 1;
+            }
+            floors.earned_ns[1] = 0; // the other one is not looked at here
+        }
+        issued
+    }
+
+    #[test]
+    fn a_starving_tier_gets_its_share_of_the_slot_time_whatever_its_requests_take() {
+        for (permits, took_ms) in [(4, 1), (4, 10), (4, 100), (40, 2), (1, 1)] {
+            let mut floors = Floors::new(10);
+            let took = Duration::from_millis(took_ms);
+            let issued = granted_in_a_second(&mut floors, permits, took);
+            let due = u64::from(permits) * 100 / took_ms;
+            assert!(
+                u64::from(issued).abs_diff(due) <= 2,
+                "{permits} {took_ms}: {issued}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_earned_without_starving_and_little_is_saved() {
+        let begun = Instant::now();
+        let mut floors = Floors::new(10);
+        floors.earn([false; TIERS], 10, begun);
+        floors.earn([false; TIERS], 10, begun + Duration::from_secs(9));
+        assert_eq!(floors.entitled(STARVED), None);
+        floors.earn(STARVED, 10, begun + Duration::from_secs(99));
+        assert_eq!(floors.earned_ns[0], 100_000_000);
+        floors.earn([false; TIERS], 10, begun + Duration::from_secs(100));
+        assert_eq!(floors.earned_ns[0], 0);
+        let mut none = Floors::new(0);
+        none.earn(STARVED, 10, begun);
+        none.earn(STARVED, 10, begun + Duration::from_secs(1));
+        assert_eq!(none.entitled(STARVED), None);
+    }
+}

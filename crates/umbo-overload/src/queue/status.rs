@@ -1,0 +1,97 @@
+//! How things stand at a queue, for operators.
+
+use std::time::Duration;
+
+use umbo_types::{Criticality, RequestUnits};
+
+use super::admission::ShedReason;
+
+/// What became of those who had to wait; each only grows. Who found a permit free is not counted here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TierCounts {
+    /// Had to wait.
+    pub queued: u64,
+    /// Got a permit after waiting.
+    pub served: u64,
+    /// Got one past higher tiers, by the floor of their own; among `served`.
+    pub served_by_floor: u64,
+    /// Were shed, in the order of [`ShedReason::ALL`]; also those who did not get to wait.
+    pub shed: [u64; ShedReason::ALL.len()],
+    /// Had their deadline pass.
+    pub expired: u64,
+}
+
+impl TierCounts {
+    fn add(&mut self, other: &Self) {
+        self.queued += other.queued;
+        self.served += other.served;
+        self.served_by_floor += other.served_by_floor;
+        self.expired += other.expired;
+        for (shed, other) in self.shed.iter_mut().zip(other.shed) {
+            *shed += other;
+        }
+    }
+}
+
+/// One tier at a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TierStatus {
+    /// How many wait.
+    pub waiting: usize,
+    /// For how long the oldest of them has waited; zero where nobody waits.
+    pub oldest: Duration,
+    /// For how long the tier has been overloaded; `None` where it is not.
+    pub overloaded_for: Option<Duration>,
+    /// What became of the others.
+    pub counts: TierCounts,
+}
+
+/// A queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueueStatus {
+    /// Slots there are now.
+    pub limit: u32,
+    /// Slots that are taken; more than there are for a while after the limit fell.
+    pub in_flight: u32,
+    /// What the estimates of those who wait come to.
+    pub work: RequestUnits,
+    /// By how much the runtime ran late at the last tick.
+    pub lag: Duration,
+    /// Delay in multiples of what it may be, of the tier that exceeds it most; 0 where none has exceeded it
+    /// for an interval.
+    pub delay_times: f64,
+    /// Lag in multiples of what it may be; 0 where nothing was shed for it in the last interval.
+    pub lag_times: f64,
+    /// The tiers, in the order of [`Criticality::ALL`].
+    pub tiers: [TierStatus; Criticality::ALL.len()],
+}
+
+impl QueueStatus {
+    /// Returns how things stand at two queues of one shard together.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.limit = self.limit.saturating_add(other.limit);
+        self.in_flight = self.in_flight.saturating_add(other.in_flight);
+        self.work = self.work.saturating_add(other.work);
+        self.lag = self.lag.max(other.lag);
+        self.delay_times = self.delay_times.max(other.delay_times);
+        self.lag_times = self.lag_times.max(other.lag_times);
+        for (tier, other) in self.tiers.iter_mut().zip(&other.tiers) {
+            tier.waiting += other.waiting;
+            tier.oldest = tier.oldest.max(other.oldest);
+            tier.overloaded_for = tier.overloaded_for.max(other.overloaded_for);
+            tier.counts.add(&other.counts);
+        }
+        self
+    }
+
+    /// Returns how many wait.
+    pub fn waiting(&self) -> usize {
+        self.tiers.iter().map(|tier| tier.waiting).sum()
+    }
+
+    /// Says whether any tier is overloaded.
+    pub fn is_overloaded(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.overloaded_for.is_some())
+    }
+}

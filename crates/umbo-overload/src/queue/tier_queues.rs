@@ -1,0 +1,301 @@
+//! Who waits, by tier and caller, and who of them is next.
+//!
+//! Callers of a tier share it by request units: start-time fair queueing (Goyal, Vin, Cheng 1996).
+//! A caller that has just had much begins later in virtual time; the one that begins first is next.
+//! Callers are told apart by a hash into 256 flows, so that the state is bounded. Two that fall together
+//! share one part, but not for long: the hash changes every second.
+//!
+//! Within a flow the oldest is next, or the newest where the tier is overloaded: what came last is
+//! the likeliest to be still worth something. The invariant: every node is in the list of its tier
+//! and in that of its flow, and counts and sums are those of the lists.
+
+use std::time::{Duration, Instant};
+
+use umbo_types::Criticality;
+
+use super::admission::{Entry, QueueTicket, last_instant, tier};
+use super::slab::{List, Node, Slab, Which};
+
+pub(crate) const TIERS: usize = Criticality::ALL.len();
+/// Flows of a tier: what a byte can tell apart.
+const FLOWS: usize = 1 << u8::BITS;
+/// Words of a bit for each flow.
+const WORDS: usize = FLOWS / u64::BITS as usize;
+/// For how long callers have the same hash.
+const SALT_LIFE: Duration = Duration::from_secs(1);
+/// Odd, with bits all over: 2⁶⁴ divided by the golden ratio.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// What a price counts here at most, in micro-RU, so that no sum can overflow: 8.8 million RU.
+const PRICE_MAX: u64 = 1 << 43;
+
+/// Virtual instant after which it begins at zero again, once nobody waits.
+const VIRTUAL_MAX: u64 = 1 << 62;
+
+/// Callers of one hash.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    list: List,
+    len: usize,
+    /// Virtual instant at which its next request begins, in micro-RU.
+    begins: u64,
+}
+
+/// One tier.
+#[derive(Debug)]
+struct TierQueue {
+    list: List,
+    len: usize,
+    flows: Box<[Flow; FLOWS]>,
+    /// Flows in which somebody waits.
+    waiting: [u64; WORDS],
+    salted_at: Option<Instant>,
+    /// Virtual instant at which the last one served began.
+    virtual_now: u64,
+    /// The latest at which any begins.
+    last: u64,
+    salt: u64,
+}
+
+impl TierQueue {
+    fn new() -> Self {
+        let flow = Flow {
+            list: List::EMPTY,
+            len: 0,
+            begins: 0,
+        };
+        Self {
+            list: List::EMPTY,
+            len: 0,
+            flows: Box::new([flow; FLOWS]),
+            waiting: [0; WORDS],
+            salted_at: None,
+            virtual_now: 0,
+            last: 0,
+            salt: 0,
+        }
+    }
+
+    fn flow_of(&self, caller: u64) -> usize {
+        // The upper byte of the product.
+        ((caller ^ self.salt).wrapping_mul(SPREAD) >> 56) as usize
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = usize> + use<> {
+        let bits = |(word, mut bits): (usize, u64)| {
+            std::iter::from_fn(move || {
+                if bits == 0 {
+                    return None;
+                }
+                let flow = word * u64::BITS as usize + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                Some(flow)
+            })
+        };
+        self.waiting.into_iter().enumerate().flat_map(bits)
+    }
+
+    /// Changes the hash where it is time to. Those who wait stay where they are.
+    fn change_salt(&mut self, now: Instant) {
+        let since = *self.salted_at.get_or_insert(now);
+        if now.saturating_duration_since(since) >= SALT_LIFE {
+            self.salt = self.salt.wrapping_add(SPREAD);
+            self.salted_at = Some(now);
+        }
+    }
+
+    fn set_waiting(&mut self, flow: usize, is_waiting: bool) {
+        let bits = u64::BITS as usize;
+        let bit = 1 << (flow % bits);
+        if is_waiting {
+            self.waiting[flow / bits] |= bit;
+        } else {
+            self.waiting[flow / bits] &= !bit;
+        }
+    }
+
+    /// Forgets who had how much, now that nobody waits: all begin where the last one would.
+    fn forget(&mut self) {
+        self.virtual_now = self.last;
+        if self.last > VIRTUAL_MAX {
+            (self.virtual_now, self.last) = (0, 0);
+            for flow in self.flows.iter_mut() {
+                flow.begins = 0;
+            }
+        }
+    }
+}
+
+/// All tiers.
+#[derive(Debug)]
+pub(crate) struct TierQueues<W> {
+    slab: Slab<W>,
+    tiers: [TierQueue; TIERS],
+    /// Sum of all prices, in micro-RU.
+    work: u64,
+}
+
+impl<W> TierQueues<W> {
+    pub(crate) fn new() -> Self {
+        Self {
+            slab: Slab::new(),
+            tiers: std::array::from_fn(|_| TierQueue::new()),
+            work: 0,
+        }
+    }
+
+    /// Returns how many wait.
+    pub(crate) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Returns how many of a tier wait.
+    pub(crate) const fn len_of(&self, tier: usize) -> usize {
+        self.tiers[tier].len
+    }
+
+    /// Returns the sum of all prices, in micro-RU.
+    pub(crate) const fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Returns since when the oldest of a tier waits, and its deadline.
+    pub(crate) fn oldest(&self, tier: usize) -> Option<(Instant, Instant)> {
+        let oldest = self.tiers[tier].list.oldest()?;
+        let node = self.slab.get(oldest);
+        Some((node.entered, node.expires))
+    }
+
+    /// Returns the highest tier of which somebody waits.
+    pub(crate) fn highest(&self) -> Option<usize> {
+        (0..TIERS).rev().find(|&tier| self.tiers[tier].len > 0)
+    }
+
+    /// Returns the lowest tier of which somebody waits.
+    pub(crate) fn lowest(&self) -> Option<usize> {
+        (0..TIERS).find(|&tier| self.tiers[tier].len > 0)
+    }
+
+    /// Says whether the callers of an entry's hash have no more waiting than others of its tier
+    /// have on average, it included.
+    pub(crate) fn is_modest(&self, entry: &Entry) -> bool {
+        let tier_queue = &self.tiers[tier(entry.criticality)];
+        let flow = tier_queue.flow_of(entry.caller);
+        let its = tier_queue.flows[flow].len;
+        let waiting: u32 = tier_queue
+            .waiting
+            .iter()
+            .map(|word| word.count_ones())
+            .sum();
+        let flows = waiting as usize + usize::from(its == 0);
+        (its + 1) * flows <= tier_queue.len
+    }
+
+    /// Adds one who waits.
+    pub(crate) fn push(&mut self, entry: &Entry, waiter: W, now: Instant) -> QueueTicket {
+        let tier = tier(entry.criticality);
+        let tier_queue = &mut self.tiers[tier];
+        tier_queue.change_salt(now);
+        let flow = tier_queue.flow_of(entry.caller);
+        let price = entry.price.as_micros().clamp(1, PRICE_MAX);
+        let ticket = self.slab.insert(Node {
+            waiter,
+            entered: now,
+            expires: last_instant(entry),
+            price,
+            tier: tier as u8,
+            flow: flow as u8,
+        });
+        self.slab
+            .link(Which::Tier, &mut tier_queue.list, ticket.index);
+        let its = &mut tier_queue.flows[flow];
+        self.slab.link(Which::Caller, &mut its.list, ticket.index);
+        if its.len == 0 {
+            // Who was away saves nothing up.
+            its.begins = its.begins.max(tier_queue.virtual_now);
+        }
+        its.len += 1;
+        tier_queue.len += 1;
+        tier_queue.set_waiting(flow, true);
+        self.work += price;
+        ticket
+    }
+
+    /// Takes out whoever holds this ticket, if it still waits.
+    pub(crate) fn cancel(&mut self, ticket: QueueTicket) -> Option<W> {
+        let index = self.slab.find(ticket)?;
+        Some(self.remove(index).waiter)
+    }
+
+    /// Takes out whoever of a tier is served next.
+    pub(crate) fn take_next(&mut self, tier: usize, newest_first: bool) -> Option<Node<W>> {
+        let tier_queue = &mut self.tiers[tier];
+        let flow = tier_queue
+            .waiting()
+            .min_by_key(|&flow| tier_queue.flows[flow].begins)?;
+        let its = &mut tier_queue.flows[flow];
+        let index = if newest_first {
+            its.list.newest()
+        } else {
+            its.list.oldest()
+        }?;
+        let price = self.slab.get(index).price;
+        tier_queue.virtual_now = its.begins;
+        its.begins = its.begins.saturating_add(price);
+        tier_queue.last = tier_queue.last.max(its.begins);
+        Some(self.remove(index))
+    }
+
+    /// Takes out the oldest of a tier.
+    pub(crate) fn take_oldest(&mut self, tier: usize) -> Option<Node<W>> {
+        let oldest = self.tiers[tier].list.oldest()?;
+        Some(self.remove(oldest))
+    }
+
+    /// Takes out the newest of a tier.
+    pub(crate) fn take_newest(&mut self, tier: usize) -> Option<Node<W>> {
+        let newest = self.tiers[tier].list.newest()?;
+        Some(self.remove(newest))
+    }
+
+    /// Takes out the newest of those callers of a tier of whom most wait.
+    pub(crate) fn take_of_most(&mut self, tier: usize) -> Option<Node<W>> {
+        let tier_queue = &self.tiers[tier];
+        let flow = tier_queue
+            .waiting()
+            .max_by_key(|&flow| tier_queue.flows[flow].len)?;
+        let newest = tier_queue.flows[flow].list.newest()?;
+        Some(self.remove(newest))
+    }
+
+    /// Gives memory back where nobody waits.
+    pub(crate) fn shrink(&mut self) {
+        self.slab.shrink();
+    }
+
+    fn remove(&mut self, index: u32) -> Node<W> {
+        let (tier, flow) = {
+            let node = self.slab.get(index);
+            (usize::from(node.tier), usize::from(node.flow))
+        };
+        let tier_queue = &mut self.tiers[tier];
+        self.slab.unlink(Which::Tier, &mut tier_queue.list, index);
+        let its = &mut tier_queue.flows[flow];
+        self.slab.unlink(Which::Caller, &mut its.list, index);
+        its.len -= 1;
+        if its.len == 0 {
+            tier_queue.set_waiting(flow, false);
+        }
+        tier_queue.len -= 1;
+        if tier_queue.len == 0 {
+            tier_queue.forget();
+        }
+        let node = self.slab.take(index);
+        self.work -= node.price;
+        node
+    }
+}
+
+#[cfg(test)]
+#[path = "tier_queues_tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+//! Who pays for an overload: prices by tier and share, and what each input of the pressure does.
+
+use umbo_overload::{
+    Class, DesignatedClass, OverloadController, PressureInput, PressureSettings, TICK, TickInput,
+    Work,
+};
+use umbo_types::{Criticality, RequestUnits, ShardId};
+
+use crate::draw::Shape;
+use crate::lab::{Lab, Stream};
+
+const SHARD: ShardId = ShardId(0);
+const GREEDY: u64 = 1;
+const MODEST: u64 = 2;
+
+/// Lets two callers of a tier have their work done for a second: one has ten times as much.
+fn work(overload: &OverloadController, tier: Criticality) {
+    for (caller, units) in [(GREEDY, 100), (MODEST, 10)] {
+        overload.charged(&Work {
+            shard: SHARD,
+            tier,
+            caller,
+            cost: RequestUnits::from_micros(units * 1_000_000),
+        });
+    }
+}
+
+/// Ticks with an input; every tick both callers of both lower tiers do work.
+fn ticks(lab: &mut Lab, ticks: u32, input: &TickInput) {
+    for _ in 0..ticks {
+        for tier in [Criticality::Sheddable, Criticality::SheddablePlus] {
+            work(&lab.overload, tier);
+        }
+        lab.now += TICK;
+        lab.overload.tick(lab.instant(), |_| *input);
+    }
+}
+
+fn times(lab: &Lab, tier: Criticality, caller: u64) -> f64 {
+    lab.overload.multiplier(SHARD, tier, caller).as_f64()
+}
+
+fn slow_queue() -> TickInput {
+    TickInput {
+        queue_delay: [4.0, 0.0],
+        ..TickInput::default()
+    }
+}
+
+#[test]
+fn a_caller_above_its_share_pays_before_the_others_of_its_tier() {
+    let mut lab = Lab::new(1, 2);
+    ticks(&mut lab, 30, &TickInput::default());
+    assert!((times(&lab, Criticality::Sheddable, GREEDY) - 1.0).abs() < 1e-9);
+    ticks(&mut lab, 3, &slow_queue());
+    let (greedy, modest) = (
+        times(&lab, Criticality::Sheddable, GREEDY),
+        times(&lab, Criticality::Sheddable, MODEST),
+    );
+    assert!(
+        greedy > 1.5 && (modest - 1.0).abs() < 1e-9,
+        "{greedy} {modest}"
+    );
+    assert!((times(&lab, Criticality::SheddablePlus, GREEDY) - 1.0).abs() < 1e-9);
+    // It does not end: the next tier follows, and never what is critical.
+    ticks(&mut lab, 60, &slow_queue());
+    assert!(times(&lab, Criticality::SheddablePlus, MODEST) > 7.9);
+    assert!((times(&lab, Criticality::Critical, GREEDY) - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn prices_are_plain_within_a_second_after_the_pressure() {
+    let mut lab = Lab::new(2, 1);
+    ticks(&mut lab, 100, &slow_queue());
+    assert!(times(&lab, Criticality::Sheddable, MODEST) > 7.9);
+    ticks(&mut lab, 10, &TickInput::default());
+    assert!((times(&lab, Criticality::Sheddable, GREEDY) - 1.0).abs() < 1e-9);
+    let episodes = lab.overload.episodes();
+    assert_eq!(episodes.len(), 1);
+    assert!(episodes[0].ended.is_some() && episodes[0].input == PressureInput::QueueDelay);
+    assert_eq!(episodes[0].tier_max, Some(Criticality::SheddablePlus));
+}
+
+#[test]
+fn each_input_is_a_pressure_of_its_classes_and_the_greatest_counts() {
+    let lag = TickInput {
+        lag: 8.0,
+        ..TickInput::default()
+    };
+    let writes = TickInput {
+        queue_delay: [0.0, 2.0],
+        ..TickInput::default()
+    };
+    for (input, of_read, of_write) in [(lag, 1.0, 1.0), (writes, 0.0, 1.0 / 3.0)] {
+        let mut lab = Lab::new(3, 1);
+        ticks(&mut lab, 1, &input);
+        let report = lab.overload.report(lab.instant());
+        let pressure = |class: Class| {
+            let classes = report.shards[0].classes.iter();
+            let mut found = classes.filter(|report| report.class == class);
+            found.next().map_or(0.0, |report| report.pressure)
+        };
+        assert!(
+            (pressure(Class::PointRead) - of_read).abs() < 1e-9,
+            "{report:?}"
+        );
+        assert!(
+            (pressure(Class::PointWrite) - of_write).abs() < 1e-9,
+            "{report:?}"
+        );
+    }
+}
+
+/// However many more requests there are: as long as each takes what it did, nothing is overloaded.
+#[test]
+fn a_rise_in_concurrency_alone_is_no_pressure() {
+    let mut lab = Lab::new(4, 1);
+    let gets = |rate| {
+        vec![Stream {
+            class: Class::PointRead,
+            rate,
+            shape: Shape::Lognormal,
+            scale_micros: 400.0,
+        }]
+    };
+    lab.run(20.0, |_, _| gets(200.0));
+    lab.run(10.0, |_, _| gets(20_000.0));
+    assert!(lab.overload.episodes().is_empty());
+}
+
+#[test]
+fn a_designated_class_pays_alone() {
+    let mut lab = Lab::new(5, 1);
+    let designated = DesignatedClass::new(Criticality::Sheddable, Some(vec![MODEST]));
+    let settings = PressureSettings {
+        designated,
+        ..PressureSettings::default()
+    };
+    lab.overload = OverloadController::new(settings, 1, lab.start);
+    ticks(&mut lab, 60, &slow_queue());
+    assert!(times(&lab, Criticality::Sheddable, MODEST) > 7.9);
+    assert!((times(&lab, Criticality::Sheddable, GREEDY) - 1.0).abs() < 1e-9);
+    assert!((times(&lab, Criticality::SheddablePlus, MODEST) - 1.0).abs() < 1e-9);
+}

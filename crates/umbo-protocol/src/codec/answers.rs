@@ -1,0 +1,449 @@
+//! Answers. Large values share their frame's memory; small ones are copied, so that a small value that is
+//! kept does not keep the frame.
+//!
+//! `id, service time in ns, flags, rows, bytes, kind`, then the fields of the kind, then optional fields.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbo_store::{
+    Deleted, Page, ScanPage, ScanPosition, ShardState, ShardStatus, WriteError, Written,
+};
+use umbo_types::{NamespaceId, Row, ShardId, Version, limits};
+
+use super::errors::{error, put_error, put_store_error};
+use super::records::{copy, put_copy};
+use super::rows::{batch, put_batch, put_row, row};
+use super::{owned_key, put_key};
+use crate::answer::{Answer, AnswerPart, Outcome, ShardResult, WriteAnswer};
+use crate::error::DecodeError;
+use crate::wire::{
+    Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional, put_optional_varint,
+    put_varint,
+};
+
+const ABSENT: u8 = 1;
+const ROW: u8 = 2;
+const MULTI_GOT: u8 = 3;
+const PAGE: u8 = 4;
+const SCANNED: u8 = 5;
+const WRITTEN: u8 = 6;
+const DELETED: u8 = 7;
+const STATUS: u8 = 8;
+const CLUSTER_MAP: u8 = 9;
+const FAILED: u8 = 10;
+const RECORDS_KEPT: u8 = 11;
+const KEPT_RECORDS: u8 = 12;
+
+/// Bit of the flags of an answer.
+const HAS_MORE: u8 = 1;
+/// Optional field of chunks and of removals: the position to continue at.
+const RESUME_AFTER: u8 = 1;
+/// Optional field of a failed condition.
+const CURRENT: u8 = 1;
+/// Optional field of kept records: the copy.
+const COPY: u8 = 1;
+/// Optional fields of a shard's status.
+const PURGING: u8 = 1;
+const EXPIRED: u8 = 2;
+const NAMESPACE_MAX: u8 = 3;
+const LOST_ASYNC: u8 = 4;
+
+/// Parts of a multi-get, results of a write and of a shard.
+const PART_ABSENT: u8 = 1;
+const PART_ROW: u8 = 2;
+const PART_FAILED: u8 = 3;
+const APPLIED: u8 = 1;
+const CONDITION_FAILED: u8 = 2;
+const GROUP_ABORTED: u8 = 3;
+const NOT_WRITTEN: u8 = 4;
+
+/// Fewest bytes of a result of a write and of a shard's status.
+const RESULT_LEN_MIN: usize = 2;
+const STATUS_LEN_MIN: usize = 10;
+
+pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
+    put_varint(out, answer.id);
+    let service_time = answer.service_time.as_nanos();
+    put_varint(out, u64::try_from(service_time).unwrap_or(u64::MAX));
+    out.push(if answer.has_more { HAS_MORE } else { 0 });
+    put_varint(out, answer.rows);
+    put_varint(out, answer.bytes);
+    put_outcome(out, &answer.outcome);
+}
+
+/// Returns the approximate length of an answer, so that the buffer of a large one is allocated once.
+pub(crate) fn len_hint(outcome: &Outcome) -> usize {
+    /// Length of everything but rows.
+    const HEAD: usize = 128;
+    let row = |row: &Row| {
+        let value = &row.value;
+        value.bytes.len() + value.content_type.len() + value.content_encoding.len() + 32
+    };
+    HEAD + match outcome {
+        Outcome::Row(found) => found.as_ref().map_or(0, row),
+        Outcome::MultiGot(parts) => {
+            let len = |part: &AnswerPart| match part {
+                Ok(Some(found)) => row(found),
+                Ok(None) => 1,
+                Err(_) => 64,
+            };
+            parts.iter().map(len).sum()
+        }
+        Outcome::Page(page) => page.rows.bytes() + page.rows.len() * 24,
+        Outcome::Scanned(page) => page.rows.bytes() + page.rows.len() * 24,
+        Outcome::Written(results) => results.len() * 16,
+        Outcome::Status(_, shards) => shards.len() * 64,
+        Outcome::ClusterMap(text) => text.len(),
+        Outcome::RecordsKept(results) => results.len() * 4,
+        Outcome::KeptRecords(kept) => kept.as_ref().map_or(0, |copy| copy.content.len()),
+        Outcome::Deleted(_) | Outcome::Failed(_) => 0,
+    }
+}
+
+/// Decodes the part after the id.
+pub(crate) fn answer(reader: &mut Reader<'_>, id: u64) -> Result<Answer, DecodeError> {
+    let answer = Answer {
+        id,
+        service_time: Duration::from_nanos(reader.varint()?),
+        has_more: reader.byte()? & HAS_MORE > 0,
+        rows: reader.varint()?,
+        bytes: reader.varint()?,
+        outcome: outcome(reader, id)?,
+    };
+    reader.clone().finish(id)?;
+    Ok(answer)
+}
+
+fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
+    match outcome {
+        Outcome::Row(None) => out.push(ABSENT),
+        Outcome::Row(Some(row)) => {
+            out.push(ROW);
+            put_row(out, row);
+        }
+        Outcome::MultiGot(parts) => {
+            out.push(MULTI_GOT);
+            put_varint(out, parts.len() as u64);
+            for part in parts {
+                put_part(out, part);
+            }
+        }
+        Outcome::Page(page) => {
+            out.push(PAGE);
+            put_batch(out, &page.rows);
+            put_resume_after(out, page.resume_after.as_deref());
+        }
+        Outcome::Scanned(page) => {
+            out.push(SCANNED);
+            put_batch(out, &page.rows);
+            put_nested(out, |out| {
+                if let Some(after) = &page.resume_after {
+                    out.push(RESUME_AFTER);
+                    put_nested(out, |out| put_key(out, &after.key));
+                }
+            });
+        }
+        Outcome::Written(results) => {
+            out.push(WRITTEN);
+            put_varint(out, results.len() as u64);
+            for result in results {
+                put_written(out, result);
+            }
+        }
+        Outcome::Deleted(deleted) => {
+            out.push(DELETED);
+            put_varint(out, deleted.rows);
+            put_varint(out, deleted.bytes);
+            put_resume_after(out, deleted.resume_after.as_deref());
+        }
+        Outcome::Status(map_version, shards) => {
+            out.push(STATUS);
+            put_varint(out, *map_version);
+            put_varint(out, shards.len() as u64);
+            for status in shards {
+                put_nested(out, |out| put_status(out, status));
+            }
+        }
+        Outcome::ClusterMap(text) => {
+            out.push(CLUSTER_MAP);
+            put_bytes(out, text.as_bytes());
+        }
+        Outcome::RecordsKept(results) => {
+            out.push(RECORDS_KEPT);
+            put_varint(out, results.len() as u64);
+            for result in results {
+                put_shard_result(out, result);
+            }
+        }
+        Outcome::KeptRecords(kept) => {
+            out.push(KEPT_RECORDS);
+            put_nested(out, |out| {
+                if let Some(copy) = kept {
+                    out.push(COPY);
+                    put_nested(out, |out| put_copy(out, copy));
+                }
+            });
+        }
+        Outcome::Failed(error) => {
+            out.push(FAILED);
+            put_error(out, error);
+        }
+    }
+}
+
+fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
+    Ok(match reader.byte()? {
+        ABSENT => Outcome::Row(None),
+        ROW => Outcome::Row(Some(row(reader, id)?)),
+        MULTI_GOT => {
+            let count = count(reader, 1, limits::MULTI_GET_KEYS_MAX)?;
+            let parts = (0..count).map(|_| part(reader, id));
+            Outcome::MultiGot(parts.collect::<Result<_, _>>()?)
+        }
+        PAGE => {
+            let rows = batch(reader)?;
+            let resume_after = resume_after(reader.nested()?, id)?;
+            Outcome::Page(Page { rows, resume_after })
+        }
+        SCANNED => {
+            let rows = batch(reader)?;
+            let (mut fields, mut resume_after) = (reader.nested()?, None);
+            while let Some((tag, mut field)) = fields.optional()? {
+                match tag {
+                    RESUME_AFTER => {
+                        let key = owned_key(&mut field)?;
+                        // The shard is that of the request, which the receiver has.
+                        let shard = ShardId(0);
+                        resume_after = Some(ScanPosition { shard, key });
+                    }
+                    tag => ignored(tag, id)?,
+                }
+            }
+            Outcome::Scanned(ScanPage { rows, resume_after })
+        }
+        WRITTEN => {
+            let count = count(reader, RESULT_LEN_MIN, limits::BATCH_ROWS_MAX)?;
+            let results = (0..count).map(|_| written(reader, id));
+            Outcome::Written(results.collect::<Result<_, _>>()?)
+        }
+        DELETED => Outcome::Deleted(Deleted {
+            rows: reader.varint()?,
+            bytes: reader.varint()?,
+            resume_after: resume_after(reader.nested()?, id)?,
+        }),
+        STATUS => {
+            let map_version = reader.varint()?;
+            let count = reader.count("shards", STATUS_LEN_MIN)?;
+            let shards = (0..count).map(|_| status(reader.nested()?, id));
+            Outcome::Status(map_version, shards.collect::<Result<_, _>>()?)
+        }
+        CLUSTER_MAP => Outcome::ClusterMap(reader.text("map")?),
+        RECORDS_KEPT => {
+            let count = reader.count("shards", RESULT_LEN_MIN)?;
+            let results = (0..count).map(|_| shard_result(reader, id));
+            Outcome::RecordsKept(results.collect::<Result<_, _>>()?)
+        }
+        KEPT_RECORDS => {
+            let (mut fields, mut kept) = (reader.nested()?, None);
+            while let Some((tag, mut field)) = fields.optional()? {
+                match tag {
+                    COPY => kept = Some(Arc::new(copy(&mut field)?)),
+                    tag => ignored(tag, id)?,
+                }
+            }
+            Outcome::KeptRecords(kept)
+        }
+        FAILED => Outcome::Failed(error(reader, id)?),
+        _ => return Err(DecodeError::UnknownKind { id }),
+    })
+}
+
+fn count(reader: &mut Reader<'_>, each: usize, max: usize) -> Result<usize, DecodeError> {
+    let count = reader.count("results", each)?;
+    if count > max {
+        return Err(bad("results", &count));
+    }
+    Ok(count)
+}
+
+fn put_resume_after(out: &mut Vec<u8>, last: Option<&[u8]>) {
+    put_nested(out, |out| {
+        if let Some(last) = last {
+            put_optional(out, RESUME_AFTER, last);
+        }
+    });
+}
+
+fn resume_after(mut fields: Reader<'_>, id: u64) -> Result<Option<bytes::Bytes>, DecodeError> {
+    let mut last = None;
+    while let Some((tag, mut field)) = fields.optional()? {
+        match tag {
+            RESUME_AFTER => {
+                let len = field.left();
+                last = Some(bytes::Bytes::copy_from_slice(field.raw(len)?));
+            }
+            tag => ignored(tag, id)?,
+        }
+    }
+    Ok(last)
+}
+
+fn put_part(out: &mut Vec<u8>, part: &AnswerPart) {
+    match part {
+        Ok(None) => out.push(PART_ABSENT),
+        Ok(Some(row)) => {
+            out.push(PART_ROW);
+            put_row(out, row);
+        }
+        Err(error) => {
+            out.push(PART_FAILED);
+            put_error(out, error);
+        }
+    }
+}
+
+fn part(reader: &mut Reader<'_>, id: u64) -> Result<AnswerPart, DecodeError> {
+    Ok(match reader.byte()? {
+        PART_ABSENT => Ok(None),
+        PART_ROW => Ok(Some(row(reader, id)?)),
+        PART_FAILED => Err(error(reader, id)?),
+        other => return Err(bad("row", &other)),
+    })
+}
+
+fn put_written(out: &mut Vec<u8>, result: &WriteAnswer) {
+    match result {
+        Ok(Ok(written)) => {
+            out.push(APPLIED);
+            put_fixed(out, written.version.0);
+            out.push(written.existed.into());
+        }
+        Ok(Err(WriteError::ConditionFailed { current })) => {
+            out.push(CONDITION_FAILED);
+            put_nested(out, |out| {
+                if let Some(version) = current {
+                    put_optional(out, CURRENT, &version.0.to_le_bytes());
+                }
+            });
+        }
+        Ok(Err(WriteError::GroupAborted { index })) => {
+            out.push(GROUP_ABORTED);
+            put_varint(out, *index as u64);
+        }
+        Ok(Err(WriteError::Store(error))) => {
+            out.push(NOT_WRITTEN);
+            put_store_error(out, error);
+        }
+        Err(error) => {
+            out.push(NOT_WRITTEN);
+            put_error(out, error);
+        }
+    }
+}
+
+fn written(reader: &mut Reader<'_>, id: u64) -> Result<WriteAnswer, DecodeError> {
+    Ok(match reader.byte()? {
+        APPLIED => Ok(Ok(Written {
+            version: Version(reader.fixed()?),
+            existed: reader.byte()? > 0,
+        })),
+        CONDITION_FAILED => {
+            let (mut fields, mut current) = (reader.nested()?, None);
+            while let Some((tag, mut field)) = fields.optional()? {
+                match tag {
+                    CURRENT => current = Some(Version(field.fixed()?)),
+                    tag => ignored(tag, id)?,
+                }
+            }
+            Ok(Err(WriteError::ConditionFailed { current }))
+        }
+        GROUP_ABORTED => {
+            let index = reader.varint()?;
+            let index = usize::try_from(index).map_err(|_| bad("index", &index))?;
+            Ok(Err(WriteError::GroupAborted { index }))
+        }
+        NOT_WRITTEN => Err(error(reader, id)?),
+        other => return Err(bad("result", &other)),
+    })
+}
+
+fn put_shard_result(out: &mut Vec<u8>, (shard, result): &ShardResult) {
+    put_varint(out, shard.0.into());
+    match result {
+        Ok(()) => out.push(APPLIED),
+        Err(error) => {
+            out.push(NOT_WRITTEN);
+            put_error(out, error);
+        }
+    }
+}
+
+fn shard_result(reader: &mut Reader<'_>, id: u64) -> Result<ShardResult, DecodeError> {
+    let shard = ShardId(reader.u16("shard")?);
+    Ok(match reader.byte()? {
+        APPLIED => (shard, Ok(())),
+        NOT_WRITTEN => (shard, Err(error(reader, id)?)),
+        other => return Err(bad("result", &other)),
+    })
+}
+
+fn put_status(out: &mut Vec<u8>, status: &ShardStatus) {
+    let (state, reason) = match &status.state {
+        ShardState::Available => (0, ""),
+        ShardState::ReadOnly(reason) => (1, reason.as_str()),
+        ShardState::Unavailable(reason) => (2, reason.as_str()),
+    };
+    put_varint(out, status.shard.0.into());
+    out.push(state);
+    put_bytes(out, reason.as_bytes());
+    for number in [
+        status.rows,
+        status.file_bytes,
+        status.queued,
+        status.commits,
+        status.mutations,
+        status.reclaimed,
+    ] {
+        put_varint(out, number);
+    }
+    put_optional_varint(out, PURGING, status.purging);
+    put_optional_varint(out, EXPIRED, status.expired);
+    put_optional_varint(out, NAMESPACE_MAX, status.namespace_max.0.into());
+    if status.lost_async > 0 {
+        put_optional_varint(out, LOST_ASYNC, status.lost_async);
+    }
+}
+
+fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, DecodeError> {
+    let shard = ShardId(reader.u16("shard")?);
+    let (state, reason) = (reader.byte()?, reader.text("reason")?);
+    let mut status = ShardStatus {
+        shard,
+        state: match state {
+            0 => ShardState::Available,
+            1 => ShardState::ReadOnly(reason),
+            _ => ShardState::Unavailable(reason),
+        },
+        rows: reader.varint()?,
+        file_bytes: reader.varint()?,
+        queued: reader.varint()?,
+        commits: reader.varint()?,
+        mutations: reader.varint()?,
+        reclaimed: reader.varint()?,
+        lost_async: 0,
+        purging: 0,
+        expired: 0,
+        namespace_max: NamespaceId::SYSTEM,
+    };
+    while let Some((tag, mut field)) = reader.optional()? {
+        match tag {
+            PURGING => status.purging = field.varint()?,
+            EXPIRED => status.expired = field.varint()?,
+            LOST_ASYNC => status.lost_async = field.varint()?,
+            NAMESPACE_MAX => status.namespace_max = NamespaceId(field.u32("namespace_max")?),
+            tag => ignored(tag, id)?,
+        }
+    }
+    Ok(status)
+}

@@ -1,0 +1,144 @@
+//! Encoding of a node's errors as numbers. An unknown number is decoded as an unavailable shard with unknown
+//! outcome.
+
+use std::time::Duration;
+
+use umbo_store::{Outcome, StoreError};
+use umbo_types::{NamespaceId, ShardId};
+
+use crate::error::{DecodeError, NodeError};
+use crate::wire::{Reader, ignored, put_bytes, put_nested, put_optional_varint, put_varint};
+
+const UNAVAILABLE: u8 = 1;
+const FULL: u8 = 2;
+const IO: u8 = 3;
+const CORRUPT: u8 = 4;
+const QUEUE_FULL: u8 = 5;
+const NODE_BUSY: u8 = 6;
+const QUOTA_EXCEEDED: u8 = 7;
+const DEADLINE_PASSED: u8 = 8;
+const CLOSING: u8 = 9;
+const NOT_OWNER: u8 = 10;
+const BAD_REQUEST: u8 = 11;
+const UNSUPPORTED: u8 = 12;
+const NAMESPACE_GONE: u8 = 13;
+
+/// Tags of fields that only some kinds have.
+const RETRY_AFTER_US: u8 = 1;
+const OBSERVED: u8 = 2;
+const MAP_VERSION: u8 = 3;
+const NAMESPACE: u8 = 4;
+
+pub(super) fn put_error(out: &mut Vec<u8>, error: &NodeError) {
+    match error {
+        NodeError::Store(error) => put_store_error(out, error),
+        NodeError::NotOwner { shard, map_version } => put_nested(out, |out| {
+            put_head(out, NOT_OWNER, *shard, Outcome::NotApplied, "");
+            put_optional_varint(out, MAP_VERSION, *map_version);
+        }),
+        NodeError::BadRequest(reason) => put_nested(out, |out| {
+            put_head(out, BAD_REQUEST, ShardId(0), Outcome::NotApplied, reason);
+        }),
+        NodeError::Unsupported => put_nested(out, |out| {
+            put_head(out, UNSUPPORTED, ShardId(0), Outcome::NotApplied, "");
+        }),
+    }
+}
+
+pub(super) fn put_store_error(out: &mut Vec<u8>, error: &StoreError) {
+    let (kind, shard, reason) = match error {
+        StoreError::Unavailable { shard, reason, .. } => (UNAVAILABLE, *shard, reason.as_str()),
+        StoreError::Full { shard, .. } => (FULL, *shard, ""),
+        StoreError::Io { shard, reason, .. } => (IO, *shard, reason.as_str()),
+        StoreError::Corrupt { shard, reason } => (CORRUPT, *shard, reason.as_str()),
+        StoreError::QueueFull { shard } => (QUEUE_FULL, *shard, ""),
+        StoreError::NodeBusy { shard } => (NODE_BUSY, *shard, ""),
+        StoreError::QuotaExceeded { shard, policy, .. } => {
+            (QUOTA_EXCEEDED, *shard, policy.as_str())
+        }
+        StoreError::DeadlinePassed { shard } => (DEADLINE_PASSED, *shard, ""),
+        StoreError::NamespaceGone { shard, .. } => (NAMESPACE_GONE, *shard, ""),
+        StoreError::Closing => (CLOSING, ShardId(0), ""),
+    };
+    put_nested(out, |out| {
+        put_head(out, kind, shard, error.outcome(), reason);
+        if let StoreError::QuotaExceeded {
+            retry_after,
+            observed,
+            ..
+        } = error
+        {
+            let micros = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
+            put_optional_varint(out, RETRY_AFTER_US, micros);
+            if let Some(observed) = observed {
+                put_optional_varint(out, OBSERVED, *observed);
+            }
+        }
+        if let StoreError::NamespaceGone { namespace, .. } = error {
+            put_optional_varint(out, NAMESPACE, namespace.0.into());
+        }
+    });
+}
+
+fn put_head(out: &mut Vec<u8>, kind: u8, shard: ShardId, outcome: Outcome, reason: &str) {
+    out.push(kind);
+    put_varint(out, shard.0.into());
+    out.push(match outcome {
+        Outcome::Unknown => 0,
+        Outcome::NotApplied => 1,
+        Outcome::Applied => 2,
+    });
+    put_bytes(out, reason.as_bytes());
+}
+
+pub(super) fn error(reader: &mut Reader<'_>, id: u64) -> Result<NodeError, DecodeError> {
+    let mut reader = reader.nested()?;
+    let kind = reader.byte()?;
+    let shard = ShardId(reader.u16("shard")?);
+    let outcome = match reader.byte()? {
+        1 => Outcome::NotApplied,
+        2 => Outcome::Applied,
+        _ => Outcome::Unknown,
+    };
+    let reason = reader.text("reason")?;
+    let (mut retry_after, mut observed) = (Duration::ZERO, None);
+    let (mut map_version, mut namespace) = (0, NamespaceId::SYSTEM);
+    while let Some((tag, mut field)) = reader.optional()? {
+        match tag {
+            RETRY_AFTER_US => retry_after = Duration::from_micros(field.varint()?),
+            OBSERVED => observed = Some(field.varint()?),
+            MAP_VERSION => map_version = field.varint()?,
+            NAMESPACE => namespace = NamespaceId(field.u32("namespace")?),
+            tag => ignored(tag, id)?,
+        }
+    }
+    let store = match kind {
+        FULL => StoreError::Full { shard, outcome },
+        IO => StoreError::Io {
+            shard,
+            reason,
+            outcome,
+        },
+        CORRUPT => StoreError::Corrupt { shard, reason },
+        QUEUE_FULL => StoreError::QueueFull { shard },
+        NODE_BUSY => StoreError::NodeBusy { shard },
+        QUOTA_EXCEEDED => StoreError::QuotaExceeded {
+            shard,
+            policy: reason,
+            retry_after,
+            observed,
+        },
+        DEADLINE_PASSED => StoreError::DeadlinePassed { shard },
+        NAMESPACE_GONE => StoreError::NamespaceGone { shard, namespace },
+        CLOSING => StoreError::Closing,
+        NOT_OWNER => return Ok(NodeError::NotOwner { shard, map_version }),
+        BAD_REQUEST => return Ok(NodeError::BadRequest(reason)),
+        UNSUPPORTED => return Ok(NodeError::Unsupported),
+        _ => StoreError::Unavailable {
+            shard,
+            reason,
+            outcome,
+        },
+    };
+    Ok(NodeError::Store(store))
+}

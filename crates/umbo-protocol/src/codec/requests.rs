@@ -1,0 +1,431 @@
+//! Requests. Decoded requests respect the limits of the data model, and share their frame's memory.
+//!
+//! `id, kind, criticality, deadline + 1 or 0, price, caller`, then the fields of the kind, then optional
+//! fields.
+
+use std::sync::Arc;
+
+use umbo_routing::SLOTS;
+use umbo_store::{
+    Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
+    ScanPosition, ScanRequest, SortRange, WriteRequest,
+};
+use umbo_types::{
+    Criticality, Key, Names, NamespaceId, PartitionKey, RequestUnits, ShardId, Version, limits,
+};
+
+use super::mutations::{mutation, put_mutation};
+use super::records::{copy, put_copy};
+use super::{put_key, shared_key};
+use crate::error::DecodeError;
+use crate::request::{Ask, Request, RequestRef};
+use crate::wire::{
+    Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional, put_varint,
+};
+
+const GET: u8 = 1;
+const MULTI_GET: u8 = 2;
+const RANGE: u8 = 3;
+const SCAN: u8 = 4;
+const WRITE: u8 = 5;
+const DELETE_RANGE: u8 = 6;
+const PROBE: u8 = 7;
+const CLUSTER_MAP: u8 = 8;
+const KEEP_RECORDS: u8 = 9;
+const KEPT_RECORDS: u8 = 10;
+
+/// Optional fields of a request.
+const TRACEPARENT: u8 = 1;
+const IS_CONTINUED: u8 = 2;
+const NAMES: u8 = 3;
+/// Optional fields of names.
+const USER: u8 = 1;
+const SESSION: u8 = 2;
+const ORG: u8 = 3;
+/// Optional field of a scan and of a range's end.
+const AFTER: u8 = 1;
+const END: u8 = 1;
+
+/// Bits of ranges and scans.
+const REVERSE: u8 = 1;
+const KEYS_ONLY: u8 = 2;
+/// Bits of writes.
+const IS_ATOMIC: u8 = 1;
+const IS_ASYNC: u8 = 2;
+/// Longest name of a user, session or organisation, in bytes.
+const NAME_LEN_MAX: usize = 1_024;
+/// Fewest bytes of a key and of a mutation.
+const KEY_LEN_MIN: usize = 3;
+const MUTATION_LEN_MIN: usize = 5;
+
+pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
+    put_varint(out, request.id);
+    out.push(kind(request.ask));
+    out.push(match request.criticality {
+        Criticality::SheddablePlus => 0,
+        Criticality::Sheddable => 1,
+        Criticality::Critical => 2,
+        Criticality::CriticalPlus => 3,
+    });
+    put_varint(
+        out,
+        request.deadline_ns.map_or(0, |at| at.saturating_add(1)),
+    );
+    put_varint(out, request.price.as_micros());
+    put_bytes(out, request.caller);
+    put_ask(out, request.ask);
+    if !request.traceparent.is_empty() {
+        put_optional(out, TRACEPARENT, request.traceparent);
+    }
+    if request.is_continued {
+        put_optional(out, IS_CONTINUED, &[]);
+    }
+    if let Some(names) = request.names {
+        out.push(NAMES);
+        put_nested(out, |out| {
+            let all = [
+                (USER, &names.user),
+                (SESSION, &names.session),
+                (ORG, &names.org),
+            ];
+            for (tag, name) in all {
+                if let Some(name) = name {
+                    put_optional(out, tag, name.as_bytes());
+                }
+            }
+        });
+    }
+}
+
+/// Returns the approximate length of a request, so that the buffer of a large one is allocated once.
+pub(crate) fn len_hint(ask: &Ask) -> usize {
+    /// Length of everything but keys and values.
+    const HEAD: usize = 128;
+    let key = |key: &Key| key.partition.as_bytes().len() + key.sort.as_bytes().len() + 4;
+    HEAD + match ask {
+        Ask::MultiGet(_, keys) => keys.iter().map(key).sum(),
+        Ask::Write(request) => {
+            let len = |mutation: &Mutation| {
+                let value = match &mutation.change {
+                    Change::Put { value, .. } => {
+                        value.bytes.len() + value.content_type.len() + value.content_encoding.len()
+                    }
+                    Change::Delete => 0,
+                };
+                let versions = match &mutation.condition {
+                    Condition::VersionIn(versions) => versions.len() * 8,
+                    _ => 0,
+                };
+                key(&mutation.key) + value + versions + 24
+            };
+            request.mutations.iter().map(len).sum()
+        }
+        Ask::KeepRecords(copy) => copy.content.len() + copy.fenced.len() * 2,
+        Ask::Get(..)
+        | Ask::Range(_)
+        | Ask::Scan(_)
+        | Ask::DeleteRange(_)
+        | Ask::Probe
+        | Ask::ClusterMap
+        | Ask::KeptRecords => 0,
+    }
+}
+
+/// Decodes the part after the id.
+pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, DecodeError> {
+    let kind = reader.byte()?;
+    let criticality = match reader.byte()? {
+        0 => Criticality::SheddablePlus,
+        1 => Criticality::Sheddable,
+        2 => Criticality::Critical,
+        3 => Criticality::CriticalPlus,
+        other => return Err(bad("criticality", &other)),
+    };
+    let mut request = Request {
+        id,
+        deadline_ns: reader.varint()?.checked_sub(1),
+        criticality,
+        price: RequestUnits::from_micros(reader.varint()?),
+        caller: reader.shared()?,
+        ask: ask(kind, reader, id)?,
+        traceparent: bytes::Bytes::new(),
+        is_continued: false,
+        names: None,
+    };
+    while let Some((tag, mut field)) = reader.optional()? {
+        match tag {
+            TRACEPARENT => {
+                let len = field.left();
+                request.traceparent = bytes::Bytes::copy_from_slice(field.raw(len)?);
+            }
+            IS_CONTINUED => request.is_continued = true,
+            NAMES => request.names = Some(Arc::new(names(field, id)?)),
+            tag => ignored(tag, id)?,
+        }
+    }
+    Ok(request)
+}
+
+fn names(mut reader: Reader<'_>, id: u64) -> Result<Names, DecodeError> {
+    let mut names = Names::default();
+    while let Some((tag, mut field)) = reader.optional()? {
+        let name = match tag {
+            USER => &mut names.user,
+            SESSION => &mut names.session,
+            ORG => &mut names.org,
+            tag => {
+                ignored(tag, id)?;
+                continue;
+            }
+        };
+        let len = field.left();
+        if len > NAME_LEN_MAX {
+            return Err(bad("names", &format_args!("a name of {len} bytes")));
+        }
+        let text = std::str::from_utf8(field.raw(len)?).map_err(|error| bad("names", &error))?;
+        *name = Some(text.into());
+    }
+    Ok(names)
+}
+
+const fn kind(ask: &Ask) -> u8 {
+    match ask {
+        Ask::Get(..) => GET,
+        Ask::MultiGet(..) => MULTI_GET,
+        Ask::Range(_) => RANGE,
+        Ask::Scan(_) => SCAN,
+        Ask::Write(_) => WRITE,
+        Ask::DeleteRange(_) => DELETE_RANGE,
+        Ask::Probe => PROBE,
+        Ask::ClusterMap => CLUSTER_MAP,
+        Ask::KeepRecords(_) => KEEP_RECORDS,
+        Ask::KeptRecords => KEPT_RECORDS,
+    }
+}
+
+fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
+    match ask {
+        Ask::Get(namespace, key) => {
+            put_varint(out, namespace.0.into());
+            put_key(out, key);
+        }
+        Ask::MultiGet(namespace, keys) => {
+            put_varint(out, namespace.0.into());
+            put_varint(out, keys.len() as u64);
+            for key in keys {
+                put_key(out, key);
+            }
+        }
+        Ask::Range(request) => {
+            put_varint(out, request.namespace.0.into());
+            put_bytes(out, request.partition.as_bytes());
+            put_sort_range(out, &request.range);
+            let reverse = if request.reverse { REVERSE } else { 0 };
+            out.push(reverse | keys_only(request.keys_only));
+            put_varint(out, request.rows_max.into());
+            put_varint(out, request.bytes_max.into());
+        }
+        Ask::Scan(request) => {
+            put_varint(out, request.namespace.0.into());
+            put_varint(out, (*request.slots.start()).into());
+            put_varint(out, (*request.slots.end()).into());
+            // The protocol has no request for all shards: this number is refused.
+            put_varint(out, request.shard.map_or(u64::MAX, |shard| shard.0.into()));
+            out.push(keys_only(request.keys_only));
+            put_varint(out, request.rows_max.into());
+            put_varint(out, request.bytes_max.into());
+            put_nested(out, |out| {
+                if let Some(after) = &request.after {
+                    out.push(AFTER);
+                    put_nested(out, |out| put_key(out, &after.key));
+                }
+            });
+        }
+        Ask::Write(request) => put_write(out, request),
+        Ask::DeleteRange(request) => {
+            put_varint(out, request.namespace.0.into());
+            put_bytes(out, request.partition.as_bytes());
+            put_sort_range(out, &request.range);
+            put_varint(out, request.rows_max.into());
+            out.push(is_async(request.durability));
+        }
+        Ask::Probe | Ask::ClusterMap | Ask::KeptRecords => {}
+        Ask::KeepRecords(copy) => put_copy(out, copy),
+    }
+}
+
+fn ask(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
+    Ok(match kind {
+        GET => Ask::Get(namespace(reader)?, shared_key(reader)?),
+        MULTI_GET => {
+            let namespace = namespace(reader)?;
+            let count = reader.count("keys", KEY_LEN_MIN)?;
+            if count > limits::MULTI_GET_KEYS_MAX {
+                return Err(bad("keys", &count));
+            }
+            let keys = (0..count).map(|_| shared_key(reader));
+            Ask::MultiGet(namespace, keys.collect::<Result<_, _>>()?)
+        }
+        RANGE => {
+            let (namespace, partition) = (namespace(reader)?, partition(reader)?);
+            let range = sort_range(reader, id)?;
+            let flags = reader.byte()?;
+            Ask::Range(RangeRequest {
+                namespace,
+                partition,
+                range,
+                reverse: flags & REVERSE > 0,
+                keys_only: flags & KEYS_ONLY > 0,
+                rows_max: rows_max(reader)?,
+                bytes_max: reader.u32("bytes_max")?,
+            })
+        }
+        SCAN => Ask::Scan(scan(reader, id)?),
+        WRITE => Ask::Write(write(reader, id)?),
+        DELETE_RANGE => Ask::DeleteRange(DeleteRangeRequest {
+            namespace: namespace(reader)?,
+            partition: partition(reader)?,
+            range: sort_range(reader, id)?,
+            rows_max: rows_max(reader)?,
+            durability: durability(reader.byte()?),
+        }),
+        PROBE => Ask::Probe,
+        CLUSTER_MAP => Ask::ClusterMap,
+        KEEP_RECORDS => Ask::KeepRecords(Arc::new(copy(reader)?)),
+        KEPT_RECORDS => Ask::KeptRecords,
+        _ => return Err(DecodeError::UnknownKind { id }),
+    })
+}
+
+fn put_write(out: &mut Vec<u8>, request: &WriteRequest) {
+    put_varint(out, request.namespace.0.into());
+    let is_atomic = match request.atomicity {
+        Atomicity::None => 0,
+        Atomicity::Partition => IS_ATOMIC,
+    };
+    out.push(is_atomic | is_async(request.durability));
+    put_fixed(out, request.proposed.0);
+    put_varint(out, request.mutations.len() as u64);
+    for mutation in &request.mutations {
+        put_nested(out, |out| put_mutation(out, mutation));
+    }
+}
+
+fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> {
+    let namespace = namespace(reader)?;
+    let flags = reader.byte()?;
+    let proposed = Version(reader.fixed()?);
+    let count = reader.count("mutations", MUTATION_LEN_MIN)?;
+    if count == 0 || count > limits::BATCH_ROWS_MAX {
+        return Err(bad("mutations", &count));
+    }
+    let mutations = (0..count).map(|_| mutation(reader.nested()?, id));
+    Ok(WriteRequest {
+        namespace,
+        mutations: mutations.collect::<Result<_, _>>()?,
+        atomicity: if flags & IS_ATOMIC > 0 {
+            Atomicity::Partition
+        } else {
+            Atomicity::None
+        },
+        durability: durability(flags),
+        proposed,
+    })
+}
+
+fn scan(reader: &mut Reader<'_>, id: u64) -> Result<ScanRequest, DecodeError> {
+    let slot = |reader: &mut Reader<'_>| {
+        let slot = reader.u16("slot")?;
+        if slot >= SLOTS {
+            return Err(bad("slot", &slot));
+        }
+        Ok(slot)
+    };
+    let namespace = namespace(reader)?;
+    let slots = slot(reader)?..=slot(reader)?;
+    let shard = ShardId(reader.u16("shard")?);
+    let flags = reader.byte()?;
+    let (rows_max, bytes_max) = (rows_max(reader)?, reader.u32("bytes_max")?);
+    let (mut fields, mut after) = (reader.nested()?, None);
+    while let Some((tag, mut field)) = fields.optional()? {
+        match tag {
+            AFTER => {
+                let key = shared_key(&mut field)?;
+                after = Some(ScanPosition { shard, key });
+            }
+            tag => ignored(tag, id)?,
+        }
+    }
+    Ok(ScanRequest {
+        namespace,
+        slots,
+        shard: Some(shard),
+        after,
+        rows_max,
+        bytes_max,
+        keys_only: flags & KEYS_ONLY > 0,
+    })
+}
+
+fn put_sort_range(out: &mut Vec<u8>, range: &SortRange) {
+    put_bytes(out, &range.start);
+    put_nested(out, |out| {
+        if let Some(end) = &range.end {
+            put_optional(out, END, end);
+        }
+    });
+}
+
+/// Bounds may be a byte longer than a sort key: see [`SortRange`].
+fn sort_range(reader: &mut Reader<'_>, id: u64) -> Result<SortRange, DecodeError> {
+    let start = reader.shared()?;
+    let (mut fields, mut end) = (reader.nested()?, None);
+    while let Some((tag, mut field)) = fields.optional()? {
+        match tag {
+            END => {
+                let len = field.left();
+                end = Some(bytes::Bytes::copy_from_slice(field.raw(len)?));
+            }
+            tag => ignored(tag, id)?,
+        }
+    }
+    let longest = start.len().max(end.as_ref().map_or(0, bytes::Bytes::len));
+    if longest > limits::SORT_KEY_LEN_MAX + 1 {
+        return Err(bad("range", &format_args!("a bound of {longest} bytes")));
+    }
+    Ok(SortRange { start, end })
+}
+
+fn namespace(reader: &mut Reader<'_>) -> Result<NamespaceId, DecodeError> {
+    reader.u32("namespace").map(NamespaceId)
+}
+
+fn partition(reader: &mut Reader<'_>) -> Result<PartitionKey, DecodeError> {
+    PartitionKey::new(reader.shared()?).map_err(|error| bad("partition", &error))
+}
+
+fn rows_max(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    match reader.u32("rows_max")? {
+        0 => Err(bad("rows_max", &0)),
+        rows => Ok(rows),
+    }
+}
+
+const fn keys_only(keys_only: bool) -> u8 {
+    if keys_only { KEYS_ONLY } else { 0 }
+}
+
+const fn is_async(durability: Durability) -> u8 {
+    match durability {
+        Durability::Sync => 0,
+        Durability::Async => IS_ASYNC,
+    }
+}
+
+const fn durability(flags: u8) -> Durability {
+    if flags & IS_ASYNC > 0 {
+        Durability::Async
+    } else {
+        Durability::Sync
+    }
+}

@@ -1,0 +1,94 @@
+//! Rows: one, and a batch of them.
+
+use umbo_store::{RowBatch, RowRef};
+use umbo_types::{Row, Timestamp, Value, Version, limits};
+
+use super::{instant, instant_number};
+use crate::error::DecodeError;
+use crate::wire::{
+    Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional_varint, put_varint,
+};
+
+/// Tag of the expiry of a row.
+const EXPIRES_AT: u8 = 1;
+/// Fewest bytes of a row of a batch: five lengths, length of the stored value, version, expiry.
+const ROW_LEN_MIN: usize = 5 + 1 + 8 + 1;
+
+pub(super) fn put_row(out: &mut Vec<u8>, row: &Row) {
+    put_nested(out, |out| {
+        put_fixed(out, row.version.0);
+        put_bytes(out, &row.value.bytes);
+        put_bytes(out, &row.value.content_type);
+        put_bytes(out, &row.value.content_encoding);
+        if let Some(at) = row.expires_at {
+            put_optional_varint(out, EXPIRES_AT, at.0);
+        }
+    });
+}
+
+pub(super) fn row(reader: &mut Reader<'_>, id: u64) -> Result<Row, DecodeError> {
+    let mut reader = reader.nested()?;
+    let version = Version(reader.fixed()?);
+    let (bytes, content_type) = (reader.owned()?, reader.owned()?);
+    let value = Value::new(bytes, content_type, reader.owned()?);
+    let value = value.map_err(|error| bad("value", &error))?;
+    let mut expires_at = None;
+    while let Some((tag, mut field)) = reader.optional()? {
+        match tag {
+            EXPIRES_AT => expires_at = Some(Timestamp(field.varint()?)),
+            tag => ignored(tag, id)?,
+        }
+    }
+    Ok(Row {
+        value,
+        version,
+        expires_at,
+    })
+}
+
+pub(super) fn put_batch(out: &mut Vec<u8>, rows: &RowBatch) {
+    put_varint(out, rows.len() as u64);
+    // The total length, so that the receiver allocates once.
+    put_varint(out, rows.bytes() as u64);
+    out.reserve(rows.bytes() + rows.len() * 2 * ROW_LEN_MIN);
+    for row in rows.iter() {
+        put_bytes(out, row.partition);
+        put_bytes(out, row.sort);
+        put_bytes(out, row.content_type);
+        put_bytes(out, row.content_encoding);
+        put_bytes(out, row.value);
+        put_varint(out, row.value_len.into());
+        put_fixed(out, row.version.0);
+        put_varint(out, instant_number(row.expires_at));
+    }
+}
+
+pub(super) fn batch(reader: &mut Reader<'_>) -> Result<RowBatch, DecodeError> {
+    let count = reader.count("rows", ROW_LEN_MIN)?;
+    let bytes = reader.varint()?;
+    let bytes = usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes);
+    let mut rows = RowBatch::default();
+    rows.reserve(count, bytes.min(reader.left()));
+    for _ in 0..count {
+        rows.push(RowRef {
+            partition: field(reader, limits::PARTITION_KEY_LEN_MAX)?,
+            sort: field(reader, limits::SORT_KEY_LEN_MAX)?,
+            content_type: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
+            content_encoding: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
+            value: field(reader, limits::VALUE_LEN_MAX)?,
+            value_len: reader.u32("value_len")?,
+            version: Version(reader.fixed()?),
+            expires_at: instant(reader.varint()?),
+        });
+    }
+    Ok(rows)
+}
+
+fn field<'a>(reader: &mut Reader<'a>, max: usize) -> Result<&'a [u8], DecodeError> {
+    let bytes = reader.slice()?;
+    if bytes.len() > max {
+        let found = format!("a length of {}, where {max} is the longest", bytes.len());
+        return Err(bad("rows", &found));
+    }
+    Ok(bytes)
+}

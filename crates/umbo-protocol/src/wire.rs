@@ -1,0 +1,264 @@
+//! The encoding of numbers, bytes and messages on the wire.
+//!
+//! Numbers are LEB128 varints, versions and stamps eight bytes little endian. Bytes are preceded by their
+//! length, and so is a message within a message. A message has its fixed fields in order, then optional ones,
+//! each with a tag and a length, until its end: see [`Reader::optional`].
+
+use bytes::Bytes;
+
+use crate::error::DecodeError;
+
+/// Length of the length field of a nested message: it is reserved before the message is written, so it is
+/// padded to the longest.
+const NESTED_LEN: usize = 4;
+/// Optional fields with a tag from here up must not be ignored.
+pub(crate) const REQUIRED_TAG: u8 = 0x80;
+/// Longest value that a receiver copies out of its frame, in bytes, so that a small value that is kept does
+/// not keep a frame of many others.
+pub(crate) const COPIED_LEN_MAX: usize = 16 << 10;
+
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+pub(crate) fn put_fixed(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Writes a nested message.
+pub(crate) fn put_nested(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let begun = out.len();
+    out.extend_from_slice(&[0; NESTED_LEN]);
+    write(out);
+    let mut len = out.len() - begun - NESTED_LEN;
+    for at in 0..NESTED_LEN {
+        let more = if at + 1 < NESTED_LEN { 0x80 } else { 0 };
+        out[begun + at] = (len & 0x7f) as u8 | more;
+        len >>= 7;
+    }
+}
+
+/// Writes an optional field.
+pub(crate) fn put_optional(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+    out.push(tag);
+    put_bytes(out, bytes);
+}
+
+/// Writes an optional field that is a number.
+pub(crate) fn put_optional_varint(out: &mut Vec<u8>, tag: u8, number: u64) {
+    out.push(tag);
+    // A varint is shorter than 128 bytes, so its length takes one.
+    let begun = out.len();
+    out.push(0);
+    put_varint(out, number);
+    out[begun] = (out.len() - begun - 1) as u8;
+}
+
+/// Reads the fields of a part of a frame, in order.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader<'a> {
+    frame: &'a Bytes,
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(frame: &'a Bytes) -> Self {
+        Self {
+            frame,
+            at: 0,
+            end: frame.len(),
+        }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.at == self.end
+    }
+
+    /// Returns the number of bytes left.
+    pub(crate) const fn left(&self) -> usize {
+        self.end - self.at
+    }
+
+    /// Returns the position within the frame.
+    pub(crate) const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Returns a reader of the same frame at another position.
+    pub(crate) fn from(frame: &'a Bytes, at: usize) -> Self {
+        Self {
+            frame,
+            at,
+            end: frame.len(),
+        }
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
+        if self.at == self.end {
+            return Err(SHORT);
+        }
+        let byte = self.frame[self.at];
+        self.at += 1;
+        Ok(byte)
+    }
+
+    pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+        let mut number = 0;
+        for shift in (0..63).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        // The tenth byte has room for one bit.
+        match self.byte()? {
+            byte @ 0..=1 => Ok(number | u64::from(byte) << 63),
+            _ => Err(DecodeError::Malformed("a number of more than 64 bits")),
+        }
+    }
+
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        let number = self.varint()?;
+        u32::try_from(number).map_err(|_| bad(field, &number))
+    }
+
+    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        let number = self.varint()?;
+        u16::try_from(number).map_err(|_| bad(field, &number))
+    }
+
+    /// Reads a number of items that take at least `each` bytes, all of which must be present.
+    pub(crate) fn count(&mut self, field: &'static str, each: usize) -> Result<usize, DecodeError> {
+        let number = self.varint()?;
+        let count = usize::try_from(number).map_err(|_| bad(field, &number))?;
+        if count > self.left() / each {
+            return Err(bad(
+                field,
+                &format_args!("{count}, and too few bytes for them"),
+            ));
+        }
+        Ok(count)
+    }
+
+    pub(crate) fn fixed(&mut self) -> Result<u64, DecodeError> {
+        let bytes = self.frame[self.at..self.end].first_chunk().ok_or(SHORT)?;
+        self.at += 8;
+        Ok(u64::from_le_bytes(*bytes))
+    }
+
+    /// Reads this many bytes.
+    pub(crate) fn raw(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        if len > self.left() {
+            return Err(SHORT);
+        }
+        let begun = self.at;
+        self.at += len;
+        Ok(&self.frame[begun..self.at])
+    }
+
+    /// Reads bytes preceded by their length.
+    pub(crate) fn slice(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = self.len()?;
+        self.raw(len)
+    }
+
+    /// Reads bytes that share the frame's memory.
+    pub(crate) fn shared(&mut self) -> Result<Bytes, DecodeError> {
+        let len = self.len()?;
+        let begun = self.at;
+        self.raw(len)?;
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        Ok(self.frame.slice(begun..self.at))
+    }
+
+    /// Reads bytes that may be kept for long: small ones are copied and do not share the frame's memory.
+    pub(crate) fn owned(&mut self) -> Result<Bytes, DecodeError> {
+        let mut ahead = self.clone();
+        let bytes = ahead.slice()?;
+        if bytes.len() > COPIED_LEN_MAX {
+            return self.shared();
+        }
+        self.at = ahead.at;
+        Ok(Bytes::copy_from_slice(bytes))
+    }
+
+    /// Reads all remaining bytes; they share the frame's memory.
+    pub(crate) fn rest(self) -> Bytes {
+        if self.is_empty() {
+            return Bytes::new();
+        }
+        self.frame.slice(self.at..self.end)
+    }
+
+    pub(crate) fn text(&mut self, field: &'static str) -> Result<String, DecodeError> {
+        let bytes = self.slice()?;
+        let text = std::str::from_utf8(bytes).map_err(|error| bad(field, &error))?;
+        Ok(text.to_owned())
+    }
+
+    /// Reads a nested message.
+    pub(crate) fn nested(&mut self) -> Result<Self, DecodeError> {
+        let len = self.len()?;
+        self.part(len)
+    }
+
+    /// Reads the next `len` bytes as a message.
+    pub(crate) fn part(&mut self, len: usize) -> Result<Self, DecodeError> {
+        let at = self.at;
+        self.raw(len)?;
+        let (frame, end) = (self.frame, self.at);
+        Ok(Self { frame, at, end })
+    }
+
+    /// Returns the next optional field; none at the end of the message. A caller that does not know its tag
+    /// ignores it, unless it is [`REQUIRED_TAG`] or more.
+    pub(crate) fn optional(&mut self) -> Result<Option<(u8, Self)>, DecodeError> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.byte()?;
+        Ok(Some((tag, self.nested()?)))
+    }
+
+    /// Skips the optional fields of a message that has none in this version.
+    pub(crate) fn finish(mut self, id: u64) -> Result<(), DecodeError> {
+        while let Some((tag, _)) = self.optional()? {
+            ignored(tag, id)?;
+        }
+        Ok(())
+    }
+
+    fn len(&mut self) -> Result<usize, DecodeError> {
+        usize::try_from(self.varint()?).map_err(|_| SHORT)
+    }
+}
+
+const SHORT: DecodeError = DecodeError::Malformed("it ends within a field");
+
+/// Fails if a field that this version does not know must not be ignored.
+pub(crate) fn ignored(tag: u8, id: u64) -> Result<(), DecodeError> {
+    if tag >= REQUIRED_TAG {
+        return Err(DecodeError::UnknownKind { id });
+    }
+    Ok(())
+}
+
+pub(crate) fn bad(field: &'static str, found: &dyn std::fmt::Display) -> DecodeError {
+    DecodeError::BadField {
+        field,
+        found: found.to_string(),
+    }
+}

@@ -1,0 +1,297 @@
+//! What is kept of a caller in a namespace: what it used, what its requests cost on average, and the
+//! policies and buckets that concern it, found once and not for every request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use smallvec::SmallVec;
+use umbo_types::{NamespaceId, Operation, ShardId};
+
+use crate::bucket::Bucket;
+use crate::operation_usage::OperationUsage;
+use crate::policy::{Limit, Policy};
+use crate::pricing::Pricing;
+use crate::schedule::Schedule;
+use crate::subject::Subject;
+use crate::unit::Unit;
+
+/// A caller in a namespace, bound to the policies of one generation.
+///
+/// In this order: the counts of an `Arc`, two words, and all up to the first matched policy fill a cache
+/// line, and a request that meets one policy needs no other.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct CallerState {
+    /// Of the policies that the matched policies belong to.
+    generation: u32,
+    has_more: bool,
+    is_counted_by_shard: bool,
+    pub(crate) record: Arc<CallerUsage>,
+    first: Option<MatchedPolicy>,
+    /// All matched policies but the first.
+    more: SmallVec<[MatchedPolicy; 1]>,
+    pub(crate) space: Arc<NamespaceUsage>,
+}
+
+/// The state of a caller, and what else an admission needs: three pointers side by side in the map, so that all
+/// they point to comes from memory at once.
+#[derive(Debug, Clone)]
+pub(crate) struct CallerEntry {
+    pub(crate) account: Arc<CallerState>,
+    /// That of the state.
+    record: Arc<CallerUsage>,
+    /// That of its first matched policy.
+    bucket: Option<Arc<Bucket>>,
+}
+
+impl CallerEntry {
+    /// Finds an entry for a state.
+    pub(crate) fn new(account: Arc<CallerState>) -> Self {
+        let first = account.first.as_ref().and_then(MatchedPolicy::bucket);
+        Self {
+            record: Arc::clone(&account.record),
+            bucket: first.map(Arc::clone),
+            account,
+        }
+    }
+
+    /// Returns the state, after it has loaded a word of each cache line that an admission needs.
+    #[inline]
+    pub(crate) fn account(&self, operation: Operation) -> Arc<CallerState> {
+        self.record.cell(operation).touch();
+        if let Some(bucket) = &self.bucket {
+            bucket.touch();
+        }
+        Arc::clone(&self.account)
+    }
+
+    /// Returns whether no request holds the state, and none of an older generation its record.
+    pub(crate) fn may_go(&self) -> bool {
+        Arc::strong_count(&self.account) == 1 && Arc::strong_count(&self.record) == 2
+    }
+}
+
+impl CallerState {
+    /// Makes the state of callers whose use is counted in `record`.
+    pub(crate) fn new(
+        generation: u32,
+        matched_policies: impl IntoIterator<Item = MatchedPolicy>,
+        record: Arc<CallerUsage>,
+        space: Arc<NamespaceUsage>,
+    ) -> Self {
+        let mut matched_policies = matched_policies.into_iter();
+        let first = matched_policies.next();
+        let more: SmallVec<[MatchedPolicy; 1]> = matched_policies.collect();
+        let is_counted_by_shard = first.iter().chain(&more).any(|matched| matched.by_shard);
+        Self {
+            generation,
+            has_more: !more.is_empty(),
+            is_counted_by_shard,
+            record,
+            first,
+            more,
+            space,
+        }
+    }
+
+    /// Returns whether the matched policies are those of the policies in effect.
+    #[inline]
+    pub(crate) const fn is_of(&self, generation: u32) -> bool {
+        self.generation == generation
+    }
+
+    /// Returns whether any of its policies has a bucket for each shard.
+    #[inline]
+    pub(crate) const fn is_counted_by_shard(&self) -> bool {
+        self.is_counted_by_shard
+    }
+
+    /// Returns the policies that may concern the caller.
+    #[inline]
+    pub(crate) fn matched_policies(&self) -> impl Iterator<Item = &MatchedPolicy> {
+        let (first, more) = self.first_and_more();
+        first.into_iter().chain(more)
+    }
+
+    /// Returns the first of the policies, and all others.
+    #[inline]
+    pub(crate) fn first_and_more(&self) -> (Option<&MatchedPolicy>, &[MatchedPolicy]) {
+        let more: &[MatchedPolicy] = if self.has_more { &self.more } else { &[] };
+        (self.first.as_ref(), more)
+    }
+
+    /// Returns the matched policy at a place among them.
+    #[inline]
+    pub(crate) fn matched(&self, at: u8) -> &MatchedPolicy {
+        let matched = match at.checked_sub(1) {
+            None => self.first.as_ref(),
+            Some(at) => self.more.get(usize::from(at)),
+        };
+        matched.expect("a debit names a matched of its own account")
+    }
+
+    /// Returns how requests are priced.
+    #[inline]
+    pub(crate) fn pricing(&self) -> &Pricing {
+        // The active policy is in the cache already; the end of the state rarely is.
+        match &self.first {
+            Some(matched) => &matched.active.pricing,
+            None => &self.space.pricing,
+        }
+    }
+}
+
+/// A policy that may concern the caller.
+#[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts about a policy, each asked by itself"
+)]
+pub(crate) struct MatchedPolicy {
+    pub(crate) active: Arc<ActivePolicy>,
+    /// Operations that it counts, a bit each.
+    pub(crate) operations: u16,
+    /// What its policy counts.
+    pub(crate) unit: Unit,
+    /// Whether its policy is more than a shadow.
+    pub(crate) is_enforced: bool,
+    /// Whether callers are told what is left to them: it is enforced, and somebody configured it.
+    pub(crate) is_told: bool,
+    /// Whether it has a bucket for each shard.
+    pub(crate) by_shard: bool,
+    /// Whether its buckets pay the surplus of an overload: they count request units, are enforced,
+    /// and belong to one caller on all shards.
+    pub(crate) pays_surplus: bool,
+    /// Present where the caller and namespace alone decide which it is.
+    pub(crate) bound: Option<CallerBucket>,
+}
+
+/// A bucket and how it refills, together so that an admission follows one pointer less.
+#[derive(Debug, Clone)]
+pub(crate) struct CallerBucket {
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) schedule: Arc<Schedule>,
+}
+
+impl MatchedPolicy {
+    /// Returns whether the policy concerns a request.
+    #[inline]
+    pub(crate) fn is_met(&self, subject: &Subject<'_>) -> bool {
+        self.operations >> subject.operation as u32 & 1 == 1
+            && (self.bound.is_some() || self.active.policy.applies_to(subject))
+    }
+
+    #[inline]
+    pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
+        self.bound.as_ref().map(|bound| &bound.bucket)
+    }
+}
+
+/// A policy in effect.
+#[derive(Debug)]
+pub(crate) struct ActivePolicy {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) stats: Arc<PolicyStats>,
+    /// That of the limiter; here because an admission has the policy at hand.
+    pub(crate) pricing: Arc<Pricing>,
+    /// How its buckets refill, those of its overrides after the others.
+    schedules: Vec<Arc<Schedule>>,
+}
+
+impl ActivePolicy {
+    pub(crate) fn new(
+        policy: &Arc<Policy>,
+        stats: Arc<PolicyStats>,
+        pricing: &Arc<Pricing>,
+    ) -> Self {
+        let limits = std::iter::once(policy.limit)
+            .chain(policy.overrides.iter().map(|exception| exception.limit));
+        let schedule = |limit| Arc::new(Schedule::begin(limit, policy.refill));
+        Self {
+            schedules: limits.map(schedule).collect(),
+            policy: Arc::clone(policy),
+            stats,
+            pricing: Arc::clone(pricing),
+        }
+    }
+
+    /// Returns how a new bucket of a limit refills; shared, so that it stays in the cache.
+    pub(crate) fn schedule(&self, limit: Limit) -> &Arc<Schedule> {
+        let found = self
+            .schedules
+            .iter()
+            .find(|schedule| schedule.limit == limit);
+        found.unwrap_or(&self.schedules[0])
+    }
+}
+
+/// What is counted of a policy, for as long as there is one of its name.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyStats {
+    pub(crate) rejected: AtomicU64,
+    pub(crate) shadow_rejected: AtomicU64,
+    /// Debt written off, in atoms.
+    pub(crate) forgiven: AtomicU64,
+    /// Shared by those for whom there is no room.
+    pub(crate) overflow: std::sync::OnceLock<Arc<Bucket>>,
+}
+
+/// What each shard did for a namespace.
+#[derive(Debug)]
+pub(crate) struct NamespaceUsage {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) namespace_id: NamespaceId,
+    pub(crate) shards: Box<[ShardCounts]>,
+    /// That of the limiter.
+    pub(crate) pricing: Arc<Pricing>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ShardCounts {
+    pub(crate) requests: AtomicU64,
+    pub(crate) charged: AtomicU64,
+}
+
+impl NamespaceUsage {
+    /// Counts a part of a request.
+    pub(crate) fn count(&self, shard: ShardId, charged: u64) {
+        if let Some(cell) = self.shards.get(usize::from(shard.0)) {
+            cell.requests.fetch_add(1, Relaxed);
+            cell.charged.fetch_add(charged, Relaxed);
+        }
+    }
+}
+
+/// What a caller used of a namespace.
+#[derive(Debug)]
+pub(crate) struct CallerUsage {
+    pub(crate) caller: Arc<str>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) namespace_id: NamespaceId,
+    pub(crate) cells: [OperationUsage; Operation::PRICED.len()],
+}
+
+impl CallerUsage {
+    pub(crate) fn new(caller: Arc<str>, namespace: Arc<str>, namespace_id: NamespaceId) -> Self {
+        Self {
+            caller,
+            namespace,
+            namespace_id,
+            cells: Default::default(),
+        }
+    }
+
+    /// Returns the usage of an operation that has a price.
+    #[inline]
+    pub(crate) fn cell(&self, operation: Operation) -> &OperationUsage {
+        let index = operation.price_index();
+        &self.cells[index.expect("a limiter is asked about operations that have a price")]
+    }
+
+    /// Adds what another record counted.
+    pub(crate) fn absorb(&self, other: &Self) {
+        for (own, other) in self.cells.iter().zip(&other.cells) {
+            own.absorb(other);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What was counted of one caller, namespace and operation, and what is learned from it: what the
+//! next request like it will cost.
+//!
+//! A request counts in four words, and four locked additions would be half of what it costs to admit
+//! and settle it. So threads take turns, which costs one: whoever has the turn adds by load and store.
+//! A turn is a few loads and stores long, so nobody waits for it but by a rare bad luck.
+
+use std::sync::atomic::{
+    AtomicI64, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::{hint, thread};
+
+use umbo_types::{Operation, RequestUnits};
+
+use crate::breakdown::breakdown;
+use crate::cost::{CostByUnit, Known, Weights, Work};
+use crate::report::{Breakdown, Tally};
+
+/// One new price counts this part of the average: a power of two.
+const SMOOTHING: u64 = 32;
+/// One request in so many feeds the medians of service times.
+const SAMPLE: u64 = 8;
+/// Looks for the turn, after which the thread lets others run.
+const LOOKS: u32 = 64;
+
+/// What a caller used with one operation. Fills a cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct OperationUsage {
+    /// Twice the requests, and one more while a thread has the turn.
+    turns: AtomicU64,
+    /// All that was charged, surpluses included.
+    charged: AtomicU64,
+    /// What overloads added to the plain prices.
+    surplus: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    rejected: AtomicU64,
+    /// Moving average of what is not known beforehand, in micro-RU. Of writes it is what they cost
+    /// beyond what their length says, and negative where a body is longer than what is written.
+    average: AtomicI64,
+    /// Requests that the average has learned from.
+    samples: AtomicU64,
+}
+
+impl OperationUsage {
+    /// Adds what another cell counted.
+    pub(crate) fn absorb(&self, other: &Self) {
+        let turn = self.begin();
+        add(&self.charged, other.charged.load(Relaxed));
+        add(&self.surplus, other.surplus.load(Relaxed));
+        add(&self.rows, other.rows.load(Relaxed));
+        add(&self.bytes, other.bytes.load(Relaxed));
+        self.end(turn, other.requests());
+        let rejected = other.rejected.load(Relaxed);
+        self.rejected.fetch_add(rejected, Relaxed);
+    }
+
+    pub(crate) fn count_rejected(&self) {
+        self.rejected.fetch_add(1, Relaxed);
+    }
+
+    /// Returns what a request will probably cost. Writes are known by their length but for their
+    /// rows and time; reads by what they cost before, within what they may touch.
+    #[inline]
+    pub(crate) fn estimate(
+        &self,
+        weights: &Weights,
+        operation: Operation,
+        known: &Known,
+    ) -> CostByUnit {
+        if operation.is_write() {
+            self.estimate_write(weights, operation, known)
+        } else {
+            self.estimate_read(weights, operation, known)
+        }
+    }
+
+    #[inline]
+    fn estimate_read(&self, weights: &Weights, operation: Operation, known: &Known) -> CostByUnit {
+        let mut price = if self.samples() > 0 {
+            self.average.load(Relaxed).max(0).cast_unsigned()
+        } else {
+            let guess = weights.price(operation, &first_guess(operation));
+            guess.as_micros()
+        };
+        let requests = self.requests().max(1);
+        let mut work = Work {
+            reads: 1,
+            read_bytes: self.bytes.load(Relaxed) / requests,
+            ..Work::default()
+        };
+        if let Some(bytes_max) = self.bytes_max(known) {
+            work.read_bytes = work.read_bytes.min(bytes_max);
+            price = price.min(price_max(weights, operation, known, bytes_max));
+        }
+        if operation == Operation::MultiGet {
+            work.reads = (self.rows.load(Relaxed) / requests).max(1);
+        }
+        CostByUnit::of(RequestUnits::from_micros(price), &work)
+    }
+
+    fn estimate_write(&self, weights: &Weights, operation: Operation, known: &Known) -> CostByUnit {
+        let mut work = certain(operation, known.body_len.unwrap_or(0));
+        let exact = weights.price(operation, &work).as_micros();
+        let least = weights.price(operation, &Work::default()).as_micros();
+        let average = self.average.load(Relaxed);
+        let price = exact.saturating_add_signed(average).max(least);
+        if matches!(operation, Operation::BatchWrite | Operation::DeleteRange) {
+            work.writes = (self.rows.load(Relaxed) / self.requests().max(1)).max(1);
+        }
+        CostByUnit::of(RequestUnits::from_micros(price), &work)
+    }
+
+    /// Returns the most bytes that a read can be expected to return: as many as it allows, or as
+    /// the rows it allows if they are as large as those before.
+    fn bytes_max(&self, known: &Known) -> Option<u64> {
+        let (bytes_max, rows_max) = (known.bytes_max?, known.rows_max);
+        let seen = self.rows.load(Relaxed);
+        let Some(rows) = rows_max.filter(|_| seen > 0) else {
+            return Some(bytes_max);
+        };
+        let each = self.bytes.load(Relaxed).div_ceil(seen);
+        Some(bytes_max.min(each.saturating_mul(rows)))
+    }
+
+    /// Returns what an estimate is made of.
+    pub(crate) fn breakdown(
+        &self,
+        weights: &Weights,
+        operation: Operation,
+        known: &Known,
+        estimate: RequestUnits,
+    ) -> Breakdown {
+        let mut like = self.tally(operation);
+        if like.requests == 0 {
+            let first = if operation.is_write() {
+                certain(operation, known.body_len.unwrap_or(0))
+            } else {
+                first_guess(operation)
+            };
+            (like.rows, like.read_bytes) = (first.rows, first.read_bytes);
+        }
+        breakdown(weights, operation, estimate, known, &like)
+    }
+
+    /// Returns the number of requests that the estimate has learned from.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples.load(Relaxed)
+    }
+
+    /// Counts a request that was served at a plain price and a surplus, and learns from it where there
+    /// is a lesson: what it cost of what was not known beforehand. Returns whether it is one of those
+    /// that all learn from.
+    #[inline]
+    pub(crate) fn count_served(
+        &self,
+        price: u64,
+        surplus: u64,
+        work: &Work,
+        lesson: Option<i64>,
+    ) -> bool {
+        let bytes = work.read_bytes + work.write_bytes;
+        let turn = self.begin();
+        add(&self.charged, price.saturating_add(surplus));
+        if surplus > 0 {
+            add(&self.surplus, surplus);
+        }
+        add(&self.rows, work.rows);
+        add(&self.bytes, bytes);
+        let samples = self.samples.load(Relaxed);
+        if let Some(unknown) = lesson {
+            self.learn(unknown, samples);
+        }
+        self.end(turn, 1);
+        lesson.is_some() && samples.is_multiple_of(SAMPLE)
+    }
+
+    /// Counts a part of a request that was counted with its first one. Nothing is learned from it: it
+    /// is unlike whatever comes next.
+    pub(crate) fn count_part(&self, price: u64, work: &Work) {
+        let turn = self.begin();
+        add(&self.charged, price);
+        add(&self.rows, work.rows);
+        add(&self.bytes, work.read_bytes + work.write_bytes);
+        self.end(turn, 0);
+    }
+
+    /// Moves the average towards what a request cost. To be called by who has the turn.
+    #[inline]
+    fn learn(&self, unknown: i64, samples: u64) {
+        let average = self.average.load(Relaxed);
+        let step = unknown.saturating_sub(average);
+        // Rounded down, so that an average reaches what is always the same.
+        let step = if samples < SMOOTHING {
+            step.div_euclid((samples + 1).cast_signed())
+        } else {
+            step >> SMOOTHING.ilog2()
+        };
+        self.average.store(average.wrapping_add(step), Relaxed);
+        self.samples.store(samples + 1, Relaxed);
+    }
+
+    /// Loads the cache line.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        self.turns.load(Relaxed);
+    }
+
+    /// Waits for the turn and takes it. Nothing between this and [`Self::end`] may panic.
+    #[inline]
+    fn begin(&self) -> u64 {
+        let mut looks = 0_u32;
+        loop {
+            let turn = self.turns.load(Relaxed);
+            let is_free = turn.is_multiple_of(2);
+            if is_free
+                && self
+                    .turns
+                    .compare_exchange_weak(turn, turn + 1, Acquire, Relaxed)
+                    .is_ok()
+            {
+                return turn;
+            }
+            // A turn takes nanoseconds, unless its thread was stopped: then it is to go on.
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                thread::yield_now();
+            } else {
+                hint::spin_loop();
+            }
+        }
+    }
+
+    /// Gives the turn back, and counts requests.
+    fn end(&self, turn: u64, requests: u64) {
+        self.turns
+            .store(turn.wrapping_add(requests.wrapping_mul(2)), Release);
+    }
+
+    fn requests(&self) -> u64 {
+        self.turns.load(Relaxed) / 2
+    }
+
+    /// Returns what was counted.
+    pub(crate) fn tally(&self, operation: Operation) -> Tally {
+        let bytes = self.bytes.load(Relaxed);
+        let (read_bytes, write_bytes) = if operation.is_write() {
+            (0, bytes)
+        } else {
+            (bytes, 0)
+        };
+        Tally {
+            requests: self.requests(),
+            rejected: self.rejected.load(Relaxed),
+            charged: RequestUnits::from_micros(self.charged.load(Relaxed)),
+            surplus: RequestUnits::from_micros(self.surplus.load(Relaxed)),
+            rows: self.rows.load(Relaxed),
+            read_bytes,
+            write_bytes,
+        }
+    }
+}
+
+/// Returns what a request cost of what was not known beforehand: of a write, beyond what its length
+/// said.
+#[inline]
+pub(crate) fn unknown(weights: &Weights, operation: Operation, body_len: u64, price: u64) -> i64 {
+    if !operation.is_write() {
+        return signed(price);
+    }
+    let exact = weights.price(operation, &certain(operation, body_len));
+    signed(price).saturating_sub(signed(exact.as_micros()))
+}
+
+/// Adds to a word that no other thread writes.
+fn add(word: &AtomicU64, more: u64) {
+    word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
+}
+
+/// Returns the price of all that a read allows.
+fn price_max(weights: &Weights, operation: Operation, known: &Known, read_bytes: u64) -> u64 {
+    let most = |rows| Work {
+        rows,
+        read_bytes,
+        ..Work::default()
+    };
+    let price = |rows| weights.price(operation, &most(rows)).as_micros();
+    known.rows_max.map_or(u64::MAX, price)
+}
+
+/// Returns the work that a request certainly asks for.
+fn certain(operation: Operation, body_len: u64) -> Work {
+    let mut work = Work::default();
+    match operation {
+        Operation::Put => (work.rows, work.writes) = (1, 1),
+        Operation::Delete | Operation::DeleteRange | Operation::BatchWrite => work.writes = 1,
+        _ => work.reads = 1,
+    }
+    if operation.is_write() {
+        work.write_bytes = body_len;
+    }
+    work
+}
+
+/// Prices are far below what a signed number holds; one that is not is as good as the highest.
+fn signed(price: u64) -> i64 {
+    i64::try_from(price).unwrap_or(i64::MAX)
+}
+
+/// Returns what a read is taken for before there was one like it.
+fn first_guess(operation: Operation) -> Work {
+    let (rows, read_bytes) = match operation {
+        Operation::Get => (1, 512),
+        Operation::MultiGet => (10, 5 << 10),
+        _ => (100, 25 << 10),
+    };
+    Work {
+        rows,
+        read_bytes,
+        ..Work::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_take_turns_lose_nothing() {
+        let (cell, total) = (OperationUsage::default(), OperationUsage::default());
+        let work = Work {
+            rows: 2,
+            read_bytes: 3,
+            ..Work::default()
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        cell.count_served(5, 0, &work, Some(5));
+                    }
+                });
+            }
+        });
+        total.absorb(&cell);
+        total.absorb(&cell);
+        for (cell, times) in [(&cell, 1), (&total, 2)] {
+            let tally = cell.tally(Operation::Get);
+            assert_eq!(tally.requests, times * 40_000);
+            assert_eq!(tally.charged, RequestUnits::from_micros(times * 200_000));
+            assert_eq!(
+                (tally.rows, tally.read_bytes),
+                (times * 80_000, times * 120_000)
+            );
+        }
+        assert_eq!(cell.samples(), 40_000);
+        let known = Known::default();
+        let estimate = cell.estimate(&Weights::default(), Operation::Get, &known);
+        assert_eq!(
+            estimate.ru, 5,
+            "the average reaches what is always the same"
+        );
+    }
+}

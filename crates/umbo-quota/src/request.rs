@@ -1,0 +1,21 @@
+//! What the limiter is asked: who asks for what, what is known of the work, and what it is to cost.
+
+use umbo_types::PriceMultiplier;
+
+use crate::cost::Known;
+use crate::retry_ticket::BroughtTicket;
+use crate::subject::Subject;
+
+/// A request as the limiter sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Who asks for what. The operation is one of the data plane.
+    pub subject: Subject<'a>,
+    /// What is known of it beforehand.
+    pub known: Known,
+    /// The retry ticket that it brings, signed for its caller.
+    pub ticket: Option<BroughtTicket>,
+    /// By how much an overload raises its price, where that is known already: see
+    /// [`Limiter::admit_shards`](crate::Limiter::admit_shards).
+    pub price_multiplier: PriceMultiplier,
+}

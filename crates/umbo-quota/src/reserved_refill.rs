@@ -1,0 +1,329 @@
+//! The refill that a bucket reserves for the tickets it has issued.
+//!
+//! Each ticket reserves the next stretch of the refill axis behind the bucket's *horizon*. When the
+//! axis has passed that stretch, the ticket is due, and new requests leave its volume in the bucket
+//! until the ticket is brought or one to two graces have passed; then the reservation lapses.
+//!
+//! Many clients never come back. A bucket overbooks (as airlines do by their no-shows): a ticket
+//! reserves the *expected share* of its cost, and that share follows how many of the reservations were
+//! claimed of late. Where it falls, the stretches ahead shrink with it, since those tickets are held by
+//! the same clients as the ones that lapsed. So a flood that forgets its tickets makes nobody wait for
+//! refill that it does not come for. A ticket that is issued in exchange for another one reserves its
+//! whole cost: its client comes back.
+//!
+//! The words are not moved in one step. A thread that reads between two moves sees a little more or
+//! less reserved for a moment, which decides who goes first and never how much is spent.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// An expected share of 1.
+const WHOLE: u64 = 1 << 20;
+/// The least expected share: what comes after all is noticed.
+const SHARE_MIN: u64 = WHOLE / 64;
+/// Graces of refill that the expected share remembers: a few, so that neither one ticket decides it
+/// nor a flood lasts for long before it does.
+const MEMORY_GRACES: u64 = 3;
+
+/// What an admission looks at. Positions on the axis and volumes are in atoms.
+#[derive(Debug, Default)]
+pub(crate) struct ReservedRefill {
+    /// Position up to which refill is reserved.
+    horizon: AtomicU64,
+    /// Volume of the reservations that are neither claimed nor lapsed.
+    open: AtomicU64,
+}
+
+/// How much of what is reserved is claimed.
+#[derive(Debug)]
+pub(crate) struct Turnout {
+    /// The expected share of a ticket's cost, of [`WHOLE`].
+    share: AtomicU64,
+    /// Cost of the tickets that were brought since the last look.
+    brought: AtomicU64,
+    /// How much of that was reserved.
+    claimed: AtomicU64,
+    /// Volume that was due and not claimed at the last look.
+    overdue: AtomicU64,
+    /// Where the axis stood then.
+    looked_at: AtomicU64,
+}
+
+impl ReservedRefill {
+    /// Reserves nothing.
+    pub(crate) fn none(axis: u64) -> Self {
+        Self {
+            horizon: AtomicU64::new(axis),
+            open: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns whether anything is reserved.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.open.load(Relaxed) != 0
+    }
+
+    /// Returns how far ahead of the axis refill is reserved.
+    pub(crate) fn ahead(&self, axis: u64) -> u64 {
+        at_least_zero(self.horizon.load(Relaxed).wrapping_sub(axis))
+    }
+
+    /// Returns the volume that is due and not claimed. Once a grace, lets lapse what fell due before
+    /// the last grace, and learns from it.
+    pub(crate) fn unclaimed(&self, turnout: &Turnout, axis: u64, grace: u64) -> u64 {
+        let ahead = self.ahead(axis);
+        let unclaimed = self.open.load(Relaxed).saturating_sub(ahead);
+        if !turnout.is_time(axis, grace) {
+            return unclaimed;
+        }
+        let claimed = turnout.claimed.swap(0, Relaxed);
+        let overdue = turnout.overdue.load(Relaxed).saturating_sub(claimed);
+        // No more than this can have fallen due within the last grace.
+        let fresh = self.ahead(axis.wrapping_sub(grace)).saturating_sub(ahead);
+        let lapsed = overdue.min(unclaimed).max(unclaimed.saturating_sub(fresh));
+        turnout.overdue.store(unclaimed - lapsed, Relaxed);
+        subtract(&self.open, lapsed);
+        let was = turnout.share.load(Relaxed);
+        let share = turnout.learn(claimed, lapsed, grace);
+        if share < was {
+            self.shrink(axis, share, was);
+        }
+        unclaimed - lapsed
+    }
+
+    /// Shrinks what is reserved ahead of the axis to the part `share` of `was`.
+    fn shrink(&self, axis: u64, share: u64, was: u64) {
+        let ahead = self.ahead(axis);
+        let less = ahead - scaled(ahead, share, was);
+        self.horizon.fetch_sub(less, Relaxed);
+        subtract(&self.open, less);
+    }
+
+    /// Reserves a stretch of refill for a cost: `after` says how far ahead of the axis it begins, given
+    /// how far ahead the horizon is, and none where that is too far. Returns where the stretch begins.
+    pub(crate) fn reserve(
+        &self,
+        turnout: &Turnout,
+        axis: u64,
+        cost: u64,
+        is_renewed: bool,
+        after: impl Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let volume = if is_renewed {
+            cost
+        } else {
+            scaled(cost, turnout.share.load(Relaxed), WHOLE)
+        };
+        let mut horizon = self.horizon.load(Relaxed);
+        loop {
+            let ahead = at_least_zero(horizon.wrapping_sub(axis));
+            let first = axis.wrapping_add(after(ahead)?);
+            let next = first.wrapping_add(volume);
+            match self
+                .horizon
+                .compare_exchange_weak(horizon, next, Relaxed, Relaxed)
+            {
+                Ok(_) => {
+                    self.open.fetch_add(volume, Relaxed);
+                    return Some(first);
+                }
+                Err(found) => horizon = found,
+            }
+        }
+    }
+
+    /// Ends the reservation of a ticket of this cost, which was brought.
+    pub(crate) fn claim(&self, turnout: &Turnout, cost: u64) {
+        turnout.brought.fetch_add(cost, Relaxed);
+        turnout
+            .claimed
+            .fetch_add(subtract(&self.open, cost), Relaxed);
+    }
+
+    /// Keeps the horizon of an idle bucket near the axis, and its trust in those who come next.
+    pub(crate) fn follow(&self, turnout: &Turnout, axis: u64, grace: u64) {
+        self.unclaimed(turnout, axis, grace);
+        let horizon = self.horizon.load(Relaxed);
+        if horizon.wrapping_sub(axis).cast_signed() < 0 {
+            // A reservation made meanwhile stays.
+            let _ = self
+                .horizon
+                .compare_exchange(horizon, axis, Relaxed, Relaxed);
+            if !self.is_any() {
+                let share = turnout.share.load(Relaxed);
+                turnout.share.store((2 * share).min(WHOLE), Relaxed);
+            }
+        }
+    }
+}
+
+impl Turnout {
+    /// Begins where the axis stands, with the trust that all tickets come back.
+    pub(crate) fn full(axis: u64) -> Self {
+        Self {
+            share: AtomicU64::new(WHOLE),
+            brought: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
+            overdue: AtomicU64::new(0),
+            looked_at: AtomicU64::new(axis),
+        }
+    }
+
+    /// Returns the cost of the tickets of which a volume is expected.
+    pub(crate) fn whole(&self, volume: u64) -> u64 {
+        scaled(volume, WHOLE, self.share.load(Relaxed))
+    }
+
+    /// Returns whether a grace has passed since the last look, to one thread only.
+    fn is_time(&self, axis: u64, grace: u64) -> bool {
+        let looked_at = self.looked_at.load(Relaxed);
+        axis.wrapping_sub(looked_at) >= grace
+            && self
+                .looked_at
+                .compare_exchange(looked_at, axis, Relaxed, Relaxed)
+                .is_ok()
+    }
+
+    /// Moves the expected share by what was brought of what was reserved, since the last look; returns it.
+    fn learn(&self, claimed: u64, lapsed: u64, grace: u64) -> u64 {
+        let memory = grace.saturating_mul(MEMORY_GRACES);
+        let came = memory.saturating_add(self.brought.swap(0, Relaxed));
+        let reserved = memory.saturating_add(claimed).saturating_add(lapsed);
+        let share = scaled(self.share.load(Relaxed), came, reserved.max(1));
+        let share = share.clamp(SHARE_MIN, WHOLE);
+        self.share.store(share, Relaxed);
+        share
+    }
+}
+
+/// Returns the part `part` of `whole` of a volume.
+fn scaled(volume: u64, part: u64, whole: u64) -> u64 {
+    let scaled = u128::from(volume) * u128::from(part) / u128::from(whole);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// Subtracts, but not below zero; returns how much.
+fn subtract(word: &AtomicU64, less: u64) -> u64 {
+    if less == 0 {
+        return 0;
+    }
+    let was = word.fetch_update(Relaxed, Relaxed, |word| Some(word.saturating_sub(less)));
+    was.map_or(0, |was| was.min(less))
+}
+
+/// Returns a difference of two positions, 0 where it is negative.
+fn at_least_zero(difference: u64) -> u64 {
+    difference.cast_signed().max(0).cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const COST: u64 = 10;
+    const GRACE: u64 = 100;
+
+    fn reserve(refill: &ReservedRefill, turnout: &Turnout, axis: u64, times: u64) {
+        for _ in 0..times {
+            let reserved = refill.reserve(turnout, axis, COST, false, Some);
+            assert!(reserved.is_some());
+        }
+    }
+
+    #[test]
+    fn a_reservation_falls_due_in_its_turn_and_lapses_after_two_graces() {
+        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
+        assert!(!refill.is_any());
+        reserve(&refill, &turnout, 0, 20);
+        assert_eq!(refill.ahead(0), 200);
+        let unclaimed = |axis| refill.unclaimed(&turnout, axis, GRACE);
+        assert_eq!((unclaimed(0), unclaimed(70)), (0, 70));
+        refill.claim(&turnout, COST);
+        assert_eq!(unclaimed(70), 60);
+        assert_eq!(unclaimed(110), 100, "the first look");
+        assert_eq!(unclaimed(210), 90, "what was due then has lapsed");
+        assert_eq!(unclaimed(310), 0);
+        assert!(!refill.is_any());
+    }
+
+    /// Serves a bucket of 100 atoms a grace for some graces, with `issued` tickets in each, of which one in
+    /// `every` is brought when it is due. Returns how far ahead refill is reserved after each grace.
+    fn serve(
+        refill: &ReservedRefill,
+        turnout: &Turnout,
+        graces: u64,
+        issued: u64,
+        every: u64,
+    ) -> Vec<u64> {
+        let mut waiting = BTreeMap::<u64, u64>::new();
+        let mut nonce = 0;
+        let first = turnout.looked_at.load(Relaxed);
+        (first..first + graces * GRACE)
+            .step_by(COST as usize)
+            .filter_map(|axis| {
+                let due = waiting.split_off(&(axis + 1));
+                for tickets in std::mem::replace(&mut waiting, due).into_values() {
+                    (0..tickets).for_each(|_| refill.claim(turnout, COST));
+                }
+                for _ in 0..issued / COST {
+                    let due = refill
+                        .reserve(turnout, axis, COST, false, Some)
+                        .unwrap_or(axis);
+                    nonce += 1;
+                    if nonce % every == 0 {
+                        *waiting.entry(due).or_default() += 1;
+                    }
+                }
+                refill.unclaimed(turnout, axis, GRACE);
+                axis.is_multiple_of(GRACE).then(|| refill.ahead(axis))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_flood_that_forgets_its_tickets_makes_nobody_wait_for_long() {
+        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
+        // Ten times the refill, of which a twentieth comes back.
+        let ahead = serve(&refill, &turnout, 100, 100, 20);
+        let most = ahead.iter().max();
+        assert!(most <= Some(&(30 * GRACE)), "{ahead:?}");
+        assert!(
+            ahead[20..].iter().all(|ahead| *ahead <= 5 * GRACE),
+            "{ahead:?}"
+        );
+    }
+
+    #[test]
+    fn a_crowd_that_comes_back_is_told_the_truth() {
+        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
+        let ahead = serve(&refill, &turnout, 50, 10, 1);
+        assert_eq!(turnout.share.load(Relaxed), WHOLE, "{ahead:?}");
+    }
+
+    #[test]
+    fn trust_comes_back_where_the_crowd_does_and_where_nobody_waits() {
+        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
+        serve(&refill, &turnout, 50, 100, 1_000_000);
+        assert!(turnout.share.load(Relaxed) < WHOLE / 16);
+        serve(&refill, &turnout, 50, 10, 1);
+        assert!(turnout.share.load(Relaxed) > WHOLE / 2);
+        serve(&refill, &turnout, 50, 100, 1_000_000);
+        for second in 0..20 {
+            let axis = turnout.looked_at.load(Relaxed) + (second + 1) * 10 * GRACE;
+            refill.follow(&turnout, axis, GRACE);
+        }
+        assert_eq!(turnout.share.load(Relaxed), WHOLE);
+    }
+
+    #[test]
+    fn what_would_begin_too_late_is_not_reserved() {
+        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
+        let near = |ahead| (ahead <= 20).then_some(ahead);
+        let reserved: Vec<_> = (0..4)
+            .map(|_| refill.reserve(&turnout, 0, COST, false, near))
+            .collect();
+        assert_eq!(reserved, [Some(0), Some(10), Some(20), None]);
+    }
+}

@@ -1,0 +1,108 @@
+//! Retry tickets: what a rejected request is given so that its retry has priority over new requests.
+//!
+//! A ticket names the bucket that rejected the request, the instant from which it is good, and the
+//! cost up to which it has priority. It is plain content here: whoever sends it to a client signs
+//! it and binds it to the caller and the dispatcher, and whoever takes it back checks both.
+
+use crate::schedule::Millis;
+
+/// How long after its due time a ticket is good, in milliseconds.
+pub(crate) const GOOD_MS: u64 = 60_000;
+
+/// A ticket for one retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryTicket {
+    /// The bucket that issued it, by its number in the limiter.
+    pub(crate) bucket: u64,
+    /// When it becomes good.
+    pub(crate) due: Millis,
+    /// Atoms up to which the retry has priority.
+    pub(crate) cost: u64,
+    /// Distinguishes it from other tickets of the bucket.
+    pub(crate) nonce: u32,
+}
+
+/// A ticket that a request brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BroughtTicket {
+    /// Issued by this limiter to this caller: good once.
+    Issued(RetryTicket),
+    /// Issued elsewhere: says no more than that the client comes back, so that a new ticket reserves
+    /// its whole cost.
+    Elsewhere,
+}
+
+impl BroughtTicket {
+    /// Returns the ticket where this limiter issued it.
+    pub(crate) const fn issued(&self) -> Option<&RetryTicket> {
+        match self {
+            Self::Issued(ticket) => Some(ticket),
+            Self::Elsewhere => None,
+        }
+    }
+}
+
+impl RetryTicket {
+    /// Length of a ticket as bytes.
+    pub const LEN: usize = 28;
+
+    /// Writes the ticket as bytes.
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        let words = [self.bucket, self.due.0, self.cost];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        bytes[24..28].copy_from_slice(&self.nonce.to_be_bytes());
+        bytes
+    }
+
+    /// Reads what [`Self::to_bytes`] has written. Any bytes are some ticket.
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let word = |at: usize| {
+            let bytes = &bytes[at..at + 8];
+            bytes
+                .iter()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte))
+        };
+        let nonce = bytes[24..28].iter();
+        Self {
+            bucket: word(0),
+            due: Millis(word(8)),
+            cost: word(16),
+            nonce: nonce.fold(0, |word, byte| word << 8 | u32::from(*byte)),
+        }
+    }
+
+    /// Returns whether the ticket can be good at an instant.
+    pub(crate) const fn is_due(&self, now: Millis) -> bool {
+        self.due.0 <= now.0 && now.0 - self.due.0 <= GOOD_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bytes_are_the_ticket(bucket: u64, due: u64, cost: u64, nonce: u32) {
+            let due = Millis(due);
+            let ticket = RetryTicket { bucket, due, cost, nonce };
+            prop_assert_eq!(RetryTicket::from_bytes(&ticket.to_bytes()), ticket);
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_good_for_a_minute_from_its_due_time() {
+        let ticket = RetryTicket::from_bytes(&[0; RetryTicket::LEN]);
+        let ticket = RetryTicket {
+            due: Millis(500),
+            ..ticket
+        };
+        let good = [499, 500, 60_500, 60_501].map(|now| ticket.is_due(Millis(now)));
+        assert_eq!(good, [false, true, true, false]);
+    }
+}

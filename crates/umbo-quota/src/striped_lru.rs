@@ -1,0 +1,212 @@
+//! A concurrent map of bounded size that evicts only what may go.
+//!
+//! Keys are 128-bit keyed hashes of what they stand for: the seed is secret, so nobody can choose two
+//! that meet. Each stripe is a lock over an `lru` cache. A full stripe makes room by looking from the cold
+//! end for an entry that may go, as its owner says; where there is none, the map is full.
+
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+
+/// Stripes of a large map.
+const STRIPES_MAX: usize = 64;
+/// Entries of a stripe, where the map is small: with fewer, two keys that meet would evict each other.
+const STRIPE_ENTRIES_MIN: usize = 16;
+/// Entries that one insertion looks at before it gives up.
+const LOOKS_MAX: usize = 64;
+
+/// A bounded map from hashes to shared values.
+#[derive(Debug)]
+pub(crate) struct StripedLru<V> {
+    stripes: Box<[Mutex<Stripe<V>>]>,
+    /// Most entries of a stripe.
+    stripe_capacity: usize,
+}
+
+type Stripe<V> = LruCache<Key, V, BuildHasherDefault<KeyHasher>>;
+
+/// A key as two words: beside pointers it needs no padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    low: u64,
+    high: u64,
+}
+
+impl From<u128> for Key {
+    fn from(key: u128) -> Self {
+        Self {
+            low: key as u64,
+            high: (key >> 64) as u64,
+        }
+    }
+}
+
+impl Hash for Key {
+    /// The upper half has chosen the stripe.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.low);
+    }
+}
+
+impl<V: Clone> StripedLru<V> {
+    /// Makes an empty map of at most about `capacity` entries; memory is taken as it fills.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let wanted = (capacity / STRIPE_ENTRIES_MIN).clamp(1, STRIPES_MAX);
+        let stripes = 1 << wanted.ilog2();
+        let stripe = || {
+            Mutex::new(LruCache::unbounded_with_hasher(
+                BuildHasherDefault::default(),
+            ))
+        };
+        Self {
+            stripes: (0..stripes).map(|_| stripe()).collect(),
+            stripe_capacity: capacity.div_ceil(stripes).max(1),
+        }
+    }
+
+    /// Returns a value.
+    pub(crate) fn get(&self, key: u128) -> Option<V> {
+        self.get_with(key, V::clone)
+    }
+
+    /// Returns what `pick` takes of a value. What it loads before it takes a reference comes from
+    /// memory side by side; taking one, or a lock, waits for all that was loaded before.
+    #[inline]
+    pub(crate) fn get_with<R>(&self, key: u128, pick: impl FnOnce(&V) -> R) -> Option<R> {
+        self.stripe(key).get(&key.into()).map(pick)
+    }
+
+    /// Adds a value, or returns the one that another thread has added. `may_go` says what may be
+    /// evicted to make room, and `gone` gets what was. None where nothing can go.
+    pub(crate) fn insert(
+        &self,
+        key: u128,
+        value: &V,
+        may_go: impl Fn(&V) -> bool,
+        gone: impl FnOnce(&V),
+    ) -> Option<V> {
+        let mut stripe = self.stripe(key);
+        if let Some(held) = stripe.get(&key.into()) {
+            return Some(held.clone());
+        }
+        let mut old = None;
+        if stripe.len() >= self.stripe_capacity {
+            let mut coldest = stripe.iter().rev().take(LOOKS_MAX);
+            let cold = coldest.find(|(_, value)| may_go(value));
+            let cold = cold.map(|(key, _)| *key)?;
+            old = stripe.pop(&cold);
+        }
+        stripe.put(key.into(), value.clone());
+        drop(stripe);
+        if let Some(old) = &old {
+            gone(old);
+        }
+        Some(value.clone())
+    }
+
+    /// Puts a value in the place of the one that a key has.
+    pub(crate) fn replace(&self, key: u128, value: V) {
+        if let Some(held) = self.stripe(key).get_mut(&key.into()) {
+            *held = value;
+        }
+    }
+
+    /// Shows all values, stripe by stripe.
+    pub(crate) fn for_each(&self, mut see: impl FnMut(&V)) {
+        for stripe in &self.stripes {
+            let held: Vec<V> = lock(stripe)
+                .iter()
+                .map(|(_, value)| value.clone())
+                .collect();
+            held.iter().for_each(&mut see);
+        }
+    }
+
+    /// Returns the number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.stripes.iter().map(|stripe| lock(stripe).len()).sum()
+    }
+
+    fn stripe(&self, key: u128) -> MutexGuard<'_, Stripe<V>> {
+        let at = (key >> 64) as usize & (self.stripes.len() - 1);
+        lock(&self.stripes[at])
+    }
+}
+
+/// A panic while a stripe is locked leaves it whole: nothing of its owner's runs between its changes.
+fn lock<V>(stripe: &Mutex<Stripe<V>>) -> MutexGuard<'_, Stripe<V>> {
+    stripe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keys are hashes already.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(map: &StripedLru<u32>, number: u128, may_go: bool) -> bool {
+        let value = number as u32;
+        map.insert(number, &value, |_| may_go, |_| {}).is_some()
+    }
+
+    #[test]
+    fn what_may_not_go_stays_and_the_map_is_full() {
+        let map = StripedLru::new(2);
+        assert!(put(&map, 1, false) && put(&map, 2, false));
+        assert!(!put(&map, 3, false));
+        assert!(put(&map, 3, true));
+        assert_eq!(map.len(), 2);
+    }
+
+    #[test]
+    fn the_coldest_that_may_go_makes_room() {
+        let map = StripedLru::new(3);
+        assert!(put(&map, 1, true) && put(&map, 2, true) && put(&map, 3, true));
+        assert_eq!(map.get(1), Some(1));
+        let mut gone = None;
+        let added = map.insert(4, &4, |value| *value != 2, |value| gone = Some(*value));
+        assert_eq!(
+            (added, gone),
+            (Some(4), Some(3)),
+            "2 is colder and may not go"
+        );
+    }
+
+    #[test]
+    fn a_small_map_keeps_its_newest() {
+        let map = StripedLru::new(64);
+        let spread = |number: u128| number << 64 | number;
+        for number in 0..300 {
+            assert!(put(&map, spread(number), true));
+        }
+        assert_eq!(map.len(), 64);
+        assert!((292..300).all(|number| map.get(spread(number)).is_some()));
+    }
+
+    #[test]
+    fn the_second_of_two_insertions_gets_the_value_of_the_first() {
+        let map = StripedLru::new(10);
+        for number in [7, 8] {
+            assert_eq!(map.insert(1, &number, |_| true, |_| {}), Some(7));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What a request pays above its plain price while a shard that it needs is overloaded.
+//!
+//! The surplus is the plain price times the price multiplier less one. It makes the caller's own
+//! buckets drain faster, so that the caller backs off; nobody else's buckets pay it, nor those that
+//! belong to a shard or count something other than request units. Invariants:
+//! - half of a burst is the reserve for the caller's higher tiers. A request that pays a surplus is
+//!   admitted where the bucket covers both prices above the reserve, or is full; and no surplus takes
+//!   a balance below the reserve, so that none is left as a debt;
+//! - all buckets that pay, the ledger and the answer are charged the same surplus;
+//! - work that no shard did, or that it refused to begin, costs no surplus;
+//! - estimates learn from plain prices only.
+
+use std::sync::Arc;
+
+use umbo_types::{PriceMultiplier, RequestUnits};
+
+use crate::bucket::Bucket;
+use crate::caller_state::MatchedPolicy;
+use crate::policy::Limit;
+use crate::refusals::Refusals;
+use crate::reservation::{Reservation, Surplus};
+use crate::schedule::Millis;
+
+/// The reserve for the caller's higher tiers is the burst divided by this.
+const RESERVE_PART: u64 = 2;
+
+impl Reservation {
+    /// Returns what the request is charged above its plain price at this moment.
+    #[inline]
+    pub(crate) fn surplus(&self) -> RequestUnits {
+        let taken = self.surplus.as_ref().map_or(0, |surplus| surplus.taken);
+        RequestUnits::from_micros(taken)
+    }
+
+    /// Takes the surplus of the estimate, in place of one that was taken before, or refuses the request
+    /// for the first bucket that does not cover it.
+    #[cold]
+    pub(crate) fn take_surplus(
+        &mut self,
+        multiplier: PriceMultiplier,
+        refusals: &mut Refusals<'_>,
+    ) {
+        self.refund_surplus();
+        if multiplier.is_none() {
+            return;
+        }
+        let (plain, now) = (self.reserved.ru, refusals.now);
+        let wanted = multiplier.surplus(RequestUnits::from_micros(plain));
+        let price = plain.saturating_add(wanted.as_micros());
+        let uncovered = self.payers().find_map(|(matched, bucket)| {
+            let balance = bucket.balance(now).saturating_add_unsigned(plain);
+            let due = covered_at(bucket, price, balance, now)?;
+            Some((matched.clone(), Arc::clone(bucket), balance, due))
+        });
+        if let Some((matched, bucket, balance, due)) = uncovered {
+            refusals.refuse_surplus(matched, bucket, (price, balance), due);
+            return;
+        }
+        self.surplus = Some(Surplus {
+            multiplier,
+            taken: self.take_spare(wanted.as_micros(), 0, now),
+            taken_at: now,
+        });
+    }
+
+    /// Brings the surplus from that of the estimate to that of the plain price of the work, as far as
+    /// the buckets hold what is more. To be called before the plain price is settled.
+    #[cold]
+    pub(crate) fn settle_surplus(&mut self, plain: RequestUnits) {
+        let Some(surplus) = self.surplus else { return };
+        let due = surplus.multiplier.surplus(plain).as_micros();
+        let taken = if due <= surplus.taken {
+            self.refund_all(surplus.taken - due);
+            due
+        } else {
+            let unsettled = plain.as_micros().saturating_sub(self.reserved.ru);
+            let more = self.take_spare(due - surplus.taken, unsettled, surplus.taken_at);
+            surplus.taken + more
+        };
+        self.surplus = Some(Surplus { taken, ..surplus });
+    }
+
+    /// Gives the surplus back.
+    #[inline]
+    pub(crate) fn refund_surplus(&mut self) {
+        if let Some(surplus) = self.surplus.take() {
+            self.refund_all(surplus.taken);
+        }
+    }
+
+    /// Takes as much as all buckets hold above their reserves and `unsettled`, at most `wanted`.
+    fn take_spare(&self, wanted: u64, unsettled: u64, now: Millis) -> u64 {
+        let mut taken = wanted;
+        let mut has_payer = false;
+        for (at, (_, bucket)) in self.payers().enumerate() {
+            let held = take_spare(bucket, taken, unsettled, now);
+            for (_, earlier) in self.payers().take(at) {
+                earlier.refund(taken - held);
+            }
+            taken = held;
+            has_payer = true;
+        }
+        if has_payer { taken } else { 0 }
+    }
+
+    fn refund_all(&self, amount: u64) {
+        for (_, bucket) in self.payers() {
+            bucket.refund(amount);
+        }
+    }
+
+    /// Returns the buckets that pay.
+    fn payers(&self) -> impl Iterator<Item = (&MatchedPolicy, &Arc<Bucket>)> {
+        let whole = self
+            .whole()
+            .map(|(matched, bound)| (matched, &bound.bucket));
+        let apart = self.debits.iter().flatten();
+        let apart = apart.map(|debit| (self.account.matched(debit.matched), &debit.bucket));
+        whole
+            .chain(apart)
+            .filter(|(matched, _)| matched.pays_surplus)
+    }
+}
+
+/// Returns when a bucket with this balance covers a price above its reserve, unless it does now. A
+/// price that no bucket of this burst covers needs a full one.
+pub(crate) fn covered_at(bucket: &Bucket, price: u64, balance: i64, now: Millis) -> Option<Millis> {
+    let Limit { rate, burst } = bucket.limit();
+    let needed = reserve(burst).saturating_add(price).min(burst);
+    let missing = needed.cast_signed().saturating_sub(balance);
+    let missing = u128::from(u64::try_from(missing).ok().filter(|missing| *missing > 0)?);
+    let wait_ms = (missing * 1_000).div_ceil(u128::from(rate.max(1)));
+    let wait_ms = u64::try_from(wait_ms).unwrap_or(u64::MAX / 4);
+    // The bucket refills by quanta: the last part of the wait is over with the next one.
+    Some(Millis(
+        now.0
+            .saturating_add(wait_ms)
+            .saturating_add(bucket.quantum_ms()),
+    ))
+}
+
+/// Takes what a bucket holds above its reserve, at most `wanted`.
+fn take_spare(bucket: &Bucket, wanted: u64, unsettled: u64, now: Millis) -> u64 {
+    let floor = reserve(bucket.limit().burst)
+        .saturating_add(unsettled)
+        .cast_signed();
+    let spare = |balance: i64| balance.saturating_sub(floor);
+    let held = u64::try_from(spare(bucket.balance(now)))
+        .unwrap_or(0)
+        .min(wanted);
+    bucket.adjust(held.cast_signed());
+    // Another request may have taken the same: what is too much goes back.
+    let below = spare(bucket.balance(now)).min(0).unsigned_abs();
+    let excess = below.min(held);
+    bucket.refund(excess);
+    held - excess
+}
+
+const fn reserve(burst: u64) -> u64 {
+    burst / RESERVE_PART
+}

@@ -1,0 +1,127 @@
+//! Charging a request to the per-shard quotas, if there are any.
+
+use umbo_protocol::NodeError;
+use umbo_store::{Change, StoreError, WriteRequest};
+use umbo_types::{Key, NamespaceId, Operation, ShardId};
+
+use super::serve::RequestCall;
+use super::stream::ShardStream;
+use crate::ownership::Ownership;
+use crate::quota::{ChargeHandle, ShardCharge};
+use crate::reads::Read;
+
+/// The namespace, the operation, and the upper bounds of a charge.
+pub(super) struct ChargeRequest {
+    pub(super) namespace: NamespaceId,
+    operation: Operation,
+    rows_max: u64,
+    bytes_max: Option<u64>,
+    write_bytes: u64,
+}
+
+impl ChargeRequest {
+    pub(super) fn read(namespace: NamespaceId, operation: Operation, rows_max: u64) -> Self {
+        Self {
+            namespace,
+            operation,
+            rows_max,
+            bytes_max: None,
+            write_bytes: 0,
+        }
+    }
+
+    /// Describes a read of one row or chunk.
+    pub(super) fn of_read(read: &Read) -> Self {
+        let chunk = |namespace, operation, rows_max: u32, bytes_max: u32| Self {
+            bytes_max: Some(bytes_max.into()),
+            ..Self::read(namespace, operation, rows_max.into())
+        };
+        match read {
+            Read::Get(namespace, _) => Self::read(*namespace, Operation::Get, 1),
+            Read::Range(request) => {
+                let (rows_max, bytes_max) = (request.rows_max, request.bytes_max);
+                chunk(request.namespace, Operation::Range, rows_max, bytes_max)
+            }
+            Read::Scan(request) => {
+                let (rows_max, bytes_max) = (request.rows_max, request.bytes_max);
+                chunk(request.namespace, Operation::Scan, rows_max, bytes_max)
+            }
+        }
+    }
+
+    pub(super) fn write(request: &WriteRequest, write_bytes: u64) -> Self {
+        let operation = match &request.mutations[..] {
+            [one] => match one.change {
+                Change::Put { .. } => Operation::Put,
+                Change::Delete => Operation::Delete,
+            },
+            _ => Operation::BatchWrite,
+        };
+        Self {
+            namespace: request.namespace,
+            operation,
+            rows_max: request.mutations.len() as u64,
+            bytes_max: None,
+            write_bytes,
+        }
+    }
+}
+
+impl ShardStream {
+    /// Charges a request of a caller; requests of Umbo itself are not charged. `shares` is called only if
+    /// there are per-shard quotas.
+    pub(super) fn charge(
+        &self,
+        call: &RequestCall,
+        request: &ChargeRequest,
+        shares: impl FnOnce() -> Vec<(ShardId, u32)>,
+    ) -> Result<Option<Box<dyn ChargeHandle>>, NodeError> {
+        let quota = self.node.quota().filter(|quota| quota.quota_count() > 0);
+        let (Some(quota), Some(caller)) = (quota, &call.context.caller) else {
+            return Ok(None);
+        };
+        let shares = shares();
+        let Some(&(shard, _)) = shares.first() else {
+            return Ok(None);
+        };
+        let charge = ShardCharge {
+            caller: caller.as_str(),
+            names: call.context.names.as_deref(),
+            namespace: request.namespace,
+            operation: request.operation,
+            shares: &shares,
+            rows_max: Some(request.rows_max),
+            bytes_max: request.bytes_max,
+            write_bytes: request.write_bytes,
+            is_continued: call.context.is_continued,
+        };
+        match quota.charge(&charge, call.begun) {
+            Ok(receipt) => Ok(Some(receipt)),
+            Err(spent) => Err(NodeError::Store(StoreError::QuotaExceeded {
+                shard,
+                policy: spent.policy,
+                retry_after: spent.retry_after,
+                observed: Some(spent.observed),
+            })),
+        }
+    }
+}
+
+/// Returns how many of the keys each shard has, of those that are served here.
+pub(super) fn shares<'a>(
+    ownership: &Ownership,
+    namespace: NamespaceId,
+    keys: impl Iterator<Item = &'a Key>,
+) -> Vec<(ShardId, u32)> {
+    let mut shares: Vec<(ShardId, u32)> = Vec::new();
+    for key in keys {
+        let Ok(shard) = ownership.locate(namespace, &key.partition) else {
+            continue;
+        };
+        match shares.iter_mut().find(|(known, _)| *known == shard) {
+            Some((_, parts)) => *parts += 1,
+            None => shares.push((shard, 1)),
+        }
+    }
+    shares
+}

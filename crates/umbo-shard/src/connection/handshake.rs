@@ -1,0 +1,90 @@
+//! Identification of the peer: hello and welcome, within the handshake timeout.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::timeout;
+use umbo_protocol::{AnswerWriter, Decoder, DispatcherFrame, Hello, Welcome};
+
+use super::ending::ConnectionEnd;
+use crate::connections::OpenConnection;
+use crate::node::Node;
+
+/// A connection whose dispatcher was welcomed.
+pub(super) struct Greeted<Io> {
+    pub(super) io: Io,
+    /// Holds the bytes behind the hello.
+    pub(super) decoder: Decoder<DispatcherFrame>,
+    pub(super) answers: AnswerWriter,
+    /// Bytes that the dispatcher may send before it is granted more.
+    pub(super) window: u32,
+}
+
+/// Welcomes a dispatcher. Before that, older connections of the same dispatcher process have ended, and their
+/// requests that were not begun are withdrawn.
+pub(super) async fn greet<Io: AsyncRead + AsyncWrite + Unpin>(
+    node: &Arc<Node>,
+    place: &OpenConnection,
+    mut io: Io,
+) -> Result<Greeted<Io>, ConnectionEnd> {
+    let within = node.limits().handshake_timeout;
+    let greeting = async {
+        let mut decoder = Decoder::of_dispatcher();
+        let hello = read_hello(&mut io, &mut decoder).await?;
+        let map = node.cluster_map();
+        let welcome = hello.welcome(map.cluster_id(), node.name(), map.version());
+        if let Some(refusal) = &welcome.refusal {
+            node.metrics().record_connection_refused();
+            node.log_refused(refusal, &hello.software);
+        } else {
+            place.supersede(hello.incarnation).await;
+        }
+        send(node, &mut io, &welcome).await?;
+        Ok((decoder, hello.window, welcome))
+    };
+    let greeted = timeout(within, greeting).await;
+    let (decoder, window, welcome) = greeted.unwrap_or(Err(ConnectionEnd::NoHello(within)))?;
+    if let Some(refusal) = welcome.refusal {
+        return Err(ConnectionEnd::Refused(refusal));
+    }
+    Ok(Greeted {
+        io,
+        decoder,
+        answers: AnswerWriter::new(window),
+        window: welcome.window,
+    })
+}
+
+async fn read_hello(
+    io: &mut (impl AsyncRead + Unpin),
+    decoder: &mut Decoder<DispatcherFrame>,
+) -> Result<Hello, ConnectionEnd> {
+    loop {
+        if let Some(frame) = decoder.next_frame()? {
+            return match frame.body {
+                DispatcherFrame::Hello(hello) => Ok(hello),
+                _ => Err(ConnectionEnd::NotOneHello),
+            };
+        }
+        if io.read_buf(decoder.buffer()).await? == 0 {
+            let is_within_frame = !decoder.buffer().is_empty();
+            return Err(if is_within_frame {
+                ConnectionEnd::Cut
+            } else {
+                ConnectionEnd::Closed
+            });
+        }
+    }
+}
+
+async fn send(
+    node: &Node,
+    io: &mut (impl AsyncWrite + Unpin),
+    welcome: &Welcome,
+) -> Result<(), ConnectionEnd> {
+    let mut out = Vec::new();
+    AnswerWriter::welcome(&mut out, &node.stamp(), welcome);
+    io.write_all(&out).await?;
+    io.flush().await?;
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! One request: checked, passed to the store, answered at once or left pending.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request};
+use umbo_store::{CallContext, StoreError};
+use umbo_types::{Criticality, Key, NamespaceId, Operation, ShardId};
+
+use super::charge::{ChargeRequest, shares};
+use super::pending::PendingWork;
+use super::stream::ShardStream;
+use crate::admission::{AdmittedRequest, FrameMemory};
+use crate::kind::RequestKind;
+use crate::multi_get::MultiGet;
+use crate::ownership::Ownership;
+use crate::quota::{ActualWork, ChargeHandle};
+use crate::reads::{Read, since};
+
+/// The resources of a request that waits for the store.
+pub(super) struct RequestResources {
+    _place: AdmittedRequest,
+    _held: Arc<FrameMemory>,
+}
+
+/// The fields that all kinds of requests have.
+pub(super) struct RequestCall {
+    pub(super) id: u64,
+    pub(super) kind: RequestKind,
+    pub(super) context: CallContext,
+    pub(super) begun: Instant,
+}
+
+impl ShardStream {
+    /// Serves one request: answers it, refuses it, or leaves it pending.
+    pub(super) fn serve(&mut self, request: Request, context: &mut Context<'_>) {
+        let id = request.id;
+        let kind = RequestKind::of(&request.ask);
+        if !request.traceparent.is_empty() {
+            let arrived = self.arrival.at;
+            self.traces.begin(&self.node, kind, &request, arrived);
+        }
+        if let Err(error) = self.try_serve(kind, request, context) {
+            self.answer_failed(kind, id, error);
+        }
+    }
+
+    fn try_serve(
+        &mut self,
+        kind: RequestKind,
+        mut request: Request,
+        context: &mut Context<'_>,
+    ) -> Result<(), NodeError> {
+        let node = Arc::clone(&self.node);
+        let call = self.call(kind, &mut request)?;
+        let ownership = node.ownership();
+        match Read::of(request.ask) {
+            Ok(read) => return self.serve_read(call, read, &ownership, context),
+            Err(Ask::MultiGet(namespace, keys)) => {
+                return self.begin_multi_get(call, namespace, keys, &ownership);
+            }
+            Err(Ask::Write(request)) => return self.write(call, request, &ownership, context),
+            Err(Ask::DeleteRange(request)) => {
+                return self.delete_range(call, request, &ownership, context);
+            }
+            Err(Ask::KeepRecords(copy)) => return self.keep_records(&call, copy, context),
+            Err(Ask::KeptRecords) => return self.kept_records(&call, context),
+            Err(Ask::Probe) => {
+                let outcome = Outcome::Status(ownership.map().version(), node.shards());
+                self.answer(kind, &plain(call.id, Duration::ZERO, outcome));
+            }
+            Err(Ask::ClusterMap) => {
+                let outcome = Outcome::ClusterMap(ownership.map().to_toml());
+                self.answer(kind, &plain(call.id, Duration::ZERO, outcome));
+            }
+            Err(Ask::Get(..) | Ask::Range(_) | Ask::Scan(_)) => unreachable!("these are reads"),
+        }
+        Ok(())
+    }
+
+    /// Reads the fields that all kinds of requests have.
+    fn call(&mut self, kind: RequestKind, request: &mut Request) -> Result<RequestCall, NodeError> {
+        let begun = self.node.clock().monotonic();
+        let caller = self.callers.named(&request.caller);
+        let mut context = CallContext::default();
+        context.caller = caller.map_err(NodeError::BadRequest)?;
+        context.criticality = request.criticality;
+        context.price = request.price;
+        context.traceparent = traceparent(&request.traceparent)?;
+        context.is_continued = request.is_continued;
+        context.names = request.names.take();
+        let deadline = request.deadline_ns;
+        context.deadline = deadline.and_then(|deadline| self.node.deadline_at(deadline));
+        Ok(RequestCall {
+            id: request.id,
+            kind,
+            context,
+            begun,
+        })
+    }
+
+    fn serve_read(
+        &mut self,
+        call: RequestCall,
+        read: Read,
+        ownership: &Ownership,
+        context: &mut Context<'_>,
+    ) -> Result<(), NodeError> {
+        let shard = match &read {
+            Read::Get(namespace, key) => ownership.locate(*namespace, &key.partition)?,
+            Read::Range(request) => ownership.locate(request.namespace, &request.partition)?,
+            Read::Scan(request) => {
+                let shard = request.shard.unwrap_or(ShardId(u16::MAX));
+                ownership.check_for(request.namespace, shard)?;
+                shard
+            }
+        };
+        check_deadline(&call, shard)?;
+        let charge = ChargeRequest::of_read(&read);
+        let receipt = self.charge(&call, &charge, || vec![(shard, 1)])?;
+        let store = self.node.store();
+        if store.answers_at_once()
+            && let Poll::Ready(outcome) = read.run_now(&**store, &call.context, context)
+        {
+            let took = since(call.begun, self.node.clock().monotonic());
+            let answer = read.answer(call.id, took, outcome);
+            settle(receipt, &answer);
+            self.answer(call.kind, &answer);
+            return Ok(());
+        }
+        let (taken, receipt) = self.take_for(call.context.criticality, shard, receipt)?;
+        let node = Arc::clone(&self.node);
+        let (kind, id) = (call.kind, call.id);
+        let work = async move {
+            let reading = read.run(&**node.store(), &call.context);
+            let outcome = until_deadline(&call, shard, reading).await;
+            drop(taken);
+            let took = since(call.begun, node.clock().monotonic());
+            let answer = read.answer(id, took, outcome);
+            settle(receipt, &answer);
+            vec![answer]
+        };
+        self.wait_for(kind, id, Box::pin(work), context);
+        Ok(())
+    }
+
+    fn begin_multi_get(
+        &mut self,
+        call: RequestCall,
+        namespace: NamespaceId,
+        keys: Vec<Key>,
+        ownership: &Ownership,
+    ) -> Result<(), NodeError> {
+        let shard_map = ownership.map().shard_map();
+        let locate = |key: &Key| shard_map.locate(namespace, &key.partition);
+        check_deadline(&call, keys.first().map_or(ShardId(0), locate))?;
+        let charge = ChargeRequest::read(namespace, Operation::MultiGet, keys.len() as u64);
+        let by_shard = || shares(ownership, namespace, keys.iter());
+        let receipt = self.charge(&call, &charge, by_shard)?;
+        let wanted = (namespace, keys);
+        let multi_get = MultiGet::new(call.id, call.context, wanted, call.begun, receipt);
+        self.multi_get = Some(multi_get);
+        Ok(())
+    }
+
+    /// Continues the current multi-get.
+    pub(super) fn continue_multi_get(&mut self, context: &mut Context<'_>) {
+        let Some(mut multi_get) = self.multi_get.take() else {
+            return;
+        };
+        let kind = RequestKind::MultiGet;
+        let node = Arc::clone(&self.node);
+        let store = node.store();
+        if store.answers_at_once() {
+            let (ownership, now) = (node.ownership(), node.clock().monotonic());
+            let mut answers = Vec::new();
+            let mut answer = |answer| answers.push(answer);
+            let step = multi_get.step_now(&**store, &ownership, now, context, &mut answer);
+            self.answer_all(kind, &answers);
+            if step.is_ready() {
+                self.multi_get = (!multi_get.is_over()).then_some(multi_get);
+                return;
+            }
+        }
+        let id = multi_get.id;
+        let taken = match self.take(multi_get.call.criticality, ShardId(0)) {
+            Ok(taken) => taken,
+            Err(error) => {
+                multi_get.give_up();
+                return self.answer_failed(kind, id, error);
+            }
+        };
+        let work = async move {
+            let ownership = node.ownership_whole();
+            let answers = multi_get.run(&**node.store(), &ownership).await;
+            drop(taken);
+            answers
+        };
+        self.wait_for(kind, id, Box::pin(work), context);
+    }
+
+    /// Polls work for the first time, and leaves it pending if it does not end at once. The first poll passes
+    /// a write to the store, so writes are passed on in the order of the requests.
+    pub(super) fn wait_for(
+        &mut self,
+        kind: RequestKind,
+        id: u64,
+        mut work: PendingWork,
+        context: &mut Context<'_>,
+    ) {
+        match work.as_mut().poll(context) {
+            Poll::Ready(answers) => self.answer_all(kind, &answers),
+            Poll::Pending => self.pending.add(kind, id, work),
+        }
+    }
+
+    /// Reserves the resources of a request that waits for the store; if that fails, the request costs
+    /// nothing.
+    pub(super) fn take_for(
+        &mut self,
+        tier: Criticality,
+        shard: ShardId,
+        receipt: Option<Box<dyn ChargeHandle>>,
+    ) -> Result<(RequestResources, Option<Box<dyn ChargeHandle>>), NodeError> {
+        match self.take(tier, shard) {
+            Ok(taken) => Ok((taken, receipt)),
+            Err(error) => {
+                if let Some(receipt) = receipt {
+                    receipt.release();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reserves the resources of a request that waits for the store.
+    pub(super) fn take(
+        &mut self,
+        tier: Criticality,
+        shard: ShardId,
+    ) -> Result<RequestResources, NodeError> {
+        let busy = || NodeError::Store(StoreError::NodeBusy { shard });
+        let admission = self.node.admission();
+        // One connection alone never uses all permits.
+        if self.pending.count() >= self.node.limits().in_flight_max / 2 {
+            return Err(busy());
+        }
+        let held = match &self.arrival.held {
+            Some(held) => Arc::clone(held),
+            None => Arc::new(admission.hold(self.arrival.len, tier).ok_or_else(busy)?),
+        };
+        let place = admission.admit(tier).ok_or_else(busy)?;
+        self.arrival.held = Some(Arc::clone(&held));
+        Ok(RequestResources {
+            _place: place,
+            _held: held,
+        })
+    }
+}
+
+/// Charges the actual work of a request.
+pub(super) fn settle(receipt: Option<Box<dyn ChargeHandle>>, answer: &Answer) {
+    if let Some(receipt) = receipt {
+        receipt.settle(ActualWork {
+            rows: answer.rows,
+            bytes: answer.bytes,
+            service_time: answer.service_time,
+        });
+    }
+}
+
+pub(super) fn check_deadline(call: &RequestCall, shard: ShardId) -> Result<(), NodeError> {
+    match call.context.deadline {
+        Some(deadline) if deadline.has_passed(call.begun) => {
+            Err(StoreError::DeadlinePassed { shard }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs a read until its deadline.
+async fn until_deadline(
+    call: &RequestCall,
+    shard: ShardId,
+    reading: impl Future<Output = Outcome>,
+) -> Outcome {
+    let Some(deadline) = call.context.deadline else {
+        return reading.await;
+    };
+    let left = deadline.remaining(call.begun);
+    let outcome = tokio::time::timeout(left, reading).await;
+    outcome.unwrap_or_else(|_| Outcome::Failed(StoreError::DeadlinePassed { shard }.into()))
+}
+
+fn traceparent(bytes: &[u8]) -> Result<Option<Box<str>>, NodeError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(bytes);
+    let text = text.map_err(|error| NodeError::BadRequest(format!("traceparent: {error}")))?;
+    Ok(Some(text.into()))
+}
+
+/// Returns an answer without a number of rows.
+pub(super) fn plain(id: u64, service_time: Duration, outcome: Outcome) -> Answer {
+    Answer {
+        id,
+        service_time,
+        has_more: false,
+        rows: 0,
+        bytes: 0,
+        outcome,
+    }
+}

@@ -1,0 +1,174 @@
+//! The traced requests of a connection. When a request is answered, a span records its operation, outcome and
+//! duration.
+//!
+//! Only a request that its dispatcher samples is traced; others cost nothing here.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use umbo_protocol::{Answer, Ask, Request};
+use umbo_telemetry::metric_names::{NODE_OUTCOMES, NODE_REQUESTS_ASKED};
+use umbo_telemetry::trace::{NodeSummary, Traceparent};
+use umbo_types::{Criticality, ShardId};
+
+use crate::kind::{RequestKind, is_failed, outcome_index};
+use crate::node::Node;
+
+/// Outcome of a cancelled request.
+const CANCELLED: &str = "cancelled";
+/// Outcome of a request that was not answered when its connection ended.
+const UNANSWERED: &str = "unanswered";
+
+/// The traced requests of a connection, by id: at most as many as it has pending.
+#[derive(Debug, Default)]
+pub(super) struct RequestTraces {
+    open: HashMap<u64, TracedRequest>,
+}
+
+#[derive(Debug)]
+struct TracedRequest {
+    parent: Traceparent,
+    arrived: Instant,
+    kind: RequestKind,
+    shard: Option<ShardId>,
+    caller: Bytes,
+    criticality: Criticality,
+    /// Rows of the parts that were answered.
+    rows: u64,
+    bytes: u64,
+}
+
+/// How a traced request ended.
+struct TraceEnd {
+    outcome: &'static str,
+    is_failed: bool,
+    service_time: Duration,
+}
+
+impl RequestTraces {
+    /// Returns whether no request is traced.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Begins the span of a request, if it is sampled and spans are exported.
+    #[cold]
+    pub(super) fn begin(
+        &mut self,
+        node: &Node,
+        kind: RequestKind,
+        request: &Request,
+        arrived: Instant,
+    ) {
+        let tracer = node.tracer();
+        let Some(parent) = tracer.and_then(|tracer| tracer.parent(&request.traceparent)) else {
+            return;
+        };
+        let begun = TracedRequest {
+            parent,
+            arrived,
+            kind,
+            shard: shard_of(node, &request.ask),
+            caller: request.caller.clone(),
+            criticality: request.criticality,
+            rows: 0,
+            bytes: 0,
+        };
+        self.open.insert(request.id, begun);
+    }
+
+    /// Records an answer, or a part of one.
+    #[cold]
+    pub(super) fn answered(&mut self, node: &Node, answer: &Answer) {
+        let Some(traced) = self.open.get_mut(&answer.id) else {
+            return;
+        };
+        traced.rows += answer.rows;
+        traced.bytes += answer.bytes;
+        if answer.has_more {
+            return;
+        }
+        let end = TraceEnd {
+            outcome: NODE_OUTCOMES[outcome_index(&answer.outcome)],
+            is_failed: is_failed(&answer.outcome),
+            service_time: answer.service_time,
+        };
+        self.end(node, answer.id, &end);
+    }
+
+    /// Records that a request was cancelled.
+    pub(super) fn cancelled(&mut self, node: &Node, id: u64) {
+        if self.is_empty() {
+            return;
+        }
+        self.end(node, id, &TraceEnd::without_answer(CANCELLED));
+    }
+
+    /// Records that the connection has ended.
+    pub(super) fn end_all(&mut self, node: &Node) {
+        let open: Vec<u64> = self.open.keys().copied().collect();
+        for id in open {
+            self.end(node, id, &TraceEnd::without_answer(UNANSWERED));
+        }
+    }
+
+    fn end(&mut self, node: &Node, id: u64, end: &TraceEnd) {
+        let (Some(open), Some(tracer)) = (self.open.remove(&id), node.tracer()) else {
+            return;
+        };
+        let caller = str::from_utf8(&open.caller);
+        let summary = NodeSummary {
+            node: node.name(),
+            request: NODE_REQUESTS_ASKED[open.kind as usize],
+            outcome: end.outcome,
+            is_failed: end.is_failed,
+            shard: open.shard,
+            caller: caller.ok().filter(|caller| !caller.is_empty()),
+            criticality: open.criticality,
+            service_time: end.service_time,
+            rows: open.rows,
+            bytes: open.bytes,
+        };
+        let now = node.clock().monotonic();
+        tracer.at_node(&open.parent, &summary, open.arrived, now);
+    }
+}
+
+impl TraceEnd {
+    const fn without_answer(outcome: &'static str) -> Self {
+        Self {
+            outcome,
+            is_failed: false,
+            service_time: Duration::ZERO,
+        }
+    }
+}
+
+/// Returns the shard of a request, if it has one.
+fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
+    let ownership = node.ownership();
+    let map = ownership.map().shard_map();
+    let one = |mut shards: Box<dyn Iterator<Item = ShardId> + '_>| {
+        let first = shards.next()?;
+        shards.all(|shard| shard == first).then_some(first)
+    };
+    match ask {
+        Ask::Get(namespace, key) => Some(map.locate(*namespace, &key.partition)),
+        Ask::Range(request) => Some(map.locate(request.namespace, &request.partition)),
+        Ask::DeleteRange(request) => Some(map.locate(request.namespace, &request.partition)),
+        Ask::Scan(request) => request.shard,
+        Ask::MultiGet(namespace, keys) => {
+            let shards = keys
+                .iter()
+                .map(|key| map.locate(*namespace, &key.partition));
+            one(Box::new(shards))
+        }
+        Ask::Write(request) => {
+            let keys = request.mutations.iter().map(|mutation| &mutation.key);
+            let shards = keys.map(|key| map.locate(request.namespace, &key.partition));
+            one(Box::new(shards))
+        }
+        Ask::KeepRecords(_) | Ask::KeptRecords | Ask::Probe | Ask::ClusterMap => None,
+    }
+}

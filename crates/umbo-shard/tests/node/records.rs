@@ -1,0 +1,99 @@
+//! Umbo's own records: the node's store keeps copies, and changes are accepted only in their home.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use umbo_protocol::{Ask, NodeError, Outcome};
+use umbo_store::{RecordsCopy, RecordsRevision, StoreError, WriteRequest};
+use umbo_types::{Key, NamespaceId, ShardId};
+
+use crate::support::{NS, Started, get, key_of, map, mutation, put, write_of};
+
+fn copy(number: u64, len: usize) -> Arc<RecordsCopy> {
+    Arc::new(RecordsCopy {
+        revision: RecordsRevision { epoch: 1, number },
+        fenced: vec![NS],
+        content: Bytes::from(vec![5; len]),
+    })
+}
+
+#[tokio::test]
+async fn a_copy_is_kept_and_every_frame_says_its_revision() {
+    let node = Started::new();
+    let mut peer = node.peer().await;
+    let key = key_of(0, 0);
+    peer.ask(put(&key, "x")).await;
+    let answer = peer.ask(Ask::KeptRecords).await;
+    assert_eq!(answer.outcome, Outcome::KeptRecords(None));
+    // A copy that comes in chunks.
+    let kept = copy(3, 300 << 10);
+    let answer = peer.ask(Ask::KeepRecords(Arc::clone(&kept))).await;
+    let own = vec![(ShardId(0), Ok(())), (ShardId(1), Ok(()))];
+    assert_eq!(
+        answer.outcome,
+        Outcome::RecordsKept(own),
+        "the shards of the node"
+    );
+    assert_eq!(peer.stamp.records, kept.revision);
+    let answer = peer.ask(Ask::KeptRecords).await;
+    assert_eq!(answer.outcome, Outcome::KeptRecords(Some(kept)));
+    let answer = peer.ask(get(&key)).await;
+    let gone = StoreError::NamespaceGone {
+        shard: ShardId(0),
+        namespace: NS,
+    };
+    assert_eq!(answer.outcome, Outcome::Failed(NodeError::Store(gone)));
+}
+
+/// A key of Umbo's own namespace that a shard owns.
+fn own_key(shard: u16) -> Key {
+    let map = map();
+    let keys = (0..).map(|at| Key::new(format!("r{at}"), "").unwrap());
+    let is_in = |key: &Key| {
+        let own = map.shard_map().locate(NamespaceId::SYSTEM, &key.partition);
+        own == ShardId(shard)
+    };
+    keys.into_iter().find(is_in).unwrap()
+}
+
+#[tokio::test]
+async fn records_are_changed_in_their_home_and_nowhere_else() {
+    let node = Started::new();
+    let mut peer = node.peer().await;
+    let write = |shard| WriteRequest {
+        namespace: NamespaceId::SYSTEM,
+        ..write_of(vec![mutation(&own_key(shard), "x")])
+    };
+    let answer = peer.ask(Ask::Write(write(0))).await;
+    assert!(matches!(&answer.outcome, Outcome::Written(all) if matches!(all[..], [Ok(Ok(_))])));
+    let refused = |error: &NodeError| match error {
+        NodeError::Store(StoreError::Unavailable {
+            shard,
+            reason,
+            outcome,
+        }) => {
+            *shard == ShardId(1)
+                && reason.contains("shard 0")
+                && *outcome == umbo_store::Outcome::NotApplied
+        }
+        _ => false,
+    };
+    let answer = peer.ask(Ask::Write(write(1))).await;
+    let Outcome::Written(all) = &answer.outcome else {
+        panic!("{answer:?}")
+    };
+    assert!(refused(all[0].as_ref().unwrap_err()), "{all:?}");
+    let answer = peer.ask(Ask::Get(NamespaceId::SYSTEM, own_key(1))).await;
+    let Outcome::Failed(error) = &answer.outcome else {
+        panic!("{answer:?}")
+    };
+    assert!(refused(error), "{error}");
+    // An operator promotes another home.
+    let promoted = map().promote_home(ShardId(1)).unwrap();
+    node.node.replace_map(Arc::new(promoted)).unwrap();
+    let answer = peer.ask(Ask::Write(write(1))).await;
+    assert!(matches!(&answer.outcome, Outcome::Written(all) if matches!(all[..], [Ok(Ok(_))])));
+    assert_eq!(peer.stamp.map_version, 2);
+    let answer = peer.ask(Ask::Get(NamespaceId::SYSTEM, own_key(0))).await;
+    assert!(matches!(&answer.outcome, Outcome::Failed(_)), "{answer:?}");
+}

@@ -1,0 +1,218 @@
+//! A dispatcher as a process: start, loops, end, and requests to it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use umbo_admin::Service;
+use umbo_control::auth::TokenRegistry;
+use umbo_control::policies::FilePolicies;
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
+use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
+use umbo_store::Store;
+use umbo_telemetry::metrics::{Code, RequestMetrics};
+use umbo_telemetry::trace::Tracer;
+use umbo_types::Clock;
+
+use crate::simulation::{met, note};
+
+/// Timeout of a client's request.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+/// A process that serves, or is being opened.
+#[derive(Debug)]
+struct Running {
+    service: Service,
+    is_dead: Arc<AtomicBool>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+/// A dispatcher that is started again when it ends.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    running: RefCell<Option<Running>>,
+}
+
+/// An answer to a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) etag: Option<u64>,
+    pub(crate) body: Bytes,
+}
+
+/// Whether a change took effect, by its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Done,
+    Refused,
+    Unknown,
+}
+
+impl Answer {
+    /// Returns the body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// Returns the code of a problem; empty for another answer.
+    pub(crate) fn code(&self) -> String {
+        let json = self.json();
+        let uri = json["type"].as_str().unwrap_or_default();
+        uri.trim_start_matches("/v1/errors/").to_owned()
+    }
+
+    /// Returns whether the change took effect.
+    pub(crate) fn told(&self) -> Told {
+        if self.status.is_success() {
+            return Told::Done;
+        }
+        let json = self.json();
+        // Without an outcome, a client relies on whether it may retry.
+        let is_refused = json["outcome"].as_str().map_or_else(
+            || json["retry"]["safe"] == true || self.status.is_client_error(),
+            |outcome| outcome == "not-applied",
+        );
+        if is_refused {
+            Told::Refused
+        } else {
+            Told::Unknown
+        }
+    }
+}
+
+impl Process {
+    /// Opens the dispatcher on a store. Returns whether it serves.
+    pub(crate) async fn open(
+        &self,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        is_dead: Arc<AtomicBool>,
+        refresh: Duration,
+    ) -> bool {
+        self.kill();
+        let opening = Dispatcher::open(parts(store, clock));
+        let opened = tokio::time::timeout(PATIENCE, opening).await;
+        let Ok(Ok(dispatcher)) = opened else {
+            met("dispatcher that does not open");
+            is_dead.store(true, Ordering::Relaxed);
+            return false;
+        };
+        let loops = loops(&dispatcher, refresh);
+        self.running.replace(Some(Running {
+            service: Service::data(&dispatcher),
+            is_dead,
+            loops,
+        }));
+        true
+    }
+
+    /// Ends the process as `kill -9` does.
+    pub(crate) fn kill(&self) {
+        if let Some(running) = self.running.replace(None) {
+            running.is_dead.store(true, Ordering::Relaxed);
+            for task in running.loops {
+                task.abort();
+            }
+        }
+    }
+
+    /// Sends a request to the dispatcher. None if the dispatcher ended, or did not answer in time.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, String)],
+        body: Vec<u8>,
+    ) -> Option<Answer> {
+        let (service, is_dead) = {
+            let running = self.running.borrow();
+            let running = running.as_ref()?;
+            (running.service.clone(), Arc::clone(&running.is_dead))
+        };
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body)));
+        let request = request.expect("the simulation asks well-formed requests");
+        let answering = async {
+            let (head, body) = service.answer(request).await.into_parts();
+            let body = body.collect().await.ok()?.to_bytes();
+            let etag = head.headers.get("etag").and_then(|tag| tag.to_str().ok());
+            let etag = etag.and_then(|tag| tag.trim_matches('"').parse().ok());
+            Some(Answer {
+                status: head.status,
+                etag,
+                body,
+            })
+        };
+        let answer = tokio::time::timeout(PATIENCE, answering).await;
+        if is_dead.load(Ordering::Relaxed) {
+            note!("{method} {path}: the dispatcher was killed");
+            return None;
+        }
+        let Ok(answer) = answer else {
+            met("request without an answer");
+            note!("{method} {path}: no answer");
+            return None;
+        };
+        answer
+    }
+}
+
+/// Starts the background tasks of a server. `follow` is the interval at which it checks the records.
+fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> Vec<JoinHandle<()>> {
+    let dispatcher = Arc::clone(dispatcher);
+    vec![tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(follow).await;
+            // A failure is tried again.
+            let _ = dispatcher.control.follow_records().await;
+            dispatcher.maintain();
+            dispatcher.tick();
+        }
+    })]
+}
+
+fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Parts {
+    let settings = LimiterSettings {
+        weights: Weights::default(),
+        accounts_max: 1_024,
+        buckets_max: 1_024,
+        shards: store.shard_map().shards() as u16,
+        seed: 7,
+    };
+    let limiter = Limiter::new(settings, PolicySet::built_in(), clock.monotonic());
+    let code = Code {
+        name: "any",
+        kind: "refused",
+    };
+    let codes = vec![code; umbo_api::ErrorCode::ALL.len()];
+    Parts {
+        store,
+        clock: Arc::clone(&clock),
+        tokens: Arc::new(TokenRegistry::new().expect("a registry begins empty")),
+        quota: Arc::new(limiter),
+        policies: FilePolicies::default(),
+        hot_keys: None,
+        overload: None,
+        metrics: Arc::new(RequestMetrics::new(codes, 2)),
+        tracer: Arc::new(Tracer::disabled(clock)),
+        limits: DispatcherLimits {
+            requests_in_flight_max: 1_000,
+            body_memory_max: 16 << 20,
+            answer_memory_max: 16 << 20,
+            body_timeout: Duration::from_secs(5),
+            default_timeout: Duration::from_secs(5),
+            records_stale_max: Duration::from_hours(1),
+        },
+        config_text: String::new(),
+    }
+}

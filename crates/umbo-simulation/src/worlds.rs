@@ -1,0 +1,104 @@
+//! The worlds by name.
+
+use crate::simulation::{Report, run};
+
+/// A world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum World {
+    /// One engine on a simulated disk.
+    Store,
+    /// Dispatchers and Umbo's own records, over a store whose shards fail.
+    Records,
+    /// Shards that move between nodes, with steps left out.
+    Moves,
+    /// Dispatchers' stores and nodes over a simulated network.
+    Hop,
+}
+
+impl World {
+    /// All worlds.
+    pub const ALL: [Self; 4] = [Self::Store, Self::Records, Self::Moves, Self::Hop];
+
+    /// Returns the name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Records => "records",
+            Self::Moves => "moves",
+            Self::Hop => "hop",
+        }
+    }
+
+    /// Returns the events that must have occurred in a run of many seeds.
+    pub const fn must_meet(self) -> &'static [&'static str] {
+        match self {
+            Self::Store => &[
+                "power failure",
+                "power failure amid a commit",
+                "failed sync",
+                "failed read",
+                "failed write",
+                "full disk",
+                "bad sector",
+                "flipped bit",
+                "clock jump",
+                "orderly restart",
+                "slow disk",
+                "asynchronous write lost with the power",
+                "condition refused",
+                "group aborted",
+                "deadline passed",
+                "unknown outcome",
+            ],
+            Self::Hop => &[
+                "node paused",
+                "requests held",
+                "answers held",
+                "connection stuck",
+                "connection reset",
+                "link cut",
+                "power failure",
+                "orderly restart",
+                "deadline passed",
+                "unknown outcome",
+                "unavailable",
+            ],
+            Self::Moves => &[
+                "move planned",
+                "step of a move left out",
+                "file copied",
+                "map refused",
+                "node restarted with some map",
+            ],
+            Self::Records => &[
+                "shard away",
+                "shard full",
+                "lost answer",
+                "dispatcher killed",
+                "dispatcher killed with a call under way",
+                "namespace put",
+                "namespace removed",
+                "removal refused",
+                "change refused",
+                "change of unknown outcome",
+                "first token",
+                "first token refused",
+                "namespace gone",
+                "write of unknown outcome",
+            ],
+        }
+    }
+
+    /// Runs a seed on a thread of its own, so that no state of an earlier seed remains.
+    pub fn run(self, seed: u64, is_printed: bool) -> Report {
+        let run = move || match self {
+            Self::Store => run(seed, is_printed, crate::store_world::run),
+            Self::Records => run(seed, is_printed, crate::records_world::run),
+            Self::Moves => run(seed, is_printed, crate::store_world::moves::run),
+            Self::Hop => run(seed, is_printed, crate::store_world::hop::run),
+        };
+        std::thread::spawn(run)
+            .join()
+            .unwrap_or_else(|panic| Report::of_panic(seed, &*panic))
+    }
+}

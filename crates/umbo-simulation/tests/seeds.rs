@@ -1,0 +1,50 @@
+//! A few seeds of each world, and the check that equal seeds give equal runs.
+#![cfg(test)]
+
+use std::process::Command;
+
+use umbo_simulation::worlds::World;
+
+/// Seeds of each world that every change must pass; `tests/run` runs many more.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
+
+#[test]
+fn a_few_seeds_of_each_world_violate_nothing() {
+    for world in World::ALL {
+        for seed in SEEDS {
+            let report = world.run(seed, false);
+            assert_eq!(
+                report.violation,
+                None,
+                "{} seed {seed:#x}: {:#?}",
+                world.name(),
+                report.lines
+            );
+        }
+    }
+}
+
+#[test]
+fn seeds_that_once_found_something_find_nothing() {
+    // A failed read unwound while redb held a lock, and the drop of a table ended the process.
+    assert_eq!(World::Store.run(0x21, false).violation, None);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_in_two_processes() {
+    for world in World::ALL {
+        let trace_of = |seed: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_umbo-simulation"));
+            let output = command
+                .args(["--world", world.name(), "--seed", seed])
+                .output();
+            let output = String::from_utf8(output.unwrap().stdout).unwrap();
+            // The line after it holds the time that the run took.
+            output.lines().next().unwrap().to_owned()
+        };
+        let first = trace_of("2");
+        assert!(first.contains("trace"), "{first}");
+        assert_eq!(first, trace_of("2"));
+        assert_ne!(first, trace_of("3"));
+    }
+}

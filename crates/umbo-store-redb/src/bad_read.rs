@@ -1,0 +1,124 @@
+//! Failed reads of the disk, isolated from redb.
+//!
+//! redb refuses all work after one failed read until the file is opened again. So a failed read is not
+//! returned to redb: it unwinds through redb to [`isolated`], which turns it into [`FileError::Unreadable`] for
+//! this one use of the file. redb never gets other bytes in place of those that could not be read, nothing is
+//! cached, and no page can send a key the wrong way. The invariant: work under [`isolated`] that met a failed
+//! read never succeeds. Outside of [`isolated`], while redb opens, commits or closes, a failed read is an
+//! ordinary I/O error of redb.
+
+use std::cell::Cell;
+use std::io;
+use std::panic::resume_unwind;
+
+use crate::file_error::{FileError, guarded};
+
+thread_local! {
+    static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
+    static IS_ISOLATED: Cell<bool> = const { Cell::new(false) };
+    static FAILED_READS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The payload that a failed read unwinds with.
+pub(crate) struct BadRead {
+    /// The range of bytes and the system's error.
+    pub(crate) reason: String,
+}
+
+/// Runs `work` and turns a failed read or a panic in it into a failure. `work` may change only a transaction
+/// that the caller aborts.
+pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
+    let failed_before = FAILED_READS.get();
+    let was_isolated = IS_ISOLATED.replace(true);
+    let result = guarded(work);
+    IS_ISOLATED.set(was_isolated);
+    match result {
+        Ok(_) if FAILED_READS.get() != failed_before => Err(FileError::Unreadable(
+            "a part of the file cannot be read".to_owned(),
+        )),
+        result => result,
+    }
+}
+
+/// The payload that a read unwinds with if it would have to wait for the disk on a thread that must not wait.
+pub(crate) struct MustWait;
+
+/// Runs `work` under [`isolated`] if it need not wait for the disk; otherwise fails with
+/// [`FileError::MustWait`].
+pub(crate) fn at_once<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
+    let could_wait = MAY_WAIT.replace(false);
+    let result = isolated(work);
+    MAY_WAIT.set(could_wait);
+    result
+}
+
+/// Returns whether reads on this thread are forbidden to wait for the disk.
+pub(crate) fn must_not_wait() -> bool {
+    !MAY_WAIT.get() && is_isolated()
+}
+
+/// Ends a read that would have to wait. May be called only while [`must_not_wait`] holds.
+pub(crate) fn give_way() -> ! {
+    resume_unwind(Box::new(MustWait))
+}
+
+/// Runs `work` so that a failed read is returned to redb as an error, also under [`isolated`]. For reads
+/// while redb holds a lock: unwinding would poison the lock, and the next use of it while a table is dropped
+/// would end the process.
+pub(crate) fn unisolated<T>(work: impl FnOnce() -> T) -> T {
+    let was_isolated = IS_ISOLATED.replace(false);
+    let result = work();
+    IS_ISOLATED.set(was_isolated);
+    result
+}
+
+/// Returns whether a failed read on this thread may unwind. A read that fails during another unwinding may
+/// not: a second unwinding would end the process.
+pub(crate) fn is_isolated() -> bool {
+    IS_ISOLATED.get() && !std::thread::panicking()
+}
+
+/// Ends a failed read: unwinds to [`isolated`], or returns the error where there is no [`isolated`] on the
+/// stack.
+pub(crate) fn fail_read(kind: io::ErrorKind, reason: String) -> io::Error {
+    FAILED_READS.set(FAILED_READS.get() + 1);
+    if is_isolated() {
+        // Unlike a panic this calls no hook, and prints nothing.
+        resume_unwind(Box::new(BadRead { reason }));
+    }
+    io::Error::new(kind, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fail() -> io::Error {
+        fail_read(io::ErrorKind::Other, "bytes 1 to 2".to_owned())
+    }
+
+    #[test]
+    fn a_failed_read_unwinds_only_where_it_is_isolated() {
+        let failure = isolated::<()>(|| Err(fail().into())).unwrap_err();
+        assert_eq!(failure, FileError::Unreadable("bytes 1 to 2".to_owned()));
+        assert!(!is_isolated());
+        let failure = guarded::<()>(|| Err(fail().into())).unwrap_err();
+        assert!(matches!(failure, FileError::Io(_)), "{failure}");
+    }
+
+    #[test]
+    fn a_failed_read_is_an_error_where_redb_holds_a_lock() {
+        let failure = isolated::<()>(|| Err(unisolated(fail).into())).unwrap_err();
+        assert!(matches!(failure, FileError::Io(_)), "{failure}");
+    }
+
+    #[test]
+    fn work_that_hides_a_failed_read_does_not_succeed() {
+        let hidden = isolated(|| {
+            let _ = guarded::<()>(|| Err(fail().into()));
+            Ok(())
+        });
+        assert!(matches!(hidden, Err(FileError::Unreadable(_))));
+        isolated(|| Ok(())).unwrap();
+    }
+}

@@ -1,0 +1,106 @@
+//! A disk that hangs delays the reads of its own shard only, and blocks no thread that other shards need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use umbo_store::{CallContext, ShardState, Store, StoreError};
+use umbo_types::{Key, ShardId};
+
+use super::{NAMESPACE, Rig};
+
+const ROWS: usize = 200;
+/// More than there are threads of the runtime, and more than may wait for one disk.
+const READERS: usize = 60;
+
+fn key(row: usize) -> Key {
+    Key::new(format!("key-{row}"), "").unwrap()
+}
+
+/// Values larger than the cache, so that reads reach the file.
+async fn filled() -> Rig {
+    let mut rig = Rig::with(|config| config.shards = Some(2));
+    rig.files.tell_waiting();
+    for row in 0..ROWS {
+        let value = "x".repeat(20_000);
+        rig.put(&format!("key-{row}"), &value).await.unwrap();
+    }
+    let cold = |config: &mut crate::Config| {
+        config.shards = Some(2);
+        config.cache_bytes = 128 << 10;
+    };
+    rig.reopen(cold).await;
+    rig
+}
+
+/// Releases the hanging reads if a test fails: the runtime waits for them.
+struct Released(Arc<Rig>);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.0.files.hang(None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
+    let rig = Arc::new(filled().await);
+    let map = rig.store.shard_map();
+    let of_shard = |shard: u16| -> Vec<usize> {
+        let located = |row: usize| map.locate(NAMESPACE, &key(row).partition);
+        let rows = 0..ROWS;
+        rows.filter(|&row| located(row) == ShardId(shard)).collect()
+    };
+    let (hung, other) = (of_shard(0), of_shard(1));
+    rig.files.hang(Some("shard-000.redb"));
+    let _released = Released(Arc::clone(&rig));
+    let mut readers = JoinSet::new();
+    for reader in 0..READERS {
+        let (rig, row) = (Arc::clone(&rig), hung[reader % hung.len()]);
+        readers.spawn(async move {
+            let call = CallContext::internal();
+            rig.store.get(&call, NAMESPACE, &key(row)).await
+        });
+    }
+    // The other shard is still readable, from tasks of the same runtime.
+    for &row in &other {
+        let rig = Arc::clone(&rig);
+        let read = tokio::spawn(async move {
+            let call = CallContext::internal();
+            rig.store.get(&call, NAMESPACE, &key(row)).await
+        });
+        assert!(read.await.unwrap().unwrap().is_some());
+    }
+    // Reads beyond the limit are refused, and the state of the shard reports the stuck disk.
+    let refused = loop {
+        // Some rows are in the cache.
+        if let Err(refused) = readers.join_next().await.unwrap().unwrap() {
+            break refused;
+        }
+    };
+    let StoreError::Unavailable { shard, reason, .. } = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(shard, ShardId(0));
+    assert!(reason.contains("shard-000.redb") && reason.contains("does not answer"));
+    rig.files.advance(Duration::from_secs(2));
+    let states: Vec<_> = rig
+        .store
+        .status()
+        .into_iter()
+        .map(|shard| shard.state)
+        .collect();
+    assert!(matches!(states[0], ShardState::ReadOnly(_)), "{states:?}");
+    assert_eq!(states[1], ShardState::Available);
+    // Once the disk answers, the waiting reads complete.
+    rig.files.hang(None);
+    let mut answered = 0;
+    while let Some(read) = readers.join_next().await {
+        answered += usize::from(read.unwrap().is_ok());
+    }
+    assert!(answered > 0);
+    let call = CallContext::internal();
+    let read = rig.store.get(&call, NAMESPACE, &key(hung[0])).await;
+    assert!(read.unwrap().is_some());
+    assert_eq!(rig.state(), ShardState::Available);
+}

@@ -1,0 +1,154 @@
+//! Errors of one use of a shard's file, sorted by how the store reacts to them.
+//!
+//! Owns the translation of redb's errors and panics. A panic inside redb is caught here and nowhere else; it
+//! is treated as damage of the file that was being used.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redb::{CommitError, DatabaseError, StorageError, TableError, TransactionError};
+
+use umbo_types::NamespaceId;
+
+use crate::bad_read::{BadRead, MustWait};
+use crate::row_codec::RowDamage;
+
+/// Error of one use of a shard's file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FileError {
+    /// No room on the disk.
+    #[error("no space left on the disk: {0}")]
+    Full(String),
+    /// The system failed, or redb refuses work after an earlier failure until the file is opened again.
+    #[error("{0}")]
+    Io(String),
+    /// A part of the file cannot be read; the rest can be.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The read would have to wait for the disk, on a thread that must not wait.
+    #[error("the read has to wait for the disk")]
+    MustWait,
+    /// The disk does not answer.
+    #[error("the disk does not answer")]
+    Stuck,
+    /// The content of the file cannot be decoded.
+    #[error("{0}")]
+    Damaged(String),
+    /// The namespace is fenced; the file is intact.
+    #[error("namespace {0} was removed")]
+    Gone(NamespaceId),
+}
+
+/// Runs `work` on a redb file and turns a panic into a failure.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
+    // An unwinding leaves no state of this crate half-changed: readers only read, and the committer drops its
+    // transaction and opens the file again after any failure.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(match panic.downcast::<BadRead>() {
+            Ok(read) => FileError::Unreadable(read.reason),
+            Err(panic) if panic.is::<MustWait>() => FileError::MustWait,
+            Err(panic) => FileError::Damaged(format!("redb panicked: {}", panic_text(&*panic))),
+        })
+    })
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        return text;
+    }
+    panic
+        .downcast_ref::<String>()
+        .map_or("no reason given", String::as_str)
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Self::Full(error.to_string()),
+            io::ErrorKind::UnexpectedEof => Self::Damaged("the file is cut short".to_owned()),
+            _ => Self::Io(error.to_string()),
+        }
+    }
+}
+
+impl From<StorageError> for FileError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Io(error) => error.into(),
+            StorageError::Corrupted(reason) => Self::Damaged(reason),
+            other => Self::Io(other.to_string()),
+        }
+    }
+}
+
+impl From<TransactionError> for FileError {
+    fn from(error: TransactionError) -> Self {
+        match error {
+            TransactionError::Storage(error) => error.into(),
+            other => Self::Io(other.to_string()),
+        }
+    }
+}
+
+impl From<CommitError> for FileError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Storage(error) => error.into(),
+            other => Self::Io(other.to_string()),
+        }
+    }
+}
+
+impl From<TableError> for FileError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Storage(error) => error.into(),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<DatabaseError> for FileError {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::Storage(error) => error.into(),
+            DatabaseError::UpgradeRequired(_) => Self::Damaged(error.to_string()),
+            other => Self::Io(other.to_string()),
+        }
+    }
+}
+
+impl From<RowDamage> for FileError {
+    fn from(damage: RowDamage) -> Self {
+        Self::Damaged(damage.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_failure_with_its_text() {
+        let number = std::hint::black_box(7);
+        let failure = guarded::<()>(|| panic!("page {number} is odd")).unwrap_err();
+        assert!(failure.to_string().contains("page 7 is odd"));
+        let failure = guarded::<()>(|| panic!("plain")).unwrap_err();
+        assert!(failure.to_string().contains("plain"));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(matches!(FileError::from(full), FileError::Full(_)));
+        let other = StorageError::Io(io::Error::from(io::ErrorKind::Other));
+        assert!(matches!(FileError::from(other), FileError::Io(_)));
+        assert!(matches!(
+            FileError::from(StorageError::PreviousIo),
+            FileError::Io(_)
+        ));
+    }
+}

@@ -1,0 +1,144 @@
+//! Every access of redb to a shard's file, with its failures recorded.
+//!
+//! Owns the handling of a failed read: it is tried once more, remembered, counted, and kept from redb if the
+//! read is isolated (see [`crate::bad_read`]). Writes, syncs and locks pass unchanged.
+
+use std::collections::HashSet;
+use std::io;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redb::{BackendError, StorageBackend};
+
+use crate::bad_read::{fail_read, give_way, is_isolated, must_not_wait};
+use crate::disk::Disk;
+use crate::shard_file::ReadAtOnce;
+
+/// A file below redb.
+#[derive(Debug)]
+pub(crate) struct WatchedFile {
+    /// The path, for messages.
+    pub(crate) path: PathBuf,
+    /// The file itself.
+    pub(crate) inner: Box<dyn StorageBackend>,
+    /// Reader of the part of it that is in memory, if the system can tell.
+    pub(crate) at_once: Option<Box<dyn ReadAtOnce>>,
+    /// Offsets that were written since the last sync: redb may read such a page while it holds a lock, which
+    /// unwinding would poison. Bounded by what redb writes between two syncs.
+    pub(crate) unsynced: Mutex<HashSet<u64>>,
+    /// The state of its disk.
+    pub(crate) disk: Arc<Disk>,
+}
+
+impl WatchedFile {
+    /// Reads from the disk; a failure is retried once, because some errors are transient.
+    fn read_disk(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner
+            .read(offset, out)
+            .or_else(|_| self.inner.read(offset, out))
+    }
+
+    fn lock_unsynced(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reason(offset: u64, len: usize, error: &io::Error) -> String {
+        let end = offset + len as u64;
+        let reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the file is cut short".to_owned(),
+            _ => error.to_string(),
+        };
+        format!("bytes {offset} to {end} cannot be read: {reason}")
+    }
+}
+
+impl StorageBackend for WatchedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.lock_unsynced().contains(&offset) {
+            return self.inner.read(offset, out);
+        }
+        if is_isolated()
+            && let Some((kind, reason)) = self.disk.known_bad(offset, out.len())
+        {
+            self.disk.count_failed_read();
+            return Err(fail_read(kind, reason));
+        }
+        if must_not_wait()
+            && let Some(file) = &self.at_once
+        {
+            if file.read_at_once(offset, out) {
+                return Ok(());
+            }
+            give_way();
+        }
+        let begun = self.disk.now();
+        let Err(error) = self.read_disk(offset, out) else {
+            self.disk.note_good(offset, out.len());
+            return Ok(());
+        };
+        let took = self.disk.now().saturating_duration_since(begun);
+        let reason = Self::reason(offset, out.len(), &error);
+        self.disk.count_failed_read();
+        let why = (error.kind(), &reason[..]);
+        if self.disk.note_bad(offset, out.len(), why, took) {
+            tracing::error!(file = %self.path.display(), %reason, "a part of a file cannot be read");
+        }
+        Err(fail_read(error.kind(), reason))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)?;
+        self.disk.note_len(len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.inner.sync_data()?;
+        self.lock_unsynced().clear();
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.lock_unsynced().insert(offset);
+        self.inner.write(offset, data)?;
+        self.disk.note_good(offset, data.len());
+        Ok(())
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.inner.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.inner.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.query_lock_range(start, end)
+    }
+}

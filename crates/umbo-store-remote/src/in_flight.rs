@@ -1,0 +1,241 @@
+//! Requests of one connection that wait for their answers, in a reusable table.
+//!
+//! A request is found by its id, which contains the index of its entry; an id is never used twice, so an
+//! answer after the cancellation of its request is ignored. Does not use sockets.
+
+use std::task::Waker;
+
+use umbo_protocol::{Answer, Outcome, Placed};
+
+/// Bits of an id that are the index of the entry. Ids below `1 << SLOT_BITS` are never assigned.
+const SLOT_BITS: u32 = 16;
+/// Most requests that can wait at once.
+pub(crate) const IN_FLIGHT_MAX: usize = 1 << SLOT_BITS;
+
+/// Id of a free entry.
+const NO_ID: u64 = 0;
+
+/// Event of a request.
+#[derive(Debug)]
+pub(crate) enum ReplyEvent {
+    /// It was answered.
+    Answered(Answer),
+    /// Its connection ended; whether all of the request had been sent by then.
+    Lost { was_sent: bool },
+}
+
+#[derive(Debug)]
+enum EntryState {
+    Free,
+    Waiting,
+    /// Parts of its answer have arrived.
+    Begun(Answer),
+    Answered(Answer),
+    Lost {
+        was_sent: bool,
+    },
+}
+
+/// How far a request has been sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SendProgress {
+    NotQueued,
+    Queued(Placed),
+    /// All of a large request was handed to the socket.
+    Sent,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    state: EntryState,
+    way: SendProgress,
+    /// Most rows in the answer to a multi-get.
+    rows_max: usize,
+    waker: Option<Waker>,
+}
+
+/// The parts of an answer have more rows than were asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AnswerTooLong;
+
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    slots: Vec<Entry>,
+    free: Vec<u32>,
+    max: usize,
+    given: u64,
+}
+
+impl InFlight {
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            max: max.min(IN_FLIGHT_MAX),
+            given: 0,
+        }
+    }
+
+    /// Returns the number of pending requests.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Adds a request and returns its id; none if the table is full.
+    pub(crate) fn open(&mut self, rows_max: usize) -> Option<u64> {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None if self.slots.len() < self.max => {
+                self.slots.push(Entry {
+                    id: NO_ID,
+                    state: EntryState::Free,
+                    way: SendProgress::NotQueued,
+                    rows_max: 0,
+                    waker: None,
+                });
+                (self.slots.len() - 1) as u32
+            }
+            None => return None,
+        };
+        self.given += 1;
+        let id = self.given << SLOT_BITS | u64::from(number);
+        let slot = &mut self.slots[number as usize];
+        slot.id = id;
+        slot.state = EntryState::Waiting;
+        slot.way = SendProgress::NotQueued;
+        slot.rows_max = rows_max;
+        Some(id)
+    }
+
+    /// Records where a request was queued.
+    pub(crate) fn queued(&mut self, id: u64, placed: Placed) {
+        if let Some(slot) = self.slot(id) {
+            slot.way = SendProgress::Queued(placed);
+        }
+    }
+
+    /// Records that the last chunk of a large request was handed to the socket.
+    pub(crate) fn sent(&mut self, id: u64) {
+        if let Some(slot) = self.slot(id) {
+            slot.way = SendProgress::Sent;
+        }
+    }
+
+    /// Returns whether a request still waits for an answer or for a part of it.
+    pub(crate) fn is_open(&mut self, id: u64) -> bool {
+        self.slot(id)
+            .is_some_and(|slot| matches!(slot.state, EntryState::Waiting | EntryState::Begun(_)))
+    }
+
+    /// Returns the event of a request, or keeps the waker until there is one.
+    pub(crate) fn poll(&mut self, id: u64, waker: &Waker) -> Option<ReplyEvent> {
+        let slot = self.slot(id)?;
+        if matches!(
+            slot.state,
+            EntryState::Answered(_) | EntryState::Lost { .. }
+        ) {
+            return match self.release(id) {
+                EntryState::Answered(answer) => Some(ReplyEvent::Answered(answer)),
+                EntryState::Lost { was_sent } => Some(ReplyEvent::Lost { was_sent }),
+                EntryState::Free | EntryState::Waiting | EntryState::Begun(_) => None,
+            };
+        }
+        match &mut slot.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        None
+    }
+
+    /// Forgets a request whose caller no longer waits. Returns where it was queued, if it is not answered and
+    /// so must be cancelled.
+    pub(crate) fn cancel(&mut self, id: u64) -> Option<Placed> {
+        let slot = self.slot(id)?;
+        let is_open = matches!(slot.state, EntryState::Waiting | EntryState::Begun(_));
+        let placed = match slot.way {
+            SendProgress::NotQueued => None,
+            SendProgress::Queued(placed) => Some(placed),
+            SendProgress::Sent => Some(Placed::Large),
+        };
+        self.release(id);
+        placed.filter(|_| is_open)
+    }
+
+    /// Stores an answer, or a part of one, for its request. Returns the waker of the request.
+    pub(crate) fn answer(&mut self, answer: Answer) -> Result<Option<Waker>, AnswerTooLong> {
+        let id = answer.id;
+        let Some(slot) = self.slot(id) else {
+            return Ok(None);
+        };
+        let has_more = answer.has_more;
+        let whole = match std::mem::replace(&mut slot.state, EntryState::Waiting) {
+            EntryState::Waiting => answer,
+            EntryState::Begun(begun) => joined(begun, answer)?,
+            // Answered twice: the first answer counts.
+            over @ (EntryState::Free | EntryState::Answered(_) | EntryState::Lost { .. }) => {
+                slot.state = over;
+                return Ok(None);
+            }
+        };
+        if matches!(&whole.outcome, Outcome::MultiGot(rows) if rows.len() > slot.rows_max) {
+            return Err(AnswerTooLong);
+        }
+        if has_more {
+            slot.state = EntryState::Begun(whole);
+            return Ok(None);
+        }
+        slot.state = EntryState::Answered(whole);
+        Ok(slot.waker.take())
+    }
+
+    /// Ends all requests after the loss of the connection. `handed` small requests had been handed to the
+    /// socket.
+    pub(crate) fn lose(&mut self, handed: u64, wakers: &mut Vec<Waker>) {
+        for slot in &mut self.slots {
+            if matches!(slot.state, EntryState::Waiting | EntryState::Begun(_)) {
+                let was_sent = match slot.way {
+                    SendProgress::NotQueued | SendProgress::Queued(Placed::Large) => false,
+                    SendProgress::Queued(Placed::Small(position)) => position <= handed,
+                    SendProgress::Sent => true,
+                };
+                slot.state = EntryState::Lost { was_sent };
+                wakers.extend(slot.waker.take());
+            }
+        }
+    }
+
+    fn slot(&mut self, id: u64) -> Option<&mut Entry> {
+        let number = id as usize % IN_FLIGHT_MAX;
+        let slot = self.slots.get_mut(number)?;
+        (slot.id == id && id != NO_ID).then_some(slot)
+    }
+
+    fn release(&mut self, id: u64) -> EntryState {
+        let number = (id % IN_FLIGHT_MAX as u64) as u32;
+        let slot = &mut self.slots[number as usize];
+        slot.id = NO_ID;
+        slot.waker = None;
+        self.free.push(number);
+        std::mem::replace(&mut slot.state, EntryState::Free)
+    }
+}
+
+/// Joins the next part of an answer to the parts before. Only rows of a multi-get come in parts.
+fn joined(mut begun: Answer, part: Answer) -> Result<Answer, AnswerTooLong> {
+    if let Outcome::Failed(_) = part.outcome {
+        return Ok(part);
+    }
+    let (Outcome::MultiGot(rows), Outcome::MultiGot(more)) = (&mut begun.outcome, part.outcome)
+    else {
+        return Err(AnswerTooLong);
+    };
+    rows.extend(more);
+    begun.service_time = part.service_time;
+    begun.rows += part.rows;
+    begun.bytes += part.bytes;
+    Ok(begun)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The order of writes, and late writes: a write that was given up never overtakes an acknowledged one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use umbo_store::{CallContext, Store as _, StoreError, WriteError};
+use umbo_store_remote::RemoteSettings;
+use umbo_types::Deadline;
+
+use crate::cluster::{Cluster, RealClock, impatient, key_in, until};
+use crate::rows::{put, read, write, write_of};
+use crate::wire::Mode;
+
+/// A write that arrives after its deadline is not begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_comes_late_is_not_begun() {
+    for len in [1, 200_000] {
+        let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+        let settings = RemoteSettings {
+            probe_timeout: Duration::from_secs(30),
+            ..RemoteSettings::default()
+        };
+        let store = cluster.connect(settings).await;
+        let member = &cluster.members[0];
+        let at = key_in(&*store, cluster.shard_of(0));
+        let deadline = Deadline::after(Instant::now(), Duration::from_millis(100));
+        let call = CallContext::internal_until(deadline);
+        member.wire.set(Mode::Frozen);
+        let mut late = store.write(&call, write_of(vec![put(&at, &vec![1; len])]));
+        assert!((&mut late).now_or_never().is_none());
+        until(|| deadline.has_passed(Instant::now())).await;
+        member.wire.set(Mode::Open);
+        let answer = late.await.remove(0);
+        assert!(
+            matches!(
+                answer,
+                Err(WriteError::Store(StoreError::DeadlinePassed { .. }))
+            ),
+            "{answer:?}"
+        );
+        assert_eq!(read(&*store, &at).await, Ok(None));
+    }
+}
+
+/// A write that its caller gave up never overtakes one that was acknowledged later, whatever their sizes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_up_does_not_overtake() {
+    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let settings = RemoteSettings {
+        probe_timeout: Duration::from_secs(30),
+        ..RemoteSettings::default()
+    };
+    let store = cluster.connect(settings).await;
+    let member = &cluster.members[0];
+    let at = key_in(&*store, cluster.shard_of(0));
+    for (first, second) in [(1, 200_000), (200_000, 1), (1, 1), (200_000, 200_000)] {
+        for round in 0..10_u8 {
+            member.wire.set(Mode::Frozen);
+            let old = vec![0xff; first];
+            let mut given_up = Box::pin(write(&*store, &at, &old));
+            assert!((&mut given_up).now_or_never().is_none());
+            drop(given_up);
+            let value = vec![round; second];
+            let mut later = Box::pin(write(&*store, &at, &value));
+            assert!((&mut later).now_or_never().is_none());
+            member.wire.set(Mode::Open);
+            later.await.expect("written");
+            let row = read(&*store, &at).await.expect("served").expect("a row");
+            assert_eq!(row.value.bytes, value);
+        }
+    }
+    let row = read(&*store, &at).await.expect("served").expect("a row");
+    assert_eq!(row.value.bytes[0], 9);
+}
+
+/// Nor does a write on a connection that was closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_a_lost_connection_does_not_overtake() {
+    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let settings = RemoteSettings {
+        probe_timeout: Duration::from_millis(50),
+        silence_max: Duration::from_millis(10),
+        grace: Duration::from_secs(10),
+        ..impatient()
+    };
+    let store = cluster.connect(settings).await;
+    let member = &cluster.members[0];
+    let at = key_in(&*store, cluster.shard_of(0));
+    for round in 0..10_u8 {
+        member.wire.set(Mode::Frozen);
+        let unknown = write(&*store, &at, b"given up").await.expect_err("silent");
+        assert_eq!(unknown.outcome(), umbo_store::Outcome::Unknown);
+        member.wire.set(Mode::Open);
+        let value = [round];
+        while write(&*store, &at, &value).await.is_err() {}
+        for _ in 0..5 {
+            let row = read(&*store, &at).await.expect("served").expect("a row");
+            assert_eq!(row.value.bytes[..], value);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Errors of commands: the one error type of the binary, its exit code and its text on stderr. The only place
+//! where an exit code is chosen; the README and `--help` list them.
+
+mod advice;
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use umbo_client::Error;
+use umbo_control::auth::AuthError;
+use umbo_routing::{ClusterMapError, SuccessionError};
+use umbo_store_redb::OpenError;
+
+use crate::settings::SettingsError;
+
+/// Exit code after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The reader of stdout has closed it; not reported.
+    #[error("the reader of the output has closed it")]
+    OutputClosed,
+    /// Stdout could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[source] io::Error),
+    /// The server cannot start, or the system has no thread.
+    #[error("cannot start: {0}")]
+    Start(String),
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Arguments that cannot be combined, found after they were parsed.
+    #[error("{0}")]
+    Usage(String),
+    /// A call to the server failed.
+    #[error(transparent)]
+    Client(#[from] Error),
+    /// There is no such row.
+    #[error("no row has this key")]
+    RowNotFound,
+    /// There is no such shard.
+    #[error("there is no shard {shard}: there are {shards}, numbered from 0")]
+    ShardNotFound {
+        /// The requested one.
+        shard: u16,
+        /// Number of shards.
+        shards: usize,
+    },
+    /// A file is not a valid map of a cluster.
+    #[error("{}: {error}", path.display())]
+    BadMap {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: Box<ClusterMapError>,
+    },
+    /// The map of the cluster does not contain this node.
+    #[error("{} has no node '{node}'", path.display())]
+    UnknownNode {
+        /// The file of the map.
+        path: PathBuf,
+        /// The node.
+        node: String,
+    },
+    /// A map is not a successor of the existing one.
+    #[error("the map does not follow {}: {error}", before.display())]
+    NoSuccessor {
+        /// The file of the existing one.
+        before: PathBuf,
+        /// Why not.
+        error: SuccessionError,
+    },
+    /// Another node uses a newer map than the given one.
+    #[error(
+        "node '{node}' ({address}) uses version {version} of the cluster's map, and {file} is version {own}: a shard that has moved since must not be served here too"
+    )]
+    NewerMap {
+        /// The other node.
+        node: String,
+        /// Its address.
+        address: String,
+        /// The version that it uses.
+        version: u64,
+        /// The given version.
+        own: u64,
+        /// The file of the given map.
+        file: String,
+    },
+    /// A data folder cannot be used.
+    #[error(transparent)]
+    DataFolder(#[from] OpenError),
+    /// A node would not serve some of its shards.
+    #[error("{bad} of {files} shards would not be served")]
+    BadFiles {
+        /// Shards that would not.
+        bad: u64,
+        /// Shards of the node.
+        files: u64,
+    },
+    /// Some files were not given away.
+    #[error("{kept} of {files} files are not given away, and must not be copied")]
+    NotGiven {
+        /// Files that are not.
+        kept: u64,
+        /// Files that were to be.
+        files: u64,
+    },
+    /// A shard is served by the node that it was given to.
+    #[error(
+        "node '{node}' serves shard {shard}, so its file there is the newest and this one is not"
+    )]
+    StillServed {
+        /// The shard.
+        shard: u16,
+        /// The node.
+        node: String,
+    },
+    /// A node has a newer map, and did not send it in time.
+    #[error("a node uses version {version} of the map, and did not send it in time")]
+    MapNotFetched {
+        /// The version.
+        version: u64,
+    },
+    /// No node of a map answers.
+    #[error("no node of the map answers")]
+    NoNodeAnswers,
+    /// Nodes that might have a newer copy of Umbo's own records do not answer.
+    #[error("no answer from {}: records that only they keep would be lost", nodes.join(", "))]
+    SilentNodes {
+        /// Names of the nodes.
+        nodes: Vec<String>,
+    },
+    /// No node keeps a copy of Umbo's own records.
+    #[error("no node that answers keeps a copy of Umbo's own records")]
+    NoRecords,
+    /// The new home of Umbo's own records is in the map, and has no records yet.
+    #[error("the new home of the records is not founded: {0}")]
+    HomeNotFounded(String),
+    /// A step that only an operator can confirm.
+    #[error(
+        "nothing was taken back: if another node opens its copy later, two nodes would serve the shard"
+    )]
+    NeedsWord,
+    /// There is already a namespace of this name.
+    #[error("namespace '{0}' exists already")]
+    NamespaceExists(String),
+    /// Some rows failed; the others are done.
+    #[error("{failed} of {rows} rows failed{hint}")]
+    Partial {
+        /// Rows that failed.
+        failed: u64,
+        /// Rows in all.
+        rows: u64,
+        /// Where to find them, with the separator before it.
+        hint: String,
+    },
+    /// A token file cannot take a token.
+    #[error(transparent)]
+    Tokens(AuthError),
+    /// A file could not be read or written.
+    #[error("cannot {verb} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// Its name; `-` for stdin.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Ctrl-C; the work done until then was reported.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl CliError {
+    /// Makes an error of a failed write to stdout.
+    pub(crate) fn from_output(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Output(error),
+        }
+    }
+
+    /// Makes an error of something that keeps the server or a thread from starting.
+    pub(crate) fn start(error: impl std::fmt::Display) -> Self {
+        Self::Start(error.to_string())
+    }
+
+    /// Returns the exit code.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::OutputClosed => 0,
+            Self::Usage(_) | Self::Settings(_) | Self::BadMap { .. } | Self::UnknownNode { .. } => {
+                2
+            }
+            Self::RowNotFound | Self::ShardNotFound { .. } | Self::NoRecords => 3,
+            Self::NamespaceExists(_)
+            | Self::NoSuccessor { .. }
+            | Self::NewerMap { .. }
+            | Self::StillServed { .. }
+            | Self::NeedsWord => 4,
+            Self::Partial { .. } => 7,
+            Self::Interrupted => INTERRUPTED,
+            Self::Client(error) => client_exit_code(error),
+            Self::Output(_)
+            | Self::File { .. }
+            | Self::Start(_)
+            | Self::Tokens(_)
+            | Self::DataFolder(_)
+            | Self::BadFiles { .. }
+            | Self::NotGiven { .. } => 1,
+            Self::MapNotFetched { .. }
+            | Self::NoNodeAnswers
+            | Self::SilentNodes { .. }
+            | Self::HomeNotFounded(_) => 6,
+        })
+    }
+
+    /// Prints the error on stderr, as one readable block.
+    pub(crate) fn report(&self) {
+        if matches!(self, Self::OutputClosed | Self::Interrupted) {
+            return;
+        }
+        // Without stderr there is nowhere to report it.
+        let _ = io::stderr().write_all(self.block().as_bytes());
+    }
+
+    fn block(&self) -> String {
+        let mut block = String::from("umbo: ");
+        match self {
+            Self::Client(Error::Problem { problem }) => {
+                let _ = writeln!(block, "{} ({})", problem.title, problem.status);
+                let _ = writeln!(block, "  {}", problem.detail);
+            }
+            other => {
+                let _ = writeln!(block, "{other}");
+            }
+        }
+        if let Some(advice) = self.advice() {
+            let _ = writeln!(block, "  What to do: {advice}");
+        }
+        if let Self::Client(error @ Error::Unconfirmed { .. }) = self {
+            let _ = writeln!(
+                block,
+                "  Outcome of the write: {}",
+                error.outcome().as_str()
+            );
+        }
+        if let Self::Client(Error::Problem { problem }) = self {
+            if let Some(etag) = &problem.etag {
+                let _ = writeln!(block, "  Current version: {}", etag.trim_matches('"'));
+            }
+            if let Some(token) = &problem.token {
+                let _ = writeln!(block, "  The token, if it was created: {token}");
+            }
+            if let Some(outcome) = problem.outcome {
+                let _ = writeln!(block, "  Outcome of the write: {}", outcome.as_str());
+            }
+            if let Some(after_ms) = problem.retry.after_ms {
+                let _ = writeln!(block, "  Try again in {after_ms} ms");
+            }
+            if !problem.request_id.is_empty() {
+                let _ = writeln!(block, "  Request id: {}", problem.request_id);
+            }
+        }
+        block
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::NewerMap { .. } => Some(
+                "fetch the newest map from the nodes with 'umbo cluster map --map FILE --out FILE', and \
+                 start again",
+            ),
+            Self::NotGiven { .. } => Some(
+                "see REASON; a file that another node had last is given away there, and with --accept one that \
+                 you know to be the last",
+            ),
+            Self::StillServed { .. } => {
+                Some("leave the shard there, or move it back with 'umbo cluster plan --move'")
+            }
+            Self::MapNotFetched { .. } => {
+                Some("try again; 'umbo cluster map' shows which node has it")
+            }
+            Self::NoNodeAnswers => Some("name a map whose nodes run, with --map"),
+            Self::SilentNodes { .. } => Some("start them, or continue without them with --without"),
+            Self::HomeNotFounded(_) => Some(
+                "give the new map to the node of the home, and run the command again with --resume and that map",
+            ),
+            Self::NeedsWord => Some(
+                "remove the copies of the files from the other node's data folder, give it the new map, and \
+                 add --never-opened",
+            ),
+            Self::NamespaceExists(_) => Some("add --update to set its settings"),
+            Self::Client(Error::Unreachable { .. }) => Some(
+                "start a server with 'umbo serve', or name another with --server or UMBO_SERVER",
+            ),
+            Self::Client(Error::Timeout(_)) => Some("give it more time with --timeout"),
+            Self::Client(Error::Foreign { .. }) => {
+                Some("check that --server names an Umbo server and not something else")
+            }
+            Self::Client(Error::Transport(_)) => {
+                Some("try again; if it was a write, read first whether it was applied")
+            }
+            Self::Client(Error::Unconfirmed { .. }) => Some(
+                "read the row: if it holds what you wrote, the write was applied or another one \
+                 wrote the same",
+            ),
+            Self::Client(Error::TruncatedStream { .. }) => {
+                Some("run the command again; the output so far is incomplete")
+            }
+            Self::Client(error) => error.code().and_then(advice::of_code),
+            _ => None,
+        }
+    }
+}
+
+fn client_exit_code(error: &Error) -> u8 {
+    match error {
+        Error::BadUrl { .. } | Error::BadOption(_) => 2,
+        Error::GivenUp { status, .. } if *status != 503 => 5,
+        Error::Unreachable { .. }
+        | Error::Timeout(_)
+        | Error::Transport(_)
+        | Error::GivenUp { .. }
+        | Error::WaitEnded
+        | Error::Unconfirmed { .. }
+        | Error::TruncatedStream { .. } => 6,
+        Error::Problem { .. } | Error::Foreign { .. } => match error.status().unwrap_or_default() {
+            401 | 403 => 8,
+            404 => 3,
+            412 => 4,
+            419 | 429 => 5,
+            408 | 503 | 504 | 507 => 6,
+            _ => 1,
+        },
+        Error::Tls(_) | Error::Malformed(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbo_api::{ErrorCode, Problem};
+
+    fn code_of(code: ErrorCode) -> u8 {
+        client_exit_code(&Error::Problem {
+            problem: Box::new(Problem::new(code, "")),
+        })
+    }
+
+    #[test]
+    fn every_error_code_has_the_exit_code_of_its_kind() {
+        for code in ErrorCode::ALL {
+            let expected = match code.status() {
+                401 | 403 => 8,
+                404 => 3,
+                412 => 4,
+                429 => 5,
+                408 | 503 | 504 | 507 => 6,
+                _ => 1,
+            };
+            assert_eq!(code_of(*code), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_here_is_what_the_server_would_have_said() {
+        let given_up = |status| Error::GivenUp {
+            requests: 9,
+            accepts: 1,
+            status,
+        };
+        let codes = [419, 429, 503].map(|status| client_exit_code(&given_up(status)));
+        assert_eq!(codes, [5, 5, 6]);
+    }
+
+    #[test]
+    fn a_server_that_is_lost_midway_is_one_that_was_not_reached() {
+        let broken = Error::Transport("reset by peer".to_owned());
+        assert_eq!(client_exit_code(&broken), 6);
+        assert_eq!(client_exit_code(&Error::TruncatedStream { rows: 7 }), 6);
+    }
+
+    #[test]
+    fn a_failure_without_advice_gives_none() {
+        let problem = Problem::new(ErrorCode::NamespaceNotFound, "no namespace 'n'");
+        let block = CliError::Client(Error::Problem {
+            problem: Box::new(problem),
+        })
+        .block();
+        assert_eq!(
+            block,
+            "umbo: Namespace not found (404)\n  no namespace 'n'\n"
+        );
+    }
+
+    #[test]
+    fn the_block_says_what_happened_what_to_do_and_the_request() {
+        let mut problem = Problem::new(ErrorCode::PreconditionFailed, "the version is 8, not 7");
+        problem.etag = Some("\"8\"".to_owned());
+        problem.request_id = "r7".to_owned();
+        let failure = CliError::Client(Error::Problem {
+            problem: Box::new(problem),
+        });
+        let block = failure.block();
+        for part in [
+            "umbo: Precondition failed (412)\n  the version is 8, not 7\n",
+            "  What to do: ",
+            "  Current version: 8\n",
+            "  Request id: r7\n",
+        ] {
+            assert!(block.contains(part), "{block}");
+        }
+    }
+}

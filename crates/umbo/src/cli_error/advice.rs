@@ -1,0 +1,99 @@
+//! Advice for each error code at the command line. Does not repeat what happened: the title and detail
+//! contain that. A code without a remedy has no advice. There is no wildcard: a new code does not compile
+//! without a decision here.
+
+use umbo_api::ErrorCode;
+
+/// Returns the advice for an error code; none if there is no remedy.
+pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
+    Some(match code {
+        ErrorCode::AbnormalUsageDetected => {
+            "find the callers that read or write the key so often; 'umbo hot ls' shows who blocked it"
+        }
+        ErrorCode::BatchTooLarge | ErrorCode::BodyTooLarge => {
+            "send less in one request; 'umbo kv import' cuts a file of any size into batches"
+        }
+        ErrorCode::ClientClosed | ErrorCode::RequestTimeout => "try again",
+        ErrorCode::DataDamaged => "restore the shard's file that the server's log names",
+        ErrorCode::DeadlineBeforeStore => "give it more time with --timeout",
+        ErrorCode::DeadlineInStore => {
+            "give it more time with --timeout; if it was a write, read whether it was applied"
+        }
+        ErrorCode::Forbidden => "ask for a token with this permission, and send it with --token",
+        ErrorCode::HotKeyNotListed | ErrorCode::HotListFull => {
+            "'umbo hot ls --listed' shows what is pinned and what is blocked"
+        }
+        ErrorCode::HotKeysDisabled => "set hotkey.enabled to true and restart the server",
+        ErrorCode::Internal => "look for the request id in the server's log",
+        ErrorCode::InvalidCursor => "run the command again from its start",
+        ErrorCode::LastAdmin => "first create a token with --grant 'admin:*'",
+        ErrorCode::MethodNotAllowed | ErrorCode::RouteNotFound => {
+            "check that --server names an Umbo server of the version of this program"
+        }
+        ErrorCode::NamespaceBeingRemoved => {
+            "bring the nodes of these shards back; 'umbo ns ls' shows how far the removal is"
+        }
+        ErrorCode::RecordsStale | ErrorCode::RecordsUnavailable => {
+            "'umbo shard ls' shows whether the home shard serves; its node's log has the reason"
+        }
+        ErrorCode::RecordsUnreadable => {
+            "ask a server of the newest version, or start this one with it"
+        }
+        ErrorCode::PreconditionFailed => "read the row again and repeat the decision",
+        ErrorCode::QuotaExceeded => {
+            "wait as long as the answer says; if it keeps happening, ask for a larger quota"
+        }
+        ErrorCode::QuotaNotFound => "'umbo quota ls' lists the names",
+        ErrorCode::ShardUnavailable => {
+            "if it lasts, 'umbo shard ls' and the server's log show the reason"
+        }
+        ErrorCode::ShuttingDown => "try again once this server is back, or name another",
+        ErrorCode::StorageFailed => "check the server's disk; its log names the shard",
+        ErrorCode::StorageFull => "make room on the server's disk; writes then succeed again",
+        ErrorCode::TokenNotFound => "'umbo token ls' lists the ids",
+        ErrorCode::AnswerMemoryFull
+        | ErrorCode::BodyMemoryFull
+        | ErrorCode::Overloaded
+        | ErrorCode::TooManyReaders
+        | ErrorCode::TooManyRequestsInFlight
+        | ErrorCode::WriteQueueFull => "try again later, with fewer requests at a time",
+        ErrorCode::Unauthenticated => "send a token with --token or UMBO_TOKEN",
+        ErrorCode::UnboundedDelete => "name --start, --end or --prefix, or say --all",
+        ErrorCode::HeadersTooLarge
+        | ErrorCode::InvalidBody
+        | ErrorCode::InvalidHeader
+        | ErrorCode::InvalidKey
+        | ErrorCode::InvalidQuery
+        | ErrorCode::InvalidRequest
+        | ErrorCode::KeyNotFound
+        | ErrorCode::KeyTooLarge
+        | ErrorCode::NamespaceNotFound
+        | ErrorCode::QuotaInvalid
+        | ErrorCode::QuotaOfFile
+        | ErrorCode::TokenOfFile
+        | ErrorCode::UriTooLong
+        | ErrorCode::ValueTooLarge => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_does_not_repeat_what_the_server_said() {
+        for code in ErrorCode::ALL {
+            if let Some(advice) = of_code(*code) {
+                assert!(!code.meaning().contains(advice), "{code}");
+                assert!(!advice.ends_with('.') && advice != code.title(), "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_retried_is_never_without_advice() {
+        for code in ErrorCode::ALL.iter().filter(|code| code.is_retryable()) {
+            assert!(of_code(*code).is_some(), "{code}");
+        }
+    }
+}

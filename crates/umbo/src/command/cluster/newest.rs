@@ -1,0 +1,99 @@
+//! `umbo cluster map`: fetches the newest map from the nodes of an older one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use umbo_store_remote::{PeerMap, fetch_newest_map};
+
+use super::plan::{STDOUT, write};
+use crate::cli_error::CliError;
+use crate::map_file;
+use crate::output::{self, Format};
+use crate::server::{SystemClock, remote_settings};
+use crate::settings::{Loaded, SettingsSources};
+
+/// Arguments of `umbo cluster map`.
+#[derive(Debug, Args)]
+pub(super) struct Newest {
+    /// A map of the cluster, however old: its nodes are asked [default: the one in the settings]
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
+    /// Writes the newest map to this file, or to standard output where it is '-'
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// The map version of a node.
+#[derive(Debug, Serialize)]
+struct NodeMapVersion {
+    node: String,
+    address: String,
+    /// Absent if the node did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    map_version: Option<u64>,
+}
+
+impl Newest {
+    pub(super) async fn run(self, format: Format) -> Result<(), CliError> {
+        let cluster = Loaded::read(&SettingsSources::default())?.settings.cluster;
+        let path = self.map.clone().or(cluster.map.clone().map(PathBuf::from));
+        let path = path.ok_or_else(|| {
+            CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())
+        })?;
+        let map = map_file::read(&path)?;
+        let asked = fetch_newest_map(remote_settings(&cluster), &map, Arc::new(SystemClock));
+        let (newest, said) = asked.await;
+        let highest = said.iter().filter_map(|peer| peer.version).max();
+        match self.out.as_deref() {
+            Some(out) if out == Path::new(STDOUT) => {
+                output::write_bytes(newest.to_toml().as_bytes())?;
+            }
+            Some(out) => write(out, &newest)?,
+            None => {}
+        }
+        if self.out.as_deref() != Some(Path::new(STDOUT)) {
+            let said: Vec<NodeMapVersion> = said.into_iter().map(Into::into).collect();
+            output::write_list(
+                format,
+                &said,
+                &["NODE", "ADDRESS", "MAP-VERSION"],
+                NodeMapVersion::cells,
+            )?;
+        }
+        output::note(&format!(
+            "cluster '{}': the newest map that was found has version {}, {} has version {}",
+            newest.cluster_id(),
+            newest.version(),
+            path.display(),
+            map.version()
+        ));
+        match highest {
+            Some(version) if version > newest.version() => Err(CliError::MapNotFetched { version }),
+            Some(_) => Ok(()),
+            None => Err(CliError::NoNodeAnswers),
+        }
+    }
+}
+
+impl From<PeerMap> for NodeMapVersion {
+    fn from(peer: PeerMap) -> Self {
+        Self {
+            node: peer.node,
+            address: peer.address,
+            map_version: peer.version,
+        }
+    }
+}
+
+impl NodeMapVersion {
+    fn cells(&self) -> Vec<String> {
+        let version = self.map_version.map(|version| version.to_string());
+        vec![
+            self.node.clone(),
+            self.address.clone(),
+            version.unwrap_or_else(|| "no answer".to_owned()),
+        ]
+    }
+}

@@ -1,0 +1,201 @@
+//! `umbo cluster promote-home`: makes another shard the home of Umbo's own records, after the current one is
+//! lost.
+//!
+//! Takes the newest copy that any node keeps, writes the next map, in which the shard is the home under the
+//! next epoch, and founds the home there once its node uses that map. The order is safe to interrupt: a home
+//! that was not founded is refused by every dispatcher, and founding it again changes nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::{Instant, sleep};
+use umbo_control::promote;
+use umbo_routing::ClusterMap;
+use umbo_store::{NodeStatus, RecordsCopy, ShardState, ShardStatus, Store};
+use umbo_store_remote::RemoteStore;
+use umbo_types::{Clock, NamespaceId, ShardId};
+
+use super::plan::write;
+use crate::cli_error::CliError;
+use crate::map_file;
+use crate::output;
+use crate::server::{SystemClock, remote_settings};
+use crate::settings::{ClusterSection, Loaded, SettingsSources};
+
+/// Longest wait for all nodes to connect and to report their shards.
+const GATHER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which nodes and the new home are asked again.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Arguments of `umbo cluster promote-home`.
+#[derive(Debug, Args)]
+pub(super) struct PromoteHome {
+    /// The newest map
+    #[arg(long, value_name = "FILE")]
+    map: PathBuf,
+    /// The shard that becomes the home; a shard that was created empty may be the current one
+    #[arg(long, value_name = "SHARD", required_unless_present = "resume")]
+    shard: Option<u16>,
+    /// Writes the next map to this file, for all nodes and dispatchers
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["dry_run", "resume"])]
+    out: Option<PathBuf>,
+    /// Continues without these nodes, whose copies of the records may be newer than all others
+    #[arg(long, value_name = "NODES", value_delimiter = ',')]
+    without: Vec<String>,
+    /// Prints what would be done, and does nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The map already names the new home: only founds it, after an earlier run was interrupted
+    #[arg(long, conflicts_with_all = ["shard", "out", "dry_run"])]
+    resume: bool,
+    /// How long to wait for the node of the new home to use the next map (like 30s, 10m)
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = humantime::parse_duration
+    )]
+    wait: Duration,
+}
+
+/// The records that the nodes hold.
+struct GatheredRecords {
+    copy: Arc<RecordsCopy>,
+    /// Highest id of a namespace that has rows in any shard.
+    namespace_max: NamespaceId,
+    /// Shards that did not report their namespaces.
+    silent_shards: Vec<ShardId>,
+}
+
+impl PromoteHome {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let cluster = Loaded::read(&SettingsSources::default())?.settings.cluster;
+        let map = map_file::read(&self.map)?;
+        let promoted = match self.shard {
+            Some(shard) => map
+                .promote_home(ShardId(shard))
+                .map_err(|error| CliError::Usage(error.to_string()))?,
+            None => map.clone(),
+        };
+        let found = self.gather(&cluster, &map).await?;
+        let (home, revision) = (promoted.home(), found.copy.revision);
+        output::note(&format!(
+            "the newest copy of the records has revision {} of epoch {}; no id of a namespace up to {} is \
+             given again",
+            revision.number, revision.epoch, found.namespace_max.0
+        ));
+        if !found.silent_shards.is_empty() {
+            let shards: Vec<_> = found
+                .silent_shards
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            output::note(&format!(
+                "shards that did not report their namespaces: {}",
+                shards.join(", ")
+            ));
+        }
+        let node = promoted.node_of(home.shard).map_or("", |node| node.name());
+        output::note(&format!(
+            "shard {} on node '{node}' becomes the home of the records in epoch {}, by version {} of the map",
+            home.shard,
+            home.epoch,
+            promoted.version()
+        ));
+        if self.dry_run {
+            return Ok(());
+        }
+        if let Some(out) = &self.out {
+            write(out, &promoted)?;
+            output::note(&format!(
+                "give {} to all nodes and dispatchers now; waiting for node '{node}'",
+                out.display()
+            ));
+        }
+        let revision = self.found(&cluster, &promoted, &found).await?;
+        output::note(&format!(
+            "shard {} is the home of the records, at revision {revision} of epoch {}",
+            home.shard, home.epoch
+        ));
+        Ok(())
+    }
+
+    /// Asks all nodes for their copy of the records and for the namespaces of their shards.
+    async fn gather(
+        &self,
+        cluster: &ClusterSection,
+        map: &ClusterMap,
+    ) -> Result<GatheredRecords, CliError> {
+        let clock = Arc::new(SystemClock);
+        let store = RemoteStore::connect(remote_settings(cluster), map.clone(), clock);
+        let end = Instant::now() + GATHER_TIMEOUT;
+        let is_said = |status: &ShardStatus| !matches!(status.state, ShardState::Unavailable(_));
+        while !store.status().iter().all(is_said) && Instant::now() < end {
+            sleep(LOOK_INTERVAL).await;
+        }
+        let (nodes, shards) = (store.nodes(), store.status());
+        let copy = store.kept_records().await;
+        store.close().await;
+        self.refuse_silent(&nodes)?;
+        let newer = nodes
+            .iter()
+            .find(|node| node.map_version > Some(map.version()));
+        if let Some(node) = newer {
+            return Err(CliError::NewerMap {
+                node: node.name.clone(),
+                address: node.address.clone(),
+                version: node.map_version.unwrap_or_default(),
+                own: map.version(),
+                file: self.map.display().to_string(),
+            });
+        }
+        let copy = copy.map_err(CliError::start)?.ok_or(CliError::NoRecords)?;
+        let silent = shards.iter().filter(|status| !is_said(status));
+        let ids = shards.iter().map(|status| status.namespace_max);
+        Ok(GatheredRecords {
+            copy,
+            namespace_max: ids.max().unwrap_or(NamespaceId::SYSTEM),
+            silent_shards: silent.map(|status| status.shard).collect(),
+        })
+    }
+
+    fn refuse_silent(&self, nodes: &[NodeStatus]) -> Result<(), CliError> {
+        let silent = nodes
+            .iter()
+            .filter(|node| node.failure.is_some() && !self.without.contains(&node.name));
+        let silent: Vec<_> = silent.map(|node| node.name.clone()).collect();
+        if silent.is_empty() {
+            return Ok(());
+        }
+        Err(CliError::SilentNodes { nodes: silent })
+    }
+
+    /// Writes the records into the new home, as soon as its node uses the map.
+    async fn found(
+        &self,
+        cluster: &ClusterSection,
+        map: &ClusterMap,
+        found: &GatheredRecords,
+    ) -> Result<u64, CliError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let settings = remote_settings(cluster);
+        let remote = RemoteStore::connect(settings, map.clone(), Arc::clone(&clock));
+        let store: Arc<dyn Store> = remote;
+        let end = Instant::now() + self.wait;
+        loop {
+            match promote(&store, &clock, &found.copy, found.namespace_max).await {
+                Ok(revision) => {
+                    store.close().await;
+                    return Ok(revision.number);
+                }
+                Err(error) if Instant::now() >= end => {
+                    store.close().await;
+                    return Err(CliError::HomeNotFounded(error.to_string()));
+                }
+                Err(_) => sleep(LOOK_INTERVAL).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `umbo shard release`: stamps the files that a node gives away with their next owner, so that they may be
+//! copied, without a server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use umbo_store_redb::{HandOver, HandOverOutcome, release_shards};
+use umbo_types::ShardId;
+
+use crate::cli_error::CliError;
+use crate::map_file;
+use crate::output::{self, Format};
+
+/// Arguments of `umbo shard release`.
+#[derive(Debug, Args)]
+pub(super) struct Release {
+    /// The new map
+    #[arg(long, value_name = "FILE")]
+    map: PathBuf,
+    /// Data folder of the node that gives shards away, which must not be running
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Only these shards [default: all that the map has given to other nodes]
+    #[arg(long, value_name = "SHARDS", value_delimiter = ',')]
+    shards: Vec<u16>,
+    /// The files are the newest of their shards, although the map counts more moves than they have made
+    #[arg(long)]
+    accept: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// Result for a shard.
+#[derive(Debug, Serialize)]
+struct ReleaseResult {
+    shard: u16,
+    file: PathBuf,
+    to: String,
+    moves: u32,
+    /// `given`, `given-before`, `kept` or `failed`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Release {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let map = Arc::new(map_file::read(&self.map)?);
+        let shards: Vec<_> = self.shards.iter().copied().map(ShardId).collect();
+        let released = release_shards(&self.data, &map, &shards, self.accept)?;
+        let released: Vec<ReleaseResult> = released.into_iter().map(Into::into).collect();
+        let header = ["SHARD", "STATE", "TO", "MOVES", "FILE", "REASON"];
+        output::write_list(self.output, &released, &header, ReleaseResult::cells)?;
+        let is_kept = |one: &&ReleaseResult| matches!(one.state, "kept" | "failed");
+        let kept = released.iter().filter(is_kept).count() as u64;
+        let files = released.len() as u64;
+        if kept > 0 {
+            return Err(CliError::NotGiven { kept, files });
+        }
+        if self.output == Format::Table {
+            output::note(&format!(
+                "{} may be copied to the new nodes, and {} nowhere else",
+                output::counted(files, "file"),
+                if files == 1 { "opens" } else { "open" }
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl From<HandOver> for ReleaseResult {
+    fn from(one: HandOver) -> Self {
+        let (state, reason) = match one.outcome {
+            HandOverOutcome::Given => ("given", None),
+            HandOverOutcome::GivenBefore(to) => ("given-before", Some(to)),
+            HandOverOutcome::Kept(reason) => ("kept", Some(reason)),
+            HandOverOutcome::Failed(reason) => ("failed", Some(reason)),
+        };
+        Self {
+            shard: one.shard.0,
+            file: one.file,
+            to: one.node,
+            moves: one.moves,
+            state,
+            reason,
+        }
+    }
+}
+
+impl ReleaseResult {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.shard.to_string(),
+            self.state.to_owned(),
+            self.to.clone(),
+            self.moves.to_string(),
+            self.file.display().to_string(),
+            self.reason.clone().unwrap_or_default(),
+        ]
+    }
+}
