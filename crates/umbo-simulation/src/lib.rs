@@ -16,6 +16,7 @@ pub mod chance;
 pub mod clock;
 pub mod command;
 pub mod disk;
+pub mod gate;
 pub mod history;
 pub mod records_world;
 pub mod simulation;

@@ -28,6 +28,8 @@ fn a_few_seeds_of_each_world_violate_nothing() {
 fn seeds_that_once_found_something_find_nothing() {
     // A failed read unwound while redb held a lock, and the drop of a table ended the process.
     assert_eq!(World::Store.run(0x21, false).violation, None);
+    // A file that a bad sector kept from opening was not tried again.
+    assert_eq!(World::Store.run(0x4f6, false).violation, None);
 }
 
 #[test]

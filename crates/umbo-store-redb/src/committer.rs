@@ -50,7 +50,7 @@ const UNFLUSHED_BYTES_MAX: usize = 8 << 20;
 /// How often an idle committer checks for rows that have expired.
 const IDLE_WAKE: Duration = Duration::from_secs(1);
 /// How often an idle committer tries again to open a file that has failed.
-const RETRY_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Versions reserved for asynchronous writes, in microseconds of the version clock: a version that was
 /// assigned is never assigned again, even if its row was lost in a power failure.
 const RESERVED_VERSIONS: u64 = 1_000_000;

@@ -5,6 +5,7 @@ mod bad_sectors;
 mod faulty_files;
 mod group_commit;
 mod hung_disk;
+mod opening;
 mod reads;
 mod writes;
 

@@ -20,6 +20,9 @@ pub(crate) enum FileError {
     /// No room on the disk.
     #[error("no space left on the disk: {0}")]
     Full(String),
+    /// There is no file.
+    #[error("{0}")]
+    Missing(String),
     /// The system failed, or redb refuses work after an earlier failure until the file is opened again.
     #[error("{0}")]
     Io(String),
@@ -38,6 +41,18 @@ pub(crate) enum FileError {
     /// The namespace is fenced; the file is intact.
     #[error("namespace {0} was removed")]
     Gone(NamespaceId),
+}
+
+impl FileError {
+    /// Returns whether the same use of the file may succeed later although nobody changes the file.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Full(_) | Self::Io(_) | Self::Unreadable(_) | Self::MustWait | Self::Stuck => {
+                true
+            }
+            Self::Missing(_) | Self::Damaged(_) | Self::Gone(_) => false,
+        }
+    }
 }
 
 /// Runs `work` on a redb file and turns a panic into a failure.
@@ -68,6 +83,8 @@ impl From<io::Error> for FileError {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => Self::Full(error.to_string()),
+            io::ErrorKind::NotFound => Self::Missing(error.to_string()),
+            io::ErrorKind::InvalidData => Self::Damaged(error.to_string()),
             io::ErrorKind::UnexpectedEof => Self::Damaged("the file is cut short".to_owned()),
             _ => Self::Io(error.to_string()),
         }

@@ -19,7 +19,7 @@ use crate::hand_over::give_files;
 use crate::manifest::Manifest;
 use crate::member_folder::{check_folder, open_files, shard_files};
 use crate::report::ShardOpening;
-use crate::running::{RunningStore, ServedShard, serve};
+use crate::running::{RunningStore, ServedShard};
 use crate::store::{RedbStore, elsewhere};
 
 /// The state of a store after it has closed the shards that a newer map has given away.
@@ -55,14 +55,7 @@ impl RedbStore {
         let (opened, manifest) = opening.await.ok_or_else(|| self.closed())??;
         running.manifest = Some(manifest);
         running.map = Some(Arc::clone(map));
-        let mut reports = Vec::new();
-        for shard in opened {
-            let id = usize::from(shard.report.shard.0);
-            reports.push(shard.report.clone());
-            let served = serve(&self.config, &self.clock, shard, &mut running)?;
-            self.shards[id].store(Arc::new(served));
-        }
-        Ok(reports)
+        self.begin(opened, &mut running)
     }
 
     /// Gives away the shards that a newer map has given to other nodes, as [`Self::follow`] does, and opens
@@ -77,7 +70,7 @@ impl RedbStore {
         Ok(())
     }
 
-    fn closed(&self) -> OpenError {
+    pub(crate) fn closed(&self) -> OpenError {
         OpenError::Closed {
             folder: self.config.folder.clone(),
         }

@@ -30,6 +30,7 @@ mod page_cache;
 mod queue;
 mod records;
 mod report;
+mod retry;
 mod row_codec;
 mod runner;
 mod running;

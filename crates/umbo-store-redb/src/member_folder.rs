@@ -225,7 +225,7 @@ fn open_or_begin(
     if member.create_missing.contains(&shard) {
         tracing::warn!(%shard, "a shard whose file is missing is created empty, as requested");
     } else if let Some(reason) = reason {
-        return refused_shard(file, FileError::Io(reason));
+        return refused_shard(file, FileError::Missing(reason));
     }
     match begin(&file) {
         Ok(()) => open_shard(file, clock),

@@ -3,7 +3,6 @@
 //! The invariant: the folder's lock is released only after every committer has ended.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use umbo_routing::ClusterMap;
@@ -12,14 +11,16 @@ use umbo_types::{Clock, ShardId};
 
 use crate::committer::{Committer, OpenedState};
 use crate::config::Config;
+use crate::disk::Disk;
 use crate::error::OpenError;
+use crate::file_error::FileError;
 use crate::folder_lock::FolderLock;
 use crate::manifest::Manifest;
 use crate::opened_shard::OpenedShard;
 use crate::queue::{Queue, WorkSize};
 use crate::runner::RunningCommitter;
 use crate::shard::OpenShard;
-use crate::shard_file::OpenedFile;
+use crate::shard_file::{OpenedFile, ShardFile};
 
 /// The resources that end when the store closes.
 #[derive(Debug, Default)]
@@ -58,7 +59,7 @@ pub(crate) enum ServedShard {
     /// It serves.
     Open(Arc<OpenShard>),
     /// It could not be opened: its file, and why.
-    Failed(PathBuf, String),
+    Failed(Box<ShardFile>, FileError),
     /// It does not belong to this folder, and where it is.
     Elsewhere(String),
 }
@@ -68,11 +69,21 @@ impl ServedShard {
     pub(crate) fn open(&self, id: ShardId) -> Result<&Arc<OpenShard>, StoreError> {
         match self {
             Self::Open(shard) => Ok(shard),
-            Self::Failed(_, reason) | Self::Elsewhere(reason) => Err(StoreError::Unavailable {
-                shard: id,
-                reason: reason.clone(),
-                outcome: Outcome::NotApplied,
+            Self::Failed(file, failure) => Err(unavailable(id, file.blame(failure))),
+            Self::Elsewhere(reason) => Err(unavailable(id, reason.clone())),
+        }
+    }
+
+    /// Returns the file of a shard that failed to open, if it may open later: the system or the disk failed,
+    /// not the content. A file that was missing is left to the operator, who may be copying it.
+    pub(crate) fn retriable(&self) -> Option<ShardFile> {
+        match self {
+            Self::Failed(file, failure) if failure.may_pass() => Some(ShardFile {
+                // Which parts were unreadable may have changed.
+                disk: Disk::new(Arc::clone(&file.opener)),
+                ..(**file).clone()
             }),
+            _ => None,
         }
     }
 
@@ -81,6 +92,14 @@ impl ServedShard {
         if let Self::Open(shard) = self {
             shard.queue.close();
         }
+    }
+}
+
+fn unavailable(shard: ShardId, reason: String) -> StoreError {
+    StoreError::Unavailable {
+        shard,
+        reason,
+        outcome: Outcome::NotApplied,
     }
 }
 
@@ -101,10 +120,7 @@ pub(crate) fn serve(
         ..
     } = match opened {
         Ok(opened) => opened,
-        Err(failure) => {
-            let reason = file.blame(failure);
-            return Ok(ServedShard::Failed(file.path, reason));
-        }
+        Err(failure) => return Ok(ServedShard::Failed(Box::new(file), failure)),
     };
     // Namespaces that the folder's records fence are refused from the first request on; the committer's first
     // commit writes the fences to the shard's own file.

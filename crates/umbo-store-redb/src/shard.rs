@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use umbo_store::{Outcome, ShardState, ShardStatus, StoreError};
 use umbo_types::{Clock, NamespaceId, ShardId};
 
@@ -49,8 +49,8 @@ pub(crate) struct OpenShard {
     clock: Arc<dyn Clock>,
     snapshot: ArcSwap<ShardSnapshot>,
     state: Mutex<ShardState>,
-    /// Counts the times that the committer has opened the file again, or tried to.
-    reopened: watch::Sender<u64>,
+    /// Wakes readers when the committer has opened the file again, or tried to.
+    reopened: Notify,
     /// Ids that the shard's own file fences on the disk, in ascending order.
     durable_fences: ArcSwap<Arc<[NamespaceId]>>,
     /// The state of the disk below its file.
@@ -90,7 +90,7 @@ impl OpenShard {
             clock,
             snapshot: ArcSwap::from_pointee(snapshot),
             state: Mutex::new(ShardState::Available),
-            reopened: watch::Sender::new(0),
+            reopened: Notify::new(),
             durable_fences: ArcSwap::from_pointee(durable_fences),
             disk,
             queue,
@@ -154,10 +154,11 @@ impl OpenShard {
         if !matches!(failure, FileError::Io(_) | FileError::Full(_)) {
             return Err(self.error(failure, Outcome::NotApplied));
         }
-        let mut reopened = self.reopened.subscribe();
+        // Made before the committer is woken, whose notification may come at once; it notifies when it ends
+        // too.
+        let reopened = self.reopened.notified();
         if self.queue.nudge() {
-            // The sender lives as long as the shard, and a committer that ends sends a value too.
-            let _ = reopened.changed().await;
+            reopened.await;
         }
         Ok(())
     }
@@ -201,7 +202,7 @@ impl OpenShard {
 
     /// Wakes the readers that wait for the file to be opened again; it was, or will not be.
     pub(crate) fn note_reopened(&self) {
-        self.reopened.send_modify(|times| *times += 1);
+        self.reopened.notify_waiters();
     }
 
     /// Sets the state of the shard. Returns the previous one.
@@ -246,11 +247,13 @@ impl OpenShard {
                 reason: self.blame(failure),
                 outcome,
             },
-            FileError::Io(reason) | FileError::Unreadable(reason) => StoreError::Io {
-                shard,
-                reason: self.blame(reason),
-                outcome,
-            },
+            FileError::Missing(reason) | FileError::Io(reason) | FileError::Unreadable(reason) => {
+                StoreError::Io {
+                    shard,
+                    reason: self.blame(reason),
+                    outcome,
+                }
+            }
             // Damage tells nothing about the outcome of a write, so an uncertain write is reported as an I/O
             // error.
             FileError::Damaged(reason) if outcome != Outcome::NotApplied => StoreError::Io {

@@ -453,11 +453,11 @@ impl Store for RedbStore {
             .filter_map(|(id, shard)| match &**shard.load() {
                 ServedShard::Open(shard) => Some(shard.status()),
                 ServedShard::Elsewhere(_) => None,
-                ServedShard::Failed(path, reason) => Some(ShardStatus {
+                ServedShard::Failed(file, failure) => Some(ShardStatus {
                     shard: ShardId(id),
-                    state: ShardState::Unavailable(reason.clone()),
+                    state: ShardState::Unavailable(file.blame(failure)),
                     rows: 0,
-                    file_bytes: std::fs::metadata(path).map_or(0, |file| file.len()),
+                    file_bytes: std::fs::metadata(&file.path).map_or(0, |file| file.len()),
                     queued: 0,
                     commits: 0,
                     mutations: 0,

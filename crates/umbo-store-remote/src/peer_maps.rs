@@ -59,11 +59,10 @@ pub async fn fetch_newest_map(
     let store = RemoteStore::connect(settings, map.clone(), clock);
     wait_for_answers(&store, map, None).await;
     let said = versions(&store, peers);
-    let newest = said.iter().filter_map(|peer| peer.version).max();
-    let mut fetched = store.versions.subscribe();
-    let is_newest = |version: &u64| Some(*version) >= newest;
-    // A map that does not come in time is not returned; the versions show that there is one.
-    let _ = timeout(ANSWERS_TIMEOUT, fetched.wait_for(is_newest)).await;
+    if let Some(newest) = said.iter().filter_map(|peer| peer.version).max() {
+        // A map that does not come in time is not returned; the versions show that there is one.
+        let _ = timeout(ANSWERS_TIMEOUT, store.await_map(newest)).await;
+    }
     let newest = store.map();
     store.close().await;
     (newest, said)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use umbo_routing::{ClusterMap, ShardMap, Succession, SuccessionError};
@@ -36,8 +36,8 @@ pub struct RemoteStore {
     pub(crate) common: Arc<StoreContext>,
     topology: ArcSwap<Topology>,
     shard_map: Arc<ShardMap>,
-    /// Version of the map in effect, for requests that wait for the next.
-    pub(crate) versions: watch::Sender<u64>,
+    /// Wakes requests that wait for another map.
+    map_changed: Notify,
     is_closing: AtomicBool,
     changing: Mutex<()>,
     tasks: Mutex<JoinSet<()>>,
@@ -67,14 +67,13 @@ impl RemoteStore {
             records: Mutex::default(),
         });
         let shard_map = Arc::clone(map.shard_map());
-        let version = map.version();
         let topology = Topology::new(map, &[], &common);
         let nodes = topology.nodes.clone();
         let store = Arc::new(Self {
             common,
             topology: ArcSwap::from_pointee(topology),
             shard_map,
-            versions: watch::Sender::new(version),
+            map_changed: Notify::new(),
             is_closing: AtomicBool::new(false),
             changing: Mutex::new(()),
             tasks: Mutex::new(JoinSet::new()),
@@ -117,7 +116,7 @@ impl RemoteStore {
         }
         drop(changing);
         tracing::info!(version, "another map of the cluster is in effect");
-        self.versions.send_replace(version);
+        self.map_changed.notify_waiters();
         Ok(succession)
     }
 
@@ -159,13 +158,27 @@ impl RemoteStore {
     /// Waits for a map that is at least as new as `version`, which was asked for; if a node uses an older
     /// one, waits for `pause`.
     pub(crate) async fn next_map(&self, version: u64, pause: Duration) {
-        let mut versions = self.versions.subscribe();
-        if *versions.borrow_and_update() >= version {
+        if self.has_map(version) {
             sleep(pause).await;
-            return;
+        } else {
+            let _ = timeout(MAP_TIMEOUT, self.await_map(version)).await;
         }
-        let newer = versions.wait_for(|known| *known >= version);
-        let _ = timeout(MAP_TIMEOUT, newer).await;
+    }
+
+    /// Waits until a map at least as new as `version` is in effect.
+    pub(crate) async fn await_map(&self, version: u64) {
+        loop {
+            // Made before the look, so that a map that comes in between is noticed.
+            let changed = self.map_changed.notified();
+            if self.has_map(version) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn has_map(&self, version: u64) -> bool {
+        self.topology.load().map.version() >= version
     }
 
     /// Stops accepting requests, and waits for those in progress.

@@ -81,6 +81,12 @@ pub(crate) async fn run(
         shard_quotas: Arc::clone(&shard_quotas),
     };
     let background = TaskTracker::new();
+    let retried = Arc::clone(&store);
+    background.spawn(
+        stop_last
+            .clone()
+            .run_until_cancelled_owned(async move { retried.retry_opening().await }),
+    );
     background.spawn(stop_last.clone().run_until_cancelled_owned(reload.run()));
     background.spawn(
         stop_last

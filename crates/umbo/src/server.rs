@@ -109,6 +109,9 @@ impl Server {
         };
         let clock = Arc::clone(&opened.clock);
         let background = Background::begin(&dispatcher, clock, reload);
+        if let Some(store) = opened.store.embedded() {
+            background.spawn(async move { store.retry_opening().await });
+        }
         Ok(Some(Self {
             dispatcher,
             store: opened.store.store(),

@@ -55,7 +55,7 @@ impl Image {
             .next()
             .is_some_and(|sector| sector * SECTOR_LEN < to)
         {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a bad sector"));
+            return Err(io::Error::other("a bad sector"));
         }
         out.copy_from_slice(bytes);
         Ok(())

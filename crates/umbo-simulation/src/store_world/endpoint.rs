@@ -4,15 +4,15 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use umbo_store::Store;
 
 /// A process with a store.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoint {
     store: RefCell<Option<Arc<dyn Store>>>,
-    /// Counts how often the process has ended.
-    ended: watch::Sender<u64>,
+    /// Wakes the pending calls, in their order, when the process ends.
+    ended: Notify,
 }
 
 impl Endpoint {
@@ -24,7 +24,7 @@ impl Endpoint {
     /// Ends the pending calls of clients, and returns the store.
     pub(crate) fn end(&self) -> Option<Arc<dyn Store>> {
         let store = self.store.replace(None);
-        self.ended.send_modify(|times| *times += 1);
+        self.ended.notify_waiters();
         store
     }
 
@@ -44,10 +44,9 @@ impl Endpoint {
         operation: impl FnOnce(Arc<dyn Store>) -> F,
     ) -> Option<T> {
         let store = self.store.borrow().clone()?;
-        let mut ended = self.ended.subscribe();
         tokio::select! {
             biased;
-            _ = ended.changed() => None,
+            () = self.ended.notified() => None,
             answer = operation(store) => Some(answer),
         }
     }

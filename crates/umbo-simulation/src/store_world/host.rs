@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::task::AbortHandle;
+use umbo_store::Store;
 use umbo_store_redb::{Config, Opener, RedbStore};
 use umbo_types::Clock;
 
@@ -26,6 +28,8 @@ pub(super) struct Host {
     pub(super) clock: Arc<SimulatedClock>,
     pub(super) config: RefCell<Config>,
     pub(super) endpoint: Rc<Endpoint>,
+    /// Opens shards that failed to open.
+    retry: RefCell<Option<AbortHandle>>,
     /// When the power last failed.
     pub(super) failed_at: Cell<Duration>,
 }
@@ -43,6 +47,7 @@ impl Host {
             clock: Arc::clone(clock),
             config: RefCell::new(config),
             endpoint: Rc::default(),
+            retry: RefCell::default(),
             failed_at: Cell::new(Duration::ZERO),
         }
     }
@@ -69,7 +74,7 @@ impl Host {
                         serving.count(),
                         reports.len()
                     );
-                    self.endpoint.begin(Arc::new(store));
+                    self.begin(Arc::new(store));
                     return Ok(());
                 }
                 Ok(store) => drop(store),
@@ -86,6 +91,20 @@ impl Host {
         Err("the power failed at every opening".to_owned())
     }
 
+    fn begin(&self, store: Arc<RedbStore>) {
+        self.endpoint.begin(Arc::<RedbStore>::clone(&store));
+        let retry = tokio::task::spawn_local(async move { store.retry_opening().await });
+        self.retry.replace(Some(retry.abort_handle()));
+    }
+
+    /// Ends the tasks of the process. Returns its store.
+    fn end(&self) -> Option<Arc<dyn Store>> {
+        if let Some(retry) = self.retry.take() {
+            retry.abort();
+        }
+        self.endpoint.end()
+    }
+
     /// Returns the folder of the store.
     pub(super) fn data_folder(&self) -> std::path::PathBuf {
         self.folder.path().join("data")
@@ -95,14 +114,14 @@ impl Host {
     pub(super) async fn lose_power(&self) {
         self.disk.fail_power();
         self.failed_at.set(elapsed());
-        drop(self.endpoint.end());
+        drop(self.end());
         self.settle().await;
         self.disk.restart();
     }
 
     /// Ends the process properly.
     pub(super) async fn close(&self) {
-        if let Some(store) = self.endpoint.end() {
+        if let Some(store) = self.end() {
             store.close().await;
         }
         self.settle().await;

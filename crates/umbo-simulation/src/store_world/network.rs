@@ -13,30 +13,30 @@ use async_trait::async_trait;
 use tokio::io::{
     AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_shard::{Node, serve_connection};
 use umbo_store_remote::{Connector, Io};
 
 use crate::chance::Chance;
+use crate::gate::Gate;
 use crate::simulation::note;
 
 /// Bytes that a direction of a connection holds before its sender waits.
 const PIPE_LEN: usize = 64 << 10;
 
 /// The link between a dispatcher and a node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Link {
     /// To the node, and from it.
-    is_held: [watch::Sender<bool>; 2],
-    /// Counts the times that the connections were reset.
-    resets: watch::Sender<u64>,
+    is_held: [Arc<Gate<bool>>; 2],
+    /// Ends the connections.
+    reset: CancellationToken,
     is_cut: bool,
     /// Number of the next connection.
     next: u64,
     /// Connections below this number carry no bytes for now.
-    stuck_below: watch::Sender<u64>,
+    stuck_below: Arc<Gate<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -78,14 +78,7 @@ impl Network {
         let mut links = BTreeMap::new();
         for dispatcher in 0..dispatchers {
             for node in nodes {
-                let link = Link {
-                    is_held: [watch::Sender::new(false), watch::Sender::new(false)],
-                    resets: watch::Sender::new(0),
-                    is_cut: false,
-                    next: 0,
-                    stuck_below: watch::Sender::new(0),
-                };
-                links.insert((dispatcher, (*node).to_owned()), link);
+                links.insert((dispatcher, (*node).to_owned()), Link::default());
             }
         }
         Arc::new(Self {
@@ -126,7 +119,7 @@ impl Network {
     pub(super) fn hold(&self, name: &str, direction: usize, is_held: bool) {
         for ((_, node), link) in &self.lock().links {
             if node == name {
-                link.is_held[direction].send_replace(is_held);
+                link.is_held[direction].set(is_held);
             }
         }
     }
@@ -135,15 +128,14 @@ impl Network {
     pub(super) fn cut(&self, dispatcher: usize, name: &str, is_cut: bool) {
         if let Some(link) = self.lock().links.get_mut(&(dispatcher, name.to_owned())) {
             link.is_cut = is_cut;
-            link.resets.send_modify(|times| *times += 1);
+            std::mem::take(&mut link.reset).cancel();
         }
     }
 
     /// Makes the current connections of a link carry no bytes, while new ones work; or resumes them.
     pub(super) fn stick(&self, dispatcher: usize, name: &str, is_stuck: bool) {
         if let Some(link) = self.lock().links.get_mut(&(dispatcher, name.to_owned())) {
-            link.stuck_below
-                .send_replace(if is_stuck { link.next } else { 0 });
+            link.stuck_below.set(if is_stuck { link.next } else { 0 });
         }
     }
 
@@ -168,11 +160,13 @@ impl Connector for From {
         if link.is_cut {
             return Err(io::ErrorKind::HostUnreachable.into());
         }
-        let held = [link.is_held[0].subscribe(), link.is_held[1].subscribe()];
-        let resets = link.resets.subscribe();
-        let number = link.next;
+        let ways = [0, 1].map(|direction| Way {
+            is_held: Arc::clone(&link.is_held[direction]),
+            reset: link.reset.clone(),
+            stuck_below: Arc::clone(&link.stuck_below),
+            number: link.next,
+        });
         link.next += 1;
-        let stuck = link.stuck_below.subscribe();
         let served = state
             .nodes
             .get_mut(host)
@@ -193,20 +187,8 @@ impl Connector for From {
         note!("dispatcher {} connects to node {host}", self.dispatcher);
         let (from_near, to_near) = split(near_end);
         let (from_far, to_far) = split(far_end);
-        let [to_node, from_node] = held;
+        let [to_node, from_node] = ways;
         let network = Arc::clone(&self.network);
-        let to_node = Way {
-            is_held: to_node,
-            resets: resets.clone(),
-            stuck_below: stuck.clone(),
-            number,
-        };
-        let from_node = Way {
-            is_held: from_node,
-            resets,
-            stuck_below: stuck,
-            number,
-        };
         tokio::spawn(carry(network, from_near, to_far, to_node));
         let network = Arc::clone(&self.network);
         tokio::spawn(carry(network, from_far, to_near, from_node));
@@ -216,9 +198,9 @@ impl Connector for From {
 
 /// Control of one direction of a connection.
 struct Way {
-    is_held: watch::Receiver<bool>,
-    resets: watch::Receiver<u64>,
-    stuck_below: watch::Receiver<u64>,
+    is_held: Arc<Gate<bool>>,
+    reset: CancellationToken,
+    stuck_below: Arc<Gate<u64>>,
     number: u64,
 }
 
@@ -229,12 +211,6 @@ async fn carry(
     mut to: WriteHalf<DuplexStream>,
     way: Way,
 ) {
-    let Way {
-        mut is_held,
-        mut resets,
-        mut stuck_below,
-        number,
-    } = way;
     let mut bytes = vec![0; PIPE_LEN];
     let carrying = async {
         loop {
@@ -243,15 +219,14 @@ async fn carry(
                 return to.shutdown().await;
             }
             tokio::time::sleep(network.some_delay()).await;
-            // The sender lives as long as the network.
-            let _ = is_held.wait_for(|is_held| !is_held).await;
-            let _ = stuck_below.wait_for(|&below| below <= number).await;
+            way.is_held.wait_for(|is_held| !is_held).await;
+            way.stuck_below.wait_for(|below| below <= way.number).await;
             to.write_all(&bytes[..len]).await?;
         }
     };
     tokio::select! {
         biased;
-        _ = resets.changed() => {}
+        () = way.reset.cancelled() => {}
         // Both ends notice how the connection ended.
         _ = carrying => {}
     }

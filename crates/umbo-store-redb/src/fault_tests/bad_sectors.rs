@@ -71,7 +71,7 @@ async fn try_get(rig: &Rig, row: u32) -> Result<Option<String>, StoreError> {
 }
 
 /// A tiny cache, so that reads reach the disk.
-fn cold(config: &mut Config) {
+pub(super) fn cold(config: &mut Config) {
     config.cache_bytes = 64 << 10;
 }
 
@@ -91,7 +91,7 @@ fn file(rig: &Rig) -> Vec<u8> {
 }
 
 /// Breaks the sectors that hold this text, including pages of old commits.
-fn break_text(rig: &Rig, text: &str) {
+pub(super) fn break_text(rig: &Rig, text: &str) {
     let file = file(rig);
     let found = memchr::memmem::find_iter(&file, text.as_bytes());
     for at in found.map(|at| at as u64 / SECTOR * SECTOR) {

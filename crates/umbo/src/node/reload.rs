@@ -76,7 +76,7 @@ impl Reload {
             if let Some(reason) = report.unavailable {
                 let (shard, version) = (report.shard, map.version());
                 tracing::warn!(%shard, version, reason, "the map gives this node a shard that does not open; \
-                    it is tried again at the next reload (SIGHUP)");
+                    after a failed read it is tried again every ten seconds, otherwise at the next reload (SIGHUP)");
             }
         }
         Ok(())

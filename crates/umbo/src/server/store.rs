@@ -25,7 +25,7 @@ pub(crate) enum Role {
 /// An open store.
 pub(super) enum OpenStore {
     Embedded {
-        store: Arc<dyn Store>,
+        store: Arc<RedbStore>,
         report: OpenReport,
         folder: PathBuf,
     },
@@ -53,7 +53,7 @@ impl OpenStore {
 
     pub(super) fn store(&self) -> Arc<dyn Store> {
         match self {
-            Self::Embedded { store, .. } => Arc::clone(store),
+            Self::Embedded { store, .. } => Arc::clone(store) as Arc<dyn Store>,
             Self::Remote(store) => Arc::clone(store) as Arc<dyn Store>,
         }
     }
@@ -63,6 +63,14 @@ impl OpenStore {
         match self {
             Self::Embedded { .. } => None,
             Self::Remote(store) => Some(Arc::clone(store)),
+        }
+    }
+
+    /// Returns the store in this process, if it is one.
+    pub(super) fn embedded(&self) -> Option<Arc<RedbStore>> {
+        match self {
+            Self::Embedded { store, .. } => Some(Arc::clone(store)),
+            Self::Remote(_) => None,
         }
     }
 
