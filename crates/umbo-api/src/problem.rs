@@ -99,8 +99,8 @@ pub struct Problem {
     /// The tier that was shed: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// The signal of the shard's overload: `queue-delay`, `queue-length`, `queue-work`,
-    /// `queue-displaced` or `latency-ratio`.
+    /// What made the shard's queue shed it: `queue-delay`, `queue-length`, `queue-work` or
+    /// `queue-displaced`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Current `ETag` of the row, on a failed precondition.

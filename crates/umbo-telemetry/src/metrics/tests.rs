@@ -238,7 +238,7 @@ const OVERLOAD: OverloadGauges<'_> = OverloadGauges {
     queued: [900, 800, 70, 6],
     expired: [5, 4, 0, 0],
     shed: &[
-        ("latency-ratio", [100, 0, 0, 0]),
+        ("queue-length", [100, 0, 0, 0]),
         ("queue-delay", [300, 20, 0, 0]),
     ],
     episodes: 2,

@@ -22,7 +22,7 @@ const PAUSE_ONE_IN: u64 = 270;
 
 pub(super) fn noise(plan: &Plan) -> Vec<Verdict> {
     let (hours, days) = if plan.is_quick { (1, 1) } else { (24, 2) };
-    let engagements = (0..days).map(|day| {
+    let episodes = (0..days).map(|day| {
         let mut lab = Lab::new(plan.seed + day, SHARDS);
         spend_day(&mut lab, hours * 36_000);
         lab.overload.report(lab.instant()).episodes as f64
@@ -30,7 +30,7 @@ pub(super) fn noise(plan: &Plan) -> Vec<Verdict> {
     vec![Verdict::worst(
         "noise: false episodes",
         Bound::AtMost(0.0),
-        engagements.collect(),
+        episodes.collect(),
         format!("{days} x {hours} hours, {SHARDS} shards, four classes"),
     )]
 }

@@ -1,4 +1,4 @@
-//! Quantiles of windows beside exact ones of the same samples.
+//! Quantiles of the short window and of the baseline beside exact ones of the same samples.
 
 use std::time::Duration;
 
@@ -13,14 +13,16 @@ use crate::verdict::{Bound, Verdict};
 const SHARD: ShardId = ShardId(0);
 /// Samples below which nothing is said of a window.
 const SAMPLES_MIN: usize = 100;
-/// Slices in a period of the long window.
-const PERIOD_SLICES: usize = 5;
+/// What a second leaves of the weight of the samples of the baseline before it.
+const KEPT: f64 = 1.0 - 1.0 / 120.0;
+/// Seconds from one look at the baseline to the next.
+const BASELINE_EVERY: usize = 20;
 
 /// Errors of one distribution, as parts of the exact value.
 #[derive(Debug, Default)]
 struct Errors {
     short: Vec<f64>,
-    long: Vec<f64>,
+    baseline: Vec<f64>,
 }
 
 pub(super) fn windows(plan: &Plan) -> Vec<Verdict> {
@@ -39,19 +41,19 @@ pub(super) fn windows(plan: &Plan) -> Vec<Verdict> {
                     .map(|errors| quantile(of(errors), share))
                     .collect()
             };
-            let title = |window| format!("windows: {what} error of the {window} p95, {name}");
+            let title = |of| format!("windows: {what} error of the p95 of the {of}, {name}");
             let bound = Bound::AtMost(bound);
             let detail = "200, 1,000 and 8,000 calls a second";
             verdicts.push(Verdict::worst(
-                title("short"),
+                title("short window"),
                 bound,
                 figures(|e| &e.short),
                 detail,
             ));
             verdicts.push(Verdict::worst(
-                title("long"),
+                title("baseline"),
                 bound,
-                figures(|e| &e.long),
+                figures(|e| &e.baseline),
                 detail,
             ));
         }
@@ -65,7 +67,7 @@ fn run(seed: u64, seconds: u32, rate: f64, shape: Option<Shape>) -> Errors {
     let mut errors = Errors::default();
     let mut window: Vec<(Duration, f64)> = Vec::new();
     let mut slice = Vec::new();
-    let mut slices = Vec::new();
+    let mut baseline = WeightedSamples::default();
     for tick in 0..seconds * 10 {
         let is_shifted = shape.is_none() && tick / 100 % 2 == 1;
         let calls = Calls {
@@ -96,23 +98,43 @@ fn run(seed: u64, seconds: u32, rate: f64, shape: Option<Shape>) -> Errors {
         {
             errors.short.push(error(short, p95(&exact)));
         }
-        // At these rates a slice is a second, and a period five of them.
+        // At these rates a slice is a second.
         if (tick + 1) % 10 == 0 {
-            slices.push(p95(&std::mem::take(&mut slice)));
-            let periods: Vec<f64> = slices
-                .chunks_exact(PERIOD_SLICES)
-                .map(|period| quantile(period, 0.5))
-                .collect();
+            baseline.slices.push(std::mem::take(&mut slice));
             if let Some(long) = class.p95_long
-                && slices.len() % PERIOD_SLICES == 0
+                && baseline.slices.len().is_multiple_of(BASELINE_EVERY)
             {
-                let mut last: Vec<f64> = periods.iter().rev().take(60).copied().collect();
-                last.sort_by(f64::total_cmp);
-                errors.long.push(error(long, last[last.len() / 2]));
+                errors.baseline.push(error(long, baseline.p95()));
             }
         }
     }
     errors
+}
+
+/// The samples of each second so far; older ones weigh less.
+#[derive(Debug, Default)]
+struct WeightedSamples {
+    slices: Vec<Vec<f64>>,
+}
+
+impl WeightedSamples {
+    fn p95(&self) -> f64 {
+        let mut samples = Vec::new();
+        let mut weight = 1.0;
+        for slice in self.slices.iter().rev() {
+            samples.extend(slice.iter().map(|&micros| (micros, weight)));
+            weight *= KEPT;
+        }
+        samples.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
+        let total: f64 = samples.iter().map(|(_, weight)| weight).sum();
+        let mut beyond = 0.05 * total;
+        let largest_first = samples.iter().rev();
+        let p95 = largest_first.map_while(|(micros, weight)| {
+            beyond -= weight;
+            (beyond >= 0.0).then_some(*micros)
+        });
+        p95.last().unwrap_or(f64::NAN)
+    }
 }
 
 fn error(found: Duration, exact_micros: f64) -> f64 {
