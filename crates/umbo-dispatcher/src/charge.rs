@@ -13,8 +13,8 @@ use umbo_control::NamespaceEntry;
 use umbo_http::RequestError;
 use umbo_overload::Work as PresentWork;
 use umbo_quota::{
-    Advertised, Explanation, Known, Limit, Policy, Rejection, Request, Reservation, ShardShare,
-    UsageRow, Work,
+    ActualUsage, Advertised, CostHint, Explanation, Limit, Policy, Rejection, Request, Reservation,
+    ShardShare, UsageRow,
 };
 use umbo_store::StoreError;
 use umbo_types::{CallerId, Names, Operation, PriceMultiplier, RequestUnits, ShardId};
@@ -32,7 +32,7 @@ pub(crate) struct Charge {
     dispatcher: Arc<Dispatcher>,
     identified: Identified,
     /// What is known of the work.
-    hint: Known,
+    hint: CostHint,
     /// None of what has no price, and until the request is admitted.
     reservation: Option<Reservation>,
     /// Whether the store has done a part of the work.
@@ -50,7 +50,7 @@ impl Charge {
         Self {
             dispatcher: Arc::clone(dispatcher),
             identified,
-            hint: Known::default(),
+            hint: CostHint::default(),
             reservation: None,
             is_begun: false,
             is_rejected: false,
@@ -72,7 +72,7 @@ impl Charge {
 
     /// Debits every quota that counts the request, or refuses it. Does nothing where it has a reservation
     /// already.
-    pub(crate) fn admit(&mut self, hint: Known) -> Result<(), RequestError> {
+    pub(crate) fn admit(&mut self, hint: CostHint) -> Result<(), RequestError> {
         self.hint = hint;
         if self.reservation.is_some() || !self.identified.operation.has_price() {
             return Ok(());
@@ -209,11 +209,11 @@ impl Charge {
     pub(crate) fn explain(
         &self,
         operation: Operation,
-        hint: Known,
+        hint: CostHint,
         shares: &[ShardShare],
     ) -> Explanation {
         let mut request = self.request();
-        (request.subject.operation, request.known) = (operation, hint);
+        (request.subject.operation, request.hint) = (operation, hint);
         request.price_multiplier = multiplier(&self.dispatcher, &self.identified, shares);
         let quota = &self.dispatcher.quota;
         quota.explain(&request, shares, self.identified.started)
@@ -241,7 +241,7 @@ impl Charge {
     }
 
     /// Charges what a part of the work took beyond the estimate; `work` is all of it so far.
-    pub(crate) fn progress(&mut self, work: &Work) {
+    pub(crate) fn progress(&mut self, work: &ActualUsage) {
         self.is_begun |= work.rows + work.reads > 0;
         // What comes after a shared part is read for this request alone.
         self.is_shared = false;
@@ -251,7 +251,7 @@ impl Charge {
     }
 
     /// Charges what the whole work took, and returns it. The first call counts.
-    pub(crate) fn settle(&mut self, work: &Work) -> RequestUnits {
+    pub(crate) fn settle(&mut self, work: &ActualUsage) -> RequestUnits {
         let is_shared = self.is_shared;
         let reservation = self.reservation.as_mut();
         reservation.map_or(RequestUnits::ZERO, |reservation| {
@@ -264,7 +264,7 @@ impl Charge {
     }
 
     /// Charges rows that all came from the local cache.
-    pub(crate) fn settle_hits(&mut self, work: &Work) -> RequestUnits {
+    pub(crate) fn settle_hits(&mut self, work: &ActualUsage) -> RequestUnits {
         let price = RequestUnits::from_micros(HIT_PRICE.as_micros() * work.reads);
         let reservation = self.reservation.as_mut();
         reservation.map_or(RequestUnits::ZERO, |reservation| {
@@ -331,7 +331,7 @@ impl Drop for Charge {
     }
 }
 
-fn request(identified: &Identified, hint: Known) -> Request<'_> {
+fn request(identified: &Identified, hint: CostHint) -> Request<'_> {
     let Identified {
         payer,
         caller,
@@ -342,7 +342,7 @@ fn request(identified: &Identified, hint: Known) -> Request<'_> {
     } = identified;
     Request {
         subject: payer.subject(caller, namespace, *operation),
-        known: hint,
+        hint,
         ticket: *ticket,
         price_multiplier: PriceMultiplier::NONE,
     }

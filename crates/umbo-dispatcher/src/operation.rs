@@ -17,7 +17,7 @@ use http::Uri;
 use http_body::{Body, SizeHint};
 use umbo_http::decode::Route;
 use umbo_http::{Fields, RequestError};
-use umbo_quota::Known;
+use umbo_quota::CostHint;
 use umbo_types::{Key, Timestamp};
 
 use self::body::RequestBody;
@@ -46,8 +46,8 @@ pub(crate) trait Operate: Sized {
     /// *Price*: returns what is known of the work before it is done. Bytes are those of sort keys and values,
     /// and of partition keys where they do not stand in the path: the same bytes that the `end` line of a page
     /// counts. Removals write none.
-    fn hint(&self, _body: &SizeHint) -> Known {
-        Known::default()
+    fn hint(&self, _body: &SizeHint) -> CostHint {
+        CostHint::default()
     }
 
     /// *Locate*: finds the shards, and reads the body, after them where they stand in the path: what is

@@ -16,7 +16,7 @@ use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_http::cursor::{RangeCursor, ScanCursor};
 use umbo_http::decode::{Layout, PageBounds};
 use umbo_http::{RequestError, encode};
-use umbo_quota::Work;
+use umbo_quota::ActualUsage;
 use umbo_routing::ShardMap;
 use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanRequest};
 use umbo_types::{Deadline, RequestUnits, ShardId, limits};
@@ -207,12 +207,12 @@ impl PageWalk {
         self.bytes += rows.bytes() as u64;
         self.left.rows_max -= rows.len() as u64;
         self.left.bytes_max = self.left.bytes_max.saturating_sub(rows.bytes() as u64);
-        let work = Work {
+        let work = ActualUsage {
             rows: self.rows,
             read_bytes: self.bytes,
             reads: 1,
             service_time: log.store_time(),
-            ..Work::default()
+            ..ActualUsage::default()
         };
         let reason = self.end_reason(chunk.may_continue);
         match reason {

@@ -6,7 +6,7 @@
 
 use umbo_types::{Operation, RequestUnits};
 
-use crate::cost::{Known, Weights, Work};
+use crate::cost::{ActualUsage, CostHint, Weights};
 use crate::report::{Breakdown, Tally};
 
 /// Divides an estimate at the plain price; `like` is what was counted of requests like this one.
@@ -14,32 +14,32 @@ pub(crate) fn breakdown(
     weights: &Weights,
     operation: Operation,
     estimate: RequestUnits,
-    known: &Known,
+    hint: &CostHint,
     like: &Tally,
 ) -> Breakdown {
-    let nothing = weights.price(operation, &Work::default());
-    let priced = |work: Work| weights.price(operation, &work).saturating_sub(nothing);
+    let nothing = weights.price(operation, &ActualUsage::default());
+    let priced = |work: ActualUsage| weights.price(operation, &work).saturating_sub(nothing);
     let rows = |rows| {
-        priced(Work {
+        priced(ActualUsage {
             rows,
-            ..Work::default()
+            ..ActualUsage::default()
         })
     };
     let read = |read_bytes| {
-        priced(Work {
+        priced(ActualUsage {
             read_bytes,
-            ..Work::default()
+            ..ActualUsage::default()
         })
     };
     let written = |write_bytes| {
-        priced(Work {
+        priced(ActualUsage {
             write_bytes,
-            ..Work::default()
+            ..ActualUsage::default()
         })
     };
 
     let announced = if operation.is_write() {
-        known.body_len
+        hint.body_len
     } else {
         None
     };
@@ -110,7 +110,7 @@ mod tests {
             &Weights::default(),
             Operation::Range,
             estimate,
-            &Known::default(),
+            &CostHint::default(),
             &like,
         );
         // Rows 50, bytes 32, and what is left of 100 but for ten bases: 8.
@@ -119,16 +119,16 @@ mod tests {
 
     #[test]
     fn a_put_is_priced_by_its_length() {
-        let known = Known {
+        let hint = CostHint {
             body_len: Some(8_192),
-            ..Known::default()
+            ..CostHint::default()
         };
         let like = Tally {
             rows: 1,
             ..Tally::default()
         };
         let estimate = RequestUnits::from_micros(8_050_000);
-        let divided = breakdown(&Weights::default(), Operation::Put, estimate, &known, &like);
+        let divided = breakdown(&Weights::default(), Operation::Put, estimate, &hint, &like);
         assert_eq!(parts(divided), ["6", "0.05", "0", "2", "0"]);
     }
 
@@ -145,10 +145,10 @@ mod tests {
                 write_bytes: bytes,
                 ..Tally::default()
             };
-            let known = Known { body_len: Some(body_len), ..Known::default() };
+            let hint = CostHint { body_len: Some(body_len), ..CostHint::default() };
             let estimate = RequestUnits::from_micros(estimate);
             let operation = Operation::ALL[at];
-            let parts = breakdown(&Weights::default(), operation, estimate, &known, &like);
+            let parts = breakdown(&Weights::default(), operation, estimate, &hint, &like);
             let sum = [parts.base, parts.rows, parts.read_bytes, parts.write_bytes, parts.latency]
                 .map(|part| u128::from(part.as_micros()));
             prop_assert_eq!(sum.iter().sum::<u128>(), u128::from(estimate.as_micros()));

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use umbo_types::{Operation, RequestUnits};
 
 use crate::caller_state::CallerState;
-use crate::cost::{CostByUnit, Work};
+use crate::cost::{ActualUsage, CostByUnit};
 use crate::limiter::Limiter;
 use crate::request::Request;
 use crate::reservation::{Debit, Debits, ShardShare, part};
@@ -65,7 +65,7 @@ impl Limiter {
 impl Continuation {
     /// Charges what the part did, and returns what that costs. `work` names the keys that were read
     /// for it, and no read of a range or scan, which counted with its first part.
-    pub fn settle(self, work: &Work) -> RequestUnits {
+    pub fn settle(self, work: &ActualUsage) -> RequestUnits {
         let pricing = self.account.pricing();
         let nanos = pricing.medians.capped(self.operation, work.service_time);
         let price = pricing.weights.price_of_part(work, nanos);

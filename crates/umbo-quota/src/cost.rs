@@ -54,7 +54,7 @@ impl Default for Weights {
 
 /// What a request made the store do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct ActualUsage {
     /// Rows read or written.
     pub rows: u64,
     /// Bytes of keys and values read.
@@ -74,13 +74,18 @@ impl Weights {
     pub const HIGHEST: RequestUnits = RequestUnits::from_micros(1_000_000_000);
 
     /// Returns the price of work done.
-    pub fn price(&self, operation: Operation, work: &Work) -> RequestUnits {
+    pub fn price(&self, operation: Operation, work: &ActualUsage) -> RequestUnits {
         self.price_in(operation, work, nanos(work.service_time))
     }
 
     /// Returns the price of work done, where so many nanoseconds of it are charged.
     #[inline]
-    pub(crate) fn price_in(&self, operation: Operation, work: &Work, nanos: u64) -> RequestUnits {
+    pub(crate) fn price_in(
+        &self,
+        operation: Operation,
+        work: &ActualUsage,
+        nanos: u64,
+    ) -> RequestUnits {
         let base = if operation.is_write() {
             self.write_base
         } else {
@@ -90,12 +95,12 @@ impl Weights {
     }
 
     /// Returns the price of work done for a request whose price as such is paid.
-    pub(crate) fn price_of_part(&self, work: &Work, nanos: u64) -> RequestUnits {
+    pub(crate) fn price_of_part(&self, work: &ActualUsage, nanos: u64) -> RequestUnits {
         self.price_from(0, work, nanos)
     }
 
     #[inline]
-    fn price_from(&self, base_micros: u64, work: &Work, nanos: u64) -> RequestUnits {
+    fn price_from(&self, base_micros: u64, work: &ActualUsage, nanos: u64) -> RequestUnits {
         let micros = base_micros
             .saturating_add(self.row.as_micros().saturating_mul(work.rows))
             .saturating_add(weighed(self.read_bytes, work.read_bytes))
@@ -135,7 +140,7 @@ fn weighed(weight: RequestUnits, bytes: u64) -> u64 {
 
 /// What is known of a request before it is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct CostHint {
     /// Most rows it can touch.
     pub rows_max: Option<u64>,
     /// Most bytes it can read.
@@ -171,7 +176,7 @@ const CHARGE_MAX: u64 = 1 << 55;
 impl CostByUnit {
     /// Returns the charge of one request that did `work` at a price.
     #[inline]
-    pub(crate) fn of(price: RequestUnits, work: &Work) -> Self {
+    pub(crate) fn of(price: RequestUnits, work: &ActualUsage) -> Self {
         Self {
             ru: price.as_micros().min(CHARGE_MAX),
             reads: work.reads,
@@ -222,50 +227,50 @@ impl CostByUnit {
 mod tests {
     use super::*;
 
-    fn price(operation: Operation, work: Work) -> String {
+    fn price(operation: Operation, work: ActualUsage) -> String {
         Weights::default().price(operation, &work).to_string()
     }
 
     #[test]
     fn prices_are_those_of_the_model() {
-        let work = Work {
+        let work = ActualUsage {
             rows: 1,
             read_bytes: 256,
             reads: 1,
-            ..Work::default()
+            ..ActualUsage::default()
         };
         assert_eq!(price(Operation::Get, work), "1.1125");
-        let work = Work {
+        let work = ActualUsage {
             rows: 1,
             write_bytes: 8_192,
             writes: 1,
             service_time: Duration::from_millis(5),
-            ..Work::default()
+            ..ActualUsage::default()
         };
         assert_eq!(price(Operation::Put, work), "8.55");
-        let work = Work {
+        let work = ActualUsage {
             rows: 100_000,
             read_bytes: 25_600_000,
             reads: 1,
-            ..Work::default()
+            ..ActualUsage::default()
         };
         assert_eq!(price(Operation::Range, work), "11251");
-        assert_eq!(price(Operation::Get, Work::default()), "1");
+        assert_eq!(price(Operation::Get, ActualUsage::default()), "1");
     }
 
     #[test]
     fn a_part_of_a_micro_ru_is_rounded_up_and_nothing_overflows() {
-        let work = Work {
+        let work = ActualUsage {
             read_bytes: 1,
-            ..Work::default()
+            ..ActualUsage::default()
         };
         assert_eq!(price(Operation::Get, work), "1.000245");
-        let work = Work {
+        let work = ActualUsage {
             service_time: Duration::from_nanos(1),
-            ..Work::default()
+            ..ActualUsage::default()
         };
         assert_eq!(price(Operation::Get, work), "1.000001");
-        let work = Work {
+        let work = ActualUsage {
             rows: u64::MAX,
             read_bytes: u64::MAX,
             write_bytes: u64::MAX,

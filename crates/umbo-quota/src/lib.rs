@@ -5,7 +5,7 @@
 //! are parameters, so that all of it runs under a simulated clock.
 //!
 //! Start with [`Limiter`]: a request is priced and admitted by it, its [`Reservation`] is settled with
-//! the [`Work`] that was done.
+//! the [`ActualUsage`] that was done.
 
 mod admission;
 mod breakdown;
@@ -41,7 +41,7 @@ mod unit;
 mod used_tickets;
 
 pub use continuation::Continuation;
-pub use cost::{Known, Weights, Work};
+pub use cost::{ActualUsage, CostHint, Weights};
 pub use dimension::{Dimension, Dimensions};
 pub use known_name::{UnknownName, nearest};
 pub use limiter::{Limiter, LimiterSettings};

@@ -163,10 +163,10 @@ impl Limiter {
         random: u64,
     ) -> Result<Reservation, Box<Rejection>> {
         let now = self.pricing.millis(now);
-        let (subject, known) = (&request.subject, &request.known);
+        let (subject, hint) = (&request.subject, &request.hint);
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
-        let charge = cell.estimate(&self.pricing.weights, subject.operation, known);
+        let charge = cell.estimate(&self.pricing.weights, subject.operation, hint);
         let mut admission = Admission {
             subject,
             charge: &charge,
@@ -178,7 +178,7 @@ impl Limiter {
             self.find_bucket(&matched.active, subject, None, now)
         });
         let whole = admission.whole;
-        let (operation, body_len) = (subject.operation, known.body_len.unwrap_or(0));
+        let (operation, body_len) = (subject.operation, hint.body_len.unwrap_or(0));
         let is_plain = request.price_multiplier.is_none();
         if admission.debits.is_none() && admission.refusals.longest.is_none() && is_plain {
             // Most are this one, made where it is returned: nothing is moved.

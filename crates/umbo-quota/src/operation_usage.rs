@@ -14,7 +14,7 @@ use std::{hint, thread};
 use umbo_types::{Operation, RequestUnits};
 
 use crate::breakdown::breakdown;
-use crate::cost::{CostByUnit, Known, Weights, Work};
+use crate::cost::{ActualUsage, CostByUnit, CostHint, Weights};
 use crate::report::{Breakdown, Tally};
 
 /// One new price counts this part of the average: a power of two.
@@ -68,17 +68,22 @@ impl OperationUsage {
         &self,
         weights: &Weights,
         operation: Operation,
-        known: &Known,
+        hint: &CostHint,
     ) -> CostByUnit {
         if operation.is_write() {
-            self.estimate_write(weights, operation, known)
+            self.estimate_write(weights, operation, hint)
         } else {
-            self.estimate_read(weights, operation, known)
+            self.estimate_read(weights, operation, hint)
         }
     }
 
     #[inline]
-    fn estimate_read(&self, weights: &Weights, operation: Operation, known: &Known) -> CostByUnit {
+    fn estimate_read(
+        &self,
+        weights: &Weights,
+        operation: Operation,
+        hint: &CostHint,
+    ) -> CostByUnit {
         let mut price = if self.samples() > 0 {
             self.average.load(Relaxed).max(0).cast_unsigned()
         } else {
@@ -86,14 +91,14 @@ impl OperationUsage {
             guess.as_micros()
         };
         let requests = self.requests().max(1);
-        let mut work = Work {
+        let mut work = ActualUsage {
             reads: 1,
             read_bytes: self.bytes.load(Relaxed) / requests,
-            ..Work::default()
+            ..ActualUsage::default()
         };
-        if let Some(bytes_max) = self.bytes_max(known) {
+        if let Some(bytes_max) = self.bytes_max(hint) {
             work.read_bytes = work.read_bytes.min(bytes_max);
-            price = price.min(price_max(weights, operation, known, bytes_max));
+            price = price.min(price_max(weights, operation, hint, bytes_max));
         }
         if operation == Operation::MultiGet {
             work.reads = (self.rows.load(Relaxed) / requests).max(1);
@@ -101,10 +106,17 @@ impl OperationUsage {
         CostByUnit::of(RequestUnits::from_micros(price), &work)
     }
 
-    fn estimate_write(&self, weights: &Weights, operation: Operation, known: &Known) -> CostByUnit {
-        let mut work = certain(operation, known.body_len.unwrap_or(0));
+    fn estimate_write(
+        &self,
+        weights: &Weights,
+        operation: Operation,
+        hint: &CostHint,
+    ) -> CostByUnit {
+        let mut work = certain(operation, hint.body_len.unwrap_or(0));
         let exact = weights.price(operation, &work).as_micros();
-        let least = weights.price(operation, &Work::default()).as_micros();
+        let least = weights
+            .price(operation, &ActualUsage::default())
+            .as_micros();
         let average = self.average.load(Relaxed);
         let price = exact.saturating_add_signed(average).max(least);
         if matches!(operation, Operation::BatchWrite | Operation::DeleteRange) {
@@ -115,8 +127,8 @@ impl OperationUsage {
 
     /// Returns the most bytes that a read can be expected to return: as many as it allows, or as
     /// the rows it allows if they are as large as those before.
-    fn bytes_max(&self, known: &Known) -> Option<u64> {
-        let (bytes_max, rows_max) = (known.bytes_max?, known.rows_max);
+    fn bytes_max(&self, hint: &CostHint) -> Option<u64> {
+        let (bytes_max, rows_max) = (hint.bytes_max?, hint.rows_max);
         let seen = self.rows.load(Relaxed);
         let Some(rows) = rows_max.filter(|_| seen > 0) else {
             return Some(bytes_max);
@@ -130,19 +142,19 @@ impl OperationUsage {
         &self,
         weights: &Weights,
         operation: Operation,
-        known: &Known,
+        hint: &CostHint,
         estimate: RequestUnits,
     ) -> Breakdown {
         let mut like = self.tally(operation);
         if like.requests == 0 {
             let first = if operation.is_write() {
-                certain(operation, known.body_len.unwrap_or(0))
+                certain(operation, hint.body_len.unwrap_or(0))
             } else {
                 first_guess(operation)
             };
             (like.rows, like.read_bytes) = (first.rows, first.read_bytes);
         }
-        breakdown(weights, operation, estimate, known, &like)
+        breakdown(weights, operation, estimate, hint, &like)
     }
 
     /// Returns the number of requests that the estimate has learned from.
@@ -158,7 +170,7 @@ impl OperationUsage {
         &self,
         price: u64,
         surplus: u64,
-        work: &Work,
+        work: &ActualUsage,
         lesson: Option<i64>,
     ) -> bool {
         let bytes = work.read_bytes + work.write_bytes;
@@ -179,7 +191,7 @@ impl OperationUsage {
 
     /// Counts a part of a request that was counted with its first one. Nothing is learned from it: it
     /// is unlike whatever comes next.
-    pub(crate) fn count_part(&self, price: u64, work: &Work) {
+    pub(crate) fn count_part(&self, price: u64, work: &ActualUsage) {
         let turn = self.begin();
         add(&self.charged, price);
         add(&self.rows, work.rows);
@@ -280,19 +292,19 @@ fn add(word: &AtomicU64, more: u64) {
 }
 
 /// Returns the price of all that a read allows.
-fn price_max(weights: &Weights, operation: Operation, known: &Known, read_bytes: u64) -> u64 {
-    let most = |rows| Work {
+fn price_max(weights: &Weights, operation: Operation, hint: &CostHint, read_bytes: u64) -> u64 {
+    let most = |rows| ActualUsage {
         rows,
         read_bytes,
-        ..Work::default()
+        ..ActualUsage::default()
     };
     let price = |rows| weights.price(operation, &most(rows)).as_micros();
-    known.rows_max.map_or(u64::MAX, price)
+    hint.rows_max.map_or(u64::MAX, price)
 }
 
 /// Returns the work that a request certainly asks for.
-fn certain(operation: Operation, body_len: u64) -> Work {
-    let mut work = Work::default();
+fn certain(operation: Operation, body_len: u64) -> ActualUsage {
+    let mut work = ActualUsage::default();
     match operation {
         Operation::Put => (work.rows, work.writes) = (1, 1),
         Operation::Delete | Operation::DeleteRange | Operation::BatchWrite => work.writes = 1,
@@ -310,16 +322,16 @@ fn signed(price: u64) -> i64 {
 }
 
 /// Returns what a read is taken for before there was one like it.
-fn first_guess(operation: Operation) -> Work {
+fn first_guess(operation: Operation) -> ActualUsage {
     let (rows, read_bytes) = match operation {
         Operation::Get => (1, 512),
         Operation::MultiGet => (10, 5 << 10),
         _ => (100, 25 << 10),
     };
-    Work {
+    ActualUsage {
         rows,
         read_bytes,
-        ..Work::default()
+        ..ActualUsage::default()
     }
 }
 
@@ -330,10 +342,10 @@ mod tests {
     #[test]
     fn threads_that_take_turns_lose_nothing() {
         let (cell, total) = (OperationUsage::default(), OperationUsage::default());
-        let work = Work {
+        let work = ActualUsage {
             rows: 2,
             read_bytes: 3,
-            ..Work::default()
+            ..ActualUsage::default()
         };
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -356,8 +368,8 @@ mod tests {
             );
         }
         assert_eq!(cell.samples(), 40_000);
-        let known = Known::default();
-        let estimate = cell.estimate(&Weights::default(), Operation::Get, &known);
+        let hint = CostHint::default();
+        let estimate = cell.estimate(&Weights::default(), Operation::Get, &hint);
         assert_eq!(
             estimate.ru, 5,
             "the average reaches what is always the same"

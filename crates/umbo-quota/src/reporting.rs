@@ -167,7 +167,7 @@ impl Limiter {
         let subject = &request.subject;
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
-        let charge = cell.estimate(&self.pricing.weights, subject.operation, &request.known);
+        let charge = cell.estimate(&self.pricing.weights, subject.operation, &request.hint);
         let plain = RequestUnits::from_micros(charge.ru);
         let surplus = request.price_multiplier.surplus(plain);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
@@ -199,7 +199,7 @@ impl Limiter {
             }
         }
         let weights = &self.pricing.weights;
-        let mut breakdown = cell.breakdown(weights, subject.operation, &request.known, plain);
+        let mut breakdown = cell.breakdown(weights, subject.operation, &request.hint, plain);
         if pays_surplus {
             breakdown.surplus = surplus;
         }

@@ -2,7 +2,7 @@
 
 use umbo_types::PriceMultiplier;
 
-use crate::cost::Known;
+use crate::cost::CostHint;
 use crate::retry_ticket::BroughtTicket;
 use crate::subject::Subject;
 
@@ -12,7 +12,7 @@ pub struct Request<'a> {
     /// Who asks for what. The operation is one of the data plane.
     pub subject: Subject<'a>,
     /// What is known of it beforehand.
-    pub known: Known,
+    pub hint: CostHint,
     /// The retry ticket that it brings, signed for its caller.
     pub ticket: Option<BroughtTicket>,
     /// By how much an overload raises its price, where that is known already: see

@@ -14,7 +14,7 @@ use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::bucket::Bucket;
 use crate::caller_state::{CallerBucket, CallerState, MatchedPolicy};
-use crate::cost::{CostByUnit, Work};
+use crate::cost::{ActualUsage, CostByUnit};
 use crate::operation_usage::unknown;
 use crate::policy::Limit;
 use crate::pricing::Pricing;
@@ -152,7 +152,7 @@ impl Reservation {
 
     /// Charges at once what work done so far costs beyond what was taken. `work` is all of it, not
     /// what was added.
-    pub fn progress(&mut self, work: &Work) {
+    pub fn progress(&mut self, work: &ActualUsage) {
         if matches!(self.state, ReservationState::Settled(_)) {
             return;
         }
@@ -166,7 +166,7 @@ impl Reservation {
 
     /// Charges what the request cost in the end, and returns it. Only the first call counts; a
     /// later one returns the same figure.
-    pub fn settle(&mut self, work: &Work) -> RequestUnits {
+    pub fn settle(&mut self, work: &ActualUsage) -> RequestUnits {
         match self.state {
             ReservationState::Settled(price) => price,
             ReservationState::Admitted | ReservationState::Sent => {
@@ -184,7 +184,7 @@ impl Reservation {
     }
 
     /// Settles at a fixed price, for work that no shard was asked for: no overload raises it.
-    pub fn settle_at(&mut self, price: RequestUnits, work: &Work) -> RequestUnits {
+    pub fn settle_at(&mut self, price: RequestUnits, work: &ActualUsage) -> RequestUnits {
         match self.state {
             ReservationState::Settled(price) => price,
             ReservationState::Admitted | ReservationState::Sent => {
@@ -206,10 +206,10 @@ impl Reservation {
             }
             ReservationState::Sent => {
                 let (rows, read_bytes) = self.done;
-                let work = Work {
+                let work = ActualUsage {
                     rows,
                     read_bytes,
-                    ..Work::default()
+                    ..ActualUsage::default()
                 };
                 // Every debit is at what is reserved already.
                 let reserved = self.reserved;
@@ -334,14 +334,19 @@ impl Reservation {
     }
 
     #[inline]
-    fn price(&self, pricing: &Pricing, work: &Work) -> RequestUnits {
+    fn price(&self, pricing: &Pricing, work: &ActualUsage) -> RequestUnits {
         let nanos = pricing.medians.capped(self.operation, work.service_time);
         pricing.weights.price_in(self.operation, work, nanos)
     }
 
     /// Ends at a price, apart from the surplus, from which nothing is learned.
     #[inline(never)]
-    fn end_at(&mut self, price: RequestUnits, charge: &CostByUnit, work: &Work) -> RequestUnits {
+    fn end_at(
+        &mut self,
+        price: RequestUnits,
+        charge: &CostByUnit,
+        work: &ActualUsage,
+    ) -> RequestUnits {
         let paid = price.saturating_add(self.surplus());
         self.state = ReservationState::Settled(paid);
         self.end(self.account.pricing(), price, charge, work, false);
@@ -360,7 +365,7 @@ impl Reservation {
         pricing: &Pricing,
         price: RequestUnits,
         charge: &CostByUnit,
-        work: &Work,
+        work: &ActualUsage,
         is_whole: bool,
     ) {
         self.charge(charge);

@@ -328,6 +328,7 @@ impl Committer {
         } else {
             self.chores(work.is_empty())
         };
+        let began = self.disk_now();
         let trace = CommitTrace::default();
         let order = CommitInput {
             shard: self.file.shard(),
@@ -342,6 +343,7 @@ impl Committer {
             spared: &self.spared,
             trace: &trace,
         };
+        let was_lost = self.unflushed.is_lost;
         let is_all_sync = self.unflushed.since.is_none() && work.iter().all(QueuedWork::is_sync);
         let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
         let now_believed = self.sweep_until();
@@ -362,6 +364,7 @@ impl Committer {
             answers,
             mutations,
             log,
+            changed,
             swept,
             purged,
         } = prepared.map_err(|unprepared| FailedCommit {
@@ -373,9 +376,13 @@ impl Committer {
         let committed = guarded(|| Ok(transaction.commit()?)).and_then(|()| {
             self.unflushed
                 .note_commit(is_durable, sequence, log, disk_now);
-            self.shard.publish(guarded(|| {
-                ShardSnapshot::of(&database.begin_read()?, &self.fences)
-            })?);
+            let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
+            if was_lost {
+                // The file was opened again, and may hold a commit that failed.
+                self.shard.publish(snapshot);
+            } else {
+                self.shard.publish_changes(snapshot, &changed);
+            }
             Ok(())
         });
         if let Err(failure) = committed {
@@ -396,6 +403,10 @@ impl Committer {
         self.note_next_expiry(chores, &swept, now);
         self.fences.note_purged(&purged.done);
         self.count_commit(work, mutations, &swept, &purged);
+        let took = self.disk_now().saturating_duration_since(began);
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let last = &self.shard.counters.last_commit_nanos;
+        last.store(nanos, Ordering::Relaxed);
         Ok(answers)
     }
 

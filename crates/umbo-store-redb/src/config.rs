@@ -19,7 +19,7 @@ pub struct Config {
     /// The cluster, if the folder holds some shards of one; none if it holds all shards of a standalone
     /// server.
     pub cluster: Option<ClusterMember>,
-    /// Memory for cached pages, in bytes, divided evenly among the shards. Allocated as needed.
+    /// Memory for cached pages and rows, in bytes, divided evenly among the shards. Allocated as needed.
     pub cache_bytes: usize,
     /// Most mutations that wait for a commit, per shard; more are refused. An empty queue always accepts one
     /// request of any size.

@@ -31,6 +31,7 @@ mod queue;
 mod records;
 mod report;
 mod retry;
+mod row_cache;
 mod row_codec;
 mod runner;
 mod running;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use umbo_store::{Outcome, RecordsCopy, StoreError};
+use umbo_store::{CallContext, Outcome, RecordsCopy, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
 use crate::file_error::FileError;
@@ -40,7 +40,10 @@ impl RedbStore {
         for (id, begun) in begun {
             let answer = match begun {
                 Ok(None) => Ok(()),
-                Ok(Some((shard, answer))) => shard.answer(answer).await.and_then(|answer| answer),
+                Ok(Some((shard, answer))) => shard
+                    .answer(&CallContext::internal(), answer)
+                    .await
+                    .and_then(|answer| answer),
                 Err(error) => Err(error),
             };
             answers.push((id, answer));

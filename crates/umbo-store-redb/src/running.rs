@@ -137,7 +137,7 @@ pub(crate) fn serve(
         file.shard(),
         (file.path.clone(), Arc::clone(&file.disk)),
         Arc::clone(clock),
-        snapshot,
+        (snapshot, file.row_cache_bytes()),
         queue,
         durable,
     ));

@@ -7,17 +7,20 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, oneshot};
-use umbo_store::{Outcome, ShardState, ShardStatus, StoreError};
-use umbo_types::{Clock, NamespaceId, ShardId};
+use umbo_store::{CallContext, Outcome, ShardState, ShardStatus, StoreError};
+use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
 use crate::bad_read::{at_once, isolated};
 use crate::disk::Disk;
 use crate::fences::is_fenced;
 use crate::file_error::{FileError, guarded};
+use crate::key_codec;
 use crate::queue::{PushError, Queue};
+use crate::row_cache::{Looked, RowCache};
 use crate::snapshot::ShardSnapshot;
 use crate::work::QueuedWork;
 
@@ -26,6 +29,8 @@ use crate::work::QueuedWork;
 pub(crate) struct ShardCounters {
     /// Commits.
     pub(crate) commits: AtomicU64,
+    /// Time that the last commit took, in nanoseconds.
+    pub(crate) last_commit_nanos: AtomicU64,
     /// Mutations committed.
     pub(crate) mutations: AtomicU64,
     /// Expired rows reclaimed.
@@ -48,6 +53,8 @@ pub(crate) struct OpenShard {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     snapshot: ArcSwap<ShardSnapshot>,
+    /// Rows of the snapshot.
+    rows: RowCache,
     state: Mutex<ShardState>,
     /// Wakes readers when the committer has opened the file again, or tried to.
     reopened: Notify,
@@ -76,7 +83,7 @@ impl OpenShard {
         id: ShardId,
         (path, disk): (PathBuf, Arc<Disk>),
         clock: Arc<dyn Clock>,
-        snapshot: ShardSnapshot,
+        (snapshot, row_cache_bytes): (ShardSnapshot, usize),
         queue: Queue<QueuedWork>,
         durable_fences: Arc<[NamespaceId]>,
     ) -> Self {
@@ -89,6 +96,7 @@ impl OpenShard {
             path,
             clock,
             snapshot: ArcSwap::from_pointee(snapshot),
+            rows: RowCache::new(row_cache_bytes),
             state: Mutex::new(ShardState::Available),
             reopened: Notify::new(),
             durable_fences: ArcSwap::from_pointee(durable_fences),
@@ -96,6 +104,38 @@ impl OpenShard {
             queue,
             counters,
         }
+    }
+
+    /// Reads one row.
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
+        let (key, _) = key_codec::encode(namespace, key);
+        let ticket = match self.rows.look(&key) {
+            Looked::Hit(row) => {
+                let fenced = self.snapshot.load().check(namespace);
+                fenced.map_err(|failure| self.error(failure, Outcome::NotApplied))?;
+                return Ok(Some(row));
+            }
+            Looked::Miss(ticket) => ticket,
+        };
+        let row = self
+            .read(
+                |snapshot, clock| snapshot.get(namespace, &key, clock),
+                || {
+                    let key = key.clone();
+                    move |snapshot: &ShardSnapshot, clock: &dyn Clock| {
+                        snapshot.get(namespace, &key, clock)
+                    }
+                },
+            )
+            .await?;
+        if let Some(row) = &row {
+            self.rows.keep(ticket, &key, row);
+        }
+        Ok(row)
     }
 
     /// Reads from the last committed state. A read that fails on the file is tried once more after the
@@ -174,9 +214,19 @@ impl OpenShard {
             })
     }
 
-    /// Waits for the answer to queued work.
-    pub(crate) async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, StoreError> {
-        answer.await.map_err(|_| StoreError::Unavailable {
+    /// Waits for the answer to queued work. Records as its service time that of the last commit, which nearly
+    /// always is its own: the wait for the commit before it does not count.
+    pub(crate) async fn answer<T>(
+        &self,
+        call: &CallContext,
+        answer: oneshot::Receiver<T>,
+    ) -> Result<T, StoreError> {
+        let answer = answer.await;
+        let nanos = self.counters.last_commit_nanos.load(Ordering::Relaxed);
+        if nanos > 0 {
+            call.note_service_time(Duration::from_nanos(nanos));
+        }
+        answer.map_err(|_| StoreError::Unavailable {
             shard: self.id,
             reason: self.blame("the committer ended without an answer"),
             outcome: Outcome::Unknown,
@@ -195,9 +245,16 @@ impl OpenShard {
         self.durable_fences.store(Arc::new(ids));
     }
 
-    /// Makes readers see a newer state.
+    /// Makes readers see another state, in which any row may differ.
     pub(crate) fn publish(&self, snapshot: ShardSnapshot) {
-        self.snapshot.store(Arc::new(snapshot));
+        let snapshot = Arc::new(snapshot);
+        self.rows.replace_all(|| self.snapshot.store(snapshot));
+    }
+
+    /// Makes readers see a newer state, in which the rows differ whose keys have these hashes.
+    pub(crate) fn publish_changes(&self, snapshot: ShardSnapshot, changed: &[u64]) {
+        let snapshot = Arc::new(snapshot);
+        self.rows.replace(changed, || self.snapshot.store(snapshot));
     }
 
     /// Wakes the readers that wait for the file to be opened again; it was, or will not be.

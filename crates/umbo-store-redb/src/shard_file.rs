@@ -112,6 +112,9 @@ impl Opener for PlainFiles {
     }
 }
 
+/// Part of a shard's memory that caches rows; the rest caches pages, which ranges and writes need too.
+const ROW_CACHE_PART: usize = 4;
+
 /// Where a shard's file is, and the identity that it must have.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardFile {
@@ -121,7 +124,7 @@ pub(crate) struct ShardFile {
     pub(crate) identity: ShardIdentity,
     /// The node that owns it, in a cluster.
     pub(crate) ownership: Option<ShardOwnership>,
-    /// Memory for its pages.
+    /// Memory for its pages and rows.
     pub(crate) cache_bytes: usize,
     /// How it is opened.
     pub(crate) opener: Arc<dyn Opener>,
@@ -162,6 +165,11 @@ impl ShardFile {
     /// Returns the shard's number.
     pub(crate) fn shard(&self) -> ShardId {
         ShardId(self.identity.shard)
+    }
+
+    /// Returns the memory for rows that were read lately.
+    pub(crate) fn row_cache_bytes(&self) -> usize {
+        self.cache_bytes / ROW_CACHE_PART
     }
 
     /// Puts the file's name before a reason.
@@ -277,7 +285,7 @@ impl ShardFile {
         let noted = Arc::clone(&was_repaired);
         let mut builder = Builder::new();
         builder
-            .set_cache_size(self.cache_bytes)
+            .set_cache_size(self.cache_bytes - self.row_cache_bytes())
             .set_repair_callback(move |_| noted.store(true, Ordering::Relaxed));
         let at_once = self.opener.open_at_once(&self.path);
         self.disk.note_tells_waiting(at_once.is_some());

@@ -280,18 +280,7 @@ impl Store for RedbStore {
         let id = self.map.locate(namespace, &key.partition);
         let served = self.served(id);
         let shard = served.open(id)?;
-        let (key, _) = key_codec::encode(namespace, key);
-        shard
-            .read(
-                |snapshot, clock| snapshot.get(namespace, &key, clock),
-                || {
-                    let key = key.clone();
-                    move |snapshot: &ShardSnapshot, clock: &dyn Clock| {
-                        snapshot.get(namespace, &key, clock)
-                    }
-                },
-            )
-            .await
+        shard.get(namespace, key).await
     }
 
     async fn multi_get(
@@ -377,7 +366,7 @@ impl Store for RedbStore {
         }
         for (indexes, begun) in pending {
             let part = match begun {
-                Ok((shard, answer)) => shard.answer(answer).await,
+                Ok((shard, answer)) => shard.answer(call, answer).await,
                 Err(error) => Err(error),
             };
             match part {
@@ -425,7 +414,7 @@ impl Store for RedbStore {
             reply,
         });
         let shard = self.enqueue(id, work)?;
-        shard.answer(answer).await?
+        shard.answer(call, answer).await?
     }
 
     async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {

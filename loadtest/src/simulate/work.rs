@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_quota::{Known, Weights, Work};
+use umbo_quota::{ActualUsage, CostHint, Weights};
 use umbo_types::Operation;
 
 use super::settle_error::Costs;
@@ -10,12 +10,12 @@ use super::settle_error::Costs;
 /// Bytes that the weights of volume are for.
 const VOLUME_LEN: u64 = 4_096;
 
-/// How a cost can be known beforehand.
+/// How a cost can be hint beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Knowledge {
     /// Puts whose body says how long it is (and is wrong by the error)
     Declared,
-    /// Ranges that say nothing: what is known is what earlier ones have cost
+    /// Ranges that say nothing: what is hint is what earlier ones have cost
     Learned,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct Job {
     /// What it does.
     pub(crate) operation: Operation,
     /// What it says beforehand.
-    pub(crate) known: Known,
+    pub(crate) hint: CostHint,
     /// What it turns out to do.
-    pub(crate) work: Work,
+    pub(crate) work: ActualUsage,
 }
 
 impl Job {
@@ -39,12 +39,12 @@ impl Job {
         costs: Costs,
         service_ns: u64,
     ) -> Self {
-        let mut known = Known {
+        let mut hint = CostHint {
             rows_max: None,
             bytes_max: None,
             body_len: None,
         };
-        let mut work = Work {
+        let mut work = ActualUsage {
             rows: 1,
             read_bytes: 0,
             write_bytes: 0,
@@ -57,7 +57,7 @@ impl Job {
             Knowledge::Declared => {
                 let base = weights.write_base.as_micros() + row;
                 let len = |cost: u64| volume(cost, base, weights.write_bytes.as_micros());
-                known.body_len = Some(len(costs.declared));
+                hint.body_len = Some(len(costs.declared));
                 work.writes = 1;
                 work.write_bytes = len(costs.settled);
             }
@@ -73,7 +73,7 @@ impl Job {
         };
         Self {
             operation,
-            known,
+            hint,
             work,
         }
     }

@@ -316,7 +316,7 @@ impl<'a> World<'a> {
                 org: None,
                 operation: job.operation,
             },
-            known: job.known,
+            hint: job.hint,
             ticket: ticket.map(BroughtTicket::Issued),
             price_multiplier: PriceMultiplier::NONE,
         };

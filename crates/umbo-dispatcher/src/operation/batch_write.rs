@@ -14,7 +14,7 @@ use umbo_api::Outcome;
 use umbo_api::batch::{BatchEnd, BatchEndLine, WriteRow, WriteRowError};
 use umbo_http::decode::{self, BatchAsk, Route};
 use umbo_http::{Answer, Fields, RequestError, batch_lines, encode, problem};
-use umbo_quota::{Known, Work};
+use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::{Atomicity, Change, Mutation, StoreError, WriteError, WriteRequest, Written};
 use umbo_types::{Key, RequestUnits, Timestamp, Version, limits};
 
@@ -56,10 +56,10 @@ impl Operate for BatchWrite {
         })
     }
 
-    fn hint(&self, body: &SizeHint) -> Known {
-        Known {
+    fn hint(&self, body: &SizeHint) -> CostHint {
+        CostHint {
             body_len: body.exact(),
-            ..Known::default()
+            ..CostHint::default()
         }
     }
 
@@ -159,7 +159,7 @@ fn settle(
     written: Vec<PartOutcome>,
     located: &mut Located<'_>,
 ) -> Result<(), RequestError> {
-    let mut work = Work::default();
+    let mut work = ActualUsage::default();
     for (part, outcome) in parts.iter().zip(written) {
         let outcomes = match outcome {
             Ok(outcomes) => outcomes

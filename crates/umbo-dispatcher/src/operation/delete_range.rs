@@ -12,7 +12,7 @@ use umbo_control::NamespaceEntry;
 use umbo_hotkey::WriteScope;
 use umbo_http::decode::{self, DeleteRangeAsk, Route};
 use umbo_http::{Answer, Fields, RequestError};
-use umbo_quota::Work;
+use umbo_quota::ActualUsage;
 use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
 use umbo_types::{ShardId, Timestamp, limits};
 
@@ -105,11 +105,11 @@ impl Operate for DeleteRange {
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
         if self.0.dry_run && !self.0.range.is_empty() {
-            located.settle(Work {
+            located.settle(ActualUsage {
                 rows: answer.rows,
                 read_bytes: answer.bytes,
                 reads: 1,
-                ..Work::default()
+                ..ActualUsage::default()
             });
         } else if !self.0.range.is_empty() {
             located.settle(removed(&answer));
@@ -118,11 +118,11 @@ impl Operate for DeleteRange {
     }
 }
 
-fn removed(answer: &DeleteRangeAnswer) -> Work {
-    Work {
+fn removed(answer: &DeleteRangeAnswer) -> ActualUsage {
+    ActualUsage {
         rows: answer.rows,
         writes: answer.rows,
-        ..Work::default()
+        ..ActualUsage::default()
     }
 }
 

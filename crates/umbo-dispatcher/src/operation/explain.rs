@@ -12,7 +12,7 @@ use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolic
 use umbo_control::quota_spec::limit_of;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, json_body, rejection};
-use umbo_quota::{Explanation, Known, Meeting, Policy, ShardShare, format_amount};
+use umbo_quota::{CostHint, Explanation, Meeting, Policy, ShardShare, format_amount};
 use umbo_routing::ShardMap;
 use umbo_types::{Key, NamespaceId, Operation, Timestamp, limits};
 
@@ -93,7 +93,7 @@ fn operation(ask: &ExplainBody) -> Result<Operation, RequestError> {
 }
 
 /// Returns what would be known of the request when it is priced.
-fn hint(operation: Operation, ask: &ExplainBody) -> Result<Known, RequestError> {
+fn hint(operation: Operation, ask: &ExplainBody) -> Result<CostHint, RequestError> {
     let is_wrong = |bytes: &u64| *bytes == 0 || *bytes > limits::PAGE_BYTES_MAX;
     if let Some(bytes) = ask.max_bytes.filter(is_wrong) {
         return Err(RequestError::BadParameter {
@@ -111,24 +111,24 @@ fn hint(operation: Operation, ask: &ExplainBody) -> Result<Known, RequestError> 
     }
     let bytes_max = || Some(ask.max_bytes.unwrap_or(limits::PAGE_BYTES_DEFAULT));
     Ok(match operation {
-        Operation::Range | Operation::Scan => Known {
+        Operation::Range | Operation::Scan => CostHint {
             rows_max: ask.limit,
             bytes_max: bytes_max(),
             body_len: None,
         },
-        Operation::Put => Known {
+        Operation::Put => CostHint {
             body_len: Some(ask.bytes.unwrap_or(0) + key(ask)?.sort.as_bytes().len() as u64),
-            ..Known::default()
+            ..CostHint::default()
         },
-        Operation::Delete => Known {
+        Operation::Delete => CostHint {
             body_len: Some(0),
-            ..Known::default()
+            ..CostHint::default()
         },
-        Operation::BatchWrite => Known {
+        Operation::BatchWrite => CostHint {
             body_len: ask.bytes,
-            ..Known::default()
+            ..CostHint::default()
         },
-        _ => Known::default(),
+        _ => CostHint::default(),
     })
 }
 

@@ -6,7 +6,7 @@ use http_body::Body;
 use umbo_http::decode::{self, GetAsk, Route};
 use umbo_http::fields::Tags;
 use umbo_http::{Answer, Fields, RequestError};
-use umbo_quota::Work;
+use umbo_quota::ActualUsage;
 use umbo_types::{Key, Row, Timestamp, Version, limits};
 
 use super::Operate;
@@ -72,13 +72,13 @@ impl Operate for Get {
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
         let ask = self.0;
-        located.settle(Work {
+        located.settle(ActualUsage {
             rows: u64::from(row.is_some()),
             read_bytes: row.as_ref().map_or(0, |row| {
                 (ask.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
             }),
             reads: 1,
-            ..Work::default()
+            ..ActualUsage::default()
         });
         let current = row.as_ref().map(|row| row.version);
         // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.

@@ -13,7 +13,7 @@ use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
 use umbo_api::row::{RowFields, ValueField};
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, encode, json_body, problem};
-use umbo_quota::Known;
+use umbo_quota::CostHint;
 use umbo_store::StoreError;
 use umbo_types::{Key, Row, Timestamp, limits};
 
@@ -54,10 +54,10 @@ impl Operate for MultiGet {
         Ok(Self { keys: Vec::new() })
     }
 
-    fn hint(&self, body: &SizeHint) -> Known {
-        Known {
+    fn hint(&self, body: &SizeHint) -> CostHint {
+        CostHint {
             body_len: body.exact(),
-            ..Known::default()
+            ..CostHint::default()
         }
     }
 

@@ -6,7 +6,7 @@ use http_body::{Body, SizeHint};
 use umbo_http::cursor::{CursorError, CursorKey};
 use umbo_http::decode::{self, RangeAsk, Route};
 use umbo_http::{Fields, RequestError};
-use umbo_quota::Known;
+use umbo_quota::CostHint;
 use umbo_store::{RangeRequest, SortRange};
 use umbo_types::{NamespaceId, Timestamp};
 
@@ -34,8 +34,8 @@ impl Operate for Range {
         decode::range(route, uri, fields).map(Self)
     }
 
-    fn hint(&self, _body: &SizeHint) -> Known {
-        Known {
+    fn hint(&self, _body: &SizeHint) -> CostHint {
+        CostHint {
             rows_max: Some(self.0.bounds.rows_max).filter(|&rows| rows < u64::MAX),
             bytes_max: Some(self.0.bounds.bytes_max),
             body_len: None,

@@ -10,7 +10,7 @@ use umbo_api::batch::ScanBody;
 use umbo_http::cursor::{CursorError, CursorKey};
 use umbo_http::decode::{self, Layout, PageBounds, Route, page_bounds};
 use umbo_http::{Fields, RequestError, json_body};
-use umbo_quota::Known;
+use umbo_quota::CostHint;
 use umbo_routing::ShardMap;
 use umbo_store::{ScanPosition, ScanRequest};
 use umbo_types::{NamespaceId, Timestamp, limits};
@@ -58,14 +58,14 @@ impl Operate for Scan {
         Ok(Self { layout, selection })
     }
 
-    fn hint(&self, _body: &SizeHint) -> Known {
+    fn hint(&self, _body: &SizeHint) -> CostHint {
         // The selection stands in the body; that an array is short is known without it.
-        Known {
+        CostHint {
             rows_max: match self.layout {
                 Layout::Array => Some(limits::JSON_ARRAY_ROWS_MAX),
                 Layout::Lines => None,
             },
-            ..Known::default()
+            ..CostHint::default()
         }
     }
 

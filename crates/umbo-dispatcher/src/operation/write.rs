@@ -10,7 +10,7 @@ use umbo_edge::body::BodyError;
 use umbo_hotkey::WriteScope;
 use umbo_http::decode::{self, Route, WriteAsk};
 use umbo_http::{Answer, Fields, RequestError};
-use umbo_quota::{Known, Work};
+use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::{Atomicity, Change, Condition, Mutation, WriteError, WriteRequest, Written};
 use umbo_types::{Key, RowError, Timestamp, Version, limits};
 
@@ -32,7 +32,7 @@ pub(crate) struct Write {
 
 impl Operate for Write {
     /// What the store has said of it, and what it cost.
-    type Fetched = (Result<Written, WriteError>, Work);
+    type Fetched = (Result<Written, WriteError>, ActualUsage);
 
     fn decode(
         route: &Route<'_>,
@@ -49,7 +49,7 @@ impl Operate for Write {
         Some(&self.ask.key)
     }
 
-    fn hint(&self, body: &SizeHint) -> Known {
+    fn hint(&self, body: &SizeHint) -> CostHint {
         let body_len = match self.ask.change {
             Change::Put { .. } => {
                 let sort_len = self.ask.key.sort.as_bytes().len() as u64;
@@ -57,9 +57,9 @@ impl Operate for Write {
             }
             Change::Delete => Some(0),
         };
-        Known {
+        CostHint {
             body_len,
-            ..Known::default()
+            ..CostHint::default()
         }
     }
 
@@ -103,11 +103,11 @@ impl Operate for Write {
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
         let ask = &mut self.ask;
         let namespace = located.namespace_id();
-        let work = Work {
+        let work = ActualUsage {
             rows: 1,
             write_bytes: bytes_of(ask),
             writes: 1,
-            ..Work::default()
+            ..ActualUsage::default()
         };
         let request = WriteRequest {
             namespace,

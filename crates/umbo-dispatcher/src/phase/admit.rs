@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use umbo_control::NamespaceEntry;
 use umbo_http::RequestError;
-use umbo_quota::{Known, ShardShare};
+use umbo_quota::{CostHint, ShardShare};
 use umbo_types::{NamespaceId, ShardId};
 
 use crate::charge::Charge;
@@ -28,7 +28,7 @@ pub(crate) fn admit<'a>(
     dispatcher: &'a Arc<Dispatcher>,
     log: &'a mut RequestLog,
     charge: &'a mut Charge,
-    hint: Known,
+    hint: CostHint,
 ) -> Result<Admitted<'a>, RequestError> {
     charge.admit(hint)?;
     Ok(Admitted {

@@ -8,7 +8,7 @@ use umbo_control::NamespaceEntry;
 use umbo_hotkey::ReadContext;
 use umbo_http::{CacheStatus, RequestError};
 use umbo_overload::Entry;
-use umbo_quota::{ShardShare, Work};
+use umbo_quota::{ActualUsage, ShardShare};
 use umbo_types::{CallerId, NamespaceId, RequestUnits, ShardId};
 
 use crate::charge::Charge;
@@ -156,24 +156,24 @@ impl<'a> Located<'a> {
     }
 
     /// Charges what a part of the work took; `work` is all of it so far.
-    pub(crate) fn progress(&mut self, work: Work) {
+    pub(crate) fn progress(&mut self, work: ActualUsage) {
         self.charge.progress(&timed(work, self.log));
     }
 
     /// Charges rows that all came from the local cache.
-    pub(crate) fn settle_hits(&mut self, work: Work) -> RequestUnits {
+    pub(crate) fn settle_hits(&mut self, work: ActualUsage) -> RequestUnits {
         self.charge.settle_hits(&timed(work, self.log))
     }
 
     /// Charges what the whole work took, and returns it.
-    pub(crate) fn settle(&mut self, work: Work) -> RequestUnits {
+    pub(crate) fn settle(&mut self, work: ActualUsage) -> RequestUnits {
         self.charge.settle(&timed(work, self.log))
     }
 }
 
 /// Adds to the work how long the store has worked.
-pub(crate) fn timed(work: Work, log: &RequestLog) -> Work {
-    Work {
+pub(crate) fn timed(work: ActualUsage, log: &RequestLog) -> ActualUsage {
+    ActualUsage {
         service_time: log.store_time(),
         ..work
     }

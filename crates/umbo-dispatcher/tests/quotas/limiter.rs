@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use umbo_quota::{Known, Request, Subject, Work};
+use umbo_quota::{ActualUsage, CostHint, Request, Subject};
 use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
 use crate::support::{Site, TestDispatcher, policy};
@@ -21,7 +21,7 @@ fn get(site: &Site, pod: &TestDispatcher, caller: &str) -> bool {
             org: None,
             operation: Operation::Get,
         },
-        known: Known::default(),
+        hint: CostHint::default(),
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,
     };
@@ -29,10 +29,10 @@ fn get(site: &Site, pod: &TestDispatcher, caller: &str) -> bool {
         return false;
     };
     reservation.sent();
-    reservation.settle(&Work {
+    reservation.settle(&ActualUsage {
         rows: 1,
         reads: 1,
-        ..Work::default()
+        ..ActualUsage::default()
     });
     true
 }

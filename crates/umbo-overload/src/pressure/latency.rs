@@ -1,10 +1,11 @@
 //! The latency ratio of one shard and class: its normal p95 over the p95 of the moment.
 //!
 //! About 1 is healthy. The baseline is a histogram of the last minutes without pressure. Samples of the
-//! moment are judged by *windows* of at least 0.2 s and 50 samples. A window is slow where more than 5 % of
-//! its samples exceed three times the normal p95, and chance does not explain so many: the bound of Chernoff
-//! (1952) for a Poisson count of which the baseline tells the mean. Several slow windows in a row are an
-//! overload, so that a pause is none; several that are not end it.
+//! moment are judged by *windows* of at least 0.2 s and 50 samples. A window is slow where at least 2.5 % of its
+//! samples exceed three times the normal p95, and chance does not explain so many: the bound of Chernoff (1952)
+//! for a Poisson count of which the baseline tells the mean. Several slow windows in a row are an overload if
+//! 5 % of all their samples exceed it: a pause is none, and one window that chance made better does not hide
+//! one. Several windows that are not slow end it.
 
 use std::time::Duration;
 
@@ -53,6 +54,11 @@ impl WindowCounts {
     /// Returns whether the p95 exceeds a threshold.
     const fn is_p95_above(&self, threshold: usize) -> bool {
         self.above[threshold] as u64 * 20 > self.samples as u64
+    }
+
+    /// Returns whether half as many samples exceed a threshold as make the p95 exceed it.
+    const fn is_nearly_above(&self, threshold: usize) -> bool {
+        self.above[threshold] as u64 * 40 > self.samples as u64
     }
 
     fn since(&self, before: &Self) -> Self {
@@ -143,8 +149,9 @@ pub(crate) struct LatencyState {
     window_ms: u32,
     slice_ms: u32,
     slice_before_ms: u32,
-    /// Windows in a row that say the contrary of what is.
+    /// Windows in a row that say the contrary of what is, and their sum.
     windows: u8,
+    contrary: WindowCounts,
     /// Whether a window of this slice was slow: then it is not normal.
     is_suspect: bool,
     is_engaged: bool,
@@ -167,6 +174,7 @@ impl LatencyState {
             slice_ms: 0,
             slice_before_ms: 0,
             windows: 0,
+            contrary: none,
             is_suspect: false,
             is_engaged: false,
         }
@@ -253,13 +261,19 @@ impl LatencyState {
             let is_slow = has_samples && window.is_p95_above(WindowCounts::RELEASE);
             !is_slow && !self.is_stuck(oldest, settings)
         } else {
-            let is_slow = has_samples && window.is_p95_above(WindowCounts::ENGAGE);
+            let is_slow = has_samples && window.is_nearly_above(WindowCounts::ENGAGE);
             is_slow && self.baseline.surprise(window) >= SIGNIFICANCE
         };
-        self.is_suspect |= is_contrary && !self.is_engaged;
-        self.windows = if is_contrary { self.windows + 1 } else { 0 };
+        if !is_contrary {
+            (self.windows, self.contrary) = (0, WindowCounts::default());
+            return;
+        }
+        self.is_suspect |= !self.is_engaged && window.is_p95_above(WindowCounts::ENGAGE);
+        self.windows += 1;
+        self.contrary.add(window);
         if self.windows >= WINDOWS {
-            self.is_engaged = !self.is_engaged;
+            let all = std::mem::take(&mut self.contrary);
+            self.is_engaged = !self.is_engaged && all.is_p95_above(WindowCounts::ENGAGE);
             self.windows = 0;
         }
     }

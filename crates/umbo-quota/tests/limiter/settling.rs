@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use umbo_quota::{Dimension, Known, Limiter, Policy, Request, ShardShare, Unit, Work};
+use umbo_quota::{ActualUsage, CostHint, Dimension, Limiter, Policy, Request, ShardShare, Unit};
 use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::support::{RU, Random, admit, get, limiter, policy, retry, set, subject};
@@ -17,9 +17,9 @@ fn what_a_request_cost_is_charged_afterwards_and_debt_has_to_be_worked_off() {
     );
     let mut reservation = limiter.admit(&get("c"), origin, 0).unwrap();
     reservation.sent();
-    let huge = Work {
+    let huge = ActualUsage {
         rows: 580,
-        ..Work::default()
+        ..ActualUsage::default()
     };
     assert_eq!(
         reservation.settle(&huge),
@@ -50,9 +50,9 @@ fn a_request_that_is_dropped_pays_only_once_the_store_was_asked() {
     drop(reservation);
     assert_eq!(limiter.spent("p").cast_unsigned(), estimate);
     let mut reservation = limiter.admit(&get("c"), origin, 0).unwrap();
-    reservation.progress(&Work {
+    reservation.progress(&ActualUsage {
         rows: 180,
-        ..Work::default()
+        ..ActualUsage::default()
     });
     assert_eq!(limiter.spent("p").cast_unsigned(), estimate + 10 * RU);
     drop(reservation);
@@ -72,7 +72,7 @@ fn a_request_that_is_given_up_says_what_dropping_it_charges() {
     sent.sent();
     assert_eq!((sent.abandon(), sent.abandon()), (estimate, estimate));
     sent.release();
-    assert_eq!(sent.settle(&Work::default()), estimate);
+    assert_eq!(sent.settle(&ActualUsage::default()), estimate);
     let mut refused = limiter.admit(&get("c"), origin, 0).unwrap();
     refused.sent();
     refused.release();
@@ -99,12 +99,12 @@ fn pieces_of_a_request_cost_together_what_it_does_as_a_whole() {
         shard: ShardId(1),
         parts: 1,
     }];
-    let work = |pieces: u64, reads| Work {
+    let work = |pieces: u64, reads| ActualUsage {
         rows: 100 * pieces,
         read_bytes: (64 << 10) * pieces,
         reads,
         service_time: Duration::from_millis(2) * pieces as u32,
-        ..Work::default()
+        ..ActualUsage::default()
     };
     let begin = |limiter: &Limiter| {
         let mut reservation = limiter.admit(&request, origin, 0)?;
@@ -158,7 +158,7 @@ fn shards_that_nothing_reached_are_given_back_and_nobody_else_is() {
     reservation.release_shards();
     assert_eq!(spent(), [estimate, estimate, 0]);
     let price = RequestUnits::from_micros(RU / 10);
-    let paid = reservation.settle_at(price, &Work::default());
+    let paid = reservation.settle_at(price, &ActualUsage::default());
     assert_eq!(paid, price);
     let paid = paid.as_micros().cast_signed();
     assert_eq!(spent(), [paid, paid, 0]);
@@ -205,9 +205,9 @@ fn nothing_leaks_whatever_threads_do() {
                     limiter
                         .admit_shards(&mut reservation, &request, &shares, now, 0)
                         .unwrap();
-                    let work = Work {
+                    let work = ActualUsage {
                         rows: random.next() % 100,
-                        ..Work::default()
+                        ..ActualUsage::default()
                     };
                     if step % 100 == 0 {
                         limiter.replace(set(policies()));
@@ -264,7 +264,7 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
     let limiter = limiter([], origin);
     let range = |rows_max: Option<u64>| Request {
         subject: subject("c", Operation::Range),
-        known: Known {
+        hint: CostHint {
             rows_max,
             bytes_max: rows_max.map(|_| 0),
             body_len: None,
@@ -275,9 +275,9 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
     for _ in 0..1_000 {
         let mut reservation = limiter.admit(&range(None), origin, 0).unwrap();
         reservation.sent();
-        reservation.settle(&Work {
+        reservation.settle(&ActualUsage {
             rows: 1_980,
-            ..Work::default()
+            ..ActualUsage::default()
         });
     }
     let estimate = |rows_max| {
@@ -290,9 +290,9 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
     assert_eq!(estimate(Some(20)), 2 * RU);
     let put = Request {
         subject: subject("c", Operation::Put),
-        known: Known {
+        hint: CostHint {
             body_len: Some(8_192),
-            ..Known::default()
+            ..CostHint::default()
         },
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,
@@ -309,7 +309,7 @@ fn few_rows_are_expected_to_be_as_large_as_those_before() {
     let limiter = limiter([], origin);
     let range = |rows_max: u64, bytes_max: u64| Request {
         subject: subject("c", Operation::Range),
-        known: Known {
+        hint: CostHint {
             rows_max: Some(rows_max),
             bytes_max: Some(bytes_max),
             body_len: None,
@@ -325,11 +325,11 @@ fn few_rows_are_expected_to_be_as_large_as_those_before() {
     for _ in 0..100 {
         let mut reservation = limiter.admit(&range(1_000, 1 << 30), origin, 0).unwrap();
         reservation.sent();
-        reservation.settle(&Work {
+        reservation.settle(&ActualUsage {
             rows: 1_000,
             read_bytes: 1_000 * 1_024,
             reads: 1,
-            ..Work::default()
+            ..ActualUsage::default()
         });
     }
     assert_eq!(estimate(5_000, 1 << 30), 301 * RU, "what it was before");
@@ -368,9 +368,9 @@ fn a_write_that_is_shorter_than_its_body_is_learned_too() {
     let limiter = limiter([], origin);
     let batch = |body_len| Request {
         subject: subject("c", Operation::BatchWrite),
-        known: Known {
+        hint: CostHint {
             body_len: Some(body_len),
-            ..Known::default()
+            ..CostHint::default()
         },
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,
@@ -380,9 +380,9 @@ fn a_write_that_is_shorter_than_its_body_is_learned_too() {
     for _ in 0..1_000 {
         let mut reservation = limiter.admit(&batch(81_920), origin, 0).unwrap();
         reservation.sent();
-        reservation.settle(&Work {
+        reservation.settle(&ActualUsage {
             write_bytes: 40_960,
-            ..Work::default()
+            ..ActualUsage::default()
         });
     }
     assert_eq!(estimate(81_920).as_micros(), 16 * RU);

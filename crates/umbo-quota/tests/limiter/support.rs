@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    BroughtTicket, Dimension, Known, Limit, Limiter, LimiterSettings, Matcher, Mode, Policy,
-    PolicyScope, PolicySet, Request, RetryTicket, Source, Subject, Unit, Weights, Work,
+    ActualUsage, BroughtTicket, CostHint, Dimension, Limit, Limiter, LimiterSettings, Matcher,
+    Mode, Policy, PolicyScope, PolicySet, Request, RetryTicket, Source, Subject, Unit, Weights,
 };
 use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
@@ -60,7 +60,7 @@ pub(crate) fn subject(caller: &str, operation: Operation) -> Subject<'_> {
 pub(crate) fn get(caller: &str) -> Request<'_> {
     Request {
         subject: subject(caller, Operation::Get),
-        known: Known::default(),
+        hint: CostHint::default(),
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,
     }
@@ -75,8 +75,8 @@ pub(crate) fn retry(caller: &str, ticket: RetryTicket) -> Request<'_> {
 }
 
 /// Work of a get that costs exactly 1 RU.
-pub(crate) fn work() -> Work {
-    Work::default()
+pub(crate) fn work() -> ActualUsage {
+    ActualUsage::default()
 }
 
 /// `SplitMix64` (Steele et al. 2014).

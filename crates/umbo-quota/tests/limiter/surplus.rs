@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use umbo_quota::{Dimension, Limiter, Mode, Request, ShardShare, Unit, Work};
+use umbo_quota::{ActualUsage, Dimension, Limiter, Mode, Request, ShardShare, Unit};
 use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::support::{RU, get, limiter, policy, subject, work};
@@ -123,7 +123,7 @@ fn settling_takes_no_more_of_a_surplus_than_the_bucket_holds() {
         price_multiplier: times(300),
         ..get("c")
     };
-    let large = |rows| Work { rows, ..work() };
+    let large = |rows| ActualUsage { rows, ..work() };
     // The estimate of a get is 2 RU at the most, so that 4 RU are taken beyond it; 6 RU is what it cost.
     let mut reservation = limiter.admit(&range, now, 0).unwrap();
     reservation.sent();

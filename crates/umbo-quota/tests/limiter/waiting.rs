@@ -4,7 +4,7 @@
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use umbo_quota::{Dimension, Request, RetryTicket, Work};
+use umbo_quota::{ActualUsage, Dimension, Request, RetryTicket};
 use umbo_types::{Operation, RequestUnits};
 
 use crate::support::{RU, Random, admit, get, limiter, policy, retry, subject, work};
@@ -206,9 +206,9 @@ fn one_huge_request_locks_its_owner_out_for_a_minute_at_most() {
     };
     let mut reservation = limiter.admit(&range, origin, 0).unwrap();
     reservation.sent();
-    let huge = Work {
+    let huge = ActualUsage {
         rows: 100_000,
-        ..Work::default()
+        ..ActualUsage::default()
     };
     reservation.settle(&huge);
     // 5,001 RU at 10 RU a second: a minute of it is owed, the rest is written off.
@@ -228,9 +228,9 @@ fn a_flood_of_huge_requests_gets_its_quota_and_no_more() {
         [policy("p", &[Dimension::Caller], 100 * RU, 100 * RU)],
         origin,
     );
-    let huge = Work {
+    let huge = ActualUsage {
         rows: 100_000,
-        ..Work::default()
+        ..ActualUsage::default()
     };
     for step in 0..20 * 600 {
         let now = origin + Duration::from_millis(step * 50);

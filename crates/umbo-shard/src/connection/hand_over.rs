@@ -73,7 +73,8 @@ impl ShardStream {
             if let Outcome::Deleted(deleted) = &outcome {
                 (rows, bytes) = (deleted.rows, deleted.bytes);
             }
-            let took = since(call.begun, node.clock().monotonic());
+            let elapsed = since(call.begun, node.clock().monotonic());
+            let took = call.context.service_time().unwrap_or(elapsed);
             let mut answer = plain(id, took, outcome);
             (answer.rows, answer.bytes) = (rows, bytes);
             settle(receipt, &answer);

@@ -59,6 +59,8 @@ pub(crate) struct Prepared {
     pub(crate) mutations: u64,
     /// Changes made, if the commit is not to be durable.
     pub(crate) log: Vec<LoggedChange>,
+    /// Hashes of the keys of all changed rows.
+    pub(crate) changed: Vec<u64>,
     pub(crate) swept: Swept,
     pub(crate) purged: Purged,
 }
@@ -82,6 +84,7 @@ struct AppliedChanges {
     answers: Vec<WorkAnswer>,
     mutations: u64,
     log: Vec<LoggedChange>,
+    changed: Vec<u64>,
     swept: Swept,
     purged: Purged,
 }
@@ -111,6 +114,7 @@ pub(crate) fn prepare(
             answers,
             mutations,
             log,
+            changed,
             swept,
             purged,
         }) => Ok(Prepared {
@@ -118,6 +122,7 @@ pub(crate) fn prepare(
             answers,
             mutations,
             log,
+            changed,
             swept,
             purged,
         }),
@@ -160,7 +165,7 @@ fn change(
     let purged = writer.purge(purging, purged_rows_max, order.now, order.spared)?;
     let swept = writer.sweep(&order.chores, mutations, &order.spared.entries)?;
     trace.shared();
-    let log = writer.into_log();
+    let (log, changed) = writer.into_changes();
     let mut meta = unisolated(|| transaction.open_table(META))?;
     if order.is_behind || !purged.done.is_empty() {
         let mut fences = order.fences.clone();
@@ -173,6 +178,7 @@ fn change(
         answers,
         mutations,
         log,
+        changed,
         swept,
         purged,
     })

@@ -18,6 +18,7 @@ use crate::committer::plan::Base;
 use crate::committer::trace::CommitTrace;
 use crate::file_error::FileError;
 use crate::key_codec;
+use crate::row_cache;
 use crate::row_codec::{self, RowHead};
 use crate::tables::{EXPIRY, ROWS, expiry_entry, namespace_max, next_expiry, split_expiry_entry};
 
@@ -98,6 +99,8 @@ pub(crate) struct RowWriter<'txn> {
     index_gone: Vec<Vec<u8>>,
     index_new: Vec<Vec<u8>>,
     log: Option<Vec<LoggedChange>>,
+    /// Of the keys of all changed rows; see [`row_cache`].
+    changed: Vec<u64>,
     trace: &'txn CommitTrace,
 }
 
@@ -114,13 +117,14 @@ impl<'txn> RowWriter<'txn> {
             index_gone: Vec::new(),
             index_new: Vec::new(),
             log: is_logged.then(Vec::new),
+            changed: Vec::new(),
             trace,
         })
     }
 
-    /// Returns the logged changes.
-    pub(crate) fn into_log(self) -> Vec<LoggedChange> {
-        self.log.unwrap_or_default()
+    /// Returns the logged changes, and the hashes of the keys of all changed rows.
+    pub(crate) fn into_changes(self) -> (Vec<LoggedChange>, Vec<u64>) {
+        (self.log.unwrap_or_default(), self.changed)
     }
 
     /// Reads what a condition needs of a row.
@@ -143,6 +147,7 @@ impl<'txn> RowWriter<'txn> {
         row: &[u8],
     ) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
+        self.changed.push(row_cache::hash_of(key));
         let old = head_of(self.rows.insert(key, row)?);
         let old_expiry = old.and_then(|head| head.expires_at);
         if old_expiry != head.expires_at {
@@ -163,6 +168,7 @@ impl<'txn> RowWriter<'txn> {
     /// Removes a row and returns it.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
+        self.changed.push(row_cache::hash_of(key));
         let old = head_of(self.rows.remove(key)?);
         self.forget_expiry(old.and_then(|head| head.expires_at), key);
         if let Some(log) = &mut self.log {
@@ -294,6 +300,7 @@ impl<'txn> RowWriter<'txn> {
                 None => false,
             };
             if is_due {
+                self.changed.push(row_cache::hash_of(key));
                 self.rows.remove(key)?;
                 swept.rows += 1;
             }

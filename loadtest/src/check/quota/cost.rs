@@ -16,7 +16,7 @@ use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use limitador::RateLimiter;
 use limitador::limit::{Context, Expression, Limit, Namespace};
-use umbo_quota::{Known, Limiter, Request, Subject, Work};
+use umbo_quota::{ActualUsage, CostHint, Limiter, Request, Subject};
 use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
 use super::Plan;
@@ -144,7 +144,7 @@ fn time(order: &[usize], decide: impl Fn(usize) -> bool) -> f64 {
 
 struct Ours {
     limiter: Limiter,
-    work: Work,
+    work: ActualUsage,
     /// Decisions so far, and an instant that is read every so many of them.
     clock: Cell<(u32, Instant)>,
 }
@@ -158,11 +158,11 @@ impl Ours {
         };
         Self {
             limiter: setting::limiter(&[rule], Instant::now(), seed),
-            work: Work {
+            work: ActualUsage {
                 rows: 1,
                 read_bytes: 256,
                 reads: 1,
-                ..Work::default()
+                ..ActualUsage::default()
             },
             clock: Cell::new((0, Instant::now())),
         }
@@ -188,7 +188,7 @@ impl Ours {
                 org: None,
                 operation: Operation::Get,
             },
-            known: Known::default(),
+            hint: CostHint::default(),
             ticket: None,
             price_multiplier: PriceMultiplier::NONE,
         };

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    Known, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Request, Source, Subject,
-    Weights, Work,
+    ActualUsage, CostHint, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Request,
+    Source, Subject, Weights,
 };
 use umbo_types::{NamespaceId, Operation, PriceMultiplier};
 
@@ -89,9 +89,9 @@ pub(super) fn put(caller: &str, body_len: u64) -> Request<'_> {
             org: None,
             operation: Operation::Put,
         },
-        known: Known {
+        hint: CostHint {
             body_len: Some(body_len),
-            ..Known::default()
+            ..CostHint::default()
         },
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,
@@ -99,12 +99,12 @@ pub(super) fn put(caller: &str, body_len: u64) -> Request<'_> {
 }
 
 /// Returns what such a put does.
-pub(super) fn work_of_put(body_len: u64) -> Work {
-    Work {
+pub(super) fn work_of_put(body_len: u64) -> ActualUsage {
+    ActualUsage {
         rows: 1,
         write_bytes: body_len,
         writes: 1,
         service_time: Duration::ZERO,
-        ..Work::default()
+        ..ActualUsage::default()
     }
 }

@@ -13,7 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::sleep_until;
 use umbo_edge::answer_memory::AnswerPermit;
 use umbo_http::RequestError;
-use umbo_quota::Work;
+use umbo_quota::ActualUsage;
 use umbo_types::{Key, NamespaceId, Row, ShardId, limits};
 
 use crate::dispatcher::Dispatcher;
@@ -29,7 +29,7 @@ pub(crate) struct Gathered {
     /// In the order of the keys; none where nothing is known yet.
     pub(super) rows: Vec<Option<Result<Option<Row>, RequestError>>>,
     /// What was done for them.
-    pub(super) done: Work,
+    pub(super) done: ActualUsage,
     /// How many cost no read of the store.
     pub(super) hits: u64,
     /// Bytes of their values.
@@ -56,9 +56,9 @@ impl Gathered {
         rows.resize_with(keys, || None);
         Self {
             rows,
-            done: Work {
+            done: ActualUsage {
                 reads: keys as u64,
-                ..Work::default()
+                ..ActualUsage::default()
             },
             hits: 0,
             held: 0,

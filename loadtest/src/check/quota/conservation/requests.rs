@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use umbo_quota::{Known, Limiter, Request, Reservation, ShardShare, Subject, Weights, Work};
+use umbo_quota::{
+    ActualUsage, CostHint, Limiter, Request, Reservation, ShardShare, Subject, Weights,
+};
 use umbo_types::{NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::random::Random;
@@ -126,7 +128,7 @@ fn begin(
             org: None,
             operation,
         },
-        known: Known {
+        hint: CostHint {
             rows_max: (random.below(3) == 0).then(|| random.below(100)),
             bytes_max: (random.below(2) == 0).then(|| random.below(100_000)),
             body_len: (random.below(2) == 0).then(|| random.below(50_000)),
@@ -162,7 +164,7 @@ fn end(open: Open, random: &mut Random, books: &mut Books) {
         operation,
     } = open;
     let estimate = reservation.estimate();
-    let price = |work: &Work| Weights::default().price(operation, work);
+    let price = |work: &ActualUsage| Weights::default().price(operation, work);
     // A third is given up before the store is asked.
     if random.below(3) == 0 {
         match random.below(4) {
@@ -174,7 +176,7 @@ fn end(open: Open, random: &mut Random, books: &mut Books) {
         return;
     }
     reservation.sent();
-    let mut done = Work::default();
+    let mut done = ActualUsage::default();
     let mut known = estimate;
     for _ in 0..random.below(4) {
         done = grown(done, operation, random);
@@ -209,7 +211,7 @@ fn end(open: Open, random: &mut Random, books: &mut Books) {
             books.wrong += u64::from(reservation.settle(&done) != due);
             if kind == 5 {
                 // A second one counts for nothing.
-                books.wrong += u64::from(reservation.settle(&Work::default()) != due);
+                books.wrong += u64::from(reservation.settle(&ActualUsage::default()) != due);
                 reservation.progress(&grown(done, operation, random));
                 reservation.release();
             }
@@ -230,14 +232,14 @@ fn lose(reservation: Reservation) {
     debug_assert!(lost.is_err());
 }
 
-fn grown(done: Work, operation: Operation, random: &mut Random) -> Work {
+fn grown(done: ActualUsage, operation: Operation, random: &mut Random) -> ActualUsage {
     let bytes = random.below(20_000);
     let (read, written) = if operation.is_write() {
         (0, bytes)
     } else {
         (bytes, 0)
     };
-    Work {
+    ActualUsage {
         rows: done.rows + random.below(50),
         read_bytes: done.read_bytes + read,
         write_bytes: done.write_bytes + written,
