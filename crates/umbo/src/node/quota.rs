@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use umbo_control::policies::{FilePolicies, ShardPolicies};
 use umbo_quota::{
-    Continuation, Known, Limiter, LimiterSettings, PolicySet, Request, Reservation, ShardShare,
-    Subject, Work,
+    ActualUsage, Continuation, CostHint, Limiter, LimiterSettings, PolicySet, Request, Reservation,
+    ShardShare, Subject,
 };
 use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{RecordsRevision, Store};
@@ -155,7 +155,7 @@ impl ShardQuota for ShardQuotas {
                 org: names.and_then(|names| names.org.as_deref()),
                 operation: charge.operation,
             },
-            known: Known {
+            hint: CostHint {
                 rows_max: charge.rows_max,
                 bytes_max: charge.bytes_max,
                 body_len: (charge.write_bytes > 0).then_some(charge.write_bytes),
@@ -241,25 +241,25 @@ impl WorkKind {
         Self { operation, reads }
     }
 
-    fn work(self, done: ActualWork) -> Work {
+    fn work(self, done: ActualWork) -> ActualUsage {
         let (rows, service_time) = (done.rows, done.service_time);
-        let work = Work {
+        let work = ActualUsage {
             rows,
             service_time,
-            ..Work::default()
+            ..ActualUsage::default()
         };
         match self.operation {
             // A removal writes no bytes.
-            Operation::Delete | Operation::DeleteRange => Work {
+            Operation::Delete | Operation::DeleteRange => ActualUsage {
                 writes: rows,
                 ..work
             },
-            operation if operation.is_write() => Work {
+            operation if operation.is_write() => ActualUsage {
                 writes: rows,
                 write_bytes: done.bytes,
                 ..work
             },
-            _ => Work {
+            _ => ActualUsage {
                 reads: self.reads,
                 read_bytes: done.bytes,
                 ..work
