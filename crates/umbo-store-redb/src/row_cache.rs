@@ -8,8 +8,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use lru::LruCache;
-use umbo_types::Row;
+use umbo_types::{Row, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Locks of a cache. Few threads read at the same time.
@@ -18,6 +19,9 @@ const STRIPES: usize = 16;
 const ROW_PART: usize = 8;
 /// Memory of a cached row beside its bytes: entry, allocations, counters of references.
 const ROW_OVERHEAD: usize = 320;
+/// One hit in so many moves its row to the front of its stripe, which costs more than the hit itself; rows that
+/// are read often are moved often.
+const HITS_PER_MOVE: u32 = 8;
 
 /// The cache.
 #[derive(Debug)]
@@ -34,13 +38,40 @@ struct Stripe {
     /// By the hash of the key. Of two keys with the same hash the last one read is cached.
     rows: LruCache<u64, CachedRow>,
     bytes: usize,
+    hits: u32,
 }
 
+/// A row and its physical key, which are parts of one allocation.
 #[derive(Debug)]
 struct CachedRow {
-    /// Physical key.
-    key: Box<[u8]>,
+    key: Bytes,
     row: Row,
+}
+
+impl CachedRow {
+    fn new(key: &[u8], row: &Row) -> Self {
+        let value = &row.value;
+        let parts = [
+            key,
+            &value.bytes,
+            &value.content_type,
+            &value.content_encoding,
+        ];
+        let mut all = Bytes::from(parts.concat());
+        let [key, bytes, content_type, content_encoding] =
+            parts.map(|part| all.split_to(part.len()));
+        Self {
+            key,
+            row: Row {
+                value: Value {
+                    bytes,
+                    content_type,
+                    content_encoding,
+                },
+                ..*row
+            },
+        }
+    }
 }
 
 /// The result of a look into the cache.
@@ -70,6 +101,7 @@ impl RowCache {
         let stripe = || Stripe {
             rows: LruCache::unbounded(),
             bytes: 0,
+            hits: 0,
         };
         Self {
             generation: AtomicU64::new(0),
@@ -82,10 +114,16 @@ impl RowCache {
     pub(crate) fn look(&self, key: &[u8]) -> Looked {
         let generation = self.generation.load(Ordering::Acquire);
         let hash = hash_of(key);
-        match self.stripe(hash).rows.get(&hash) {
-            Some(cached) if *cached.key == *key => Looked::Hit(cached.row.clone()),
-            _ => Looked::Miss(CacheTicket { hash, generation }),
+        let mut stripe = self.stripe(hash);
+        let row = match stripe.rows.peek(&hash) {
+            Some(cached) if cached.key == key => cached.row.clone(),
+            _ => return Looked::Miss(CacheTicket { hash, generation }),
+        };
+        stripe.hits = (stripe.hits + 1) % HITS_PER_MOVE;
+        if stripe.hits == 0 {
+            stripe.rows.promote(&hash);
         }
+        Looked::Hit(row)
     }
 
     /// Caches a row, unless the snapshot that it was read from may have been replaced.
@@ -94,16 +132,13 @@ impl RowCache {
         if row.expires_at.is_some() || bytes > self.stripe_bytes / ROW_PART {
             return;
         }
+        let cached = CachedRow::new(key, row);
         let mut stripe = self.stripe(ticket.hash);
         // Under the lock: who replaces the snapshot takes it after the change of the generation.
         let generation = self.generation.load(Ordering::Acquire);
         if generation != ticket.generation || !generation.is_multiple_of(2) {
             return;
         }
-        let cached = CachedRow {
-            key: key.into(),
-            row: row.clone(),
-        };
         stripe.remove(ticket.hash);
         stripe.rows.put(ticket.hash, cached);
         stripe.bytes += bytes;
@@ -158,8 +193,7 @@ fn bytes_of(key: &[u8], row: &Row) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use umbo_types::{Timestamp, Value, Version};
+    use umbo_types::{Timestamp, Version};
 
     use super::*;
 
