@@ -24,6 +24,7 @@ use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Operation};
 
 use crate::hot_keys::HotKeys;
+use crate::long_reads::LongReads;
 use crate::overload::{Overload, OverloadSettings};
 
 /// Bounds of a dispatcher.
@@ -75,6 +76,7 @@ pub struct Dispatcher {
     /// Memory of the answers that clients have not taken yet.
     pub answer_memory: Arc<AnswerMemory>,
     pub(crate) request_ids: RequestIds,
+    pub(crate) long_reads: LongReads,
     /// The settings in effect, as the admin API shows them.
     pub config_text: String,
     /// Tasks that go on when the request they came from has ended: changes of Umbo's own records, writes
@@ -104,6 +106,8 @@ pub struct Parts {
     pub metrics: Arc<RequestMetrics>,
     /// Where spans go.
     pub tracer: Arc<Tracer>,
+    /// Where long reads go on.
+    pub long_reads: LongReads,
     /// Bounds.
     pub limits: DispatcherLimits,
     /// The settings in effect, as `/admin/v1/config` shows them.
@@ -124,6 +128,7 @@ impl Dispatcher {
             overload,
             metrics,
             tracer,
+            long_reads,
             limits,
             config_text,
         } = parts;
@@ -160,6 +165,7 @@ impl Dispatcher {
             hot_keys,
             metrics,
             tracer,
+            long_reads,
             limits,
             config_text,
         }))

@@ -9,6 +9,7 @@ mod charge;
 mod deadline_budget;
 mod dispatcher;
 pub mod hot_keys;
+mod long_reads;
 mod operation;
 pub mod overload;
 mod page;
@@ -20,4 +21,5 @@ mod store_call;
 mod until;
 
 pub use dispatcher::{Dispatcher, DispatcherLimits, Parts};
+pub use long_reads::LongReads;
 pub use reply::RoutedRequest;

@@ -4,6 +4,7 @@
 //! there is room for one like it. Log and charge live as long as the stream: each chunk is charged when it
 //! is read, and a client that leaves pays for what was read until then.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,18 +55,22 @@ impl PageWalk {
         ReplyBody::stream(stream::unfold(state, |state| async move {
             match state {
                 State::First(text, streamed) => Some((Ok(text), State::More(streamed))),
-                State::More(mut streamed) => match streamed.read_on().await {
-                    Ok(chunk) => {
-                        let text = hold(&mut streamed.log, chunk.text, chunk.is_last);
-                        let next = if chunk.is_last {
-                            State::End
-                        } else {
-                            State::More(streamed)
-                        };
-                        Some((Ok(text), next))
+                State::More(streamed) => {
+                    let dispatcher = Arc::clone(&streamed.walk.dispatcher);
+                    let (mut streamed, read) = dispatcher.long_reads.run(streamed.read_on()).await;
+                    match read {
+                        Ok(chunk) => {
+                            let text = hold(&mut streamed.log, chunk.text, chunk.is_last);
+                            let next = if chunk.is_last {
+                                State::End
+                            } else {
+                                State::More(streamed)
+                            };
+                            Some((Ok(text), next))
+                        }
+                        Err(error) => Some((Ok(streamed.error_line(&error)), State::Abort)),
                     }
-                    Err(error) => Some((Ok(streamed.error_line(&error)), State::Abort)),
-                },
+                }
                 State::Abort => {
                     // An HTTP/2 reset overtakes what has not left yet: let the error line leave.
                     tokio::time::sleep(ABORT_DELAY).await;
@@ -79,7 +84,12 @@ impl PageWalk {
 
 impl Streamed {
     /// Reads and encodes the next chunk.
-    async fn read_on(&mut self) -> Result<Chunk, RequestError> {
+    async fn read_on(mut self) -> (Self, Result<Chunk, RequestError>) {
+        let read = self.next_chunk().await;
+        (self, read)
+    }
+
+    async fn next_chunk(&mut self) -> Result<Chunk, RequestError> {
         let Self { walk, charge, log } = self;
         log.reserve_piece().await?;
         let timed = walk.read().await?;

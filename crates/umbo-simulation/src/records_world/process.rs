@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use umbo_admin::Service;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -205,6 +205,7 @@ fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Parts {
         overload: None,
         metrics: Arc::new(RequestMetrics::new(codes, 2)),
         tracer: Arc::new(Tracer::disabled(clock)),
+        long_reads: LongReads::default(),
         limits: DispatcherLimits {
             requests_in_flight_max: 1_000,
             body_memory_max: 16 << 20,

@@ -10,7 +10,7 @@ use umbo_api::ErrorCode;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
 use umbo_hotkey::{KeySeed, Settings as ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
@@ -59,7 +59,7 @@ impl OpenedServer {
         let store = OpenStore::open(role, settings, &clock)?;
         let quota = Arc::new(start_quota(settings, &*store.store(), &*clock)?);
         let tracer = spans::begin(settings, &clock)?;
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cores = cores();
         let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
         let opened = Self {
             addresses,
@@ -92,6 +92,7 @@ impl OpenedServer {
                 .then(|| (&settings.overload).into()),
             metrics: Arc::clone(&self.metrics),
             tracer: Arc::clone(&self.tracer),
+            long_reads: LongReads::start(cores()).map_err(CliError::start)?,
             limits: dispatcher_limits(settings),
             config_text: loaded.to_toml(),
         })
@@ -222,6 +223,10 @@ fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings
     shield.cache.ttl = hotkey.ttl.0;
     shield.cache.negative_ttl = hotkey.ttl.0 / 3;
     Ok(Some(shield))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 fn dispatcher_limits(settings: &Settings) -> DispatcherLimits {
