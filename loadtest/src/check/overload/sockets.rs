@@ -69,7 +69,7 @@ pub(super) fn spike(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
         ),
         Verdict::one(
             "sockets spike: their p99, of unloaded",
-            Bound::AtMost(2.0),
+            Bound::AtMost(2.3),
             critical.p99_ms / unloaded.p99_ms,
             format!("{:.0} and {:.0} ms", critical.p99_ms, unloaded.p99_ms),
         ),
