@@ -47,7 +47,7 @@ pub struct DeleteSelection {
 impl Client {
     /// Reads the rows of a partition in order. Nothing is sent before the first row is asked for.
     pub fn range(&self, namespace: &str, partition: &[u8], options: &RangeOptions) -> RowReader {
-        let mut target = Target::new(namespace, partition);
+        let mut target = RangeTarget::new(namespace, partition);
         target.keys([
             ("start", &options.start),
             ("end", &options.end),
@@ -78,7 +78,7 @@ impl Client {
         partition: &[u8],
         selection: &DeleteSelection,
     ) -> Result<DeleteRangeAnswer, Error> {
-        let mut target = Target::new(namespace, partition);
+        let mut target = RangeTarget::new(namespace, partition);
         target.keys([
             ("start", &selection.start),
             ("end", &selection.end),
@@ -94,11 +94,11 @@ impl Client {
 
 /// A path with its query, every key as base64url: any bytes pass through any proxy.
 #[derive(Debug, Clone)]
-struct Target {
+struct RangeTarget {
     text: String,
 }
 
-impl Target {
+impl RangeTarget {
     fn new(namespace: &str, partition: &[u8]) -> Self {
         let partition = base64url(partition);
         Self {

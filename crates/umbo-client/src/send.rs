@@ -41,7 +41,7 @@ enum Wanted {
 
 /// A successful answer whose body is not read yet.
 #[derive(Debug)]
-pub(crate) struct Streamed {
+pub(crate) struct StreamedBody {
     pub(crate) response: Response,
     /// Whether an earlier attempt may have done what was asked.
     pub(crate) is_in_doubt: bool,
@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// Like [`Client::send`], for a body that says at its end what it was charged.
-    pub(crate) async fn send_for_stream(&self, request: &Request) -> Result<Streamed, Error> {
+    pub(crate) async fn send_for_stream(&self, request: &Request) -> Result<StreamedBody, Error> {
         let (streamed, _) = self.attempts(request, Wanted::Stream).await?;
         Ok(streamed)
     }
@@ -123,7 +123,7 @@ impl Client {
         &self,
         request: &Request,
         wanted: Wanted,
-    ) -> Result<(Streamed, Bytes), Error> {
+    ) -> Result<(StreamedBody, Bytes), Error> {
         let (shared, call) = (&self.shared, self.call());
         let flow = &shared.flow;
         let mut under_way = self.enter(request, &call).await?;
@@ -176,9 +176,9 @@ impl Client {
     /// Reads the body too where it is wanted.
     async fn whole(
         &self,
-        answer: Result<Streamed, Error>,
+        answer: Result<StreamedBody, Error>,
         wanted: Wanted,
-    ) -> Result<(Streamed, Bytes), Error> {
+    ) -> Result<(StreamedBody, Bytes), Error> {
         let mut streamed = answer?;
         let body = match wanted {
             Wanted::Body => self.body(&mut streamed.response).await?,
@@ -194,7 +194,7 @@ impl Client {
         deadline: Instant,
         under_way: UnderWay<'_>,
         wanted: Wanted,
-    ) -> Result<Streamed, Error> {
+    ) -> Result<StreamedBody, Error> {
         let shared = &self.shared;
         let left = deadline.saturating_duration_since(Instant::now());
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -235,7 +235,7 @@ impl Client {
             charged,
             result: result(error),
         });
-        answer.map(|response| Streamed {
+        answer.map(|response| StreamedBody {
             response,
             is_in_doubt: false,
             sent,

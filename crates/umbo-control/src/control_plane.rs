@@ -17,7 +17,7 @@ use crate::auth::TokenRegistry;
 use crate::error::ControlError;
 use crate::first_records::secret;
 use crate::followed_records::{FollowedRecords, RecordsReport};
-use crate::hot_lists::{HotLists, KeyHasher, ListedKeys};
+use crate::hot_lists::{HotLists, KeyIdHasher, ListedKeys};
 use crate::namespaces::Namespaces;
 use crate::policies::{FilePolicies, Policies, PolicyFileError};
 
@@ -58,7 +58,7 @@ pub struct ControlPlane {
     /// The lists of hot keys in effect.
     pub hot_lists: HotLists,
     /// Makes the hashes of keys that metrics and logs show.
-    pub key_hasher: KeyHasher,
+    pub key_hasher: KeyIdHasher,
     secret: [u8; 32],
 }
 
@@ -85,7 +85,7 @@ impl ControlPlane {
             tokens,
             policies: Policies::new(quota, Arc::clone(&clock), policies),
             hot_lists: HotLists::new(Arc::clone(&clock), listed_keys),
-            key_hasher: KeyHasher::new(&secret),
+            key_hasher: KeyIdHasher::new(&secret),
             secret,
             store,
             clock,

@@ -16,7 +16,7 @@ use umbo_hotkey::LISTED_KEYS_MAX;
 use umbo_types::{Clock, NamespaceId, limits};
 
 pub use self::error::HotKeyError;
-pub use self::key_id::{KeyHasher, KeyId};
+pub use self::key_id::{KeyId, KeyIdHasher};
 use crate::error::ControlError;
 use crate::namespaces;
 use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
@@ -32,7 +32,7 @@ pub trait ListedKeys: fmt::Debug + Send + Sync {
 
 /// A key on a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ListEntry {
     /// The key.
     pub id: KeyId,
     /// Who listed it, when, why and until when.
@@ -40,7 +40,7 @@ pub struct Entry {
     pub listing: HotListing,
 }
 
-impl Entry {
+impl ListEntry {
     fn is_over(&self, now_ms: u64) -> bool {
         self.listing.until.is_some_and(|until| until <= now_ms)
     }
@@ -49,8 +49,8 @@ impl Entry {
 /// Both lists of a set of records.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
-    pinned: Vec<Entry>,
-    blocked: Vec<Entry>,
+    pinned: Vec<ListEntry>,
+    blocked: Vec<ListEntry>,
 }
 
 impl Lists {
@@ -71,7 +71,7 @@ impl Lists {
         Ok(lists)
     }
 
-    fn of(&self, list: HotList) -> &[Entry] {
+    fn of(&self, list: HotList) -> &[ListEntry] {
         match list {
             HotList::Pinned => &self.pinned,
             HotList::Blocked => &self.blocked,
@@ -140,7 +140,7 @@ impl HotLists {
         &self,
         set: &RecordSet,
         list: HotList,
-        entry: &Entry,
+        entry: &ListEntry,
     ) -> Result<(Edits, bool), ControlError> {
         self.plan(set, list, |entries| {
             let held = entries.iter_mut().find(|held| held.id == entry.id);
@@ -176,7 +176,7 @@ impl HotLists {
         &self,
         set: &RecordSet,
         list: HotList,
-        edit: impl FnOnce(&mut Vec<Entry>) -> Result<T, HotKeyError>,
+        edit: impl FnOnce(&mut Vec<ListEntry>) -> Result<T, HotKeyError>,
     ) -> Result<(Edits, T), ControlError> {
         let live = namespaces::live_ids(set)?;
         let now_ms = self.now_ms();

@@ -1,9 +1,9 @@
 //! What is known of one connection: for the handler who is at the other end, for the edge what is
 //! going on.
 //!
-//! [`Signals`] is how three parts of a connection that hyper keeps apart (socket, service, body)
+//! [`ConnectionSignals`] is how three parts of a connection that hyper keeps apart (socket, service, body)
 //! tell the watch what they do. Everything in it is a hint for timers, with one exception: see
-//! [`Signals::has_settled`].
+//! [`ConnectionSignals::has_settled`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) enum Order {
 
 /// What goes on in one connection, shared by its parts.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct ConnectionSignals {
     born: Instant,
     /// Tick of the listener at which the last request came, or the connection.
     used_at_tick: AtomicU32,
@@ -102,7 +102,7 @@ pub(super) enum Usage {
 
 /// One look at the signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenProgress {
     pub(super) calls: u64,
     pub(super) settled: u64,
     pub(super) written: u64,
@@ -113,14 +113,14 @@ pub(super) struct Seen {
     pub(super) blocked_since: Option<Instant>,
 }
 
-impl Seen {
+impl SeenProgress {
     /// Returns whether bytes of an answer wait for the client.
     pub(super) const fn has_pending_answer(&self) -> bool {
         self.exchanges > self.waiting || self.unsent > 0
     }
 }
 
-impl Signals {
+impl ConnectionSignals {
     pub(super) fn new(tick: u32) -> Self {
         Self {
             born: Instant::now(),
@@ -213,9 +213,9 @@ impl Signals {
         &self.waker
     }
 
-    pub(super) fn look(&self) -> Seen {
+    pub(super) fn look(&self) -> SeenProgress {
         let blocked_at = self.blocked_at.load(Relaxed);
-        Seen {
+        SeenProgress {
             calls: self.calls.load(Relaxed),
             settled: self.settled.load(Relaxed),
             written: self.written.load(Relaxed),

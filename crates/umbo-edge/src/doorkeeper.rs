@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::connection::{IdleSince, Order, Signals, Usage};
+use super::connection::{ConnectionSignals, IdleSince, Order, Usage};
 
 /// Of the connections that never had a request this part gives way at once, so that as many silent
 /// ones as there may be are not gone through for each that comes.
@@ -27,13 +27,13 @@ pub(super) struct OpenConnections {
 
 #[derive(Debug)]
 struct OpenConnection {
-    signals: Arc<Signals>,
+    signals: Arc<ConnectionSignals>,
     address: IpAddr,
 }
 
 impl OpenConnections {
     /// Enters a connection from `address`, a [`network`]. Returns its number.
-    pub(super) fn enter(&mut self, signals: Arc<Signals>, address: IpAddr) -> u64 {
+    pub(super) fn enter(&mut self, signals: Arc<ConnectionSignals>, address: IpAddr) -> u64 {
         self.next_id += 1;
         *self.by_address.entry(address).or_default() += 1;
         let connection = OpenConnection { signals, address };
@@ -113,14 +113,14 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn enter(open: &mut OpenConnections, tick: u32, address: [u8; 4]) -> Arc<Signals> {
-        let signals = Arc::new(Signals::new(tick));
+    fn enter(open: &mut OpenConnections, tick: u32, address: [u8; 4]) -> Arc<ConnectionSignals> {
+        let signals = Arc::new(ConnectionSignals::new(tick));
         open.enter(signals.clone(), address.into());
         signals
     }
 
-    fn told(all: &[&Arc<Signals>]) -> Vec<bool> {
-        let is_told = |signals: &&Arc<Signals>| signals.order() == Order::GiveWay;
+    fn told(all: &[&Arc<ConnectionSignals>]) -> Vec<bool> {
+        let is_told = |signals: &&Arc<ConnectionSignals>| signals.order() == Order::GiveWay;
         all.iter().map(is_told).collect()
     }
 

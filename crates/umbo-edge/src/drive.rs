@@ -22,13 +22,13 @@ use tokio::time::{Sleep, timeout};
 use tokio_util::task::TaskTracker;
 use umbo_api::ErrorCode;
 
-use super::connection::{Order, Protocol, Signals};
+use super::connection::{ConnectionSignals, Order, Protocol};
 use super::exchange::{Session, answer};
 use super::guarded_io::GuardedIo;
 use super::handler::Handler;
 use super::limits::EdgeLimits;
 use super::refusal;
-use super::watch::{Expiry, Watch};
+use super::watch::{ConnectionWatch, Expiry};
 
 /// What a client with prior knowledge of HTTP/2 sends first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -66,7 +66,7 @@ enum Turn {
 /// has been read to know it; none where the client sent nothing at all in time.
 pub(super) async fn detect<S: AsyncRead + Unpin>(
     socket: &mut S,
-    signals: &Signals,
+    signals: &ConnectionSignals,
     limits: &EdgeLimits,
 ) -> Option<(Protocol, Bytes)> {
     let mut head = BytesMut::new();
@@ -122,7 +122,7 @@ where
 {
     let limits = session.limits.clone();
     let signals = session.signals.clone();
-    let watch = Watch::new(&limits, session.began);
+    let watch = ConnectionWatch::new(&limits, session.began);
     let observer = session.observer.clone();
     let io = TokioIo::new(GuardedIo::new(socket, replay, signals.clone(), true));
     let service = service_fn(move |request| {
@@ -201,7 +201,7 @@ where
 {
     let limits = session.limits.clone();
     let signals = session.signals.clone();
-    let watch = Watch::new(&limits, session.began);
+    let watch = ConnectionWatch::new(&limits, session.began);
     let io = TokioIo::new(GuardedIo::new(socket, replay, signals.clone(), false));
     let service = service_fn(move |request| {
         let exchange = session.open_exchange();
@@ -246,8 +246,8 @@ where
 
 /// Turns a connection until it is done, has waited too long, or is told to end.
 async fn turn<C>(
-    signals: &Signals,
-    mut watch: Watch,
+    signals: &ConnectionSignals,
+    mut watch: ConnectionWatch,
     mut connection: Pin<&mut C>,
     drain: impl Fn(Pin<&mut C>),
 ) -> Turn
@@ -288,8 +288,8 @@ where
 }
 
 fn poll_watch(
-    watch: &mut Watch,
-    signals: &Signals,
+    watch: &mut ConnectionWatch,
+    signals: &ConnectionSignals,
     mut alarm: Pin<&mut Sleep>,
     mut is_registered: bool,
     cx: &mut Context<'_>,

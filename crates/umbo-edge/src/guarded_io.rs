@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::Signals;
+use super::connection::ConnectionSignals;
 
 /// Answers up to this length are written with one plain write instead of a gathering one.
 const COALESCE_LEN: usize = 1_024;
@@ -23,7 +23,7 @@ const COALESCE_LEN: usize = 1_024;
 pub(super) struct GuardedIo<S> {
     inner: S,
     replay: Bytes,
-    signals: Arc<Signals>,
+    signals: Arc<ConnectionSignals>,
     settled_calls: u64,
     is_http1: bool,
     refused_status: Option<u16>,
@@ -32,7 +32,12 @@ pub(super) struct GuardedIo<S> {
 impl<S> GuardedIo<S> {
     /// Wraps a socket of which `replay` has already been read. Only HTTP/1.1 answers can be told
     /// apart, so only there refusals are kept back.
-    pub(super) fn new(inner: S, replay: Bytes, signals: Arc<Signals>, is_http1: bool) -> Self {
+    pub(super) fn new(
+        inner: S,
+        replay: Bytes,
+        signals: Arc<ConnectionSignals>,
+        is_http1: bool,
+    ) -> Self {
         Self {
             inner,
             replay,

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use connection::{Order, Signals};
+use connection::{ConnectionSignals, Order};
 use doorkeeper::OpenConnections;
 use drive::Ending;
 use exchange::Session;
@@ -203,7 +203,7 @@ impl<H: Handler> Edge<H> {
     ) {
         // Only a hint; a socket that does not take it works all the same.
         let _ = socket.set_nodelay(true);
-        let signals = Arc::new(Signals::new(self.ticks.load(Relaxed)));
+        let signals = Arc::new(ConnectionSignals::new(self.ticks.load(Relaxed)));
         let entry = OpenEntry {
             id: self.lock_open().enter(signals.clone(), address),
             edge: self.clone(),
@@ -218,7 +218,12 @@ impl<H: Handler> Edge<H> {
     }
 
     /// Serves one connection to its end.
-    async fn run(&self, socket: TcpStream, peer: SocketAddr, signals: Arc<Signals>) -> Ending {
+    async fn run(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        signals: Arc<ConnectionSignals>,
+    ) -> Ending {
         let connection = Connection {
             peer,
             is_tls: self.tls.is_some(),
@@ -241,7 +246,7 @@ impl<H: Handler> Edge<H> {
         &self,
         mut socket: TcpStream,
         mut connection: Connection,
-        signals: Arc<Signals>,
+        signals: Arc<ConnectionSignals>,
     ) -> Ending {
         let detected = drive::detect(&mut socket, &signals, &self.limits).await;
         let Some((protocol, replay)) = detected else {
@@ -264,7 +269,7 @@ impl<H: Handler> Edge<H> {
         tls: &TlsSource,
         socket: TcpStream,
         connection: Connection,
-        signals: Arc<Signals>,
+        signals: Arc<ConnectionSignals>,
     ) -> Ending {
         let handshake = tls.acceptor().accept(socket);
         let handshake = tokio::time::timeout(self.limits.handshake_timeout, handshake);
@@ -286,7 +291,7 @@ impl<H: Handler> Edge<H> {
         &self,
         socket: TlsStream<TcpStream>,
         mut connection: Connection,
-        signals: Arc<Signals>,
+        signals: Arc<ConnectionSignals>,
     ) -> Ending {
         let session = socket.get_ref().1;
         if session.alpn_protocol() == Some(tls::ALPN_HTTP2) {
@@ -308,7 +313,7 @@ impl<H: Handler> Edge<H> {
         socket: S,
         replay: Bytes,
         connection: Connection,
-        signals: Arc<Signals>,
+        signals: Arc<ConnectionSignals>,
         began: Instant,
     ) -> (Ending, Option<S>)
     where

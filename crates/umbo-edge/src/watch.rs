@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::Seen;
+use super::connection::SeenProgress;
 use super::limits::EdgeLimits;
 
 /// Why a connection is ended.
@@ -27,7 +27,7 @@ pub(super) enum Expiry {
 
 /// The waits of one connection.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ConnectionWatch {
     header_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
@@ -48,7 +48,7 @@ struct Drain {
     settled: u64,
 }
 
-impl Watch {
+impl ConnectionWatch {
     /// Begins at `now` with the wait for the first request, which is as long as that for a head.
     pub(super) fn new(limits: &EdgeLimits, now: Instant) -> Self {
         Self {
@@ -69,7 +69,11 @@ impl Watch {
 
     /// Records what is seen after each turn of the connection. Returns an instant where one is to be
     /// looked at earlier than planned.
-    pub(super) fn observe(&mut self, seen: &Seen, now: impl Fn() -> Instant) -> Option<Instant> {
+    pub(super) fn observe(
+        &mut self,
+        seen: &SeenProgress,
+        now: impl Fn() -> Instant,
+    ) -> Option<Instant> {
         let mut earlier = None;
         if seen.calls > 0 {
             if seen.exchanges > 0 || !seen.has_unread {
@@ -88,7 +92,7 @@ impl Watch {
     }
 
     /// Returns whether an answer has begun to wait for the client.
-    fn observe_drain(&mut self, seen: &Seen, now: impl Fn() -> Instant) -> bool {
+    fn observe_drain(&mut self, seen: &SeenProgress, now: impl Fn() -> Instant) -> bool {
         if !seen.has_pending_answer() && seen.blocked_since.is_none() {
             self.drain = None;
             return false;
@@ -106,7 +110,7 @@ impl Watch {
     }
 
     /// Returns when to look again, or what has lasted too long at `now`.
-    pub(super) fn look(&mut self, seen: &Seen, now: Instant) -> Result<Instant, Expiry> {
+    pub(super) fn look(&mut self, seen: &SeenProgress, now: Instant) -> Result<Instant, Expiry> {
         let mut next = now + self.longest_sleep();
         if let Some(since) = self.head_since {
             next = next.min(due(since, self.header_timeout, now).ok_or(Expiry::Head)?);
@@ -157,8 +161,8 @@ mod tests {
     }
 
     /// A connection that had its first request.
-    fn quiet() -> Seen {
-        Seen {
+    fn quiet() -> SeenProgress {
+        SeenProgress {
             calls: 1,
             settled: 1,
             written: 0,
@@ -170,8 +174,8 @@ mod tests {
         }
     }
 
-    fn watch(start: Instant) -> Watch {
-        let mut watch = Watch::new(&limits(), start);
+    fn watch(start: Instant) -> ConnectionWatch {
+        let mut watch = ConnectionWatch::new(&limits(), start);
         assert_eq!(watch.observe(&quiet(), || start), None);
         assert!(watch.look(&quiet(), start).is_ok());
         watch
@@ -180,9 +184,9 @@ mod tests {
     #[test]
     fn the_first_request_has_the_time_of_a_head_whatever_is_sent() {
         let start = Instant::now();
-        let mut watch = Watch::new(&limits(), start);
+        let mut watch = ConnectionWatch::new(&limits(), start);
         assert_eq!(watch.first_look(), start + SECOND * 5);
-        let mut silent = Seen {
+        let mut silent = SeenProgress {
             calls: 0,
             settled: 0,
             ..quiet()
@@ -216,7 +220,7 @@ mod tests {
     fn a_head_in_parts_has_its_time_from_the_first_byte_whatever_follows() {
         let start = Instant::now();
         let mut watch = watch(start);
-        let seen = Seen {
+        let seen = SeenProgress {
             has_unread: true,
             ..quiet()
         };
@@ -229,16 +233,16 @@ mod tests {
     #[test]
     fn a_write_without_room_an_unread_body_and_an_unsent_frame_all_stall() {
         let start = Instant::now();
-        let blocked = Seen {
+        let blocked = SeenProgress {
             blocked_since: Some(start),
             ..quiet()
         };
-        let unread = Seen {
+        let unread = SeenProgress {
             exchanges: 2,
             waiting: 1,
             ..quiet()
         };
-        let unsent = Seen {
+        let unsent = SeenProgress {
             unsent: 1,
             ..quiet()
         };
@@ -259,7 +263,7 @@ mod tests {
     fn a_byte_now_and_then_gives_no_new_time_and_a_steady_rate_does() {
         let start = Instant::now();
         let mut watch = watch(start);
-        let mut seen = Seen {
+        let mut seen = SeenProgress {
             blocked_since: Some(start),
             ..quiet()
         };
@@ -272,7 +276,7 @@ mod tests {
         }
         let mut steady = seen;
         steady.written = 20 << 10;
-        let mut other = Watch { ..watch };
+        let mut other = ConnectionWatch { ..watch };
         assert_eq!(watch.look(&seen, start + SECOND * 20), Err(Expiry::Stalled));
         assert!(other.look(&steady, start + SECOND * 20).is_ok());
         assert!(other.look(&steady, start + SECOND * 39).is_ok());
@@ -287,7 +291,7 @@ mod tests {
     fn answers_one_after_the_other_are_not_one_that_waits() {
         let start = Instant::now();
         let mut watch = watch(start);
-        let mut seen = Seen {
+        let mut seen = SeenProgress {
             exchanges: 1,
             ..quiet()
         };
@@ -304,7 +308,7 @@ mod tests {
     fn a_handler_that_takes_its_time_is_nobodys_fault() {
         let start = Instant::now();
         let mut watch = watch(start);
-        let seen = Seen {
+        let seen = SeenProgress {
             exchanges: 1,
             waiting: 1,
             ..quiet()

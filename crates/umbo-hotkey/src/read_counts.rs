@@ -21,7 +21,7 @@ const COUNTERS_MIN: usize = 256;
 const COUNTERS_TOTAL: usize = 8 * COUNTERS_MAX;
 
 #[derive(Debug)]
-struct Counts {
+struct ThreadCounts {
     batch: [u64; BATCH_LEN],
     len: usize,
     sketch: Sketch,
@@ -29,7 +29,7 @@ struct Counts {
     reads: u64,
 }
 
-impl Counts {
+impl ThreadCounts {
     #[inline]
     fn add(&mut self, hash: u64) {
         self.batch[self.len] = hash;
@@ -54,7 +54,7 @@ impl Counts {
 #[derive(Debug)]
 #[repr(align(128))]
 struct ThreadCounts {
-    counts: Mutex<Counts>,
+    counts: Mutex<ThreadCounts>,
     hits: AtomicU64,
     negative_hits: AtomicU64,
     uncounted: AtomicU64,
@@ -149,7 +149,7 @@ impl ReadCounts {
     #[inline]
     fn thread(&self) -> &ThreadCounts {
         self.threads.get_or(|| ThreadCounts {
-            counts: Mutex::new(Counts {
+            counts: Mutex::new(ThreadCounts {
                 batch: [0; BATCH_LEN],
                 len: 0,
                 sketch: Sketch::new(self.counters),
@@ -162,7 +162,7 @@ impl ReadCounts {
     }
 }
 
-fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+fn lock(counts: &Mutex<ThreadCounts>) -> MutexGuard<'_, ThreadCounts> {
     counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -16,7 +16,7 @@ pub(crate) const WAYS: usize = 16;
 
 /// Counters whose keys compete for room.
 #[derive(Debug, Clone)]
-struct Set {
+struct SketchSet {
     /// Zero where a counter is free.
     hashes: [u64; WAYS],
     /// At least the decayed reads of the key.
@@ -27,7 +27,7 @@ struct Set {
     recent: [f64; WAYS],
 }
 
-impl Set {
+impl SketchSet {
     const EMPTY: Self = Self {
         hashes: [0; WAYS],
         counts: [0.0; WAYS],
@@ -79,7 +79,7 @@ pub(crate) struct Counter {
 /// Counters of the keys that one thread reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Sketch {
-    sets: Box<[Set]>,
+    sets: Box<[SketchSet]>,
     total: f64,
     recent_total: f64,
 }
@@ -89,7 +89,7 @@ impl Sketch {
     pub(crate) fn new(counters: usize) -> Self {
         let sets = counters.div_ceil(WAYS).next_power_of_two().max(2);
         Self {
-            sets: vec![Set::EMPTY; sets].into(),
+            sets: vec![SketchSet::EMPTY; sets].into(),
             total: 0.0,
             recent_total: 0.0,
         }

@@ -20,12 +20,12 @@ const NAME_LEN_MAX: usize = 128;
 pub struct Payer {
     /// Whether the request named anybody, honoured or not.
     is_named: bool,
-    honoured: Option<Box<Names>>,
+    honoured: Option<Box<PayerNames>>,
 }
 
 /// Names as sent; each is visible ASCII.
 #[derive(Debug)]
-struct Names {
+struct PayerNames {
     caller: Option<HeaderValue>,
     user: Option<HeaderValue>,
     session: Option<HeaderValue>,
@@ -44,7 +44,7 @@ impl Payer {
             return Ok(Self::default());
         }
         let is_delegate = caller.is_allowed(Verb::Delegate, namespace);
-        let honoured = is_delegate.then(|| Names::read(fields)).transpose()?;
+        let honoured = is_delegate.then(|| PayerNames::read(fields)).transpose()?;
         Ok(Self {
             is_named: true,
             honoured: honoured.map(Box::new),
@@ -59,7 +59,7 @@ impl Payer {
         operation: Operation,
     ) -> Subject<'a> {
         let names = self.honoured.as_deref();
-        let name = |pick: fn(&Names) -> &Option<HeaderValue>| {
+        let name = |pick: fn(&PayerNames) -> &Option<HeaderValue>| {
             names.and_then(|names| pick(names).as_ref()).map(text)
         };
         Subject {
@@ -80,7 +80,7 @@ impl Payer {
 
     /// Returns whom the caller calls for, as far as it is known.
     pub fn names(&self) -> umbo_types::Names {
-        let name = |pick: fn(&Names) -> &Option<HeaderValue>| {
+        let name = |pick: fn(&PayerNames) -> &Option<HeaderValue>| {
             let names = self.honoured.as_deref();
             let name = names.and_then(|names| pick(names).as_ref());
             name.map(|value| text(value).into())
@@ -132,7 +132,7 @@ impl Payer {
     }
 }
 
-impl Names {
+impl PayerNames {
     fn read(fields: &Fields<'_>) -> Result<Self, RequestError> {
         Ok(Self {
             caller: checked(fields.quota_user, header::QUOTA_USER)?,

@@ -42,12 +42,12 @@ pub(crate) struct TrackId {
 pub(crate) struct Track {
     pub(crate) namespace: Arc<str>,
     seen: Demand,
-    pub(crate) slots: VecDeque<Slot>,
+    pub(crate) slots: VecDeque<DemandSlot>,
 }
 
 /// What was asked for in a slot.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct DemandSlot {
     pub(crate) number: u64,
     pub(crate) demand: Demand,
 }
@@ -113,7 +113,7 @@ impl History {
             }
             self.slots += 1;
             let number = self.slot - 1;
-            track.slots.push_back(Slot { number, demand });
+            track.slots.push_back(DemandSlot { number, demand });
         }
     }
 

@@ -8,10 +8,10 @@ use crate::report::{RESIDUAL_CLASSES, Residual};
 
 /// The histograms of all operations, of one request in eight.
 #[derive(Debug, Default)]
-pub(crate) struct Residuals([Counts; Operation::ALL.len()]);
+pub(crate) struct Residuals([ResidualCounts; Operation::ALL.len()]);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ResidualCounts {
     classes: [AtomicU64; RESIDUAL_CLASSES],
     estimated: AtomicU64,
     actual: AtomicU64,

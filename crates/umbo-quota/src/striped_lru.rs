@@ -24,7 +24,7 @@ pub(crate) struct StripedLru<V> {
     stripe_capacity: usize,
 }
 
-type Stripe<V> = LruCache<Key, V, BuildHasherDefault<KeyHasher>>;
+type Stripe<V> = LruCache<Key, V, BuildHasherDefault<StripeHasher>>;
 
 /// A key as two words: beside pointers it needs no padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,9 +141,9 @@ fn lock<V>(stripe: &Mutex<Stripe<V>>) -> MutexGuard<'_, Stripe<V>> {
 
 /// Keys are hashes already.
 #[derive(Debug, Default)]
-struct KeyHasher(u64);
+struct StripeHasher(u64);
 
-impl Hasher for KeyHasher {
+impl Hasher for StripeHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -312,8 +312,24 @@ impl Committer {
         self.commit_readable(work, now);
     }
 
-    /// Commits and publishes. Returns the answers in the order of the work.
+    /// Commits and publishes, and records the time that it took. Returns the answers in the order of the work.
     fn commit(
+        &mut self,
+        work: &[QueuedWork],
+        now: Timestamp,
+        is_durable: bool,
+        left_out: &LeftOut,
+    ) -> Result<Vec<WorkAnswer>, FailedCommit> {
+        let began = self.file.opener.now();
+        let answers = self.commit_untimed(work, now, is_durable, left_out)?;
+        let took = self.file.opener.now().saturating_duration_since(began);
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let last = &self.shard.counters.last_commit_nanos;
+        last.store(nanos, Ordering::Relaxed);
+        Ok(answers)
+    }
+
+    fn commit_untimed(
         &mut self,
         work: &[QueuedWork],
         now: Timestamp,
@@ -328,7 +344,6 @@ impl Committer {
         } else {
             self.chores(work.is_empty())
         };
-        let began = self.disk_now();
         let trace = CommitTrace::default();
         let order = CommitInput {
             shard: self.file.shard(),
@@ -377,12 +392,9 @@ impl Committer {
             self.unflushed
                 .note_commit(is_durable, sequence, log, disk_now);
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
-            if was_lost {
-                // The file was opened again, and may hold a commit that failed.
-                self.shard.publish(snapshot);
-            } else {
-                self.shard.publish_changes(snapshot, &changed);
-            }
+            // After a loss the file was opened again, and may hold a commit that failed.
+            self.shard
+                .publish(snapshot, (!was_lost).then_some(&changed[..]));
             Ok(())
         });
         if let Err(failure) = committed {
@@ -403,10 +415,6 @@ impl Committer {
         self.note_next_expiry(chores, &swept, now);
         self.fences.note_purged(&purged.done);
         self.count_commit(work, mutations, &swept, &purged);
-        let took = self.disk_now().saturating_duration_since(began);
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let last = &self.shard.counters.last_commit_nanos;
-        last.store(nanos, Ordering::Relaxed);
         Ok(answers)
     }
 

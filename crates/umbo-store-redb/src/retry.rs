@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use crate::committer::RETRY_AFTER;
 use crate::config::ClusterMember;
 use crate::error::OpenError;
@@ -29,7 +31,7 @@ impl RedbStore {
     /// Opens the shards that failed to open, if they may open now. Returns a report of each that it tried.
     pub(crate) async fn open_failed(&self) -> Result<Vec<ShardOpening>, OpenError> {
         let mut running = self.running.lock().await;
-        let shards = self.shards.iter().map(|shard| shard.load());
+        let shards = self.shards.iter().map(ArcSwap::load);
         let files: Vec<_> = shards.filter_map(|shard| shard.retriable()).collect();
         let Some(mut manifest) = running.manifest.clone().filter(|_| !files.is_empty()) else {
             return Ok(Vec::new());

@@ -28,13 +28,13 @@ const HITS_PER_MOVE: u32 = 8;
 pub(crate) struct RowCache {
     /// Odd while a snapshot is being replaced; grows by two each time.
     generation: AtomicU64,
-    stripes: Box<[Mutex<Stripe>]>,
+    stripes: Box<[Mutex<CacheStripe>]>,
     /// Memory of a stripe, in bytes.
     stripe_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Stripe {
+struct CacheStripe {
     /// By the hash of the key. Of two keys with the same hash the last one read is cached.
     rows: LruCache<u64, CachedRow>,
     bytes: usize,
@@ -98,7 +98,7 @@ pub(crate) fn hash_of(key: &[u8]) -> u64 {
 impl RowCache {
     /// Makes an empty cache that may take this many bytes.
     pub(crate) fn new(bytes: usize) -> Self {
-        let stripe = || Stripe {
+        let stripe = || CacheStripe {
             rows: LruCache::unbounded(),
             bytes: 0,
             hits: 0,
@@ -171,13 +171,13 @@ impl RowCache {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn stripe(&self, hash: u64) -> MutexGuard<'_, Stripe> {
+    fn stripe(&self, hash: u64) -> MutexGuard<'_, CacheStripe> {
         let stripe = &self.stripes[hash as usize % STRIPES];
         stripe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Stripe {
+impl CacheStripe {
     fn remove(&mut self, hash: u64) {
         if let Some(removed) = self.rows.pop(&hash) {
             self.bytes -= bytes_of(&removed.key, &removed.row);

@@ -245,16 +245,14 @@ impl OpenShard {
         self.durable_fences.store(Arc::new(ids));
     }
 
-    /// Makes readers see another state, in which any row may differ.
-    pub(crate) fn publish(&self, snapshot: ShardSnapshot) {
-        let snapshot = Arc::new(snapshot);
-        self.rows.replace_all(|| self.snapshot.store(snapshot));
-    }
-
-    /// Makes readers see a newer state, in which the rows differ whose keys have these hashes.
-    pub(crate) fn publish_changes(&self, snapshot: ShardSnapshot, changed: &[u64]) {
-        let snapshot = Arc::new(snapshot);
-        self.rows.replace(changed, || self.snapshot.store(snapshot));
+    /// Makes readers see another state, in which the rows differ whose keys have these hashes; without them,
+    /// any row may differ.
+    pub(crate) fn publish(&self, snapshot: ShardSnapshot, changed: Option<&[u64]>) {
+        let publish = || self.snapshot.store(Arc::new(snapshot));
+        match changed {
+            Some(changed) => self.rows.replace(changed, publish),
+            None => self.rows.replace_all(publish),
+        }
     }
 
     /// Wakes the readers that wait for the file to be opened again; it was, or will not be.

@@ -46,7 +46,7 @@ enum SendProgress {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct InFlightCall {
     id: u64,
     state: EntryState,
     way: SendProgress,
@@ -61,7 +61,7 @@ pub(crate) struct AnswerTooLong;
 
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    slots: Vec<Entry>,
+    slots: Vec<InFlightCall>,
     free: Vec<u32>,
     max: usize,
     given: u64,
@@ -87,7 +87,7 @@ impl InFlight {
         let number = match self.free.pop() {
             Some(number) => number,
             None if self.slots.len() < self.max => {
-                self.slots.push(Entry {
+                self.slots.push(InFlightCall {
                     id: NO_ID,
                     state: EntryState::Free,
                     way: SendProgress::NotQueued,
@@ -205,7 +205,7 @@ impl InFlight {
         }
     }
 
-    fn slot(&mut self, id: u64) -> Option<&mut Entry> {
+    fn slot(&mut self, id: u64) -> Option<&mut InFlightCall> {
         let number = id as usize % IN_FLIGHT_MAX;
         let slot = self.slots.get_mut(number)?;
         (slot.id == id && id != NO_ID).then_some(slot)

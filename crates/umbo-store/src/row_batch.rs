@@ -24,7 +24,7 @@ pub struct RowRef<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+struct RowPlace {
     /// Where the row's bytes begin: partition, sort, content type, content encoding, value.
     start: usize,
     partition_len: u16,
@@ -41,7 +41,7 @@ struct Entry {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowBatch {
     buffer: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<RowPlace>,
 }
 
 impl RowBatch {
@@ -63,7 +63,7 @@ impl RowBatch {
         ] {
             self.buffer.extend_from_slice(part);
         }
-        self.entries.push(Entry {
+        self.entries.push(RowPlace {
             start,
             partition_len: row.partition.len() as u16,
             sort_len: row.sort.len() as u16,
@@ -116,7 +116,7 @@ impl RowBatch {
 
     /// Returns the memory of the batch, in bytes.
     pub fn memory(&self) -> usize {
-        self.buffer.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.buffer.capacity() + self.entries.capacity() * size_of::<RowPlace>()
     }
 
     /// Returns the bytes of all keys and values held.

@@ -47,10 +47,10 @@ pub(crate) async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<HotListed>), AdminError> {
-    let target = Target::read(&dispatcher, &headers, &uri)?;
+    let target = HotTarget::read(&dispatcher, &headers, &uri)?;
     let spec: HotListingSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
     let listing = listing(spec, &target.caller, dispatcher.clock.wall())?;
-    let Target {
+    let HotTarget {
         list,
         namespace,
         id,
@@ -93,12 +93,12 @@ pub(crate) async fn remove(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<StatusCode, AdminError> {
-    let Target {
+    let HotTarget {
         list,
         namespace,
         id,
         caller,
-    } = Target::read(&dispatcher, &headers, &uri)?;
+    } = HotTarget::read(&dispatcher, &headers, &uri)?;
     let hash = dispatcher.control.key_hasher.hash(&id);
     let worker = Arc::clone(&dispatcher);
     dispatcher
@@ -116,14 +116,14 @@ pub(crate) async fn remove(
 }
 
 /// Which key of which list a request is about, and who may change that.
-struct Target {
+struct HotTarget {
     list: HotList,
     namespace: String,
     id: KeyId,
     caller: Arc<Caller>,
 }
 
-impl Target {
+impl HotTarget {
     /// Reads the raw path, because keys are bytes.
     fn read(dispatcher: &Dispatcher, headers: &HeaderMap, uri: &Uri) -> Result<Self, RequestError> {
         let caller = caller(dispatcher, headers)?;

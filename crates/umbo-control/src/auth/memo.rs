@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use umbo_types::{Caller, Timestamp};
 
-use super::snapshot::{Entry, Snapshot};
+use super::snapshot::{Snapshot, TokenEntry};
 
 /// Tokens remembered by each thread. A service more only costs it the hashing.
 const REMEMBERED: usize = 8;
@@ -49,7 +49,7 @@ pub(super) fn recall(
 }
 
 /// Remembers an `Authorization` that was found genuine.
-pub(super) fn remember(in_effect: &Arc<Snapshot>, authorization: &[u8], entry: &Entry) {
+pub(super) fn remember(in_effect: &Arc<Snapshot>, authorization: &[u8], entry: &TokenEntry) {
     RECENT.with_borrow_mut(|recent| {
         recent[place_of(authorization)] = Some(Verified {
             authorization: authorization.into(),

@@ -13,7 +13,7 @@ use umbo_types::{Caller, Timestamp};
 use super::error::AuthError;
 use super::memo;
 use super::record::{NewToken, TokenRecord, TokenSource};
-use super::snapshot::{Entry, Snapshot};
+use super::snapshot::{Snapshot, TokenEntry};
 use super::token::Token;
 
 /// The tokens in effect.
@@ -134,7 +134,8 @@ impl TokenRegistry {
         if entry.source == TokenSource::File {
             return Err(AuthError::OfFile { id });
         }
-        let is_admin = |entry: &Entry| entry.record.is_admin() && !entry.record.has_expired(now);
+        let is_admin =
+            |entry: &TokenEntry| entry.record.is_admin() && !entry.record.has_expired(now);
         let has_other_admin = in_effect
             .values()
             .any(|other| other.record.id != entry.record.id && is_admin(other));
@@ -177,7 +178,7 @@ impl TokenRegistry {
             .iter()
             .map(|record| (record, TokenSource::File));
         for (record, source) in store.chain(file) {
-            let entry = Entry {
+            let entry = TokenEntry {
                 record: record.clone(),
                 caller: Arc::new(record.caller()),
                 source,

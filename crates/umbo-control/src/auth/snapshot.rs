@@ -9,11 +9,11 @@ use super::record::{TokenRecord, TokenSource};
 use super::token::TokenId;
 
 /// Tokens by id.
-pub(super) type Snapshot = HashMap<TokenId, Entry>;
+pub(super) type Snapshot = HashMap<TokenId, TokenEntry>;
 
 /// A token in effect.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TokenEntry {
     pub(super) record: TokenRecord,
     pub(super) caller: Arc<Caller>,
     pub(super) source: TokenSource,

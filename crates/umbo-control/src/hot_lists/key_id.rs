@@ -3,7 +3,7 @@
 //! Its text is base64url of: a version, the kind, the namespace id, the length of the partition key,
 //! the partition key, the detail. Bytes that no key has are refused here, so that whatever is listed
 //! can be asked for. The seeds of dispatchers differ, and so do the hashes under which they know a key;
-//! [`KeyHasher`] gives it one that all of them tell.
+//! [`KeyIdHasher`] gives it one that all of them tell.
 
 use std::fmt;
 
@@ -118,7 +118,7 @@ impl KeyId {
     }
 
     /// Describes the key to an operator.
-    pub fn name(&self, namespace: &str, hasher: &KeyHasher) -> HotKeyName {
+    pub fn name(&self, namespace: &str, hasher: &KeyIdHasher) -> HotKeyName {
         let (pk, pk64) = text_or_base64(&self.partition);
         let (kind, (sk, sk64)) = match self.kind {
             Kind::Row => (HotKind::Row, text_or_base64(&self.detail)),
@@ -162,9 +162,9 @@ impl fmt::Debug for KeyId {
 /// Makes the hashes that stand for keys in metrics and logs: the same on all dispatchers of a store, and
 /// of no use to whoever would try keys until one fits.
 #[derive(Clone)]
-pub struct KeyHasher([u8; 32]);
+pub struct KeyIdHasher([u8; 32]);
 
-impl KeyHasher {
+impl KeyIdHasher {
     /// Derives the key of the hashes from the secret that all dispatchers of a store share.
     pub(crate) fn new(secret: &[u8; 32]) -> Self {
         Self(blake3::derive_key("umbo 2026 hashes of hot keys", secret))
@@ -178,9 +178,9 @@ impl KeyHasher {
 }
 
 // Who knows the key can try keys until one fits.
-impl fmt::Debug for KeyHasher {
+impl fmt::Debug for KeyIdHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyHasher(…)")
+        f.write_str("KeyIdHasher(…)")
     }
 }
 
@@ -249,13 +249,13 @@ mod tests {
 
     #[test]
     fn a_hash_tells_keys_apart_and_does_not_tell_them() {
-        let (one, other) = (KeyHasher::new(&[1; 32]), KeyHasher::new(&[2; 32]));
+        let (one, other) = (KeyIdHasher::new(&[1; 32]), KeyIdHasher::new(&[2; 32]));
         let [a, b] = ["a", "b"].map(|name| {
             let key = Key::new(name, "").unwrap();
             KeyId::row(NamespaceId(1), &key)
         });
         assert_eq!(one.hash(&a).len(), 16);
-        assert_eq!(one.hash(&a), KeyHasher::new(&[1; 32]).hash(&a));
+        assert_eq!(one.hash(&a), KeyIdHasher::new(&[1; 32]).hash(&a));
         assert_ne!(one.hash(&a), one.hash(&b));
         assert_ne!(one.hash(&a), other.hash(&a));
         assert!(!format!("{a:?} {one:?}").contains("Row(a"));

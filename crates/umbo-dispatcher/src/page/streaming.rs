@@ -22,7 +22,7 @@ use crate::request_log::RequestLog;
 const ABORT_DELAY: Duration = Duration::from_millis(50);
 
 /// A page that is being streamed.
-struct Streamed {
+struct PageStream {
     walk: Box<PageWalk>,
     // The charge is dropped before the log that it is counted with.
     charge: Charge,
@@ -30,9 +30,9 @@ struct Streamed {
 }
 
 /// States of a streamed page.
-enum State {
-    First(Bytes, Streamed),
-    More(Streamed),
+enum StreamState {
+    First(Bytes, PageStream),
+    More(PageStream),
     Abort,
     End,
 }
@@ -46,43 +46,43 @@ impl PageWalk {
         charge: Charge,
     ) -> ReplyBody {
         let first = hold(&mut log, first, false);
-        let streamed = Streamed {
+        let streamed = PageStream {
             walk: self,
             charge,
             log,
         };
-        let state = State::First(first, streamed);
+        let state = StreamState::First(first, streamed);
         ReplyBody::stream(stream::unfold(state, |state| async move {
             match state {
-                State::First(text, streamed) => Some((Ok(text), State::More(streamed))),
-                State::More(streamed) => {
+                StreamState::First(text, streamed) => Some((Ok(text), StreamState::More(streamed))),
+                StreamState::More(streamed) => {
                     let dispatcher = Arc::clone(&streamed.walk.dispatcher);
                     let (mut streamed, read) = dispatcher.long_reads.run(streamed.read_on()).await;
                     match read {
                         Ok(chunk) => {
                             let text = hold(&mut streamed.log, chunk.text, chunk.is_last);
                             let next = if chunk.is_last {
-                                State::End
+                                StreamState::End
                             } else {
-                                State::More(streamed)
+                                StreamState::More(streamed)
                             };
                             Some((Ok(text), next))
                         }
-                        Err(error) => Some((Ok(streamed.error_line(&error)), State::Abort)),
+                        Err(error) => Some((Ok(streamed.error_line(&error)), StreamState::Abort)),
                     }
                 }
-                State::Abort => {
+                StreamState::Abort => {
                     // An HTTP/2 reset overtakes what has not left yet: let the error line leave.
                     tokio::time::sleep(ABORT_DELAY).await;
-                    Some((Err(ReplyAborted), State::End))
+                    Some((Err(ReplyAborted), StreamState::End))
                 }
-                State::End => None,
+                StreamState::End => None,
             }
         }))
     }
 }
 
-impl Streamed {
+impl PageStream {
     /// Reads and encodes the next chunk.
     async fn read_on(mut self) -> (Self, Result<Chunk, RequestError>) {
         let read = self.next_chunk().await;

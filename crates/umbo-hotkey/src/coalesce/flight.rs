@@ -57,17 +57,17 @@ struct State<V, E> {
     next_id: u64,
     elected: Option<u64>,
     result: Option<Result<Fetched<V>, FlightError<E>>>,
-    held: Option<HeldBytes>,
+    held: Option<FlightBytes>,
 }
 
 /// Bytes of a result that followers have still to pick up; counted down on drop.
 #[derive(Debug)]
-struct HeldBytes {
+struct FlightBytes {
     gauge: Arc<Gauge>,
     bytes: u64,
 }
 
-impl Drop for HeldBytes {
+impl Drop for FlightBytes {
     fn drop(&mut self) {
         self.gauge.fetch_sub(self.bytes, Relaxed);
     }
@@ -178,7 +178,7 @@ impl<V: Clone, E: Clone> Flight<V, E> {
         }
         let bytes = fetched.bytes as u64;
         gauge.fetch_add(bytes, Relaxed);
-        state.held = Some(HeldBytes {
+        state.held = Some(FlightBytes {
             gauge: Arc::clone(gauge),
             bytes,
         });

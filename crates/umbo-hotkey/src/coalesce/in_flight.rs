@@ -108,13 +108,13 @@ pub(crate) struct InFlightRead<V, E> {
 
 /// Reads in flight whose hashes have some bits in common.
 #[derive(Debug)]
-pub(crate) struct Stripe<V, E> {
+pub(crate) struct FlightStripe<V, E> {
     reads: Vec<InFlightRead<V, E>>,
     next_id: u64,
     pub(crate) totals: FlightTotals,
 }
 
-impl<V, E> Stripe<V, E> {
+impl<V, E> FlightStripe<V, E> {
     /// Returns the in-flight read of a key that others may join.
     pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> Option<&mut InFlightRead<V, E>> {
         let mut reads = self.reads.iter_mut();
@@ -145,7 +145,7 @@ pub(crate) enum Role<V, E> {
 /// All reads in flight of a dispatcher.
 #[derive(Debug)]
 pub(crate) struct InFlightReads<V, E> {
-    stripes: Box<[Mutex<Stripe<V, E>>]>,
+    stripes: Box<[Mutex<FlightStripe<V, E>>]>,
     settings: FlightSettings,
     /// Bytes of results that followers have still to pick up.
     pub(crate) held_bytes: Arc<Gauge>,
@@ -154,7 +154,7 @@ pub(crate) struct InFlightReads<V, E> {
 impl<V: Clone, E: Clone> InFlightReads<V, E> {
     pub(crate) fn new(settings: FlightSettings) -> Self {
         let stripe = |_| {
-            Mutex::new(Stripe {
+            Mutex::new(FlightStripe {
                 reads: Vec::new(),
                 next_id: 0,
                 totals: FlightTotals::default(),
@@ -170,7 +170,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
 
     /// Locks the stripe of a hash. What a panic leaves behind is whole, because nothing calls foreign
     /// code while it changes.
-    pub(crate) fn stripe(&self, hash: u64) -> MutexGuard<'_, Stripe<V, E>> {
+    pub(crate) fn stripe(&self, hash: u64) -> MutexGuard<'_, FlightStripe<V, E>> {
         let at = (hash >> 40) as usize & (self.stripes.len() - 1);
         let stripe = self.stripes[at].lock();
         stripe.unwrap_or_else(PoisonError::into_inner)
@@ -179,7 +179,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
     /// Joins the in-flight read of a key, or enters one.
     pub(crate) fn join_or_lead(
         &self,
-        stripe: &mut Stripe<V, E>,
+        stripe: &mut FlightStripe<V, E>,
         key: &KeyRef<'_>,
         stamp: Stamp,
         is_hot: bool,

@@ -53,7 +53,7 @@ impl Default for CacheSettings {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct CachedAnswer<V> {
     fetched: Fetched<V>,
     stamp: Stamp,
     read_at: Instant,
@@ -72,13 +72,13 @@ pub(crate) struct Cached<V> {
 
 /// Results of hot keys.
 pub(crate) struct LocalCache<V> {
-    entries: Cache<ReadKey, Arc<Entry<V>>, BuildHasherDefault<KeyHasher>>,
+    entries: Cache<ReadKey, Arc<CachedAnswer<V>>, BuildHasherDefault<KeyHasher>>,
     settings: CacheSettings,
 }
 
 impl<V: Payload> LocalCache<V> {
     pub(crate) fn new(settings: CacheSettings) -> Self {
-        let weigh = |key: &ReadKey, entry: &Arc<Entry<V>>| {
+        let weigh = |key: &ReadKey, entry: &Arc<CachedAnswer<V>>| {
             let bytes = entry.fetched.bytes + key.memory() + ENTRY_OVERHEAD_BYTES;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
@@ -116,7 +116,7 @@ impl<V: Payload> LocalCache<V> {
     }
 
     /// Returns true to one caller once the entry is due, and to another one after `refresh_timeout`.
-    fn is_refresh_due(&self, entry: &Entry<V>, age: Duration) -> bool {
+    fn is_refresh_due(&self, entry: &CachedAnswer<V>, age: Duration) -> bool {
         let age_us = micros(age);
         let due_us = entry.refresh_due_us.load(Ordering::Relaxed);
         let next_us = age_us.saturating_add(micros(self.settings.refresh_timeout));
@@ -143,7 +143,7 @@ impl<V: Payload> LocalCache<V> {
         random: u64,
     ) {
         let (refresh_due, fresh_until) = self.lifetime(&fetched, read_at, random);
-        let entry = Entry {
+        let entry = CachedAnswer {
             refresh_due_us: AtomicU64::new(micros(refresh_due)),
             fetched,
             stamp,

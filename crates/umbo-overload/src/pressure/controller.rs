@@ -53,7 +53,7 @@ struct Shard {
 pub struct OverloadController {
     settings: PressureSettings,
     shards: Box<[Shard]>,
-    watch: Mutex<Watch>,
+    watch: Mutex<ShardWatch>,
 }
 
 /// What a tick has begun and ended, for the log.
@@ -67,7 +67,7 @@ pub struct Changes {
 
 /// What the tick alone changes.
 #[derive(Debug)]
-struct Watch {
+struct ShardWatch {
     ticked: Instant,
     turned: Instant,
     shards: Vec<ShardMonitor>,
@@ -80,7 +80,7 @@ impl OverloadController {
 
     /// Begins at `now` with `shards` shards, about all of which nothing is known.
     pub fn new(settings: PressureSettings, shards: u16, now: Instant) -> Self {
-        let watch = Watch {
+        let watch = ShardWatch {
             ticked: now,
             turned: now,
             shards: (0..shards).map(|_| ShardMonitor::new()).collect(),
@@ -155,7 +155,7 @@ impl OverloadController {
         }
         watch.ticked = now;
         let elapsed_ms = u32::try_from(elapsed.as_millis()).unwrap_or(u32::MAX);
-        let Watch { shards, log, .. } = &mut *watch;
+        let ShardWatch { shards, log, .. } = &mut *watch;
         for (at, monitor) in shards.iter_mut().enumerate() {
             let view = self.view(at, now);
             let input = input(view.shard);
@@ -224,7 +224,7 @@ impl OverloadController {
     }
 
     /// A panic under the lock leaves each part whole, and the next tick goes on from there.
-    fn watch(&self) -> MutexGuard<'_, Watch> {
+    fn watch(&self) -> MutexGuard<'_, ShardWatch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -64,13 +64,13 @@ impl TimeSlices {
     }
 
     /// Returns the slice under way.
-    pub(crate) fn current(&self) -> Counts<'_> {
-        Counts(&self.counts[self.side()], None)
+    pub(crate) fn current(&self) -> SliceCounts<'_> {
+        SliceCounts(&self.counts[self.side()], None)
     }
 
     /// Returns both slices, which are the short window.
-    pub(crate) fn window(&self) -> Counts<'_> {
-        Counts(
+    pub(crate) fn window(&self) -> SliceCounts<'_> {
+        SliceCounts(
             &self.counts[self.side()],
             Some(&self.counts[1 - self.side()]),
         )
@@ -92,9 +92,9 @@ impl TimeSlices {
 
 /// Counts of one slice or two.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Counts<'a>(&'a [AtomicU16; BUCKETS], Option<&'a [AtomicU16; BUCKETS]>);
+pub(crate) struct SliceCounts<'a>(&'a [AtomicU16; BUCKETS], Option<&'a [AtomicU16; BUCKETS]>);
 
-impl Counts<'_> {
+impl SliceCounts<'_> {
     /// Returns the count of a bucket.
     pub(crate) fn of(self, bucket: usize) -> u32 {
         let count = |slice: &[AtomicU16; BUCKETS]| u32::from(slice[bucket].load(Ordering::Relaxed));

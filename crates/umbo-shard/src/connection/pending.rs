@@ -20,7 +20,7 @@ use crate::kind::RequestKind;
 pub(crate) type PendingWork = Pin<Box<dyn Future<Output = Vec<Answer>> + Send>>;
 
 /// A request that waits for the store.
-struct PendingReply {
+struct PendingAnswer {
     id: u64,
     kind: RequestKind,
     work: Abortable<PendingWork>,
@@ -33,7 +33,7 @@ pub(crate) struct FinishedRequest {
     pub(crate) answers: Vec<Answer>,
 }
 
-impl Future for PendingReply {
+impl Future for PendingAnswer {
     type Output = FinishedRequest;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FinishedRequest> {
@@ -49,7 +49,7 @@ impl Future for PendingReply {
 /// The requests of a connection that wait for the store.
 #[derive(Default)]
 pub(crate) struct PendingReplies {
-    running: FuturesUnordered<PendingReply>,
+    running: FuturesUnordered<PendingAnswer>,
     aborts: HashMap<u64, AbortHandle>,
 }
 
@@ -64,7 +64,7 @@ impl PendingReplies {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(id, handle);
         let work = Abortable::new(work, registration);
-        self.running.push(PendingReply { id, kind, work });
+        self.running.push(PendingAnswer { id, kind, work });
     }
 
     /// Drops a cancelled request; ignores an unknown id. The request is dropped by the next poll, for which

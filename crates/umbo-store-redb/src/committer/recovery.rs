@@ -74,7 +74,7 @@ impl Committer {
     /// applied again first. If that fails they stay pending, and readers see them beside the file.
     fn show(&mut self, snapshot: ShardSnapshot) -> Result<(), FileError> {
         if !self.unflushed.is_lost {
-            self.shard.publish(snapshot);
+            self.shard.publish(snapshot, None);
             self.shard.note_reopened();
             return Ok(());
         }
@@ -87,7 +87,7 @@ impl Committer {
             );
             let mut snapshot = self.open_again()?;
             snapshot.show_beside(self.unflushed.lost());
-            self.shard.publish(snapshot);
+            self.shard.publish(snapshot, None);
             self.refuse(Vec::new(), &FailedCommit::before_commit(failed.failure));
         }
         self.shard.note_reopened();

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use umbo_store::{CallContext, Durability, RangeRequest, SortRange, Store};
 use umbo_types::Key;
 
-use super::faulty_files::{Fault, Kind};
+use super::faulty_files::{Fault, FileOperation};
 use super::{NAMESPACE, Rig, get, put};
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_durable_write_takes_the_asynchronous_ones_before_it_along() {
 
 #[tokio::test]
 async fn what_a_failed_commit_undoes_is_made_again() {
-    for kind in [Kind::Write, Kind::Sync] {
+    for kind in [FileOperation::Write, FileOperation::Sync] {
         let rig = Rig::new();
         put(&rig.store, "first", "1", Durability::Async)
             .await
@@ -76,8 +76,11 @@ async fn acknowledged_asynchronous_writes_survive_failing_durable_ones() {
         if put(&rig.store, &key, "1", Durability::Async).await.is_ok() {
             acknowledged.push(key);
         }
-        rig.files
-            .arm(Kind::Sync, Fault::Fail(ErrorKind::Other), number % 3);
+        rig.files.arm(
+            FileOperation::Sync,
+            Fault::Fail(ErrorKind::Other),
+            number % 3,
+        );
         let _ = rig.put("durable", "2").await;
         rig.files.disarm();
         for key in &acknowledged {
@@ -109,7 +112,7 @@ async fn a_reopening_for_a_reader_hides_no_acknowledged_write() {
         // More than the cache holds, so that a read reaches the file, fails, and causes the file to be opened
         // again.
         rig.files
-            .arm_once(Kind::Read, Fault::Fail(ErrorKind::Other), 0);
+            .arm_once(FileOperation::Read, Fault::Fail(ErrorKind::Other), 0);
         for number in 0..30 {
             assert!(rig.get(&format!("large-{number}")).await.is_some());
             assert_eq!(rig.get("kept").await.as_deref(), Some("1"));
@@ -133,8 +136,11 @@ async fn an_acknowledged_write_never_vanishes_while_the_disk_fails() {
         put(&rig.store, "kept", "1", Durability::Async)
             .await
             .unwrap();
-        rig.files
-            .arm(Kind::Change, Fault::Fail(ErrorKind::StorageFull), after);
+        rig.files.arm(
+            FileOperation::Change,
+            Fault::Fail(ErrorKind::StorageFull),
+            after,
+        );
         for _ in 0..3 {
             let _ = rig.put("durable", "2").await;
             let kept = rig.store.get(&call, NAMESPACE, &key("kept")).await;

@@ -25,7 +25,7 @@ pub(super) enum Fault {
 
 /// Which operations a fault is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileOperation {
     Read,
     Write,
     Sync,
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 
 #[derive(Debug, Default)]
 struct Armed {
-    fault: Option<(Kind, Fault)>,
+    fault: Option<(FileOperation, Fault)>,
     is_once: bool,
 }
 
@@ -76,12 +76,13 @@ impl Control {
         Err(io::Error::from_raw_os_error(EIO))
     }
 
-    fn check(&self, kind: Kind) -> io::Result<()> {
+    fn check(&self, kind: FileOperation) -> io::Result<()> {
         let mut armed = self.armed.lock().unwrap();
         let Some((armed_kind, fault)) = armed.fault else {
             return Ok(());
         };
-        let is_meant = armed_kind == kind || (armed_kind == Kind::Change && kind != Kind::Read);
+        let is_meant = armed_kind == kind
+            || (armed_kind == FileOperation::Change && kind != FileOperation::Read);
         if !is_meant || self.countdown.fetch_sub(1, Ordering::SeqCst) > 0 {
             return Ok(());
         }
@@ -115,12 +116,12 @@ pub(super) struct FaultyFiles(Arc<Control>);
 
 impl FaultyFiles {
     /// Makes the operations of a kind fail from the `after`th on.
-    pub(super) fn arm(&self, kind: Kind, fault: Fault, after: i64) {
+    pub(super) fn arm(&self, kind: FileOperation, fault: Fault, after: i64) {
         self.set(Some((kind, fault)), after, false);
     }
 
     /// Makes one operation of a kind fail.
-    pub(super) fn arm_once(&self, kind: Kind, fault: Fault, after: i64) {
+    pub(super) fn arm_once(&self, kind: FileOperation, fault: Fault, after: i64) {
         self.set(Some((kind, fault)), after, true);
     }
 
@@ -130,7 +131,7 @@ impl FaultyFiles {
         self.0.hits.swap(0, Ordering::SeqCst)
     }
 
-    fn set(&self, fault: Option<(Kind, Fault)>, after: i64, is_once: bool) {
+    fn set(&self, fault: Option<(FileOperation, Fault)>, after: i64, is_once: bool) {
         let mut armed = self.0.armed.lock().unwrap();
         self.0.countdown.store(after, Ordering::SeqCst);
         *armed = Armed { fault, is_once };
@@ -256,19 +257,19 @@ impl StorageBackend for FaultyFile {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.control.wait_while_hung(&self.name);
-        self.control.check(Kind::Read)?;
+        self.control.check(FileOperation::Read)?;
         self.control.check_sectors(&self.inner, offset, out)?;
         self.inner.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.control.check(Kind::Write)?;
+        self.control.check(FileOperation::Write)?;
         self.inner.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
         self.control.wait_while_held();
-        self.control.check(Kind::Sync)?;
+        self.control.check(FileOperation::Sync)?;
         self.inner.sync_data()?;
         *self.control.syncs.lock().unwrap() += 1;
         self.control.synced.notify_all();
@@ -276,7 +277,7 @@ impl StorageBackend for FaultyFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.control.check(Kind::Write)?;
+        self.control.check(FileOperation::Write)?;
         self.inner.write(offset, data)?;
         // A disk stores a bad sector elsewhere when it is written.
         let written = offset..offset + data.len() as u64;

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use umbo_store::{
     CallContext, DeleteRangeRequest, Durability, RecordsCopy, RecordsRevision, SortRange, Store,
@@ -13,7 +14,7 @@ use umbo_store::{
 };
 use umbo_types::{Key, NamespaceId, ShardId};
 
-use super::faulty_files::{Fault, Kind};
+use super::faulty_files::{Fault, FileOperation};
 use super::{NAMESPACE, Rig, put_in};
 
 pub(super) fn poll_once<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
@@ -55,6 +56,32 @@ async fn what_gathers_is_committed_together() {
     }
     let status = rig.store.status().remove(0);
     assert_eq!((status.commits, status.mutations), (2, 101));
+}
+
+#[tokio::test]
+async fn the_wait_for_the_commit_before_it_is_no_service_time_of_a_write() {
+    let rig = Rig::new();
+    rig.files.hold_syncs();
+    let mut first = pin!(rig.put("first", "1"));
+    assert!(poll_once(first.as_mut()).is_none());
+    wait_until_a_sync_waits(&rig).await;
+    let call = CallContext::internal();
+    let request = DeleteRangeRequest {
+        namespace: NAMESPACE,
+        partition: Key::new("other", "").unwrap().partition,
+        range: SortRange::default(),
+        rows_max: 10,
+        durability: Durability::Sync,
+    };
+    let mut second = rig.store.delete_range(&call, request);
+    assert!(poll_once(second.as_mut()).is_none());
+    // By the clock of the disk.
+    let wait = Duration::from_hours(1);
+    rig.files.advance(wait);
+    rig.files.release_syncs();
+    first.await.unwrap();
+    second.await.unwrap();
+    assert!(call.service_time().unwrap() < wait);
 }
 
 #[tokio::test]
@@ -156,7 +183,8 @@ async fn a_fence_that_did_not_reach_the_disk_is_no_fence_yet() {
         fenced: vec![NAMESPACE],
         ..RecordsCopy::default()
     });
-    rig.files.arm(Kind::Sync, Fault::Fail(ErrorKind::Other), 0);
+    rig.files
+        .arm(FileOperation::Sync, Fault::Fail(ErrorKind::Other), 0);
     for _ in 0..3 {
         let answers = rig.store.keep_records(Arc::clone(&copy)).await;
         assert!(answers.len() == 1 && answers[0].1.is_err(), "{answers:?}");

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use umbo_store::{Outcome, ShardState, StoreError, WriteError};
 
-use super::faulty_files::{Fault, Kind};
+use super::faulty_files::{Fault, FileOperation};
 use super::{Rig, get};
 
 #[tokio::test]
@@ -12,7 +12,7 @@ async fn a_full_disk_refuses_writes_while_reads_go_on() {
     let rig = Rig::new();
     rig.put("kept", "1").await.unwrap();
     rig.files
-        .arm(Kind::Write, Fault::Fail(ErrorKind::StorageFull), 0);
+        .arm(FileOperation::Write, Fault::Fail(ErrorKind::StorageFull), 0);
     for _ in 0..3 {
         let error = rig.put("refused", "2").await.unwrap_err();
         let WriteError::Store(StoreError::Full { outcome, .. }) = error else {
@@ -36,7 +36,7 @@ async fn a_full_disk_refuses_writes_while_reads_go_on() {
 async fn a_shard_names_its_file_and_is_read_only_while_it_cannot_write() {
     let rig = Rig::new();
     rig.files
-        .arm_once(Kind::Sync, Fault::Fail(ErrorKind::Other), 0);
+        .arm_once(FileOperation::Sync, Fault::Fail(ErrorKind::Other), 0);
     let error = rig.put("refused", "1").await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert!(error.to_string().contains("shard-000.redb"), "{error}");
@@ -63,9 +63,9 @@ async fn every_answer_is_true_whichever_operation_fails() {
             let mut answers = Vec::new();
             for after in 0.. {
                 if is_once {
-                    rig.files.arm_once(Kind::Change, fault, after);
+                    rig.files.arm_once(FileOperation::Change, fault, after);
                 } else {
-                    rig.files.arm(Kind::Change, fault, after);
+                    rig.files.arm(FileOperation::Change, fault, after);
                 }
                 let key = format!("key-{after}");
                 let answer = rig.put(&key, "new").await;

@@ -105,13 +105,13 @@ impl Default for OperationCounters {
 /// All counters of one slot, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Slot {
+pub(super) struct CounterSlot {
     operations: Box<[OperationCounters]>,
     pub(super) refused: Box<[Counter]>,
     pub(super) streams_aborted: Counter,
 }
 
-impl Slot {
+impl CounterSlot {
     pub(super) fn new(refused: usize) -> Self {
         Self {
             operations: (0..OPERATIONS)

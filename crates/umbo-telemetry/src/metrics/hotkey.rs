@@ -3,7 +3,7 @@
 //! Owns the series and their order. The owner of the layer passes the values in, and bounds the number of
 //! keys: only those read most, each by a hash that does not reveal the key.
 
-use super::text::{Text, quoted};
+use super::text::{MetricsText, quoted};
 use crate::metric_names as names;
 
 /// State of the hot-key layer at the time of a scrape; totals since the start.
@@ -61,7 +61,7 @@ pub struct HotKeySeries<'a> {
 }
 
 impl HotKeyGauges<'_> {
-    pub(super) fn render(&self, text: &mut Text) {
+    pub(super) fn render(&self, text: &mut MetricsText) {
         let totals = [
             (&names::HOTKEY_READS, self.reads),
             (&names::HOTKEY_HITS, self.hits),

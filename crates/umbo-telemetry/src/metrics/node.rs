@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::process::ProcessSample;
 use super::render::{ShardGauges, render_availability, render_process, render_shard_files};
-use super::text::{Seconds, Text, quoted};
+use super::text::{MetricsText, Seconds, quoted};
 use crate::metric_names::{self as names, NODE_OUTCOMES, NODE_REQUESTS_ASKED};
 
 const ASKED: usize = NODE_REQUESTS_ASKED.len();
@@ -114,7 +114,7 @@ impl NodeMetrics {
 
     /// Returns the text of a scrape.
     pub fn render(&self, scrape: &NodeScrape<'_>) -> String {
-        let mut text = Text(String::with_capacity(8 << 10));
+        let mut text = MetricsText(String::with_capacity(8 << 10));
         text.family(&names::BUILD_INFO, [([quoted(scrape.version)], 1_u64)]);
         self.render_requests(&mut text);
         text.single(&names::NODE_IN_FLIGHT, scrape.in_flight);
@@ -141,7 +141,7 @@ impl NodeMetrics {
         text.0
     }
 
-    fn render_requests(&self, text: &mut Text) {
+    fn render_requests(&self, text: &mut MetricsText) {
         text.head(&names::NODE_REQUESTS);
         for (asked, counts) in NODE_REQUESTS_ASKED.iter().zip(&self.requests) {
             for (outcome, count) in NODE_OUTCOMES.iter().zip(counts) {

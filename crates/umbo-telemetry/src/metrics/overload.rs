@@ -5,7 +5,7 @@
 
 use umbo_types::{Criticality, RequestUnits};
 
-use super::text::{Seconds, Text};
+use super::text::{MetricsText, Seconds};
 use crate::metric_names as names;
 
 /// Values by tier, in the order of [`Criticality::ALL`].
@@ -63,7 +63,7 @@ pub struct ClassGauges {
 }
 
 impl OverloadGauges<'_> {
-    pub(super) fn render(&self, text: &mut Text) {
+    pub(super) fn render(&self, text: &mut MetricsText) {
         self.render_queues(text);
         let label = |class: &ClassGauges| [class.shard.to_string(), class.class.to_owned()];
         let known = self.classes.iter();
@@ -82,7 +82,7 @@ impl OverloadGauges<'_> {
         text.single(&names::RUNTIME_LAG, Seconds(self.lag_nanos));
     }
 
-    fn render_queues(&self, text: &mut Text) {
+    fn render_queues(&self, text: &mut MetricsText) {
         let label = |queue: &QueueGauges| [queue.shard.to_string()];
         let queues = || self.queues.iter();
         let limit = queues().map(|queue| (label(queue), queue.limit));

@@ -5,7 +5,7 @@
 
 use umbo_types::{Operation, RequestUnits};
 
-use super::text::{Text, quoted};
+use super::text::{MetricsText, quoted};
 use crate::metric_names as names;
 
 /// State of the quotas at the time of a scrape.
@@ -60,7 +60,7 @@ pub struct Estimates<'a> {
 }
 
 impl QuotaGauges<'_> {
-    pub(super) fn render(&self, text: &mut Text) {
+    pub(super) fn render(&self, text: &mut MetricsText) {
         self.render_estimates(text);
         self.render_policies(text);
         let callers = self.callers.iter();
@@ -68,7 +68,7 @@ impl QuotaGauges<'_> {
         text.family(&names::CALLER_REQUEST_UNITS, charged);
     }
 
-    fn render_estimates(&self, text: &mut Text) {
+    fn render_estimates(&self, text: &mut MetricsText) {
         text.head(&names::ESTIMATES);
         for one in self.estimates {
             for (bound, count) in one.ratios {
@@ -84,7 +84,7 @@ impl QuotaGauges<'_> {
         text.family(&names::SAMPLED_REQUEST_UNITS, sums);
     }
 
-    fn render_policies(&self, text: &mut Text) {
+    fn render_policies(&self, text: &mut MetricsText) {
         type Pick = fn(&PolicyGauges<'_>) -> u64;
         let families: [(&names::Metric, Pick); 3] = [
             (&names::POLICY_REJECTED, |p| p.rejected),

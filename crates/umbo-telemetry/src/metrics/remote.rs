@@ -3,7 +3,7 @@
 //! Owns the series and their order. The owner of the connections passes the values in: gauges by node,
 //! counters for all nodes together.
 
-use super::text::{Text, quoted};
+use super::text::{MetricsText, quoted};
 use crate::metric_names::{self as names, Metric};
 
 /// State of the connections to the shard nodes at the time of a scrape; totals since the start.
@@ -41,7 +41,7 @@ pub struct RemoteNodeGauges<'a> {
 }
 
 impl RemoteGauges<'_> {
-    pub(super) fn render(&self, text: &mut Text) {
+    pub(super) fn render(&self, text: &mut MetricsText) {
         let label = |node: &RemoteNodeGauges<'_>| [quoted(node.name)];
         let nodes = || self.nodes.iter();
         let up = nodes().map(|node| (label(node), u64::from(node.is_up)));

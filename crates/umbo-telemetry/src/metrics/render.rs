@@ -9,13 +9,13 @@ use umbo_types::{Operation, RequestUnits};
 
 use super::RequestMetrics;
 use super::buckets::{BOUNDS, BUCKETS, bound_nanos, nanos};
-use super::counters::{Counter, Histogram, OperationCounters, STATUS_SERIES, Slot};
+use super::counters::{Counter, CounterSlot, Histogram, OperationCounters, STATUS_SERIES};
 use super::hotkey::HotKeyGauges;
 use super::overload::OverloadGauges;
 use super::process::ProcessSample;
 use super::quota::QuotaGauges;
 use super::remote::RemoteGauges;
-use super::text::{Seconds, Text, quoted};
+use super::text::{MetricsText, Seconds, quoted};
 use crate::metric_names::{self as names, Metric, STATUSES};
 
 /// Content type of the text.
@@ -95,7 +95,7 @@ pub struct Scrape<'a> {
 impl RequestMetrics {
     /// Returns the text of a scrape.
     pub fn render(&self, scrape: &Scrape<'_>) -> String {
-        let mut text = Text(String::with_capacity(16 << 10));
+        let mut text = MetricsText(String::with_capacity(16 << 10));
         text.family(&names::BUILD_INFO, [([quoted(scrape.version)], 1_u64)]);
         self.render_operations(&mut text);
         self.render_charges(&mut text);
@@ -120,7 +120,7 @@ impl RequestMetrics {
         text.0
     }
 
-    fn render_operations(&self, text: &mut Text) {
+    fn render_operations(&self, text: &mut MetricsText) {
         let seen: Vec<Operation> = Operation::ALL
             .into_iter()
             .filter(|&operation| {
@@ -165,7 +165,7 @@ impl RequestMetrics {
     }
 
     /// Writes the costs of requests; operations that cost nothing have no series.
-    fn render_charges(&self, text: &mut Text) {
+    fn render_charges(&self, text: &mut MetricsText) {
         let by_operation = |pick: fn(&OperationCounters) -> &Counter| {
             Operation::ALL.into_iter().filter_map(move |operation| {
                 let sum = self.sum(|slot| pick(slot.operation(operation)));
@@ -182,7 +182,7 @@ impl RequestMetrics {
 
     fn render_histogram(
         &self,
-        text: &mut Text,
+        text: &mut MetricsText,
         metric: &Metric,
         operations: &[Operation],
         pick: fn(&OperationCounters) -> &Histogram,
@@ -206,7 +206,7 @@ impl RequestMetrics {
         }
     }
 
-    fn render_refusals(&self, text: &mut Text) {
+    fn render_refusals(&self, text: &mut MetricsText) {
         let counts = self.codes.iter().enumerate().filter_map(|(at, code)| {
             let count = self.sum(|slot| &slot.refused[at]);
             (count > 0).then_some(([code.name, code.kind], count))
@@ -216,7 +216,7 @@ impl RequestMetrics {
         text.single(&names::STREAMS_ABORTED, aborted);
     }
 
-    fn render_connections(&self, text: &mut Text) {
+    fn render_connections(&self, text: &mut MetricsText) {
         use std::sync::atomic::Ordering::Relaxed;
         text.single(&names::CONNECTIONS, self.connections_open());
         let accepted = self.connections_accepted.load(Relaxed);
@@ -233,13 +233,13 @@ impl RequestMetrics {
         self.sum(|slot| &slot.operation(operation).requests[at])
     }
 
-    fn sum<'a>(&'a self, pick: impl Fn(&'a Slot) -> &'a Counter) -> u64 {
+    fn sum<'a>(&'a self, pick: impl Fn(&'a CounterSlot) -> &'a Counter) -> u64 {
         let counts = self.slots.iter().map(|slot| pick(slot).get());
         counts.fold(0, u64::wrapping_add)
     }
 }
 
-fn render_records(text: &mut Text, records: &RecordsGauges) {
+fn render_records(text: &mut MetricsText, records: &RecordsGauges) {
     text.single(&names::RECORDS_EPOCH, records.epoch);
     text.single(&names::RECORDS_REVISION, records.revision);
     let age = Seconds(nanos(records.age));
@@ -249,7 +249,7 @@ fn render_records(text: &mut Text, records: &RecordsGauges) {
     text.single(&names::NAMESPACES_REMOVING, records.removing);
 }
 
-fn render_shards(text: &mut Text, shards: &[ShardGauges]) {
+fn render_shards(text: &mut MetricsText, shards: &[ShardGauges]) {
     render_availability(text, shards);
     let requests = shards.iter().map(|s| ([s.shard.to_string()], s.requests));
     text.family(&names::SHARD_REQUESTS, requests);
@@ -258,13 +258,13 @@ fn render_shards(text: &mut Text, shards: &[ShardGauges]) {
     text.family(&names::SHARD_REQUEST_UNITS, charged);
 }
 
-pub(super) fn render_availability(text: &mut Text, shards: &[ShardGauges]) {
+pub(super) fn render_availability(text: &mut MetricsText, shards: &[ShardGauges]) {
     let serves = |s: &ShardGauges| ([s.shard.to_string()], u64::from(s.is_available));
     text.family(&names::SHARD_AVAILABLE, shards.iter().map(serves));
 }
 
 /// Writes the status of the shards' files.
-pub(super) fn render_shard_files(text: &mut Text, shards: &[ShardGauges]) {
+pub(super) fn render_shard_files(text: &mut MetricsText, shards: &[ShardGauges]) {
     type Pick = fn(&ShardGauges) -> u64;
     let families: [(&Metric, Pick); 10] = [
         (&names::SHARD_ROWS, |s| s.rows),
@@ -284,7 +284,7 @@ pub(super) fn render_shard_files(text: &mut Text, shards: &[ShardGauges]) {
     }
 }
 
-pub(super) fn render_process(text: &mut Text, process: &ProcessSample) {
+pub(super) fn render_process(text: &mut MetricsText, process: &ProcessSample) {
     text.single(&names::PROCESS_CPU, process.cpu_seconds);
     text.single(
         &names::PROCESS_RESIDENT_MEMORY,

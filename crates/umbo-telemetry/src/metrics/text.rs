@@ -29,9 +29,9 @@ pub(super) fn quoted(value: &str) -> String {
 }
 
 /// The text of a scrape.
-pub(super) struct Text(pub(super) String);
+pub(super) struct MetricsText(pub(super) String);
 
-impl Text {
+impl MetricsText {
     pub(super) fn head(&mut self, metric: &Metric) {
         let Metric {
             name, kind, help, ..

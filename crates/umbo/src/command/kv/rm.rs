@@ -44,7 +44,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct RemovedRows {
+struct RemovedTotals {
     done: &'static str,
 }
 
@@ -105,7 +105,7 @@ impl Arguments {
             .await?;
         match connection.listing_format() {
             Format::Table => Ok(()),
-            Format::Json | Format::Ndjson => output::write_json(&RemovedRows { done: "removed" }),
+            Format::Json | Format::Ndjson => output::write_json(&RemovedTotals { done: "removed" }),
         }
     }
 }
