@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::pacer::Sent;
 use crate::request::Request;
-use crate::send::Streamed;
+use crate::send::StreamedBody;
 
 /// Makes the request for the page at a cursor, with at most so many rows.
 pub(crate) type PageRequest =
@@ -140,7 +140,7 @@ impl RowReader {
 }
 
 impl Page {
-    fn new(streamed: Streamed) -> Self {
+    fn new(streamed: StreamedBody) -> Self {
         Self {
             response: streamed.response,
             sent: streamed.sent,

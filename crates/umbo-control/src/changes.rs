@@ -14,7 +14,7 @@ use umbo_types::{NamespaceId, ShardId};
 use crate::auth::{NewToken, TokenSource};
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
-use crate::hot_lists::{Entry, KeyId};
+use crate::hot_lists::{KeyId, ListEntry};
 use crate::records::Edits;
 use crate::{namespaces, tokens};
 
@@ -159,7 +159,7 @@ impl ControlPlane {
     }
 
     /// Puts a key on a list, or changes how it stands there. The flag says whether it is new.
-    pub async fn list_key(&self, list: HotList, entry: &Entry) -> Result<bool, ControlError> {
+    pub async fn list_key(&self, list: HotList, entry: &ListEntry) -> Result<bool, ControlError> {
         self.change_records(|set| self.hot_lists.put(set, list, entry))
             .await
     }

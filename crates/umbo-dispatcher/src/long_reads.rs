@@ -133,6 +133,6 @@ mod tests {
         let threads = LongReads::start(1).unwrap();
         threads
             .run(async { panic!("a chunk that cannot be read") })
-            .await
+            .await;
     }
 }

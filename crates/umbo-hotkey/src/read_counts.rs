@@ -21,7 +21,7 @@ const COUNTERS_MIN: usize = 256;
 const COUNTERS_TOTAL: usize = 8 * COUNTERS_MAX;
 
 #[derive(Debug)]
-struct ThreadCounts {
+struct PendingCounts {
     batch: [u64; BATCH_LEN],
     len: usize,
     sketch: Sketch,
@@ -29,7 +29,7 @@ struct ThreadCounts {
     reads: u64,
 }
 
-impl ThreadCounts {
+impl PendingCounts {
     #[inline]
     fn add(&mut self, hash: u64) {
         self.batch[self.len] = hash;
@@ -54,7 +54,7 @@ impl ThreadCounts {
 #[derive(Debug)]
 #[repr(align(128))]
 struct ThreadCounts {
-    counts: Mutex<ThreadCounts>,
+    counts: Mutex<PendingCounts>,
     hits: AtomicU64,
     negative_hits: AtomicU64,
     uncounted: AtomicU64,
@@ -149,7 +149,7 @@ impl ReadCounts {
     #[inline]
     fn thread(&self) -> &ThreadCounts {
         self.threads.get_or(|| ThreadCounts {
-            counts: Mutex::new(ThreadCounts {
+            counts: Mutex::new(PendingCounts {
                 batch: [0; BATCH_LEN],
                 len: 0,
                 sketch: Sketch::new(self.counters),
@@ -162,7 +162,7 @@ impl ReadCounts {
     }
 }
 
-fn lock(counts: &Mutex<ThreadCounts>) -> MutexGuard<'_, ThreadCounts> {
+fn lock(counts: &Mutex<PendingCounts>) -> MutexGuard<'_, PendingCounts> {
     counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use umbo_types::{Operation, RequestUnits};
 
-use self::counters::{Access, Slot};
+use self::counters::{Access, CounterSlot};
 use crate::metric_names::status_index;
 
 pub use self::hotkey::{HotKeyGauges, HotKeySeries};
@@ -38,7 +38,7 @@ pub use self::render::{CONTENT_TYPE, RecordsGauges, Scrape, ShardGauges};
 #[derive(Debug)]
 pub struct RequestMetrics {
     /// The last slot is shared by all threads without one of their own.
-    slots: Box<[Slot]>,
+    slots: Box<[CounterSlot]>,
     codes: Box<[Code]>,
     connections_accepted: AtomicU64,
     connections_closed: AtomicU64,
@@ -64,7 +64,9 @@ impl RequestMetrics {
     pub fn new(codes: impl Into<Box<[Code]>>, threads: usize) -> Self {
         let codes = codes.into();
         Self {
-            slots: (0..=threads).map(|_| Slot::new(codes.len())).collect(),
+            slots: (0..=threads)
+                .map(|_| CounterSlot::new(codes.len()))
+                .collect(),
             codes,
             connections_accepted: AtomicU64::new(0),
             connections_closed: AtomicU64::new(0),
@@ -192,7 +194,7 @@ impl RequestMetrics {
     }
 
     #[inline]
-    fn slot(&self) -> (&Slot, Access) {
+    fn slot(&self) -> (&CounterSlot, Access) {
         let shared = self.slots.len() - 1;
         match thread_slot::current() {
             Some(number) if number < shared => (&self.slots[number], Access::Owned),

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use http::{HeaderMap, StatusCode, Uri};
 use umbo_api::hot::{HotList, HotListed, HotListing, HotListingSpec, HotReport, REASON_LEN_MAX};
-use umbo_control::hot_lists::{Entry, HotKeyError, KeyId};
+use umbo_control::hot_lists::{HotKeyError, KeyId, ListEntry};
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::phase::identify;
 use umbo_http::query::Query;
@@ -57,7 +57,7 @@ pub(crate) async fn put(
         ..
     } = target;
     let key = id.name(&namespace, &dispatcher.control.key_hasher);
-    let entry = Entry {
+    let entry = ListEntry {
         id: id.clone(),
         listing: listing.clone(),
     };
