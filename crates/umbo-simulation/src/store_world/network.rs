@@ -19,8 +19,8 @@ use umbo_shard::{Node, serve_connection};
 use umbo_store_remote::{Connector, Io};
 
 use crate::chance::Chance;
-use crate::gate::Gate;
 use crate::simulation::note;
+use crate::watched_value::WatchedValue;
 
 /// Bytes that a direction of a connection holds before its sender waits.
 const PIPE_LEN: usize = 64 << 10;
@@ -29,14 +29,14 @@ const PIPE_LEN: usize = 64 << 10;
 #[derive(Debug, Default)]
 struct Link {
     /// To the node, and from it.
-    is_held: [Arc<Gate<bool>>; 2],
+    is_held: [Arc<WatchedValue<bool>>; 2],
     /// Ends the connections.
     reset: CancellationToken,
     is_cut: bool,
     /// Number of the next connection.
     next: u64,
     /// Connections below this number carry no bytes for now.
-    stuck_below: Arc<Gate<u64>>,
+    stuck_below: Arc<WatchedValue<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -198,9 +198,9 @@ impl Connector for From {
 
 /// Control of one direction of a connection.
 struct Way {
-    is_held: Arc<Gate<bool>>,
+    is_held: Arc<WatchedValue<bool>>,
     reset: CancellationToken,
-    stuck_below: Arc<Gate<u64>>,
+    stuck_below: Arc<WatchedValue<u64>>,
     number: u64,
 }
 

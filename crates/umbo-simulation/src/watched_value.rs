@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 
 /// The value.
 #[derive(Debug, Default)]
-pub struct Gate<T> {
+pub struct WatchedValue<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T: Copy> Gate<T> {
+impl<T: Copy> WatchedValue<T> {
     /// Sets the value.
     pub fn set(&self, value: T) {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
