@@ -39,16 +39,20 @@ impl History {
                 *newest = version.max(*newest);
             }
         }
-        let (mut lost, mut removals) = (0, Vec::new());
+        let (mut lost, mut unseen) = (0, Vec::new());
         for &id in &at_risk {
             let write = &self.writes[id];
             if write.version > survived.get(&write.shard).copied() {
                 lost += 1;
                 self.forget(id);
-                if !matches!(self.writes[id].effect, Effect::Put { .. }) {
-                    // A removal leaves nothing to see: it may have been applied nevertheless.
+                let leaves_a_row = match self.writes[id].effect {
+                    Effect::Put { expires_at } => expires_at.is_none_or(|at| at > self.latest_wall),
+                    _ => false,
+                };
+                if !leaves_a_row {
+                    // A removal or an expired row leaves nothing to see: it may have been applied nevertheless.
                     self.writes[id].status = Status::Unknown;
-                    removals.push(id);
+                    unseen.push(id);
                 }
             }
         }
@@ -65,7 +69,7 @@ impl History {
                 violated(&format!("{}: nobody wrote that row", name(row)));
             }
         }
-        for id in removals {
+        for id in unseen {
             let write = &mut self.writes[id];
             write.status = if seen.contains_key(&write.row) {
                 Status::Gone
