@@ -81,8 +81,45 @@ def test_nobody_is_charged_for_what_was_shed(tight):
         pass
     shed = crowd.of("sheddable", SHED_STATUS)
     assert shed and {answer.headers["umbo-ru"] for answer in shed} == {"0"}
-    # What else was charged is what the answers say; that of a write whose time passed in the store is its estimate.
-    answers = [answer for answer, _ in crowd.answers["sheddable"]]
-    units = sum(int(float(answer.headers["umbo-ru"]) * 1e6 + 0.5) for answer in answers)
+    # A write whose time passed in the store is charged too, as its answer says.
+    others = [answer for answer, _ in crowd.answers["sheddable"] if answer.status != SHED_STATUS]
+    served = [answer for answer in others if answer.status in (201, 204)]
+    units = sum(int(float(answer.headers["umbo-ru"]) * 1e6 + 0.5) for answer in others)
     spent = tight.metric('umbo_request_units_total{operation="put"}')
-    assert abs(spent - units / 1e6) < 1e-3 * len(answers)
+    assert abs(spent - units / 1e6) < 1e-3 * len(served)
+
+
+def test_a_server_that_sheds_nothing_lets_everybody_wait(new_server):
+    server = new_server({"overload": {"enabled": False}}).start()
+    server.namespace()
+    with Crowd(server, ["sheddable"] * 30, 1.5) as crowd:
+        pass
+    assert not crowd.of("sheddable", SHED_STATUS)
+
+
+def test_a_deadline_passes_in_the_queue_without_a_write(tight):
+    client = tight.client()
+    path = "/v1/ns/demo/kv/p/late-{}"
+    late, served = [], []
+    # All permits are taken by what matters more: two milliseconds are over before it is a lesser one's turn.
+    with Crowd(tight, ["critical"] * 40, 3) as crowd:
+        time.sleep(0.3)
+        for number in range(100):
+            answer = client.put(path.format(number), b"x", Umbo_Criticality="sheddable", Umbo_Timeout_Ms="2")
+            if answer.status == 504 and answer.json()["type"].endswith("/deadline-before-store"):
+                problem = answer.problem(504, "deadline-before-store")
+                assert problem["outcome"] == "not-applied" and problem["retry"]["safe"]
+                assert answer.headers["umbo-ru"] == "0"
+                late.append(number)
+            elif answer.status == 201:
+                served.append(number)
+            else:
+                # Shed, or the store had begun when the time was over.
+                assert answer.status in (503, 504), answer
+    assert crowd.of("critical", 204), "the others were served meanwhile"
+    assert len(late) >= 5, (len(late), len(served))
+    # Long after whatever was begun has ended.
+    time.sleep(0.2)
+    written = [number for number in late if client.get(path.format(number)).status != 404]
+    assert not written, f"{len(written)} of {len(late)} were written"
+    assert all(client.get(path.format(number)).status == 200 for number in served)
