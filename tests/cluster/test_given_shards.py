@@ -82,7 +82,7 @@ def test_a_node_with_the_old_map_does_not_open_its_own_older_file(new_cluster, f
     # And the old one does not start, because the others have a newer map.
     said = refused(giver)
     assert "version 2" in said and "version 1" in said and "umbo cluster map" in said, said
-    # It remembers that, whoever answers the next time.
+    # It remembers that, whichever node answers the next time.
     for node in cluster.nodes.values():
         if node.is_running():
             node.stop()
@@ -216,7 +216,7 @@ def test_a_shard_that_its_new_node_serves_is_not_taken_back(new_cluster, folder)
     wait_until(lambda: move.states().get(shard) == "available", "it serves", 90)
     done = umbo("shard", "reclaim", "--map", back, "--data", giver.data, "--shards", shard, "--never-opened")
     assert done.returncode == 4 and f"node 'd' serves shard {shard}" in done.stderr, done
-    # The newest map is there for whoever has an old one, once a node of the old one has heard of it.
+    # A process with an old map gets the newest one, once a node of the old one has heard of it.
     found = folder / "found.toml"
 
     def finds_the_newest():

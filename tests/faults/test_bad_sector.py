@@ -1,4 +1,4 @@
-"""One sector of the disk cannot be read: one row suffers, and nobody else."""
+"""One sector of the disk cannot be read: one row suffers, and no other."""
 
 import os
 import pathlib

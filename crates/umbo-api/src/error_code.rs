@@ -116,7 +116,7 @@ error_codes! {
     QuotaOfFile "quota-of-file" 409 false "Policy of the policy file"
         "The policy stands in the server's policy file. Change it there; the file is read again by itself.";
     RecordsStale "records-stale" 503 true "Own records too old"
-        "For longer than its settings allow, this server could not confirm that its copy of Umbo's own records (namespaces, tokens, policies) is the newest, so it serves nobody by it. Nothing was applied. Others may serve.";
+        "For longer than its settings allow, this server could not confirm that its copy of Umbo's own records (namespaces, tokens, policies) is the newest, so it serves no request by it. Nothing was applied. Others may serve.";
     RecordsUnavailable "records-unavailable" 503 true "Own records cannot be changed"
         "The shard in which Umbo's own records (namespaces, tokens, policies, lists) are changed is away. Nothing was applied; requests for rows are served by the last copy of the records.";
     RecordsUnreadable "records-unreadable" 503 true "Own records cannot be read"

@@ -96,7 +96,7 @@ impl ControlPlane {
     }
 
     /// Makes a token. Where it is not known whether it was made, the failure holds it: otherwise a token
-    /// that nobody has could keep everybody out.
+    /// that is in no hand could lock all callers out.
     pub async fn create_token(&self, asked: &AskedToken) -> Result<CreatedToken, ControlError> {
         let (token, record) = NewToken::check(asked)?.create(self.clock.wall())?;
         let info = record.info(TokenSource::Store);

@@ -57,7 +57,7 @@ pub enum ControlError {
         max: Duration,
     },
     /// It is not known whether a token was made. The client is told the token, so that it is not locked
-    /// out by one that nobody has.
+    /// out by one that is in no hand.
     #[error("it is not known whether token '{}' was made: {source}", .token.info.id)]
     TokenUnknown {
         /// The token, should it have been made.

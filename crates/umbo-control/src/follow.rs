@@ -23,7 +23,7 @@ use crate::records::home::ChangeError;
 use crate::records::{Edits, RecordSet, Unreadable};
 use crate::tokens;
 
-/// Time for a look at the home that nobody waits for, or a request does.
+/// Time for a look at the home, if no request waits for it, and if one does.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for each step of a change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ impl ControlPlane {
             let next = Arc::new(set.changed(&edits));
             // What no dispatcher could read must not get there.
             if let Err(error) = InEffect::read(&next) {
-                tracing::error!(%error, "a change was refused that nobody could read");
+                tracing::error!(%error, "a change was refused that could not be read");
                 return Err(error.into());
             }
             let begun = self.clock.monotonic();
@@ -159,7 +159,7 @@ impl ControlPlane {
         let is_due = asked.is_none_or(|at| now.saturating_duration_since(at) >= ANEW_INTERVAL);
         if self.namespaces.find(name).is_err() && is_due {
             *asked = Some(now);
-            // While the home is away, what is known here counts.
+            // While the home is away, the copy here counts.
             drop(self.refresh().await);
         }
         self.namespaces.find(name)

@@ -1,7 +1,7 @@
 //! Which keys operators have pinned and blocked, on all dispatchers and across restarts.
 //!
 //! One record a list, changed like all records by compare-and-set, so that the bound of a list holds
-//! whoever changes it. What runs out ends within a second, by `HotLists::maintain`, and leaves the record
+//! for concurrent changes too. What runs out ends within a second, by `HotLists::maintain`, and leaves the record
 //! with the next change; so does what belongs to a namespace that is no more.
 
 pub(crate) mod error;

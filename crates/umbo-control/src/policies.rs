@@ -184,8 +184,8 @@ impl Policies {
     }
 }
 
-/// Returns what is shown of a policy. All but its counters is of one revision: whoever changes a policy on
-/// the condition of its version changes what was shown with that version.
+/// Returns what is shown of a policy. All but its counters is of one revision: a change on the condition
+/// of its version changes what was shown with that version.
 fn info(in_effect: &EffectivePolicies, policy: &Policy, reports: &[PolicyReport]) -> PolicyInfo {
     let report = reports
         .iter()

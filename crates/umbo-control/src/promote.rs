@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Writes the records of a copy into the home that the map of `store` names, which has a later epoch than
 /// the copy, and returns their revision there. `namespace_max` is the highest id of a namespace found in
 /// any shard: no id up to it is given again. Where the new home has records already, they stay, and their
-/// revision is returned. Until the last write nobody takes notice, so a call that failed may be repeated.
+/// revision is returned. Until the last write no process takes notice, so a call that failed may be repeated.
 pub async fn promote(
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,

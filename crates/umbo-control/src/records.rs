@@ -1,7 +1,7 @@
 //! Umbo's own records (namespaces, tokens, policies, lists, secrets) as one set at one revision.
 //!
 //! The set has one home: a partition of the home shard, in which a change is one atomic, durable write on
-//! the condition that nobody has changed the set meanwhile (`home`). Everybody else holds a copy of the
+//! the condition that the set has not changed meanwhile (`home`). All others hold a copy of the
 //! whole set (`copy`). What a record says is known to the module that owns its kind; here it is a name
 //! and bytes. The invariant: a set is whole. A row or copy that cannot be read makes the set unreadable, it
 //! never makes a record absent.

@@ -31,7 +31,7 @@ const HIT_PRICE: RequestUnits = RequestUnits::from_micros(100_000);
 pub(crate) struct Charge {
     dispatcher: Arc<Dispatcher>,
     identified: Identified,
-    /// What is known of the work.
+    /// The hint of the operation.
     hint: CostHint,
     /// None of what has no price, and until the request is admitted.
     reservation: Option<Reservation>,
@@ -300,12 +300,12 @@ impl Charge {
         reservation.map_or(RequestUnits::ZERO, Reservation::charged)
     }
 
-    /// Returns who paid, where the request named anybody.
+    /// Returns the payer, if the request named one.
     pub(crate) fn charged_to(&self) -> Option<HeaderValue> {
         self.identified.payer.charged_to(&self.identified.caller)
     }
 
-    /// Returns what is left to the caller, where a policy somebody configured counts it.
+    /// Returns what is left to the caller, if a configured policy counts it.
     pub(crate) fn advertised(&self) -> Option<Advertised<'_>> {
         let reservation = self.reservation.as_ref()?;
         reservation.advertised(self.identified.started)

@@ -196,7 +196,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs work to its end that nobody waits for.
+    /// Runs work to its end, for which no request waits.
     pub(crate) fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
         // Without a runtime, when the process ends, nothing goes on.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

@@ -60,7 +60,7 @@ impl HotKeys {
         self.shield.is_some()
     }
 
-    /// Returns what is known of hot keys; none where they are not watched.
+    /// Returns the report of hot keys; none if they are not watched.
     pub fn report(&self, now: Instant) -> Option<Report> {
         self.shield.as_ref().map(|shield| shield.report(now))
     }

@@ -51,7 +51,7 @@ impl LongReads {
             Ok(answer) => answer,
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The process ends, and with it whoever waits.
+                // The process ends, and the waiting request with it.
                 Err(_) => std::future::pending().await,
             },
         }

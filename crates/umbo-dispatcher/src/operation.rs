@@ -43,7 +43,7 @@ pub(crate) trait Operate: Sized {
         None
     }
 
-    /// *Price*: returns what is known of the work before it is done. Bytes are those of sort keys and values,
+    /// *Price*: returns a hint of the work before it is done. Bytes are those of sort keys and values,
     /// and of partition keys where they do not stand in the path: the same bytes that the `end` line of a page
     /// counts. Removals write none.
     fn hint(&self, _body: &SizeHint) -> CostHint {

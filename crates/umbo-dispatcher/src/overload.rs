@@ -203,7 +203,7 @@ pub fn hash_of(caller: &str) -> u64 {
     xxh3_64(caller.as_bytes())
 }
 
-/// Wakes who waited. A slot that nobody is left to take goes to the next one.
+/// Wakes requests that waited. The permit of one that has left goes to the next.
 pub(crate) fn deliver(queue: &AdmissionQueue<Waiter>, mut wakeups: Wakeups<Waiter>, now: Instant) {
     while let Some((waiter, admission)) = wakeups.pop() {
         if let Err(Admission::Permit(permit)) = waiter.send(admission) {

@@ -115,7 +115,7 @@ where
             let mut operation = O::decode(&route, &head.uri, &fields, now)?;
             read_through::check_blocked(dispatcher, operation.key(), charge.identified())?;
 
-            // 3. Price: what is known of the work makes the estimate.
+            // 3. Price: the estimate, from the hint of the work.
             log.phase(Verb::Price);
             let hint = operation.hint(&body.size_hint());
 

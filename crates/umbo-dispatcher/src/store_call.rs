@@ -12,7 +12,7 @@ use umbo_types::{CallerId, Names, Operation};
 pub(crate) struct Call {
     pub(crate) operation: Operation,
     pub(crate) entry: Entry,
-    /// The time that was given, for whoever is told that it is over.
+    /// The time that was given, for the message that it is over.
     pub(crate) timeout: Duration,
     /// Who pays; none for Umbo's own work.
     pub(crate) payer: Option<CallerId>,

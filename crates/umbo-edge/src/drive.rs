@@ -151,7 +151,7 @@ where
     let mut socket = io.into_inner();
     let (code, detail) = match turn {
         Turn::Aborted => return (Ending::Aborted, Some(socket)),
-        // Its place is needed now: nobody waits for the other side to close.
+        // Its place is needed now: there is no wait for the other side to close.
         Turn::GaveWay => return (Ending::Closed, None),
         Turn::Expired(Expiry::Stalled) => return (Ending::Stalled, Some(socket)),
         Turn::Expired(Expiry::Head) => {

@@ -81,7 +81,7 @@
 //!         }
 //!         served.value
 //!     }
-//!     // The read is as good as over: nobody needs to wait for another one's.
+//!     // The read is nearly over: no other read has to be waited for.
 //!     Lookup::Cold if store_answers_at_once => store_get(namespace, row.clone()).await.ok().flatten(),
 //!     Lookup::Cold | Lookup::Miss => {
 //!         let served = shield.read(&key, &context, fetch(row.clone())).await;

@@ -1,7 +1,7 @@
 //! Counting reads on the path: each thread has a sketch of its own.
 //!
 //! A thread gathers the hashes of its reads in a batch, which it adds to its sketch when it is full:
-//! most reads touch one cache line and take a lock that nobody else wants. A thread never waits for
+//! most reads touch one cache line and take a lock that no other thread wants. A thread never waits for
 //! it: while the detector copies its sketch, reads are counted as uncounted and nothing else.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -112,11 +112,11 @@ pub struct ResponseMeta<'a> {
     /// What the request was charged. Of a page that is still being read, this is what it has been charged so
     /// far; its end line says the whole.
     pub charged: RequestUnits,
-    /// What is left to the payer, where a policy somebody configured counts the request.
+    /// What is left to the payer, if a configured policy counts the request.
     pub left: Option<Advertised<'a>>,
     /// How the answer came by, of reads that can be shared.
     pub cache: Option<CacheStatus>,
-    /// Who paid, where the request named anybody.
+    /// The payer, if the request named one.
     pub charged_to: Option<HeaderValue>,
     /// What took how long, where the client asked for it.
     pub timing: Option<Timing>,

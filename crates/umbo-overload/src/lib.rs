@@ -43,7 +43,7 @@
 //! # The queue
 //!
 //! One [`AdmissionQueue`] for each shard, generic over whatever wakes who waits. A request enters with its tier,
-//! a hash of its caller, its estimate and its deadline; whoever has a permit gives it back with the
+//! a hash of its caller, its estimate and its deadline; a request gives its permit back with the
 //! service time, from which the limit learns. One task calls [`AdmissionQueue::tick`] every few milliseconds.
 //!
 //! ```
@@ -74,7 +74,7 @@
 //! let (service_time, now) = (Duration::from_millis(1), now + Duration::from_millis(1));
 //! let outcome = Outcome::Served { operation: Operation::Get, service_time };
 //! queue.leave(permit, outcome, now, &mut wakeups);
-//! let (name, admission) = wakeups.pop().expect("somebody waited");
+//! let (name, admission) = wakeups.pop().expect("a request waited");
 //! assert!(name == "page" && matches!(admission, Admission::Permit(_)));
 //! // What is in `wakeups` is to be delivered; a permit in it is to be given back.
 //! ```

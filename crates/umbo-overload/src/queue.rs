@@ -6,7 +6,7 @@
 //! together ([`queue`]). Each shard has a queue of its own, and queues share nothing: a shard that
 //! stalls fills its own slots and its own queue.
 //!
-//! Deliberately wakes nobody itself: a queue is generic over whatever wakes who waits, and hands it
+//! Deliberately wakes no task itself: a queue is generic over what wakes a waiting request, and hands it
 //! back with a admission once its lock is released.
 
 pub(crate) mod admission;

@@ -1,4 +1,4 @@
-//! What the limiter is asked: who asks for what, what is known of the work, and what it is to cost.
+//! What the limiter is asked: who asks for what, a hint of the work, and what it is to cost.
 
 use umbo_types::PriceMultiplier;
 
@@ -11,7 +11,7 @@ use crate::subject::Subject;
 pub struct Request<'a> {
     /// Who asks for what. The operation is one of the data plane.
     pub subject: Subject<'a>,
-    /// What is known of it beforehand.
+    /// A hint of the work, before it is done.
     pub hint: CostHint,
     /// The retry ticket that it brings, signed for its caller.
     pub ticket: Option<BroughtTicket>,

@@ -1,8 +1,8 @@
 //! Retry tickets: what a rejected request is given so that its retry has priority over new requests.
 //!
 //! A ticket names the bucket that rejected the request, the instant from which it is good, and the
-//! cost up to which it has priority. It is plain content here: whoever sends it to a client signs
-//! it and binds it to the caller and the dispatcher, and whoever takes it back checks both.
+//! cost up to which it has priority. It is plain content here: the dispatcher signs it, binds it to
+//! the caller and itself, and checks both when it comes back.
 
 use crate::schedule::Millis;
 

@@ -155,7 +155,7 @@ pub(crate) struct OpenedState {
     pub(crate) next_expiry: Option<Timestamp>,
 }
 
-/// A failed commit, and what is known of it.
+/// A failed commit, and how far it came.
 struct FailedCommit {
     failure: FileError,
     /// Sequence number of the commit, if redb had begun to write it.

@@ -44,7 +44,7 @@ pub(crate) enum FileError {
 }
 
 impl FileError {
-    /// Returns whether the same use of the file may succeed later although nobody changes the file.
+    /// Returns whether the same use of the file may succeed later although the file is not changed.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Full(_) | Self::Io(_) | Self::Unreadable(_) | Self::MustWait | Self::Stuck => {

@@ -225,11 +225,11 @@ fn open_or_begin(
     if member.create_missing.contains(&shard) {
         tracing::warn!(%shard, "a shard whose file is missing is created empty, as requested");
     } else if let Some(reason) = reason {
-        return refused_shard(file, FileError::Missing(reason));
+        return refused_shard(file, reason);
     }
     match begin(&file) {
         Ok(()) => open_shard(file, clock),
-        Err(failure) => refused_shard(file, failure),
+        Err(failure) => refused_shard(file, failure.to_string()),
     }
 }
 

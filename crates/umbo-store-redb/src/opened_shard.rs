@@ -44,14 +44,14 @@ pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
     }
 }
 
-/// Reports a shard whose file is not opened.
-pub(crate) fn refused_shard(file: ShardFile, failure: FileError) -> OpenedShard {
+/// Reports a shard that has no file, and why none was made.
+pub(crate) fn refused_shard(file: ShardFile, reason: String) -> OpenedShard {
     let mut report = report_of(&file);
-    report.unavailable = Some(file.blame(&failure));
+    report.unavailable = Some(file.blame(&reason));
     log(&report);
     OpenedShard {
         file,
-        opened: Err(failure),
+        opened: Err(FileError::Missing(reason)),
         report,
     }
 }

@@ -20,7 +20,7 @@ const GRANTS_MAX: usize = 64;
 /// Where a token is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenSource {
-    /// In the token file. Only whoever owns the file can remove it.
+    /// In the token file. Only the owner of the file can remove it.
     File,
     /// In the store. Made and revoked with the admin API.
     Store,

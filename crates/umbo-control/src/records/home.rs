@@ -2,8 +2,8 @@
 //!
 //! A row named `head` says the revision and the highest id of a namespace; every other row is a record. A
 //! change writes its records and the head in one atomic write, on the condition that the head is as it was
-//! read: so all changes are serial, and a failure has the outcome of that one write. Whoever reads the head,
-//! all rows and the same head again has read one revision. The name of the partition holds the epoch, so
+//! read: so all changes are serial, and a failure has the outcome of that one write. A read of the head,
+//! all rows and the same head again is of one revision. The name of the partition holds the epoch, so
 //! that what an earlier home left in a shard never mixes with what a later one writes.
 
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(crate) enum HomeError {
 /// Why a change was not made.
 #[derive(Debug, Clone)]
 pub(crate) enum ChangeError {
-    /// Somebody else changed the records first. Nothing was applied.
+    /// Another change of the records came first. Nothing was applied.
     Conflict {
         /// The home shard.
         shard: ShardId,
@@ -246,7 +246,7 @@ impl Home {
         self.write_all(home.shard, mutations, timeout).await
     }
 
-    /// Writes records without a head, of which nobody takes notice until there is one.
+    /// Writes records without a head, which have no effect until there is one.
     pub(crate) async fn prepare(
         &self,
         edits: &Edits,

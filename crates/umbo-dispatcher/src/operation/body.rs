@@ -41,7 +41,7 @@ where
         }
     }
 
-    /// Returns what is known of its length.
+    /// Returns a hint of its length.
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.stream.size_hint()
     }

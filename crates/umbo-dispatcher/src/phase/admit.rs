@@ -23,7 +23,7 @@ pub(crate) struct Admitted<'a> {
     pub(crate) charge: &'a mut Charge,
 }
 
-/// Debits the quotas of an identified request, by what is known of its work.
+/// Debits the quotas of an identified request, by the hint of its work.
 pub(crate) fn admit<'a>(
     dispatcher: &'a Arc<Dispatcher>,
     log: &'a mut RequestLog,

@@ -21,7 +21,7 @@ use crate::request_log::RequestLog;
 pub(crate) struct Context {
     /// Time of day at which the request began.
     pub(crate) now: Timestamp,
-    /// When nobody waits any more.
+    /// When the client waits no longer.
     pub(crate) deadline: Deadline,
     /// The time that was given for it.
     pub(crate) timeout: Duration,

@@ -68,9 +68,9 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
     shard: ShardId,
     began: Instant,
     operation: Operation,
-    /// When nobody waits for the answer any more.
+    /// When the client waits for the answer no longer.
     deadline: Deadline,
-    /// None where nobody counts, and once it is given back.
+    /// None if shedding is off, and once it is given back.
     permit: Option<Permit>,
 }
 
@@ -167,7 +167,7 @@ fn queue(
     overload.and_then(|overload| overload.queue(shard, operation))
 }
 
-/// Returns a permit, none where nobody counts, and since when it is held.
+/// Returns a permit, none if shedding is off, and since when it is held.
 async fn admitted(
     dispatcher: &Dispatcher,
     shard: ShardId,
@@ -277,7 +277,7 @@ pub(crate) fn turn_away(located: &Located<'_>, shard: ShardId) -> Result<(), Req
     }
 }
 
-/// Says whether somebody waits already.
+/// Returns whether a request waits already.
 pub(crate) fn is_crowded(dispatcher: &Dispatcher, shard: ShardId, operation: Operation) -> bool {
     queue(dispatcher, shard, operation).is_some_and(AdmissionQueue::is_crowded)
 }

@@ -13,7 +13,7 @@ const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nhost: a\r\n\r\n";
 fn limits() -> EdgeLimits {
     EdgeLimits {
         connections_max: 4,
-        // None of these is what lets anybody in.
+        // None of these opens the door.
         header_timeout: PATIENCE * 2,
         idle_timeout: PATIENCE * 2,
         ..EdgeLimits::default()

@@ -283,7 +283,7 @@ async fn connections_over_the_limit_wait_for_their_turn() {
         .await
         .unwrap();
     assert!(read_answer(&mut first).await.ends_with("hello"));
-    // While it has a request it gives way to nobody.
+    // While it has a request it does not give way.
     first
         .write_all(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
         .await

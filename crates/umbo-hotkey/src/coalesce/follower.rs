@@ -1,7 +1,7 @@
 //! A follower: a reader that waits for the read of another one.
 //!
 //! Dropping it leaves the flight; an elected follower that leaves passes the lead on, so that an
-//! in-flight read always has somebody who ends it.
+//! in-flight read always has a task that ends it.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -2,7 +2,7 @@
 //!
 //! Divided into stripes by hash, each with a lock that is held for a few comparisons. A read is
 //! entered before it asks the store and removed when it is over; the flight itself, in which others
-//! wait, is made with the first of them, so that a read that nobody joins costs two short locks. The
+//! wait, is made with the first of them, so that a read without followers costs two short locks. The
 //! invariants: a key has at most one read that others join; a read that a write or its deadline has
 //! overtaken is joined no more; a read is removed when it has completed or failed for good, and not
 //! before.
@@ -134,7 +134,7 @@ impl<V, E> FlightStripe<V, E> {
 
 /// The part of a reader in the in-flight read of its key.
 pub(crate) enum Role<V, E> {
-    /// The reader leads: nobody reads the key.
+    /// The reader leads: there is no flight of the key.
     Leader(LeaderToken),
     /// The reader follows this leader, with this id in the flight.
     Follower(Arc<Flight<V, E>>, LeaderToken, u64),
@@ -251,7 +251,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
         Role::Follower(Arc::clone(flight), token, follower)
     }
 
-    /// Ends the attempt of a leader; where nobody succeeds it, the read is over.
+    /// Ends the attempt of a leader; without a successor the read is over.
     pub(crate) fn fail(&self, token: &LeaderToken, error: FlightError<E>) {
         self.succeed(token, |flight| flight.fail(token.attempt, error));
     }

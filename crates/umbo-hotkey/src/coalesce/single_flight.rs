@@ -1,7 +1,7 @@
 //! Single-flight: one read of the store for all readers that want the same at the same time.
 //!
 //! Owns the protocol of leader and follower. The leader's read is polled by the request that asked
-//! for it; if its client leaves, the read goes on in a task of its own, so that nobody can cancel what
+//! for it; if its client leaves, the read goes on in a task of its own, so that no client can cancel what
 //! others wait for. Each reader brings the read along, so that a follower can lead when the leader has
 //! failed.
 

@@ -230,7 +230,7 @@ impl LatencyState {
         };
         let ratio = |(long, fresh): (Place, Place)| {
             let ratio = long.nanos() / fresh.nanos();
-            // What is faster than anybody minds is no worse than usual.
+            // Below `p95_min` a time is no worse than usual.
             ratio.max((self.normal_nanos() / fresh.nanos()).min(1.0))
         };
         Reading {

@@ -5,7 +5,7 @@
 //! level says how many stages are climbed, and how much of the next one. Without pressure the level is gone
 //! within a second: the penalty ends with what caused it.
 //!
-//! Requests read all multipliers in one word, 0 where nobody pays more.
+//! Requests read all multipliers in one word, 0 if no caller pays more.
 
 use umbo_types::{Criticality, PriceMultiplier};
 
@@ -31,7 +31,7 @@ impl Prices {
         Self(word)
     }
 
-    /// Returns the multipliers as a word; 0 where nobody pays more.
+    /// Returns the multipliers as a word; 0 if no caller pays more.
     pub(crate) const fn word(self) -> u64 {
         self.0
     }
@@ -43,7 +43,7 @@ impl Prices {
         PriceMultiplier::from_hundredths(hundredths(exponent))
     }
 
-    /// Returns whether anybody of a tier pays more.
+    /// Returns whether a caller of a tier pays more.
     pub(crate) const fn has(self, tier: Criticality) -> bool {
         self.0 >> (tier as u32 * 16) & 0xFFFF > 0
     }
@@ -86,7 +86,7 @@ impl Penalty {
         Prices(word)
     }
 
-    /// Returns whether nobody pays more.
+    /// Returns whether no caller pays more.
     pub(crate) fn is_none(self) -> bool {
         self.level <= 0.0
     }

@@ -103,7 +103,7 @@ impl PressureController {
         self.pressures[class as usize]
     }
 
-    /// Returns whether nobody pays more.
+    /// Returns whether no caller pays more.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.penalty.is_none()
     }

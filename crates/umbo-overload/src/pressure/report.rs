@@ -7,7 +7,7 @@ use umbo_types::{Criticality, PriceMultiplier, ShardId};
 use super::episode::OverloadEpisode;
 use crate::class::Class;
 
-/// What is known of one shard and class.
+/// The state of one shard and class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClassReport {
     /// The class.

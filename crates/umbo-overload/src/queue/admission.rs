@@ -20,7 +20,7 @@ pub struct Entry {
     pub is_above_share: bool,
 }
 
-/// A permit: somebody in flight. Has to be given back by [`AdmissionQueue::leave`](crate::AdmissionQueue::leave).
+/// A permit of a request in flight. Has to be given back by [`AdmissionQueue::leave`](crate::AdmissionQueue::leave).
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a permit that is not given back is lost"]
 pub struct Permit {

@@ -1,14 +1,14 @@
-//! The queue of one shard: limit while there are some, and order among those who wait for one.
+//! The queue of one shard: permits while there are some, and the order of the requests that wait for one.
 //!
-//! One word holds how many are in flight and whether anybody waits. While nobody does, entering and
-//! leaving each change that word and nothing else; only where there is no room, or somebody waits,
-//! is the lock taken. Invariants:
-//! - nobody waits while there is room: whoever gives a permit back while somebody waits hands it on;
+//! One word holds the number of requests in flight and whether a request waits. While none does, entering and
+//! leaving each change that word and nothing else; the lock is taken only if there is no room or a request
+//! waits. Invariants:
+//! - no request waits while there is room: a permit that is given back goes to one that waits;
 //! - a permit is taken in the same step in which it is seen to be free;
-//! - of two tiers in which somebody waits, the higher is served, but for the floor of the lower;
-//! - a tier is shed only after it has had somebody waiting for a whole interval, in which no lower
-//!   tier was served but by its floor;
-//! - whoever has expired gets no permit.
+//! - of two tiers in which requests wait, the higher is served, except for the floor of the lower;
+//! - a tier is shed only after requests of it have waited for a whole interval, in which no lower tier was
+//!   served except by its floor;
+//! - a request whose deadline has passed gets no permit.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,13 +21,13 @@ use super::queue_state::QueueState;
 use super::settings::QueueSettings;
 use super::status::QueueStatus;
 
-/// Somebody waits.
+/// A request waits.
 const WAITING: u64 = 1 << 32;
 /// One who has left, counted above the flag.
 const LEFT: u64 = 1 << 33;
 /// Those in flight.
 const IN_FLIGHT: u64 = WAITING - 1;
-/// Of those who leave while nobody waits, one in so many is learned from.
+/// Of the requests that leave while none waits, one in so many is learned from.
 const SAMPLED: u64 = 16;
 /// All of the first are, so that a shard of which little is asked is known too.
 const FIRST: u64 = 512;
@@ -43,7 +43,7 @@ pub struct AdmissionQueue<W> {
 }
 
 impl<W> AdmissionQueue<W> {
-    /// Opens a queue at which nobody is in flight.
+    /// Makes a queue without requests in flight.
     pub fn new(settings: QueueSettings) -> Self {
         let state = QueueState::new(settings);
         Self {
@@ -78,22 +78,22 @@ impl<W> AdmissionQueue<W> {
         self.enter_state(entry, now, waiter, wakeups)
     }
 
-    /// Sheds a request that would be shed if it entered now, for whoever has something to prepare
-    /// before it can. `None` says only that it would not be turned away at once.
+    /// Sheds a request that would be shed if it entered now, before anything is prepared for it. `None` says
+    /// only that it would not be turned away at once.
     #[inline]
     pub fn turn_away(&self, entry: &Entry, now: Instant) -> Option<Shed> {
         if !self.is_crowded() || entry.deadline.has_passed(now) {
             return None;
         }
         let mut state = self.lock();
-        // Whoever finds that those who wait are to be looked after goes on to do that.
+        // A request that enters looks after those that wait.
         if state.is_due(now) {
             return None;
         }
         state.turn_away(entry, now)
     }
 
-    /// Gives a permit back. Whoever gets it, or is shed meanwhile, is added to `wakeups`.
+    /// Gives a permit back. The request that gets it, and those shed meanwhile, are added to `wakeups`.
     #[inline]
     #[expect(clippy::needless_pass_by_value)] // so that it is given back once
     pub fn leave(&self, permit: Permit, outcome: Outcome, now: Instant, wakeups: &mut Wakeups<W>) {
@@ -123,8 +123,8 @@ impl<W> AdmissionQueue<W> {
         self.attend(&mut state, now, wakeups);
     }
 
-    /// Takes somebody out of the queue, and returns what would have wakeups it. `None` where it does not
-    /// wait any more: a admission is on its way, and a permit in it has to be given back.
+    /// Takes a request out of the queue, and returns what would have woken it. `None` if it does not wait any
+    /// more: an admission is on its way, and a permit in it has to be given back.
     pub fn cancel(&self, ticket: QueueTicket, now: Instant) -> Option<W> {
         let mut state = self.lock();
         let waiter = state.cancel(ticket, now);
@@ -153,7 +153,7 @@ impl<W> AdmissionQueue<W> {
         word & WAITING == 0 && word & IN_FLIGHT < limit
     }
 
-    /// Says whether anybody waits.
+    /// Returns whether a request waits.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.word.load(Ordering::Relaxed) & WAITING != 0
@@ -166,7 +166,7 @@ impl<W> AdmissionQueue<W> {
         state.status(in_flight, now)
     }
 
-    /// Takes a permit where there is one and nobody waits.
+    /// Takes a permit if there is one and no request waits.
     #[inline]
     fn take_free(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl<W> AdmissionQueue<W> {
         entered
     }
 
-    /// Notes that somebody waits, or takes a permit where there is one after all and returns false.
+    /// Records that a request waits, or takes a permit if there is one after all and returns false.
     fn begin_waiting(&self, limit: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -236,7 +236,7 @@ impl<W> AdmissionQueue<W> {
     /// Gives what limit there are to those who wait, and sheds who has to be of the others: in this
     /// order, so that no permit goes to a lower tier because a higher one has just been shed.
     fn attend(&self, state: &mut QueueState<W>, now: Instant, wakeups: &mut Wakeups<W>) {
-        // While somebody waits nobody takes a permit but here.
+        // While a request waits, permits are taken only here.
         let in_flight = (self.word.load(Ordering::Acquire) & IN_FLIGHT) as u32;
         let free = state.permits().saturating_sub(in_flight);
         let issued = state.serve(free, now, wakeups);

@@ -62,7 +62,7 @@ pub(crate) struct Codel {
 }
 
 impl Codel {
-    /// Takes notice of the delay of the oldest and of the target that it has; `None` where nobody waits. The
+    /// Takes notice of the delay of the oldest and of the target that it has; `None` if no request waits. The
     /// delay may exceed the target for as long as `interval`.
     pub(crate) fn observe(
         &mut self,

@@ -29,7 +29,7 @@ const FALL_PART: u32 = 8;
 /// The queue counts the requests that have ended in 31 bits.
 const LEFT_MASK: u64 = (1 << 31) - 1;
 /// Fewest requests of an interval that may be why the runtime is late. Where fewer come, something else on
-/// the machine is, and shedding helps nobody.
+/// the machine is, and shedding does not help.
 const ASKED_MIN: u64 = 16;
 
 /// What every request reads.

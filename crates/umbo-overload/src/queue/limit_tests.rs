@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
 
-/// A store, and a queue that always has somebody waiting.
+/// A store, and a queue in which a request always waits.
 struct Store {
     limit: Limit,
     workers: u32,

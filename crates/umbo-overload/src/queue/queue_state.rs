@@ -17,20 +17,20 @@ use super::slab::Node;
 use super::status::{QueueStatus, TierCounts, TierStatus};
 use super::tier_queues::{TIERS, TierQueues};
 
-/// Intervals for which the queue of a tier may stand. Whoever has somebody below has more patience: nobody
-/// is served any sooner for what is shed of it, and a shard may well pause for a moment.
+/// Intervals for which the queue of a tier may stand. A tier above others stands longer: shedding from it
+/// serves no request sooner, and a shard may pause for a moment.
 const INTERVALS: PerTier<u32> = [1, 3, 5, 5];
-/// Longest wait that anybody is told.
+/// Longest wait that an answer names.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How many are shed at once, so that the lock is held for a bounded time.
 const SHED_AT_ONCE_MAX: usize = 256;
 /// How many of an overloaded tier wait, in multiples of the permits: as many as may be needed before
-/// the next arrives. Whoever comes beyond is shed at once, which costs nothing.
+/// the next arrives. A request beyond is shed at once, which costs nothing.
 const OVERLOADED_WAITING: usize = 2;
 /// The same, at least.
 const OVERLOADED_WAITING_MIN: usize = 16;
 
-/// Longest time in which nobody looks after those who wait, while others come.
+/// Longest time in which waiting requests are not looked after, while others come.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// The queue of a queue.
@@ -41,7 +41,7 @@ pub(crate) struct QueueState<W> {
     codels: PerTier<Codel>,
     floors: Floors,
     limit: Limit,
-    /// Since when somebody of the upper two tiers has waited without a break.
+    /// Since when requests of the upper two tiers have waited without a break.
     upper_since: Option<Instant>,
     looked_at: Option<Instant>,
     lag: Duration,
@@ -229,15 +229,14 @@ impl<W> QueueState<W> {
         }
     }
 
-    /// Says whether nobody has looked after those who wait for long.
+    /// Returns whether waiting requests have not been looked after for long.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.looked_at
             .is_none_or(|at| now.saturating_duration_since(at) >= LOOK)
     }
 
-    /// Sheds who has waited too long in overloaded tiers, lowest first. While somebody waits below, as many
-    /// of a tier are left as there are permits: what comes free is theirs, however soon, and not of one below
-    /// beside whom they have just been shed.
+    /// Sheds what has waited too long in overloaded tiers, lowest first. While requests wait below, as many of
+    /// a tier are left as there are permits: the next permit is theirs and not of a lower tier.
     pub(crate) fn shed_old(&mut self, now: Instant, wakeups: &mut Wakeups<W>) {
         self.looked_at = Some(now);
         self.observe(now);
@@ -259,7 +258,7 @@ impl<W> QueueState<W> {
         self.observe(now);
     }
 
-    /// Gives permits to those who are next; returns how many found somebody.
+    /// Gives permits to the next requests; returns how many were given.
     pub(crate) fn serve(&mut self, free: u32, now: Instant, wakeups: &mut Wakeups<W>) -> u32 {
         self.observe(now);
         let mut issued = 0;

@@ -91,7 +91,7 @@ fn others_have_a_turn_before_a_frame_goes_out_where_there_are_any() {
     let mut replies = Vec::new();
     for n in 0..3 {
         replies.push(ask(&connection, &get(n)).unwrap());
-        assert!(!connection.is_gathering(), "hardly anybody asks");
+        assert!(!connection.is_gathering(), "few requests come");
     }
     replies.push(ask(&connection, &get(3)).unwrap());
     assert!(connection.is_gathering());
