@@ -183,19 +183,9 @@ pub fn is_content_field(field: &[u8]) -> bool {
     is_visible && field.first() != Some(&b' ') && field.last() != Some(&b' ')
 }
 
-fn write_number(out: &mut BytesMut, name: &str, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
+fn write_number(out: &mut BytesMut, name: &str, number: u64) {
     out.put_slice(name.as_bytes());
-    out.put_slice(&digits[first..]);
+    out.put_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 fn write_pair(out: &mut BytesMut, name: &str, name64: &str, bytes: &[u8]) {

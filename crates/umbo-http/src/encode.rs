@@ -22,7 +22,7 @@ use umbo_types::{RequestUnits, Row, Timestamp, Version};
 
 use crate::cache_status::CacheStatus;
 use crate::decode::Layout;
-use crate::digits::{self, Digits};
+use crate::digits;
 use crate::problem::FailedRequest;
 use crate::request_error::RequestError;
 use crate::request_id::RequestId;
@@ -313,7 +313,8 @@ fn seconds(millis: u64) -> HeaderValue {
 }
 
 fn number(number: u64) -> HeaderValue {
-    HeaderValue::from_bytes(Digits::of(number).as_bytes()).expect("digits are a header value")
+    let mut digits = itoa::Buffer::new();
+    HeaderValue::from_str(digits.format(number)).expect("digits are a header value")
 }
 
 /// Makes the response of a problem.

@@ -17,7 +17,7 @@ use umbo_quota::{Advertised, Limit, Policy, Rejection, Unit, format_amount, limi
 use umbo_types::RequestUnits;
 use umbo_types::decimal::{DECIMALS_MAX, MILLIONTHS};
 
-use crate::digits::{self, Digits};
+use crate::digits;
 
 const RATELIMIT: HeaderName = HeaderName::from_static(header::RATELIMIT);
 const QUOTA_STATE: HeaderName = HeaderName::from_static(header::QUOTA_STATE);
@@ -241,7 +241,11 @@ fn put_name(text: &mut Text, policy: &Policy) {
 
 fn put_parameter(text: &mut Text, key: &[u8], number: u64) {
     text.extend_from_slice(key);
-    text.extend_from_slice(Digits::of(number.min(INTEGER_MAX)).as_bytes());
+    text.extend_from_slice(
+        itoa::Buffer::new()
+            .format(number.min(INTEGER_MAX))
+            .as_bytes(),
+    );
 }
 
 /// Writes bytes before `end`; returns where they begin.

@@ -7,8 +7,6 @@ use std::time::Duration;
 use umbo_overload::ShedReason;
 use umbo_types::{Criticality, ShardId};
 
-use crate::digits::Digits;
-
 /// Why a request was shed, as its answer says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShedReport {
@@ -26,7 +24,7 @@ impl ShedReport {
     /// Writes what happened, piece by piece.
     pub fn describe(&self, mut write: impl FnMut(&str)) {
         write("shard ");
-        write(Digits::of(self.shard.0.into()).as_str());
+        write(itoa::Buffer::new().format(self.shard.0));
         write(" is overloaded and tier ");
         write(self.tier.as_str());
         write(" is shed: ");

@@ -6,7 +6,6 @@
 
 use umbo_types::Operation;
 
-use crate::digits::Digits;
 use crate::request_id::RequestId;
 use crate::shed_report::ShedReport;
 
@@ -28,7 +27,7 @@ pub(crate) fn text(
     put(HEAD);
     report.describe(|text| put(text.as_bytes()));
     put(b"\",\"scope\":\"shard\",\"shard\":");
-    put(Digits::of(report.shard.0.into()).as_bytes());
+    put(itoa::Buffer::new().format(report.shard.0).as_bytes());
     put(b",\"tier\":\"");
     put(report.tier.as_str().as_bytes());
     put(b"\",\"signal\":\"");
@@ -39,7 +38,7 @@ pub(crate) fn text(
     } else {
         b"\",\"retry\":{\"safe\":true,\"after_ms\":"
     });
-    put(Digits::of(after_ms).as_bytes());
+    put(itoa::Buffer::new().format(after_ms).as_bytes());
     put(b"},\"request_id\":\"");
     put(request_id.as_bytes());
     put(b"\"}");
