@@ -102,6 +102,29 @@ pub struct MatchSpec {
 }
 
 impl MatchSpec {
+    /// Returns the patterns beside the dimensions they are over.
+    pub fn patterns(&self) -> [(&'static str, &Option<String>); 5] {
+        [
+            ("caller", &self.caller),
+            ("namespace", &self.namespace),
+            ("user", &self.user),
+            ("session", &self.session),
+            ("org", &self.org),
+        ]
+    }
+
+    /// Returns the place of the pattern over a dimension; none if there is no such dimension.
+    pub fn pattern_mut(&mut self, dimension: &str) -> Option<&mut Option<String>> {
+        Some(match dimension {
+            "caller" => &mut self.caller,
+            "namespace" => &mut self.namespace,
+            "user" => &mut self.user,
+            "session" => &mut self.session,
+            "org" => &mut self.org,
+            _ => return None,
+        })
+    }
+
     /// Returns whether it matches everything.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -15,6 +15,7 @@ use umbo_quota::{
     Limit, MatchDraft, OverrideDraft, Policy, PolicyDraft, PolicyError, Source, Unit,
     format_amount, nearest,
 };
+use umbo_types::Attributes;
 
 /// Reads a policy as it stands in a body or file.
 pub fn policy_of(spec: &PolicySpec, source: Source) -> Result<Policy, PolicyError> {
@@ -43,9 +44,11 @@ fn match_draft(spec: &MatchSpec) -> MatchDraft {
     MatchDraft {
         caller: spec.caller.clone(),
         namespace: spec.namespace.clone(),
-        user: spec.user.clone(),
-        session: spec.session.clone(),
-        org: spec.org.clone(),
+        attributes: Attributes::from_fn(|one| {
+            let mut patterns = spec.patterns().into_iter();
+            let named = patterns.find(|(dimension, _)| *dimension == one.as_str());
+            named.and_then(|(_, pattern)| pattern.clone())
+        }),
         operations: spec.operations.clone(),
     }
 }
@@ -74,14 +77,18 @@ pub fn spec_of(policy: &Policy) -> PolicySpec {
 }
 
 fn match_spec(draft: MatchDraft) -> MatchSpec {
-    MatchSpec {
+    let mut spec = MatchSpec {
         caller: draft.caller,
         namespace: draft.namespace,
-        user: draft.user,
-        session: draft.session,
-        org: draft.org,
         operations: draft.operations,
+        ..MatchSpec::default()
+    };
+    for (attribute, pattern) in draft.attributes.iter() {
+        if let Some(place) = spec.pattern_mut(attribute.as_str()) {
+            place.clone_from(pattern);
+        }
     }
+    spec
 }
 
 /// Says on the wire where a policy stands.

@@ -17,7 +17,7 @@ use umbo_quota::{
     ShardShare, UsageRow,
 };
 use umbo_store::StoreError;
-use umbo_types::{CallerId, Names, Operation, PriceMultiplier, RequestUnits, ShardId};
+use umbo_types::{CallerId, Operation, OwnedAttributes, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::dispatcher::Dispatcher;
 use crate::overload::hash_of;
@@ -168,10 +168,10 @@ impl Charge {
 
     /// Returns whom the request is for beside who pays, where a quota of shards counts by them: the
     /// nodes of the shards keep it too.
-    pub(crate) fn names_for_shards(&self) -> Option<Arc<Names>> {
+    pub(crate) fn attributes_for_shards(&self) -> Option<Arc<OwnedAttributes>> {
         let payer = &self.identified.payer;
-        let is_told = payer.has_names() && self.dispatcher.quota.has_named_ceilings();
-        is_told.then(|| Arc::new(payer.names()))
+        let is_told = payer.has_attributes() && self.dispatcher.quota.has_named_ceilings();
+        is_told.then(|| Arc::new(payer.attributes()))
     }
 
     fn rejected(&mut self, rejection: Box<Rejection>) -> RequestError {

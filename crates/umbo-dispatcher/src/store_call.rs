@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use umbo_overload::Entry;
 use umbo_store::CallContext;
-use umbo_types::{CallerId, Names, Operation};
+use umbo_types::{CallerId, Operation, OwnedAttributes};
 
 /// What the queue of a shard and the store are told of a request.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub(crate) struct Call {
     /// Who pays; none for Umbo's own work.
     pub(crate) payer: Option<CallerId>,
     /// Whom the request is for beside the payer, where a quota of shards counts by them.
-    pub(crate) names: Option<Arc<Names>>,
+    pub(crate) attributes: Option<Arc<OwnedAttributes>>,
     /// Whether an earlier part of the request was let in.
     pub(crate) is_continued: bool,
     /// As a `traceparent` header, where the request is traced.
@@ -31,7 +31,7 @@ impl Call {
         context.deadline = Some(self.entry.deadline);
         context.criticality = self.entry.criticality;
         context.caller.clone_from(&self.payer);
-        context.names.clone_from(&self.names);
+        context.attributes.clone_from(&self.attributes);
         context.is_continued = self.is_continued;
         context.price = self.entry.price;
         context.traceparent.clone_from(&self.traceparent);

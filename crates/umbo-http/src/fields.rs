@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use umbo_api::header;
 use umbo_store::{Condition, Durability};
-use umbo_types::{Criticality, Timestamp, Version, limits};
+use umbo_types::{Attribute, Criticality, Timestamp, Version, limits};
 
 use crate::request_error::RequestError;
 
@@ -126,7 +126,7 @@ pub enum Tags {
     },
 }
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
     /// Refuses a request in which a field that may stand once stands twice.
     pub fn check_repeated(&self) -> Result<(), RequestError> {
         match self.repeated {
@@ -156,12 +156,19 @@ impl Fields<'_> {
         Ok(attempt.is_some_and(|attempt| attempt > 1))
     }
 
-    /// Says whether the request names anybody beside the credential.
-    pub const fn names_payer(&self) -> bool {
-        self.quota_user.is_some()
-            || self.user.is_some()
-            || self.session.is_some()
-            || self.org.is_some()
+    /// Returns the name and the value of the field of an attribute.
+    pub const fn attribute(&self, attribute: Attribute) -> (&'static str, Option<&'a HeaderValue>) {
+        match attribute {
+            Attribute::User => (header::USER, self.user),
+            Attribute::Session => (header::SESSION, self.session),
+            Attribute::Org => (header::ORG, self.org),
+        }
+    }
+
+    /// Returns whether the request names a payer or an attribute.
+    pub fn names_payer(&self) -> bool {
+        let is_named = |one| self.attribute(one).1.is_some();
+        self.quota_user.is_some() || Attribute::ALL.into_iter().any(is_named)
     }
 
     /// Returns the criticality the caller claims.

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use umbo_api::header;
 use umbo_control::NamespaceEntry;
 use umbo_quota::Subject;
-use umbo_types::{Caller, Operation, Verb};
+use umbo_types::{Attributes, Caller, Operation, OwnedAttributes, Verb};
 
 use crate::fields::Fields;
 use crate::request_error::RequestError;
@@ -27,9 +27,7 @@ pub struct Payer {
 #[derive(Debug)]
 struct PayerNames {
     caller: Option<HeaderValue>,
-    user: Option<HeaderValue>,
-    session: Option<HeaderValue>,
-    org: Option<HeaderValue>,
+    attributes: Attributes<Option<HeaderValue>>,
 }
 
 impl Payer {
@@ -58,38 +56,26 @@ impl Payer {
         namespace: &'a NamespaceEntry,
         operation: Operation,
     ) -> Subject<'a> {
-        let names = self.honoured.as_deref();
-        let name = |pick: fn(&PayerNames) -> &Option<HeaderValue>| {
-            names.and_then(|names| pick(names).as_ref()).map(text)
-        };
+        let attributes = self.honoured.as_deref().map(PayerNames::attributes);
         Subject {
-            caller: name(|names| &names.caller).unwrap_or_else(|| caller.id.as_str()),
+            caller: self.name(caller),
             namespace: &namespace.info.name,
             namespace_id: namespace.id,
-            user: name(|names| &names.user),
-            session: name(|names| &names.session),
-            org: name(|names| &names.org),
+            attributes: attributes.unwrap_or_default(),
             operation,
         }
     }
 
     /// Says whether it is known whom the caller calls for.
-    pub const fn has_names(&self) -> bool {
+    pub const fn has_attributes(&self) -> bool {
         self.honoured.is_some()
     }
 
     /// Returns whom the caller calls for, as far as it is known.
-    pub fn names(&self) -> umbo_types::Names {
-        let name = |pick: fn(&PayerNames) -> &Option<HeaderValue>| {
-            let names = self.honoured.as_deref();
-            let name = names.and_then(|names| pick(names).as_ref());
-            name.map(|value| text(value).into())
-        };
-        umbo_types::Names {
-            user: name(|names| &names.user),
-            session: name(|names| &names.session),
-            org: name(|names| &names.org),
-        }
+    pub fn attributes(&self) -> OwnedAttributes {
+        let attributes = self.honoured.as_deref().map(PayerNames::attributes);
+        let attributes = attributes.unwrap_or_default();
+        Attributes::from_fn(|one| attributes[one].map(Into::into))
     }
 
     /// Returns the name of the caller that pays.
@@ -110,15 +96,10 @@ impl Payer {
             return HeaderValue::from_str(own).ok();
         };
         let mut out = names.caller.as_ref().map_or(own, text).to_owned();
-        let parameters = [
-            ("user", &names.user),
-            ("session", &names.session),
-            ("org", &names.org),
-        ];
-        for (key, value) in parameters {
+        for (attribute, value) in names.attributes.iter() {
             let Some(value) = value else { continue };
             out.push(';');
-            out.push_str(key);
+            out.push_str(attribute.as_str());
             out.push_str("=\"");
             for character in text(value).chars() {
                 if matches!(character, '"' | '\\') {
@@ -136,10 +117,15 @@ impl PayerNames {
     fn read(fields: &Fields<'_>) -> Result<Self, RequestError> {
         Ok(Self {
             caller: checked(fields.quota_user, header::QUOTA_USER)?,
-            user: checked(fields.user, header::USER)?,
-            session: checked(fields.session, header::SESSION)?,
-            org: checked(fields.org, header::ORG)?,
+            attributes: Attributes::try_from_fn(|one| {
+                let (name, value) = fields.attribute(one);
+                checked(value, name)
+            })?,
         })
+    }
+
+    fn attributes(&self) -> Attributes<Option<&str>> {
+        Attributes::from_fn(|one| self.attributes[one].as_ref().map(text))
     }
 }
 

@@ -91,17 +91,10 @@ fn about(unit: Unit, atoms: u64) -> String {
 /// Returns what the limit holds for: the narrowest of what the policy counts by.
 fn scope(policy: &Policy) -> Scope {
     let has = |dimension| policy.per.contains(dimension);
-    let is_of_caller = [
-        Dimension::Caller,
-        Dimension::User,
-        Dimension::Session,
-        Dimension::Org,
-    ]
-    .into_iter()
-    .any(has);
+    let is_of_caller = |one| matches!(one, Dimension::Caller | Dimension::Attribute(_));
     if has(Dimension::Shard) {
         Scope::Shard
-    } else if is_of_caller {
+    } else if policy.per.iter().any(is_of_caller) {
         Scope::Caller
     } else if has(Dimension::Namespace) {
         Scope::Namespace

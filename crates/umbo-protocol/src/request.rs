@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_store::{DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest, WriteRequest};
-use umbo_types::{Criticality, Key, Names, NamespaceId, RequestUnits};
+use umbo_types::{Criticality, Key, NamespaceId, OwnedAttributes, RequestUnits};
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Request {
     /// Whether it continues a request that was charged to the shard before.
     pub is_continued: bool,
     /// User, session and organisation of the caller, if a quota needs them.
-    pub names: Option<Arc<Names>>,
+    pub attributes: Option<Arc<OwnedAttributes>>,
     /// The operation.
     pub ask: Ask,
 }
@@ -48,7 +48,7 @@ pub struct RequestRef<'a> {
     /// As in [`Request`].
     pub is_continued: bool,
     /// As in [`Request`].
-    pub names: Option<&'a Names>,
+    pub attributes: Option<&'a OwnedAttributes>,
     /// As in [`Request`].
     pub ask: &'a Ask,
 }
@@ -63,7 +63,7 @@ impl<'a> From<&'a Request> for RequestRef<'a> {
             price: request.price,
             traceparent: &request.traceparent,
             is_continued: request.is_continued,
-            names: request.names.as_deref(),
+            attributes: request.attributes.as_deref(),
             ask: &request.ask,
         }
     }

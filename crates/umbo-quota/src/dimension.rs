@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use umbo_types::Attribute;
+
 use crate::known_name::{self, UnknownName};
 use crate::subject::Subject;
 
@@ -11,12 +13,8 @@ use crate::subject::Subject;
 pub enum Dimension {
     /// Who pays.
     Caller,
-    /// For whom the caller calls.
-    User,
-    /// In which session.
-    Session,
-    /// For which organisation.
-    Org,
+    /// For whom the caller calls, as far as one attribute says.
+    Attribute(Attribute),
     /// The namespace.
     Namespace,
     /// The storage shard; a request that reaches several counts at each by its part.
@@ -25,41 +23,51 @@ pub enum Dimension {
 
 impl Dimension {
     /// All dimensions, in the order of their declaration.
-    pub const ALL: [Self; 6] = [
-        Self::Caller,
-        Self::User,
-        Self::Session,
-        Self::Org,
-        Self::Namespace,
-        Self::Shard,
-    ];
+    pub const ALL: [Self; Attribute::ALL.len() + 3] = {
+        let mut all = [Self::Caller; Attribute::ALL.len() + 3];
+        let mut at = 0;
+        while at < Attribute::ALL.len() {
+            all[1 + at] = Self::Attribute(Attribute::ALL[at]);
+            at += 1;
+        }
+        all[1 + at] = Self::Namespace;
+        all[2 + at] = Self::Shard;
+        all
+    };
 
     /// Returns the name used in policies.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
-            Self::User => "user",
-            Self::Session => "session",
-            Self::Org => "org",
+            Self::Attribute(attribute) => attribute.as_str(),
             Self::Namespace => "namespace",
             Self::Shard => "shard",
         }
     }
 
     /// Returns the value that a request has here: none where it brings none, and of the shard.
-    pub const fn value<'a>(self, subject: &Subject<'a>) -> Option<&'a str> {
+    pub fn value<'a>(self, subject: &Subject<'a>) -> Option<&'a str> {
         match self {
             Self::Caller => Some(subject.caller),
-            Self::User => subject.user,
-            Self::Session => subject.session,
-            Self::Org => subject.org,
+            Self::Attribute(attribute) => subject.attributes[attribute],
             Self::Namespace => Some(subject.namespace),
             Self::Shard => None,
         }
     }
 
+    /// Returns its place in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> u8 {
+        let attributes = Attribute::ALL.len() as u8;
+        match self {
+            Self::Caller => 0,
+            Self::Attribute(attribute) => 1 + attribute as u8,
+            Self::Namespace => 1 + attributes,
+            Self::Shard => 2 + attributes,
+        }
+    }
+
     const fn bit(self) -> u8 {
-        1 << self as u8
+        1 << self.index()
     }
 }
 
@@ -127,7 +135,7 @@ mod tests {
         let set: Dimensions = [Dimension::Namespace, Dimension::Caller]
             .into_iter()
             .collect();
-        assert!(set.contains(Dimension::Caller) && !set.contains(Dimension::User));
+        assert!(set.contains(Dimension::Caller) && !set.contains(Dimension::Shard));
         assert_eq!(set.to_string(), "[caller, namespace]");
         assert_eq!(set.with(Dimension::Shard).iter().count(), 3);
         assert!(Dimensions::default().is_empty() && !set.is_empty());
@@ -137,7 +145,7 @@ mod tests {
                 .collect::<Dimensions>()
                 .iter()
                 .count(),
-            6
+            Dimension::ALL.len()
         );
     }
 
@@ -145,6 +153,7 @@ mod tests {
     fn names_read_back() {
         for dimension in Dimension::ALL {
             assert_eq!(dimension.as_str().parse(), Ok(dimension));
+            assert_eq!(Dimension::ALL[usize::from(dimension.index())], dimension);
         }
         let error = "callers".parse::<Dimension>().unwrap_err();
         assert_eq!(error.nearest, Some("caller"));

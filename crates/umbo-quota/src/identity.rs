@@ -50,7 +50,7 @@ impl Identities {
                 Dimension::Namespace => add(2, &subject.namespace_id.0.to_le_bytes()),
                 Dimension::Shard => add(3, &shard.map_or(u16::MAX, |shard| shard.0).to_le_bytes()),
                 other => add(
-                    4 + other as u8,
+                    4 + other.index(),
                     other.value(subject).unwrap_or("").as_bytes(),
                 ),
             }

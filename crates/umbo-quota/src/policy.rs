@@ -171,7 +171,7 @@ impl Policy {
 
     /// Returns whether the policy looks at whom a caller calls for: a user, a session, an organisation.
     pub fn is_by_name(&self) -> bool {
-        let is_name = |one| matches!(one, Dimension::User | Dimension::Session | Dimension::Org);
+        let is_name = |one| matches!(one, Dimension::Attribute(_));
         let overrides = self.overrides.iter();
         let matchers = overrides.map(|one| &one.matches).chain([&self.matches]);
         self.per.iter().any(is_name)

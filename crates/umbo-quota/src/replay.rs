@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_types::RequestUnits;
+use umbo_types::{Attributes, RequestUnits};
 
 use crate::bucket::Bucket;
 use crate::cost::is_counted;
@@ -179,9 +179,7 @@ fn subject_of<'a>(id: &'a TrackId, namespace: &'a str) -> Subject<'a> {
         caller: &id.caller,
         namespace,
         namespace_id: id.namespace_id,
-        user: None,
-        session: None,
-        org: None,
+        attributes: Attributes::NONE,
         operation: id.operation,
     }
 }

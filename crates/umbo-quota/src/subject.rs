@@ -1,6 +1,6 @@
 //! Who asks for what: all that a policy can match or count by.
 
-use umbo_types::{NamespaceId, Operation};
+use umbo_types::{Attributes, NamespaceId, Operation};
 
 /// What is known of a request when it is to be admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,12 +11,8 @@ pub struct Subject<'a> {
     pub namespace: &'a str,
     /// Its id; a namespace made anew under an old name begins anew.
     pub namespace_id: NamespaceId,
-    /// For whom the caller calls, where it says so.
-    pub user: Option<&'a str>,
-    /// In which session, where it says so.
-    pub session: Option<&'a str>,
-    /// For which organisation, where it says so.
-    pub org: Option<&'a str>,
+    /// For whom the caller calls, if it says so.
+    pub attributes: Attributes<Option<&'a str>>,
     /// What is to be done.
     pub operation: Operation,
 }

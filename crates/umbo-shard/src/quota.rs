@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use umbo_types::{Names, NamespaceId, Operation, ShardId};
+use umbo_types::{NamespaceId, Operation, OwnedAttributes, ShardId};
 
 /// A request to charge.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub struct ShardCharge<'a> {
     /// The caller that pays.
     pub caller: &'a str,
     /// Names of the user, session and organisation, if the peer sends them.
-    pub names: Option<&'a Names>,
+    pub attributes: Option<&'a OwnedAttributes>,
     /// The namespace.
     pub namespace: NamespaceId,
     /// The operation.

@@ -141,7 +141,7 @@ impl RemoteStore {
             price: call.price,
             traceparent: traceparent.map_or(&[], str::as_bytes),
             is_continued: call.is_continued,
-            names: call.names.as_deref(),
+            attributes: call.attributes.as_deref(),
             ask,
         };
         let taken = connection.ask(request, call.deadline);

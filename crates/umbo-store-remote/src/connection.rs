@@ -162,7 +162,7 @@ impl NodeConnection {
             price: umbo_types::RequestUnits::ZERO,
             traceparent: &[],
             is_continued: false,
-            names: None,
+            attributes: None,
             ask: &Ask::Probe,
         };
         let mut state = self.lock();

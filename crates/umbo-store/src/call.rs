@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use umbo_types::{CallerId, Criticality, Deadline, Names, RequestUnits};
+use umbo_types::{CallerId, Criticality, Deadline, OwnedAttributes, RequestUnits};
 
 /// Context of one call of a store.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct CallContext {
     /// The caller; none for calls of Umbo itself.
     pub caller: Option<CallerId>,
     /// User, session and organisation of the caller, if a quota of shards needs them.
-    pub names: Option<Arc<Names>>,
+    pub attributes: Option<Arc<OwnedAttributes>>,
     /// Whether an earlier part of the same request was admitted: then the work of this one is charged, but it
     /// does not count as a request.
     pub is_continued: bool,
@@ -38,7 +38,7 @@ impl CallContext {
             deadline: None,
             criticality: Criticality::CriticalPlus,
             caller: None,
-            names: None,
+            attributes: None,
             is_continued: false,
             price: RequestUnits::ZERO,
             traceparent: None,
@@ -60,7 +60,7 @@ impl CallContext {
             deadline: self.deadline,
             criticality: self.criticality,
             caller: self.caller.clone(),
-            names: self.names.clone(),
+            attributes: self.attributes.clone(),
             is_continued: true,
             price: self.price,
             traceparent: self.traceparent.clone(),

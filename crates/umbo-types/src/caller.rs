@@ -26,17 +26,6 @@ impl CallerId {
     }
 }
 
-/// User, session and organisation on whose behalf a caller sends a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
-    /// A user.
-    pub user: Option<Box<str>>,
-    /// A session.
-    pub session: Option<Box<str>>,
-    /// An organisation.
-    pub org: Option<Box<str>>,
-}
-
 /// A permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {

@@ -6,6 +6,7 @@
 //!
 //! Start with [`key`] and [`row`].
 
+pub mod attribute;
 pub mod buggify;
 pub mod caller;
 pub mod clock;
@@ -20,7 +21,8 @@ pub mod request_units;
 pub mod row;
 pub mod version;
 
-pub use caller::{Caller, CallerId, Grant, GrantError, Names, NamespacePattern, Verb};
+pub use attribute::{Attribute, Attributes, OwnedAttributes};
+pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Verb};
 pub use clock::{Clock, Deadline, Timestamp};
 pub use criticality::{Criticality, UnknownCriticality};
 pub use decimal::DecimalError;

@@ -10,7 +10,7 @@ use umbo_quota::{
     BroughtTicket, Limiter, LimiterSettings, PolicySet, Rejection, Request, Reservation,
     RetryTicket, Subject, Unit, Weights,
 };
-use umbo_types::{NamespaceId, PriceMultiplier};
+use umbo_types::{Attributes, NamespaceId, PriceMultiplier};
 
 use super::account::Account;
 use super::agenda::Agenda;
@@ -311,9 +311,7 @@ impl<'a> World<'a> {
                 caller: &scenario.callers[caller as usize].name,
                 namespace: "simulated",
                 namespace_id: NamespaceId(1),
-                user: None,
-                session: None,
-                org: None,
+                attributes: Attributes::NONE,
                 operation: job.operation,
             },
             hint: job.hint,

@@ -4,7 +4,7 @@
 
 use umbo_api::quota::{PolicyCounters, PolicyInfo, QuotaUser, SimulateAnswer, SimulateRow};
 use umbo_quota::{BucketReport, Dimension, Policy, PolicyReport, Replay, ReplayRow, Unit};
-use umbo_types::Version;
+use umbo_types::{Attribute, Version};
 
 use crate::quota_spec::{limit_of, source_of, spec_of};
 
@@ -72,7 +72,7 @@ pub(super) fn simulated(policy: &Policy, replay: Replay) -> SimulateAnswer {
 
 /// Says what the figures of a simulation leave out.
 fn notes(policy: &Policy, missed: u64) -> Vec<String> {
-    let unrecorded = [Dimension::User, Dimension::Session, Dimension::Org];
+    let unrecorded = Attribute::ALL.map(Dimension::Attribute);
     let dimensions = policy.matches.dimensions();
     let is_named = |one| policy.per.contains(one) || dimensions.contains(one);
     let mut notes = Vec::new();

@@ -132,7 +132,7 @@ impl<'a> Located<'a> {
             entry: self.entry(),
             timeout: identified.context.timeout,
             payer: Some(self.charge.payer_id()),
-            names: self.charge.names_for_shards(),
+            attributes: self.charge.attributes_for_shards(),
             is_continued: false,
             traceparent: self.log.traceparent(),
         }

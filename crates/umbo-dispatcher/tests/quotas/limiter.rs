@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use umbo_quota::{ActualUsage, CostHint, Request, Subject};
-use umbo_types::{NamespaceId, Operation, PriceMultiplier};
+use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
 use crate::support::{Site, TestDispatcher, policy};
 
@@ -16,9 +16,7 @@ fn get(site: &Site, pod: &TestDispatcher, caller: &str) -> bool {
             caller,
             namespace: "shop",
             namespace_id: NamespaceId(1),
-            user: None,
-            session: None,
-            org: None,
+            attributes: Attributes::NONE,
             operation: Operation::Get,
         },
         hint: CostHint::default(),

@@ -11,7 +11,8 @@ use umbo_store::{
     ScanPosition, ScanRequest, SortRange, WriteRequest,
 };
 use umbo_types::{
-    Criticality, Key, Names, NamespaceId, PartitionKey, RequestUnits, ShardId, Version, limits,
+    Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, ShardId,
+    Version, limits,
 };
 
 use super::mutations::{mutation, put_mutation};
@@ -37,11 +38,8 @@ const KEPT_RECORDS: u8 = 10;
 /// Optional fields of a request.
 const TRACEPARENT: u8 = 1;
 const IS_CONTINUED: u8 = 2;
-const NAMES: u8 = 3;
+const ATTRIBUTES: u8 = 3;
 /// Optional fields of names.
-const USER: u8 = 1;
-const SESSION: u8 = 2;
-const ORG: u8 = 3;
 /// Optional field of a scan and of a range's end.
 const AFTER: u8 = 1;
 const END: u8 = 1;
@@ -80,17 +78,12 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     if request.is_continued {
         put_optional(out, IS_CONTINUED, &[]);
     }
-    if let Some(names) = request.names {
-        out.push(NAMES);
+    if let Some(attributes) = request.attributes {
+        out.push(ATTRIBUTES);
         put_nested(out, |out| {
-            let all = [
-                (USER, &names.user),
-                (SESSION, &names.session),
-                (ORG, &names.org),
-            ];
-            for (tag, name) in all {
+            for (attribute, name) in attributes.iter() {
                 if let Some(name) = name {
-                    put_optional(out, tag, name.as_bytes());
+                    put_optional(out, tag_of(attribute), name.as_bytes());
                 }
             }
         });
@@ -150,7 +143,7 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
         ask: ask(kind, reader, id)?,
         traceparent: bytes::Bytes::new(),
         is_continued: false,
-        names: None,
+        attributes: None,
     };
     while let Some((tag, mut field)) = reader.optional()? {
         match tag {
@@ -159,33 +152,35 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
                 request.traceparent = bytes::Bytes::copy_from_slice(field.raw(len)?);
             }
             IS_CONTINUED => request.is_continued = true,
-            NAMES => request.names = Some(Arc::new(names(field, id)?)),
+            ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field, id)?)),
             tag => ignored(tag, id)?,
         }
     }
     Ok(request)
 }
 
-fn names(mut reader: Reader<'_>, id: u64) -> Result<Names, DecodeError> {
-    let mut names = Names::default();
+/// Returns the tag of the value of an attribute.
+const fn tag_of(attribute: Attribute) -> u8 {
+    1 + attribute as u8
+}
+
+fn attributes(mut reader: Reader<'_>, id: u64) -> Result<OwnedAttributes, DecodeError> {
+    let mut attributes = OwnedAttributes::default();
     while let Some((tag, mut field)) = reader.optional()? {
-        let name = match tag {
-            USER => &mut names.user,
-            SESSION => &mut names.session,
-            ORG => &mut names.org,
-            tag => {
-                ignored(tag, id)?;
-                continue;
-            }
+        let mut known = Attribute::ALL.into_iter();
+        let Some(attribute) = known.find(|one| tag_of(*one) == tag) else {
+            ignored(tag, id)?;
+            continue;
         };
         let len = field.left();
         if len > NAME_LEN_MAX {
-            return Err(bad("names", &format_args!("a name of {len} bytes")));
+            return Err(bad("attributes", &format_args!("a name of {len} bytes")));
         }
-        let text = std::str::from_utf8(field.raw(len)?).map_err(|error| bad("names", &error))?;
-        *name = Some(text.into());
+        let text =
+            std::str::from_utf8(field.raw(len)?).map_err(|error| bad("attributes", &error))?;
+        attributes[attribute] = Some(text.into());
     }
-    Ok(names)
+    Ok(attributes)
 }
 
 const fn kind(ask: &Ask) -> u8 {

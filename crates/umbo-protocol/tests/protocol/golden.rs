@@ -14,8 +14,8 @@ use umbo_store::{
     ScanRequest, ShardState, ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{
-    Criticality, Key, Names, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, Timestamp,
-    Value, Version,
+    Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row,
+    ShardId, Timestamp, Value, Version,
 };
 
 /// One frame per line: its name, then its bytes as hexadecimal digits.
@@ -114,11 +114,9 @@ fn asks() -> Vec<Ask> {
 }
 
 fn requests() -> Vec<Request> {
-    let names = Names {
-        user: Some("u".into()),
-        session: None,
-        org: Some("o".into()),
-    };
+    let attributes = OwnedAttributes::default()
+        .with(Attribute::User, Some("u".into()))
+        .with(Attribute::Org, Some("o".into()));
     let request = |(id, ask): (u64, Ask)| Request {
         id,
         deadline_ns: (id % 2 == 0).then_some(2_500_000_000),
@@ -127,7 +125,7 @@ fn requests() -> Vec<Request> {
         price: RequestUnits::from_micros(1_500_000),
         traceparent: Bytes::from_static(if id % 2 == 0 { b"00-4bf9-00f0-01" } else { b"" }),
         is_continued: id % 3 == 0,
-        names: (id % 4 == 0).then(|| Arc::new(names.clone())),
+        attributes: (id % 4 == 0).then(|| Arc::new(attributes.clone())),
         ask,
     };
     (65_537..).zip(asks()).map(request).collect()

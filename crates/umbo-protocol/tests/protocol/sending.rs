@@ -18,7 +18,7 @@ fn request(id: u64, ask: Ask) -> Request {
         price: RequestUnits::ZERO,
         traceparent: Bytes::new(),
         is_continued: false,
-        names: None,
+        attributes: None,
         ask,
     }
 }

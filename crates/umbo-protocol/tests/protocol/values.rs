@@ -14,8 +14,8 @@ use umbo_store::{
     ScanRequest, ShardState, ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{
-    Criticality, Key, Names, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, Timestamp,
-    Value, Version,
+    Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
+    Timestamp, Value, Version,
 };
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
@@ -204,9 +204,10 @@ fn copy() -> impl Strategy<Value = RecordsCopy> {
     })
 }
 
-fn names() -> impl Strategy<Value = Names> {
+fn attributes() -> impl Strategy<Value = OwnedAttributes> {
     let name = || option::of("[ -~]{0,20}".prop_map(String::into_boxed_str));
-    (name(), name(), name()).prop_map(|(user, session, org)| Names { user, session, org })
+    (name(), name(), name())
+        .prop_map(|(user, session, org)| OwnedAttributes::new([user, session, org]))
 }
 
 pub(crate) fn request() -> impl Strategy<Value = Request> {
@@ -218,11 +219,11 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     ];
     let deadline_ns = option::of(0..u64::MAX);
     let head = (any::<u64>(), deadline_ns, criticality, any::<u32>());
-    let who = ("[a-z]{0,12}", option::of(names()), any::<bool>());
+    let who = ("[a-z]{0,12}", option::of(attributes()), any::<bool>());
     (head, who, "[0-9a-f-]{0,55}", ask()).prop_map(
         |(
             (id, deadline_ns, criticality, price),
-            (caller, names, is_continued),
+            (caller, attributes, is_continued),
             traceparent,
             ask,
         )| {
@@ -234,7 +235,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
                 price: RequestUnits::from_micros(price.into()),
                 traceparent: traceparent.into(),
                 is_continued,
-                names: names.map(Arc::new),
+                attributes: attributes.map(Arc::new),
                 ask,
             }
         },

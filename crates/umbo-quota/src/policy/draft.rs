@@ -5,6 +5,7 @@ use crate::pattern::Pattern;
 use crate::policy::parse::format_refill;
 use crate::policy::{Limit, Matcher, Policy, PolicyScope};
 use crate::unit::{Unit, format_amount};
+use umbo_types::Attributes;
 
 /// A policy as written. What is absent takes its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,12 +41,8 @@ pub struct MatchDraft {
     pub caller: Option<String>,
     /// Pattern over the namespace.
     pub namespace: Option<String>,
-    /// Pattern over the user.
-    pub user: Option<String>,
-    /// Pattern over the session.
-    pub session: Option<String>,
-    /// Pattern over the organisation.
-    pub org: Option<String>,
+    /// Patterns over the attributes.
+    pub attributes: Attributes<Option<String>>,
     /// Names of operations.
     pub operations: Vec<String>,
 }
@@ -67,9 +64,7 @@ impl MatchDraft {
         match dimension {
             Dimension::Caller => self.caller.as_deref(),
             Dimension::Namespace => self.namespace.as_deref(),
-            Dimension::User => self.user.as_deref(),
-            Dimension::Session => self.session.as_deref(),
-            Dimension::Org => self.org.as_deref(),
+            Dimension::Attribute(attribute) => self.attributes[attribute].as_deref(),
             Dimension::Shard => None,
         }
     }
@@ -80,9 +75,7 @@ impl MatchDraft {
         Self {
             caller: text(&matcher.caller),
             namespace: text(&matcher.namespace),
-            user: text(&matcher.user),
-            session: text(&matcher.session),
-            org: text(&matcher.org),
+            attributes: Attributes::from_fn(|one| text(&matcher.attributes[one])),
             operations: operations.map(|one| one.as_str().to_owned()).collect(),
         }
     }

@@ -1,6 +1,6 @@
 //! Which requests are meant: patterns over their names, and a set of operations.
 
-use umbo_types::Operation;
+use umbo_types::{Attributes, Operation};
 
 use crate::dimension::{Dimension, Dimensions};
 use crate::known_name::{self, UnknownName};
@@ -66,12 +66,8 @@ pub struct Matcher {
     pub caller: Option<Pattern>,
     /// Over the namespace.
     pub namespace: Option<Pattern>,
-    /// Over the user; a request without one does not match.
-    pub user: Option<Pattern>,
-    /// Over the session; a request without one does not match.
-    pub session: Option<Pattern>,
-    /// Over the organisation; a request without one does not match.
-    pub org: Option<Pattern>,
+    /// Over the attributes; a request without one of them does not match.
+    pub attributes: Attributes<Option<Pattern>>,
     /// The operations meant.
     pub operations: Operations,
 }
@@ -96,13 +92,11 @@ impl Matcher {
     }
 
     /// Returns the pattern over a dimension; there is never one over the shard.
-    pub const fn pattern(&self, dimension: Dimension) -> Option<&Pattern> {
+    pub fn pattern(&self, dimension: Dimension) -> Option<&Pattern> {
         match dimension {
             Dimension::Caller => self.caller.as_ref(),
             Dimension::Namespace => self.namespace.as_ref(),
-            Dimension::User => self.user.as_ref(),
-            Dimension::Session => self.session.as_ref(),
-            Dimension::Org => self.org.as_ref(),
+            Dimension::Attribute(attribute) => self.attributes[attribute].as_ref(),
             Dimension::Shard => None,
         }
     }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use umbo_types::decimal::{self, MILLIONTHS};
-use umbo_types::{NamespacePattern, Operation};
+use umbo_types::{Attributes, NamespacePattern, Operation};
 
 use super::contradiction;
 use super::error::{PolicyError, PolicyProblem};
@@ -139,9 +139,7 @@ fn read_matcher(draft: &MatchDraft, place: &str) -> Result<Matcher, Refused> {
     Ok(Matcher {
         caller: read(Dimension::Caller)?,
         namespace: read(Dimension::Namespace)?,
-        user: read(Dimension::User)?,
-        session: read(Dimension::Session)?,
-        org: read(Dimension::Org)?,
+        attributes: Attributes::try_from_fn(|one| read(Dimension::Attribute(one)))?,
         operations: read_operations(&draft.operations, place)?,
     })
 }

@@ -3,7 +3,7 @@
 mod properties;
 mod refusals;
 
-use umbo_types::{NamespaceId, Operation};
+use umbo_types::{Attribute, Attributes, NamespaceId, Operation};
 
 use super::*;
 use crate::limits::POLICIES_MAX;
@@ -40,13 +40,13 @@ fn over_caller(caller: &str, rate: &str) -> OverrideDraft {
     }
 }
 
+const ATTRIBUTES: Attributes<Option<&str>> = Attributes::new([Some("ann"), None, Some("acme")]);
+
 const SUBJECT: Subject<'_> = Subject {
     caller: "search-web",
     namespace: "listings",
     namespace_id: NamespaceId(7),
-    user: Some("ann"),
-    session: None,
-    org: Some("acme"),
+    attributes: ATTRIBUTES,
     operation: Operation::Get,
 };
 
@@ -138,7 +138,7 @@ fn scope_and_per_say_the_same_of_the_shard() {
 fn a_policy_counts_what_matches_and_can_be_counted_by() {
     let mut draft = draft("p", &["caller", "user"], "ru", "1000");
     draft.matches.caller = Some("search-*".into());
-    draft.matches.org = Some("acme".into());
+    draft.matches.attributes[Attribute::Org] = Some("acme".into());
     draft.matches.operations = vec!["get".into(), "range".into()];
     let policy = parse(&draft);
     assert!(policy.applies_to(&SUBJECT));
@@ -148,15 +148,15 @@ fn a_policy_counts_what_matches_and_can_be_counted_by() {
             ..SUBJECT
         },
         Subject {
-            org: None,
+            attributes: ATTRIBUTES.with(Attribute::Org, None),
             ..SUBJECT
         },
         Subject {
-            org: Some("other"),
+            attributes: ATTRIBUTES.with(Attribute::Org, Some("other")),
             ..SUBJECT
         },
         Subject {
-            user: None,
+            attributes: ATTRIBUTES.with(Attribute::User, None),
             ..SUBJECT
         },
         Subject {
@@ -186,7 +186,9 @@ fn what_the_account_does_not_settle_is_looked_at_for_each_request() {
     assert!(is_settled(|p| p.overrides.push(over_caller("a", "2"))));
     assert!(!is_settled(|p| p.per.push("user".into())));
     assert!(!is_settled(|p| p.per.push("shard".into())));
-    assert!(!is_settled(|p| p.matches.session = Some("*".into())));
+    assert!(!is_settled(
+        |p| p.matches.attributes[Attribute::Session] = Some("*".into())
+    ));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use umbo_quota::{ActualUsage, CostHint, Dimension, Limiter, Policy, Request, ShardShare, Unit};
-use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
+use umbo_types::{Attribute, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::support::{RU, Random, admit, get, limiter, policy, retry, set, subject};
 
@@ -138,12 +138,12 @@ fn shards_that_nothing_reached_are_given_back_and_nobody_else_is() {
     let per = |name, dimensions: &[Dimension]| policy(name, dimensions, RU, 100 * RU);
     let policies = [
         per("whole", &[Dimension::Caller]),
-        per("user", &[Dimension::User]),
+        per("user", &[Dimension::Attribute(Attribute::User)]),
         per("shard", &[Dimension::Shard]),
     ];
     let limiter = limiter(policies, origin);
     let mut request = get("c");
-    request.subject.user = Some("u");
+    request.subject.attributes[Attribute::User] = Some("u");
     let mut reservation = limiter.admit(&request, origin, 0).unwrap();
     let share = ShardShare {
         shard: ShardId(1),

@@ -6,7 +6,7 @@ use umbo_quota::{
     ActualUsage, BroughtTicket, CostHint, Dimension, Limit, Limiter, LimiterSettings, Matcher,
     Mode, Policy, PolicyScope, PolicySet, Request, RetryTicket, Source, Subject, Unit, Weights,
 };
-use umbo_types::{NamespaceId, Operation, PriceMultiplier};
+use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
 pub(crate) const RU: u64 = 1_000_000;
 
@@ -50,9 +50,7 @@ pub(crate) fn subject(caller: &str, operation: Operation) -> Subject<'_> {
         caller,
         namespace: "n",
         namespace_id: NamespaceId(1),
-        user: None,
-        session: None,
-        org: None,
+        attributes: Attributes::NONE,
         operation,
     }
 }

@@ -86,7 +86,7 @@ impl ShardStream {
         };
         let charge = ShardCharge {
             caller: caller.as_str(),
-            names: call.context.names.as_deref(),
+            attributes: call.context.attributes.as_deref(),
             namespace: request.namespace,
             operation: request.operation,
             shares: &shares,

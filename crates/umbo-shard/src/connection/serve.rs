@@ -89,7 +89,7 @@ impl ShardStream {
         context.price = request.price;
         context.traceparent = traceparent(&request.traceparent)?;
         context.is_continued = request.is_continued;
-        context.names = request.names.take();
+        context.attributes = request.attributes.take();
         let deadline = request.deadline_ns;
         context.deadline = deadline.and_then(|deadline| self.node.deadline_at(deadline));
         Ok(RequestCall {

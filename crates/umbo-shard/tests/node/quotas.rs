@@ -9,7 +9,7 @@ use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_shard::NodeLimits;
 use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{MemoryStore, StoreError};
-use umbo_types::{Names, Operation, ShardId};
+use umbo_types::{Attribute, Operation, OwnedAttributes, ShardId};
 
 use crate::support::{NS, Started, WallClock, get, key_of, mutation, put, write_of};
 
@@ -55,11 +55,13 @@ impl ShardQuota for Ledger {
                 observed: 1_500_000,
             });
         }
-        let names = charge.names.and_then(|names| names.user.as_deref());
+        let user = charge
+            .attributes
+            .and_then(|attributes| attributes[Attribute::User].as_deref());
         self.parts
             .lock()
             .unwrap()
-            .push((charge.is_continued, names.map(str::to_owned)));
+            .push((charge.is_continued, user.map(str::to_owned)));
         let asked = (charge.operation, charge.shares.to_vec());
         self.charged.lock().unwrap().push(asked);
         let (settled, released) = (Arc::clone(&self.settled), Arc::clone(&self.released));
@@ -129,11 +131,8 @@ async fn whoever_keeps_the_quota_is_told_what_goes_on_and_for_whom() {
     for (is_continued, user) in [(false, None), (true, Some("u-1"))] {
         let mut request = peer.request(get(&key_of(0, 0)));
         request.is_continued = is_continued;
-        request.names = user.map(|user: &str| {
-            Arc::new(Names {
-                user: Some(user.into()),
-                ..Names::default()
-            })
+        request.attributes = user.map(|user: &str| {
+            Arc::new(OwnedAttributes::default().with(Attribute::User, Some(user.into())))
         });
         peer.send_requests(vec![request]).await;
         assert!(matches!(peer.answer().await.outcome, Outcome::Row(None)));

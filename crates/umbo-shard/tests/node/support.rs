@@ -257,7 +257,7 @@ impl Peer {
             price: RequestUnits::ZERO,
             traceparent: Bytes::new(),
             is_continued: false,
-            names: None,
+            attributes: None,
             ask,
         }
     }

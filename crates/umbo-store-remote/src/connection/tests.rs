@@ -50,7 +50,7 @@ fn ask(connection: &Arc<NodeConnection>, ask: &Ask) -> Result<PendingReply, Send
         price: RequestUnits::ZERO,
         traceparent: &[],
         is_continued: false,
-        names: None,
+        attributes: None,
         ask,
     };
     connection.ask(request, None)

@@ -6,7 +6,7 @@ use std::time::Instant;
 use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{CallContext, RangeRequest, ScanRequest, SortRange, Store};
 use umbo_store_remote::RemoteSettings;
-use umbo_types::{CallerId, Key, Names, NamespaceId, Operation};
+use umbo_types::{Attribute, CallerId, Key, NamespaceId, Operation, OwnedAttributes};
 
 use crate::cluster::{Cluster, RealClock};
 
@@ -37,7 +37,9 @@ impl ShardQuota for Ledger {
         charge: &ShardCharge<'_>,
         _now: Instant,
     ) -> Result<Box<dyn ChargeHandle>, QuotaExceeded> {
-        let session = charge.names.and_then(|names| names.session.as_deref());
+        let session = charge
+            .attributes
+            .and_then(|attributes| attributes[Attribute::Session].as_deref());
         let told = (
             charge.operation,
             charge.is_continued,
@@ -59,10 +61,9 @@ async fn a_request_is_one_to_all_nodes_together() {
     let store = cluster.connect(RemoteSettings::default()).await;
     let mut call = CallContext::default();
     call.caller = Some(CallerId::new("tester"));
-    call.names = Some(Arc::new(Names {
-        session: Some("s-1".into()),
-        ..Names::default()
-    }));
+    call.attributes = Some(Arc::new(
+        OwnedAttributes::default().with(Attribute::Session, Some("s-1".into())),
+    ));
     let told = || std::mem::take(&mut *ledger.0.lock().unwrap());
     let session = || Some("s-1".to_owned());
 
@@ -98,7 +99,7 @@ async fn a_request_is_one_to_all_nodes_together() {
     assert_eq!(told(), [range(false), range(true)]);
 
     // A request without caller names.
-    call.names = None;
+    call.attributes = None;
     let key = Key::new("p", "").unwrap();
     store.get(&call, NS, &key).await.unwrap();
     store.get(&CallContext::internal(), NS, &key).await.unwrap();

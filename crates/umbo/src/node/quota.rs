@@ -18,7 +18,7 @@ use umbo_quota::{
 };
 use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{RecordsRevision, Store};
-use umbo_types::{Clock, NamespaceId, Operation, PriceMultiplier};
+use umbo_types::{Attributes, Clock, NamespaceId, Operation, OwnedAttributes, PriceMultiplier};
 
 use crate::cli_error::CliError;
 use crate::settings::Settings;
@@ -144,15 +144,13 @@ impl ShardQuota for ShardQuotas {
         // A namespace that was just created has no name here yet; only policies for all namespaces apply to
         // it.
         let namespace = namespaces.get(&charge.namespace).map_or("", |name| name);
-        let names = charge.names;
+        let attributes = charge.attributes;
         let request = Request {
             subject: Subject {
                 caller: charge.caller,
                 namespace,
                 namespace_id: charge.namespace,
-                user: names.and_then(|names| names.user.as_deref()),
-                session: names.and_then(|names| names.session.as_deref()),
-                org: names.and_then(|names| names.org.as_deref()),
+                attributes: attributes.map_or(Attributes::NONE, OwnedAttributes::as_deref),
                 operation: charge.operation,
             },
             hint: CostHint {

@@ -17,7 +17,7 @@ use governor::state::keyed::DashMapStateStore;
 use limitador::RateLimiter;
 use limitador::limit::{Context, Expression, Limit, Namespace};
 use umbo_quota::{ActualUsage, CostHint, Limiter, Request, Subject};
-use umbo_types::{NamespaceId, Operation, PriceMultiplier};
+use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
 use super::Plan;
 use super::setting::{self, CheckedPolicy, USUAL};
@@ -183,9 +183,7 @@ impl Ours {
                 caller,
                 namespace: "checked",
                 namespace_id: NamespaceId(1),
-                user: None,
-                session: None,
-                org: None,
+                attributes: Attributes::NONE,
                 operation: Operation::Get,
             },
             hint: CostHint::default(),

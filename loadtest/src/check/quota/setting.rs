@@ -6,7 +6,7 @@ use umbo_quota::{
     ActualUsage, CostHint, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Request,
     Source, Subject, Weights,
 };
-use umbo_types::{NamespaceId, Operation, PriceMultiplier};
+use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
 /// Accounts that a limiter keeps.
 pub(super) const ACCOUNTS_MAX: usize = 20_000;
@@ -84,9 +84,7 @@ pub(super) fn put(caller: &str, body_len: u64) -> Request<'_> {
             caller,
             namespace: "checked",
             namespace_id: NamespaceId(1),
-            user: None,
-            session: None,
-            org: None,
+            attributes: Attributes::NONE,
             operation: Operation::Put,
         },
         hint: CostHint {

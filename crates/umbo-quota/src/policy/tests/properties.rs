@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
+use umbo_types::{Attribute, Attributes};
 
 use super::*;
 use crate::pattern::Pattern;
@@ -32,9 +33,7 @@ fn any_match(is_override: bool) -> impl Strategy<Value = MatchDraft> {
             |(caller, namespace, user, session, org, operations)| MatchDraft {
                 caller,
                 namespace,
-                user,
-                session,
-                org,
+                attributes: Attributes::new([user, session, org]),
                 operations,
             },
         )
@@ -90,9 +89,7 @@ fn readable(mut draft: PolicyDraft) -> Option<Policy> {
             PolicyProblem::OverrideOutsidePer { dimension, .. } => match dimension {
                 Dimension::Caller => matches.caller = None,
                 Dimension::Namespace => matches.namespace = None,
-                Dimension::User => matches.user = None,
-                Dimension::Session => matches.session = None,
-                Dimension::Org => matches.org = None,
+                Dimension::Attribute(attribute) => matches.attributes[attribute] = None,
                 Dimension::Shard => return None,
             },
             _ => drop(draft.overrides.remove(index)),
@@ -105,9 +102,7 @@ fn any_subject(names: &[Option<String>; 5]) -> Option<Subject<'_>> {
     Some(Subject {
         caller: caller?,
         namespace: namespace?,
-        user,
-        session,
-        org,
+        attributes: Attributes::new([user, session, org]),
         ..SUBJECT
     })
 }
@@ -116,30 +111,25 @@ fn any_subject(names: &[Option<String>; 5]) -> Option<Subject<'_>> {
 fn slow_limit(policy: &Policy, subject: &Subject<'_>) -> Limit {
     let mut ranked: Vec<(usize, usize, std::cmp::Reverse<usize>, Limit)> = Vec::new();
     for (index, one) in policy.overrides.iter().enumerate() {
-        let patterns = [
-            &one.matches.caller,
-            &one.matches.namespace,
-            &one.matches.user,
-            &one.matches.session,
-            &one.matches.org,
-        ];
-        let names = [
-            Some(subject.caller),
-            Some(subject.namespace),
-            subject.user,
-            subject.session,
-            subject.org,
-        ];
-        let is_match = patterns
-            .iter()
-            .zip(names)
-            .all(|(pattern, name)| match (pattern, name) {
-                (None, _) => true,
-                (Some(pattern), Some(name)) => pattern.matches(name),
-                (Some(_), None) => false,
-            });
+        let attributes = one.matches.attributes.iter();
+        let attributes = attributes.map(|(one, pattern)| (pattern, subject.attributes[one]));
+        let names: Vec<_> = [
+            (&one.matches.caller, Some(subject.caller)),
+            (&one.matches.namespace, Some(subject.namespace)),
+        ]
+        .into_iter()
+        .chain(attributes)
+        .collect();
+        let is_match = names.iter().all(|(pattern, name)| match (pattern, name) {
+            (None, _) => true,
+            (Some(pattern), Some(name)) => pattern.matches(name),
+            (Some(_), None) => false,
+        });
         if is_match {
-            let given: Vec<&Pattern> = patterns.into_iter().flatten().collect();
+            let given: Vec<&Pattern> = names
+                .iter()
+                .filter_map(|(pattern, _)| pattern.as_ref())
+                .collect();
             let exact = given
                 .iter()
                 .filter(|pattern| !pattern.as_str().contains('*'))
@@ -203,7 +193,13 @@ proptest! {
         other in prop::array::uniform5("[ab]{1,3}"),
     ) {
         let Some(policy) = readable(draft) else { return Ok(()) };
-        let order = [Dimension::Caller, Dimension::Namespace, Dimension::User, Dimension::Session, Dimension::Org];
+        let order = [
+            Dimension::Caller,
+            Dimension::Namespace,
+            Dimension::Attribute(Attribute::User),
+            Dimension::Attribute(Attribute::Session),
+            Dimension::Attribute(Attribute::Org),
+        ];
         let mut same_bucket = other;
         for (at, dimension) in order.into_iter().enumerate() {
             if policy.per.contains(dimension) {

@@ -1,5 +1,7 @@
 //! What is refused of a policy: each wrong value, and each pair that contradicts itself.
 
+use umbo_types::Attribute;
+
 use super::*;
 use crate::limits::OVERRIDES_MAX;
 
@@ -190,7 +192,7 @@ fn a_star_alone_makes_no_other_override() {
     let mut draft = draft("p", &["caller", "user"], "ru", "1000");
     draft.overrides.push(over_caller("search", "5"));
     draft.overrides.push(over_caller("search", "7"));
-    draft.overrides[1].matches.user = Some("*".into());
+    draft.overrides[1].matches.attributes[Attribute::User] = Some("*".into());
     assert!(refusal(&draft).contains("overrides[1].match: it matches the same as overrides[0]"));
 }
 

@@ -89,24 +89,15 @@ impl FromStr for MatchArgument {
 impl MatchArgument {
     fn apply(&self, matches: &mut MatchSpec) -> Result<(), String> {
         let pattern = Some(self.pattern.clone()).filter(|pattern| !pattern.is_empty());
-        let place = match self.dimension.as_str() {
-            "caller" => &mut matches.caller,
-            "namespace" => &mut matches.namespace,
-            "user" => &mut matches.user,
-            "session" => &mut matches.session,
-            "org" => &mut matches.org,
-            "operations" => {
-                let operations = pattern.iter().flat_map(|list| list.split(','));
-                matches.operations = operations.map(str::to_owned).collect();
-                return Ok(());
-            }
-            other => {
-                return Err(format!(
-                    "'{other}' is none of caller, namespace, user, session, org and operations"
-                ));
-            }
-        };
-        *place = pattern;
+        let dimension = self.dimension.as_str();
+        if dimension == "operations" {
+            let operations = pattern.iter().flat_map(|list| list.split(','));
+            matches.operations = operations.map(str::to_owned).collect();
+            return Ok(());
+        }
+        let known = matches.patterns().map(|(name, _)| name).join(", ");
+        let unknown = || format!("'{dimension}' is none of {known} and operations");
+        *matches.pattern_mut(dimension).ok_or_else(unknown)? = pattern;
         Ok(())
     }
 }
@@ -304,20 +295,12 @@ pub(super) fn cells(policy: &PolicySpec) -> Vec<String> {
 
 fn matches_text(matches: &MatchSpec) -> String {
     let operations = matches.operations.join(",");
-    let pairs = [
-        ("caller", matches.caller.as_deref()),
-        ("namespace", matches.namespace.as_deref()),
-        ("user", matches.user.as_deref()),
-        ("session", matches.session.as_deref()),
-        ("org", matches.org.as_deref()),
-        (
-            "operations",
-            Some(operations.as_str()).filter(|list| !list.is_empty()),
-        ),
-    ];
-    let given = pairs
-        .iter()
-        .filter_map(|(name, pattern)| pattern.map(|pattern| format!("{name}={pattern}")));
+    let operations = Some(operations.as_str()).filter(|list| !list.is_empty());
+    let patterns = matches.patterns().into_iter();
+    let pairs = patterns
+        .map(|(name, pattern)| (name, pattern.as_deref()))
+        .chain([("operations", operations)]);
+    let given = pairs.filter_map(|(name, pattern)| Some(format!("{name}={}", pattern?)));
     given.collect::<Vec<_>>().join(" ")
 }
 

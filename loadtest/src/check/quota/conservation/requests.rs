@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use umbo_quota::{
     ActualUsage, CostHint, Limiter, Request, Reservation, ShardShare, Subject, Weights,
 };
-use umbo_types::{NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId};
+use umbo_types::{
+    Attribute, Attributes, NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId,
+};
 
 use crate::random::Random;
 
@@ -123,9 +125,10 @@ fn begin(
             caller: &caller,
             namespace: ["one", "two", "three"][namespace_id.0 as usize],
             namespace_id,
-            user: (random.below(4) == 0).then_some(user.as_str()),
-            session: None,
-            org: None,
+            attributes: Attributes::NONE.with(
+                Attribute::User,
+                (random.below(4) == 0).then_some(user.as_str()),
+            ),
             operation,
         },
         hint: CostHint {
