@@ -6,6 +6,10 @@
 
 use crate::error::DecodeError;
 
+/// Most bytes of frames that a side may have sent without credit, for each direction of a connection. Credit,
+/// cancellations, pings and greetings are not counted.
+pub const WINDOW_LEN: usize = 16 << 20;
+
 /// The bytes that a side may still send.
 #[derive(Debug)]
 pub struct SendWindow {

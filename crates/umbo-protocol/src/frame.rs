@@ -22,9 +22,6 @@ pub const CHUNK_AT: usize = 32 << 10;
 pub const CHUNK_LEN_MAX: usize = 32 << 10;
 /// Longest message, in bytes: the largest batch write with its keys, and room for the rest.
 pub const MESSAGE_LEN_MAX: usize = limits::BATCH_BODY_LEN_MAX + (8 << 20);
-/// Most bytes of frames that a side may have sent without credit, for each direction of a connection. Credit,
-/// cancellations, pings and greetings are not counted.
-pub const WINDOW_LEN: usize = 16 << 20;
 /// Most bytes of incomplete chunked messages at once, for each direction of a connection. A sender begins no
 /// further message that could exceed it.
 pub const ASSEMBLY_LEN_MAX: usize = 32 << 20;

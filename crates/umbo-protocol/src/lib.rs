@@ -28,12 +28,12 @@ mod writer;
 pub use answer::{Answer, AnswerPart, Outcome, ShardResult, WriteAnswer};
 pub use assembly::Assembly;
 pub use batch::{AnswerBatch, Refused, RequestBatch};
-pub use credit::{ReceiveWindow, SendWindow};
+pub use credit::{ReceiveWindow, SendWindow, WINDOW_LEN};
 pub use decoder::Decoder;
 pub use error::{DecodeError, NodeError};
 pub use frame::{
     ASSEMBLY_LEN_MAX, CHUNK_AT, CHUNK_LEN_MAX, Chunk, DispatcherFrame, FRAME_LEN_MAX, Frame,
-    MESSAGE_LEN_MAX, NodeFrame, NodeStamp, PREFACE, WINDOW_LEN,
+    MESSAGE_LEN_MAX, NodeFrame, NodeStamp, PREFACE,
 };
 pub use request::{Ask, Request, RequestRef};
 pub use send_queue::{Encoded, Placed};

@@ -5,7 +5,7 @@
 
 use umbo_store::RecordsRevision;
 
-use crate::frame::WINDOW_LEN;
+use crate::credit::WINDOW_LEN;
 
 /// A version of the protocol. Versions increase; this build supports [`ProtocolVersion::MIN`] to
 /// [`ProtocolVersion::MAX`].

@@ -1,7 +1,6 @@
 //! Hello, welcome, and the stamp of a node's frames.
 
-use umbo_store::RecordsRevision;
-
+use super::records::{put_revision, revision};
 use crate::error::DecodeError;
 use crate::frame::{FRAME_LEN_MAX, NodeStamp};
 use crate::version::{Hello, ProtocolVersion, Refusal, Welcome};
@@ -26,18 +25,6 @@ pub(crate) fn stamp(reader: &mut Reader<'_>) -> Result<NodeStamp, DecodeError> {
         stamp_ns: reader.fixed()?,
         map_version: reader.varint()?,
         records: revision(reader)?,
-    })
-}
-
-pub(super) fn put_revision(out: &mut Vec<u8>, revision: RecordsRevision) {
-    put_varint(out, revision.epoch);
-    put_varint(out, revision.number);
-}
-
-pub(super) fn revision(reader: &mut Reader<'_>) -> Result<RecordsRevision, DecodeError> {
-    Ok(RecordsRevision {
-        epoch: reader.varint()?,
-        number: reader.varint()?,
     })
 }
 

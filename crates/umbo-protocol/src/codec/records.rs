@@ -1,11 +1,22 @@
-//! Copies of Umbo's own records.
+//! Copies of Umbo's own records, and their revisions.
 
-use umbo_store::RecordsCopy;
+use umbo_store::{RecordsCopy, RecordsRevision};
 use umbo_types::NamespaceId;
 
-use super::greetings::{put_revision, revision};
 use crate::error::DecodeError;
 use crate::wire::{Reader, bad, put_bytes, put_varint};
+
+pub(super) fn put_revision(out: &mut Vec<u8>, revision: RecordsRevision) {
+    put_varint(out, revision.epoch);
+    put_varint(out, revision.number);
+}
+
+pub(super) fn revision(reader: &mut Reader<'_>) -> Result<RecordsRevision, DecodeError> {
+    Ok(RecordsRevision {
+        epoch: reader.varint()?,
+        number: reader.varint()?,
+    })
+}
 
 /// Encodes a copy of Umbo's own records. The fenced ids are ascending, so their differences are written.
 pub(super) fn put_copy(out: &mut Vec<u8>, copy: &RecordsCopy) {
