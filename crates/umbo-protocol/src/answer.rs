@@ -25,6 +25,20 @@ pub struct Answer {
     pub outcome: Outcome,
 }
 
+impl Answer {
+    /// Makes an answer in one part, to a request that touched no rows.
+    pub const fn without_rows(id: u64, service_time: Duration, outcome: Outcome) -> Self {
+        Self {
+            id,
+            service_time,
+            has_more: false,
+            rows: 0,
+            bytes: 0,
+            outcome,
+        }
+    }
+}
+
 /// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {

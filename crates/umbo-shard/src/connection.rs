@@ -24,13 +24,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::poll_read_buf;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection_end::ConnectionEnd;
 use crate::connections::OpenConnection;
 use crate::limits::{READ_LEN, READ_PER_TURN_MAX};
 use crate::node::Node;
 
+mod call;
 mod callers;
 mod charge;
-mod ending;
 mod hand_over;
 mod handshake;
 mod input;
@@ -40,7 +41,6 @@ mod stream;
 mod traces;
 mod watch;
 
-pub use self::ending::ConnectionEnd;
 use self::handshake::Greeted;
 use self::input::Input;
 use self::stream::ShardStream;

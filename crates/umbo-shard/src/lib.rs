@@ -12,6 +12,7 @@
 pub mod admin;
 mod admission;
 mod connection;
+mod connection_end;
 mod connections;
 mod kind;
 mod limits;
@@ -25,7 +26,8 @@ pub mod server;
 mod status;
 mod writes;
 
-pub use connection::{ConnectionEnd, serve_connection};
+pub use connection::serve_connection;
+pub use connection_end::ConnectionEnd;
 pub use limits::NodeLimits;
 pub use node::{Node, NodeParts};
 pub use ownership::NodeError;

@@ -17,7 +17,7 @@ use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Deadline, ShardId};
 
 use crate::admission::Admission;
-use crate::connection::ConnectionEnd;
+use crate::connection_end::ConnectionEnd;
 use crate::connections::Connections;
 use crate::limits::NodeLimits;
 use crate::ownership::{NodeError, Ownership};

@@ -1,13 +1,13 @@
 //! Charging a request to the per-shard quotas, if there are any.
 
-use umbo_protocol::NodeError;
+use umbo_protocol::{Answer, NodeError};
 use umbo_store::{Change, StoreError, WriteRequest};
 use umbo_types::{Key, NamespaceId, Operation, ShardId};
 
-use super::serve::RequestCall;
+use super::call::RequestCall;
 use super::stream::ShardStream;
 use crate::ownership::Ownership;
-use crate::quota::{ChargeHandle, ShardCharge};
+use crate::quota::{ActualWork, ChargeHandle, ShardCharge};
 use crate::reads::Read;
 
 /// The namespace, the operation, and the upper bounds of a charge.
@@ -104,6 +104,17 @@ impl ShardStream {
                 observed: Some(spent.observed),
             })),
         }
+    }
+}
+
+/// Charges the actual work of a request.
+pub(super) fn settle(receipt: Option<Box<dyn ChargeHandle>>, answer: &Answer) {
+    if let Some(receipt) = receipt {
+        receipt.settle(ActualWork {
+            rows: answer.rows,
+            bytes: answer.bytes,
+            service_time: answer.service_time,
+        });
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::task::Context;
 
-use umbo_protocol::{NodeError, Outcome};
+use umbo_protocol::{Answer, NodeError, Outcome};
 use umbo_store::{DeleteRangeRequest, RecordsCopy, WriteRequest};
 use umbo_types::{Criticality, Operation, ShardId};
 
-use super::charge::{ChargeRequest, shares};
-use super::serve::{RequestCall, check_deadline, plain, settle};
+use super::call::{RequestCall, check_deadline};
+use super::charge::{ChargeRequest, settle, shares};
 use super::stream::ShardStream;
 use crate::ownership::Ownership;
 use crate::quota::ChargeHandle;
@@ -75,7 +75,7 @@ impl ShardStream {
             }
             let elapsed = since(call.begun, node.clock().monotonic());
             let took = call.context.service_time().unwrap_or(elapsed);
-            let mut answer = plain(id, took, outcome);
+            let mut answer = Answer::without_rows(id, took, outcome);
             (answer.rows, answer.bytes) = (rows, bytes);
             settle(receipt, &answer);
             vec![answer]
@@ -100,7 +100,7 @@ impl ShardStream {
             drop(taken);
             let kept = node.ownership_whole().answers_for(kept);
             let took = since(begun, node.clock().monotonic());
-            vec![plain(id, took, Outcome::RecordsKept(kept))]
+            vec![Answer::without_rows(id, took, Outcome::RecordsKept(kept))]
         };
         self.wait_for(call.kind, id, Box::pin(work), context);
         Ok(())
@@ -119,7 +119,7 @@ impl ShardStream {
             let kept = node.store().kept_records().await;
             drop(taken);
             let outcome = outcome(kept, Outcome::KeptRecords);
-            vec![plain(id, since(begun, node.clock().monotonic()), outcome)]
+            vec![Answer::without_rows(id, since(begun, node.clock().monotonic()), outcome)]
         };
         self.wait_for(call.kind, id, Box::pin(work), context);
         Ok(())

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 use umbo_protocol::{AnswerWriter, Decoder, DispatcherFrame, Hello, Welcome};
 
-use super::ending::ConnectionEnd;
+use crate::connection_end::ConnectionEnd;
 use crate::connections::OpenConnection;
 use crate::node::Node;
 

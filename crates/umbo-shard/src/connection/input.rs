@@ -14,8 +14,8 @@ use umbo_protocol::{Assembly, Chunk, Decoder, DispatcherFrame, NodeError, Receiv
 use umbo_store::StoreError;
 use umbo_types::ShardId;
 
-use super::ending::ConnectionEnd;
 use super::stream::{ReceivedRequests, Requests, ShardStream};
+use crate::connection_end::ConnectionEnd;
 use crate::admission::ArrivalMemory;
 use crate::kind::RequestKind;
 use crate::limits::REFUSED_MAX;

@@ -2,34 +2,27 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request};
 use umbo_store::{CallContext, StoreError};
 use umbo_types::{Criticality, Key, NamespaceId, Operation, ShardId};
 
-use super::charge::{ChargeRequest, shares};
+use super::call::{RequestCall, check_deadline};
+use super::charge::{ChargeRequest, settle, shares};
 use super::pending::PendingWork;
 use super::stream::ShardStream;
 use crate::admission::{AdmittedRequest, FrameMemory};
 use crate::kind::RequestKind;
 use crate::multi_get::MultiGet;
 use crate::ownership::Ownership;
-use crate::quota::{ActualWork, ChargeHandle};
+use crate::quota::ChargeHandle;
 use crate::reads::{Read, since};
 
 /// The resources of a request that waits for the store.
 pub(super) struct RequestResources {
     _place: AdmittedRequest,
     _held: Arc<FrameMemory>,
-}
-
-/// The fields that all kinds of requests have.
-pub(super) struct RequestCall {
-    pub(super) id: u64,
-    pub(super) kind: RequestKind,
-    pub(super) context: CallContext,
-    pub(super) begun: Instant,
 }
 
 impl ShardStream {
@@ -68,11 +61,11 @@ impl ShardStream {
             Err(Ask::KeptRecords) => return self.kept_records(&call, context),
             Err(Ask::Probe) => {
                 let outcome = Outcome::Status(ownership.map().version(), node.shards());
-                self.answer(kind, &plain(call.id, Duration::ZERO, outcome));
+                self.answer(kind, &Answer::without_rows(call.id, Duration::ZERO, outcome));
             }
             Err(Ask::ClusterMap) => {
                 let outcome = Outcome::ClusterMap(ownership.map().to_toml());
-                self.answer(kind, &plain(call.id, Duration::ZERO, outcome));
+                self.answer(kind, &Answer::without_rows(call.id, Duration::ZERO, outcome));
             }
             Err(Ask::Get(..) | Ask::Range(_) | Ask::Scan(_)) => unreachable!("these are reads"),
         }
@@ -259,26 +252,6 @@ impl ShardStream {
     }
 }
 
-/// Charges the actual work of a request.
-pub(super) fn settle(receipt: Option<Box<dyn ChargeHandle>>, answer: &Answer) {
-    if let Some(receipt) = receipt {
-        receipt.settle(ActualWork {
-            rows: answer.rows,
-            bytes: answer.bytes,
-            service_time: answer.service_time,
-        });
-    }
-}
-
-pub(super) fn check_deadline(call: &RequestCall, shard: ShardId) -> Result<(), NodeError> {
-    match call.context.deadline {
-        Some(deadline) if deadline.has_passed(call.begun) => {
-            Err(StoreError::DeadlinePassed { shard }.into())
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Runs a read until its deadline.
 async fn until_deadline(
     call: &RequestCall,
@@ -300,16 +273,4 @@ fn traceparent(bytes: &[u8]) -> Result<Option<Box<str>>, NodeError> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|error| NodeError::BadRequest(format!("traceparent: {error}")))?;
     Ok(Some(text.into()))
-}
-
-/// Returns an answer without a number of rows.
-pub(super) fn plain(id: u64, service_time: Duration, outcome: Outcome) -> Answer {
-    Answer {
-        id,
-        service_time,
-        has_more: false,
-        rows: 0,
-        bytes: 0,
-        outcome,
-    }
 }

@@ -19,7 +19,6 @@ use umbo_types::ShardId;
 
 use super::callers::CallerCache;
 use super::pending::{FinishedRequest, PendingReplies};
-use super::serve;
 use super::traces::RequestTraces;
 use crate::admission::{ArrivalMemory, FrameMemory};
 use crate::kind::{RequestKind, outcome_index};
@@ -251,7 +250,7 @@ impl ShardStream {
     }
 
     pub(super) fn answer_failed(&mut self, kind: RequestKind, id: u64, error: NodeError) {
-        let answer = serve::plain(id, Duration::ZERO, Outcome::Failed(error));
+        let answer = Answer::without_rows(id, Duration::ZERO, Outcome::Failed(error));
         self.answer(kind, &answer);
     }
 }
@@ -275,7 +274,7 @@ fn untaken(finished: &FinishedRequest) -> Vec<Answer> {
     let busy = StoreError::NodeBusy { shard: ShardId(0) };
     let outcome = Outcome::Failed(NodeError::Store(busy));
     let last = finished.answers.last();
-    last.map(|last| serve::plain(finished.id, last.service_time, outcome))
+    last.map(|last| Answer::without_rows(finished.id, last.service_time, outcome))
         .into_iter()
         .collect()
 }

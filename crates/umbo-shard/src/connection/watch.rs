@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::ending::ConnectionEnd;
+use crate::connection_end::ConnectionEnd;
 use crate::limits::{NodeLimits, SILENCE_MAX, TICK};
 
 /// Counters of a connection that show its progress.
