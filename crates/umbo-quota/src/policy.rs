@@ -10,6 +10,7 @@ mod draft;
 mod error;
 mod matcher;
 mod parse;
+mod refill;
 mod set;
 
 use std::sync::Arc;

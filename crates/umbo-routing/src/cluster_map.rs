@@ -11,6 +11,7 @@
 
 mod error;
 mod home;
+mod limits;
 mod node;
 mod plan;
 mod succession;
@@ -22,14 +23,13 @@ use std::sync::Arc;
 use umbo_types::ShardId;
 
 pub use self::error::ClusterMapError;
+pub use self::limits::SHARDS_MAX;
+use self::limits::{NODES_MAX, VERSION_MAX};
 pub use self::node::ClusterNode;
 pub use self::plan::{Move, Plan};
 pub use self::succession::{Succession, SuccessionError};
 use crate::home::RecordsHome;
 use crate::shard_map::{ShardMap, SlotRange};
-
-/// Highest version of a map: the largest integer of TOML.
-const VERSION_MAX: u64 = i64::MAX as u64;
 
 /// The node of each shard. Cheap to share behind an `Arc`; never changed, only succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,11 +72,6 @@ struct UncheckedMap {
 }
 
 impl ClusterMap {
-    /// Most shards of a cluster: each costs its node a thread and a file.
-    pub const SHARDS_MAX: u16 = 512;
-    /// Most nodes of a cluster.
-    pub const NODES_MAX: usize = 512;
-
     /// Makes the first map of a cluster, version 1: slots evenly divided among `shards` shards, shards evenly
     /// among the nodes. The shards of a node are consecutive.
     pub fn create(
@@ -173,7 +168,7 @@ impl ClusterMap {
                 return Err(ClusterMapError::NoSlots(shard));
             }
         }
-        home::check(parts.home, places.len())?;
+        check_home(parts.home, places.len())?;
         let shard_map = Arc::new(ShardMap::from_ranges(&parts.ranges)?);
         Ok(Self {
             cluster_id: parts.cluster_id,
@@ -197,7 +192,7 @@ fn count_slots(ranges: &[SlotRange], shards: usize) -> Vec<u32> {
 }
 
 fn sorted(mut nodes: Vec<ClusterNode>) -> Result<Vec<ClusterNode>, ClusterMapError> {
-    if nodes.is_empty() || nodes.len() > ClusterMap::NODES_MAX {
+    if nodes.is_empty() || nodes.len() > NODES_MAX {
         return Err(ClusterMapError::NodeCount(nodes.len()));
     }
     nodes.sort_by(|one, other| one.name().cmp(other.name()));
@@ -230,7 +225,7 @@ fn enough_shards(shards: usize, nodes: &[ClusterNode]) -> Result<(), ClusterMapE
 
 /// Sorts shards by their numbers, which must be 0, 1, 2 and so on.
 fn in_order(mut named: Vec<(ShardId, ShardPlace)>) -> Result<Vec<ShardPlace>, ClusterMapError> {
-    if named.is_empty() || named.len() > usize::from(ClusterMap::SHARDS_MAX) {
+    if named.is_empty() || named.len() > usize::from(SHARDS_MAX) {
         return Err(ClusterMapError::ShardCount(named.len()));
     }
     named.sort_by_key(|(shard, _)| *shard);
@@ -245,6 +240,20 @@ fn in_order(mut named: Vec<(ShardId, ShardPlace)>) -> Result<Vec<ShardPlace>, Cl
         places.push(place);
     }
     Ok(places)
+}
+
+/// Checks that a home is one of `shards` shards, with an epoch that the text format can hold.
+fn check_home(home: RecordsHome, shards: usize) -> Result<(), ClusterMapError> {
+    if usize::from(home.shard.0) >= shards {
+        return Err(ClusterMapError::UnknownHome {
+            shard: home.shard,
+            shards,
+        });
+    }
+    if home.epoch == 0 || home.epoch > VERSION_MAX {
+        return Err(ClusterMapError::BadEpoch(home.epoch));
+    }
+    Ok(())
 }
 
 fn check_place(

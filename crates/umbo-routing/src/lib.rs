@@ -10,7 +10,8 @@ mod shard_map;
 mod slot;
 
 pub use cluster_map::{
-    ClusterMap, ClusterMapError, ClusterNode, Move, Plan, ShardPlace, Succession, SuccessionError,
+    ClusterMap, ClusterMapError, ClusterNode, Move, Plan, SHARDS_MAX, ShardPlace, Succession,
+    SuccessionError,
 };
 pub use home::RecordsHome;
 pub use shard_map::{ShardMap, ShardMapError, SlotRange};

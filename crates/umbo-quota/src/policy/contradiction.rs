@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use umbo_types::Operation;
 
-use super::error::PolicyProblem;
-use super::parse::{Refused, at, format_refill, refill_brings};
+use super::error::{PolicyProblem, Refused, at};
+use super::refill::{format_refill, refill_brings};
 use super::{Limit, Matcher, Override, Policy};
 use crate::cost::is_counted;
 use crate::dimension::Dimension;

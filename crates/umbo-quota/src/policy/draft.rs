@@ -2,7 +2,7 @@
 
 use crate::dimension::Dimension;
 use crate::pattern::Pattern;
-use crate::policy::parse::format_refill;
+use crate::policy::refill::format_refill;
 use crate::policy::{Limit, Matcher, Policy, PolicyScope};
 use crate::unit::{Unit, format_amount};
 use umbo_types::Attributes;

@@ -8,6 +8,14 @@ use crate::limits::{FILL_SECONDS_MAX, OVERRIDES_MAX};
 use crate::pattern::PatternError;
 use crate::unit::{AmountError, Unit};
 
+/// What is wrong, and in which field.
+pub(super) type Refused = (String, PolicyProblem);
+
+/// Names the field of a problem.
+pub(super) fn at(place: impl Into<String>, problem: impl Into<PolicyProblem>) -> Refused {
+    (place.into(), problem.into())
+}
+
 /// Says which policy is refused, where, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{policy}': {place}: {problem}")]

@@ -4,22 +4,19 @@
 
 use std::time::Duration;
 
-use umbo_types::decimal::{self, MILLIONTHS};
 use umbo_types::{Attributes, NamespacePattern, Operation};
 
 use super::contradiction;
-use super::error::{PolicyError, PolicyProblem};
+use super::error::{PolicyError, PolicyProblem, Refused, at};
+use super::refill::{read_refill, refill_brings};
 use super::{
     Limit, MatchDraft, Matcher, Mode, Operations, Override, OverrideDraft, Policy, PolicyDraft,
     PolicyScope, Source,
 };
 use crate::dimension::{Dimension, Dimensions};
-use crate::limits::{POLICY_NAME_LEN_MAX, REFILL_DEFAULT, REFILL_MAX, REFILL_MIN};
+use crate::limits::{POLICY_NAME_LEN_MAX, REFILL_DEFAULT};
 use crate::pattern::Pattern;
 use crate::unit::{Unit, format_amount, parse_amount};
-
-/// What is wrong, and in which field.
-pub(super) type Refused = (String, PolicyProblem);
 
 impl Policy {
     /// Reads a policy and holds its values against each other.
@@ -82,10 +79,6 @@ fn read(draft: &PolicyDraft, source: Source) -> Result<Policy, Refused> {
         policy.overrides.push(one);
     }
     Ok(policy)
-}
-
-pub(super) fn at(place: impl Into<String>, problem: impl Into<PolicyProblem>) -> Refused {
-    (place.into(), problem.into())
 }
 
 fn is_name(name: &str) -> bool {
@@ -207,42 +200,4 @@ fn read_limit(
     contradiction::check_limit(unit, limit, refill)
         .map_err(|problem| at(format!("{prefix}burst"), problem))?;
     Ok(limit)
-}
-
-/// Returns the most atoms that one refill brings.
-pub(super) fn refill_brings(rate: u64, refill: Duration) -> u64 {
-    let atoms = (u128::from(rate) * refill.as_millis()).div_ceil(1_000);
-    u64::try_from(atoms).expect("ten seconds of the highest rate are fewer than 2^56 atoms")
-}
-
-fn read_refill(text: &str) -> Result<Duration, PolicyProblem> {
-    let bad = || PolicyProblem::BadRefill(text.to_owned());
-    let (number, micros_each) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1_000),
-        None => (text.strip_suffix('s').ok_or_else(bad)?, MILLIONTHS),
-    };
-    let millionths = decimal::parse_millionths(number).map_err(|_| bad())?;
-    let micros = u128::from(millionths) * u128::from(micros_each) / u128::from(MILLIONTHS);
-    let is_whole = u128::from(millionths) * u128::from(micros_each) % 1_000_000_000 == 0;
-    if !is_whole {
-        return Err(bad());
-    }
-    let refill = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
-    if !(REFILL_MIN..=REFILL_MAX).contains(&refill) {
-        return Err(PolicyProblem::RefillOutOfRange {
-            value: text.to_owned(),
-            min: format_refill(REFILL_MIN),
-            max: format_refill(REFILL_MAX),
-        });
-    }
-    Ok(refill)
-}
-
-/// Writes a refill as it is read.
-pub(super) fn format_refill(refill: Duration) -> String {
-    if refill.subsec_nanos() == 0 {
-        format!("{}s", refill.as_secs())
-    } else {
-        format!("{}ms", refill.as_millis())
-    }
 }

@@ -2,13 +2,11 @@
 
 use umbo_types::ShardId;
 
-use super::ClusterMap;
+use super::limits::{NODES_MAX, SHARDS_MAX};
 use crate::shard_map::ShardMapError;
 
 /// Most edits between a misspelt name and a suggested one.
 const EDITS_MAX: usize = 2;
-const NODES_MAX: usize = ClusterMap::NODES_MAX;
-const SHARDS_MAX: u16 = ClusterMap::SHARDS_MAX;
 
 /// Why something is not a valid cluster map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

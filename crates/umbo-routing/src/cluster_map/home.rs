@@ -1,12 +1,8 @@
-//! The home of Umbo's own records in a map: its shard, and the rules of its succession.
-//!
-//! The invariant: in a succession of maps the epoch never falls, and the home shard changes only together
-//! with the epoch, so that records of a home of an earlier epoch are distinguished from those of the current
-//! one.
+//! The home of Umbo's own records in a map: its shard, and its promotion.
 
 use umbo_types::ShardId;
 
-use super::{ClusterMap, ClusterMapError, SuccessionError, VERSION_MAX};
+use super::{ClusterMap, ClusterMapError, VERSION_MAX, check_home};
 use crate::home::RecordsHome;
 
 impl ClusterMap {
@@ -27,7 +23,7 @@ impl ClusterMap {
             shard,
             epoch: self.home.epoch + 1,
         };
-        check(home, self.places.len())?;
+        check_home(home, self.places.len())?;
         Ok(Self {
             version: self.version + 1,
             home,
@@ -36,53 +32,10 @@ impl ClusterMap {
     }
 }
 
-/// Checks that a home is one of `shards` shards, with an epoch that the text format can hold.
-pub(super) fn check(home: RecordsHome, shards: usize) -> Result<(), ClusterMapError> {
-    if usize::from(home.shard.0) >= shards {
-        return Err(ClusterMapError::UnknownHome {
-            shard: home.shard,
-            shards,
-        });
-    }
-    if home.epoch == 0 || home.epoch > VERSION_MAX {
-        return Err(ClusterMapError::BadEpoch(home.epoch));
-    }
-    Ok(())
-}
-
-/// Checks that `found` may follow `own` when the versions of their maps differ by `versions`.
-pub(super) fn check_successor(
-    own: RecordsHome,
-    found: RecordsHome,
-    versions: u64,
-) -> Result<(), SuccessionError> {
-    let Some(epochs) = found.epoch.checked_sub(own.epoch) else {
-        return Err(SuccessionError::LowerEpoch {
-            own: own.epoch,
-            found: found.epoch,
-        });
-    };
-    if epochs == 0 && found.shard != own.shard {
-        return Err(SuccessionError::UncountedHome {
-            from: own.shard,
-            to: found.shard,
-            epoch: own.epoch + 1,
-        });
-    }
-    if epochs > versions {
-        return Err(SuccessionError::SkippedEpoch {
-            own: own.epoch,
-            found: found.epoch,
-            versions,
-        });
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClusterNode, Succession};
+    use crate::{ClusterNode, Succession, SuccessionError};
 
     const MAP: &str = r#"
 cluster_id = "eu"

@@ -1,12 +1,14 @@
 //! The rules by which one map may follow another.
 //!
 //! The invariant: in a succession of maps the slots of a shard never change and its `moves` never fall, so
-//! that a file which stayed behind can be distinguished from the newest one. For the home of Umbo's own
-//! records see `home.rs`.
+//! that a file which stayed behind can be distinguished from the newest one. The epoch of the home of Umbo's
+//! own records never falls, and the home shard changes only together with the epoch, so that records of a home
+//! of an earlier epoch are distinguished from those of the current one.
 
 use umbo_types::ShardId;
 
-use super::{ClusterMap, ShardPlace, home};
+use super::{ClusterMap, ShardPlace};
+use crate::home::RecordsHome;
 
 /// Relation of a map to the one in effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +153,7 @@ impl ClusterMap {
             return Err(SuccessionError::OtherSlots(shard));
         }
         let versions = newer.version - self.version;
-        home::check_successor(self.home, newer.home, versions)?;
+        check_home(self.home, newer.home, versions)?;
         for ((shard, own), found) in self.each_place().zip(&newer.places) {
             check_moves(own, found, versions).map_err(|problem| match problem {
                 Uncounted::Move => SuccessionError::UncountedMove {
@@ -189,4 +191,29 @@ fn check_moves(own: &ShardPlace, found: &ShardPlace, versions: u64) -> Result<()
         _ if u64::from(moves) > versions => Err(Uncounted::Count),
         _ => Ok(()),
     }
+}
+
+/// Checks that `found` may follow `own` when the versions of their maps differ by `versions`.
+fn check_home(own: RecordsHome, found: RecordsHome, versions: u64) -> Result<(), SuccessionError> {
+    let Some(epochs) = found.epoch.checked_sub(own.epoch) else {
+        return Err(SuccessionError::LowerEpoch {
+            own: own.epoch,
+            found: found.epoch,
+        });
+    };
+    if epochs == 0 && found.shard != own.shard {
+        return Err(SuccessionError::UncountedHome {
+            from: own.shard,
+            to: found.shard,
+            epoch: own.epoch + 1,
+        });
+    }
+    if epochs > versions {
+        return Err(SuccessionError::SkippedEpoch {
+            own: own.epoch,
+            found: found.epoch,
+            versions,
+        });
+    }
+    Ok(())
 }

@@ -119,7 +119,11 @@ impl ShardStream {
             let kept = node.store().kept_records().await;
             drop(taken);
             let outcome = outcome(kept, Outcome::KeptRecords);
-            vec![Answer::without_rows(id, since(begun, node.clock().monotonic()), outcome)]
+            vec![Answer::without_rows(
+                id,
+                since(begun, node.clock().monotonic()),
+                outcome,
+            )]
         };
         self.wait_for(call.kind, id, Box::pin(work), context);
         Ok(())

@@ -15,8 +15,8 @@ use umbo_store::StoreError;
 use umbo_types::ShardId;
 
 use super::stream::{ReceivedRequests, Requests, ShardStream};
-use crate::connection_end::ConnectionEnd;
 use crate::admission::ArrivalMemory;
+use crate::connection_end::ConnectionEnd;
 use crate::kind::RequestKind;
 use crate::limits::REFUSED_MAX;
 use crate::node::Node;

@@ -61,11 +61,17 @@ impl ShardStream {
             Err(Ask::KeptRecords) => return self.kept_records(&call, context),
             Err(Ask::Probe) => {
                 let outcome = Outcome::Status(ownership.map().version(), node.shards());
-                self.answer(kind, &Answer::without_rows(call.id, Duration::ZERO, outcome));
+                self.answer(
+                    kind,
+                    &Answer::without_rows(call.id, Duration::ZERO, outcome),
+                );
             }
             Err(Ask::ClusterMap) => {
                 let outcome = Outcome::ClusterMap(ownership.map().to_toml());
-                self.answer(kind, &Answer::without_rows(call.id, Duration::ZERO, outcome));
+                self.answer(
+                    kind,
+                    &Answer::without_rows(call.id, Duration::ZERO, outcome),
+                );
             }
             Err(Ask::Get(..) | Ask::Range(_) | Ask::Scan(_)) => unreachable!("these are reads"),
         }

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use umbo_routing::{ClusterMap, ClusterMapError, ClusterNode};
+use umbo_routing::{ClusterMap, ClusterMapError, ClusterNode, SHARDS_MAX};
 use umbo_types::ShardId;
 
 use super::report;
@@ -119,7 +119,7 @@ impl Plan {
     }
 
     fn first_map(&self, nodes: Vec<ClusterNode>) -> Result<ClusterMap, CliError> {
-        let shards_max = usize::from(ClusterMap::SHARDS_MAX);
+        let shards_max = usize::from(SHARDS_MAX);
         let shards = (nodes.len() * SHARDS_PER_NODE).min(shards_max);
         let shards = self.shards.unwrap_or(shards as u16);
         let id = match &self.cluster_id {
