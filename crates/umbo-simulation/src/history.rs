@@ -26,15 +26,13 @@ use umbo_types::Timestamp;
 
 use crate::chance::Chance;
 use crate::simulation::{elapsed, violated};
-use crate::value::head;
+use crate::value::{WriteId, head};
 
 /// Number of writes of a row from which old ones are left out of the comparison.
 const RECENT_MAX: usize = 64;
 /// Number of the latest writes with a known version that are always compared.
 const RECENT_KEPT: usize = 24;
 
-/// Number of a write within a history. Its value contains it.
-pub type WriteId = usize;
 /// Number of an event within a history: the order of time.
 pub type Event = u64;
 

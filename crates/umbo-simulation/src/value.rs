@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::history::WriteId;
+/// Number of a write within a history. Its value contains it.
+pub type WriteId = usize;
 
 /// Length of the part that identifies the write, in bytes.
 const HEAD_LEN: usize = 18;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use http::StatusCode;
 use umbo_types::NamespaceId;
 
-use super::World;
 use super::names::State;
-use super::process::{Answer, Told};
+use super::process::{Answer, LEARNED_WITHIN, Told};
+use super::world::World;
 use crate::chance::Chance;
 use crate::simulation::{met, note, violated};
 
@@ -104,10 +104,10 @@ pub(super) async fn show(world: &World, name: usize, dispatcher: usize) {
         StatusCode::NOT_FOUND => State::Absent,
         _ => return,
     };
-    let known_by = world.calm_since.get().and_then(|calm| {
-        sent.checked_sub(super::LEARNED_WITHIN)
-            .filter(|by| calm <= *by)
-    });
+    let known_by = world
+        .calm_since
+        .get()
+        .and_then(|calm| sent.checked_sub(LEARNED_WITHIN).filter(|by| calm <= *by));
     world
         .names
         .borrow_mut()

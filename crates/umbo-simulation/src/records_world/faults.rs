@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::World;
 use super::shared_store::Fault;
+use super::world::World;
 use crate::chance::Chance;
 use crate::simulation::{elapsed, met, note};
 

@@ -25,6 +25,10 @@ use crate::simulation::{met, note};
 /// Timeout of a client's request.
 const PATIENCE: Duration = Duration::from_secs(12);
 
+/// Time in which every dispatcher must see a change while nothing fails: a second, and the intervals of the
+/// loops.
+pub(super) const LEARNED_WITHIN: Duration = Duration::from_millis(2_500);
+
 /// A process that serves, or is being opened.
 #[derive(Debug)]
 struct Running {

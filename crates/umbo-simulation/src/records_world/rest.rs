@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::names::State;
-use super::{World, admin, rows};
+use super::world::World;
+use super::{admin, rows};
 use crate::simulation::{is_violated, note, violated};
 
 /// Time after the last fault within which all pending work must be done.

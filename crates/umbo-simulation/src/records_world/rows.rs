@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::World;
 use super::names::Epoch;
 use super::process::Told;
+use super::world::World;
 use crate::chance::Chance;
-use crate::history::{Asked, Effect, OnlyIf, RowName, WriteId};
+use crate::history::{Asked, Effect, OnlyIf, RowName};
 use crate::simulation::{met, note, violated};
-use crate::value::{value, writer_of};
+use crate::value::{WriteId, value, writer_of};
 
 /// Rows from before the namespace ever existed.
 const NO_EPOCH: u64 = 1_000_000;

@@ -12,12 +12,12 @@ use umbo_store::{
 };
 use umbo_types::{Clock, Deadline, NamespaceId, Version};
 
-use super::World;
 use super::words::{key_of, kind_of, mutation, request_of, seen_in};
+use super::world::World;
 use crate::chance::Chance;
-use crate::history::{Asked, Effect, OnlyIf, RowName, WriteId};
+use crate::history::{Asked, Effect, OnlyIf, RowName};
 use crate::simulation::{met, note, violated};
-use crate::value::{value, writer_of};
+use crate::value::{WriteId, value, writer_of};
 
 /// Time after which a client gives an operation up.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -18,7 +18,8 @@ use umbo_store_redb::{ClusterMember, Config, shard_file_name};
 use umbo_types::{NamespaceId, ShardId};
 
 use super::host::Host;
-use super::{Plan, World, client, rest};
+use super::world::{Plan, World};
+use super::{client, rest};
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
 use crate::simulation::{is_violated, met, note, violated};

@@ -8,14 +8,17 @@ use std::time::Duration;
 use umbo_store::{CallContext, Durability, ShardState, SortRange, Store, WriteRequest};
 use umbo_types::{Clock, Key, NamespaceId, Value, Version};
 
-use super::faults::Fences;
+use super::fences::Fences;
 use super::words::{key_of, request_of, seen_in};
-use super::{FLUSH_BOUND, World};
+use super::world::World;
 use crate::chance::Chance;
 use crate::history::{Effect, RowName, Seen, name};
 use crate::simulation::{is_violated, note, violated};
 use crate::value::{value, writer_of};
 
+/// How long an asynchronous write may be missing after a power failure: the flush bound of the engine, the
+/// longest commit in progress, and the scheduling in between.
+const FLUSH_BOUND: Duration = Duration::from_millis(50 + 2 * 25 + 5);
 /// Time after the last fault until everything must serve again: the engine retries a failed file every ten
 /// seconds, and reads a part of it that was unreadable ten seconds after it was.
 const HEALING: Duration = Duration::from_secs(25);
