@@ -11,18 +11,12 @@ use std::cell::Cell;
 use std::io;
 use std::panic::resume_unwind;
 
-use crate::file_error::{FileError, guarded};
+use crate::file_error::{BadRead, FileError, MustWait, guarded};
 
 thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
     static IS_ISOLATED: Cell<bool> = const { Cell::new(false) };
     static FAILED_READS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The payload that a failed read unwinds with.
-pub(crate) struct BadRead {
-    /// The range of bytes and the system's error.
-    pub(crate) reason: String,
 }
 
 /// Runs `work` and turns a failed read or a panic in it into a failure. `work` may change only a transaction
@@ -39,9 +33,6 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result
         result => result,
     }
 }
-
-/// The payload that a read unwinds with if it would have to wait for the disk on a thread that must not wait.
-pub(crate) struct MustWait;
 
 /// Runs `work` under [`isolated`] if it need not wait for the disk; otherwise fails with
 /// [`FileError::MustWait`].

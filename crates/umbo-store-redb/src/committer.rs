@@ -8,9 +8,12 @@
 
 pub(crate) mod attempt;
 mod chores;
-pub(crate) mod isolation;
+mod isolation;
+pub(crate) mod limits;
 pub(crate) mod plan;
+mod reclaiming;
 mod recovery;
+mod spared;
 mod sweep_clock;
 pub(crate) mod trace;
 pub(crate) mod writer;
@@ -25,35 +28,21 @@ use umbo_types::{Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, prepare};
 use crate::committer::chores::Chores;
-use crate::committer::isolation::{LeftOut, Spared};
+use crate::committer::limits::{
+    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER, UNFLUSHED_BYTES_MAX,
+};
+use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::sweep_clock::SweepClock;
 use crate::committer::trace::{CommitTrace, Culprit};
 use crate::committer::writer::{LoggedChange, Purged, Swept};
 use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
-use crate::queue::{TakenWork, WorkSize};
+use crate::queue::TakenWork;
 use crate::shard::OpenShard;
 use crate::shard_file::{ShardFile, begin_write};
 use crate::snapshot::ShardSnapshot;
 use crate::tables::{META, META_PROGRESS, ShardProgress};
 use crate::work::{QueuedWork, WorkAnswer};
-
-/// Most work in one commit.
-const COMMIT_MAX: WorkSize = WorkSize {
-    mutations: 8_192,
-    bytes: 8 << 20,
-};
-/// Longest time that an asynchronous write stays off the disk.
-const FLUSH_AFTER: Duration = Duration::from_millis(50);
-/// Most bytes of asynchronous writes that are not on the disk.
-const UNFLUSHED_BYTES_MAX: usize = 8 << 20;
-/// How often an idle committer checks for rows that have expired.
-const IDLE_WAKE: Duration = Duration::from_secs(1);
-/// How often an idle committer tries again to open a file that has failed.
-pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Versions reserved for asynchronous writes, in microseconds of the version clock: a version that was
-/// assigned is never assigned again, even if its row was lost in a power failure.
-const RESERVED_VERSIONS: u64 = 1_000_000;
 
 /// Asynchronous writes that are not on the disk yet.
 #[derive(Debug, Default)]

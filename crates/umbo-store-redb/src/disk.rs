@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::file_error::FileError;
-use crate::shard_file::Opener;
+use crate::opener::Opener;
 
 /// Most unreadable ranges remembered for a file, of about 100 bytes each. Ranges beyond that are read from
 /// the disk each time.

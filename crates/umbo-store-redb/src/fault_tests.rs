@@ -19,7 +19,7 @@ use umbo_store::{
 };
 use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value, Version};
 
-use crate::shard_file::Opener;
+use crate::opener::Opener;
 use crate::{Config, RedbStore};
 use faulty_files::FaultyFiles;
 

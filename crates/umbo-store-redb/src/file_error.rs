@@ -11,7 +11,6 @@ use redb::{CommitError, DatabaseError, StorageError, TableError, TransactionErro
 
 use umbo_types::NamespaceId;
 
-use crate::bad_read::{BadRead, MustWait};
 use crate::row_codec::RowDamage;
 
 /// Error of one use of a shard's file.
@@ -54,6 +53,15 @@ impl FileError {
         }
     }
 }
+
+/// The payload that a failed read unwinds with.
+pub(crate) struct BadRead {
+    /// The range of bytes and the system's error.
+    pub(crate) reason: String,
+}
+
+/// The payload that a read unwinds with if it would have to wait for the disk on a thread that must not wait.
+pub(crate) struct MustWait;
 
 /// Runs `work` on a redb file and turns a panic into a failure.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {

@@ -15,11 +15,13 @@ use crate::config::{ClusterMember, Config};
 use crate::disk::Disk;
 use crate::error::{OpenError, folder_error};
 use crate::file_error::FileError;
+use crate::folder_check::check_folder;
 use crate::folder_lock::FolderLock;
 use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path};
-use crate::member_folder::check_folder;
-use crate::shard_file::{Opener, PlainFiles, ShardFile};
+use crate::opener::Opener;
+use crate::plain_files::PlainFiles;
+use crate::shard_file::ShardFile;
 use crate::shard_ownership::{HandOverStamp, OwnerRecord};
 use crate::tables::ShardIdentity;
 

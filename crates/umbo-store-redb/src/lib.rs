@@ -17,6 +17,7 @@ mod error;
 mod fault_tests;
 mod fences;
 mod file_error;
+mod folder_check;
 mod folder_lock;
 mod follow;
 mod hand_over;
@@ -26,7 +27,9 @@ mod manifest;
 mod member_folder;
 mod open;
 mod opened_shard;
+mod opener;
 mod page_cache;
+mod plain_files;
 mod queue;
 mod records;
 mod report;
@@ -35,6 +38,7 @@ mod row_cache;
 mod row_codec;
 mod runner;
 mod running;
+mod running_committer;
 mod shard;
 mod shard_file;
 mod shard_ownership;
@@ -53,10 +57,10 @@ pub use hand_over::{
     release_shards,
 };
 pub use manifest::shard_file_name;
+#[cfg(feature = "simulation")]
+pub use opener::{Opener, ReadAtOnce};
 pub use report::{OpenReport, ShardOpening};
 #[cfg(feature = "simulation")]
 pub use runner::Runner;
-#[cfg(feature = "simulation")]
-pub use shard_file::{Opener, ReadAtOnce};
 pub use store::RedbStore;
 pub use verify::{FileCheck, FileState, FolderCheck, verify_folder};

@@ -15,12 +15,14 @@ use crate::config::{ClusterMember, Config};
 use crate::disk::Disk;
 use crate::error::{OpenError, folder_error};
 use crate::file_error::FileError;
+use crate::folder_check::check_member;
 use crate::hand_over::give_leftovers;
 use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path, sync_folder};
 use crate::opened_shard::{OpenedShard, open_shard, refused_shard};
+use crate::opener::Opener;
 use crate::runner::Runner;
-use crate::shard_file::{Opener, ShardFile};
+use crate::shard_file::ShardFile;
 use crate::shard_ownership::ShardOwnership;
 use crate::tables::ShardIdentity;
 
@@ -35,67 +37,6 @@ pub(crate) struct OpenedMember {
     pub(crate) shards: Vec<OpenedShard>,
     /// Files of other shards.
     pub(crate) others: Vec<PathBuf>,
-}
-
-/// Checks that the map contains the node, and that a folder with a manifest belongs to this node.
-pub(crate) fn check_member(
-    config: &Config,
-    member: &ClusterMember,
-    manifest: Option<&Manifest>,
-) -> Result<(), OpenError> {
-    let ClusterMember { map, node, .. } = member;
-    if map.node(node).is_none() {
-        return Err(OpenError::UnknownNode {
-            cluster: map.cluster_id().to_owned(),
-            version: map.version(),
-            node: node.clone(),
-            nodes: map
-                .nodes()
-                .iter()
-                .map(|node| node.name().to_owned())
-                .collect(),
-        });
-    }
-    manifest.map_or(Ok(()), |manifest| check_folder(config, member, manifest))
-}
-
-/// Checks that a folder with a manifest belongs to this node, and has not used a later map.
-pub(crate) fn check_folder(
-    config: &Config,
-    member: &ClusterMember,
-    manifest: &Manifest,
-) -> Result<(), OpenError> {
-    let ClusterMember { map, node, .. } = member;
-    let folder = || config.folder.clone();
-    let Some(owner) = manifest.owner() else {
-        return Err(OpenError::LoneFolder {
-            folder: folder(),
-            cluster: map.cluster_id().to_owned(),
-        });
-    };
-    if owner.cluster != map.cluster_id() || owner.node != node {
-        return Err(OpenError::OthersFolder {
-            folder: folder(),
-            found_cluster: owner.cluster.to_owned(),
-            found_node: owner.node.to_owned(),
-            opened_for: format!("node '{node}' of cluster '{}'", map.cluster_id()),
-            is_same_cluster: owner.cluster == map.cluster_id(),
-        });
-    }
-    if owner.map_version > map.version() {
-        return Err(OpenError::OlderMap {
-            folder: folder(),
-            found: owner.map_version,
-            version: map.version(),
-        });
-    }
-    if manifest.shard_map != **map.shard_map() {
-        return Err(OpenError::OtherSlots {
-            folder: folder(),
-            found: manifest.shards(),
-        });
-    }
-    Ok(())
 }
 
 /// Opens the shards of a node. The folder is locked, and `manifest` was read under the lock.

@@ -12,13 +12,15 @@ use umbo_types::{Clock, ShardId};
 use crate::config::Config;
 use crate::disk::Disk;
 use crate::error::{OpenError, folder_error};
+use crate::folder_check::check_member;
 use crate::folder_lock::FolderLock;
 use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, create_folder, shard_files_in, shard_path, sync_folder};
-use crate::member_folder::{check_member, open_member};
+use crate::member_folder::open_member;
 use crate::opened_shard::{OpenedShard, open_shard};
+use crate::opener::Opener;
 use crate::runner::Runner;
-use crate::shard_file::{Opener, ShardFile};
+use crate::shard_file::ShardFile;
 use crate::tables::ShardIdentity;
 
 /// Fewest shards of a new folder without a configured number.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::shard_file::ReadAtOnce;
+use crate::opener::ReadAtOnce;
 
 /// Opens a file for reads from the page cache, if the system supports them.
 #[cfg(target_os = "linux")]
@@ -28,7 +28,7 @@ mod linux {
 
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-    use crate::shard_file::ReadAtOnce;
+    use crate::opener::ReadAtOnce;
 
     #[derive(Debug)]
     pub(super) struct CachedFile(pub(super) File);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::committer::RETRY_AFTER;
+use crate::committer::limits::RETRY_AFTER;
 use crate::config::ClusterMember;
 use crate::error::OpenError;
 use crate::member_folder::open_files;

@@ -1,14 +1,11 @@
 //! The executor of committers: threads and real time, or, in a simulation, tasks and simulated time.
 //!
-//! Owns every start of a thread of the engine and every reading of the time for bounds on the disk (not on
-//! rows). The invariant: under [`Runner::Tasks`] the engine starts no thread, so that a simulation decides
+//! Owns every start of a thread of the engine, but for those of committers (`running_committer`), and every
+//! reading of the time for bounds on the disk (not on rows). The invariant: under [`Runner::Tasks`] the engine starts no thread, so that a simulation decides
 //! the order of events.
 
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Instant;
-
-use crate::committer::Committer;
-use crate::error::OpenError;
 
 /// The executor of the committers of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,28 +30,6 @@ impl Runner {
             Self::Threads => Instant::now(),
             #[cfg(feature = "simulation")]
             Self::Tasks => tokio::time::Instant::now().into_std(),
-        }
-    }
-
-    /// Starts a committer.
-    pub(crate) fn start(
-        self,
-        name: String,
-        committer: Committer,
-    ) -> Result<RunningCommitter, OpenError> {
-        match self {
-            Self::Threads => thread::Builder::new()
-                .name(name)
-                .spawn(move || committer.run())
-                .map(RunningCommitter::Thread)
-                .map_err(|source| OpenError::System {
-                    what: "a thread",
-                    source,
-                }),
-            #[cfg(feature = "simulation")]
-            Self::Tasks => Ok(RunningCommitter::Task(tokio::spawn(
-                committer.run_as_task(),
-            ))),
         }
     }
 
@@ -91,49 +66,6 @@ impl Runner {
             }),
             #[cfg(feature = "simulation")]
             Self::Tasks => items.into_iter().map(work).collect(),
-        }
-    }
-}
-
-/// A committer that has been started.
-#[derive(Debug)]
-pub(crate) enum RunningCommitter {
-    /// On a thread of its own.
-    Thread(JoinHandle<()>),
-    /// As a task.
-    #[cfg(feature = "simulation")]
-    Task(tokio::task::JoinHandle<()>),
-}
-
-impl RunningCommitter {
-    /// Waits for a committer whose queue has been closed; its file is closed afterwards. Blocks; a task is
-    /// aborted instead, as by a kill.
-    pub(crate) fn wait(self) {
-        match self {
-            Self::Thread(thread) => {
-                if thread.join().is_err() {
-                    tracing::error!("a committer has panicked");
-                }
-            }
-            #[cfg(feature = "simulation")]
-            Self::Task(task) => task.abort(),
-        }
-    }
-
-    /// Waits for a committer whose queue has been closed, without blocking the runtime's thread.
-    pub(crate) async fn ended(self) {
-        match self {
-            Self::Thread(_) => {
-                if tokio::task::spawn_blocking(|| self.wait()).await.is_err() {
-                    tracing::error!("waiting for a committer was cut short");
-                }
-            }
-            #[cfg(feature = "simulation")]
-            Self::Task(task) => {
-                if task.await.is_err() {
-                    tracing::error!("a committer has panicked");
-                }
-            }
         }
     }
 }

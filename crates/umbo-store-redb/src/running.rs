@@ -18,7 +18,7 @@ use crate::folder_lock::FolderLock;
 use crate::manifest::Manifest;
 use crate::opened_shard::OpenedShard;
 use crate::queue::{Queue, WorkSize};
-use crate::runner::RunningCommitter;
+use crate::running_committer::RunningCommitter;
 use crate::shard::OpenShard;
 use crate::shard_file::{OpenedFile, ShardFile};
 
@@ -156,6 +156,6 @@ pub(crate) fn serve(
     );
     running
         .committers
-        .insert(id, runner.start(name, committer)?);
+        .insert(id, RunningCommitter::start(runner, name, committer)?);
     Ok(ServedShard::Open(shard))
 }

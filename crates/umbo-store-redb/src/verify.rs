@@ -12,10 +12,13 @@ use umbo_types::ShardId;
 
 use crate::config::{ClusterMember, Config};
 use crate::error::{OpenError, folder_error};
+use crate::folder_check::check_member;
 use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, shard_files_in};
-use crate::member_folder::{check_member, missing, shard_files};
-use crate::shard_file::{Inspection, Opener, PlainFiles, ShardFile};
+use crate::member_folder::{missing, shard_files};
+use crate::opener::Opener;
+use crate::plain_files::PlainFiles;
+use crate::shard_file::{Inspection, ShardFile};
 
 /// Content of a node's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

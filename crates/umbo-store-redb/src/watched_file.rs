@@ -13,7 +13,7 @@ use redb::{BackendError, StorageBackend};
 
 use crate::bad_read::{fail_read, give_way, is_isolated, must_not_wait};
 use crate::disk::Disk;
-use crate::shard_file::ReadAtOnce;
+use crate::opener::ReadAtOnce;
 
 /// A file below redb.
 #[derive(Debug)]

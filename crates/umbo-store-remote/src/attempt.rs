@@ -12,15 +12,13 @@ use umbo_protocol::{Ask, NodeError, Outcome, RequestRef};
 use umbo_store::{CallContext, StoreError};
 use umbo_types::ShardId;
 
-use crate::connection::SendRefusal;
+use crate::connection::{PendingReply, SendRefusal};
 use crate::counters::count;
 use crate::in_flight::ReplyEvent;
 use crate::node::Node;
-use crate::pending_reply::PendingReply;
 use crate::store::RemoteStore;
+use crate::unknown_shard::{SHARD_UNKNOWN, of_shard};
 
-/// The shard of an error that does not name one.
-pub(crate) const SHARD_UNKNOWN: ShardId = ShardId(u16::MAX);
 /// Most times that a request is sent.
 const TRIES_MAX: u32 = 8;
 /// Wait before a refused request is repeated; doubled each time.
@@ -242,21 +240,5 @@ fn exhausted(failure: &AttemptError) -> String {
         }
         AttemptError::Stopping => "it is stopping".to_owned(),
         _ => "its connections are lost repeatedly".to_owned(),
-    }
-}
-
-/// Adds the shard to an error that does not name one.
-pub(crate) fn of_shard(error: StoreError, shard: ShardId) -> StoreError {
-    match error {
-        StoreError::Unavailable {
-            shard: SHARD_UNKNOWN,
-            reason,
-            outcome,
-        } => StoreError::Unavailable {
-            shard,
-            reason,
-            outcome,
-        },
-        error => error,
     }
 }

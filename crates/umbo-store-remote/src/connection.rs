@@ -4,6 +4,7 @@
 //! goes out as one frame. There is no timer, channel or task per request. The invariant: the lock is never
 //! held across a call that can wait or wake.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -14,7 +15,6 @@ use umbo_types::Deadline;
 
 use crate::clock_offset::ClockOffset;
 use crate::in_flight::{AnswerTooLong, InFlight, ReplyEvent};
-use crate::pending_reply::PendingReply;
 
 /// Id of every request for the status of the node, of which there is one at a time.
 pub(crate) const PROBE_ID: u64 = 1;
@@ -67,6 +67,46 @@ pub(crate) enum SendRefusal {
     NotInUse,
     /// Its queue or its concurrency limit is full.
     Busy,
+}
+
+/// A queued request. Dropping it before it is answered cancels it: a read is not executed, and a write that
+/// the node has not begun is withdrawn.
+#[derive(Debug)]
+pub(crate) struct PendingReply {
+    connection: Arc<NodeConnection>,
+    id: u64,
+    is_over: bool,
+}
+
+impl PendingReply {
+    const fn new(connection: Arc<NodeConnection>, id: u64) -> Self {
+        Self {
+            connection,
+            id,
+            is_over: false,
+        }
+    }
+
+    /// Returns why the connection ended.
+    pub(crate) fn loss(&self) -> String {
+        let ending = self.connection.ended();
+        ending.map_or_else(String::new, |ending| ending.reason.to_string())
+    }
+
+    /// Waits for the event of the request. To be called once.
+    pub(crate) async fn event(&mut self) -> ReplyEvent {
+        let event = poll_fn(|context| self.connection.poll(self.id, context)).await;
+        self.is_over = true;
+        event
+    }
+}
+
+impl Drop for PendingReply {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.connection.cancel(self.id);
+        }
+    }
 }
 
 /// The work of a connection.

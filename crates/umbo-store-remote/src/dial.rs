@@ -4,48 +4,22 @@
 //! withdraws requests of an older connection of this dispatcher that it has not begun before it sends the
 //! welcome.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use umbo_protocol::{
-    DecodeError, Decoder, Hello, NodeFrame, NodeStamp, ProtocolVersion, Refusal, RequestWriter,
-    Welcome,
+    Decoder, Hello, NodeFrame, NodeStamp, ProtocolVersion, RequestWriter, Welcome,
 };
 use umbo_types::Clock;
 
 use crate::connector::Io;
+use crate::dial_error::DialError;
 use crate::settings::RemoteSettings;
 use crate::tls;
 
 /// Most bytes of one read of the welcome.
 const READ_LEN: usize = 4 << 10;
-
-/// Why a connection could not be made.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
-    #[error("cannot connect: {0}")]
-    Connect(std::io::Error),
-    #[error("no {what} within {} ms", within.as_millis())]
-    Timeout {
-        what: &'static str,
-        within: Duration,
-    },
-    #[error("TLS: {0}")]
-    Tls(String),
-    #[error("the peer is not a shard node: {0}")]
-    Garbage(#[from] DecodeError),
-    #[error("the connection was lost before the welcome: {0}")]
-    Lost(std::io::Error),
-    #[error("the node sent no welcome")]
-    NoWelcome,
-    #[error("the node chose version {0}, which was not offered")]
-    UnknownVersion(u32),
-    #[error("the node identifies itself as {0}")]
-    Other(String),
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-}
 
 /// A connection after the welcome.
 pub(crate) struct NewConnection {

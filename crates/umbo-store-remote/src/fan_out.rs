@@ -12,9 +12,10 @@ use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_store::{CallContext, StoreError, WriteError, WriteRequest, Written};
 use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
 
-use crate::attempt::{AccessKind, AttemptError, of_shard, short_of};
+use crate::attempt::{AccessKind, AttemptError, short_of};
 use crate::node::Node;
 use crate::store::RemoteStore;
+use crate::unknown_shard::of_shard;
 
 /// A request with an answer for each of its rows.
 trait ManyRows: Sync {

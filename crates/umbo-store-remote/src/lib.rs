@@ -5,26 +5,27 @@
 //! again; a failing node affects its own shards only; no task, timer or channel is made per request.
 //!
 //! A request goes through these files: `contract` names its shard, `attempt` sends it and handles its
-//! failure, `connection` queues it, `in_flight` keeps the table of pending requests, `pending_reply` is the
-//! wait, `transfer` moves the bytes. `fan_out` and `walk` are for requests of many shards, `records` for
+//! failure, `connection` queues it and is the wait for it, `in_flight` keeps the table of pending requests,
+//! `transfer` moves the bytes. `fan_out` and `walk` are for requests of many shards, `records` for
 //! copies of Umbo's own records; `link`, `dial`, `connector`, `tls` and `watch` keep a node connected;
 //! `clock_offset` estimates its clock; `topology` and `map_keeper` find the node of a shard.
 
 mod attempt;
 mod budget;
 mod clock_offset;
+mod connect;
 mod connection;
 mod connector;
 mod contract;
 mod counters;
 mod dial;
+mod dial_error;
 mod fan_out;
 mod in_flight;
 mod link;
 mod map_keeper;
 mod node;
 mod peer_maps;
-mod pending_reply;
 mod records;
 mod seeded_random;
 mod settings;
@@ -32,6 +33,7 @@ mod store;
 mod tls;
 mod topology;
 mod transfer;
+mod unknown_shard;
 mod walk;
 mod watch;
 

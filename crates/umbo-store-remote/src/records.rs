@@ -12,9 +12,10 @@ use umbo_protocol::{Ask, Outcome, ShardResult};
 use umbo_store::{CallContext, RecordsCopy, StoreError};
 use umbo_types::ShardId;
 
-use crate::attempt::{AccessKind, AttemptError, of_shard};
+use crate::attempt::{AccessKind, AttemptError};
 use crate::node::Node;
 use crate::store::RemoteStore;
+use crate::unknown_shard::{SHARD_UNKNOWN, of_shard};
 
 /// Longest wait for one node. A node whose disk hangs must not delay the answers of the others.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -130,7 +131,7 @@ fn at(error: &StoreError, at: ShardId) -> StoreError {
 /// The error for a copy that may or may not have been kept.
 fn unusable(reason: &str) -> StoreError {
     StoreError::Unavailable {
-        shard: crate::attempt::SHARD_UNKNOWN,
+        shard: SHARD_UNKNOWN,
         reason: reason.to_owned(),
         outcome: umbo_store::Outcome::Unknown,
     }

@@ -19,7 +19,6 @@ use umbo_types::{Clock, NamespaceId, PartitionKey, ShardId};
 use crate::budget::Budget;
 use crate::counters::HopCounters;
 use crate::link;
-use crate::map_keeper;
 use crate::node::{Node, StoreContext};
 use crate::seeded_random::SeededRandom;
 use crate::settings::RemoteSettings;
@@ -46,13 +45,12 @@ pub struct RemoteStore {
 }
 
 impl RemoteStore {
-    /// Begins to connect to the nodes of a map. Does not wait for them: calls for a node wait until it is
-    /// connected, or cannot be.
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
-    pub fn connect(settings: RemoteSettings, map: ClusterMap, clock: Arc<dyn Clock>) -> Arc<Self> {
+    /// Makes the store of a map, with a task for each node.
+    pub(crate) fn new(
+        settings: RemoteSettings,
+        map: ClusterMap,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
         let chance = SeededRandom::new(settings.seed);
         let common = Arc::new(StoreContext {
             cluster_id: map.cluster_id().to_owned(),
@@ -80,7 +78,6 @@ impl RemoteStore {
             runtime: Handle::current(),
         });
         store.keep(&nodes);
-        store.spawn(map_keeper::keep(Arc::downgrade(&store)));
         store
     }
 
@@ -234,7 +231,7 @@ impl RemoteStore {
         }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.lock_tasks();
         while tasks.try_join_next().is_some() {}
         tasks.spawn_on(task, &self.runtime);

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::connector::Io;
-use crate::dial::DialError;
+use crate::dial_error::DialError;
 use crate::settings::TlsFiles;
 
 /// Speaks TLS on a connection to `host`, whose name the node's certificate must carry.

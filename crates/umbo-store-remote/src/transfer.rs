@@ -18,12 +18,12 @@ use umbo_protocol::{
 };
 use umbo_store::StoreError;
 
-use crate::attempt::SHARD_UNKNOWN;
 use crate::connection::{NodeConnection, PROBE_ID};
 use crate::connector::Io;
 use crate::counters::count;
 use crate::dial::NewConnection;
 use crate::node::Node;
+use crate::unknown_shard::SHARD_UNKNOWN;
 use crate::watch::{SilenceWatch, TICK};
 
 /// Most bytes of one read.

@@ -12,8 +12,8 @@ use umbo_types::{ShardId, Timestamp, VersionClock};
 
 use crate::bad_read::{isolated, unisolated};
 use crate::committer::chores::Chores;
-use crate::committer::isolation::Spared;
 use crate::committer::plan::{CommitPlan, RowEffect};
+use crate::committer::spared::Spared;
 use crate::committer::trace::CommitTrace;
 use crate::committer::writer::{LoggedChange, Purged, RowWriter, Swept};
 use crate::fences::{Fences, META_FENCES};

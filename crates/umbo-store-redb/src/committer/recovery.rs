@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use umbo_store::{Outcome, ShardState};
 
-use super::{Committer, FailedCommit, IDLE_WAKE, Unflushed};
+use super::{Committer, FailedCommit, Unflushed};
+use crate::committer::limits::IDLE_WAKE;
 use crate::file_error::{FileError, guarded};
 use crate::shard_file::OpenedFile;
 use crate::snapshot::ShardSnapshot;

@@ -13,8 +13,8 @@ use umbo_types::{NamespaceId, Timestamp};
 
 use crate::bad_read::unisolated;
 use crate::committer::chores::Chores;
-use crate::committer::isolation::{Direction, Spared};
 use crate::committer::plan::Base;
+use crate::committer::spared::{Direction, Spared};
 use crate::committer::trace::CommitTrace;
 use crate::file_error::FileError;
 use crate::key_codec;

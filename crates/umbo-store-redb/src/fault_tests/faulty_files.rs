@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redb::backends::FileBackend;
 use redb::{DatabaseError, StorageBackend, StorageError};
 
-use crate::shard_file::{Opener, ReadAtOnce};
+use crate::opener::{Opener, ReadAtOnce};
 
 /// Number of the system's error for a sector that cannot be read.
 const EIO: i32 = 5;

@@ -1,0 +1,166 @@
+//! Admission of work by a committer, and reclaiming of space step by step.
+//!
+//! Each commit includes one step of the sweeper (expired rows) and one step of the purge (rows of fenced
+//! namespaces); an idle committer continues until nothing is left. The invariants: work for a fenced
+//! namespace, work past its deadline and withdrawn work is never begun; reclaiming never fails a write twice
+//! in a row, because it pauses after a commit that failed.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use umbo_store::StoreError;
+use umbo_types::{NamespaceId, Timestamp};
+
+use super::Committer;
+use crate::committer::chores::Chores;
+use crate::committer::limits::{IDLE_WAKE, RETRY_AFTER};
+use crate::committer::writer::{Left, Swept};
+use crate::shard::ShardCounters;
+use crate::work::QueuedWork;
+
+/// Rows that the sweeper reclaims in a commit without requests.
+const SWEPT_ROWS_IDLE: usize = 256;
+/// Minimum number of rows that the sweeper reclaims in a commit with requests.
+const SWEPT_ROWS_BUSY: usize = 64;
+/// Commits from one count of the remaining expired rows to the next; in between the number is estimated.
+const COMMITS_PER_COUNT: u64 = 64;
+/// Rows of fenced namespaces that are reclaimed in a commit without requests: a few milliseconds of work,
+/// because a request may arrive meanwhile.
+const PURGED_ROWS_IDLE: u32 = 1_024;
+/// Rows of fenced namespaces that are reclaimed in a commit with requests.
+const PURGED_ROWS_BUSY: u32 = 64;
+
+impl Committer {
+    /// Observes the time of day for the sweeper.
+    pub(super) fn look_at_clock(&mut self) {
+        let (wall, now) = (self.clock.wall(), self.clock.monotonic());
+        if self.sweep_clock.observe(wall, now) {
+            tracing::warn!(
+                file = %self.file.path.display(),
+                "the time of day has jumped ahead: expired rows are not reclaimed by it for ten minutes, or \
+                 until it goes back"
+            );
+        }
+    }
+
+    /// Returns the latest expiry of rows that may be reclaimed now.
+    pub(super) fn sweep_until(&self) -> Timestamp {
+        self.sweep_clock
+            .until(self.clock.wall(), self.clock.monotonic())
+    }
+
+    /// Raises the fences that the work contains, and admits the rest. Work that is past its deadline,
+    /// withdrawn or for a fenced namespace is answered and left out.
+    pub(super) fn admit(&mut self, work: Vec<QueuedWork>) -> Vec<QueuedWork> {
+        for piece in &work {
+            if let QueuedWork::Raise(raise) = piece {
+                self.is_behind |= self.fences.raise(&raise.fenced);
+            }
+        }
+        let shard = self.file.shard();
+        let monotonic = self.clock.monotonic();
+        let mut admitted = Vec::with_capacity(work.len());
+        for piece in work {
+            let fenced = piece.namespace().filter(|&id| self.fences.holds(id));
+            if piece.is_withdrawn() {
+                let withdrawn = &self.shard.counters.withdrawn;
+                withdrawn.fetch_add(1, Ordering::Relaxed);
+            } else if piece.deadline().is_some_and(|at| at.has_passed(monotonic)) {
+                piece.refuse(StoreError::DeadlinePassed { shard });
+            } else if let Some(namespace) = fenced {
+                piece.refuse(StoreError::NamespaceGone { shard, namespace });
+            } else {
+                admitted.push(piece);
+            }
+        }
+        admitted
+    }
+
+    /// Returns whether reclaiming is due.
+    pub(super) fn is_chore_due(&self) -> bool {
+        self.chores_wait() == Some(Duration::ZERO)
+    }
+
+    /// Returns how long to wait until reclaiming may be due; none if nothing is in sight.
+    pub(super) fn chores_wait(&self) -> Option<Duration> {
+        if self.is_behind {
+            return Some(Duration::ZERO);
+        }
+        let is_purging = self.spared.has_any_to_purge(self.fences.purging());
+        let is_expired = self.next_expiry.is_some_and(|at| at <= self.sweep_until());
+        let now = self.disk_now();
+        let is_due = is_purging
+            || self.spared.is_over(now)
+            || (is_expired && !self.spared.is_sweeper_held(now));
+        match self.next_expiry {
+            None if !is_purging && !self.spared.is_any() => None,
+            _ if is_due && !self.are_chores_held() => Some(Duration::ZERO),
+            _ => Some(IDLE_WAKE),
+        }
+    }
+
+    /// Returns the bounds on what the next commit reclaims.
+    pub(super) fn chores(&self, is_idle: bool) -> Chores {
+        let mut chores = self.all_chores(is_idle);
+        if self.spared.is_sweeper_held(self.disk_now()) {
+            chores.sweep_until = None;
+        }
+        chores
+    }
+
+    fn all_chores(&self, is_idle: bool) -> Chores {
+        let is_held = self.are_chores_held() || !self.unflushed.lost().is_empty();
+        if is_held {
+            return Chores::default();
+        }
+        let (swept_rows_min, purged_rows_max) = if is_idle {
+            (SWEPT_ROWS_IDLE, PURGED_ROWS_IDLE)
+        } else {
+            (SWEPT_ROWS_BUSY, PURGED_ROWS_BUSY)
+        };
+        Chores {
+            sweep_until: Some(self.sweep_until()),
+            swept_rows_min,
+            counts_expired: self.progress.sequence.is_multiple_of(COMMITS_PER_COUNT),
+            purged_rows_max,
+        }
+    }
+
+    /// Pauses reclaiming after a failed commit, because reclaiming may be the cause.
+    pub(super) fn hold_chores(&mut self) {
+        self.chores_held_until = Some(self.disk_now() + RETRY_AFTER);
+    }
+
+    fn are_chores_held(&self) -> bool {
+        self.chores_held_until
+            .is_some_and(|until| self.disk_now() < until)
+    }
+}
+
+impl ShardCounters {
+    /// Records what the sweeper has reclaimed and left.
+    pub(super) fn note_swept(&self, swept: &Swept) {
+        self.reclaimed.fetch_add(swept.rows, Ordering::Relaxed);
+        let expired = match swept.left {
+            Left::Unseen => return,
+            Left::Nothing => 0,
+            Left::Counted(rows) => rows,
+            // At least the one row that was seen.
+            Left::Uncounted => {
+                let before = self.expired.load(Ordering::Relaxed);
+                before.saturating_sub(swept.rows).max(1)
+            }
+        };
+        self.expired.store(expired, Ordering::Relaxed);
+    }
+
+    /// Records the namespaces that got rows by committed work, or the highest namespace that has rows, where
+    /// that was looked up.
+    pub(super) fn note_namespaces(&self, work: &[QueuedWork], found: Option<NamespaceId>) {
+        if let Some(found) = found {
+            self.namespace_max.store(found.0, Ordering::Relaxed);
+        } else if let Some(written) = work.iter().filter_map(QueuedWork::namespace).max() {
+            self.namespace_max.fetch_max(written.0, Ordering::Relaxed);
+        }
+    }
+}

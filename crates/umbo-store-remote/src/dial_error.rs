@@ -1,0 +1,31 @@
+//! Why a connection to a node could not be made.
+
+use std::time::Duration;
+
+use umbo_protocol::{DecodeError, Refusal};
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("cannot connect: {0}")]
+    Connect(std::io::Error),
+    #[error("no {what} within {} ms", within.as_millis())]
+    Timeout {
+        what: &'static str,
+        within: Duration,
+    },
+    #[error("TLS: {0}")]
+    Tls(String),
+    #[error("the peer is not a shard node: {0}")]
+    Garbage(#[from] DecodeError),
+    #[error("the connection was lost before the welcome: {0}")]
+    Lost(std::io::Error),
+    #[error("the node sent no welcome")]
+    NoWelcome,
+    #[error("the node chose version {0}, which was not offered")]
+    UnknownVersion(u32),
+    #[error("the node identifies itself as {0}")]
+    Other(String),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
