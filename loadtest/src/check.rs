@@ -7,10 +7,12 @@
 mod cases;
 mod hotkeys;
 mod overload;
+mod plan;
 mod quota;
 mod server;
 mod storage;
 
+use self::plan::{Check, Plan};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -59,20 +61,6 @@ pub(crate) struct Arguments {
     /// List the checks and their bounds
     #[arg(long)]
     list: bool,
-}
-
-/// How a check is to be run.
-#[derive(Debug)]
-struct Plan {
-    seed: u64,
-    is_quick: bool,
-}
-
-/// A check.
-struct Check {
-    name: &'static str,
-    about: &'static str,
-    run: fn(&Plan) -> Result<Vec<Verdict>, Failure>,
 }
 
 impl Arguments {

@@ -11,7 +11,7 @@ mod stampede;
 mod throughput;
 mod zipf;
 
-use super::{Check, Plan};
+use super::plan::Check;
 
 pub(super) const CHECKS: [Check; 8] = [
     Check {

@@ -10,7 +10,7 @@ mod sockets;
 mod step;
 mod windows;
 
-use super::{Check, Plan};
+use super::plan::Check;
 
 pub(super) const CHECKS: [Check; 13] = [
     Check {

@@ -13,7 +13,7 @@ mod speed;
 mod throughput;
 mod truth;
 
-use super::{Check, Plan};
+use super::plan::Check;
 
 pub(super) const CHECKS: [Check; 11] = [
     Check {

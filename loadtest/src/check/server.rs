@@ -3,7 +3,7 @@
 //! It is the `umbo` binary beside this program, on a core of its own; clients are processes of their
 //! own on the other one.
 
-use super::Plan;
+use super::plan::Plan;
 use crate::bench::lab::Lab;
 use crate::bench::plan::Plan as Rounds;
 use crate::failure::Failure;

@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
+use super::plan::{Check, Plan};
 use super::server::open;
-use super::{Check, Plan};
 use crate::bench::lab::{Cluster, Lab, OTHER_UMBO, Target, UMBO, Umbo};
 use crate::bench::plan::Pairs;
 use crate::dataset;

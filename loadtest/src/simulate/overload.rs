@@ -5,6 +5,7 @@
 //! scenarios give equal accounts, whatever the machine does besides.
 
 mod account;
+mod behaviour;
 mod door;
 mod figures;
 mod scenario;
@@ -12,10 +13,10 @@ mod store;
 mod study;
 mod world;
 
+pub(crate) use self::behaviour::{Sharing, Spread};
 pub(crate) use self::door::Discipline;
 pub(crate) use self::figures::{Calm, Figures};
 pub(crate) use self::scenario::{Kind, Scenario};
-pub(crate) use self::store::{Sharing, Spread};
 pub(crate) use self::study::Study;
 pub(crate) use self::world::run;
 

@@ -1,6 +1,7 @@
 //! `umbo kv …`: rows. Each command has a module; keys have the same syntax in all of them, in input and
 //! output ([`umbo_api::key_text`]).
 
+mod argument;
 mod batch;
 mod count;
 mod export;
@@ -12,21 +13,12 @@ mod range;
 mod rm;
 mod scan;
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
-use std::str::FromStr;
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
-use umbo_api::key_text::{self, KeyTextError};
-use umbo_client::Condition;
-use umbo_types::limits::TTL_SECONDS_MAX;
-use umbo_types::{Namespace, NamespaceError, PartitionKey};
 
 use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
 
+pub(super) use argument::{Key, namespace, partition_key, read_file, ttl};
 pub(crate) use put::Durability;
 
 const KEYS: &str = "\
@@ -83,120 +75,6 @@ impl Arguments {
             Command::Count(arguments) => block_on(arguments.run(&connection)),
             Command::Import(arguments) => block_on(arguments.run(&connection)),
             Command::Export(arguments) => block_on(arguments.run(&connection)),
-        }
-    }
-}
-
-/// A key of the command line, in any of its forms.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key(pub(super) Vec<u8>);
-
-impl FromStr for Key {
-    type Err = KeyTextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        key_text::parse(text).map(Self)
-    }
-}
-
-/// The key of a row: `PK [SK]`.
-#[derive(Debug, Args)]
-struct RowKey {
-    /// Namespace
-    #[arg(value_parser = namespace)]
-    ns: Namespace,
-    /// Partition key
-    #[arg(value_parser = partition_key)]
-    pk: Key,
-    /// Sort key; empty where not given
-    sk: Option<Key>,
-}
-
-impl RowKey {
-    fn sort(&self) -> &[u8] {
-        self.sk.as_ref().map_or(&[], |key| &key.0)
-    }
-}
-
-/// Reads a namespace name.
-pub(crate) fn namespace(text: &str) -> Result<Namespace, NamespaceError> {
-    Namespace::new(text)
-}
-
-/// Reads a partition key, which unlike other keys must not be empty.
-pub(super) fn partition_key(text: &str) -> Result<Key, String> {
-    let key: Key = text
-        .parse()
-        .map_err(|error: KeyTextError| error.to_string())?;
-    PartitionKey::new(key.0.clone()).map_err(|error| error.to_string())?;
-    Ok(key)
-}
-
-/// Reads a time to live: 1 second to ten years.
-pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
-    let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let bounds = Duration::from_secs(1)..=Duration::from_secs(TTL_SECONDS_MAX);
-    if !bounds.contains(&ttl) {
-        let days = TTL_SECONDS_MAX / 86_400;
-        return Err(format!("a time to live is 1s to {days}d"));
-    }
-    Ok(ttl)
-}
-
-/// Reads a condition: a version, an `ETag`, or `*` for any.
-fn condition(text: &str) -> Result<Condition, String> {
-    if text == "*" {
-        return Ok(Condition::Exists);
-    }
-    let version = text.trim_matches('"').parse();
-    version
-        .map(Condition::Version)
-        .map_err(|_| "a version is a number, as 'umbo kv range' and ETag show it, or *".to_owned())
-}
-
-/// Reads a whole file, `-` for stdin, up to a bound.
-pub(super) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, CliError> {
-    let failed = |source| CliError::File {
-        verb: "read",
-        path: path.to_owned(),
-        source,
-    };
-    let mut bytes = Vec::new();
-    let bound = len_max as u64 + 1;
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(bound).read_to_end(&mut bytes)
-    } else {
-        File::open(path).and_then(|file| file.take(bound).read_to_end(&mut bytes))
-    };
-    read.map_err(failed)?;
-    if bytes.len() > len_max {
-        let path = path.display();
-        return Err(CliError::Usage(format!(
-            "{path} has more than {len_max} bytes"
-        )));
-    }
-    Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_to_live_has_two_ends() {
-        assert_eq!(ttl("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(ttl("3650d"), Ok(Duration::from_secs(TTL_SECONDS_MAX)));
-        for text in ["0s", "999ms", "3650d 1ns", "11y", "soon", ""] {
-            assert!(ttl(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_partition_key_holds_something_and_not_too_much() {
-        assert_eq!(partition_key("0x00"), Ok(Key(vec![0])));
-        assert!(partition_key(&"k".repeat(1_024)).is_ok());
-        for text in ["", "0x", "b64:", "0x0", &"k".repeat(1_025)] {
-            assert!(partition_key(text).is_err(), "{text}");
         }
     }
 }

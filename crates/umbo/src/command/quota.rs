@@ -1,6 +1,7 @@
 //! `umbo quota …`: policies, their effect, and the cost of requests. Each command that changes something has
 //! a module. Policies need the `admin` permission on every namespace; costs and usage need `read` on theirs.
 
+mod amount;
 mod change;
 mod explain;
 mod policy;
@@ -10,6 +11,7 @@ use clap::{Args, Subcommand};
 use umbo_api::quota::{PolicyInfo, PolicySource, QuotaUser, UsageAnswer, UsageRow};
 use umbo_types::Namespace;
 
+use self::amount::amount;
 use super::kv::namespace;
 use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
@@ -197,26 +199,4 @@ fn usage_cells(row: &UsageRow) -> Vec<String> {
         row.read_bytes.to_string(),
         row.write_bytes.to_string(),
     ]
-}
-
-/// Returns an amount with at most three decimals.
-fn amount(amount: f64) -> String {
-    let text = format!("{amount:.3}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" {
-        "0".to_owned()
-    } else {
-        text.to_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_are_short() {
-        let texts = [0.0, -0.0001, 1.5, 1_000.0, -2.123_456, 1e9].map(amount);
-        assert_eq!(texts, ["0", "0", "1.5", "1000", "-2.123", "1000000000"]);
-    }
 }

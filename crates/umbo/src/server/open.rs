@@ -20,7 +20,6 @@ use umbo_tls::{TlsFiles, TlsSource};
 use umbo_types::Clock;
 
 use super::clock::SystemClock;
-use super::ports::Listeners;
 use super::store::{OpenStore, Role};
 use crate::cli_error::CliError;
 use crate::settings::{Loaded, Settings};
@@ -28,6 +27,12 @@ use crate::spans;
 
 /// Length of the kernel's queue of connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
+
+/// Bound sockets.
+pub(super) struct Listeners {
+    pub(super) data: TcpListener,
+    pub(super) admin: TcpListener,
+}
 
 /// The opened parts of a server; [`OpenedServer::dispatcher`] makes the dispatcher from them.
 pub(super) struct OpenedServer {

@@ -2,22 +2,15 @@
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_admin::{Service, StartupResponder};
 use umbo_dispatcher::Dispatcher;
 use umbo_edge::{DrainStats, EdgeLimits};
 
-use super::open::OpenedServer;
+use super::open::{Listeners, OpenedServer};
 use super::watcher::Watcher;
 use crate::settings::ServerSettings;
-
-/// Bound sockets.
-pub(super) struct Listeners {
-    pub(super) data: TcpListener,
-    pub(super) admin: TcpListener,
-}
 
 /// The services of the ports.
 #[derive(Default)]

@@ -1,7 +1,10 @@
 //! Layers, their order, and the messages of refusals.
 
 use std::collections::BTreeSet;
+use std::env;
+use std::path::Path;
 
+use super::layer::Layers;
 use super::*;
 
 const DOCUMENTED: &str = include_str!("../../../../config/umbo.toml");

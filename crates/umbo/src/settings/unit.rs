@@ -108,7 +108,10 @@ serde_as_text!(TimeSpan, ByteCount);
 
 /// Serializes an absent value as the empty text.
 pub(super) mod empty_is_none {
-    use super::{Deserialize, Deserializer, FromStr, Serializer, de, fmt};
+    use std::fmt;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
 
     #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
     pub(in crate::settings) fn serialize<T: AsRef<str>, S: Serializer>(

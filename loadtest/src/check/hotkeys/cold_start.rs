@@ -4,11 +4,11 @@
 //! detection of its keys on, a cold one lets through at most what a warm one ever does in a time of the
 //! same length. The reads before that are reported.
 
-use super::Plan;
 use super::drill::{ATTACK, KEYS};
 use super::pod::{SECOND_NS, Stampede};
 use super::stampede::variants;
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::plan::Plan;
 use crate::check::server::open;
 use crate::ddos::{DETECTION_S, Drill, Outcome, Phases, Traffic};
 use crate::failure::Failure;

@@ -12,8 +12,8 @@ use std::time::Instant;
 use umbo_hotkey::{KeyHasher, KeyRef, KeySeed, Settings, Shield};
 use umbo_types::{Key, NamespaceId};
 
-use super::Plan;
 use crate::allocations;
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 

@@ -4,7 +4,7 @@
 //! of all keys alike: what is left between the two is that the attack wants the same keys. Beside it
 //! stands the latency of normal traffic alone, on a machine that has nothing else to do.
 
-use super::Plan;
+use crate::check::plan::Plan;
 use crate::check::server::open;
 use crate::ddos::{Drill, Outcome, Phases, Target, Traffic, reads_max};
 use crate::failure::Failure;

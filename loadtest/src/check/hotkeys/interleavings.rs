@@ -9,8 +9,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::proof::{Program, Tally};
-use super::Plan;
 use crate::check::cases::{Case, run_all};
+use crate::check::plan::Plan;
 use crate::verdict::{Bound, Verdict};
 
 #[allow(

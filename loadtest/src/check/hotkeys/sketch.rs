@@ -6,26 +6,21 @@
 //! the hot set and at the threshold; a hot key stays in the set below it, down to half.
 
 mod counting;
+mod keys;
 mod memory;
 mod reaction;
 
 use std::collections::BTreeSet;
 
 use self::counting::{SimulatedDispatcher, THREADS, TICK, number_of};
+use self::keys::{ATTACKED, FLOOD, KEYS, SETTLING};
 use self::memory::memory;
 use self::reaction::reaction;
-use super::Plan;
 use super::zipf::Zipf;
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
-
-const KEYS: u64 = 1_000_000;
-/// Ticks before anything is compared: decayed rates of less mean little.
-const SETTLING: u64 = 11;
-/// Numbers of the keys that are under attack beside the popular ones, and of the flood.
-const ATTACKED: u64 = KEYS;
-const FLOOD: u64 = 2 * KEYS;
 
 pub(super) fn sketch(plan: &Plan) -> Vec<Verdict> {
     let mut verdicts = accuracy(plan);

@@ -1,8 +1,8 @@
 //! A million reads a second of ten keys, simulated: how many of them the store sees.
 
-use super::Plan;
 use super::pod::{Outcome, Stampede};
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::plan::Plan;
 use crate::verdict::{Bound, Verdict};
 
 /// Ten keys at a million reads a second, and a store that takes half a millisecond.

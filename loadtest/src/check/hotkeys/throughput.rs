@@ -1,9 +1,9 @@
 //! What the layer costs and saves on a real server: reads of all keys alike with it and without, and a
 //! hit of the local cache beside a handler that does nothing.
 
-use super::Plan;
 use crate::bench::lab::{AXUM, Lab, OTHER_UMBO, Target, UMBO, UMBO_ADMIN};
 use crate::bench::plan::Pairs;
+use crate::check::plan::Plan;
 use crate::check::server::open;
 use crate::dataset;
 use crate::ddos::{LAYER_OFF, STORE_GETS};

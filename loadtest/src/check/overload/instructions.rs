@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use super::Plan;
+use crate::check::plan::Plan;
 use crate::counted::Kind;
 use crate::failure::Failure;
 use crate::process::find;

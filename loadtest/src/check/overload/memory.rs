@@ -16,8 +16,8 @@ use umbo_overload::{
 };
 use umbo_types::{Criticality, Deadline, RequestUnits};
 
-use super::Plan;
 use crate::allocations::held;
+use crate::check::plan::Plan;
 use crate::failure::Failure;
 use crate::load::scrape::scrape_data_port;
 use crate::process::{Cores, Process, check_free};

@@ -9,8 +9,8 @@ use std::f64::consts::TAU;
 use umbo_overload::Class;
 use umbo_types::ShardId;
 
-use super::Plan;
 use super::service::{Calls, Lab, Shape, normal};
+use crate::check::plan::Plan;
 use crate::verdict::{Bound, Verdict};
 
 const SHARDS: u16 = 2;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use umbo_overload::{Class, OverloadController, PressureSettings, TICK, TickInput, Work};
 use umbo_types::{Criticality, RequestUnits, ShardId};
 
-use super::Plan;
 use super::service::Shape;
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 

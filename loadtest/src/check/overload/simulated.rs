@@ -4,8 +4,8 @@
 
 use umbo_overload::QueueSettings;
 
-use super::Plan;
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::plan::Plan;
 use crate::simulate::overload::{Calm, Discipline, Figures, Kind, Scenario, Sharing, Spread, run};
 use crate::verdict::{Bound, Verdict};
 

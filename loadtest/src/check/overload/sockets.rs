@@ -4,7 +4,7 @@
 //! Each figure is a ratio within one run, or a share; what the machine does besides is in both of its
 //! sides. Of the scenarios that have no bounds of their own, those of the simulated ones hold.
 
-use super::Plan;
+use crate::check::plan::Plan;
 use crate::failure::Failure;
 use crate::scenario::{Outcome, Sample, measure, peak};
 use crate::verdict::{Bound, Verdict};

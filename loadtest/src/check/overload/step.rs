@@ -5,8 +5,8 @@ use std::time::Duration;
 use umbo_overload::{Class, TICK};
 use umbo_types::ShardId;
 
-use super::Plan;
 use super::service::{Calls, Lab, Shape};
+use crate::check::plan::Plan;
 use crate::verdict::{Bound, Verdict};
 
 /// How much slower the store becomes.

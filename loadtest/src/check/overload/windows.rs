@@ -5,8 +5,8 @@ use std::time::Duration;
 use umbo_overload::Class;
 use umbo_types::ShardId;
 
-use super::Plan;
 use super::service::{Calls, Lab, Shape};
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use umbo_quota::Limiter;
 
-use super::Plan;
 use super::setting::{ACCOUNTS_MAX, BUCKETS_MAX, CheckedPolicy, USUAL, limiter, put, work_of_put};
 use crate::allocations;
+use crate::check::plan::Plan;
 use crate::process::resident_bytes;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use umbo_quota::{Limiter, Policy, PolicyDraft, PolicySet, Source};
 
-use super::Plan;
 use super::setting::{USUAL, limiter, put};
+use crate::check::plan::Plan;
 use crate::verdict::{Bound, Verdict};
 
 /// A change that makes a policy bad, and what a refusal has to name.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use umbo_quota::Limiter;
 
 use self::requests::{Books, CALLERS, THREADS, caller, drive, micros};
-use super::Plan;
 use super::setting::{self, CheckedPolicy, USUAL};
+use crate::check::plan::Plan;
 use crate::verdict::{Bound, Verdict};
 
 /// Rate of the moving runs, in RU a second: a millisecond brings 91,000 micro-RU, of which no sum of

@@ -19,9 +19,9 @@ use limitador::limit::{Context, Expression, Limit, Namespace};
 use umbo_quota::{ActualUsage, CostHint, Limiter, Request, Subject};
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
-use super::Plan;
 use super::setting::{self, CheckedPolicy, USUAL};
 use crate::allocations;
+use crate::check::plan::Plan;
 use crate::failure::Failure;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use umbo_quota::Unit;
 
-use super::Plan;
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::plan::Plan;
 use crate::simulate::{
     Account, Behaviour, CLIENTS, Caller, Knowledge, Quota, REFILL, Scenario, SettleError, Shape,
     one_quota,

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::Plan;
 use crate::bench::lab::{Lab, NAMESPACE, UMBO};
+use crate::check::plan::Plan;
 use crate::check::server::open;
 use crate::dataset;
 use crate::failure::Failure;

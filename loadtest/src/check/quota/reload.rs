@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use umbo_quota::{Limiter, PolicySet};
 
-use super::Plan;
 use super::setting::{self, CheckedPolicy, USUAL, put, work_of_put};
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use umbo_quota::Limiter;
 
-use super::Plan;
 use super::setting::{CheckedPolicy, USUAL, limiter, put, work_of_put};
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 

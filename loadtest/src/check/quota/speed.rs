@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Plan;
+use crate::check::plan::Plan;
 use crate::simulate::{Knowledge, Pattern, Quota, REFILL, SettleError, Study};
 use crate::verdict::{Bound, Verdict};
 

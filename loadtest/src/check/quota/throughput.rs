@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::Plan;
 use crate::bench::lab::{Lab, Target, UMBO};
 use crate::bench::plan::Pairs;
+use crate::check::plan::Plan;
 use crate::check::server::open;
 use crate::dataset;
 use crate::failure::Failure;

@@ -5,7 +5,7 @@
 
 use umbo_types::{Criticality, Operation};
 
-use super::store::{Incident, Sharing, Spread, Trouble};
+use super::behaviour::{Incident, Sharing, Spread, Trouble};
 
 /// The scenarios, by the names that the real ones have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

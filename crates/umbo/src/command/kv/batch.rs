@@ -8,8 +8,8 @@ use umbo_client::BatchOptions;
 use umbo_types::Namespace;
 use umbo_types::limits::BATCH_BODY_LEN_MAX;
 
+use super::argument::{namespace, read_file};
 use super::put::Durability;
-use super::{namespace, read_file};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output;

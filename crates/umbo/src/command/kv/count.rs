@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use umbo_client::{RangeOptions, RowReader, ScanOptions};
 use umbo_types::Namespace;
 
-use super::{Key, namespace, partition_key};
+use super::argument::{Key, namespace, partition_key};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format};

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use umbo_client::{RowReader, ScanOptions};
 use umbo_types::Namespace;
 
+use super::argument::namespace;
 use super::import::progress::bar;
-use super::namespace;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format, counted};

@@ -8,7 +8,7 @@ use umbo_api::batch::KeyFields;
 use umbo_api::path::base64url;
 use umbo_api::row::JsonRow;
 
-use super::RowKey;
+use super::argument::RowKey;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format};

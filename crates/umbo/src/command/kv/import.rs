@@ -31,7 +31,7 @@ use self::failed::{Existing, FailedFile};
 use self::lane::ImportTarget;
 use self::progress::{ImportState, ImportSummary, bar, describe};
 use self::transfer::TransferOptions;
-use super::namespace;
+use super::argument::namespace;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format};

@@ -8,7 +8,7 @@ use umbo_api::key_text;
 use umbo_types::limits::{BATCH_BODY_LEN_MAX, MULTI_GET_KEYS_MAX};
 use umbo_types::{KeyError, Namespace};
 
-use super::{Key, namespace, partition_key, read_file};
+use super::argument::{Key, namespace, partition_key, read_file};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output;

@@ -9,7 +9,7 @@ use umbo_api::admin::DurabilitySetting;
 use umbo_client::{Condition, PutOptions};
 use umbo_types::limits::VALUE_LEN_MAX;
 
-use super::{RowKey, condition, read_file, ttl};
+use super::argument::{RowKey, condition, read_file, ttl};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output;

@@ -4,7 +4,7 @@ use clap::Args;
 use umbo_client::RangeOptions;
 use umbo_types::Namespace;
 
-use super::{Key, namespace, partition_key};
+use super::argument::{Key, namespace, partition_key};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::rows::RowPrinter;

@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use umbo_client::{Condition, DeleteSelection};
 
-use super::{Key, RowKey, condition};
+use super::argument::{Key, RowKey, condition};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format};

@@ -4,7 +4,7 @@ use clap::Args;
 use umbo_client::ScanOptions;
 use umbo_types::Namespace;
 
-use super::namespace;
+use super::argument::namespace;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::rows::RowPrinter;

@@ -6,7 +6,7 @@ use umbo_api::batch::KeyFields;
 use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy, ExplainShard};
 use umbo_types::Namespace;
 
-use super::amount;
+use super::amount::amount;
 use crate::cli_error::CliError;
 use crate::command::kv::{Key, namespace};
 use crate::connection::Connection;

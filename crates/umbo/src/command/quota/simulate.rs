@@ -8,7 +8,7 @@ use umbo_api::ErrorCode;
 use umbo_api::quota::{PolicySpec, SimulateBody, SimulateRow};
 use umbo_client::Client;
 
-use super::amount;
+use super::amount::amount;
 use super::policy::{PolicyArguments, read_one_policy};
 use crate::cli_error::CliError;
 use crate::connection::Connection;

@@ -1,10 +1,10 @@
 //! What the detection holds.
 
 use super::counting::{SimulatedDispatcher, THREADS};
-use super::{ATTACKED, SETTLING};
+use super::keys::{ATTACKED, SETTLING};
 use crate::allocations;
-use crate::check::Plan;
 use crate::check::cases::{Figure, verdicts_of};
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 

@@ -1,9 +1,9 @@
 //! How soon a key under attack is hot, and how soon it is not any more.
 
 use super::counting::{SimulatedDispatcher, THREADS};
-use super::{ATTACKED, KEYS};
-use crate::check::Plan;
+use super::keys::{ATTACKED, KEYS};
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
+use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 

@@ -1,0 +1,94 @@
+//! Reading the layers of settings: the values in effect, and the origin of each.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use super::layer::{Effective, Flag, Layers};
+use super::{Settings, SettingsError, check, show};
+
+/// Name of the file that is read from the working folder by default.
+const FILE_DEFAULT: &str = "umbo.toml";
+/// Variable that names the file.
+const FILE_VARIABLE: &str = "UMBO_CONFIG";
+
+/// Origins of settings, besides the defaults and the environment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SettingsSources {
+    /// The file of `--config`. Without it `UMBO_CONFIG` may name one, and `umbo.toml` of the working folder
+    /// is read if it exists.
+    pub(crate) file: Option<PathBuf>,
+    /// The flags that were given.
+    pub(crate) flags: Vec<Flag>,
+}
+
+/// Settings in effect, and the origin of each.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    /// The values.
+    pub(crate) settings: Settings,
+    /// The file that was read, if any.
+    pub(crate) file: Option<PathBuf>,
+    pub(super) effective: Vec<Effective>,
+}
+
+impl Loaded {
+    /// Reads all layers.
+    pub(crate) fn read(sources: &SettingsSources) -> Result<Self, SettingsError> {
+        let file = sources.file.clone().or_else(find_file);
+        let variables = env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            Some((name, value.to_string_lossy().into_owned()))
+        });
+        Self::from_layers(file, variables, &sources.flags)
+    }
+
+    /// Reads one file over the defaults, without the environment.
+    pub(crate) fn read_file(file: &Path) -> Result<Self, SettingsError> {
+        Self::from_layers(Some(file.to_owned()), [], &[])
+    }
+
+    /// Returns the settings in effect as TOML, each with its origin; secrets are hidden.
+    pub(crate) fn to_toml(&self) -> String {
+        show::to_toml(&self.effective)
+    }
+
+    /// Returns a line about the file that was read, for the log.
+    pub(crate) fn source(&self) -> String {
+        match &self.file {
+            Some(file) => format!("settings of {}", file.display()),
+            None => format!("default settings ({FILE_DEFAULT} does not exist here)"),
+        }
+    }
+
+    pub(super) fn from_layers(
+        file: Option<PathBuf>,
+        variables: impl IntoIterator<Item = (String, String)>,
+        flags: &[Flag],
+    ) -> Result<Self, SettingsError> {
+        let mut layers = Layers::defaults();
+        if let Some(path) = &file {
+            let text = std::fs::read_to_string(path).map_err(|source| SettingsError::Read {
+                path: path.clone(),
+                source,
+            })?;
+            layers.add_file(path, &text)?;
+        }
+        layers.add_variables(variables)?;
+        layers.add_flags(flags)?;
+        let settings = layers.settings()?;
+        check::check(&settings, &layers)?;
+        Ok(Self {
+            settings,
+            file,
+            effective: layers.into_effective(),
+        })
+    }
+}
+
+fn find_file() -> Option<PathBuf> {
+    let named = env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty());
+    named.map(PathBuf::from).or_else(|| {
+        let default = PathBuf::from(FILE_DEFAULT);
+        default.exists().then_some(default)
+    })
+}
