@@ -80,6 +80,8 @@
 //! ```
 
 mod class;
+mod estimate;
+mod flow;
 mod pressure;
 mod queue;
 

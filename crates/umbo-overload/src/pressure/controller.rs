@@ -20,11 +20,10 @@ use super::settings::{PressureSettings, TICK};
 use super::shard_monitor::{Change, ShardMonitor, ShardView};
 use super::time_slices::TimeSlices;
 use crate::class::Class;
+use crate::estimate::SLICE;
 
-/// A tick this much early is in time: timers are not exact.
-const EARLY: Duration = Duration::from_millis(10);
-/// How often fair shares are compared anew.
-const TURN: Duration = Duration::from_secs(1);
+/// Timers are not exact: what is this much early is in time.
+const EARLY: Duration = TICK.checked_div(2).expect("two is not zero");
 
 /// Work for one shard.
 #[derive(Debug, Clone, Copy)]
@@ -167,7 +166,7 @@ impl OverloadController {
                 None => {}
             }
         }
-        if now.saturating_duration_since(watch.turned) + EARLY >= TURN {
+        if now.saturating_duration_since(watch.turned) + EARLY >= SLICE {
             watch.turned = now;
             self.shards.iter().for_each(|shard| shard.shares.turn());
         }

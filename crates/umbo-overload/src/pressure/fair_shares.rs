@@ -1,22 +1,17 @@
 //! Which callers have more than their fair share of a shard's present work.
 //!
 //! What the quotas charge is added up by tier and caller for a second, and the second before is compared:
-//! the fair share of a tier is its work divided by its callers. Callers are told apart by a hash into 64
-//! cells, so that the state is bounded; the hash changes every second, so that callers who fall together
-//! do not stay together. Recording and asking take no lock.
+//! the fair share of a tier is its work divided by its callers. Callers are told apart by their flow, which
+//! changes every second. Recording and asking take no lock.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use umbo_types::{Criticality, RequestUnits};
 
-/// Cells of a tier.
-const CELLS: usize = 64;
-/// Odd, with bits all over: 2⁶⁴ divided by the golden ratio.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Micro-RU of a unit of the cells, so that a second fits in 32 bits.
-const UNIT_MICROS: u64 = 1_000;
+use crate::flow::{FLOWS, flow_of};
 
-type Cells = [[AtomicU32; CELLS]; Criticality::ALL.len()];
+/// The work of each flow of each tier, in micro-RU.
+type Cells = [[AtomicU64; FLOWS]; Criticality::ALL.len()];
 
 /// The work of one shard by tier and caller.
 #[derive(Debug)]
@@ -31,7 +26,7 @@ pub(crate) struct FairShares {
 
 impl FairShares {
     pub(crate) fn new() -> Self {
-        let cells = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU32::new(0)));
+        let cells = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
         Self {
             cells: [cells(), cells()],
             slice: AtomicU64::new(1),
@@ -43,41 +38,39 @@ impl FairShares {
     #[inline]
     pub(crate) fn add(&self, tier: Criticality, caller: u64, charged: RequestUnits) {
         let slice = self.slice.load(Relaxed);
-        let units = charged.as_micros().div_ceil(UNIT_MICROS);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
         let cell = self.cell(slice, tier, caller);
-        // What wraps around in a second is two million RU of one caller: it is wrong for a second.
-        cell.fetch_add(units, Relaxed);
+        cell.fetch_add(charged.as_micros(), Relaxed);
     }
 
     /// Returns whether a caller had more than its fair share in the second before.
     pub(crate) fn is_above(&self, tier: Criticality, caller: u64) -> bool {
         let before = self.slice.load(Relaxed).wrapping_sub(1);
         let had = self.cell(before, tier, caller).load(Relaxed);
-        u64::from(had) > self.fair[tier as usize].load(Relaxed)
+        had > self.fair[tier as usize].load(Relaxed)
     }
 
     /// Begins the next second; only the tick does.
     pub(crate) fn turn(&self) {
         let slice = self.slice.load(Relaxed);
-        for (tier, fair) in self.cells[(slice % 2) as usize].iter().zip(&self.fair) {
-            let had = tier.iter().map(|cell| u64::from(cell.load(Relaxed)));
+        for (tier, fair) in self.cells_of(slice).iter().zip(&self.fair) {
+            let had = tier.iter().map(|cell| cell.load(Relaxed));
             let (sum, callers) = had.fold((0, 0), |(sum, callers), had| {
                 (sum + had, callers + u64::from(had > 0))
             });
             fair.store(sum.checked_div(callers).unwrap_or(u64::MAX), Relaxed);
         }
-        for cell in self.cells[((slice + 1) % 2) as usize].iter().flatten() {
+        for cell in self.cells_of(slice + 1).iter().flatten() {
             cell.store(0, Relaxed);
         }
         self.slice.store(slice + 1, Relaxed);
     }
 
-    fn cell(&self, slice: u64, tier: Criticality, caller: u64) -> &AtomicU32 {
-        // The upper six bits of the product.
-        let salted = caller ^ slice.wrapping_mul(SPREAD);
-        let at = (salted.wrapping_mul(SPREAD) >> 58) as usize;
-        &self.cells[(slice % 2) as usize][tier as usize][at]
+    fn cell(&self, slice: u64, tier: Criticality, caller: u64) -> &AtomicU64 {
+        &self.cells_of(slice)[tier as usize][usize::from(flow_of(caller, slice))]
+    }
+
+    fn cells_of(&self, slice: u64) -> &Cells {
+        &self.cells[slice as usize % self.cells.len()]
     }
 }
 

@@ -9,38 +9,46 @@
 
 use std::time::Duration;
 
-use super::log_histogram::{LogHistogram, Place};
+use super::log_histogram::{LogHistogram, P95_ONE_IN, Place};
+use super::penalty::EXPONENT_MAX;
 use super::settings::PressureSettings;
 use super::time_slices::TimeSlices;
+use crate::estimate::{SLICE, STANDARD_ERRORS};
 
 /// Length of a slice, in milliseconds.
-const SLICE_MS: u32 = 1_000;
+const SLICE_MS: u32 = SLICE.as_millis() as u32;
 /// Fewest samples of a window: the p95 of fewer is chance.
 const SAMPLES_MIN: u32 = 50;
 /// Shortest window, in milliseconds: with the windows below more than the longest pause that is none.
 const WINDOW_MS_MIN: u32 = 200;
-/// Longest window, in milliseconds. Where it has too few samples, nothing is said.
-const WINDOW_MS_MAX: u32 = 800;
+/// Longest window, in milliseconds: as long as all of the shortest that engage. Where it has too few samples,
+/// nothing is said.
+const WINDOW_MS_MAX: u32 = WINDOWS as u32 * WINDOW_MS_MIN;
 /// Windows in a row that engage, and that release.
 const WINDOWS: u8 = 4;
 /// Negative natural logarithm of how improbable as many slow samples have to be, in each window: four of
 /// them are one in a hundred million.
 const SIGNIFICANCE: f64 = 4.5;
-/// So many times the usual number of slow samples is explained by drift.
-const DRIFT: f64 = 1.5;
 /// What a slice leaves of the baseline: a mean age of two minutes.
 const KEPT: f32 = 1.0 - 1.0 / 120.0;
-/// Slices, and samples, without which there is no baseline.
+/// Slices without which there is no baseline.
 const BASELINE_SLICES_MIN: u32 = 10;
-const BASELINE_SAMPLES_MIN: f64 = 200.0;
+/// Samples without which there is none: as many as engage.
+const BASELINE_SAMPLES_MIN: f64 = (WINDOWS as u32 * SAMPLES_MIN) as f64;
 /// Part of the latency ratio that engages from which on the pressure grows: twice as slow as usual.
 const PRESSURE_ABOVE: f64 = 2.0;
 
-/// Memory of one shard and class, in bytes. The bound is part of the contract of the crate.
+/// Memory of one shard and class, in bytes.
 pub(crate) const CLASS_BYTES: usize = size_of::<TimeSlices>() + size_of::<LatencyState>();
-const _: () = assert!(CLASS_BYTES <= 1_536);
 
-/// Samples, and those above what engages and what releases.
+/// What samples are compared with.
+#[derive(Debug, Clone, Copy)]
+enum Threshold {
+    Engage,
+    Release,
+}
+
+/// Samples, and those above each threshold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WindowCounts {
     samples: u32,
@@ -48,17 +56,14 @@ pub(crate) struct WindowCounts {
 }
 
 impl WindowCounts {
-    const ENGAGE: usize = 0;
-    const RELEASE: usize = 1;
-
     /// Returns whether the p95 exceeds a threshold.
-    const fn is_p95_above(&self, threshold: usize) -> bool {
-        self.above[threshold] as u64 * 20 > self.samples as u64
+    const fn is_p95_above(&self, threshold: Threshold) -> bool {
+        self.above[threshold as usize] > self.samples / P95_ONE_IN
     }
 
     /// Returns whether half as many samples exceed a threshold as make the p95 exceed it.
-    const fn is_nearly_above(&self, threshold: usize) -> bool {
-        self.above[threshold] as u64 * 40 > self.samples as u64
+    const fn is_nearly_above(&self, threshold: Threshold) -> bool {
+        self.above[threshold as usize] > self.samples / P95_ONE_IN / 2
     }
 
     fn since(&self, before: &Self) -> Self {
@@ -116,8 +121,8 @@ impl Baseline {
     /// Returns how surprising a window is: the negative logarithm of a bound of its probability.
     fn surprise(&self, window: &WindowCounts) -> f64 {
         let expected = self.usual_above * f64::from(window.samples);
-        let seen = f64::from(window.above[WindowCounts::ENGAGE]);
-        if seen <= DRIFT * expected {
+        let seen = f64::from(window.above[Threshold::Engage as usize]);
+        if seen <= expected {
             return 0.0;
         }
         seen * (seen / expected).ln() - (seen - expected)
@@ -258,22 +263,22 @@ impl LatencyState {
         settings: &PressureSettings,
     ) {
         let is_contrary = if self.is_engaged {
-            let is_slow = has_samples && window.is_p95_above(WindowCounts::RELEASE);
+            let is_slow = has_samples && window.is_p95_above(Threshold::Release);
             !is_slow && !self.is_stuck(oldest, settings)
         } else {
-            let is_slow = has_samples && window.is_nearly_above(WindowCounts::ENGAGE);
+            let is_slow = has_samples && window.is_nearly_above(Threshold::Engage);
             is_slow && self.baseline.surprise(window) >= SIGNIFICANCE
         };
         if !is_contrary {
             (self.windows, self.contrary) = (0, WindowCounts::default());
             return;
         }
-        self.is_suspect |= !self.is_engaged && window.is_p95_above(WindowCounts::ENGAGE);
+        self.is_suspect |= !self.is_engaged && window.is_p95_above(Threshold::Engage);
         self.windows += 1;
         self.contrary.add(window);
         if self.windows >= WINDOWS {
             let all = std::mem::take(&mut self.contrary);
-            self.is_engaged = !self.is_engaged && all.is_p95_above(WindowCounts::ENGAGE);
+            self.is_engaged = !self.is_engaged && all.is_p95_above(Threshold::Engage);
             self.windows = 0;
         }
     }
@@ -309,7 +314,9 @@ impl LatencyState {
         let engage = threshold(settings.engage_below);
         let above = self.baseline.times.above(engage);
         let samples = self.baseline.times.samples().max(1.0);
-        self.baseline.usual_above = (above + 2.0 + 2.0 * (above + 1.0).sqrt()) / samples;
+        // The upper bound of a Poisson count.
+        let root = (above + 1.0).sqrt() + STANDARD_ERRORS / 2.0;
+        self.baseline.usual_above = root * root / samples;
         self.thresholds = [engage, threshold(settings.release_above)].map(Place::word);
     }
 
@@ -319,7 +326,8 @@ impl LatencyState {
     }
 }
 
-/// Returns the pressure of something that is so many times what it may be: 0 at 1, and 1 at 8 times.
+/// Returns the pressure of something that is so many times what it may be: 0 at 1, and 1 at as many times as
+/// prices are multiplied by at most.
 pub(crate) fn pressure_of(times: f64) -> f64 {
-    (times.max(1.0).log2() / 3.0).min(1.0)
+    (times.max(1.0).log2() / EXPONENT_MAX).min(1.0)
 }

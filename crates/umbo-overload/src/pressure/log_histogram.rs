@@ -6,31 +6,37 @@
 
 use std::time::Duration;
 
+/// Of so many samples one exceeds the p95.
+pub(crate) const P95_ONE_IN: u32 = 20;
 /// Buckets of the scale.
-pub(crate) const BUCKETS: usize = 22 * PER_OCTAVE as usize;
+pub(crate) const BUCKETS: usize = OCTAVES * PER_OCTAVE as usize;
+/// Octaves of the scale: up to 4.3 seconds.
+const OCTAVES: usize = 22;
+/// Buckets of an octave: of the times in one, the longest is an eighth longer than the shortest.
 const PER_OCTAVE: u64 = 8;
 /// Shortest time that is told from shorter ones is two to this power, in nanoseconds.
 const FIRST_EXPONENT: u32 = 10;
 const NANOS_MIN: u64 = 1 << FIRST_EXPONENT;
-const NANOS_MAX: u64 = (1 << 32) - 1;
-/// Parts of a bucket that a place tells apart.
-const PARTS: u16 = 256;
+const NANOS_MAX: u64 = (NANOS_MIN << OCTAVES) - 1;
+/// Parts of a bucket that a place tells apart: as many as its word has room for.
+const PARTS: u16 = u16::MAX / BUCKETS as u16;
 
 /// Returns the bucket of a time.
 #[inline]
 pub(crate) const fn bucket(time: Duration) -> usize {
     let nanos = nanos(time);
     let exponent = nanos.ilog2();
-    let within = (nanos >> (exponent - 3)) - PER_OCTAVE;
+    let within = (nanos >> (exponent - PER_OCTAVE.ilog2())) - PER_OCTAVE;
     ((exponent - FIRST_EXPONENT) as u64 * PER_OCTAVE + within) as usize
 }
 
 /// Returns a time in nanoseconds, within the scale.
 const fn nanos(time: Duration) -> u64 {
-    if time.as_secs() > 4 {
+    const SECOND: u64 = 1_000_000_000;
+    if time.as_secs() > NANOS_MAX / SECOND {
         return NANOS_MAX;
     }
-    let nanos = time.as_secs() * 1_000_000_000 + time.subsec_nanos() as u64;
+    let nanos = time.as_secs() * SECOND + time.subsec_nanos() as u64;
     if nanos < NANOS_MIN {
         NANOS_MIN
     } else if nanos > NANOS_MAX {
@@ -43,11 +49,11 @@ const fn nanos(time: Duration) -> u64 {
 /// Returns the lower end and the width of a bucket, in nanoseconds.
 const fn bounds(bucket: usize) -> (u64, u64) {
     let octave = bucket as u64 / PER_OCTAVE;
-    let width = NANOS_MIN >> 3 << octave;
+    let width = NANOS_MIN / PER_OCTAVE << octave;
     ((PER_OCTAVE + bucket as u64 % PER_OCTAVE) * width, width)
 }
 
-/// A point on the scale, in steps of 1/256 of a bucket.
+/// A point on the scale, within a bucket too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u16);
 
@@ -138,7 +144,8 @@ impl LogHistogram {
     /// Returns the p95; none without samples.
     #[expect(clippy::cast_sign_loss)] // a part of a bucket is not negative
     pub(crate) fn p95(&self) -> Option<Place> {
-        let rank = self.samples() * 0.95;
+        let samples = self.samples();
+        let rank = samples - samples / f64::from(P95_ONE_IN);
         let mut before = 0.0;
         for (bucket, &count) in self.counts.iter().enumerate() {
             let count = f64::from(count);

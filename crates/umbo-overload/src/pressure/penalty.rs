@@ -11,15 +11,15 @@ use umbo_types::{Criticality, PriceMultiplier};
 
 /// The highest multiplier, as a power of two: the price of the whole class drains an eighth of the work out
 /// of the same bucket.
-const EXPONENT_MAX: f64 = 3.0;
+pub(crate) const EXPONENT_MAX: f64 = 3.0;
 /// Stages that a tick climbs under full pressure: the first multiplier is felt within half a second.
 const RISE: f64 = 0.25;
 /// Stages that a tick without pressure takes back.
 const FALL: f64 = 0.5;
-/// Parts of an exponent in the word.
-const PARTS: f64 = 32.0;
-/// Stages of a tier.
-const STAGES: u32 = 2;
+/// Parts of an exponent in the word: as many as a byte has room for, a power of two so that halves are exact.
+const PARTS: f64 = (1_u32 << (u8::MAX / EXPONENT_MAX as u8).ilog2()) as f64;
+/// Stages of a tier: callers above their fair share, then all.
+const STAGES: [bool; 2] = [true, false];
 
 /// Price multipliers of all tiers in one word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,11 +45,11 @@ impl Prices {
 
     /// Returns whether a caller of a tier pays more.
     pub(crate) const fn has(self, tier: Criticality) -> bool {
-        self.0 >> (tier as u32 * 16) & 0xFFFF > 0
+        (self.0 >> Self::shift(tier, false)) as u16 > 0
     }
 
     const fn shift(tier: Criticality, is_above: bool) -> u32 {
-        tier as u32 * 16 + is_above as u32 * 8
+        (tier as u32 * STAGES.len() as u32 + is_above as u32) * u8::BITS
     }
 }
 
@@ -68,7 +68,8 @@ impl Penalty {
     /// Advances by a tick with a pressure from 0 to 1; the class has the tiers up to `tier_max`.
     #[expect(clippy::cast_sign_loss)] // an exponent is not negative
     pub(crate) fn tick(&mut self, pressure: f64, tier_max: Criticality) -> Prices {
-        let stages = f64::from(STAGES * (tier_max as u32 + 1));
+        let stages_of = STAGES.len() as f64;
+        let stages = stages_of * f64::from(tier_max as u8 + 1);
         self.level = if pressure > 0.0 {
             (self.level + RISE * pressure).min(stages)
         } else {
@@ -76,8 +77,8 @@ impl Penalty {
         };
         let mut word = 0;
         for tier in Criticality::ALL {
-            for (stage, is_above) in [(0, true), (1, false)] {
-                let before = f64::from(STAGES * tier as u32 + stage);
+            for (stage, is_above) in STAGES.into_iter().enumerate() {
+                let before = stages_of * f64::from(tier as u8) + stage as f64;
                 let climbed = (self.level - before).clamp(0.0, 1.0);
                 let parts = (climbed * EXPONENT_MAX * PARTS).round() as u64;
                 word |= parts << Prices::shift(tier, is_above);

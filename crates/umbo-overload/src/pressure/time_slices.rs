@@ -10,16 +10,17 @@
 //! 85 %, here by 2 % to 6 %; and P² can be neither shared by threads nor added up. The price is
 //! memory, 704 bytes instead of 80.
 //!
-//! Counters have 16 bits. Once a bucket is nearly full its slice takes no more and is ended at the
+//! Counters have 16 bits. Once a bucket is half full its slice takes no more and is ended at the
 //! next tick: many more samples than a quantile needs, and no bias for what came first.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
-use super::log_histogram::{self, BUCKETS, Place};
+use super::log_histogram::{self, BUCKETS, P95_ONE_IN, Place};
 
-/// A bucket with this many samples ends its slice.
-const FULL: u16 = 60_000;
+/// A bucket with this many samples ends its slice: half of what it can count, because threads that do not
+/// know yet count on.
+const FULL: u16 = u16::MAX / 2;
 /// Set in [`TimeSlices::live`] where the slice under way takes no more.
 const IS_FULL: u8 = 2;
 
@@ -110,7 +111,7 @@ impl SliceCounts<'_> {
     /// None without samples.
     pub(crate) fn p95(self) -> Option<Place> {
         let samples = self.samples();
-        let rank = samples - samples / 20;
+        let rank = samples - samples / P95_ONE_IN;
         let mut before = 0;
         for bucket in 0..BUCKETS {
             let count = self.of(bucket);

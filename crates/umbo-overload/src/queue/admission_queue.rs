@@ -20,17 +20,18 @@ use super::late_runtime::LateRuntime;
 use super::queue_state::QueueState;
 use super::settings::QueueSettings;
 use super::status::QueueStatus;
+use crate::estimate::SAMPLES_MIN;
 
-/// A request waits.
-const WAITING: u64 = 1 << 32;
-/// One who has left, counted above the flag.
-const LEFT: u64 = 1 << 33;
+/// A request waits. Below are those in flight, above those who have left.
+const WAITING: u64 = 1 << 31;
+/// One who has left.
+const LEFT: u64 = WAITING << 1;
 /// Those in flight.
 const IN_FLIGHT: u64 = WAITING - 1;
 /// Of the requests that leave while none waits, one in so many is learned from.
 const SAMPLED: u64 = 16;
-/// All of the first are, so that a shard of which little is asked is known too.
-const FIRST: u64 = 512;
+/// All of the first are, until those of the others are enough: a shard of which little is asked is known too.
+const FIRST: u64 = SAMPLED * SAMPLES_MIN as u64;
 
 /// The queue of one shard. `W` is whatever wakes one who waits.
 #[derive(Debug)]
@@ -85,12 +86,7 @@ impl<W> AdmissionQueue<W> {
         if !self.is_crowded() || entry.deadline.has_passed(now) {
             return None;
         }
-        let mut state = self.lock();
-        // A request that enters looks after those that wait.
-        if state.is_due(now) {
-            return None;
-        }
-        state.turn_away(entry, now)
+        self.lock().turn_away(entry, now)
     }
 
     /// Gives a permit back. The request that gets it, and those shed meanwhile, are added to `wakeups`.
@@ -140,7 +136,7 @@ impl<W> AdmissionQueue<W> {
     pub fn tick(&self, now: Instant, lag: Duration, wakeups: &mut Wakeups<W>) {
         let mut state = self.lock();
         let word = self.word.load(Ordering::Relaxed);
-        state.set_lag(lag, &self.late, word / LEFT, now);
+        state.set_lag(lag, &self.late, (word / LEFT) as u32, now);
         self.attend(&mut state, now, wakeups);
         state.shrink();
     }
@@ -195,12 +191,8 @@ impl<W> AdmissionQueue<W> {
         wakeups: &mut Wakeups<W>,
     ) -> Entered {
         let mut state = self.lock();
-        // What is turned away must cost little, and changes nothing: those who wait are looked after now
-        // and then.
+        // What is turned away must cost little, and changes nothing: the tick looks after those who wait.
         if let Some(shed) = state.turn_away(entry, now) {
-            if state.is_due(now) {
-                self.attend(&mut state, now, wakeups);
-            }
             return Entered::Shed(shed);
         }
         // Who waits is seen from here on, and who leaves comes to this lock. What became free a

@@ -7,19 +7,16 @@
 
 use std::time::{Duration, Instant};
 
-use umbo_types::Criticality;
-
-const TIERS: usize = Criticality::ALL.len();
-/// How much of its earnings a tier can save, as time in which they are earned.
-const SAVED_MAX: Duration = Duration::from_millis(100);
-/// Weight of the last request in what one usually takes: 1/16.
-const USUAL_SHIFT: u32 = 4;
+use super::tier_queues::TIERS;
+use crate::estimate::AVERAGED;
 
 /// The accounts of all tiers, in nanoseconds of one permit.
 #[derive(Debug)]
 pub(crate) struct Floors {
     /// Slots of a hundred.
     percent: i64,
+    /// How much of its earnings a tier can save, as nanoseconds in which they are earned.
+    saved_ns: i64,
     earned_ns: [i64; TIERS],
     earned_at: Option<Instant>,
     /// What a request usually takes.
@@ -27,10 +24,12 @@ pub(crate) struct Floors {
 }
 
 impl Floors {
-    /// Makes empty accounts; `percent` is at most 25, as there are four tiers.
-    pub(crate) fn new(percent: u32) -> Self {
+    /// Makes empty accounts; all tiers together have at most all permits. A tier can save what it earns in
+    /// `saved`.
+    pub(crate) fn new(percent: u32, saved: Duration) -> Self {
         Self {
-            percent: i64::from(percent.min(25)),
+            percent: i64::from(percent.min(100 / TIERS as u32)),
+            saved_ns: nanos(saved),
             earned_ns: [0; TIERS],
             earned_at: None,
             usual_ns: 0,
@@ -40,13 +39,13 @@ impl Floors {
     /// Lets the tiers earn that have starved since the last call.
     pub(crate) fn earn(&mut self, starved: [bool; TIERS], limit: u32, now: Instant) {
         let since = self.earned_at.replace(now).unwrap_or(now);
-        let elapsed_ns = now.saturating_duration_since(since).as_nanos();
-        let elapsed_ns = i64::try_from(elapsed_ns).unwrap_or(i64::MAX).min(1 << 40);
+        let elapsed_ns = nanos(now.saturating_duration_since(since));
         let share = self.percent * i64::from(limit);
-        let saved_max = (share * SAVED_MAX.as_nanos() as i64 / 100).max(2 * self.usual_ns);
+        let in_time = |time_ns: i64| share.saturating_mul(time_ns) / 100;
+        let saved_max = in_time(self.saved_ns).max(self.usual_ns.saturating_mul(2));
         for (earned_ns, is_starved) in self.earned_ns.iter_mut().zip(starved) {
             if is_starved {
-                *earned_ns = (*earned_ns + share * elapsed_ns / 100).min(saved_max);
+                *earned_ns = earned_ns.saturating_add(in_time(elapsed_ns)).min(saved_max);
             } else if *earned_ns > 0 {
                 *earned_ns = 0;
             }
@@ -76,18 +75,21 @@ impl Floors {
     /// Settles what a request took: learns from it, and corrects what its tier was charged.
     pub(crate) fn settle(&mut self, tier: usize, charged_ns: u64, took: Option<Duration>) {
         let Some(took) = took else { return };
-        let took_ns = i64::try_from(took.as_nanos())
-            .unwrap_or(i64::MAX)
-            .min(1 << 40);
+        let took_ns = nanos(took);
         self.usual_ns = if self.usual_ns == 0 {
             took_ns
         } else {
-            self.usual_ns + ((took_ns - self.usual_ns) >> USUAL_SHIFT)
+            self.usual_ns + (took_ns - self.usual_ns) / i64::from(AVERAGED)
         };
         if charged_ns > 0 {
-            self.earned_ns[tier] += charged_ns.cast_signed() - took_ns;
+            let owed_ns = charged_ns.cast_signed().saturating_sub(took_ns);
+            self.earned_ns[tier] = self.earned_ns[tier].saturating_add(owed_ns);
         }
     }
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn a_starving_tier_gets_its_share_of_the_slot_time_whatever_its_requests_take() {
         for (permits, took_ms) in [(4, 1), (4, 10), (4, 100), (40, 2), (1, 1)] {
-            let mut floors = Floors::new(10);
+            let mut floors = Floors::new(10, Duration::from_millis(100));
             let took = Duration::from_millis(took_ms);
             let issued = granted_in_a_second(&mut floors, permits, took);
             let due = u64::from(permits) * 100 / took_ms;
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn nothing_is_earned_without_starving_and_little_is_saved() {
         let begun = Instant::now();
-        let mut floors = Floors::new(10);
+        let mut floors = Floors::new(10, Duration::from_millis(100));
         floors.earn([false; TIERS], 10, begun);
         floors.earn([false; TIERS], 10, begun + Duration::from_secs(9));
         assert_eq!(floors.entitled(STARVED), None);
@@ -136,7 +138,7 @@ mod tests {
         assert_eq!(floors.earned_ns[0], 100_000_000);
         floors.earn([false; TIERS], 10, begun + Duration::from_secs(100));
         assert_eq!(floors.earned_ns[0], 0);
-        let mut none = Floors::new(0);
+        let mut none = Floors::new(0, Duration::from_millis(100));
         none.earn(STARVED, 10, begun);
         none.earn(STARVED, 10, begun + Duration::from_secs(1));
         assert_eq!(none.entitled(STARVED), None);

@@ -15,22 +15,17 @@ use super::PerTier;
 use super::admission::{Entry, tier};
 use super::codel::CodelSettings;
 use super::tier_queues::TIERS;
+use crate::estimate::SAMPLES_MIN;
+use crate::flow::FLOWS;
 
-/// Ranks of a tier: parts of its callers.
-const RANKS: u32 = 128;
+/// Ranks of a tier: as many parts of its callers as there are flows.
+const RANKS: u32 = FLOWS as u32;
 /// The highest tier is never shed for lag.
 const RANK_MAX: u32 = (TIERS as u32 - 1) * RANKS;
 /// By how many ranks one late interval raises the limit, for each target of lag.
-const RISE: u32 = 24;
-/// Most targets of lag that count.
-const RISES_MAX: u32 = 4;
+const RISE: u32 = 48;
 /// Part of the rank that an interval without lag takes back, and the least number of ranks.
 const FALL_PART: u32 = 8;
-/// The queue counts the requests that have ended in 31 bits.
-const LEFT_MASK: u64 = (1 << 31) - 1;
-/// Fewest requests of an interval that may be why the runtime is late. Where fewer come, something else on
-/// the machine is, and shedding does not help.
-const ASKED_MIN: u64 = 16;
 
 /// What every request reads.
 #[derive(Debug, Default)]
@@ -86,7 +81,7 @@ pub(crate) struct LateRuntimeControl {
     since: Option<Instant>,
     /// The least lag of this interval.
     least: Option<Duration>,
-    left: u64,
+    left: u32,
     late_since: Option<Instant>,
     /// Whether anything was shed in the last interval.
     is_shedding: bool,
@@ -100,7 +95,7 @@ impl LateRuntimeControl {
         late: &LateRuntime,
         (codel, floor_percent): (&CodelSettings, u32),
         lag: Duration,
-        left: u64,
+        left: u32,
         now: Instant,
     ) -> PerTier<u64> {
         let lag_micros = u64::try_from(lag.as_micros()).unwrap_or(u64::MAX);
@@ -111,7 +106,7 @@ impl LateRuntimeControl {
         if now.saturating_duration_since(since) < codel.interval {
             return PerTier::default();
         }
-        let served = left.wrapping_sub(self.left) & LEFT_MASK;
+        let served = u64::from(left.wrapping_sub(self.left));
         let shed = late
             .shed
             .each_ref()
@@ -121,7 +116,9 @@ impl LateRuntimeControl {
         let rank = late.rank.load(Relaxed);
         let next = if least <= codel.target {
             rank.saturating_sub((rank / FALL_PART).max(FALL_PART))
-        } else if asked >= ASKED_MIN {
+        } else if asked >= u64::from(SAMPLES_MIN) {
+            // Where fewer come, something else on the machine makes the runtime late, and shedding does not
+            // help.
             risen(rank, least, codel.target)
         } else {
             rank
@@ -152,9 +149,9 @@ impl LateRuntimeControl {
 /// once all below it are.
 fn risen(rank: u32, lag: Duration, target: Duration) -> u32 {
     let times = lag.as_nanos() / target.as_nanos().max(1);
-    let times = u32::try_from(times).unwrap_or(RISES_MAX).min(RISES_MAX);
+    let rise = RISE.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX));
     let next_tier = (rank / RANKS + 1) * RANKS;
-    (rank + RISE * times).min(next_tier).min(RANK_MAX)
+    rank.saturating_add(rise).min(next_tier).min(RANK_MAX)
 }
 
 #[cfg(test)]

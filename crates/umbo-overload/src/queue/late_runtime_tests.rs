@@ -11,7 +11,7 @@ struct Scene {
     late: LateRuntime,
     control: LateRuntimeControl,
     now: Instant,
-    left: u64,
+    left: u32,
     timeout: Duration,
 }
 

@@ -18,6 +18,11 @@ use std::time::{Duration, Instant};
 use umbo_types::Operation;
 
 use super::window::{Mean, log2_nanos};
+use crate::estimate::{AVERAGED, SAMPLES_MIN, SLICE, STANDARD_ERRORS};
+
+/// Permits at first: in calm no queue forms at the shard, and the first crowd tells within a few windows how
+/// many there are to be.
+pub(crate) const INITIAL: u32 = 8;
 
 /// Bounds of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +31,7 @@ pub struct LimitSettings {
     pub min: u32,
     /// Most permits. Default 1,024.
     pub max: u32,
-    /// Permits at first. Default 8: in calm no queue forms at the shard, and the first crowd tells within
-    /// a few windows how many there are to be.
+    /// Permits at first. Default 8.
     pub initial: u32,
 }
 
@@ -36,32 +40,23 @@ impl Default for LimitSettings {
         Self {
             min: 3,
             max: 1_024,
-            initial: 8,
+            initial: INITIAL,
         }
     }
 }
 
-/// Fewest samples of a window: the mean of fewer is chance.
-const SAMPLES_MIN: u32 = 24;
 /// Fewest samples of a window that ends for another reason: its time is over, or it is clear that requests
 /// take more than twice as long as without a crowd.
 const SAMPLES_FEW: u32 = 8;
-/// Standard errors that make it clear.
-const CLEAR: f64 = 2.0;
 /// Standard error of the mean logarithm (base 2) at which a window ends: 11 %.
 const ERROR_MAX: f64 = 0.15;
-/// Longest window. The store may have become another one meanwhile, or have stood still.
-const WINDOW_MAX: Duration = Duration::from_secs(2);
 /// Least part of the limit that one step leaves.
 const STEP_MIN: f64 = 0.5;
-/// A step down to at most this part is a probe.
-const PROBE: f64 = 0.75;
 /// Windows between two probes without a reason: one in so many runs at a lower limit.
 const PROBE_EVERY: u32 = 24;
-/// How far the service time has to follow a probe, of all the way, for the store to be crowded.
-const FOLLOWED: f64 = 0.5;
-/// Weight of one request in the baseline of its operation while there is room.
-const BASELINE_WEIGHT: f64 = 1.0 / 64.0;
+/// Part of a way that counts as the way: of the largest step down, so that a step is a probe; of a probe, so
+/// that the service time has followed it and the store is crowded.
+const WAY: f64 = 0.5;
 
 /// The mean logarithm of an operation's service time without a crowd.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,8 +68,7 @@ struct Baseline {
 impl Baseline {
     fn learn(&mut self, log2: f64) {
         self.samples = self.samples.saturating_add(1);
-        let weight = (1.0 / f64::from(self.samples)).max(BASELINE_WEIGHT);
-        self.log2 += weight * (log2 - self.log2);
+        self.log2 += (log2 - self.log2) / f64::from(self.samples.min(AVERAGED));
     }
 }
 
@@ -140,7 +134,8 @@ impl Limit {
         }
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_duration_since(since);
-        let is_over = age > WINDOW_MAX;
+        // The store may have become another one meanwhile, or have stood still.
+        let is_over = age > SLICE;
         if is_over && self.window.count() < SAMPLES_FEW {
             self.begin_window(now);
             return;
@@ -168,7 +163,7 @@ impl Limit {
 
     fn is_known(&self) -> bool {
         let (mean, error) = (self.window.mean(), self.window.error());
-        let least = mean - CLEAR * error;
+        let least = mean - STANDARD_ERRORS * error;
         let is_clear = self.probe.is_none() && (-least).exp2() < STEP_MIN;
         match self.window.count() {
             ..SAMPLES_FEW => false,
@@ -189,10 +184,10 @@ impl Limit {
         if let Some(probe) = self.probe.take() {
             let way = (f64::from(probe.from) / f64::from(self.permits)).log2();
             let followed = (probe.before - inflation) / way;
-            if followed < FOLLOWED || !probe.has_reason {
+            if followed < WAY || !probe.has_reason {
                 self.permits = probe.from;
             }
-            if followed < FOLLOWED {
+            if followed < WAY {
                 // Slow, not crowded.
                 self.shift(inflation);
                 self.windows_to_probe = PROBE_EVERY;
@@ -209,7 +204,7 @@ impl Limit {
             inflation = 0.0;
         }
         if inflation < 0.0 {
-            self.shift(inflation / 2.0);
+            self.shift(inflation);
             inflation = 0.0;
         }
         let permits = f64::from(self.permits);
@@ -224,7 +219,7 @@ impl Limit {
         };
         let next = whole(next.max(permits * STEP_MIN));
         let next = next.clamp(self.settings.min, self.settings.max);
-        if f64::from(next) <= permits * PROBE && next < self.permits {
+        if f64::from(next) <= permits * STEP_MIN.powf(WAY) && next < self.permits {
             self.probe = Some(Probe {
                 from: self.permits,
                 before: inflation,

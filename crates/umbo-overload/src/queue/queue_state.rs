@@ -11,27 +11,23 @@ use super::admission::{
 use super::codel::{Codel, patience};
 use super::floor::Floors;
 use super::late_runtime::{LateRuntime, LateRuntimeControl};
-use super::limit::Limit;
+use super::limit::{INITIAL, Limit};
 use super::settings::QueueSettings;
 use super::slab::Node;
 use super::status::{QueueStatus, TierCounts, TierStatus};
 use super::tier_queues::{TIERS, TierQueues};
 
-/// Intervals for which the queue of a tier may stand. A tier above others stands longer: shedding from it
-/// serves no request sooner, and a shard may pause for a moment.
-const INTERVALS: PerTier<u32> = [1, 3, 5, 5];
+/// Intervals for which the queue of a tier may stand longer than that of the tier below, up to the critical
+/// tier; the lowest may for one. Shedding from a higher tier serves no request sooner, and a shard may pause for
+/// a moment.
+const INTERVALS_MORE: u32 = 2;
 /// Longest wait that an answer names.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How many are shed at once, so that the lock is held for a bounded time.
 const SHED_AT_ONCE_MAX: usize = 256;
-/// How many of an overloaded tier wait, in multiples of the permits: as many as may be needed before
-/// the next arrives. A request beyond is shed at once, which costs nothing.
-const OVERLOADED_WAITING: usize = 2;
-/// The same, at least.
-const OVERLOADED_WAITING_MIN: usize = 16;
-
-/// Longest time in which waiting requests are not looked after, while others come.
-const LOOK: Duration = Duration::from_micros(100);
+/// How many of an overloaded tier wait, in multiples of the permits ([`INITIAL`] at least): as many as
+/// may be needed before the next arrives. A request beyond is shed at once, which costs nothing.
+const OVERLOADED_WAITING: u32 = 2;
 
 /// The queue of a queue.
 #[derive(Debug)]
@@ -43,7 +39,6 @@ pub(crate) struct QueueState<W> {
     limit: Limit,
     /// Since when requests of the upper two tiers have waited without a break.
     upper_since: Option<Instant>,
-    looked_at: Option<Instant>,
     lag: Duration,
     late_control: LateRuntimeControl,
     counts: PerTier<TierCounts>,
@@ -55,10 +50,9 @@ impl<W> QueueState<W> {
             settings,
             tiers: TierQueues::new(),
             codels: Default::default(),
-            floors: Floors::new(settings.floor_percent),
+            floors: Floors::new(settings.floor_percent, settings.codel.interval),
             limit: Limit::new(settings.limit),
             upper_since: None,
-            looked_at: None,
             lag: Duration::ZERO,
             late_control: LateRuntimeControl::default(),
             counts: Default::default(),
@@ -74,7 +68,7 @@ impl<W> QueueState<W> {
     }
 
     /// Takes notice of the lag of the runtime; `left` counts the requests that have ended.
-    pub(crate) fn set_lag(&mut self, lag: Duration, late: &LateRuntime, left: u64, now: Instant) {
+    pub(crate) fn set_lag(&mut self, lag: Duration, late: &LateRuntime, left: u32, now: Instant) {
         self.lag = lag;
         let settings = (&self.settings.codel, self.settings.floor_percent);
         let shed = self.late_control.tick(late, settings, lag, left, now);
@@ -158,9 +152,8 @@ impl<W> QueueState<W> {
 
     /// Says whether as many of an overloaded tier wait as may be needed.
     fn has_enough(&self, tier: usize) -> bool {
-        let enough = OVERLOADED_WAITING * self.permits() as usize;
-        self.codels[tier].is_overloaded()
-            && self.tiers.len_of(tier) >= enough.max(OVERLOADED_WAITING_MIN)
+        let enough = OVERLOADED_WAITING * self.permits().max(INITIAL);
+        self.codels[tier].is_overloaded() && self.tiers.len_of(tier) >= enough as usize
     }
 
     /// Returns why there is no room for one more, where there is none.
@@ -229,16 +222,9 @@ impl<W> QueueState<W> {
         }
     }
 
-    /// Returns whether waiting requests have not been looked after for long.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.looked_at
-            .is_none_or(|at| now.saturating_duration_since(at) >= LOOK)
-    }
-
     /// Sheds what has waited too long in overloaded tiers, lowest first. While requests wait below, as many of
     /// a tier are left as there are permits: the next permit is theirs and not of a lower tier.
     pub(crate) fn shed_old(&mut self, now: Instant, wakeups: &mut Wakeups<W>) {
-        self.looked_at = Some(now);
         self.observe(now);
         let mut left = SHED_AT_ONCE_MAX;
         for tier in 0..TIERS {
@@ -325,11 +311,12 @@ impl<W> QueueState<W> {
 
     fn observe(&mut self, now: Instant) {
         let interval = self.settings.codel.interval;
-        for (tier, intervals) in INTERVALS.into_iter().enumerate() {
+        let upper = tier(Criticality::Critical);
+        for tier in 0..TIERS {
+            let intervals = 1 + INTERVALS_MORE * tier.min(upper) as u32;
             let oldest = self.delay_of(tier, now);
             self.codels[tier].observe(intervals * interval, oldest, now);
         }
-        let upper = tier(Criticality::Critical);
         if self.tiers.highest().is_some_and(|highest| highest >= upper) {
             self.upper_since.get_or_insert(now);
         } else {

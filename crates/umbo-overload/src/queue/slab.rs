@@ -139,10 +139,11 @@ impl<W> Slab<W> {
         node
     }
 
-    /// Gives the memory back, once nobody waits and there is much of it.
+    /// Gives half of the memory back while no request waits.
     pub(crate) fn shrink(&mut self) {
-        if self.len == 0 && self.cells.capacity() > 1_024 {
-            self.cells = Vec::new();
+        if self.len == 0 {
+            self.cells.clear();
+            self.cells.shrink_to(self.cells.capacity() / 2);
             self.free = NONE;
         }
     }

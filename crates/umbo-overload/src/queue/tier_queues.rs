@@ -2,35 +2,27 @@
 //!
 //! Callers of a tier share it by request units: start-time fair queueing (Goyal, Vin, Cheng 1996).
 //! A caller that has just had much begins later in virtual time; the one that begins first is next.
-//! Callers are told apart by a hash into 256 flows, so that the state is bounded. Two that fall together
-//! share one part, but not for long: the hash changes every second.
+//! Callers are told apart by their flow. Two that fall together share one part, but not for long: the flow
+//! changes every second.
 //!
 //! Within a flow the oldest is next, or the newest where the tier is overloaded: what came last is
 //! the likeliest to be still worth something. The invariant: every node is in the list of its tier
 //! and in that of its flow, and counts and sums are those of the lists.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use umbo_types::Criticality;
 
 use super::admission::{Entry, QueueTicket, last_instant, tier};
 use super::slab::{List, Node, Slab, Which};
+use crate::estimate::SLICE;
+use crate::flow::{FLOWS, flow_of};
 
 pub(crate) const TIERS: usize = Criticality::ALL.len();
-/// Flows of a tier: what a byte can tell apart.
-const FLOWS: usize = 1 << u8::BITS;
 /// Words of a bit for each flow.
 const WORDS: usize = FLOWS / u64::BITS as usize;
-/// For how long callers have the same hash.
-const SALT_LIFE: Duration = Duration::from_secs(1);
-/// Odd, with bits all over: 2⁶⁴ divided by the golden ratio.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// What a price counts here at most, in micro-RU, so that no sum can overflow: 8.8 million RU.
-const PRICE_MAX: u64 = 1 << 43;
-
-/// Virtual instant after which it begins at zero again, once nobody waits.
-const VIRTUAL_MAX: u64 = 1 << 62;
+/// Virtual instant after which it begins at zero again, once no request waits.
+const VIRTUAL_MAX: u64 = u64::MAX / 2;
 
 /// Callers of one hash.
 #[derive(Debug, Clone, Copy)]
@@ -49,12 +41,13 @@ struct TierQueue {
     flows: Box<[Flow; FLOWS]>,
     /// Flows in which somebody waits.
     waiting: [u64; WORDS],
-    salted_at: Option<Instant>,
+    turned_at: Option<Instant>,
     /// Virtual instant at which the last one served began.
     virtual_now: u64,
     /// The latest at which any begins.
     last: u64,
-    salt: u64,
+    /// Number of the hash by which callers are told apart.
+    turn: u64,
 }
 
 impl TierQueue {
@@ -69,16 +62,15 @@ impl TierQueue {
             len: 0,
             flows: Box::new([flow; FLOWS]),
             waiting: [0; WORDS],
-            salted_at: None,
+            turned_at: None,
             virtual_now: 0,
             last: 0,
-            salt: 0,
+            turn: 0,
         }
     }
 
     fn flow_of(&self, caller: u64) -> usize {
-        // The upper byte of the product.
-        ((caller ^ self.salt).wrapping_mul(SPREAD) >> 56) as usize
+        usize::from(flow_of(caller, self.turn))
     }
 
     fn waiting(&self) -> impl Iterator<Item = usize> + use<> {
@@ -96,11 +88,11 @@ impl TierQueue {
     }
 
     /// Changes the hash where it is time to. Those who wait stay where they are.
-    fn change_salt(&mut self, now: Instant) {
-        let since = *self.salted_at.get_or_insert(now);
-        if now.saturating_duration_since(since) >= SALT_LIFE {
-            self.salt = self.salt.wrapping_add(SPREAD);
-            self.salted_at = Some(now);
+    fn turn(&mut self, now: Instant) {
+        let since = *self.turned_at.get_or_insert(now);
+        if now.saturating_duration_since(since) >= SLICE {
+            self.turn += 1;
+            self.turned_at = Some(now);
         }
     }
 
@@ -132,7 +124,7 @@ pub(crate) struct TierQueues<W> {
     slab: Slab<W>,
     tiers: [TierQueue; TIERS],
     /// Sum of all prices, in micro-RU.
-    work: u64,
+    work: u128,
 }
 
 impl<W> TierQueues<W> {
@@ -155,8 +147,8 @@ impl<W> TierQueues<W> {
     }
 
     /// Returns the sum of all prices, in micro-RU.
-    pub(crate) const fn work(&self) -> u64 {
-        self.work
+    pub(crate) fn work(&self) -> u64 {
+        u64::try_from(self.work).unwrap_or(u64::MAX)
     }
 
     /// Returns since when the oldest of a tier waits, and its deadline.
@@ -195,9 +187,9 @@ impl<W> TierQueues<W> {
     pub(crate) fn push(&mut self, entry: &Entry, waiter: W, now: Instant) -> QueueTicket {
         let tier = tier(entry.criticality);
         let tier_queue = &mut self.tiers[tier];
-        tier_queue.change_salt(now);
+        tier_queue.turn(now);
         let flow = tier_queue.flow_of(entry.caller);
-        let price = entry.price.as_micros().clamp(1, PRICE_MAX);
+        let price = entry.price.as_micros().max(1);
         let ticket = self.slab.insert(Node {
             waiter,
             entered: now,
@@ -217,7 +209,7 @@ impl<W> TierQueues<W> {
         its.len += 1;
         tier_queue.len += 1;
         tier_queue.set_waiting(flow, true);
-        self.work += price;
+        self.work += u128::from(price);
         ticket
     }
 
@@ -291,7 +283,7 @@ impl<W> TierQueues<W> {
             tier_queue.forget();
         }
         let node = self.slab.take(index);
-        self.work -= node.price;
+        self.work -= u128::from(node.price);
         node
     }
 }
