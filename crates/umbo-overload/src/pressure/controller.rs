@@ -22,7 +22,7 @@ use super::time_slices::TimeSlices;
 use crate::class::Class;
 use crate::estimate::SLICE;
 
-/// Timers are not exact: what is this much early is in time.
+/// Timers are not exact: what is half a tick early is in time.
 const EARLY: Duration = TICK.checked_div(2).expect("two is not zero");
 
 /// Work for one shard.

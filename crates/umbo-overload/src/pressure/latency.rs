@@ -35,8 +35,6 @@ const KEPT: f32 = 1.0 - 1.0 / 120.0;
 const BASELINE_SLICES_MIN: u32 = 10;
 /// Samples without which there is none: as many as engage.
 const BASELINE_SAMPLES_MIN: f64 = (WINDOWS as u32 * SAMPLES_MIN) as f64;
-/// Part of the latency ratio that engages from which on the pressure grows: twice as slow as usual.
-const PRESSURE_ABOVE: f64 = 2.0;
 
 /// Memory of one shard and class, in bytes.
 pub(crate) const CLASS_BYTES: usize = size_of::<TimeSlices>() + size_of::<LatencyState>();
@@ -211,7 +209,8 @@ impl LatencyState {
         }
         if self.is_engaged {
             let ratio = self.reading(slices).ratio.unwrap_or(1.0);
-            pressure_of(1.0 / ratio.max(f64::MIN_POSITIVE) / PRESSURE_ABOVE).max(f64::EPSILON)
+            // It grows from where it would end.
+            pressure_of(settings.release_above / ratio.max(f64::MIN_POSITIVE)).max(f64::EPSILON)
         } else {
             0.0
         }
@@ -329,5 +328,5 @@ impl LatencyState {
 /// Returns the pressure of something that is so many times what it may be: 0 at 1, and 1 at as many times as
 /// prices are multiplied by at most.
 pub(crate) fn pressure_of(times: f64) -> f64 {
-    (times.max(1.0).log2() / EXPONENT_MAX).min(1.0)
+    (times.max(1.0).log2() / f64::from(EXPONENT_MAX)).min(1.0)
 }

@@ -49,7 +49,7 @@ const fn nanos(time: Duration) -> u64 {
 /// Returns the lower end and the width of a bucket, in nanoseconds.
 const fn bounds(bucket: usize) -> (u64, u64) {
     let octave = bucket as u64 / PER_OCTAVE;
-    let width = NANOS_MIN / PER_OCTAVE << octave;
+    let width = (NANOS_MIN / PER_OCTAVE) << octave;
     ((PER_OCTAVE + bucket as u64 % PER_OCTAVE) * width, width)
 }
 

@@ -11,13 +11,13 @@ use umbo_types::{Criticality, PriceMultiplier};
 
 /// The highest multiplier, as a power of two: the price of the whole class drains an eighth of the work out
 /// of the same bucket.
-pub(crate) const EXPONENT_MAX: f64 = 3.0;
+pub(crate) const EXPONENT_MAX: u8 = 3;
 /// Stages that a tick climbs under full pressure: the first multiplier is felt within half a second.
 const RISE: f64 = 0.25;
 /// Stages that a tick without pressure takes back.
 const FALL: f64 = 0.5;
 /// Parts of an exponent in the word: as many as a byte has room for, a power of two so that halves are exact.
-const PARTS: f64 = (1_u32 << (u8::MAX / EXPONENT_MAX as u8).ilog2()) as f64;
+const PARTS: f64 = (1_u32 << (u8::MAX / EXPONENT_MAX).ilog2()) as f64;
 /// Stages of a tier: callers above their fair share, then all.
 const STAGES: [bool; 2] = [true, false];
 
@@ -68,8 +68,8 @@ impl Penalty {
     /// Advances by a tick with a pressure from 0 to 1; the class has the tiers up to `tier_max`.
     #[expect(clippy::cast_sign_loss)] // an exponent is not negative
     pub(crate) fn tick(&mut self, pressure: f64, tier_max: Criticality) -> Prices {
-        let stages_of = STAGES.len() as f64;
-        let stages = stages_of * f64::from(tier_max as u8 + 1);
+        let stages_of = STAGES.len() as u8;
+        let stages = f64::from(stages_of * (tier_max as u8 + 1));
         self.level = if pressure > 0.0 {
             (self.level + RISE * pressure).min(stages)
         } else {
@@ -77,10 +77,10 @@ impl Penalty {
         };
         let mut word = 0;
         for tier in Criticality::ALL {
-            for (stage, is_above) in STAGES.into_iter().enumerate() {
-                let before = stages_of * f64::from(tier as u8) + stage as f64;
+            for (stage, is_above) in (0..).zip(STAGES) {
+                let before = f64::from(stages_of * tier as u8 + stage);
                 let climbed = (self.level - before).clamp(0.0, 1.0);
-                let parts = (climbed * EXPONENT_MAX * PARTS).round() as u64;
+                let parts = (climbed * f64::from(EXPONENT_MAX) * PARTS).round() as u64;
                 word |= parts << Prices::shift(tier, is_above);
             }
         }
