@@ -12,7 +12,7 @@ use axum::http::Request;
 use clap::{Args, ValueEnum};
 use umbo_admin::Service;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_hotkey::{KeySeed, Settings};
+use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_overload::{LimitSettings, QueueSettings};
 use umbo_types::{Clock, Timestamp};
 
@@ -137,7 +137,7 @@ impl Arguments {
             },
             faults: if is_awake { Vec::new() } else { vec![asleep] },
             clock: Arc::new(Stopped(Instant::now())),
-            hot_keys: Some(Settings::new(1, KeySeed::new(1))),
+            hot_keys: Some(ShieldSettings::new(1, KeySeed::new(1))),
             overload: Some(OverloadSettings {
                 queue,
                 ..OverloadSettings::default()

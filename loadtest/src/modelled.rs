@@ -67,7 +67,7 @@ pub(crate) struct Model {
     pub(crate) capacity: Capacity,
     pub(crate) faults: Vec<Fault>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) hot_keys: Option<umbo_hotkey::Settings>,
+    pub(crate) hot_keys: Option<umbo_hotkey::ShieldSettings>,
     pub(crate) overload: Option<OverloadSettings>,
 }
 

@@ -43,12 +43,12 @@ pub(crate) struct FollowedRecords {
     handed: Mutex<Option<HandedOver>>,
     /// Held while the store keeps a copy: one at a time, because a node that hangs makes it last.
     handing_over: tokio::sync::Mutex<()>,
-    problem: Mutex<Option<Problem>>,
+    problem: Mutex<Option<RecordsProblem>>,
 }
 
 /// Why the newest records are not in effect.
 #[derive(Debug, Clone)]
-struct Problem {
+struct RecordsProblem {
     text: String,
     is_unreadable: bool,
 }
@@ -140,7 +140,7 @@ impl FollowedRecords {
     /// Notes what keeps the newest records from being followed, and logs it where it is new.
     pub(crate) fn note(&self, failure: Option<&ControlError>) {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = failure.map(|failure| Problem {
+        let now = failure.map(|failure| RecordsProblem {
             text: failure.to_string(),
             is_unreadable: matches!(failure, ControlError::RecordsUnreadable(_)),
         });
@@ -149,7 +149,7 @@ impl FollowedRecords {
             return;
         }
         match &now {
-            Some(Problem {
+            Some(RecordsProblem {
                 text,
                 is_unreadable: true,
             }) => {
@@ -158,7 +158,7 @@ impl FollowedRecords {
                     "newer records of Umbo's own are not taken up"
                 );
             }
-            Some(Problem { text, .. }) => {
+            Some(RecordsProblem { text, .. }) => {
                 tracing::warn!(reason = text, "Umbo's own records are served from a copy");
             }
             None => tracing::info!("Umbo's own records are followed again"),

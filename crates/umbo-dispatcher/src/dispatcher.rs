@@ -99,7 +99,7 @@ pub struct Parts {
     /// The policies of the policy file.
     pub policies: FilePolicies,
     /// When a key is hot, and what is kept of it; none turns the layer off.
-    pub hot_keys: Option<umbo_hotkey::Settings>,
+    pub hot_keys: Option<umbo_hotkey::ShieldSettings>,
     /// How shards are kept from overload; none sheds nothing because of a shard.
     pub overload: Option<OverloadSettings>,
     /// Where requests are counted.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
 use umbo_control::hot_lists::{KeyId, ListedKeys};
-use umbo_hotkey::{ReadKey, Report, Settings, Shield};
+use umbo_hotkey::{ReadKey, Report, Shield, ShieldSettings};
 use umbo_http::RequestError;
 use umbo_store::Page;
 use umbo_types::Row;
@@ -19,7 +19,7 @@ use crate::store_call::Timed;
 
 /// A result that many requests may share.
 #[derive(Debug, Clone)]
-pub(crate) enum Shared {
+pub(crate) enum SharedRead {
     /// Of a get: the row, where it is visible.
     Row(Option<Row>),
     /// Of a range: its first chunk.
@@ -27,7 +27,7 @@ pub(crate) enum Shared {
 }
 
 /// The shield of a dispatcher.
-pub(crate) type HotShield = Shield<Timed<Shared>, RequestError>;
+pub(crate) type HotShield = Shield<Timed<SharedRead>, RequestError>;
 
 /// The hot keys of a dispatcher.
 pub struct HotKeys {
@@ -43,7 +43,7 @@ impl fmt::Debug for HotKeys {
 
 impl HotKeys {
     /// Makes the shield, unless it is turned off. Reads that outlive their requests are `tasks`.
-    pub(crate) fn new(settings: Option<Settings>, tasks: &TaskTracker, now: Instant) -> Self {
+    pub(crate) fn new(settings: Option<ShieldSettings>, tasks: &TaskTracker, now: Instant) -> Self {
         let tasks = tasks.clone();
         let spawner = move |task| drop(tasks.spawn(task));
         Self {

@@ -207,7 +207,12 @@ pub fn hash_of(caller: &str) -> u64 {
 pub(crate) fn deliver(queue: &AdmissionQueue<Waiter>, mut wakeups: Wakeups<Waiter>, now: Instant) {
     while let Some((waiter, admission)) = wakeups.pop() {
         if let Err(Admission::Permit(permit)) = waiter.send(admission) {
-            queue.leave(permit, umbo_overload::Outcome::Unknown, now, &mut wakeups);
+            queue.leave(
+                permit,
+                umbo_overload::ServiceOutcome::Unknown,
+                now,
+                &mut wakeups,
+            );
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
 use crate::phase::queue::with_permit;
 use crate::request_log::RequestLog;
-use crate::store_call::Call;
+use crate::store_call::StoreCall;
 use crate::store_call::{Answered, Timed};
 
 /// Longest text of a chunk that room is kept for, in bytes: 256 KiB of rows and one more of 1 MiB, as
@@ -39,7 +39,7 @@ const FIRST_CHUNK_PART: u32 = 4;
 
 /// Where the rows come from; advanced as they are read.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum PageSource {
     /// A partition.
     Range {
         /// What is still to be read.
@@ -62,11 +62,11 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct PageWalk {
     dispatcher: Arc<Dispatcher>,
-    source: Source,
+    source: PageSource,
     left: PageBounds,
     layout: Layout,
     /// What gates are told of each chunk.
-    call: Call,
+    call: StoreCall,
     /// Ends the page early; only where the client named a time.
     deadline: Option<Deadline>,
     rows: u64,
@@ -82,7 +82,7 @@ pub(crate) struct ChunkRows {
 
 /// One encoded chunk, and whether it is the last.
 #[derive(Debug)]
-pub(crate) struct Chunk {
+pub(crate) struct EncodedChunk {
     pub(crate) text: Bytes,
     pub(crate) is_last: bool,
 }
@@ -91,10 +91,10 @@ impl PageWalk {
     /// Begins a page.
     pub(crate) fn new(
         dispatcher: &Arc<Dispatcher>,
-        source: Source,
+        source: PageSource,
         bounds: PageBounds,
         layout: Layout,
-        call: Call,
+        call: StoreCall,
         deadline: Option<Deadline>,
     ) -> Self {
         let dispatcher = Arc::clone(dispatcher);
@@ -139,7 +139,7 @@ impl PageWalk {
             return Ok(timed.map(|page| self.take_up(page)));
         }
         let (rows_max, bytes_max) = self.chunk_bounds();
-        let Source::Scan { request, .. } = &mut self.source else {
+        let PageSource::Scan { request, .. } = &mut self.source else {
             let page = Arc::default();
             let may_continue = false;
             return Ok(Timed::untimed(ChunkRows { page, may_continue }));
@@ -167,7 +167,7 @@ impl PageWalk {
     /// Returns what to ask the store for the next chunk of a range; none for a scan, and where the
     /// range is empty.
     pub(crate) fn next_range(&self) -> Option<RangeRequest> {
-        let Source::Range { request, .. } = &self.source else {
+        let PageSource::Range { request, .. } = &self.source else {
             return None;
         };
         let (rows_max, bytes_max) = self.chunk_bounds();
@@ -181,7 +181,8 @@ impl PageWalk {
     /// Moves a range beyond what was read of it.
     pub(crate) fn take_up(&mut self, page: Arc<Page>) -> ChunkRows {
         let may_continue = page.resume_after.is_some();
-        if let (Source::Range { request, .. }, Some(last)) = (&mut self.source, &page.resume_after)
+        if let (PageSource::Range { request, .. }, Some(last)) =
+            (&mut self.source, &page.resume_after)
         {
             request.range = std::mem::take(&mut request.range).beyond(last, request.reverse);
         }
@@ -208,7 +209,7 @@ impl PageWalk {
         chunk: &ChunkRows,
         log: &RequestLog,
         charge: &mut Charge,
-    ) -> Chunk {
+    ) -> EncodedChunk {
         let rows = &chunk.page.rows;
         let mut text = BytesMut::with_capacity(rows.bytes() + rows.len() * 64 + 256);
         self.write_rows(rows, &mut text);
@@ -233,7 +234,7 @@ impl PageWalk {
             }
             None => charge.progress(&work),
         }
-        Chunk {
+        EncodedChunk {
             text: text.freeze(),
             is_last: reason.is_some(),
         }
@@ -257,7 +258,7 @@ impl PageWalk {
     }
 
     fn write_rows(&self, rows: &RowBatch, text: &mut BytesMut) {
-        let is_scan = matches!(self.source, Source::Scan { .. });
+        let is_scan = matches!(self.source, PageSource::Scan { .. });
         let keys_only = self.left.keys_only;
         if self.layout == Layout::Array && !self.call.is_continued {
             text.put_u8(b'[');
@@ -292,7 +293,7 @@ impl PageWalk {
 
     fn cursor(&self) -> Option<String> {
         match &self.source {
-            Source::Range { request, selectors } => {
+            PageSource::Range { request, selectors } => {
                 Some(self.dispatcher.cursor_key.seal_range(&RangeCursor {
                     namespace: request.namespace,
                     partition: Bytes::copy_from_slice(request.partition.as_bytes()),
@@ -301,7 +302,7 @@ impl PageWalk {
                     selectors: *selectors,
                 }))
             }
-            Source::Scan {
+            PageSource::Scan {
                 request,
                 segments,
                 segment,

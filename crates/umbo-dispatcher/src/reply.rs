@@ -19,7 +19,7 @@ use umbo_types::{Operation, RequestUnits};
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
-use crate::page::{Chunk, PageWalk};
+use crate::page::{EncodedChunk, PageWalk};
 use crate::request_log::RequestLog;
 
 /// What an operation came to.
@@ -39,7 +39,7 @@ impl From<Answer> for Reply {
 
 impl Reply {
     /// Makes the reply of a page of which the first chunk is there.
-    pub(crate) fn page(walk: PageWalk, first: Chunk) -> Self {
+    pub(crate) fn page(walk: PageWalk, first: EncodedChunk) -> Self {
         Self {
             answer: Answer::Page {
                 layout: walk.layout(),

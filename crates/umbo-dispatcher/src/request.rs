@@ -17,7 +17,7 @@ use umbo_edge::body::ReplyBody;
 use umbo_http::decode::Route;
 use umbo_http::{Fields, RequestError};
 use umbo_store::StoreError;
-use umbo_telemetry::trace::Verb;
+use umbo_telemetry::trace::Phase;
 use umbo_types::{NamespaceId, Operation};
 
 use crate::charge::Charge;
@@ -97,7 +97,7 @@ where
     let mut log = RequestLog::begin(dispatcher, route.operation, &fields, answers, started);
 
     // 1. Classify: who calls, whether they may, how critical it is and until when.
-    log.phase(Verb::Classify);
+    log.phase(Phase::Classify);
     let identified = Identified::new(dispatcher, &route, &fields, &mut log).await;
     let identified = match identified {
         Ok(identified) => identified,
@@ -110,21 +110,21 @@ where
     let outcome: Result<Reply, RequestError> = loop {
         let attempt = async {
             // 2. Decode: what is asked, all of it but the body.
-            log.phase(Verb::Decode);
+            log.phase(Phase::Decode);
             fields.check_repeated()?;
             let mut operation = O::decode(&route, &head.uri, &fields, now)?;
             read_through::check_blocked(dispatcher, operation.key(), charge.identified())?;
 
             // 3. Price: the estimate, from the hint of the work.
-            log.phase(Verb::Price);
+            log.phase(Phase::Price);
             let hint = operation.hint(&body.size_hint());
 
             // 4. Admit: every quota that counts the payer is debited.
-            log.phase(Verb::Admit);
+            log.phase(Phase::Admit);
             let mut admitted = admit(dispatcher, &mut log, &mut charge, hint)?;
 
             // 5. Locate: the shards, with their quotas; the body.
-            admitted.log.phase(Verb::Locate);
+            admitted.log.phase(Phase::Locate);
             let mut located = operation.locate(&mut admitted, &mut body).await?;
 
             // 6. Shield: a hot key is answered from the local cache. 7. Wait: for a permit of the shard, or
@@ -146,7 +146,7 @@ where
     drop(body);
 
     // 10. Encode: outcome → status, header fields, body.
-    log.phase(Verb::Encode);
+    log.phase(Phase::Encode);
     reply(log, charge, outcome)
 }
 

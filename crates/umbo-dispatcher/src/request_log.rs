@@ -15,7 +15,7 @@ use umbo_control::NamespaceEntry;
 use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::InFlightRequest;
 use umbo_http::{CacheStatus, Fields, RequestError, RequestId, Timing};
-use umbo_telemetry::trace::{Summary, Trace, Verb};
+use umbo_telemetry::trace::{Phase, Summary, Trace};
 use umbo_types::{Caller, Criticality, Deadline, Operation, ShardId};
 
 use crate::answer_room::AnswerRoom;
@@ -86,9 +86,9 @@ impl RequestLog {
     }
 
     /// Records which phase the request is in, where it is traced.
-    pub(crate) fn phase(&mut self, phase: Verb) {
+    pub(crate) fn phase(&mut self, phase: Phase) {
         if let Some(trace) = &mut self.trace {
-            trace.verb(phase, self.dispatcher.clock.monotonic());
+            trace.phase(phase, self.dispatcher.clock.monotonic());
         }
     }
 
@@ -128,8 +128,8 @@ impl RequestLog {
         self.store_time = Some(self.store_time.unwrap_or_default() + time);
         if let Some(trace) = &mut self.trace {
             let now = self.dispatcher.clock.monotonic();
-            trace.verb(Verb::Fetch, now.checked_sub(time).unwrap_or(now));
-            trace.verb(Verb::Settle, now);
+            trace.phase(Phase::Fetch, now.checked_sub(time).unwrap_or(now));
+            trace.phase(Phase::Settle, now);
         }
     }
 

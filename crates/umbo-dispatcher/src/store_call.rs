@@ -9,7 +9,7 @@ use umbo_types::{CallerId, Operation, OwnedAttributes};
 
 /// What the queue of a shard and the store are told of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct StoreCall {
     pub(crate) operation: Operation,
     pub(crate) entry: Entry,
     /// The time that was given, for the message that it is over.
@@ -24,7 +24,7 @@ pub(crate) struct Call {
     pub(crate) traceparent: Option<Box<str>>,
 }
 
-impl Call {
+impl StoreCall {
     /// Returns what goes with one call of the store.
     pub(crate) fn context(&self) -> CallContext {
         let mut context = CallContext::internal();

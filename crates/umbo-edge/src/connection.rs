@@ -85,13 +85,13 @@ const SILENT_TICKS: u32 = 2;
 /// How long a connection has been without a request: the least gives way first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct IdleSince {
-    pub(super) usage: Usage,
+    pub(super) usage: ConnectionUse,
     at_tick: u32,
 }
 
 /// What became of a connection that is without a request, in the order in which they give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Usage {
+pub(super) enum ConnectionUse {
     /// It never had a request, though it had the time.
     Silent,
     /// It had one.
@@ -177,11 +177,11 @@ impl ConnectionSignals {
             && self.order() == Order::Serve;
         let at_tick = self.used_at_tick.load(Relaxed);
         let usage = if self.calls.load(Relaxed) > 0 {
-            Usage::Used
+            ConnectionUse::Used
         } else if tick.saturating_sub(at_tick) >= SILENT_TICKS {
-            Usage::Silent
+            ConnectionUse::Silent
         } else {
-            Usage::New
+            ConnectionUse::New
         };
         is_idle.then_some(IdleSince { usage, at_tick })
     }

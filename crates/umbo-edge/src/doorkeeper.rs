@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::connection::{ConnectionSignals, IdleSince, Order, Usage};
+use super::connection::{ConnectionSignals, ConnectionUse, IdleSince, Order};
 
 /// Of the connections that never had a request this part gives way at once, so that as many silent
 /// ones as there may be are not gone through for each that comes.
@@ -89,7 +89,7 @@ impl OpenConnections {
         idle.sort_unstable();
         let unused = idle
             .iter()
-            .take_while(|(since, _)| since.usage != Usage::Used);
+            .take_while(|(since, _)| since.usage != ConnectionUse::Used);
         let told = &idle[..unused.count().max(1)];
         for (_, id) in told {
             self.connections[id].signals.give_way();

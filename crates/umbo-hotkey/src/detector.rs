@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::hot_set::{HotKey, HotSet};
 use crate::read_counts::ReadCounts;
-use crate::sketch::{Counter, Sketch};
+use crate::sketch::{Sketch, SketchCounter};
 
 /// Standard deviations by which a sudden key has to exceed the threshold.
 const SUDDEN_DEVIATIONS: f64 = 4.0;
@@ -329,7 +329,7 @@ impl Detector {
     #[expect(clippy::cast_precision_loss)] // a number of threads
     fn candidates(&self, interval: Interval) -> Vec<u64> {
         let least = self.threshold * COOL_SHARE / self.sketches.len() as f64;
-        let may_be_hot = |counter: &Counter| {
+        let may_be_hot = |counter: &SketchCounter| {
             counter.guaranteed >= least * self.seconds || counter.recent >= least * interval.seconds
         };
         let counters = self.sketches.iter().flat_map(Sketch::counters);

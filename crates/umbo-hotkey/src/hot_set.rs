@@ -207,12 +207,12 @@ impl HotFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{KeySeed, Kind};
+    use crate::key::{KeyKind, KeySeed};
     use umbo_types::NamespaceId;
 
     fn key(name: &str) -> ReadKey {
         let seed = KeySeed::new(3);
-        seed.key(NamespaceId(1), Kind::Row, name.as_bytes(), b"")
+        seed.key(NamespaceId(1), KeyKind::Row, name.as_bytes(), b"")
             .to_owned()
     }
 

@@ -19,7 +19,7 @@ const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// What is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum KeyKind {
     /// One row; the detail is its sort key. `HEAD` and conditional requests read the same row.
     Row,
     /// Rows of a partition; the detail is every selector that decides the result, as the caller
@@ -42,7 +42,7 @@ impl KeySeed {
     pub fn row(self, namespace: NamespaceId, key: &Key) -> KeyRef<'_> {
         self.key(
             namespace,
-            Kind::Row,
+            KeyKind::Row,
             key.partition.as_bytes(),
             key.sort.as_bytes(),
         )
@@ -53,7 +53,7 @@ impl KeySeed {
     pub fn key<'a>(
         self,
         namespace: NamespaceId,
-        kind: Kind,
+        kind: KeyKind,
         partition: &'a [u8],
         detail: &'a [u8],
     ) -> KeyRef<'a> {
@@ -89,7 +89,7 @@ impl fmt::Debug for KeySeed {
 #[derive(Clone, Copy)]
 pub struct KeyRef<'a> {
     namespace: NamespaceId,
-    kind: Kind,
+    kind: KeyKind,
     partition: &'a [u8],
     detail: &'a [u8],
     hash: u64,
@@ -103,7 +103,7 @@ impl<'a> KeyRef<'a> {
     }
 
     /// Returns what is read.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> KeyKind {
         self.kind
     }
 
@@ -191,7 +191,7 @@ impl fmt::Debug for KeyRef<'_> {
 #[derive(Clone)]
 pub struct ReadKey {
     namespace: NamespaceId,
-    kind: Kind,
+    kind: KeyKind,
     partition_len: usize,
     bytes: SmallVec<[u8; INLINE_LEN]>,
     hash: u64,
@@ -278,7 +278,11 @@ mod tests {
     }
 
     fn key((namespace, is_range, partition, detail): &(u32, bool, Vec<u8>, Vec<u8>)) -> ReadKey {
-        let kind = if *is_range { Kind::Range } else { Kind::Row };
+        let kind = if *is_range {
+            KeyKind::Range
+        } else {
+            KeyKind::Row
+        };
         SEED.key(NamespaceId(*namespace), kind, partition, detail)
             .to_owned()
     }
@@ -297,7 +301,7 @@ mod tests {
             partition in prop::collection::vec(any::<u8>(), 1..1_024),
             detail in prop::collection::vec(any::<u8>(), 0..2_048),
         ) {
-            let borrowed = SEED.key(NamespaceId(3), Kind::Row, &partition, &detail);
+            let borrowed = SEED.key(NamespaceId(3), KeyKind::Row, &partition, &detail);
             let kept = borrowed.to_owned();
             prop_assert_eq!(kept.borrow().partition(), &partition[..]);
             prop_assert_eq!(kept.borrow().detail(), &detail[..]);
@@ -309,7 +313,7 @@ mod tests {
     #[test]
     fn another_seed_gives_other_hashes() {
         let hash = |seed| {
-            let key = KeySeed::new(seed).key(NamespaceId(1), Kind::Row, b"listing", b"");
+            let key = KeySeed::new(seed).key(NamespaceId(1), KeyKind::Row, b"listing", b"");
             key.hash()
         };
         assert_ne!(hash(1), hash(2));
@@ -317,7 +321,7 @@ mod tests {
 
     #[test]
     fn debug_output_hides_the_bytes_of_keys_and_the_seed() {
-        let key = SEED.key(NamespaceId(1), Kind::Row, b"secret", b"secret");
+        let key = SEED.key(NamespaceId(1), KeyKind::Row, b"secret", b"secret");
         assert!(!format!("{key:?} {:?} {SEED:?}", key.to_owned()).contains("secret"));
         assert!(!format!("{SEED:?}").contains('7'));
     }

@@ -27,7 +27,7 @@
 //! # use std::time::Instant;
 //! # use bytes::Bytes;
 //! # use umbo_hotkey::{
-//! #     Fetched, KeySeed, Kind, LeaderToken, Lookup, ReadContext, Settings, Shield, Standing,
+//! #     Fetched, KeySeed, KeyKind, LeaderToken, Lookup, ReadContext, ShieldSettings, Shield, Standing,
 //! #     StoreRead, WriteScope,
 //! # };
 //! # use umbo_types::{CallerId, Criticality, Key, NamespaceId, PartitionKey, RequestUnits};
@@ -49,7 +49,7 @@
 //! let spawner = Box::new(|task| drop(tokio::spawn(task)));
 //! let random = Box::new(|| 4); // a random number
 //! type Value = Option<Bytes>;
-//! let shield = Shield::<Value, Failed>::new(Settings::new(2, seed), spawner, random, now);
+//! let shield = Shield::<Value, Failed>::new(ShieldSettings::new(2, seed), spawner, random, now);
 //!
 //! // A point get. A block is checked before anything is charged, everything else after.
 //! let row = Key::new("listing:17", "").unwrap();
@@ -93,7 +93,7 @@
 //!
 //! // The first page of a range has every selector that decides the result in its key.
 //! let selectors = b"prefix=photo/;reverse=0;limit=100;max_bytes=2097152;keys_only=0";
-//! let range = shield.seed().key(namespace, Kind::Range, b"listing:17", selectors);
+//! let range = shield.seed().key(namespace, KeyKind::Range, b"listing:17", selectors);
 //! shield.count(&range);
 //! // ... and as above, with a page for a value.
 //!
@@ -121,7 +121,7 @@ mod report;
 mod shield;
 mod sketch;
 
-pub use coalesce::fetched::{Fetched, FlightError, Payload, Served, Source};
+pub use coalesce::fetched::{AnswerSource, Fetched, FlightError, Payload, Served};
 pub use coalesce::flight::LeaderToken;
 pub use coalesce::generation::WriteGuard;
 pub use coalesce::in_flight::{FlightSettings, FlightTotals, ReadContext};
@@ -129,6 +129,6 @@ pub use coalesce::local_cache::CacheSettings;
 pub use coalesce::shared_reads::{RandomSource, Spawner, StoreRead, Task};
 pub use detector::{Heat, HotRule};
 pub use hot_set::Standing;
-pub use key::{KeyHasher, KeyRef, KeySeed, Kind, ReadKey};
+pub use key::{KeyHasher, KeyKind, KeyRef, KeySeed, ReadKey};
 pub use report::{HotKeyReport, Report};
-pub use shield::{LISTED_KEYS_MAX, Lookup, Settings, Shield, TooManyListed, WriteScope};
+pub use shield::{LISTED_KEYS_MAX, Lookup, Shield, ShieldSettings, TooManyListed, WriteScope};

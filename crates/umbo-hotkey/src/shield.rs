@@ -31,7 +31,7 @@ const CALLERS_HALF_LIFE: u64 = 20;
 
 /// Settings of a shield.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct ShieldSettings {
     /// Threads that serve requests; each has a sketch of its own.
     pub threads: usize,
     /// When a key is hot.
@@ -46,7 +46,7 @@ pub struct Settings {
     pub seed: KeySeed,
 }
 
-impl Settings {
+impl ShieldSettings {
     /// Returns the defaults for that many threads and this seed.
     pub fn new(threads: usize, seed: KeySeed) -> Self {
         Self {
@@ -123,8 +123,13 @@ impl<V, E> fmt::Debug for Shield<V, E> {
 impl<V: Payload, E: Payload> Shield<V, E> {
     /// Makes a shield. `spawner` starts the tasks of leaders on the runtime; `random` spreads times to
     /// live.
-    pub fn new(settings: Settings, spawner: Spawner, random: RandomSource, now: Instant) -> Self {
-        let Settings {
+    pub fn new(
+        settings: ShieldSettings,
+        spawner: Spawner,
+        random: RandomSource,
+        now: Instant,
+    ) -> Self {
+        let ShieldSettings {
             threads,
             rule,
             cache,

@@ -56,8 +56,8 @@ impl SketchSet {
         smallest
     }
 
-    fn counter(&self, way: usize) -> Counter {
-        Counter {
+    fn counter(&self, way: usize) -> SketchCounter {
+        SketchCounter {
             hash: self.hashes[way],
             guaranteed: (self.counts[way] - self.errors[way]).max(0.0),
             recent: self.recent[way],
@@ -67,7 +67,7 @@ impl SketchSet {
 
 /// The counter of a key, in reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Counter {
+pub(crate) struct SketchCounter {
     /// Hash of the key.
     pub(crate) hash: u64,
     /// At most the decayed reads.
@@ -137,7 +137,7 @@ impl Sketch {
     }
 
     /// Returns the counter of a key.
-    pub(crate) fn get(&self, hash: u64) -> Option<Counter> {
+    pub(crate) fn get(&self, hash: u64) -> Option<SketchCounter> {
         let set = &self.sets[self.set_of(hash)];
         set.find(hash).map(|way| set.counter(way))
     }
@@ -150,7 +150,7 @@ impl Sketch {
     }
 
     /// Returns all keys that have a counter, in no order.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = Counter> + '_ {
+    pub(crate) fn counters(&self) -> impl Iterator<Item = SketchCounter> + '_ {
         self.sets.iter().flat_map(|set| {
             let taken = (0..WAYS).filter(|&way| set.hashes[way] != 0);
             taken.map(|way| set.counter(way))

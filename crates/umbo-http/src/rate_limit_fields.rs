@@ -132,11 +132,15 @@ fn insert(headers: &mut HeaderMap, policy: &Arc<Policy>, limit: Limit, left: u64
 }
 
 /// Hands over what stays the same in answers about a policy.
-fn with_written<R>(policy: &Arc<Policy>, limit: Limit, write: impl FnOnce(&Written) -> R) -> R {
+fn with_written<R>(
+    policy: &Arc<Policy>,
+    limit: Limit,
+    write: impl FnOnce(&PolicyFields) -> R,
+) -> R {
     LAST.with_borrow_mut(|last| {
         let written = match last {
             Some(written) if written.is_of(policy, limit) => written,
-            _ => last.insert(Written::new(policy, limit)),
+            _ => last.insert(PolicyFields::new(policy, limit)),
         };
         write(written)
     })
@@ -144,11 +148,11 @@ fn with_written<R>(policy: &Arc<Policy>, limit: Limit, write: impl FnOnce(&Writt
 
 thread_local! {
     /// What the thread wrote last: most answers in a row are about the same policy.
-    static LAST: RefCell<Option<Written>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<PolicyFields>> = const { RefCell::new(None) };
 }
 
 /// What stays the same in answers about one policy.
-struct Written {
+struct PolicyFields {
     policy: Arc<Policy>,
     limit: Limit,
     policy_field: HeaderValue,
@@ -160,7 +164,7 @@ struct Written {
     state_end: Text,
 }
 
-impl Written {
+impl PolicyFields {
     fn new(policy: &Arc<Policy>, limit: Limit) -> Self {
         let mut begin = Text::new();
         put_name(&mut begin, policy);

@@ -48,7 +48,7 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use umbo_overload::{Entered, Entry, AdmissionQueue, QueueSettings, LimitSettings, Outcome, Admission, Wakeups};
+//! use umbo_overload::{Entered, Entry, AdmissionQueue, QueueSettings, LimitSettings, ServiceOutcome, Admission, Wakeups};
 //! use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 //!
 //! // A queue with one permit, and names instead of wakers.
@@ -72,7 +72,7 @@
 //!
 //! // A millisecond later the first one has its answer, and the page goes before the import.
 //! let (service_time, now) = (Duration::from_millis(1), now + Duration::from_millis(1));
-//! let outcome = Outcome::Served { operation: Operation::Get, service_time };
+//! let outcome = ServiceOutcome::Served { operation: Operation::Get, service_time };
 //! queue.leave(permit, outcome, now, &mut wakeups);
 //! let (name, admission) = wakeups.pop().expect("a request waited");
 //! assert!(name == "page" && matches!(admission, Admission::Permit(_)));
@@ -93,7 +93,7 @@ pub use pressure::pressure_controller::{PressureInput, TickInput};
 pub use pressure::report::{ClassReport, OverloadReport, PriceReport, ShardReport};
 pub use pressure::settings::{PressureSettings, TICK};
 pub use queue::admission::{
-    Admission, Entered, Entry, Outcome, Permit, QueueTicket, Shed, ShedReason, Wakeups,
+    Admission, Entered, Entry, Permit, QueueTicket, ServiceOutcome, Shed, ShedReason, Wakeups,
 };
 pub use queue::admission_queue::AdmissionQueue;
 pub use queue::codel::CodelSettings;

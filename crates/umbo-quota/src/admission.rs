@@ -15,7 +15,7 @@ use crate::subject::Subject;
 type Find<'a> = &'a dyn Fn(&MatchedPolicy) -> Arc<Bucket>;
 
 /// A request that is being admitted.
-pub(crate) struct Admission<'a> {
+pub(crate) struct AdmissionAttempt<'a> {
     pub(crate) subject: &'a Subject<'a>,
     pub(crate) charge: &'a CostByUnit,
     pub(crate) refusals: Refusals<'a>,
@@ -24,7 +24,7 @@ pub(crate) struct Admission<'a> {
     pub(crate) debits: Option<Debits>,
 }
 
-impl Admission<'_> {
+impl AdmissionAttempt<'_> {
     /// Asks the policies of an account that do not count by shard. `find` finds the bucket of a policy
     /// whose bucket the account alone does not decide.
     #[inline]

@@ -45,7 +45,7 @@ pub(crate) struct Bucket {
     schedule: ArcSwap<Schedule>,
     /// Where the level stood at first.
     first_level: u64,
-    window: Window,
+    window: DemandWindow,
     turnout: Turnout,
     used: Mutex<UsedTickets>,
     /// Tickets issued.
@@ -69,7 +69,7 @@ struct Words {
 
 /// What was asked for in the last whole window.
 #[derive(Debug, Default)]
-struct Window {
+struct DemandWindow {
     since_ms: AtomicU64,
     spent_then: AtomicI64,
     refused_then: AtomicU64,
@@ -104,9 +104,9 @@ impl Bucket {
         let refill_offset = RefillOffset::of(hash, refill);
         let axis = schedule.level_at(now, refill_offset);
         let first_level = axis.wrapping_sub(schedule.limit.burst);
-        let window = Window {
+        let window = DemandWindow {
             since_ms: AtomicU64::new(now.0),
-            ..Window::default()
+            ..DemandWindow::default()
         };
         Self {
             id,
@@ -176,7 +176,7 @@ impl Bucket {
         };
         let mut level = self.words.level.load(Relaxed);
         loop {
-            let State { balance, overflow } = State::of(schedule, axis, level);
+            let BucketLevels { balance, overflow } = BucketLevels::of(schedule, axis, level);
             if balance <= left.cast_signed() {
                 return Err(balance);
             }
@@ -213,7 +213,7 @@ impl Bucket {
         } else {
             0
         };
-        let balance = State::of(&schedule, axis, self.words.level.load(Relaxed)).balance;
+        let balance = BucketLevels::of(&schedule, axis, self.words.level.load(Relaxed)).balance;
         Look {
             balance,
             admits: balance > left.cast_signed(),
@@ -361,7 +361,7 @@ impl Bucket {
     #[inline]
     pub(crate) fn balance_by(&self, schedule: &Schedule, now: Millis) -> i64 {
         let axis = schedule.level_at(now, self.words.refill_offset);
-        State::of(schedule, axis, self.words.level.load(Relaxed)).balance
+        BucketLevels::of(schedule, axis, self.words.level.load(Relaxed)).balance
     }
 
     /// Returns whether the bucket is full, so that a new one would be the same.
@@ -408,7 +408,7 @@ impl Bucket {
     fn spill(&self, schedule: &Schedule, axis: u64) {
         let words = &self.words;
         let level = words.level.load(Relaxed);
-        let State { overflow, .. } = State::of(schedule, axis, level);
+        let BucketLevels { overflow, .. } = BucketLevels::of(schedule, axis, level);
         let next = level.wrapping_add(overflow);
         if overflow > 0 {
             let changed = words.level.compare_exchange(level, next, Relaxed, Relaxed);
@@ -457,14 +457,14 @@ impl Bucket {
 }
 
 /// A bucket at one instant.
-struct State {
+struct BucketLevels {
     /// At most the burst.
     balance: i64,
     /// Refill beyond the burst.
     overflow: u64,
 }
 
-impl State {
+impl BucketLevels {
     #[inline]
     fn of(schedule: &Schedule, axis: u64, level: u64) -> Self {
         let burst = schedule.limit.burst.cast_signed();

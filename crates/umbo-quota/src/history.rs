@@ -21,7 +21,7 @@ const SLOTS_MAX: usize = 200_000;
 
 /// The record of a pod.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct DemandHistory {
     slot: u64,
     slots: usize,
     pub(crate) tracks: HashMap<TrackId, Track>,
@@ -61,7 +61,7 @@ pub(crate) struct Demand {
     pub(crate) bytes: u64,
 }
 
-impl History {
+impl DemandHistory {
     /// Begins the next slot; returns whether there is one.
     pub(crate) fn advance(&mut self, now: Millis) -> bool {
         let slot = now.0 / SLOT_MS;

@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, Operation, ShardId};
 
-use crate::admission::Admission;
+use crate::admission::AdmissionAttempt;
 use crate::bucket::Bucket;
 use crate::caller_state::{
     ActivePolicy, CallerBucket, CallerEntry, CallerState, CallerUsage, MatchedPolicy,
@@ -29,7 +29,7 @@ use crate::caller_state::{
 };
 use crate::cost::{Weights, is_counted};
 use crate::dimension::Dimension;
-use crate::history::History;
+use crate::history::DemandHistory;
 use crate::identity::{Identities, label};
 use crate::latency::Medians;
 use crate::policy::{Mode, Policy, PolicySet, Source};
@@ -77,7 +77,7 @@ pub struct Limiter {
     pub(crate) spaces: Mutex<HashMap<NamespaceId, Arc<NamespaceUsage>>>,
     /// What was used by accounts that are gone, by namespace.
     pub(crate) others: Mutex<HashMap<NamespaceId, Arc<CallerUsage>>>,
-    pub(crate) history: Mutex<History>,
+    pub(crate) history: Mutex<DemandHistory>,
 }
 
 /// The policies in effect.
@@ -167,7 +167,7 @@ impl Limiter {
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
         let charge = cell.estimate(&self.pricing.weights, subject.operation, hint);
-        let mut admission = Admission {
+        let mut admission = AdmissionAttempt {
             subject,
             charge: &charge,
             refusals: Refusals::new(request, now),

@@ -25,11 +25,11 @@ pub(crate) struct Refusals<'a> {
     price_multiplier: PriceMultiplier,
     pub(crate) now: Millis,
     /// Boxed: hardly any request has one.
-    pub(crate) longest: Option<Box<Refusal>>,
+    pub(crate) longest: Option<Box<LongestRefusal>>,
 }
 
 /// The refusal with the longest wait.
-pub(crate) struct Refusal {
+pub(crate) struct LongestRefusal {
     matched: MatchedPolicy,
     bucket: Arc<Bucket>,
     due: Millis,
@@ -118,7 +118,7 @@ impl<'a> Refusals<'a> {
             .as_ref()
             .is_none_or(|longest| due > longest.due);
         if is_longer {
-            self.longest = Some(Box::new(Refusal {
+            self.longest = Some(Box::new(LongestRefusal {
                 matched: matched.clone(),
                 bucket: Arc::clone(bucket),
                 due,
@@ -140,7 +140,7 @@ impl<'a> Refusals<'a> {
         due: Millis,
     ) {
         bucket.note_refused(price);
-        self.longest = Some(Box::new(Refusal {
+        self.longest = Some(Box::new(LongestRefusal {
             matched,
             bucket,
             due,
@@ -163,8 +163,8 @@ impl<'a> Refusals<'a> {
     }
 
     #[cold]
-    fn reject(&self, longest: Refusal, random: u64) -> Rejection {
-        let Refusal {
+    fn reject(&self, longest: LongestRefusal, random: u64) -> Rejection {
+        let LongestRefusal {
             matched,
             bucket,
             due,

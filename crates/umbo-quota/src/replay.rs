@@ -15,7 +15,7 @@ use umbo_types::{Attributes, RequestUnits};
 use crate::bucket::Bucket;
 use crate::cost::is_counted;
 use crate::dimension::Dimension;
-use crate::history::{Demand, History, SLOT_MS, TrackId};
+use crate::history::{Demand, DemandHistory, SLOT_MS, TrackId};
 use crate::identity::label;
 use crate::policy::Policy;
 use crate::schedule::{Millis, Schedule};
@@ -54,7 +54,12 @@ pub struct ReplayRow {
 }
 
 /// Tries a policy on a record.
-pub(crate) fn replay(history: &History, policy: &Policy, shards: u16, last: Duration) -> Replay {
+pub(crate) fn replay(
+    history: &DemandHistory,
+    policy: &Policy,
+    shards: u16,
+    last: Duration,
+) -> Replay {
     let slots = u64::try_from(last.as_millis())
         .unwrap_or(u64::MAX)
         .div_ceil(SLOT_MS);
@@ -64,7 +69,7 @@ pub(crate) fn replay(history: &History, policy: &Policy, shards: u16, last: Dura
     } else {
         1
     };
-    let mut rows: BTreeMap<String, Vec<(u64, Ask, RequestUnits)>> = BTreeMap::new();
+    let mut rows: BTreeMap<String, Vec<(u64, SlotDemand, RequestUnits)>> = BTreeMap::new();
     let mut limits = BTreeMap::new();
     let mut oldest = history.current();
     for (id, track) in &history.tracks {
@@ -79,7 +84,7 @@ pub(crate) fn replay(history: &History, policy: &Policy, shards: u16, last: Dura
         let asks = rows.entry(name).or_default();
         for slot in track.slots.iter().filter(|slot| slot.number >= first) {
             oldest = oldest.min(slot.number);
-            let ask = Ask::of(policy.unit, &slot.demand, u64::from(parts));
+            let ask = SlotDemand::of(policy.unit, &slot.demand, u64::from(parts));
             asks.push((slot.number, ask, RequestUnits::from_micros(slot.demand.ru)));
         }
     }
@@ -95,12 +100,12 @@ pub(crate) fn replay(history: &History, policy: &Policy, shards: u16, last: Dura
 
 /// What one bucket was asked for in a slot.
 #[derive(Debug, Clone, Copy)]
-struct Ask {
+struct SlotDemand {
     requests: u64,
     amount: u64,
 }
 
-impl Ask {
+impl SlotDemand {
     fn of(unit: Unit, demand: &Demand, parts: u64) -> Self {
         let counted = |number: u64| number.saturating_mul(unit.atoms_per_unit());
         let amount = match unit {
@@ -120,7 +125,7 @@ fn try_row(
     policy: &Policy,
     limit: crate::policy::Limit,
     label: String,
-    mut asks: Vec<(u64, Ask, RequestUnits)>,
+    mut asks: Vec<(u64, SlotDemand, RequestUnits)>,
     parts: u64,
 ) -> ReplayRow {
     asks.sort_by_key(|(number, ..)| *number);

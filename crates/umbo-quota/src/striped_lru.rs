@@ -24,16 +24,16 @@ pub(crate) struct StripedLru<V> {
     stripe_capacity: usize,
 }
 
-type Stripe<V> = LruCache<Key, V, BuildHasherDefault<StripeHasher>>;
+type Stripe<V> = LruCache<LruKey, V, BuildHasherDefault<StripeHasher>>;
 
 /// A key as two words: beside pointers it needs no padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Key {
+struct LruKey {
     low: u64,
     high: u64,
 }
 
-impl From<u128> for Key {
+impl From<u128> for LruKey {
     fn from(key: u128) -> Self {
         Self {
             low: key as u64,
@@ -42,7 +42,7 @@ impl From<u128> for Key {
     }
 }
 
-impl Hash for Key {
+impl Hash for LruKey {
     /// The upper half has chosen the stripe.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         hasher.write_u64(self.low);

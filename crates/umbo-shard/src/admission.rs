@@ -14,7 +14,7 @@ use crate::limits::NodeLimits;
 
 /// The admission limits of a node, and their use.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct NodeAdmission {
     in_flight: BoundedCounter,
     memory: BoundedCounter,
     /// Bytes of partial large requests, and of requests on connections that read no answers.
@@ -27,7 +27,7 @@ struct BoundedCounter {
     max: usize,
 }
 
-impl Admission {
+impl NodeAdmission {
     pub(crate) fn new(limits: &NodeLimits) -> Self {
         let half = limits.request_memory_max / 2;
         Self {
@@ -105,7 +105,7 @@ const fn share(max: usize, tier: Criticality) -> usize {
 /// An admitted request, which waits for the store.
 #[derive(Debug)]
 pub(crate) struct AdmittedRequest {
-    admission: Arc<Admission>,
+    admission: Arc<NodeAdmission>,
 }
 
 impl Drop for AdmittedRequest {
@@ -117,7 +117,7 @@ impl Drop for AdmittedRequest {
 /// Memory of a frame with requests that wait for the store.
 #[derive(Debug)]
 pub(crate) struct FrameMemory {
-    admission: Arc<Admission>,
+    admission: Arc<NodeAdmission>,
     bytes: usize,
 }
 
@@ -130,7 +130,7 @@ impl Drop for FrameMemory {
 /// Memory of bytes that have arrived and are not begun.
 #[derive(Debug)]
 pub(crate) struct ArrivalMemory {
-    admission: Arc<Admission>,
+    admission: Arc<NodeAdmission>,
     bytes: usize,
 }
 
@@ -164,8 +164,8 @@ impl Drop for ArrivalMemory {
 mod tests {
     use super::*;
 
-    fn admission(in_flight_max: usize) -> Arc<Admission> {
-        Arc::new(Admission::new(&NodeLimits {
+    fn admission(in_flight_max: usize) -> Arc<NodeAdmission> {
+        Arc::new(NodeAdmission::new(&NodeLimits {
             in_flight_max,
             ..NodeLimits::default()
         }))

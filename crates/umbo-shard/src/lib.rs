@@ -30,4 +30,4 @@ pub use connection::serve_connection;
 pub use connection_end::ConnectionEnd;
 pub use limits::NodeLimits;
 pub use node::{Node, NodeParts};
-pub use ownership::NodeError;
+pub use ownership::OwnershipError;

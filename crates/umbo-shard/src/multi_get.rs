@@ -17,7 +17,7 @@ use crate::reads::row_len;
 const KEYS_AT_ONCE: usize = 8;
 
 /// A multi-get in progress.
-pub(crate) struct MultiGet {
+pub(crate) struct MultiGetProgress {
     pub(crate) id: u64,
     pub(crate) call: CallContext,
     namespace: NamespaceId,
@@ -37,7 +37,7 @@ struct RowsPart {
     found: u64,
 }
 
-impl MultiGet {
+impl MultiGetProgress {
     pub(crate) fn new(
         id: u64,
         call: CallContext,

@@ -16,11 +16,11 @@ use umbo_telemetry::metrics::NodeMetrics;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Deadline, ShardId};
 
-use crate::admission::Admission;
+use crate::admission::NodeAdmission;
 use crate::connection_end::ConnectionEnd;
 use crate::connections::Connections;
 use crate::limits::NodeLimits;
-use crate::ownership::{NodeError, Ownership};
+use crate::ownership::{Ownership, OwnershipError};
 use crate::quota::ShardQuota;
 use crate::refusals::LogLimiter;
 use crate::status;
@@ -50,7 +50,7 @@ pub struct Node {
     /// The map that the store has followed.
     followed: ArcSwap<ClusterMap>,
     ownership: ArcSwap<Ownership>,
-    admission: Arc<Admission>,
+    admission: Arc<NodeAdmission>,
     connections: Arc<Connections>,
     /// Zero of the node's clock, which deadlines of requests refer to.
     began: Instant,
@@ -63,13 +63,13 @@ pub struct Node {
 
 impl Node {
     /// Makes a node. Fails if the map does not contain it.
-    pub fn new(parts: NodeParts) -> Result<Self, NodeError> {
+    pub fn new(parts: NodeParts) -> Result<Self, OwnershipError> {
         check_named(&parts.map, &parts.name)?;
         let followed = Arc::clone(&parts.map);
         let opened = opened(&*parts.store);
         let ownership = Ownership::new(parts.map, &parts.name, &followed, &opened);
         Ok(Self {
-            admission: Arc::new(Admission::new(&parts.limits)),
+            admission: Arc::new(NodeAdmission::new(&parts.limits)),
             ownership: ArcSwap::from_pointee(ownership),
             name: parts.name,
             store: parts.store,
@@ -111,7 +111,7 @@ impl Node {
     /// Uses a newer map from now on. Shards that it has given away are refused; shards that it has assigned
     /// to this node are returned, and served after the store has followed ([`Self::note_followed`]), or after
     /// a restart. A map that is not a successor changes nothing.
-    pub fn replace_map(&self, map: Arc<ClusterMap>) -> Result<Vec<ShardId>, NodeError> {
+    pub fn replace_map(&self, map: Arc<ClusterMap>) -> Result<Vec<ShardId>, OwnershipError> {
         let succession = self.cluster_map().check_successor(&map)?;
         // A node that has left the cluster still answers where its shards are.
         let opened = opened(&*self.store);
@@ -237,7 +237,7 @@ impl Node {
         self.ownership.load_full()
     }
 
-    pub(crate) fn admission(&self) -> &Arc<Admission> {
+    pub(crate) fn admission(&self) -> &Arc<NodeAdmission> {
         &self.admission
     }
 
@@ -251,11 +251,11 @@ fn opened(store: &dyn Store) -> Vec<ShardId> {
     store.status().iter().map(|status| status.shard).collect()
 }
 
-fn check_named(map: &ClusterMap, name: &str) -> Result<(), NodeError> {
+fn check_named(map: &ClusterMap, name: &str) -> Result<(), OwnershipError> {
     if map.node(name).is_some() {
         return Ok(());
     }
-    Err(NodeError::NotInMap {
+    Err(OwnershipError::NotInMap {
         cluster_id: map.cluster_id().to_owned(),
         version: map.version(),
         node: name.to_owned(),

@@ -13,7 +13,7 @@ use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
 /// Why a node cannot be made, or cannot use a map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NodeError {
+pub enum OwnershipError {
     /// The map does not contain the node.
     #[error("the map of cluster '{cluster_id}' (version {version}) has no node '{node}'")]
     NotInMap {

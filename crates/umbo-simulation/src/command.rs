@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::simulation::Report;
+use crate::simulation::RunReport;
 use crate::worlds::World;
 
 const USAGE: &str = "usage: umbo-simulation [--world WORLD] [--seeds N] [--from SEED] [--seed SEED] \
@@ -20,7 +20,7 @@ const LINES_PRINTED: usize = 60;
 
 /// Arguments of the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct RunOptions {
     /// The worlds.
     pub worlds: Vec<World>,
     /// First seed.
@@ -37,7 +37,7 @@ pub struct Options {
     pub is_until_found: bool,
 }
 
-impl Options {
+impl RunOptions {
     /// Reads the arguments of the command line.
     pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
@@ -102,12 +102,12 @@ fn number(text: &str) -> Option<u64> {
 struct Sum {
     seeds: u64,
     events: u64,
-    failed: Vec<Report>,
+    failed: Vec<RunReport>,
     met: BTreeMap<&'static str, u64>,
 }
 
 /// Runs the seeds and prints the results.
-pub fn run(options: &Options) -> ExitCode {
+pub fn run(options: &RunOptions) -> ExitCode {
     // The engine catches panics of redb, so they are not printed; a run that panics reports that itself.
     std::panic::set_hook(Box::new(|_| ()));
     let mut is_clean = true;
@@ -119,7 +119,7 @@ pub fn run(options: &Options) -> ExitCode {
     ExitCode::from(u8::from(!is_clean))
 }
 
-fn run_world(world: World, options: &Options) -> Sum {
+fn run_world(world: World, options: &RunOptions) -> Sum {
     let (next, is_enough) = (AtomicU64::new(0), AtomicBool::new(false));
     let sum = Mutex::new(Sum::default());
     let began = Instant::now();
@@ -159,7 +159,7 @@ fn run_world(world: World, options: &Options) -> Sum {
 }
 
 /// Prints the results. Returns whether there was no failure.
-fn report(world: World, options: &Options, sum: &Sum, took: Duration) -> bool {
+fn report(world: World, options: &RunOptions, sum: &Sum, took: Duration) -> bool {
     let mut is_clean = true;
     for report in &sum.failed {
         let Some(violation) = &report.violation else {

@@ -35,7 +35,7 @@ pub struct DiskFaults {
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     files: BTreeMap<u64, Image>,
     last_file: u64,
     chance: Chance,
@@ -57,7 +57,7 @@ struct State {
 /// A disk of a simulated host. Clones share the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     went_off: Arc<Notify>,
 }
 
@@ -65,7 +65,7 @@ impl SimulatedDisk {
     /// Makes an empty disk without faults.
     pub fn new(chance: Chance) -> Self {
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(DiskState {
                 files: BTreeMap::new(),
                 last_file: 0,
                 chance,
@@ -129,7 +129,7 @@ impl SimulatedDisk {
     /// Turns the power on after a failure: writes that were not synced are torn.
     pub fn restart(&self) {
         let mut state = self.lock();
-        let State { files, chance, .. } = &mut *state;
+        let DiskState { files, chance, .. } = &mut *state;
         let mut torn = 0;
         for image in files.values_mut() {
             torn += image.crash(chance);
@@ -182,7 +182,7 @@ impl SimulatedDisk {
         flipped.filter(|&flipped| flipped).count() > 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -251,7 +251,7 @@ struct Handle {
 
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DiskOperation {
     Read,
     Write,
     Sync,
@@ -262,14 +262,14 @@ impl Handle {
     /// Runs an operation on the image, unless a fault prevents it.
     fn operate<T>(
         &self,
-        kind: Kind,
+        kind: DiskOperation,
         operation: impl FnOnce(&mut Image, &mut Chance) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut state = self.disk.lock();
         if state.is_off || state.start != self.start {
             return Err(io::Error::other("the power has failed"));
         }
-        if kind != Kind::Read
+        if kind != DiskOperation::Read
             && let Some(left) = &mut state.changes_left
         {
             if *left == 0 {
@@ -282,19 +282,19 @@ impl Handle {
         }
         let faults = state.faults;
         let (times, name) = match kind {
-            Kind::Read => (faults.read, "failed read"),
-            Kind::Write | Kind::Length => (faults.write, "failed write"),
-            Kind::Sync => (faults.sync, "failed sync"),
+            DiskOperation::Read => (faults.read, "failed read"),
+            DiskOperation::Write | DiskOperation::Length => (faults.write, "failed write"),
+            DiskOperation::Sync => (faults.sync, "failed sync"),
         };
         let is_failing = times > 0 && state.chance.below(10_000) < times;
-        let State { files, chance, .. } = &mut *state;
+        let DiskState { files, chance, .. } = &mut *state;
         let image = files
             .get_mut(&self.number)
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         if is_failing {
             met(name);
             note!("file {}: {name}", self.number);
-            if kind == Kind::Sync {
+            if kind == DiskOperation::Sync {
                 image.fail_sync(chance);
             }
             return Err(io::Error::other("a fault of the disk"));
@@ -311,11 +311,11 @@ impl Drop for Handle {
 
 impl StorageBackend for Handle {
     fn len(&self) -> io::Result<u64> {
-        self.operate(Kind::Read, |image, _| Ok(image.len()))
+        self.operate(DiskOperation::Read, |image, _| Ok(image.len()))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let read = self.operate(Kind::Read, |image, _| image.read(offset, out));
+        let read = self.operate(DiskOperation::Read, |image, _| image.read(offset, out));
         if let Err(error) = &read
             && error.kind() == io::ErrorKind::InvalidData
         {
@@ -330,7 +330,7 @@ impl StorageBackend for Handle {
             let used: u64 = state.files.values().map(Image::len).sum();
             (state.room, used)
         };
-        self.operate(Kind::Length, |image, _| {
+        self.operate(DiskOperation::Length, |image, _| {
             if len > image.len() && used - image.len() + len > room {
                 met("full disk");
                 return Err(io::ErrorKind::StorageFull.into());
@@ -341,13 +341,13 @@ impl StorageBackend for Handle {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.operate(Kind::Sync, |image, _| {
+        self.operate(DiskOperation::Sync, |image, _| {
             image.sync();
             Ok(())
         })
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.operate(Kind::Write, |image, _| image.write(offset, data))
+        self.operate(DiskOperation::Write, |image, _| image.write(offset, data))
     }
 }

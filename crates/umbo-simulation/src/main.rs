@@ -8,14 +8,14 @@
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
-use umbo_simulation::command::{Options, run};
+use umbo_simulation::command::{RunOptions, run};
 
 // The server's allocator; a quarter of a run is allocation.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    match Options::parse(std::env::args().skip(1)) {
+    match RunOptions::parse(std::env::args().skip(1)) {
         Ok(options) => run(&options),
         Err(reason) => {
             eprintln!("{reason}");

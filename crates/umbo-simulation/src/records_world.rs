@@ -26,15 +26,15 @@ use umbo_types::Clock;
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
 use crate::simulation::{is_violated, note, violated};
-use names::Names;
+use names::SimulatedNamespaces;
 use process::Process;
 use shared_store::SharedStore;
-use world::{Plan, World};
+use world::{RecordsPlan, World};
 
 /// Runs the world.
 pub async fn run(seed: u64) {
     let mut chance = Chance::new(seed, "plan of the records");
-    let plan = Plan::draw(&mut chance);
+    let plan = RecordsPlan::draw(&mut chance);
     note!("{plan:?}");
     let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new());
     let store = SharedStore::new(
@@ -45,7 +45,7 @@ pub async fn run(seed: u64) {
     let world = Rc::new(World {
         clock,
         dispatchers: plan.refresh.iter().map(|_| Process::default()).collect(),
-        names: RefCell::new(Names::new(plan.names, plan.dispatchers)),
+        names: RefCell::new(SimulatedNamespaces::new(plan.names, plan.dispatchers)),
         history: RefCell::default(),
         in_doubt: RefCell::default(),
         token: RefCell::default(),

@@ -26,7 +26,7 @@ const POINT_HIT: u64 = 50;
 
 /// Result of a run.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct RunReport {
     /// The seed.
     pub seed: u64,
     /// Hash of all lines of the trace.
@@ -41,7 +41,7 @@ pub struct Report {
     pub lines: VecDeque<String>,
 }
 
-impl Report {
+impl RunReport {
     /// Makes the report of a run that panicked.
     pub fn of_panic(seed: u64, panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -57,14 +57,14 @@ impl Report {
     }
 }
 
-struct Run {
-    report: Report,
+struct CurrentRun {
+    report: RunReport,
     began: Instant,
     is_printed: bool,
 }
 
 thread_local! {
-    static RUN: RefCell<Option<Run>> = const { RefCell::new(None) };
+    static RUN: RefCell<Option<CurrentRun>> = const { RefCell::new(None) };
 }
 
 /// Runs a world on this thread, in simulated time, and returns the result. `is_printed` prints the trace
@@ -73,7 +73,7 @@ pub fn run<F: Future<Output = ()>>(
     seed: u64,
     is_printed: bool,
     world: impl FnOnce(u64) -> F,
-) -> Report {
+) -> RunReport {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -94,8 +94,8 @@ pub fn run<F: Future<Output = ()>>(
     })));
     let local = tokio::task::LocalSet::new();
     let report = local.block_on(&runtime, async {
-        RUN.set(Some(Run {
-            report: Report {
+        RUN.set(Some(CurrentRun {
+            report: RunReport {
                 seed,
                 hash: 0,
                 events: 0,
@@ -113,7 +113,7 @@ pub fn run<F: Future<Output = ()>>(
     report
 }
 
-fn with<T>(of: impl FnOnce(&mut Run) -> T) -> T {
+fn with<T>(of: impl FnOnce(&mut CurrentRun) -> T) -> T {
     RUN.with_borrow_mut(|run| of(run.as_mut().expect("a world runs")))
 }
 

@@ -29,7 +29,7 @@ use crate::chance::Chance;
 use crate::clock::SimulatedClock;
 use crate::simulation::{is_violated, note};
 use host::Host;
-use world::{Plan, World};
+use world::{StorePlan, World};
 
 /// Runs the world.
 pub async fn run(seed: u64) {
@@ -37,7 +37,7 @@ pub async fn run(seed: u64) {
     if chance.per_mille(100) {
         return isolation::run(seed).await;
     }
-    let plan = Plan::draw(&mut chance);
+    let plan = StorePlan::draw(&mut chance);
     note!("{plan:?}");
     let clock = Arc::new(SimulatedClock::new());
     let config = Config {

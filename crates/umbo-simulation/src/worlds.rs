@@ -1,6 +1,6 @@
 //! The worlds by name.
 
-use crate::simulation::{Report, run};
+use crate::simulation::{RunReport, run};
 
 /// A world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl World {
     }
 
     /// Runs a seed on a thread of its own, so that no state of an earlier seed remains.
-    pub fn run(self, seed: u64, is_printed: bool) -> Report {
+    pub fn run(self, seed: u64, is_printed: bool) -> RunReport {
         let run = move || match self {
             Self::Store => run(seed, is_printed, crate::store_world::run),
             Self::Records => run(seed, is_printed, crate::records_world::run),
@@ -99,6 +99,6 @@ impl World {
         };
         std::thread::spawn(run)
             .join()
-            .unwrap_or_else(|panic| Report::of_panic(seed, &*panic))
+            .unwrap_or_else(|panic| RunReport::of_panic(seed, &*panic))
     }
 }

@@ -14,8 +14,8 @@ use umbo_types::{Clock, Deadline, Key, NamespaceId, Row, ShardId};
 
 use crate::call::CallContext;
 use crate::error::{Outcome, StoreError, WriteError};
-use crate::memory::chunk::Chunk;
-use crate::memory::shard::Shard;
+use crate::memory::chunk::RowCollector;
+use crate::memory::shard::MemoryShard;
 use crate::records::{RecordsCopy, RecordsRevision};
 use crate::request::{
     DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPage, ScanRequest, WriteRequest, Written,
@@ -29,7 +29,7 @@ mod shard;
 #[derive(Debug)]
 pub struct MemoryStore {
     map: Arc<ShardMap>,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<MemoryShard>>,
     clock: Arc<dyn Clock>,
     /// The newest copy of Umbo's own records that was passed in; its fences apply.
     records: Mutex<Option<Arc<RecordsCopy>>>,
@@ -65,7 +65,7 @@ impl MemoryStore {
         }
     }
 
-    fn lock(&self, shard: ShardId) -> MutexGuard<'_, Shard> {
+    fn lock(&self, shard: ShardId) -> MutexGuard<'_, MemoryShard> {
         // A panic under the lock is a bug elsewhere; the rows are still consistent.
         self.shards[usize::from(shard.0)]
             .lock()
@@ -78,7 +78,7 @@ impl MemoryStore {
         shard: ShardId,
         namespace: NamespaceId,
         deadline: Option<Deadline>,
-    ) -> Result<MutexGuard<'_, Shard>, StoreError> {
+    ) -> Result<MutexGuard<'_, MemoryShard>, StoreError> {
         let locked = self.lock(shard);
         self.check_fence(shard, namespace)?;
         if self.is_closing.load(Ordering::SeqCst) {
@@ -150,7 +150,7 @@ impl Store for MemoryStore {
                     outcome: Outcome::NotApplied,
                 })?;
         }
-        let mut chunk = Chunk::new(request.rows_max, request.bytes_max, request.keys_only);
+        let mut chunk = RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
         for &id in &shards[first..] {
             let after = request
                 .after

@@ -7,9 +7,9 @@
 
 mod export;
 mod node;
+mod phase;
 mod summary;
 mod traceparent;
-mod verb;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use self::export::Exporter;
 
 pub use self::export::TraceError;
 pub use self::node::NodeSummary;
+pub use self::phase::Phase;
 pub use self::summary::Summary;
 pub use self::traceparent::Traceparent;
-pub use self::verb::Verb;
 
 /// Most marks of one request; later ones are dropped.
 const MARKS_MAX: usize = 32;
@@ -67,14 +67,14 @@ pub struct Trace(Box<Notes>);
 struct Notes {
     context: SpanContext,
     parent: Option<SpanId>,
-    marks: Vec<(Verb, Instant)>,
+    marks: Vec<(Phase, Instant)>,
 }
 
 impl Trace {
     /// Marks the begin of a phase, which ends the one before.
-    pub fn verb(&mut self, verb: Verb, now: Instant) {
+    pub fn phase(&mut self, phase: Phase, now: Instant) {
         if self.0.marks.len() < MARKS_MAX {
-            self.0.marks.push((verb, now));
+            self.0.marks.push((phase, now));
         }
     }
 
@@ -134,7 +134,7 @@ impl Tracer {
         };
         is_sampled.then(|| {
             let mut trace = self.notes(incoming.as_ref());
-            trace.verb(Verb::Decode, now);
+            trace.phase(Phase::Decode, now);
             trace
         })
     }
@@ -150,13 +150,13 @@ impl Tracer {
             marks,
         } = *trace.0;
         let ends = marks.iter().skip(1).map(|&(_, at)| at).chain([end]);
-        for (&(verb, began), ended) in marks.iter().zip(ends) {
+        for (&(phase, began), ended) in marks.iter().zip(ends) {
             let child = Span {
                 context: self.child_of(&context),
                 parent: Some(context.span_id()),
                 is_parent_remote: false,
                 kind: SpanKind::Internal,
-                name: verb.as_str(),
+                name: phase.as_str(),
             };
             exporter.send(self.data(child, began, ended));
         }

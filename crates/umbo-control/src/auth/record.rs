@@ -182,7 +182,7 @@ impl TokenRecord {
 /// The form of a record in files and in the store.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct WrittenToken {
     id: String,
     name: String,
     grants: Vec<String>,
@@ -197,7 +197,7 @@ struct Written {
 
 impl Serialize for TokenRecord {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Written {
+        WrittenToken {
             id: self.id().to_owned(),
             name: self.name.clone(),
             grants: self.grants.iter().map(ToString::to_string).collect(),
@@ -213,7 +213,7 @@ impl Serialize for TokenRecord {
 
 impl<'de> Deserialize<'de> for TokenRecord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Written::deserialize(deserializer)?;
+        let written = WrittenToken::deserialize(deserializer)?;
         let wrong = |field: &str, reason: &dyn std::fmt::Display| {
             <D::Error as de::Error>::custom(format!("{field}: {reason}"))
         };

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Buf, BufMut};
 use serde::{Deserialize, Serialize};
 use umbo_api::hot::{HotKeyName, HotKind, text_or_base64};
-use umbo_hotkey::{KeyRef, KeySeed, Kind, ReadKey};
+use umbo_hotkey::{KeyKind, KeyRef, KeySeed, ReadKey};
 use umbo_types::{Key, NamespaceId, limits};
 
 use super::error::HotKeyError;
@@ -26,7 +26,7 @@ const DETAIL_LEN_MAX: usize = 2 * limits::SORT_KEY_LEN_MAX + 64;
 #[serde(try_from = "String", into = "String")]
 pub struct KeyId {
     namespace: NamespaceId,
-    kind: Kind,
+    kind: KeyKind,
     partition: Vec<u8>,
     detail: Vec<u8>,
 }
@@ -36,7 +36,7 @@ impl KeyId {
     pub fn row(namespace: NamespaceId, key: &Key) -> Self {
         Self {
             namespace,
-            kind: Kind::Row,
+            kind: KeyKind::Row,
             partition: key.partition.as_bytes().to_vec(),
             detail: key.sort.as_bytes().to_vec(),
         }
@@ -76,16 +76,16 @@ impl KeyId {
             return None;
         }
         let kind = match bytes.try_get_u8().ok()? {
-            0 => Kind::Row,
-            1 => Kind::Range,
+            0 => KeyKind::Row,
+            1 => KeyKind::Range,
             _ => return None,
         };
         let namespace = NamespaceId(bytes.try_get_u32().ok()?);
         let partition_len = usize::from(bytes.try_get_u16().ok()?);
         let (partition, detail) = bytes.split_at_checked(partition_len)?;
         let detail_len_max = match kind {
-            Kind::Row => limits::SORT_KEY_LEN_MAX,
-            Kind::Range => DETAIL_LEN_MAX,
+            KeyKind::Row => limits::SORT_KEY_LEN_MAX,
+            KeyKind::Range => DETAIL_LEN_MAX,
         };
         let is_key = (1..=limits::PARTITION_KEY_LEN_MAX).contains(&partition.len())
             && detail.len() <= detail_len_max;
@@ -101,8 +101,8 @@ impl KeyId {
         let mut bytes = Vec::with_capacity(8 + self.partition.len() + self.detail.len());
         bytes.put_u8(VERSION);
         bytes.put_u8(match self.kind {
-            Kind::Row => 0,
-            Kind::Range => 1,
+            KeyKind::Row => 0,
+            KeyKind::Range => 1,
         });
         bytes.put_u32(self.namespace.0);
         let len = u16::try_from(self.partition.len());
@@ -121,8 +121,8 @@ impl KeyId {
     pub fn name(&self, namespace: &str, hasher: &KeyIdHasher) -> HotKeyName {
         let (pk, pk64) = text_or_base64(&self.partition);
         let (kind, (sk, sk64)) = match self.kind {
-            Kind::Row => (HotKind::Row, text_or_base64(&self.detail)),
-            Kind::Range => (HotKind::Range, (None, None)),
+            KeyKind::Row => (HotKind::Row, text_or_base64(&self.detail)),
+            KeyKind::Range => (HotKind::Range, (None, None)),
         };
         HotKeyName {
             id: self.text(),
@@ -194,7 +194,7 @@ mod tests {
         let parts = (any::<u32>(), any::<bool>(), bytes(1..40), bytes(0..40));
         parts.prop_map(|(namespace, is_row, partition, detail)| KeyId {
             namespace: NamespaceId(namespace),
-            kind: if is_row { Kind::Row } else { Kind::Range },
+            kind: if is_row { KeyKind::Row } else { KeyKind::Range },
             partition,
             detail,
         })
@@ -231,13 +231,13 @@ mod tests {
             detail: vec![b'd'; detail],
         };
         let is_read = |id: KeyId| KeyId::parse(&id.text()).is_ok();
-        assert!(is_read(id(Kind::Row, 1_024, 2_048)) && is_read(id(Kind::Row, 1, 0)));
-        assert!(is_read(id(Kind::Range, 1, 4_096)));
+        assert!(is_read(id(KeyKind::Row, 1_024, 2_048)) && is_read(id(KeyKind::Row, 1, 0)));
+        assert!(is_read(id(KeyKind::Range, 1, 4_096)));
         for refused in [
-            id(Kind::Row, 0, 0),
-            id(Kind::Row, 1_025, 0),
-            id(Kind::Row, 1, 2_049),
-            id(Kind::Range, 1, DETAIL_LEN_MAX + 1),
+            id(KeyKind::Row, 0, 0),
+            id(KeyKind::Row, 1_025, 0),
+            id(KeyKind::Row, 1, 2_049),
+            id(KeyKind::Range, 1, DETAIL_LEN_MAX + 1),
         ] {
             assert!(!is_read(refused.clone()), "{refused:?}");
         }

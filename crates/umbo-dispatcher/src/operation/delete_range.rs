@@ -24,7 +24,7 @@ use crate::phase::locate::Located;
 use crate::phase::queue::{self, with_permit};
 use crate::phase::write_through::write_through;
 use crate::reply::Reply;
-use crate::store_call::{Answered, Call, Timed};
+use crate::store_call::{Answered, StoreCall, Timed};
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
@@ -131,7 +131,7 @@ async fn remove(
     dispatcher: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     shard: ShardId,
-    mut call: Call,
+    mut call: StoreCall,
     ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, RequestError> {
@@ -190,7 +190,7 @@ async fn count(
     dispatcher: &Dispatcher,
     namespace: &NamespaceEntry,
     shard: ShardId,
-    mut call: Call,
+    mut call: StoreCall,
     ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, RequestError> {

@@ -12,7 +12,7 @@ use umbo_types::{NamespaceId, Timestamp};
 
 use super::Operate;
 use super::body::RequestBody;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageWalk, Source};
+use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageSource, PageWalk};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::read_through;
@@ -63,7 +63,7 @@ impl Operate for Range {
         let (request, selectors) = self.request(cursor_key, located.namespace_id())?;
         let context = located.context();
         let deadline = context.is_timeout_named.then_some(context.deadline);
-        let source = Source::Range { request, selectors };
+        let source = PageSource::Range { request, selectors };
         let mut walk = PageWalk::new(
             located.dispatcher,
             source,

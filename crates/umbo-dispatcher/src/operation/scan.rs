@@ -17,7 +17,7 @@ use umbo_types::{NamespaceId, Timestamp, limits};
 
 use super::Operate;
 use super::body::RequestBody;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageWalk, Source};
+use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageSource, PageWalk};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::{queue, shares};
@@ -104,7 +104,7 @@ impl Operate for Scan {
         };
         let context = located.context();
         let deadline = context.is_timeout_named.then_some(context.deadline);
-        let source = Source::Scan {
+        let source = PageSource::Scan {
             request,
             segments: selection.segments,
             segment: selection.segment,

@@ -14,7 +14,7 @@ use umbo_edge::body::{ReplyAborted, ReplyBody};
 use umbo_http::problem::FailedRequest;
 use umbo_http::{RequestError, encode, problem};
 
-use super::{Chunk, PageWalk};
+use super::{EncodedChunk, PageWalk};
 use crate::charge::Charge;
 use crate::request_log::RequestLog;
 
@@ -84,12 +84,12 @@ impl PageWalk {
 
 impl PageStream {
     /// Reads and encodes the next chunk.
-    async fn read_on(mut self) -> (Self, Result<Chunk, RequestError>) {
+    async fn read_on(mut self) -> (Self, Result<EncodedChunk, RequestError>) {
         let read = self.next_chunk().await;
         (self, read)
     }
 
-    async fn next_chunk(&mut self) -> Result<Chunk, RequestError> {
+    async fn next_chunk(&mut self) -> Result<EncodedChunk, RequestError> {
         let Self { walk, charge, log } = self;
         log.reserve_piece().await?;
         let timed = walk.read().await?;

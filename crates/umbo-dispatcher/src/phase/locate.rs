@@ -15,7 +15,7 @@ use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
 use crate::phase::identify::{Context, Identified};
 use crate::request_log::RequestLog;
-use crate::store_call::Call;
+use crate::store_call::StoreCall;
 
 /// A request whose shards are known.
 #[derive(Debug)]
@@ -125,9 +125,9 @@ impl<'a> Located<'a> {
     }
 
     /// Returns what the queue of a shard is told of the request.
-    pub(crate) fn call(&self) -> Call {
+    pub(crate) fn call(&self) -> StoreCall {
         let identified = self.identified();
-        Call {
+        StoreCall {
             operation: identified.operation,
             entry: self.entry(),
             timeout: identified.context.timeout,

@@ -14,16 +14,16 @@ use tokio::time::timeout_at;
 use umbo_http::RequestError;
 use umbo_http::shed_report::ShedReport;
 use umbo_overload::{
-    Admission, AdmissionQueue, Class, Entered, Outcome, Permit, QueueTicket, Shed, Wakeups,
+    Admission, AdmissionQueue, Class, Entered, Permit, QueueTicket, ServiceOutcome, Shed, Wakeups,
 };
-use umbo_telemetry::trace::Verb;
+use umbo_telemetry::trace::Phase;
 use umbo_types::{Deadline, Operation, ShardId};
 
 use crate::dispatcher::Dispatcher;
 use crate::overload::{Waiter, deliver};
 use crate::phase::locate::Located;
 use crate::phase::reach;
-use crate::store_call::{Answered, Call, Timed};
+use crate::store_call::{Answered, StoreCall, Timed};
 use crate::until::until;
 
 /// Asks the store, within the deadline, and records how long it took. The work waits for its permits.
@@ -36,7 +36,7 @@ pub(crate) async fn ask<T>(
     work: Pin<&mut impl Future<Output = Result<Timed<T>, RequestError>>>,
 ) -> Result<T, RequestError> {
     located.debit()?;
-    located.log.phase(Verb::Wait);
+    located.log.phase(Phase::Wait);
     located.charge.begin_store();
     let context = located.context();
     let Some(result) = until(context.deadline, work).await else {
@@ -55,7 +55,7 @@ pub(crate) async fn ask<T>(
 pub(crate) async fn with_permit<T>(
     dispatcher: &Dispatcher,
     shard: ShardId,
-    call: &Call,
+    call: &StoreCall,
     work: Pin<&mut impl Future<Output = Answered<T>>>,
 ) -> Result<Timed<T>, RequestError> {
     Ok(permit_of(dispatcher, shard, call).await?.serve(work).await)
@@ -104,14 +104,14 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
                 .controller()
                 .record(self.shard, class, service_time);
         }
-        let outcome = Outcome::Served {
+        let outcome = ServiceOutcome::Served {
             operation,
             service_time: elapsed,
         };
         self.give_back(outcome, now);
     }
 
-    fn give_back(&mut self, outcome: Outcome, now: Instant) {
+    fn give_back(&mut self, outcome: ServiceOutcome, now: Instant) {
         let queue = queue(&self.dispatcher, self.shard, self.operation);
         if let (Some(queue), Some(permit)) = (queue, self.permit.take()) {
             let mut wakeups = Wakeups::new();
@@ -137,7 +137,7 @@ impl<P: Deref<Target = Dispatcher>> Drop for HeldPermit<P> {
             let elapsed = now.saturating_duration_since(self.began);
             overload.controller().record(self.shard, class, elapsed);
         }
-        self.give_back(Outcome::Unknown, now);
+        self.give_back(ServiceOutcome::Unknown, now);
     }
 }
 
@@ -145,7 +145,7 @@ impl<P: Deref<Target = Dispatcher>> Drop for HeldPermit<P> {
 pub(crate) async fn permit_of<P: Deref<Target = Dispatcher>>(
     dispatcher: P,
     shard: ShardId,
-    call: &Call,
+    call: &StoreCall,
 ) -> Result<HeldPermit<P>, RequestError> {
     let (permit, began) = admitted(&dispatcher, shard, call).await?;
     Ok(HeldPermit {
@@ -171,7 +171,7 @@ fn queue(
 async fn admitted(
     dispatcher: &Dispatcher,
     shard: ShardId,
-    call: &Call,
+    call: &StoreCall,
 ) -> Result<(Option<Permit>, Instant), RequestError> {
     let (entry, timeout) = (&call.entry, call.timeout);
     let late = || RequestError::DeadlineBeforeStore {
@@ -259,7 +259,7 @@ impl Drop for Waiting<'_> {
         if let Ok(Admission::Permit(permit)) = self.admission.try_recv() {
             let mut wakeups = Wakeups::new();
             self.queue
-                .leave(permit, Outcome::Unknown, now, &mut wakeups);
+                .leave(permit, ServiceOutcome::Unknown, now, &mut wakeups);
             deliver(self.queue, wakeups, now);
         }
     }

@@ -11,21 +11,21 @@ mod rows;
 use std::pin::pin;
 use std::sync::Arc;
 
-use umbo_hotkey::{KeyRef, LeaderToken, Lookup, Served, Source, StoreRead};
+use umbo_hotkey::{AnswerSource, KeyRef, LeaderToken, Lookup, Served, StoreRead};
 use umbo_http::{CacheStatus, RequestError};
 use umbo_store::{Page, RangeRequest};
-use umbo_telemetry::trace::Verb;
+use umbo_telemetry::trace::Phase;
 use umbo_types::{CallerId, Key, Operation, Row, ShardId};
 
 use self::cacheable::{CacheableRead, ReadTime, flight_error, mixed_up, shared_row};
 pub(crate) use self::rows::{ReadRow, Rows};
 use crate::dispatcher::Dispatcher;
-use crate::hot_keys::{HotShield, Shared};
+use crate::hot_keys::{HotShield, SharedRead};
 use crate::phase::identify::Identified;
 use crate::phase::locate::Located;
 use crate::phase::queue::{self, with_permit};
 use crate::phase::reach;
-use crate::store_call::{Answered, Call, Timed};
+use crate::store_call::{Answered, StoreCall, Timed};
 
 /// Refuses a request for a key that an operator has blocked, before it costs anything. A refused request is
 /// counted, so that operators see whether requests go on, and of which caller.
@@ -74,8 +74,8 @@ pub(crate) async fn page(
     let shard = map.locate(request.namespace, &request.partition);
     let cacheable = CacheableRead::range(request);
     match read(located, &cacheable, shard).await? {
-        Shared::Page(page) => Ok(page),
-        Shared::Row(_) => Err(mixed_up()),
+        SharedRead::Page(page) => Ok(page),
+        SharedRead::Row(_) => Err(mixed_up()),
     }
 }
 
@@ -83,12 +83,12 @@ async fn read(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
-) -> Result<Shared, RequestError> {
+) -> Result<SharedRead, RequestError> {
     let dispatcher = located.dispatcher;
     let Some(shield) = dispatcher.hot_keys.shield() else {
         return direct(located, cacheable, shard).await;
     };
-    located.log.phase(Verb::Shield);
+    located.log.phase(Phase::Shield);
     let key = cacheable.key(shield.seed());
     // Rows were checked before anything was charged. A block holds for `no-cache` too.
     if dispatcher.hot_keys.blocking().is_some() {
@@ -139,7 +139,7 @@ async fn join_or_lead(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
-) -> Result<Shared, RequestError> {
+) -> Result<SharedRead, RequestError> {
     let dispatcher = located.dispatcher;
     // Only now, so that a quota of the shard does not count what never reaches it.
     located.debit()?;
@@ -175,7 +175,7 @@ async fn direct(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
-) -> Result<Shared, RequestError> {
+) -> Result<SharedRead, RequestError> {
     located.debit()?;
     queue::turn_away(located, shard)?;
     let (dispatcher, call) = (located.dispatcher, located.call());
@@ -188,17 +188,17 @@ async fn direct(
 async fn fetch(
     dispatcher: &Dispatcher,
     cacheable: &CacheableRead<'_>,
-    call: &Call,
-) -> Answered<Result<Shared, RequestError>> {
+    call: &StoreCall,
+) -> Answered<Result<SharedRead, RequestError>> {
     let (store, context) = (&dispatcher.store, call.context());
     let answer = match cacheable {
         CacheableRead::Row(namespace, key) => {
             let row = store.get(&context, *namespace, key).await;
-            row.map(Shared::Row)
+            row.map(SharedRead::Row)
         }
         CacheableRead::Range(request, _) => {
             let page = store.range(&context, request).await;
-            page.map(|page| Shared::Page(Arc::new(page)))
+            page.map(|page| SharedRead::Page(Arc::new(page)))
         }
     };
     Answered::new(&context, answer.map_err(RequestError::from))
@@ -208,8 +208,8 @@ async fn fetch(
 fn timed(
     dispatcher: &Arc<Dispatcher>,
     operation: Operation,
-    read: StoreRead<Timed<Shared>, RequestError>,
-) -> StoreRead<Timed<Shared>, RequestError> {
+    read: StoreRead<Timed<SharedRead>, RequestError>,
+) -> StoreRead<Timed<SharedRead>, RequestError> {
     let dispatcher = Arc::clone(dispatcher);
     Box::pin(async move {
         let fetched = read.await?;
@@ -220,11 +220,11 @@ fn timed(
     })
 }
 
-fn cache_status(dispatcher: &Dispatcher, served: &Served<Timed<Shared>>) -> CacheStatus {
+fn cache_status(dispatcher: &Dispatcher, served: &Served<Timed<SharedRead>>) -> CacheStatus {
     match served.source {
-        Source::Leader => CacheStatus::Miss,
-        Source::Follower => CacheStatus::Collapsed,
-        Source::Cache => {
+        AnswerSource::Leader => CacheStatus::Miss,
+        AnswerSource::Follower => CacheStatus::Collapsed,
+        AnswerSource::Cache => {
             let now = dispatcher.clock.monotonic();
             let ttl = served
                 .fresh_until

@@ -12,7 +12,7 @@ use umbo_types::ShardId;
 
 use crate::dispatcher::Dispatcher;
 use crate::phase::queue::permit_of;
-use crate::store_call::Call;
+use crate::store_call::StoreCall;
 use crate::store_call::{Answered, Timed};
 
 /// Does a write of one shard, in one of its permits.
@@ -24,7 +24,7 @@ use crate::store_call::{Answered, Timed};
 pub(crate) async fn write_through<'a, T: Send + 'static>(
     dispatcher: &Arc<Dispatcher>,
     shard: ShardId,
-    call: &Call,
+    call: &StoreCall,
     scopes: impl IntoIterator<Item = WriteScope<'a>>,
     work: impl Future<Output = Answered<T>> + Send + 'static,
 ) -> Result<Timed<T>, RequestError> {

@@ -12,7 +12,7 @@ use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
-use umbo_hotkey::{KeySeed, Settings};
+use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{ManualClock, MemoryStore, Store};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -68,11 +68,11 @@ impl Site {
 
     /// Starts a pod with a seed of its own.
     pub(crate) async fn pod(&self, seed: u64) -> TestDispatcher {
-        self.pod_with(Some(Settings::new(2, KeySeed::new(seed))))
+        self.pod_with(Some(ShieldSettings::new(2, KeySeed::new(seed))))
             .await
     }
 
-    pub(crate) async fn pod_with(&self, hot_keys: Option<Settings>) -> TestDispatcher {
+    pub(crate) async fn pod_with(&self, hot_keys: Option<ShieldSettings>) -> TestDispatcher {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let settings = LimiterSettings {
             weights: Weights::default(),

@@ -24,7 +24,7 @@ pub struct Fetched<V> {
 
 /// Where a reader's result came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum AnswerSource {
     /// The local cache.
     Cache,
     /// The read of another request, which was in flight.
@@ -41,7 +41,7 @@ pub struct Served<V> {
     /// Whether anything is stored under the key.
     pub is_found: bool,
     /// Where it came from.
-    pub source: Source,
+    pub source: AnswerSource,
     /// When the read of the store began; the age of the result counts from here.
     pub read_at: Instant,
     /// Instant until which the local cache serves the result; none where it is not cached.
@@ -49,7 +49,7 @@ pub struct Served<V> {
 }
 
 impl<V> Served<V> {
-    pub(crate) fn new(fetched: Fetched<V>, source: Source, read_at: Instant) -> Self {
+    pub(crate) fn new(fetched: Fetched<V>, source: AnswerSource, read_at: Instant) -> Self {
         Self {
             value: fetched.value,
             is_found: fetched.is_found,

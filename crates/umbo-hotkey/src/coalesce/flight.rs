@@ -49,7 +49,7 @@ impl LeaderToken {
 }
 
 #[derive(Debug)]
-struct State<V, E> {
+struct FlightState<V, E> {
     /// Number of the leader, from 1.
     attempt: u8,
     /// By id.
@@ -76,11 +76,11 @@ impl Drop for FlightBytes {
 /// The followers of an in-flight read. Made with the first of them.
 #[derive(Debug)]
 pub(crate) struct Flight<V, E> {
-    state: Mutex<State<V, E>>,
+    state: Mutex<FlightState<V, E>>,
 }
 
 /// What a follower finds when it is polled.
-pub(crate) enum Progress<V, E> {
+pub(crate) enum FlightProgress<V, E> {
     /// The read is still in flight.
     Waiting,
     /// The follower is the next leader, of this number.
@@ -90,7 +90,7 @@ pub(crate) enum Progress<V, E> {
 }
 
 /// What follows the failure of a leader.
-pub(crate) struct Succession {
+pub(crate) struct NextLeader {
     /// Whether the flight has ended, because no follower leads next.
     pub(crate) is_over: bool,
     pub(crate) wakeups: Wakeups,
@@ -112,7 +112,7 @@ impl Wakeups {
 impl<V, E> Default for Flight<V, E> {
     fn default() -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(FlightState {
                 attempt: 1,
                 followers: BTreeMap::new(),
                 next_id: 0,
@@ -143,23 +143,23 @@ impl<V: Clone, E: Clone> Flight<V, E> {
     }
 
     /// Returns the state of a follower, and registers `waker` where it has to wait on.
-    pub(crate) fn progress(&self, id: u64, waker: &Waker) -> Progress<V, E> {
+    pub(crate) fn progress(&self, id: u64, waker: &Waker) -> FlightProgress<V, E> {
         let mut state = self.lock();
         if let Some(result) = state.result.clone() {
             state.followers.remove(&id);
-            return Progress::Ended(result);
+            return FlightProgress::Ended(result);
         }
         if state.elected == Some(id) {
             state.elected = None;
             state.followers.remove(&id);
-            return Progress::Elected(state.attempt);
+            return FlightProgress::Elected(state.attempt);
         }
         if let Some(held) = state.followers.get_mut(&id)
             && !held.as_ref().is_some_and(|held| held.will_wake(waker))
         {
             *held = Some(waker.clone());
         }
-        Progress::Waiting
+        FlightProgress::Waiting
     }
 
     /// Removes a follower that waits no longer; returns whether it was the elected one.
@@ -187,26 +187,26 @@ impl<V: Clone, E: Clone> Flight<V, E> {
     }
 
     /// Ends the attempt of a leader, and elects its successor where there may be one.
-    pub(crate) fn fail(&self, attempt: u8, error: FlightError<E>) -> Succession {
+    pub(crate) fn fail(&self, attempt: u8, error: FlightError<E>) -> NextLeader {
         self.lock().succeed(attempt + 1, error)
     }
 
     /// Elects another follower in the place of an elected one that has left.
-    pub(crate) fn pass_on(&self) -> Succession {
+    pub(crate) fn pass_on(&self) -> NextLeader {
         let mut state = self.lock();
         let attempt = state.attempt;
         state.succeed(attempt, FlightError::LeaderLost)
     }
 
     /// What a panic leaves behind is whole, because nothing calls foreign code while it changes.
-    fn lock(&self) -> MutexGuard<'_, State<V, E>> {
+    fn lock(&self) -> MutexGuard<'_, FlightState<V, E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<V, E> State<V, E> {
+impl<V, E> FlightState<V, E> {
     /// Elects the follower that has waited longest as leader `attempt`, or ends the flight.
-    fn succeed(&mut self, attempt: u8, error: FlightError<E>) -> Succession {
+    fn succeed(&mut self, attempt: u8, error: FlightError<E>) -> NextLeader {
         let first = if attempt <= LEADERS_MAX {
             self.followers.iter_mut().next()
         } else {
@@ -215,7 +215,7 @@ impl<V, E> State<V, E> {
         let Some((&id, waker)) = first else {
             self.elected = None;
             self.result = Some(Err(error));
-            return Succession {
+            return NextLeader {
                 is_over: true,
                 wakeups: self.wake_all(),
             };
@@ -223,7 +223,7 @@ impl<V, E> State<V, E> {
         let wakeups = Wakeups(waker.take().into_iter().collect());
         self.elected = Some(id);
         self.attempt = attempt;
-        Succession {
+        NextLeader {
             is_over: false,
             wakeups,
         }

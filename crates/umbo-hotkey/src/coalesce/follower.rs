@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::fetched::{Fetched, FlightError, Payload};
-use super::flight::{Flight, LeaderToken, Progress};
+use super::flight::{Flight, FlightProgress, LeaderToken};
 use super::leader::Leader;
 use super::shared_reads::SharedReads;
 
@@ -54,12 +54,12 @@ impl<V: Payload, E: Payload> Future for Follower<V, E> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match this.flight.progress(this.id, context.waker()) {
-            Progress::Waiting => Poll::Pending,
-            Progress::Ended(result) => {
+            FlightProgress::Waiting => Poll::Pending,
+            FlightProgress::Ended(result) => {
                 this.is_over = true;
                 Poll::Ready(Followed::Ended(result))
             }
-            Progress::Elected(attempt) => {
+            FlightProgress::Elected(attempt) => {
                 this.is_over = true;
                 let token = this.reads.in_flight.elected(&this.followed, attempt);
                 Poll::Ready(Followed::Elected(Leader::new(&this.reads, token)))

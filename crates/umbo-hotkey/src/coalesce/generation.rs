@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::key::{KeyRef, Kind};
+use super::key::{KeyKind, KeyRef};
 use super::sync::{AtomicU64, Ordering};
 
 /// Separate the three columns of one partition or row from each other.
@@ -60,11 +60,11 @@ impl Generations {
         // Sequentially consistent, like the counting: a client that has the answer of a write sees its count.
         let read = |hash, column| self.counters[self.place(hash, column)].load(Ordering::SeqCst);
         match key.kind() {
-            Kind::Row => Stamp {
+            KeyKind::Row => Stamp {
                 first: read(key.hash(), ROW),
                 second: read(key.partition_hash(), WHOLE),
             },
-            Kind::Range => Stamp {
+            KeyKind::Range => Stamp {
                 first: read(key.partition_hash(), ANY),
                 second: 0,
             },
@@ -93,7 +93,7 @@ pub struct WriteGuard {
 impl WriteGuard {
     /// Counts one row that the write touches.
     pub(crate) fn row(&mut self, row: &KeyRef<'_>) {
-        debug_assert_eq!(row.kind(), Kind::Row);
+        debug_assert_eq!(row.kind(), KeyKind::Row);
         self.touch(row.hash(), ROW);
         self.touch(row.partition_hash(), ANY);
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use umbo_types::{Criticality, RequestUnits};
 
 use super::fetched::FlightError;
-use super::flight::{Flight, LeaderToken, Succession};
+use super::flight::{Flight, LeaderToken, NextLeader};
 use super::generation::Stamp;
 use super::key::{KeyRef, ReadKey};
 use super::sync::{Mutex, MutexGuard};
@@ -133,7 +133,7 @@ impl<V, E> FlightStripe<V, E> {
 }
 
 /// The part of a reader in the in-flight read of its key.
-pub(crate) enum Role<V, E> {
+pub(crate) enum FlightRole<V, E> {
     /// The reader leads: there is no flight of the key.
     Leader(LeaderToken),
     /// The reader follows this leader, with this id in the flight.
@@ -184,12 +184,12 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
         stamp: Stamp,
         is_hot: bool,
         context: &ReadContext,
-    ) -> Role<V, E> {
+    ) -> FlightRole<V, E> {
         if let Some(read) = stripe.find(key) {
             if self.is_joinable(read, stamp, context) {
                 let role = self.join(read, context);
                 match role {
-                    Role::Follower(..) => stripe.totals.followers += 1,
+                    FlightRole::Follower(..) => stripe.totals.followers += 1,
                     _ => stripe.totals.crowded += 1,
                 }
                 return role;
@@ -200,7 +200,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
         }
         if stripe.reads.len() >= (self.settings.flights_max / self.stripes.len()).max(1) {
             stripe.totals.crowded += 1;
-            return Role::Refused;
+            return FlightRole::Refused;
         }
         let id = stripe.next_id;
         stripe.next_id += 1;
@@ -215,7 +215,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
             flight: None,
         });
         stripe.totals.leaders += 1;
-        Role::Leader(LeaderToken {
+        FlightRole::Leader(LeaderToken {
             hash: key.hash(),
             id,
             attempt: 1,
@@ -232,13 +232,13 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
             && context.age_max.is_none_or(|age_max| age <= age_max)
     }
 
-    fn join(&self, read: &mut InFlightRead<V, E>, context: &ReadContext) -> Role<V, E> {
+    fn join(&self, read: &mut InFlightRead<V, E>, context: &ReadContext) -> FlightRole<V, E> {
         if self.held_bytes.load(Relaxed) > self.settings.held_bytes_max {
-            return Role::Refused;
+            return FlightRole::Refused;
         }
         let flight = read.flight.get_or_insert_with(Arc::default);
         let Some(follower) = flight.follow(self.settings.readers_max) else {
-            return Role::Refused;
+            return FlightRole::Refused;
         };
         read.criticality = read.criticality.max(context.criticality);
         let token = LeaderToken {
@@ -248,7 +248,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
             criticality: read.criticality,
             started: read.started,
         };
-        Role::Follower(Arc::clone(flight), token, follower)
+        FlightRole::Follower(Arc::clone(flight), token, follower)
     }
 
     /// Ends the attempt of a leader; without a successor the read is over.
@@ -261,7 +261,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
         self.succeed(token, Flight::pass_on);
     }
 
-    fn succeed(&self, token: &LeaderToken, next: impl FnOnce(&Flight<V, E>) -> Succession) {
+    fn succeed(&self, token: &LeaderToken, next: impl FnOnce(&Flight<V, E>) -> NextLeader) {
         let mut stripe = self.stripe(token.hash);
         let flight = stripe.of(token).and_then(|read| read.flight.clone());
         let succession = flight.map(|flight| next(&flight));

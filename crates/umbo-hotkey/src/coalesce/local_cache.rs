@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
-use super::fetched::{Fetched, Payload, Served, Source};
+use super::fetched::{AnswerSource, Fetched, Payload, Served};
 use super::generation::Stamp;
 use super::key::{KeyHasher, KeyRef, ReadKey};
 use super::sync::{AtomicU64, Ordering};
@@ -107,7 +107,7 @@ impl<V: Payload> LocalCache<V> {
         if !is_usable {
             return None;
         }
-        let mut served = Served::new(entry.fetched.clone(), Source::Cache, entry.read_at);
+        let mut served = Served::new(entry.fetched.clone(), AnswerSource::Cache, entry.read_at);
         served.fresh_until = Some(entry.fresh_until);
         Some(Cached {
             served,

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use super::fetched::{FlightError, Payload, Served, Source};
+use super::fetched::{AnswerSource, FlightError, Payload, Served};
 use super::flight::LeaderToken;
 use super::follower::{Followed, Follower};
-use super::in_flight::{ReadContext, Role};
+use super::in_flight::{FlightRole, ReadContext};
 use super::key::KeyRef;
 use super::leader::{Leader, LeaderRead};
 use super::shared_reads::{SharedReads, StoreRead};
@@ -41,7 +41,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
                 let read_at = follower.followed.started;
                 match follower.await {
                     Followed::Ended(result) => {
-                        return Ok(Served::new(result?, Source::Follower, read_at));
+                        return Ok(Served::new(result?, AnswerSource::Follower, read_at));
                     }
                     Followed::Elected(leader) => leader,
                 }
@@ -49,7 +49,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         };
         let token = leader.token;
         let fetched = LeaderRead::new(leader, fetch(token)).await?;
-        Ok(Served::new(fetched, Source::Leader, token.started))
+        Ok(Served::new(fetched, AnswerSource::Leader, token.started))
     }
 
     fn join_or_lead(
@@ -65,11 +65,11 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
             .join_or_lead(&mut stripe, key, stamp, is_hot, context);
         drop(stripe);
         match role {
-            Role::Leader(token) => Ok(Joined::Leader(Leader::new(self, token))),
-            Role::Follower(flight, token, id) => {
+            FlightRole::Leader(token) => Ok(Joined::Leader(Leader::new(self, token))),
+            FlightRole::Follower(flight, token, id) => {
                 Ok(Joined::Follower(Follower::new(self, flight, token, id)))
             }
-            Role::Refused => Err(FlightError::Full),
+            FlightRole::Refused => Err(FlightError::Full),
         }
     }
 

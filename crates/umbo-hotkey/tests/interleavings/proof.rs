@@ -43,7 +43,7 @@ mod world;
 
 /// The crate's keys: they are plain data.
 mod key {
-    pub(crate) use umbo_hotkey::{KeyHasher, KeyRef, KeySeed, Kind, ReadKey};
+    pub(crate) use umbo_hotkey::{KeyHasher, KeyKind, KeyRef, KeySeed, ReadKey};
 }
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_hotkey::{CacheSettings, Lookup, ReadContext, Settings, Source};
+use umbo_hotkey::{AnswerSource, CacheSettings, Lookup, ReadContext, ShieldSettings};
 
 use super::lab::{Lab, Mood, key, settings, settle};
 
@@ -11,13 +11,13 @@ async fn a_cold_key_is_read_each_time_and_a_hot_one_once() {
     let mut lab = Lab::new();
     lab.put("a", "1");
     for _ in 0..3 {
-        assert_eq!(lab.get("a").await.unwrap().source, Source::Leader);
+        assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Leader);
     }
     lab.heat(&["a"]);
-    assert_eq!(lab.get("a").await.unwrap().source, Source::Leader);
+    assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Leader);
     for _ in 0..10 {
         let served = lab.get("a").await.unwrap();
-        assert_eq!(served.source, Source::Cache);
+        assert_eq!(served.source, AnswerSource::Cache);
         assert_eq!(served.value.as_deref(), Some(&b"1"[..]));
     }
     assert_eq!(lab.reads(), 4);
@@ -86,7 +86,10 @@ async fn a_refresh_replaces_the_answer_while_readers_have_the_old_one() {
     gate.add_permits(1);
     settle().await;
     let served = lab.get("a").await.unwrap();
-    assert_eq!((served.source, served.read_at), (Source::Cache, lab.now));
+    assert_eq!(
+        (served.source, served.read_at),
+        (AnswerSource::Cache, lab.now)
+    );
     assert_eq!(served.value.as_deref(), Some(&b"2"[..]));
     assert_eq!(lab.reads(), 2);
 }
@@ -121,9 +124,9 @@ async fn that_a_key_is_absent_is_kept_for_one_second_and_up_to_a_tenth() {
     assert_eq!(lab.get("gone").await.unwrap().value, None);
     lab.pass(1_049);
     let served = lab.get("gone").await.unwrap();
-    assert_eq!((served.source, served.value), (Source::Cache, None));
+    assert_eq!((served.source, served.value), (AnswerSource::Cache, None));
     lab.pass(1);
-    assert_eq!(lab.get("gone").await.unwrap().source, Source::Leader);
+    assert_eq!(lab.get("gone").await.unwrap().source, AnswerSource::Leader);
     assert_eq!(lab.reads(), 2);
     let report = lab.shield.report(lab.now);
     assert_eq!((report.hits, report.negative_hits), (1, 1));
@@ -138,7 +141,7 @@ async fn errors_are_never_kept() {
     gate.add_permits(2);
     assert!(lab.get("a").await.is_err());
     assert!(lab.get("a").await.is_err());
-    assert_eq!(lab.get("a").await.unwrap().source, Source::Leader);
+    assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Leader);
     assert_eq!(lab.reads(), 3);
 }
 
@@ -170,12 +173,18 @@ async fn a_client_may_want_a_younger_answer() {
         ..lab.context()
     };
     let served = lab.get_on("a", no_older_than(&lab, 1)).await.unwrap();
-    assert_eq!(served.source, Source::Cache);
+    assert_eq!(served.source, AnswerSource::Cache);
     let served = lab.get_on("a", no_older_than(&lab, 0)).await.unwrap();
-    assert_eq!((served.source, served.read_at), (Source::Leader, lab.now));
+    assert_eq!(
+        (served.source, served.read_at),
+        (AnswerSource::Leader, lab.now)
+    );
     // What it has read is there for the others.
     let served = lab.get("a").await.unwrap();
-    assert_eq!((served.source, served.read_at), (Source::Cache, lab.now));
+    assert_eq!(
+        (served.source, served.read_at),
+        (AnswerSource::Cache, lab.now)
+    );
 }
 
 #[tokio::test]
@@ -197,7 +206,7 @@ async fn the_bytes_of_all_answers_are_bounded() {
         bytes_max: 1 << 20,
         ..CacheSettings::default()
     };
-    let mut lab = Lab::with(Settings {
+    let mut lab = Lab::with(ShieldSettings {
         cache,
         ..settings()
     });
@@ -222,14 +231,14 @@ async fn a_cache_of_no_bytes_is_off() {
         bytes_max: 0,
         ..CacheSettings::default()
     };
-    let mut lab = Lab::with(Settings {
+    let mut lab = Lab::with(ShieldSettings {
         cache,
         ..settings()
     });
     lab.put("a", "1");
     lab.heat(&["a"]);
     for _ in 0..5 {
-        assert_eq!(lab.get("a").await.unwrap().source, Source::Leader);
+        assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Leader);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_hotkey::{FlightError, FlightSettings, ReadContext, Settings, Source};
+use umbo_hotkey::{AnswerSource, FlightError, FlightSettings, ReadContext, ShieldSettings};
 use umbo_types::Criticality;
 
 use super::lab::{Lab, Mood, settings, settle};
@@ -50,7 +50,7 @@ async fn a_client_that_leaves_cancels_nothing_for_the_others() {
     assert!(first.await.unwrap_err().is_cancelled());
     gate.add_permits(1);
     let served = follower.await.unwrap().unwrap();
-    assert_eq!(served.source, Source::Follower);
+    assert_eq!(served.source, AnswerSource::Follower);
     assert_eq!(lab.reads(), 1);
 }
 
@@ -156,7 +156,7 @@ async fn a_second_leader_has_the_highest_criticality_of_those_who_wait() {
 fn bounded(change: impl FnOnce(&mut FlightSettings)) -> Lab {
     let mut flights = FlightSettings::default();
     change(&mut flights);
-    Lab::with(Settings {
+    Lab::with(ShieldSettings {
         flights,
         ..settings()
     })
@@ -205,7 +205,7 @@ async fn a_flight_that_should_have_ended_is_not_joined() {
     let follower = lab.client("a").await;
     lab.pass(1);
     let served = lab.get("a").await.unwrap();
-    assert_eq!((served.source, lab.reads()), (Source::Leader, 2));
+    assert_eq!((served.source, lab.reads()), (AnswerSource::Leader, 2));
     gate.add_permits(1);
     assert!(stuck.await.unwrap().is_ok() && follower.await.unwrap().is_ok());
     assert_eq!(lab.shield.report(lab.now).flights, 0);
@@ -224,7 +224,7 @@ async fn a_client_may_refuse_to_join_an_older_read() {
     };
     assert_eq!(
         lab.get_on("a", context).await.unwrap().source,
-        Source::Leader
+        AnswerSource::Leader
     );
     gate.add_permits(1);
     assert!(first.await.unwrap().is_ok());

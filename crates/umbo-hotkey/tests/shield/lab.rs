@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use umbo_hotkey::{
-    Fetched, FlightError, KeyRef, KeySeed, Kind, LeaderToken, Lookup, ReadContext, Served,
-    Settings, Shield, StoreRead,
+    Fetched, FlightError, KeyKind, KeyRef, KeySeed, LeaderToken, Lookup, ReadContext, Served,
+    Shield, ShieldSettings, StoreRead,
 };
 use umbo_types::{CallerId, Criticality, Key, NamespaceId, RequestUnits};
 
@@ -57,8 +57,8 @@ pub(crate) fn key(name: &str) -> Key {
     Key::new(name.to_owned(), "").unwrap()
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings::new(2, KeySeed::new(42))
+pub(crate) fn settings() -> ShieldSettings {
+    ShieldSettings::new(2, KeySeed::new(42))
 }
 
 impl Lab {
@@ -66,12 +66,12 @@ impl Lab {
         Self::with(settings())
     }
 
-    pub(crate) fn with(settings: Settings) -> Self {
+    pub(crate) fn with(settings: ShieldSettings) -> Self {
         Self::with_random(settings, 1 << 63)
     }
 
     /// Makes a lab in which every random number is this one.
-    pub(crate) fn with_random(settings: Settings, random: u64) -> Self {
+    pub(crate) fn with_random(settings: ShieldSettings, random: u64) -> Self {
         let now = Instant::now();
         let spawner = |task| drop(tokio::spawn(task));
         Self {
@@ -181,7 +181,7 @@ impl Lab {
 
     pub(crate) fn range_key<'a>(&self, partition: &'a [u8], selectors: &'a [u8]) -> KeyRef<'a> {
         let seed = self.shield.seed();
-        seed.key(NAMESPACE, Kind::Range, partition, selectors)
+        seed.key(NAMESPACE, KeyKind::Range, partition, selectors)
     }
 }
 

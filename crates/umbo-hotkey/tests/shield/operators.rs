@@ -1,7 +1,8 @@
 //! What operators list and see.
 
 use umbo_hotkey::{
-    KeySeed, LISTED_KEYS_MAX, Lookup, ReadKey, Settings, Source, Standing, TooManyListed,
+    AnswerSource, KeySeed, LISTED_KEYS_MAX, Lookup, ReadKey, ShieldSettings, Standing,
+    TooManyListed,
 };
 use umbo_types::CallerId;
 
@@ -21,7 +22,7 @@ async fn a_pinned_key_is_kept_however_seldom_it_is_read() {
         lab.pass(100);
         lab.shield.tick(lab.now);
     }
-    assert_eq!(lab.get("a").await.unwrap().source, Source::Cache);
+    assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Cache);
     lab.shield.list(vec![], vec![]).unwrap();
     assert_eq!(lab.lookup("a"), Lookup::Cold);
 }
@@ -122,7 +123,7 @@ async fn the_report_tells_rates_callers_and_what_was_saved() {
 #[tokio::test]
 async fn the_detection_takes_a_mebibyte_at_most() {
     for threads in 1..=32 {
-        let mut lab = Lab::with(Settings {
+        let mut lab = Lab::with(ShieldSettings {
             threads,
             ..settings()
         });
@@ -144,7 +145,7 @@ async fn the_detection_takes_a_mebibyte_at_most() {
 
 #[tokio::test]
 async fn reads_of_a_hot_key_count_whoever_counts_them() {
-    let mut lab = Lab::with(Settings::new(1, KeySeed::new(1)));
+    let mut lab = Lab::with(ShieldSettings::new(1, KeySeed::new(1)));
     let row = key("a");
     let shield = lab.shield.clone();
     std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Writes: what is acknowledged is read, and what is not touched stays.
 
-use umbo_hotkey::{Lookup, Source, WriteScope};
+use umbo_hotkey::{AnswerSource, Lookup, WriteScope};
 use umbo_types::{Key, PartitionKey};
 
 use super::lab::{Lab, Mood, NAMESPACE, key};
@@ -29,7 +29,7 @@ async fn what_is_read_while_a_write_is_under_way_is_not_kept_beyond_it() {
     let write = lab
         .shield
         .begin_write([WriteScope::Row(NAMESPACE, &key("a"))]);
-    assert_eq!(lab.get("a").await.unwrap().source, Source::Leader);
+    assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Leader);
     lab.put("a", "2");
     drop(write);
     let served = lab.get("a").await.unwrap();
@@ -56,7 +56,7 @@ async fn a_read_that_a_write_has_overtaken_is_neither_joined_nor_kept() {
     let kept = lab.get("a").await.unwrap();
     assert_eq!(
         (kept.source, kept.value.as_deref()),
-        (Source::Cache, Some(&b"2"[..]))
+        (AnswerSource::Cache, Some(&b"2"[..]))
     );
     let totals = lab.shield.report(lab.now).flight_totals;
     assert_eq!((totals.overtaken, totals.stale), (1, 1));
@@ -76,9 +76,12 @@ async fn readers_after_a_write_share_one_read_again() {
     let follower = lab.client("a").await;
     assert_eq!(lab.reads(), 2);
     gate.add_permits(2);
-    assert_eq!(before.await.unwrap().unwrap().source, Source::Leader);
-    assert_eq!(after.await.unwrap().unwrap().source, Source::Leader);
-    assert_eq!(follower.await.unwrap().unwrap().source, Source::Follower);
+    assert_eq!(before.await.unwrap().unwrap().source, AnswerSource::Leader);
+    assert_eq!(after.await.unwrap().unwrap().source, AnswerSource::Leader);
+    assert_eq!(
+        follower.await.unwrap().unwrap().source,
+        AnswerSource::Follower
+    );
     assert_eq!(lab.shield.report(lab.now).flights, 0);
 }
 
@@ -94,7 +97,7 @@ async fn a_write_that_is_cancelled_or_panics_ends_too() {
     });
     assert!(write.await.is_err());
     lab.get("a").await.unwrap();
-    assert_eq!(lab.get("a").await.unwrap().source, Source::Cache);
+    assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Cache);
 }
 
 #[tokio::test]
@@ -111,9 +114,9 @@ async fn a_write_of_another_row_leaves_the_answer_of_a_row_and_ends_that_of_a_ra
     lab.get("p").await.unwrap();
     lab.range("p", b"all").await.unwrap();
     drop(lab.shield.begin_write([WriteScope::Row(NAMESPACE, &other)]));
-    assert_eq!(lab.get("p").await.unwrap().source, Source::Cache);
+    assert_eq!(lab.get("p").await.unwrap().source, AnswerSource::Cache);
     let ranged = lab.range("p", b"all").await.unwrap();
-    assert_eq!(ranged.source, Source::Leader);
+    assert_eq!(ranged.source, AnswerSource::Leader);
 }
 
 #[tokio::test]
@@ -127,8 +130,8 @@ async fn a_write_of_a_range_ends_every_answer_of_its_partition_and_of_no_other()
     let partition = PartitionKey::new("p").unwrap();
     let scopes = [WriteScope::Partition(NAMESPACE, &partition)];
     drop(lab.shield.begin_write(scopes));
-    assert_eq!(lab.get("p").await.unwrap().source, Source::Leader);
-    assert_eq!(lab.get("q").await.unwrap().source, Source::Cache);
+    assert_eq!(lab.get("p").await.unwrap().source, AnswerSource::Leader);
+    assert_eq!(lab.get("q").await.unwrap().source, AnswerSource::Cache);
 }
 
 #[tokio::test]
@@ -144,6 +147,6 @@ async fn a_batch_touches_all_its_rows() {
     let scopes = keys.iter().map(|key| WriteScope::Row(NAMESPACE, key));
     drop(lab.shield.begin_write(scopes));
     for name in &names {
-        assert_eq!(lab.get(name).await.unwrap().source, Source::Leader);
+        assert_eq!(lab.get(name).await.unwrap().source, AnswerSource::Leader);
     }
 }

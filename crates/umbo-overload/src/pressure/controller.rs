@@ -17,7 +17,7 @@ use super::penalty::Prices;
 use super::pressure_controller::{CLASSES, TickInput};
 use super::report::OverloadReport;
 use super::settings::{PressureSettings, TICK};
-use super::shard_monitor::{Change, ShardMonitor, ShardView};
+use super::shard_monitor::{EpisodeChange, ShardMonitor, ShardView};
 use super::time_slices::TimeSlices;
 use crate::class::Class;
 use crate::estimate::SLICE;
@@ -40,7 +40,7 @@ pub struct Work {
 
 /// What requests read and count of one shard.
 #[derive(Debug)]
-struct Shard {
+struct ShardSamples {
     /// [`Prices`] of now.
     prices: AtomicU64,
     slices: [TimeSlices; CLASSES],
@@ -51,7 +51,7 @@ struct Shard {
 #[derive(Debug)]
 pub struct OverloadController {
     settings: PressureSettings,
-    shards: Box<[Shard]>,
+    shards: Box<[ShardSamples]>,
     watch: Mutex<ShardWatch>,
 }
 
@@ -85,7 +85,7 @@ impl OverloadController {
             shards: (0..shards).map(|_| ShardMonitor::new()).collect(),
             log: EpisodeLog::new(settings.episodes_max),
         };
-        let shard = || Shard {
+        let shard = || ShardSamples {
             prices: AtomicU64::new(0),
             slices: std::array::from_fn(|_| TimeSlices::new()),
             shares: FairShares::new(),
@@ -161,8 +161,8 @@ impl OverloadController {
             let (prices, change) = monitor.tick(&view, &input, elapsed_ms, log, &self.settings);
             self.shards[at].prices.store(prices.word(), Relaxed);
             match change {
-                Some(Change::Begun(episode)) => changes.begun.push(episode),
-                Some(Change::Ended(episode)) => changes.ended.push(episode),
+                Some(EpisodeChange::Begun(episode)) => changes.begun.push(episode),
+                Some(EpisodeChange::Ended(episode)) => changes.ended.push(episode),
                 None => {}
             }
         }
@@ -177,7 +177,7 @@ impl OverloadController {
     pub fn report(&self, now: Instant) -> OverloadReport {
         let watch = self.watch();
         let shards = watch.shards.iter().enumerate();
-        let shard = size_of::<Shard>() + size_of::<ShardMonitor>();
+        let shard = size_of::<ShardSamples>() + size_of::<ShardMonitor>();
         OverloadReport {
             shards: shards
                 .map(|(at, shard)| shard.report(&self.view(at, now)))
@@ -201,7 +201,7 @@ impl OverloadController {
     #[cold]
     fn raised(
         &self,
-        shard: &Shard,
+        shard: &ShardSamples,
         prices: Prices,
         tier: Criticality,
         caller: u64,

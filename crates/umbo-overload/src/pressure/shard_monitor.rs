@@ -24,7 +24,7 @@ pub(crate) struct ShardView<'a> {
 
 /// What a tick did to an episode.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum EpisodeChange {
     Begun(OverloadEpisode),
     Ended(OverloadEpisode),
 }
@@ -62,7 +62,7 @@ impl ShardMonitor {
         elapsed_ms: u32,
         log: &mut EpisodeLog,
         settings: &PressureSettings,
-    ) -> (Prices, Option<Change>) {
+    ) -> (Prices, Option<EpisodeChange>) {
         let lasted = |episode: &OverloadEpisode| episode.duration(view.now);
         let is_frozen = self.episode.as_ref().map(lasted);
         let is_frozen = is_frozen.is_some_and(|lasted| lasted < settings.thaw_after);
@@ -80,14 +80,14 @@ impl ShardMonitor {
                 self.shed_before = self.shed;
                 let episode = self.begin(view, &worst, log.begin());
                 self.episode = Some(episode.clone());
-                Some(Change::Begun(episode))
+                Some(EpisodeChange::Begun(episode))
             }
             None if self.controller.is_at_rest() => {
                 let ended = self.end(view.now);
                 if let Some(ended) = &ended {
                     log.end(ended.clone());
                 }
-                ended.map(Change::Ended)
+                ended.map(EpisodeChange::Ended)
             }
             _ => None,
         };

@@ -38,7 +38,7 @@ impl Permit {
 
 /// How a request in flight ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ServiceOutcome {
     /// The store answered, well or not, within this time.
     Served {
         /// What it did: operations are compared with their own kind only.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::admission::{Entered, Entry, Outcome, Permit, QueueTicket, Shed, Wakeups};
+use super::admission::{Entered, Entry, Permit, QueueTicket, ServiceOutcome, Shed, Wakeups};
 use super::codel::CodelSettings;
 use super::late_runtime::LateRuntime;
 use super::queue_state::QueueState;
@@ -92,7 +92,13 @@ impl<W> AdmissionQueue<W> {
     /// Gives a permit back. The request that gets it, and those shed meanwhile, are added to `wakeups`.
     #[inline]
     #[expect(clippy::needless_pass_by_value)] // so that it is given back once
-    pub fn leave(&self, permit: Permit, outcome: Outcome, now: Instant, wakeups: &mut Wakeups<W>) {
+    pub fn leave(
+        &self,
+        permit: Permit,
+        outcome: ServiceOutcome,
+        now: Instant,
+        wakeups: &mut Wakeups<W>,
+    ) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITING == 0 {
             debug_assert!(word & IN_FLIGHT > 0, "a permit is given back once");
@@ -248,7 +254,7 @@ impl<W> AdmissionQueue<W> {
 
     /// Learns from one who left while nobody waited, where that can be had without waiting, and
     /// where there was so much room that nobody was in the way.
-    fn sample(&self, outcome: Outcome, in_flight: u64) {
+    fn sample(&self, outcome: ServiceOutcome, in_flight: u64) {
         let limit = u64::from(self.limit.load(Ordering::Relaxed));
         if in_flight * 2 <= limit
             && let Ok(mut state) = self.state.try_lock()

@@ -97,7 +97,7 @@ fn threads_meet_at_the_gate() {
                         std::thread::yield_now();
                     }
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    queue.leave(permit, Outcome::Unknown, begun, &mut wakeups);
+                    queue.leave(permit, ServiceOutcome::Unknown, begun, &mut wakeups);
                     wake(wakeups);
                 }
             });

@@ -77,7 +77,7 @@ impl Scene {
     }
 
     pub(super) fn leave(&mut self, permit: Permit) {
-        let outcome = Outcome::Served {
+        let outcome = ServiceOutcome::Served {
             operation: Operation::Get,
             service_time: MILLI,
         };

@@ -84,7 +84,7 @@ struct Probe {
 
 /// The limit of one shard.
 #[derive(Debug)]
-pub(crate) struct Limit {
+pub(crate) struct ConcurrencyLimit {
     settings: LimitSettings,
     permits: u32,
     baselines: [Baseline; Operation::ALL.len()],
@@ -96,7 +96,7 @@ pub(crate) struct Limit {
     windows_to_probe: u32,
 }
 
-impl Limit {
+impl ConcurrencyLimit {
     /// Makes a limit that has learned nothing. `max` is at least `min`, and that at least 1.
     pub(crate) fn new(settings: LimitSettings) -> Self {
         let min = settings.min.max(1);

@@ -7,7 +7,7 @@ use super::*;
 
 /// A store, and a queue in which a request always waits.
 struct Store {
-    limit: Limit,
+    limit: ConcurrencyLimit,
     workers: u32,
     /// How much slower than usual it is.
     slowness: f64,
@@ -55,7 +55,7 @@ impl Store {
             ..LimitSettings::default()
         };
         Self {
-            limit: Limit::new(settings),
+            limit: ConcurrencyLimit::new(settings),
             workers,
             slowness: 1.0,
             draw,
@@ -241,7 +241,7 @@ fn workers_that_come_and_go_are_noticed() {
 #[test]
 fn little_traffic_moves_nothing() {
     let begun = Instant::now();
-    let mut limit = Limit::new(LimitSettings::default());
+    let mut limit = ConcurrencyLimit::new(LimitSettings::default());
     let mut random = 3;
     for second in 0..100_000 {
         let took = Duration::from_secs_f64(bimodal(&mut random) / 1e3);
@@ -287,7 +287,7 @@ fn the_bounds_hold() {
         max: 0,
         initial: 9,
     };
-    assert_eq!(Limit::new(settings).permits(), 1);
+    assert_eq!(ConcurrencyLimit::new(settings).permits(), 1);
     let mut store = Store::new(64, 3, even).warm();
     store.limit.settings.max = 24;
     store.run(5.0);

@@ -6,14 +6,14 @@ use umbo_types::{Criticality, RequestUnits};
 
 use super::PerTier;
 use super::admission::{
-    Admission, Entry, Outcome, Permit, QueueTicket, Shed, ShedReason, Wakeups, tier,
+    Admission, Entry, Permit, QueueTicket, ServiceOutcome, Shed, ShedReason, Wakeups, tier,
 };
 use super::codel::{Codel, patience};
 use super::floor::Floors;
 use super::late_runtime::{LateRuntime, LateRuntimeControl};
-use super::limit::{INITIAL, Limit};
+use super::limit::{ConcurrencyLimit, INITIAL};
 use super::settings::QueueSettings;
-use super::slab::Node;
+use super::slab::QueuedRequest;
 use super::status::{QueueStatus, TierCounts, TierStatus};
 use super::tier_queues::{TIERS, TierQueues};
 
@@ -36,7 +36,7 @@ pub(crate) struct QueueState<W> {
     tiers: TierQueues<W>,
     codels: PerTier<Codel>,
     floors: Floors,
-    limit: Limit,
+    limit: ConcurrencyLimit,
     /// Since when requests of the upper two tiers have waited without a break.
     upper_since: Option<Instant>,
     lag: Duration,
@@ -51,7 +51,7 @@ impl<W> QueueState<W> {
             tiers: TierQueues::new(),
             codels: Default::default(),
             floors: Floors::new(settings.floor_percent, settings.codel.interval),
-            limit: Limit::new(settings.limit),
+            limit: ConcurrencyLimit::new(settings.limit),
             upper_since: None,
             lag: Duration::ZERO,
             late_control: LateRuntimeControl::default(),
@@ -97,8 +97,8 @@ impl<W> QueueState<W> {
     }
 
     /// Learns from one who left while there was room.
-    pub(crate) fn learn_calm(&mut self, outcome: Outcome) {
-        if let Outcome::Served {
+    pub(crate) fn learn_calm(&mut self, outcome: ServiceOutcome) {
+        if let ServiceOutcome::Served {
             operation,
             service_time,
         } = outcome
@@ -108,9 +108,9 @@ impl<W> QueueState<W> {
     }
 
     /// Learns from one who left while others wait, and settles with the floor of its tier.
-    pub(crate) fn left(&mut self, permit: &Permit, outcome: Outcome, now: Instant) {
+    pub(crate) fn left(&mut self, permit: &Permit, outcome: ServiceOutcome, now: Instant) {
         let mut took = None;
-        if let Outcome::Served {
+        if let ServiceOutcome::Served {
             operation,
             service_time,
         } = outcome
@@ -326,7 +326,7 @@ impl<W> QueueState<W> {
 
     fn dismiss(
         &mut self,
-        node: Node<W>,
+        node: QueuedRequest<W>,
         reason: ShedReason,
         now: Instant,
         wakeups: &mut Wakeups<W>,

@@ -32,12 +32,12 @@ impl Links {
 
 /// The ends of a list.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct List {
+pub(crate) struct SlabList {
     oldest: u32,
     newest: u32,
 }
 
-impl List {
+impl SlabList {
     pub(crate) const EMPTY: Self = Self {
         oldest: NONE,
         newest: NONE,
@@ -62,7 +62,7 @@ impl List {
 
 /// One who waits.
 #[derive(Debug)]
-pub(crate) struct Node<W> {
+pub(crate) struct QueuedRequest<W> {
     pub(crate) waiter: W,
     pub(crate) entered: Instant,
     /// When nobody waits for it any more.
@@ -75,7 +75,7 @@ pub(crate) struct Node<W> {
 
 #[derive(Debug)]
 struct Cell<W> {
-    node: Option<Node<W>>,
+    node: Option<QueuedRequest<W>>,
     sequence: u64,
     links: [Links; 2],
 }
@@ -105,7 +105,7 @@ impl<W> Slab<W> {
     }
 
     /// Keeps a node, in no list yet.
-    pub(crate) fn insert(&mut self, node: Node<W>) -> QueueTicket {
+    pub(crate) fn insert(&mut self, node: QueuedRequest<W>) -> QueueTicket {
         self.sequence += 1;
         self.len += 1;
         let cell = Cell {
@@ -130,7 +130,7 @@ impl<W> Slab<W> {
     }
 
     /// Takes a node out that is in no list any more.
-    pub(crate) fn take(&mut self, index: u32) -> Node<W> {
+    pub(crate) fn take(&mut self, index: u32) -> QueuedRequest<W> {
         let cell = &mut self.cells[index as usize];
         let node = cell.node.take().expect("a listed node is there");
         cell.links[0].newer = self.free;
@@ -148,7 +148,7 @@ impl<W> Slab<W> {
         }
     }
 
-    pub(crate) fn get(&self, index: u32) -> &Node<W> {
+    pub(crate) fn get(&self, index: u32) -> &QueuedRequest<W> {
         let node = self.cells[index as usize].node.as_ref();
         node.expect("a listed node is there")
     }
@@ -161,7 +161,7 @@ impl<W> Slab<W> {
     }
 
     /// Adds a node to a list, as its newest.
-    pub(crate) fn link(&mut self, which: Which, list: &mut List, index: u32) {
+    pub(crate) fn link(&mut self, which: Which, list: &mut SlabList, index: u32) {
         let older = list.newest;
         self.cells[index as usize].links[which as usize] = Links { older, newer: NONE };
         if older == NONE {
@@ -173,7 +173,7 @@ impl<W> Slab<W> {
     }
 
     /// Removes a node from the list that it is in.
-    pub(crate) fn unlink(&mut self, which: Which, list: &mut List, index: u32) {
+    pub(crate) fn unlink(&mut self, which: Which, list: &mut SlabList, index: u32) {
         let Links { older, newer } = self.cells[index as usize].links[which as usize];
         if older == NONE {
             list.oldest = newer;

@@ -14,7 +14,7 @@ use std::time::Instant;
 use umbo_types::Criticality;
 
 use super::admission::{Entry, QueueTicket, last_instant, tier};
-use super::slab::{List, Node, Slab, Which};
+use super::slab::{QueuedRequest, Slab, SlabList, Which};
 use crate::estimate::SLICE;
 use crate::flow::{FLOWS, flow_of};
 
@@ -26,8 +26,8 @@ const VIRTUAL_MAX: u64 = u64::MAX / 2;
 
 /// Callers of one hash.
 #[derive(Debug, Clone, Copy)]
-struct Flow {
-    list: List,
+struct CallerFlow {
+    list: SlabList,
     len: usize,
     /// Virtual instant at which its next request begins, in micro-RU.
     begins: u64,
@@ -36,9 +36,9 @@ struct Flow {
 /// One tier.
 #[derive(Debug)]
 struct TierQueue {
-    list: List,
+    list: SlabList,
     len: usize,
-    flows: Box<[Flow; FLOWS]>,
+    flows: Box<[CallerFlow; FLOWS]>,
     /// Flows in which somebody waits.
     waiting: [u64; WORDS],
     turned_at: Option<Instant>,
@@ -52,13 +52,13 @@ struct TierQueue {
 
 impl TierQueue {
     fn new() -> Self {
-        let flow = Flow {
-            list: List::EMPTY,
+        let flow = CallerFlow {
+            list: SlabList::EMPTY,
             len: 0,
             begins: 0,
         };
         Self {
-            list: List::EMPTY,
+            list: SlabList::EMPTY,
             len: 0,
             flows: Box::new([flow; FLOWS]),
             waiting: [0; WORDS],
@@ -190,7 +190,7 @@ impl<W> TierQueues<W> {
         tier_queue.turn(now);
         let flow = tier_queue.flow_of(entry.caller);
         let price = entry.price.as_micros().max(1);
-        let ticket = self.slab.insert(Node {
+        let ticket = self.slab.insert(QueuedRequest {
             waiter,
             entered: now,
             expires: last_instant(entry),
@@ -220,7 +220,11 @@ impl<W> TierQueues<W> {
     }
 
     /// Takes out whoever of a tier is served next.
-    pub(crate) fn take_next(&mut self, tier: usize, newest_first: bool) -> Option<Node<W>> {
+    pub(crate) fn take_next(
+        &mut self,
+        tier: usize,
+        newest_first: bool,
+    ) -> Option<QueuedRequest<W>> {
         let tier_queue = &mut self.tiers[tier];
         let flow = tier_queue
             .waiting()
@@ -239,19 +243,19 @@ impl<W> TierQueues<W> {
     }
 
     /// Takes out the oldest of a tier.
-    pub(crate) fn take_oldest(&mut self, tier: usize) -> Option<Node<W>> {
+    pub(crate) fn take_oldest(&mut self, tier: usize) -> Option<QueuedRequest<W>> {
         let oldest = self.tiers[tier].list.oldest()?;
         Some(self.remove(oldest))
     }
 
     /// Takes out the newest of a tier.
-    pub(crate) fn take_newest(&mut self, tier: usize) -> Option<Node<W>> {
+    pub(crate) fn take_newest(&mut self, tier: usize) -> Option<QueuedRequest<W>> {
         let newest = self.tiers[tier].list.newest()?;
         Some(self.remove(newest))
     }
 
     /// Takes out the newest of those callers of a tier of whom most wait.
-    pub(crate) fn take_of_most(&mut self, tier: usize) -> Option<Node<W>> {
+    pub(crate) fn take_of_most(&mut self, tier: usize) -> Option<QueuedRequest<W>> {
         let tier_queue = &self.tiers[tier];
         let flow = tier_queue
             .waiting()
@@ -265,7 +269,7 @@ impl<W> TierQueues<W> {
         self.slab.shrink();
     }
 
-    fn remove(&mut self, index: u32) -> Node<W> {
+    fn remove(&mut self, index: u32) -> QueuedRequest<W> {
         let (tier, flow) = {
             let node = self.slab.get(index);
             (usize::from(node.tier), usize::from(node.flow))

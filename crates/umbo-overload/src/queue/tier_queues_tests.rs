@@ -51,7 +51,7 @@ type Twin = (u64, usize, u64, u64, QueueTicket);
 
 fn check_taken(
     twin: &mut Vec<Twin>,
-    taken: Option<Node<u64>>,
+    taken: Option<QueuedRequest<u64>>,
     allowed: impl Fn(&Twin, &[Twin]) -> bool,
 ) {
     let Some(node) = taken else { return };
@@ -184,6 +184,6 @@ fn who_was_away_saves_nothing_up() {
 
 #[test]
 fn a_node_is_small() {
-    let len = size_of::<Option<Node<usize>>>();
+    let len = size_of::<Option<QueuedRequest<usize>>>();
     assert!(len <= 64, "{len} bytes");
 }

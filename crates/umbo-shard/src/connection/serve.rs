@@ -14,7 +14,7 @@ use super::pending::PendingWork;
 use super::stream::ShardStream;
 use crate::admission::{AdmittedRequest, FrameMemory};
 use crate::kind::RequestKind;
-use crate::multi_get::MultiGet;
+use crate::multi_get::MultiGetProgress;
 use crate::ownership::Ownership;
 use crate::quota::ChargeHandle;
 use crate::reads::{Read, since};
@@ -158,7 +158,7 @@ impl ShardStream {
         let by_shard = || shares(ownership, namespace, keys.iter());
         let receipt = self.charge(&call, &charge, by_shard)?;
         let wanted = (namespace, keys);
-        let multi_get = MultiGet::new(call.id, call.context, wanted, call.begun, receipt);
+        let multi_get = MultiGetProgress::new(call.id, call.context, wanted, call.begun, receipt);
         self.multi_get = Some(multi_get);
         Ok(())
     }

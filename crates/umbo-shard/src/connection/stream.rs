@@ -25,7 +25,7 @@ use crate::kind::{RequestKind, outcome_index};
 use crate::limits::{
     CANCELLED_MAX, REQUESTS_PER_TURN_MAX, SEND_QUEUE_LEN_MAX, WAITING_ANSWERS_LEN_MAX,
 };
-use crate::multi_get::MultiGet;
+use crate::multi_get::MultiGetProgress;
 use crate::node::Node;
 
 /// The requests and answers of a connection.
@@ -34,7 +34,7 @@ pub(super) struct ShardStream {
     pub(super) callers: CallerCache,
     pub(super) traces: RequestTraces,
     pub(super) arrival: CurrentRequests,
-    pub(super) multi_get: Option<MultiGet>,
+    pub(super) multi_get: Option<MultiGetProgress>,
     pub(super) pending: PendingReplies,
     pub(super) answers: AnswerWriter,
     pub(super) tally: NodeTally,
@@ -125,7 +125,7 @@ impl ShardStream {
             self.multi_get
                 .take()
                 .into_iter()
-                .for_each(MultiGet::give_up);
+                .for_each(MultiGetProgress::give_up);
         } else if self.has_backlog() && self.cancelled.len() < CANCELLED_MAX {
             self.cancelled.insert(id);
         }

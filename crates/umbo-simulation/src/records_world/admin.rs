@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 use umbo_types::NamespaceId;
 
-use super::names::State;
-use super::process::{Answer, LEARNED_WITHIN, Told};
+use super::names::SimulatedState;
+use super::process::{LEARNED_WITHIN, ProcessAnswer, Told};
 use super::world::World;
 use crate::chance::Chance;
 use crate::simulation::{met, note, violated};
@@ -25,8 +25,10 @@ pub(super) async fn run(world: Rc<World>, name: usize, mut chance: Chance) {
         ttl += 1;
         let possible = world.names.borrow().possible(name);
         match possible[..] {
-            [State::Live(_)] if chance.per_mille(400) => remove(&world, name, dispatcher).await,
-            [State::Live(_)] if chance.per_mille(600) => {
+            [SimulatedState::Live(_)] if chance.per_mille(400) => {
+                remove(&world, name, dispatcher).await
+            }
+            [SimulatedState::Live(_)] if chance.per_mille(600) => {
                 show(&world, name, dispatcher).await;
             }
             _ => put(&world, name, dispatcher, ttl).await,
@@ -36,7 +38,10 @@ pub(super) async fn run(world: Rc<World>, name: usize, mut chance: Chance) {
 
 /// Creates the namespace, or changes its setting.
 pub(super) async fn put(world: &World, name: usize, dispatcher: usize, ttl: u64) {
-    let change = world.names.borrow_mut().begin(name, State::Live(ttl));
+    let change = world
+        .names
+        .borrow_mut()
+        .begin(name, SimulatedState::Live(ttl));
     let event = world.history.borrow_mut().event();
     world.names.borrow_mut().ask_for(name, event);
     let body = format!("{{\"default_ttl\":{ttl}}}").into_bytes();
@@ -63,7 +68,7 @@ pub(super) async fn put(world: &World, name: usize, dispatcher: usize, ttl: u64)
 /// Removes the namespace; if the outcome is unknown, repeatedly.
 pub(super) async fn remove(world: &World, name: usize, dispatcher: usize) {
     let before = world.names.borrow().epoch(name);
-    let change = world.names.borrow_mut().begin(name, State::Absent);
+    let change = world.names.borrow_mut().begin(name, SimulatedState::Absent);
     let path = format!("/admin/v1/namespaces/n{name}");
     let answer = world.ask(dispatcher, "DELETE", &path, Vec::new()).await;
     let mut told = told(answer.as_ref());
@@ -96,12 +101,12 @@ pub(super) async fn show(world: &World, name: usize, dispatcher: usize) {
             let json = answer.json();
             let is_removing = json["state"].as_str().is_some_and(|state| state != "live");
             if is_removing {
-                State::Absent
+                SimulatedState::Absent
             } else {
-                State::Live(json["default_ttl"].as_u64().unwrap_or_default())
+                SimulatedState::Live(json["default_ttl"].as_u64().unwrap_or_default())
             }
         }
-        StatusCode::NOT_FOUND => State::Absent,
+        StatusCode::NOT_FOUND => SimulatedState::Absent,
         _ => return,
     };
     let known_by = world
@@ -114,7 +119,7 @@ pub(super) async fn show(world: &World, name: usize, dispatcher: usize) {
         .check(name, dispatcher, shown, known_by);
 }
 
-fn told(answer: Option<&Answer>) -> Told {
+fn told(answer: Option<&ProcessAnswer>) -> Told {
     let Some(answer) = answer else {
         return Told::Unknown;
     };

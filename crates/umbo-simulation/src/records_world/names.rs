@@ -8,7 +8,7 @@ use crate::simulation::{elapsed, violated};
 
 /// State of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SimulatedState {
     /// There is no namespace of that name.
     Absent,
     /// It exists, with this setting, which no other change sets.
@@ -16,8 +16,8 @@ pub(super) enum State {
 }
 
 #[derive(Debug, Clone)]
-struct Change {
-    state: State,
+struct NamespaceChange {
+    state: SimulatedState,
     told: Option<Told>,
     done_at: Duration,
 }
@@ -34,7 +34,7 @@ pub(super) struct Epoch {
 #[derive(Debug, Clone)]
 struct Name {
     /// The first is the initial state, without a namespace of that name.
-    changes: Vec<Change>,
+    changes: Vec<NamespaceChange>,
     /// By dispatcher, the earliest change whose state it may still return.
     seen: Vec<usize>,
     epoch: Option<Epoch>,
@@ -46,15 +46,15 @@ struct Name {
 
 /// All namespaces.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct SimulatedNamespaces {
     names: Vec<Name>,
     epochs: u64,
 }
 
-impl Names {
+impl SimulatedNamespaces {
     pub(super) fn new(names: usize, dispatchers: usize) -> Self {
-        let beginning = Change {
-            state: State::Absent,
+        let beginning = NamespaceChange {
+            state: SimulatedState::Absent,
             told: Some(Told::Done),
             done_at: Duration::ZERO,
         };
@@ -79,13 +79,13 @@ impl Names {
     }
 
     /// Records that a change is requested. Returns its number.
-    pub(super) fn begin(&mut self, name: usize, state: State) -> usize {
+    pub(super) fn begin(&mut self, name: usize, state: SimulatedState) -> usize {
         let name = &mut self.names[name];
-        if state == State::Absent {
+        if state == SimulatedState::Absent {
             // From now on it is unknown whether the rows exist.
             name.epoch = None;
         }
-        name.changes.push(Change {
+        name.changes.push(NamespaceChange {
             state,
             told: None,
             done_at: Duration::ZERO,
@@ -150,7 +150,7 @@ impl Names {
     }
 
     /// Returns the states that a namespace may have now, by all answers.
-    pub(super) fn possible(&self, name: usize) -> Vec<State> {
+    pub(super) fn possible(&self, name: usize) -> Vec<SimulatedState> {
         let changes = &self.names[name].changes;
         let settled = self.last_done(name, |_| true);
         let open = changes[settled..]
@@ -159,9 +159,10 @@ impl Names {
         open.map(|change| change.state).collect()
     }
 
-    fn last_done(&self, name: usize, is_meant: impl Fn(&Change) -> bool) -> usize {
+    fn last_done(&self, name: usize, is_meant: impl Fn(&NamespaceChange) -> bool) -> usize {
         let changes = self.names[name].changes.iter();
-        let is_done = |change: &&Change| change.told == Some(Told::Done) && is_meant(change);
+        let is_done =
+            |change: &&NamespaceChange| change.told == Some(Told::Done) && is_meant(change);
         let done = changes.enumerate().filter(|(_, change)| is_done(change));
         done.map(|(number, _)| number).max().unwrap_or_default()
     }
@@ -171,13 +172,14 @@ impl Names {
         &mut self,
         name: usize,
         dispatcher: usize,
-        shown: State,
+        shown: SimulatedState,
         known_by: Option<Duration>,
     ) {
         let must = known_by.map_or(0, |by| self.last_done(name, |change| change.done_at <= by));
         let of = &mut self.names[name];
         let from = of.seen[dispatcher].max(must);
-        let fits = |change: &Change| change.state == shown && change.told != Some(Told::Refused);
+        let fits =
+            |change: &NamespaceChange| change.state == shown && change.told != Some(Told::Refused);
         let found = (from..of.changes.len()).find(|&number| fits(&of.changes[number]));
         if let Some(number) = found {
             of.seen[dispatcher] = number;

@@ -45,7 +45,7 @@ pub(crate) struct Process {
 
 /// An answer to a client.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct ProcessAnswer {
     pub(crate) status: StatusCode,
     pub(crate) etag: Option<u64>,
     pub(crate) body: Bytes,
@@ -59,7 +59,7 @@ pub(crate) enum Told {
     Unknown,
 }
 
-impl Answer {
+impl ProcessAnswer {
     /// Returns the body as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
@@ -134,7 +134,7 @@ impl Process {
         path: &str,
         headers: &[(&str, String)],
         body: Vec<u8>,
-    ) -> Option<Answer> {
+    ) -> Option<ProcessAnswer> {
         let (service, is_dead) = {
             let running = self.running.borrow();
             let running = running.as_ref()?;
@@ -151,7 +151,7 @@ impl Process {
             let body = body.collect().await.ok()?.to_bytes();
             let etag = head.headers.get("etag").and_then(|tag| tag.to_str().ok());
             let etag = etag.and_then(|tag| tag.trim_matches('"').parse().ok());
-            Some(Answer {
+            Some(ProcessAnswer {
                 status: head.status,
                 etag,
                 body,

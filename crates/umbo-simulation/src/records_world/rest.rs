@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::names::State;
+use super::names::SimulatedState;
 use super::world::World;
 use super::{admin, rows};
 use crate::simulation::{is_violated, note, violated};
@@ -63,7 +63,7 @@ async fn change(world: &Rc<World>, name: usize, dispatcher: usize) {
     for attempt in 0..ATTEMPTS_MAX {
         let setting = 99_000_000 + u64::from(attempt);
         admin::put(world, name, dispatcher, setting).await;
-        if world.names.borrow().possible(name) == [State::Live(setting)] {
+        if world.names.borrow().possible(name) == [SimulatedState::Live(setting)] {
             return;
         }
     }
@@ -72,7 +72,7 @@ async fn change(world: &Rc<World>, name: usize, dispatcher: usize) {
 
 async fn remove(world: &Rc<World>, name: usize, dispatcher: usize) {
     for _ in 0..ATTEMPTS_MAX {
-        if world.names.borrow().possible(name) == [State::Absent] {
+        if world.names.borrow().possible(name) == [SimulatedState::Absent] {
             return;
         }
         let path = format!("/admin/v1/namespaces/n{name}");

@@ -40,7 +40,7 @@ pub(super) enum Fault {
 }
 
 #[derive(Debug)]
-struct State {
+struct SharedStoreState {
     chance: Chance,
     faults: Vec<Fault>,
     copies: BTreeMap<ShardId, Arc<RecordsCopy>>,
@@ -50,7 +50,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct SharedStore {
     rows: MemoryStore,
-    state: Mutex<State>,
+    state: Mutex<SharedStoreState>,
 }
 
 /// The handle of a dispatcher.
@@ -65,7 +65,7 @@ impl SharedStore {
         let rows = MemoryStore::new(shards, clock);
         Arc::new(Self {
             rows: rows.expect("the number of shards is small"),
-            state: Mutex::new(State {
+            state: Mutex::new(SharedStoreState {
                 chance,
                 faults: vec![Fault::None; usize::from(shards)],
                 copies: BTreeMap::new(),
@@ -166,7 +166,7 @@ impl SharedStore {
         page.map_or_else(|_| Vec::new(), |page| page.rows.iter().map(copy).collect())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedStoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

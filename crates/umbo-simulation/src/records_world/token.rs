@@ -8,7 +8,7 @@ use crate::simulation::violated;
 
 /// The known state of the first token.
 #[derive(Debug, Default)]
-pub(super) enum Token {
+pub(super) enum FirstToken {
     /// It does not exist.
     #[default]
     None,
@@ -18,7 +18,7 @@ pub(super) enum Token {
     Known(String, Duration),
 }
 
-impl Token {
+impl FirstToken {
     /// Returns the fields of a request.
     pub(super) fn headers(&self) -> Vec<(&'static str, String)> {
         match self {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use umbo_types::Clock;
 
-use super::names::Names;
-use super::process::{Answer, Process};
+use super::names::SimulatedNamespaces;
+use super::process::{Process, ProcessAnswer};
 use super::shared_store::SharedStore;
-use super::token::Token;
+use super::token::FirstToken;
 use crate::chance::Chance;
 use crate::history::History;
 use crate::simulation::{elapsed, is_violated, note};
@@ -22,7 +22,7 @@ const CALM_STARTS_MAX: u32 = 16;
 
 /// Random parameters of a seed.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct RecordsPlan {
     pub(super) dispatchers: usize,
     pub(super) shards: u16,
     pub(super) names: usize,
@@ -36,7 +36,7 @@ pub(super) struct Plan {
     pub(super) lasts: Duration,
 }
 
-impl Plan {
+impl RecordsPlan {
     pub(super) fn draw(chance: &mut Chance) -> Self {
         let dispatchers = chance.between(1, 3) as usize;
         Self {
@@ -59,15 +59,15 @@ impl Plan {
 /// State that all tasks of the world share.
 #[derive(Debug)]
 pub(super) struct World {
-    pub(super) plan: Plan,
+    pub(super) plan: RecordsPlan,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) store: Arc<SharedStore>,
     pub(super) dispatchers: Vec<Process>,
-    pub(super) names: RefCell<Names>,
+    pub(super) names: RefCell<SimulatedNamespaces>,
     pub(super) history: RefCell<History>,
     /// Writes that were requested while it was unknown whether their namespace existed, by name and key.
     pub(super) in_doubt: RefCell<BTreeMap<(usize, u64), Vec<WriteId>>>,
-    pub(super) token: RefCell<Token>,
+    pub(super) token: RefCell<FirstToken>,
     /// Since when nothing fails; none while something does.
     pub(super) calm_since: Cell<Option<Duration>>,
     pub(super) is_over: Cell<bool>,
@@ -108,7 +108,7 @@ impl World {
         method: &str,
         path: &str,
         body: Vec<u8>,
-    ) -> Option<Answer> {
+    ) -> Option<ProcessAnswer> {
         let sent = elapsed();
         let headers = self.token.borrow().headers();
         let answer = self.dispatchers[dispatcher]

@@ -37,7 +37,7 @@ enum Action {
 }
 
 /// A client: its identity, and its random numbers.
-struct Client {
+struct SimulatedClient {
     world: Rc<World>,
     session: u32,
     chance: Chance,
@@ -60,7 +60,7 @@ pub(super) async fn run(world: Rc<World>, session: u32, mut chance: Chance) {
             actions.push((chance.between(1, 4), action));
         }
     }
-    let mut client = Client {
+    let mut client = SimulatedClient {
         world,
         session,
         chance,
@@ -83,7 +83,7 @@ pub(super) async fn run(world: Rc<World>, session: u32, mut chance: Chance) {
     }
 }
 
-impl Client {
+impl SimulatedClient {
     async fn act(&mut self, action: Action) {
         let row = self.some_row();
         match action {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::fences::Fences;
+use super::fences::NamespaceRemovals;
 use super::rest;
 use super::world::World;
 use crate::chance::Chance;
@@ -43,7 +43,7 @@ const ALL: [Fault; 11] = [
 
 /// Causes faults until the world's time is over. Returns the removals of namespaces, some of which a
 /// shard may not have confirmed.
-pub(super) async fn run(world: &Rc<World>, mut chance: Chance) -> Fences {
+pub(super) async fn run(world: &Rc<World>, mut chance: Chance) -> NamespaceRemovals {
     // Each seed has only some of the faults.
     let mut faults: Vec<(u64, Fault)> = vec![(1, Fault::None)];
     for fault in ALL {
@@ -54,7 +54,7 @@ pub(super) async fn run(world: &Rc<World>, mut chance: Chance) -> Fences {
     if world.plan.fences {
         faults.push((2, Fault::Fence));
     }
-    let mut fences = Fences::default();
+    let mut fences = NamespaceRemovals::default();
     while !world.is_over() {
         let every = world.plan.fault_every_ms * 1_000;
         let wait = Duration::from_micros(chance.between(every / 10, every * 2));
@@ -77,7 +77,12 @@ pub(super) async fn run(world: &Rc<World>, mut chance: Chance) -> Fences {
     fences
 }
 
-async fn inject(world: &Rc<World>, fault: Fault, chance: &mut Chance, fences: &mut Fences) {
+async fn inject(
+    world: &Rc<World>,
+    fault: Fault,
+    chance: &mut Chance,
+    fences: &mut NamespaceRemovals,
+) {
     note!("fault: {fault:?}");
     let disk = &world.hosts[0].disk;
     match fault {

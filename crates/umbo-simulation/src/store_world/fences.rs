@@ -12,13 +12,13 @@ use crate::simulation::{met, note, violated};
 
 /// Namespaces that were removed.
 #[derive(Debug, Default)]
-pub(super) struct Fences {
+pub(super) struct NamespaceRemovals {
     number: u64,
     fenced: Vec<NamespaceId>,
     last: u32,
 }
 
-impl Fences {
+impl NamespaceRemovals {
     /// Removes a namespace and begins another one.
     pub(super) async fn raise(&mut self, world: &Rc<World>, chance: &mut Chance) {
         let namespaces = world.namespaces.borrow().clone();

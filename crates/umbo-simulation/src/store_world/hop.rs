@@ -20,7 +20,7 @@ use super::endpoint::Endpoint;
 use super::host::Host;
 use super::moves::{NODES, first_map, member};
 use super::network::{From, Network};
-use super::world::{Plan, World};
+use super::world::{StorePlan, World};
 use super::{client, rest};
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
@@ -59,7 +59,7 @@ const ALL: [Fault; 11] = [
 /// Runs the world.
 pub async fn run(seed: u64) {
     let mut chance = Chance::new(seed, "plan of the hop");
-    let plan = Plan {
+    let plan = StorePlan {
         shards: chance.between(2, 4) as u16,
         async_per_mille: 0,
         ttl_per_mille: 0,
@@ -68,7 +68,7 @@ pub async fn run(seed: u64) {
         deadline_micros_max: chance.weighted(&[(1, 5_000), (1, 100_000), (1, 1_000_000)]),
         gives_up_at_deadline: true,
         lasts: Duration::from_millis(chance.between(2_000, 8_000)),
-        ..Plan::draw(&mut chance)
+        ..StorePlan::draw(&mut chance)
     };
     note!("{plan:?}");
     let clock = Arc::new(SimulatedClock::new());

@@ -18,7 +18,7 @@ use umbo_store_redb::{ClusterMember, Config, shard_file_name};
 use umbo_types::{NamespaceId, ShardId};
 
 use super::host::Host;
-use super::world::{Plan, World};
+use super::world::{StorePlan, World};
 use super::{client, rest};
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
@@ -30,7 +30,7 @@ pub(super) const NODES: [&str; 2] = ["a", "b"];
 /// Runs the world.
 pub async fn run(seed: u64) {
     let mut chance = Chance::new(seed, "plan of the moves");
-    let plan = Plan {
+    let plan = StorePlan {
         shards: chance.between(2, 4) as u16,
         clients: chance.between(1, 4),
         partitions: 6,
@@ -38,7 +38,7 @@ pub async fn run(seed: u64) {
         ttl_per_mille: 0,
         fences: false,
         lasts: Duration::from_millis(chance.between(2_000, 8_000)),
-        ..Plan::draw(&mut chance)
+        ..StorePlan::draw(&mut chance)
     };
     note!("{plan:?}");
     let clock = Arc::new(SimulatedClock::new());

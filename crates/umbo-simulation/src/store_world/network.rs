@@ -40,16 +40,16 @@ struct Link {
 }
 
 #[derive(Debug, Default)]
-struct Served {
+struct ServedNode {
     node: Option<Arc<Node>>,
     connections: Vec<JoinHandle<()>>,
     drain: CancellationToken,
 }
 
 #[derive(Debug)]
-struct State {
+struct NetworkState {
     chance: Chance,
-    nodes: BTreeMap<String, Served>,
+    nodes: BTreeMap<String, ServedNode>,
     links: BTreeMap<(usize, String), Link>,
     /// Longest delay of bytes, in microseconds.
     delay_micros: u64,
@@ -58,7 +58,7 @@ struct State {
 /// The network.
 #[derive(Debug)]
 pub(super) struct Network {
-    state: Mutex<State>,
+    state: Mutex<NetworkState>,
 }
 
 /// The network as a dispatcher sees it.
@@ -82,7 +82,7 @@ impl Network {
             }
         }
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(NetworkState {
                 chance,
                 nodes: BTreeMap::new(),
                 links,
@@ -93,9 +93,9 @@ impl Network {
 
     /// Makes a node accept connections.
     pub(super) fn serve(&self, name: &str, node: Arc<Node>) {
-        let served = Served {
+        let served = ServedNode {
             node: Some(node),
-            ..Served::default()
+            ..ServedNode::default()
         };
         self.lock().nodes.insert(name.to_owned(), served);
     }
@@ -139,7 +139,7 @@ impl Network {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,7 +160,7 @@ impl Connector for From {
         if link.is_cut {
             return Err(io::ErrorKind::HostUnreachable.into());
         }
-        let ways = [0, 1].map(|direction| Way {
+        let ways = [0, 1].map(|direction| LinkControl {
             is_held: Arc::clone(&link.is_held[direction]),
             reset: link.reset.clone(),
             stuck_below: Arc::clone(&link.stuck_below),
@@ -197,7 +197,7 @@ impl Connector for From {
 }
 
 /// Control of one direction of a connection.
-struct Way {
+struct LinkControl {
     is_held: Arc<WatchedValue<bool>>,
     reset: CancellationToken,
     stuck_below: Arc<WatchedValue<u64>>,
@@ -209,7 +209,7 @@ async fn carry(
     network: Arc<Network>,
     mut from: ReadHalf<DuplexStream>,
     mut to: WriteHalf<DuplexStream>,
-    way: Way,
+    way: LinkControl,
 ) {
     let mut bytes = vec![0; PIPE_LEN];
     let carrying = async {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use umbo_store::{CallContext, Durability, ShardState, SortRange, Store, WriteRequest};
 use umbo_types::{Clock, Key, NamespaceId, Value, Version};
 
-use super::fences::Fences;
+use super::fences::NamespaceRemovals;
 use super::words::{key_of, request_of, seen_in};
 use super::world::World;
 use crate::chance::Chance;
@@ -85,7 +85,7 @@ async fn everything(world: &Rc<World>) -> (Seen, BTreeSet<RowName>) {
 }
 
 /// Checks that the store serves again, reclaims what it must, and stores exactly the acknowledged rows.
-pub(super) async fn check(world: &Rc<World>, fences: &Fences) {
+pub(super) async fn check(world: &Rc<World>, fences: &NamespaceRemovals) {
     note!("all faults are over");
     world.note_wall();
     world.clock.set_ahead(0);

@@ -16,7 +16,7 @@ use crate::simulation::{elapsed, is_violated, met, note};
 
 /// Random parameters of a seed.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct StorePlan {
     pub(super) shards: u16,
     pub(super) cache_bytes: usize,
     pub(super) clients: u64,
@@ -40,7 +40,7 @@ pub(super) struct Plan {
     pub(super) lasts: Duration,
 }
 
-impl Plan {
+impl StorePlan {
     pub(super) fn draw(chance: &mut Chance) -> Self {
         Self {
             shards: chance.between(1, 3) as u16,
@@ -65,7 +65,7 @@ impl Plan {
 /// State that all tasks of the world share.
 #[derive(Debug)]
 pub(super) struct World {
-    pub(super) plan: Plan,
+    pub(super) plan: StorePlan,
     /// One, or the nodes of a cluster.
     pub(super) hosts: Vec<Host>,
     /// The stores that clients call.

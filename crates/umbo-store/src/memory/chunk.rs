@@ -6,7 +6,7 @@ use umbo_types::{Row, Timestamp};
 use crate::row_batch::{RowBatch, RowRef};
 
 /// Rows collected so far, up to the requested limits and those of a chunk. `P` is a position.
-pub(super) struct Chunk<P> {
+pub(super) struct RowCollector<P> {
     rows: RowBatch,
     bytes: u64,
     visited: u32,
@@ -17,7 +17,7 @@ pub(super) struct Chunk<P> {
     is_cut: bool,
 }
 
-impl<P> Chunk<P> {
+impl<P> RowCollector<P> {
     pub(super) fn new(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
         Self {
             rows: RowBatch::default(),

@@ -10,7 +10,7 @@ use umbo_types::{
 };
 
 use crate::error::WriteError;
-use crate::memory::chunk::Chunk;
+use crate::memory::chunk::RowCollector;
 use crate::request::{
     Atomicity, Change, DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPosition, SortRange,
     WriteRequest, Written,
@@ -24,14 +24,14 @@ type Partition = BTreeMap<Bytes, Row>;
 type Answer = (usize, Result<Written, WriteError>);
 
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct MemoryShard {
     partitions: BTreeMap<(NamespaceId, PartitionKey), Partition>,
     versions: VersionClock,
     commits: u64,
     mutations: u64,
 }
 
-impl Default for Shard {
+impl Default for MemoryShard {
     fn default() -> Self {
         Self {
             partitions: BTreeMap::new(),
@@ -42,7 +42,7 @@ impl Default for Shard {
     }
 }
 
-impl Shard {
+impl MemoryShard {
     pub(super) fn visible(
         &self,
         namespace: NamespaceId,
@@ -56,7 +56,7 @@ impl Shard {
     }
 
     pub(super) fn range(&self, request: &RangeRequest, now: Timestamp) -> Page {
-        let mut chunk = Chunk::new(request.rows_max, request.bytes_max, request.keys_only);
+        let mut chunk = RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
         let id = (request.namespace, request.partition.clone());
         if let Some(rows) = self.partitions.get(&id) {
             let mut visit = |(sort, row): (&Bytes, &Row)| {
@@ -82,7 +82,7 @@ impl Shard {
         after: Option<&Key>,
         is_wanted: impl Fn(&PartitionKey) -> bool,
         now: Timestamp,
-        chunk: &mut Chunk<ScanPosition>,
+        chunk: &mut RowCollector<ScanPosition>,
     ) {
         for ((_, partition), rows) in self.partitions_of(namespace) {
             let all = SortRange::default();

@@ -4,7 +4,7 @@ use umbo_types::limits::ATOMIC_ROWS_MAX;
 
 use crate::suite::Engine;
 use crate::suite::subject::{
-    NS, Subject, WriteAnswer, applied, delete, everything, key, put, whole,
+    NS, TestSubject, WriteAnswer, applied, delete, everything, key, put, whole,
 };
 use crate::{Condition, Outcome, WriteError};
 
@@ -23,7 +23,7 @@ fn assert_aborted(answers: &[WriteAnswer], group: &[usize], refused: usize) {
 
 /// A group without a refused mutation is applied, and answered in order.
 pub async fn a_group_is_applied_together<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     t.put(&key("p", "old"), "v").await;
     let mut mutations: Vec<_> = (0..ATOMIC_ROWS_MAX - 1)
         .map(|n| put(&key("p", n.to_be_bytes()), n.to_be_bytes()))
@@ -42,7 +42,7 @@ pub async fn a_group_is_applied_together<E: Engine>() {
 
 /// A group of which one mutation is refused has no effect, wherever that mutation is.
 pub async fn a_refused_group_leaves_no_trace<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for sort in ["a", "b", "c"] {
         t.put(&key("p", sort), "old").await;
     }
@@ -78,7 +78,7 @@ pub async fn a_refused_group_leaves_no_trace<E: Engine>() {
 
 /// The groups of different partitions are independent, however they are mixed.
 pub async fn groups_of_partitions_are_independent<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let partitions = 12;
     // Mutation n is row n / partitions of partition n % partitions; odd partitions are refused at
     // their row 2.
@@ -108,7 +108,7 @@ pub async fn groups_of_partitions_are_independent<E: Engine>() {
 
 /// Within a group each mutation sees the ones before; the effect of a refused group is not reported.
 pub async fn a_group_sees_its_own_mutations<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let answers = t
         .write_atomic(vec![

@@ -3,7 +3,7 @@
 use umbo_types::{Timestamp, Version};
 
 use crate::suite::Engine;
-use crate::suite::subject::{START, Subject, applied, delete, key, put, put_until};
+use crate::suite::subject::{START, TestSubject, applied, delete, key, put, put_until};
 use crate::{Condition, Outcome, WriteError};
 
 fn failed(current: Option<Version>) -> Result<crate::Written, WriteError> {
@@ -13,7 +13,7 @@ fn failed(current: Option<Version>) -> Result<crate::Written, WriteError> {
 /// Every condition holds or fails correctly on an existing row, for puts and deletes; a failed one changes
 /// nothing and returns the current version.
 pub async fn conditions_on_a_present_row<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let other = t.put(&key("p", "other"), "v").await.version;
     for make in [|at: &_| put(at, "new"), delete] {
@@ -48,7 +48,7 @@ pub async fn conditions_on_a_present_row<E: Engine>() {
 
 /// A row that was never stored, was deleted or has expired is absent for every condition.
 pub async fn conditions_on_an_absent_row<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let soon = Timestamp::from_millis(START.as_millis() + 1);
     let (never, deleted, expired) = (key("p", "never"), key("p", "deleted"), key("p", "expired"));
     let mut versions = vec![Version(0), t.put(&deleted, "v").await.version];
@@ -76,7 +76,7 @@ pub async fn conditions_on_an_absent_row<E: Engine>() {
 
 /// Mutations of one key are applied in the order of the request, each seeing the one before.
 pub async fn mutations_of_one_key_are_applied_in_order<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let (at, other) = (key("p", "s"), key("p", "other"));
     let answers = t
         .write(vec![
@@ -111,7 +111,7 @@ pub async fn mutations_of_one_key_are_applied_in_order<E: Engine>() {
 
 /// Without atomicity a refused mutation does not affect others, and its answer is that it was not applied.
 pub async fn a_refused_mutation_stands_alone<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = |n: u32| key(format!("p{}", n % 5), n.to_string());
     let mutations = (0..100).map(|n| {
         let condition = if n % 3 == 0 {

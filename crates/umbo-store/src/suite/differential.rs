@@ -5,7 +5,7 @@ use std::time::Duration;
 use umbo_types::{Clock, Key, NamespaceId, Version};
 
 use crate::suite::seeded::Seeded;
-use crate::suite::subject::{CALL, START, Subject, delete, everything, key, put_until};
+use crate::suite::subject::{CALL, START, TestSubject, delete, everything, key, put_until};
 use crate::suite::twin::Twin;
 use crate::suite::versions::Versions;
 use crate::suite::{Engine, Restart};
@@ -20,7 +20,7 @@ const NAMESPACES: [NamespaceId; 3] = [NamespaceId(1), NamespaceId(2), NamespaceI
 
 /// A store and its reference, with the state that the next random step needs.
 struct Pair<E> {
-    t: Subject<E>,
+    t: TestSubject<E>,
     twin: Twin,
     random: Seeded,
     versions: Versions,
@@ -29,7 +29,7 @@ struct Pair<E> {
 impl<E: Engine> Pair<E> {
     async fn new(seed: u64) -> Self {
         Self {
-            t: Subject::fresh().await,
+            t: TestSubject::fresh().await,
             twin: Twin::default(),
             random: Seeded::new(seed),
             versions: Versions::default(),

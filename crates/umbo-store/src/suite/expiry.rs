@@ -6,7 +6,7 @@ use umbo_types::{Clock, Key, Timestamp};
 
 use crate::suite::Engine;
 use crate::suite::subject::{
-    CALL, NS, START, Subject, applied, delete, everything, key, put, put_until, whole,
+    CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, whole,
 };
 use crate::{Condition, RangeRequest, SortRange};
 
@@ -15,7 +15,7 @@ fn at_ms(offset: u64) -> Timestamp {
 }
 
 /// Returns how many rows of partition `p` each kind of read sees, of those in `keys`.
-async fn seen<E: Engine>(t: &Subject<E>, keys: &[Key]) -> [usize; 7] {
+async fn seen<E: Engine>(t: &TestSubject<E>, keys: &[Key]) -> [usize; 7] {
     let mut got = 0;
     for at in keys {
         got += usize::from(t.get(at).await.is_some());
@@ -45,7 +45,7 @@ async fn seen<E: Engine>(t: &Subject<E>, keys: &[Key]) -> [usize; 7] {
 
 /// A row is visible a millisecond before it expires and gone at that instant, for every read.
 pub async fn a_row_goes_at_its_millisecond<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let keys: Vec<_> = (0..10_u8).map(|n| key("p", [n])).collect();
     for (n, at) in (0..).zip(&keys) {
         // Row n expires after 10 n + 1 ms.
@@ -63,7 +63,7 @@ pub async fn a_row_goes_at_its_millisecond<E: Engine>() {
 
 /// An expired row counts as absent: for conditions, for what existed, for the sums of a removal.
 pub async fn an_expired_row_counts_as_absent<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = |n: u8| key("p", [n]);
     for n in 0..4 {
         applied(t.write_one(put_until(&at(n), "v", Some(at_ms(5)))).await);
@@ -88,7 +88,7 @@ pub async fn an_expired_row_counts_as_absent<E: Engine>() {
 
 /// A row that is put with an expiry in the past is applied and never seen.
 pub async fn a_row_may_be_born_expired<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     for expires_at in [Timestamp(0), Timestamp(1_000), at_ms(0)] {
         t.put(&at, "there").await;
@@ -101,7 +101,7 @@ pub async fn a_row_may_be_born_expired<E: Engine>() {
 
 /// Only the last put decides when a row expires.
 pub async fn a_put_sets_the_expiry_anew<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let names = ["longer", "shorter", "for ever", "bounded", "very far"];
     let [longer, shorter, forever, bounded, far] = names.map(|name| key("p", name));
     let end_of_time = Timestamp::from_millis(u64::MAX / 1_000);
@@ -129,7 +129,7 @@ pub async fn a_put_sets_the_expiry_anew<E: Engine>() {
 
 /// A partition of expired rows only is read to its end and found empty.
 pub async fn only_expired_rows_are_nothing<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let rows = (0..2_500_u32).map(|n| put_until(&key("p", n.to_be_bytes()), "v", Some(at_ms(1))));
     t.write(rows.collect()).await;
     assert_eq!(t.walk(&whole("p")).await.len(), 2_500);

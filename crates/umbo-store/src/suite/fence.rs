@@ -6,7 +6,7 @@ use bytes::Bytes;
 use umbo_types::{Key, NamespaceId, ShardId, Timestamp};
 
 use crate::suite::subject::{
-    CALL, NS, START, Subject, applied, delete, everything, key, put, put_until, whole,
+    CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, whole,
 };
 use crate::suite::{Engine, Restart};
 use crate::{
@@ -29,7 +29,7 @@ fn keys() -> Vec<Key> {
     (0..60_u8).map(|n| key([n / 2 + 1], [n])).collect()
 }
 
-impl<E: Engine> Subject<E> {
+impl<E: Engine> TestSubject<E> {
     /// Passes a copy to the store, which every shard accepts.
     async fn keep(&self, copy: &Arc<RecordsCopy>) {
         let answers = self.store.keep_records(Arc::clone(copy)).await;
@@ -148,7 +148,7 @@ impl<E: Engine> Subject<E> {
 
 /// All work for a fenced namespace is refused, and no other namespace is touched.
 pub async fn a_fenced_namespace_is_refused<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     assert_eq!(t.store.kept_records().await, Ok(None));
     assert_eq!(t.store.records_revision(), RecordsRevision::default());
     for namespace in OTHERS.into_iter().chain([NS]) {
@@ -166,7 +166,7 @@ pub async fn a_fenced_namespace_is_refused<E: Engine>() {
 
 /// The newest copy counts: an older one, or the same again, is answered and changes nothing.
 pub async fn an_older_copy_changes_nothing<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for namespace in OTHERS {
         t.fill(namespace).await;
     }
@@ -193,7 +193,7 @@ pub async fn an_older_copy_changes_nothing<E: Engine>() {
 
 /// The rows of a fenced namespace are reclaimed automatically, including expired ones; no other row is.
 pub async fn rows_behind_a_fence_are_reclaimed<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for namespace in OTHERS {
         t.fill(namespace).await;
     }
@@ -218,7 +218,7 @@ pub async fn rows_behind_a_fence_are_reclaimed<E: Engine>() {
 /// A write is acknowledged and reclaimed, or refused: none is applied after the fence is raised, however many
 /// concurrent writers there are.
 pub async fn writers_meet_a_fence<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let writers: Vec<_> = (0..6_u8)
         .map(|writer| {
             let (store, request) = (Arc::clone(&t.store), t.request(Vec::new()));
@@ -257,7 +257,7 @@ pub async fn writers_meet_a_fence<E: Engine>() {
 
 /// Fences and the copy that raised them outlive a restart, in any state of the rows.
 pub async fn fences_outlive_a_restart<E: Restart>() {
-    let mut t = Subject::<E>::fresh().await;
+    let mut t = TestSubject::<E>::fresh().await;
     for namespace in OTHERS.into_iter().chain([NS]) {
         t.fill(namespace).await;
     }

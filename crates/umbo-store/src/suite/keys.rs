@@ -6,7 +6,7 @@ use umbo_types::limits::{PARTITION_KEY_LEN_MAX, SORT_KEY_LEN_MAX};
 
 use crate::suite::Engine;
 use crate::suite::seen::sorts;
-use crate::suite::subject::{NS, Subject, everything, key, whole};
+use crate::suite::subject::{NS, TestSubject, everything, key, whole};
 use crate::{RangeRequest, SortRange};
 
 /// Byte strings that break codecs, paths and escapes.
@@ -53,7 +53,7 @@ fn longest() -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// Every pair of odd partition and sort keys is a row of its own, in bytewise order.
 pub async fn any_bytes_are_a_key<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let mut sort_keys: Vec<&[u8]> = ODD.to_vec();
     sort_keys.push(b"");
     let tag = |partition: &[u8], sort: &[u8]| [partition, b"|", sort].concat();
@@ -87,7 +87,7 @@ pub async fn any_bytes_are_a_key<E: Engine>() {
 
 /// Keys whose concatenations of partition and sort key are equal are different rows.
 pub async fn partition_and_sort_key_do_not_run_together<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let pairs: [(&[u8], &[u8]); 14] = [
         (b"a", b""),
         (b"a", b"\0"),
@@ -122,7 +122,7 @@ pub async fn partition_and_sort_key_do_not_run_together<E: Engine>() {
 
 /// The longest keys work everywhere, also as the position a walk continues from.
 pub async fn the_longest_keys_are_kept<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for (partition, sort) in longest() {
         let short = &sort[..SORT_KEY_LEN_MAX - 1];
         t.put(&key(&partition, &sort), "longest").await;

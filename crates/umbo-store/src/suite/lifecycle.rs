@@ -9,7 +9,7 @@ use std::time::Duration;
 use umbo_types::{Clock, Deadline};
 
 use crate::suite::Engine;
-use crate::suite::subject::{CALL, NS, Subject, applied, key, put, value, whole};
+use crate::suite::subject::{CALL, NS, TestSubject, applied, key, put, value, whole};
 use crate::{
     Atomicity, CallContext, Condition, Outcome, ShardState, ShardStatus, SortRange, StoreError,
     WriteError, WriteRequest,
@@ -17,7 +17,7 @@ use crate::{
 
 /// A write whose deadline has passed, by any time, is refused with that error and not applied.
 pub async fn a_late_write_is_refused<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let shard = t.store.shard_map().locate(NS, &at.partition);
     let refused = StoreError::DeadlinePassed { shard };
@@ -62,7 +62,7 @@ fn begin<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 /// A write whose future is dropped is withdrawn or completes: each of its groups is applied wholly or not at
 /// all, and this is decided before a later write of the partition is answered.
 pub async fn a_dropped_write_is_whole_or_withdrawn<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let partitions: Vec<_> = (0..30).map(|n| format!("p{n}")).collect();
     for round in 0..10_u8 {
         let rows = partitions
@@ -100,7 +100,7 @@ pub async fn a_dropped_write_is_whole_or_withdrawn<E: Engine>() {
 
 /// A write whose future was dropped is never applied after a later write of its key.
 pub async fn a_dropped_write_never_undoes_a_later_one<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let keys: Vec<_> = (0..100).map(|n| key(format!("p{n}"), "s")).collect();
     for at in &keys {
         let store = Arc::clone(&t.store);
@@ -117,7 +117,7 @@ pub async fn a_dropped_write_never_undoes_a_later_one<E: Engine>() {
 
 /// Writes and removals of a partition are applied in the order in which they were first polled.
 pub async fn writes_and_removals_of_a_partition_are_in_order<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let [early, late] = [key("p", "early"), key("p", "late")];
     for _ in 0..50 {
         let store = &t.store;
@@ -150,7 +150,7 @@ async fn ready<F: Future>(polled: Poll<F::Output>, future: F) -> F::Output {
 
 /// Each of many writes of one key gets a version of its own, and the write with the highest version stays.
 pub async fn concurrent_writers_are_put_in_order<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let writers: Vec<_> = (0..8_u8)
         .map(|writer| {
@@ -184,7 +184,7 @@ pub async fn concurrent_writers_are_put_in_order<E: Engine>() {
 
 /// Of many writes that require a key to be absent exactly one succeeds.
 pub async fn one_of_many_creators_wins<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for round in 0..10_u8 {
         let at = key("p", [round]);
         let writers: Vec<_> = (0..8_u8)
@@ -214,7 +214,7 @@ pub async fn one_of_many_creators_wins<E: Engine>() {
 
 /// A counter that many tasks increment by reading, adding and writing with a condition loses no increment.
 pub async fn conditional_increments_lose_nothing<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "counter");
     t.put(&at, 0_u32.to_be_bytes()).await;
     let writers: Vec<_> = (0..4)
@@ -252,7 +252,7 @@ pub async fn conditional_increments_lose_nothing<E: Engine>() {
 
 /// Each shard is listed once, in order, serves, and reports its rows and counters.
 pub async fn shards_tell_their_state<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let sum = |shards: &[ShardStatus], pick: fn(&ShardStatus) -> u64| -> u64 {
         shards.iter().map(pick).sum()
     };
@@ -278,7 +278,7 @@ pub async fn shards_tell_their_state<E: Engine>() {
 
 /// A closed store accepts no writes of any kind, reports that, and can be closed again.
 pub async fn a_closed_store_takes_no_writes<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     t.put(&key("p", "s"), "v").await;
     t.store.close().await;
     let mutations = || (0..20).map(|n| put(&key(format!("p{n}"), "s"), "late"));

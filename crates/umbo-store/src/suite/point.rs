@@ -6,13 +6,13 @@ use umbo_types::{NamespaceId, Row, Timestamp, Value};
 
 use crate::suite::Engine;
 use crate::suite::subject::{
-    CALL, NS, START, Subject, applied, everything, key, put, put_until, value, whole,
+    CALL, NS, START, TestSubject, applied, everything, key, put, put_until, value, whole,
 };
 use crate::{Change, Condition, Durability, Mutation, WriteRequest};
 
 /// A row is read as it was written, with the version in the answer of the write.
 pub async fn get_returns_what_was_put<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     assert_eq!(t.get(&at).await, None);
     let stored = Value {
@@ -40,7 +40,7 @@ pub async fn get_returns_what_was_put<E: Engine>() {
 
 /// A put replaces the whole row: no field of the old one remains.
 pub async fn put_replaces_the_whole_row<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let rich = Change::Put {
         value: Value {
@@ -67,7 +67,7 @@ pub async fn put_replaces_the_whole_row<E: Engine>() {
 
 /// Every write reports whether there was a visible row before it.
 pub async fn writes_say_whether_a_row_existed<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     assert!(!t.delete(&at).await.existed);
     assert!(!t.put(&at, "1").await.existed);
@@ -80,7 +80,7 @@ pub async fn writes_say_whether_a_row_existed<E: Engine>() {
 
 /// A write that is acknowledged before it is on the disk is visible immediately.
 pub async fn an_async_write_is_visible_at_once<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for n in 0..50_u32 {
         let at = key("p", n.to_be_bytes());
         let request = WriteRequest {
@@ -101,7 +101,7 @@ pub async fn an_async_write_is_visible_at_once<E: Engine>() {
 
 /// Values of any size are kept, from empty to the largest.
 pub async fn values_of_every_size_come_back<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let sizes = [0, 1, 255, 256, 65_535, 65_536, 65_537, VALUE_LEN_MAX];
     let bytes = |size: usize| -> Vec<u8> { (0..size).map(|n| (n * 31 % 251) as u8).collect() };
     for size in sizes {
@@ -124,7 +124,7 @@ pub async fn values_of_every_size_come_back<E: Engine>() {
 
 /// Content type and encoding are kept up to their maximum lengths.
 pub async fn content_fields_are_kept<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let lengths = [0, 1, CONTENT_FIELD_LEN_MAX];
     for (n, (kind, encoding)) in (0_u8..).zip(
         lengths
@@ -156,7 +156,7 @@ pub async fn content_fields_are_kept<E: Engine>() {
 
 /// A multi-get answers in the order of its keys, duplicates and absent keys included.
 pub async fn multi_get_answers_in_order<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     assert!(t.store.multi_get(&CALL, NS, &[]).await.is_empty());
     let present: Vec<_> = (0..40).map(|n| key(format!("p{n}"), "s")).collect();
     for at in &present {
@@ -179,7 +179,7 @@ pub async fn multi_get_answers_in_order<E: Engine>() {
 
 /// The same key in two namespaces is two rows, for every operation.
 pub async fn namespaces_are_isolated<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     // Not Umbo's own namespace: a cluster accepts rows of that in one shard only.
     let namespaces = [1, 2, 7, 8, 255, 256, 0x0100_0000, u32::MAX].map(NamespaceId);
     let at = key("p", "s");

@@ -9,7 +9,9 @@ use umbo_types::Timestamp;
 use crate::suite::Engine;
 use crate::suite::seeded::Seeded;
 use crate::suite::seen::sorts;
-use crate::suite::subject::{CALL, START, Subject, applied, delete, key, put, put_until, whole};
+use crate::suite::subject::{
+    CALL, START, TestSubject, applied, delete, key, put, put_until, whole,
+};
 use crate::{Atomicity, RangeRequest, SortRange, WriteRequest};
 
 /// Chunk sizes around every edge case of the walks here.
@@ -17,7 +19,7 @@ const CHUNKS: [u32; 5] = [1, 2, 3, 7, 10_000];
 
 /// Any range, in either direction and in any chunks, equals that of a sorted map.
 pub async fn ranges_agree_with_a_sorted_twin<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let mut random = Seeded::new(1);
     let mut twin: BTreeMap<(&str, Vec<u8>), Vec<u8>> = BTreeMap::new();
     for n in 0..600_u32 {
@@ -70,7 +72,7 @@ pub async fn ranges_agree_with_a_sorted_twin<E: Engine>() {
 
 /// A prefix that ends in 0xFF, or is nothing but 0xFF, selects exactly the keys with this prefix.
 pub async fn prefixes_may_end_in_the_highest_byte<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let all: [&[u8]; 10] = [
         b"",
         b"a",
@@ -108,7 +110,7 @@ pub async fn prefixes_may_end_in_the_highest_byte<E: Engine>() {
 
 /// A range that is empty, ends before it begins, or is in an absent partition has no rows.
 pub async fn empty_ranges_are_answered<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     t.put(&key("p", "m"), "v").await;
     let ranges = [("m", "m"), ("n", "m"), ("z", "a"), ("", ""), ("n", "z")];
     for (start, end) in ranges {
@@ -131,7 +133,7 @@ pub async fn empty_ranges_are_answered<E: Engine>() {
 
 /// A start is part of the range and an end is not.
 pub async fn start_is_included_and_end_is_not<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for sort in ["a", "b", "b\0", "c", "d"] {
         t.put(&key("p", sort), "v").await;
     }
@@ -148,7 +150,7 @@ pub async fn start_is_included_and_end_is_not<E: Engine>() {
 /// A chunk ends with the row that reaches the byte limit, and contains that row even if it alone exceeds the
 /// limit.
 pub async fn a_chunk_ends_with_the_row_that_reaches_the_bytes<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for n in 0..20_u8 {
         t.put(&key("p", [n]), [n; 99]).await;
     }
@@ -167,7 +169,7 @@ pub async fn a_chunk_ends_with_the_row_that_reaches_the_bytes<E: Engine>() {
 
 /// A chunk is bounded for any requested limit; the walk still returns everything.
 pub async fn chunks_are_bounded_by_the_store<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let many = (0..3_000_u32).map(|n| put(&key("many", n.to_be_bytes()), "v"));
     t.write(many.collect()).await;
     let large = (0..12_u8).map(|n| put(&key("large", [n]), vec![n; 100_000]));
@@ -187,7 +189,7 @@ pub async fn chunks_are_bounded_by_the_store<E: Engine>() {
 
 /// A walk returns every visible row once, at every chunk size, with expired rows in between.
 pub async fn walks_give_every_row_once<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let soon = Timestamp::from_millis(START.as_millis() + 10);
     // Runs of expired rows at both ends, and every second row in the middle.
     let is_kept = |n: u8| (20..80).contains(&n) && n.is_multiple_of(2);
@@ -223,7 +225,7 @@ pub async fn walks_give_every_row_once<E: Engine>() {
 /// Rows that are inserted and removed between two chunks never make a walk repeat or miss the other rows.
 pub async fn walks_survive_changes_between_chunks<E: Engine>() {
     for reverse in [false, true] {
-        let t = Subject::<E>::fresh().await;
+        let t = TestSubject::<E>::fresh().await;
         let stays = (0..40_u8).map(|n| [4 * n]);
         t.write(stays.clone().map(|sort| put(&key("p", sort), "")).collect())
             .await;
@@ -260,7 +262,7 @@ pub async fn walks_survive_changes_between_chunks<E: Engine>() {
 
 /// A walk continues from a row that has been removed.
 pub async fn a_walk_goes_on_from_a_removed_row<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for n in 0..9_u8 {
         t.put(&key("p", [n]), "v").await;
     }
@@ -280,7 +282,7 @@ pub async fn a_walk_goes_on_from_a_removed_row<E: Engine>() {
 
 /// If only keys are requested, the rows have everything but the bytes of their values.
 pub async fn keys_only_leaves_just_the_bytes_out<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let expires_at = Some(Timestamp::from_millis(START.as_millis() + 9));
     for (n, len) in (0_u8..).zip([0, 1, 1_000, 200_000]) {
         t.write_one(put_until(&key("p", [n]), vec![n; len], expires_at))
@@ -302,7 +304,7 @@ pub async fn keys_only_leaves_just_the_bytes_out<E: Engine>() {
 
 /// One chunk is one snapshot: it never shows half of an atomic write.
 pub async fn a_chunk_is_one_snapshot<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let generation = |n: u32| -> Vec<_> {
         let rows = (0..20_u8).map(|sort| put(&key("p", [sort]), n.to_be_bytes()));
         rows.collect()

@@ -5,12 +5,12 @@ use umbo_types::Timestamp;
 
 use crate::suite::Engine;
 use crate::suite::seen::sorts;
-use crate::suite::subject::{CALL, START, Subject, key, put, put_until, whole};
+use crate::suite::subject::{CALL, START, TestSubject, key, put, put_until, whole};
 use crate::{DeleteRangeRequest, Deleted, SortRange};
 
 /// A range is removed at any step size, with exact sums, and no other row is touched.
 pub async fn a_range_is_removed_in_steps<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for rows_max in [1, 2, 3, 7, 19, 20, 21, 1_000] {
         for partition in ["o", "p", "p\0", "q"] {
             let rows = (0..30_u8).map(|n| put(&key(partition, [n]), vec![n; n.into()]));
@@ -43,7 +43,7 @@ pub async fn a_range_is_removed_in_steps<E: Engine>() {
 
 /// Each step removes the first rows, at most as many as requested.
 pub async fn a_step_removes_from_the_front<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     t.write((0..10_u8).map(|n| put(&key("p", [n]), "v")).collect())
         .await;
     let mut request = DeleteRangeRequest {
@@ -72,7 +72,7 @@ pub async fn a_step_removes_from_the_front<E: Engine>() {
 
 /// Bounds of a removal are those of a range: prefixes, empty ranges, absent partitions.
 pub async fn removals_select_as_ranges_do<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let all: [&[u8]; 7] = [b"", b"\0", b"a", b"a\xFF", b"a\xFF\xFF", b"b", b"\xFF\xFF"];
     let prefixes: [&'static [u8]; 6] = [b"\xFF", b"a\xFF", b"a", b"zz", b"\0", b""];
     for prefix in prefixes {
@@ -100,7 +100,7 @@ pub async fn removals_select_as_ranges_do<E: Engine>() {
 
 /// A removal counts visible rows only, and continues past any number of expired ones.
 pub async fn removals_pass_over_expired_rows<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let soon = Timestamp::from_millis(START.as_millis() + 1);
     for rows_max in [1, 5, 1_000] {
         let rows = (0..60_u8).map(|n| {

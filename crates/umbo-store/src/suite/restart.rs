@@ -7,7 +7,7 @@ use umbo_types::{Timestamp, Value};
 
 use crate::suite::Restart;
 use crate::suite::subject::{
-    CALL, NS, START, Subject, applied, delete, everything, key, put, put_until, whole,
+    CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, whole,
 };
 use crate::{
     Atomicity, Change, Condition, Durability, Mutation, SortRange, StoreError, WriteError,
@@ -16,7 +16,7 @@ use crate::{
 
 /// Every acknowledged row is there after a restart, whole, and no removed one is.
 pub async fn rows_outlive_a_restart<E: Restart>() {
-    let mut t = Subject::<E>::fresh().await;
+    let mut t = TestSubject::<E>::fresh().await;
     let later = Timestamp::from_millis(START.as_millis() + 50);
     let mut mutations = Vec::new();
     for n in 0..200_u8 {
@@ -57,7 +57,7 @@ pub async fn rows_outlive_a_restart<E: Restart>() {
 
 /// Removals of ranges are as durable as writes.
 pub async fn removals_outlive_a_restart<E: Restart>() {
-    let mut t = Subject::<E>::fresh().await;
+    let mut t = TestSubject::<E>::fresh().await;
     let rows = |partition: &str| -> Vec<_> {
         let rows = (0..20_u8).map(|n| put(&key(partition, [n]), "v"));
         rows.collect()
@@ -73,7 +73,7 @@ pub async fn removals_outlive_a_restart<E: Restart>() {
 
 /// Conditions hold against what was written before a restart.
 pub async fn conditions_outlive_a_restart<E: Restart>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let (at, removed) = (key("p", "s"), key("p", "removed"));
     let version = t.put(&at, "v").await.version;
     t.put(&removed, "v").await;
@@ -96,7 +96,7 @@ pub async fn conditions_outlive_a_restart<E: Restart>() {
 
 /// Closing brings also those writes to the disk that were acknowledged before they were there.
 pub async fn closing_keeps_async_writes<E: Restart>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     for n in 0..100_u8 {
         let request = WriteRequest {
             durability: Durability::Async,
@@ -113,7 +113,7 @@ pub async fn closing_keeps_async_writes<E: Restart>() {
 /// Writers that are surprised by a close lose nothing acknowledged, and nothing that was refused
 /// was applied; a group is there wholly or not at all.
 pub async fn a_close_amid_writes_is_clean<E: Restart>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let writers: Vec<_> = (0..6_u8)
         .map(|writer| {
             let store = Arc::clone(&t.store);

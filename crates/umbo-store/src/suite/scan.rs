@@ -9,7 +9,7 @@ use umbo_types::{NamespaceId, Timestamp};
 use crate::suite::Engine;
 use crate::suite::seen::Seen;
 use crate::suite::subject::{
-    CALL, NS, START, Subject, applied, delete, everything, key, put, put_until,
+    CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until,
 };
 use crate::{ScanRequest, WriteRequest};
 
@@ -28,7 +28,7 @@ fn names(rows: Vec<Seen>) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Fills the namespace and its neighbours with 150 partitions of 1 to 5 rows.
-async fn fill<E: Engine>(t: &Subject<E>) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
+async fn fill<E: Engine>(t: &TestSubject<E>) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
     let mut mutations = Vec::new();
     for n in 0..150_u8 {
         for row in 0..=n % 5 {
@@ -53,7 +53,7 @@ async fn fill<E: Engine>(t: &Subject<E>) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
 
 /// The segments of a scan, however many and in whatever chunks, are the namespace, each row once.
 pub async fn segments_cover_the_namespace_once<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let expected = fill(&t).await;
     for segments in [1, 2, 3, 7, 16, SCAN_SEGMENTS_MAX] {
         for rows_max in [1, 2, 5, 64, 10_000] {
@@ -78,7 +78,7 @@ pub async fn segments_cover_the_namespace_once<E: Engine>() {
 
 /// Rows of a scan are whole, with their partition key; `keys_only` leaves just the bytes out.
 pub async fn scanned_rows_are_whole<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     fill(&t).await;
     let mut rows = t.scan(&everything(NS)).await;
     for row in &rows {
@@ -99,7 +99,7 @@ pub async fn scanned_rows_are_whole<E: Engine>() {
 
 /// Equal scans of equal rows give equal orders, whatever the chunks.
 pub async fn equal_scans_give_equal_orders<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     fill(&t).await;
     for segment in 0..3 {
         let request = part(segment, 3);
@@ -117,7 +117,7 @@ pub async fn equal_scans_give_equal_orders<E: Engine>() {
 
 /// Large values end a chunk early; the scan still gives every row.
 pub async fn scan_chunks_are_bounded<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let large = (0..20_u8).map(|n| put(&key([n + 1], ""), vec![n; 100_000]));
     t.write(large.collect()).await;
     let (_, resume_after) = t.scan_chunk(&everything(NS)).await;
@@ -127,7 +127,7 @@ pub async fn scan_chunks_are_bounded<E: Engine>() {
 
 /// Expired rows are not scanned, and do not end a scan early.
 pub async fn scans_pass_over_expired_rows<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let soon = Timestamp::from_millis(START.as_millis() + 1);
     let rows = (0..240_u8).map(|n| {
         let expires_at = (n % 30 != 29).then_some(soon);
@@ -150,7 +150,7 @@ pub async fn scans_pass_over_expired_rows<E: Engine>() {
 
 /// Rows that come and go between two chunks never make a scan repeat or miss the rows that stay.
 pub async fn scans_survive_changes_between_chunks<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let expected = fill(&t).await;
     let mut request = ScanRequest {
         rows_max: 7,
@@ -187,7 +187,7 @@ pub async fn scans_survive_changes_between_chunks<E: Engine>() {
 
 /// A namespace without rows is scanned in one empty chunk, or a few.
 pub async fn an_empty_namespace_is_nothing<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     assert_eq!(t.scan(&everything(NS)).await, []);
     t.put(&key("p", ""), "v").await;
     let neighbour = everything(NamespaceId(NS.0 + 1));

@@ -29,7 +29,7 @@ const STEPS_MAX: usize = 100_000;
 pub(super) type WriteAnswer = Result<Written, WriteError>;
 
 /// A fresh store on a clock of its own.
-pub(super) struct Subject<E> {
+pub(super) struct TestSubject<E> {
     engine: E,
     pub(super) clock: Arc<ManualClock>,
     pub(super) store: Arc<dyn Store>,
@@ -106,7 +106,7 @@ pub(super) fn everything(namespace: NamespaceId) -> ScanRequest {
     }
 }
 
-impl<E: Engine> Subject<E> {
+impl<E: Engine> TestSubject<E> {
     pub(super) async fn fresh() -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let engine = E::create(Arc::clone(&clock)).await;
@@ -291,7 +291,7 @@ impl<E: Engine> Subject<E> {
     }
 }
 
-impl<E: Restart> Subject<E> {
+impl<E: Restart> TestSubject<E> {
     /// Ends the store as a crash would and opens what it left. The clock stays.
     pub(super) async fn restart(self) -> Self {
         let Self {

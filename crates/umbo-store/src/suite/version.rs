@@ -5,14 +5,19 @@ use std::time::Duration;
 use umbo_types::{Clock, NamespaceId, Timestamp, Version};
 
 use crate::suite::seeded::Seeded;
-use crate::suite::subject::{CALL, START, Subject, applied, delete, key, put, put_until};
+use crate::suite::subject::{CALL, START, TestSubject, applied, delete, key, put, put_until};
 use crate::suite::versions::Versions;
 use crate::suite::{Engine, Restart};
 use crate::{Condition, Mutation, SortRange, WriteRequest};
 
 impl Versions {
     /// Writes, and checks the versions that are given.
-    async fn write<E: Engine>(&mut self, t: &Subject<E>, mutation: Mutation, proposed: Version) {
+    async fn write<E: Engine>(
+        &mut self,
+        t: &TestSubject<E>,
+        mutation: Mutation,
+        proposed: Version,
+    ) {
         let request = WriteRequest {
             proposed,
             ..t.request(vec![mutation])
@@ -20,20 +25,20 @@ impl Versions {
         self.send(t, request).await;
     }
 
-    async fn send<E: Engine>(&mut self, t: &Subject<E>, request: WriteRequest) {
+    async fn send<E: Engine>(&mut self, t: &TestSubject<E>, request: WriteRequest) {
         let answers = t.store.write(&CALL, request.clone()).await;
         assert!(answers.iter().all(Result::is_ok));
         self.check(&t.store.shard_map(), &request, &answers);
     }
 }
 
-fn now<E>(t: &Subject<E>) -> Version {
+fn now<E>(t: &TestSubject<E>) -> Version {
     Version::proposed_at(t.clock.wall())
 }
 
 /// Versions grow along a shard, whatever is proposed: equal, lower, higher, zero, far ahead.
 pub async fn versions_grow_whatever_is_proposed<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let mut last = Versions::default();
     let mut random = Seeded::new(2);
     for round in 0..400 {
@@ -63,7 +68,7 @@ pub async fn versions_grow_whatever_is_proposed<E: Engine>() {
 
 /// A proposal from far ahead of the clock cannot wear the versions of a shard out.
 pub async fn versions_stay_near_the_clock<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let latest = Version::latest_at(t.clock.wall());
     let mut before = Version(0);
@@ -81,7 +86,7 @@ pub async fn versions_stay_near_the_clock<E: Engine>() {
 
 /// Versions grow while the time of day goes back.
 pub async fn versions_grow_while_the_clock_goes_back<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let mut last = Versions::default();
     for n in 0..50_u64 {
         t.clock.set_wall(Timestamp(START.0 - n * 1_000_000));
@@ -91,7 +96,7 @@ pub async fn versions_grow_while_the_clock_goes_back<E: Engine>() {
 
 /// A key that was removed in any way, or has expired, begins again above all its versions.
 pub async fn versions_outlive_their_rows<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let mut last = Versions::default();
     let low = Version(1);
@@ -114,7 +119,7 @@ pub async fn versions_outlive_their_rows<E: Engine>() {
 
 /// A mutation that was refused, alone or with its group, changes no version that can be seen.
 pub async fn refused_mutations_give_no_version<E: Engine>() {
-    let t = Subject::<E>::fresh().await;
+    let t = TestSubject::<E>::fresh().await;
     let at = key("p", "s");
     let before = t.put(&at, "v").await.version;
     let refused = || put(&at, "w").when(Condition::Absent);
@@ -128,7 +133,7 @@ pub async fn refused_mutations_give_no_version<E: Engine>() {
 /// After a restart versions go on above all before, though the clock has gone back and the rows
 /// that carried the highest ones are gone.
 pub async fn versions_grow_across_restarts<E: Restart>() {
-    let mut t = Subject::<E>::fresh().await;
+    let mut t = TestSubject::<E>::fresh().await;
     let mut last = Versions::default();
     let partitions: Vec<String> = (0..12).map(|n| format!("p{n}")).collect();
     for round in 0..5 {

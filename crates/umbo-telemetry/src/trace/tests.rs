@@ -111,7 +111,7 @@ const INCOMING: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0
 const UNSAMPLED: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sampled_request_arrives_as_a_span_with_a_child_for_each_verb() {
+async fn a_sampled_request_arrives_as_a_span_with_a_child_for_each_phase() {
     let (address, received) = collector();
     let end = Instant::now();
     let start = end.checked_sub(Duration::from_millis(10)).unwrap();
@@ -119,9 +119,9 @@ async fn a_sampled_request_arrives_as_a_span_with_a_child_for_each_verb() {
     let tracer = tracer(address, 0.0, StoppedClock(end));
     let mut trace = tracer.begin(Some(INCOMING), start).unwrap();
     let outgoing = trace.traceparent();
-    trace.verb(Verb::Classify, at(1));
-    trace.verb(Verb::Fetch, at(3));
-    trace.verb(Verb::Encode, at(9));
+    trace.phase(Phase::Classify, at(1));
+    trace.phase(Phase::Fetch, at(3));
+    trace.phase(Phase::Encode, at(9));
     tracer.finish(trace, &summary(507), start, end);
     let spans = spans_of(tracer, received).await;
 
@@ -265,7 +265,7 @@ async fn marks_are_bounded() {
     let tracer = tracer(address, 1.0, StoppedClock(now));
     let mut trace = tracer.begin(None, now).unwrap();
     for _ in 0..1_000 {
-        trace.verb(Verb::Fetch, now);
+        trace.phase(Phase::Fetch, now);
     }
     tracer.finish(trace, &summary(200), now, now);
     assert_eq!(spans_of(tracer, received).await.len(), MARKS_MAX + 1);
@@ -318,8 +318,8 @@ fn ratios_outside_their_bounds_count_as_the_nearer_bound() {
 }
 
 #[test]
-fn verbs_have_names_of_their_own() {
-    let mut names: Vec<_> = Verb::ALL.iter().map(|verb| verb.as_str()).collect();
+fn phases_have_names_of_their_own() {
+    let mut names: Vec<_> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 10);

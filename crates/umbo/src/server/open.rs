@@ -11,7 +11,7 @@ use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
-use umbo_hotkey::{KeySeed, Settings as ShieldSettings};
+use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};

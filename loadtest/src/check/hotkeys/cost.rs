@@ -9,7 +9,7 @@ use std::hash::BuildHasherDefault;
 use std::hint::black_box;
 use std::time::Instant;
 
-use umbo_hotkey::{KeyHasher, KeyRef, KeySeed, Settings, Shield};
+use umbo_hotkey::{KeyHasher, KeyRef, KeySeed, Shield, ShieldSettings};
 use umbo_types::{Key, NamespaceId};
 
 use crate::allocations;
@@ -44,7 +44,7 @@ pub(super) fn cost(plan: &Plan) -> Vec<Verdict> {
         .collect();
     let order: Vec<usize> = (0..reads).map(|_| random.below(KEYS) as usize).collect();
     let shield = Shield::<(), ()>::new(
-        Settings::new(4, seed),
+        ShieldSettings::new(4, seed),
         Box::new(drop),
         Box::new(|| 0),
         Instant::now(),

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use umbo_hotkey::{
-    Fetched, KeyRef, KeySeed, Kind, LeaderToken, Lookup, ReadContext, Settings, Shield, StoreRead,
+    Fetched, KeyKind, KeyRef, KeySeed, LeaderToken, Lookup, ReadContext, Shield, ShieldSettings,
+    StoreRead,
 };
 use umbo_types::{CallerId, Criticality, NamespaceId, RequestUnits};
 
@@ -125,7 +126,7 @@ impl SimulatedDispatcher {
         let origin = Instant::now();
         let tasks = agenda.clone();
         let spawner = Box::new(move |task| tasks.start(task));
-        let settings = Settings::new(64, KeySeed::new(seed));
+        let settings = ShieldSettings::new(64, KeySeed::new(seed));
         let random = Mutex::new(Random::seeded(seed));
         let jitter = Box::new(move || random.lock().expect("nothing panics").next());
         Self {
@@ -146,7 +147,7 @@ impl SimulatedDispatcher {
 
     fn key<'a>(&self, partition: &'a [u8]) -> KeyRef<'a> {
         let seed = self.shield.seed();
-        seed.key(NamespaceId(1), Kind::Row, partition, b"")
+        seed.key(NamespaceId(1), KeyKind::Row, partition, b"")
     }
 
     /// Serves a read as a dispatcher does.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use umbo_overload::{
-    Admission, AdmissionQueue, Entered, Entry, Outcome, Permit, QueueSettings, Wakeups,
+    Admission, AdmissionQueue, Entered, Entry, Permit, QueueSettings, ServiceOutcome, Wakeups,
 };
 use umbo_types::Operation;
 
@@ -137,7 +137,7 @@ impl Door {
             Self::Umbo(queue) => {
                 let Some(permit) = permit else { return };
                 let mut wakeups = Wakeups::new();
-                let outcome = Outcome::Served {
+                let outcome = ServiceOutcome::Served {
                     operation,
                     service_time,
                 };

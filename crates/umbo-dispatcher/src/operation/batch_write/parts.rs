@@ -17,7 +17,7 @@ use umbo_types::{Key, ShardId};
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
 use crate::phase::write_through::write_through;
-use crate::store_call::Call;
+use crate::store_call::StoreCall;
 use crate::store_call::{Answered, Timed};
 
 /// What one shard is asked to write.
@@ -59,7 +59,7 @@ pub(super) fn shares(parts: &[Part]) -> Vec<ShardShare> {
 /// Writes all parts; `template` is a request without mutations.
 pub(super) async fn write(
     dispatcher: &Arc<Dispatcher>,
-    call: &Call,
+    call: &StoreCall,
     parts: &mut [Part],
     template: &WriteRequest,
 ) -> Timed<Vec<PartOutcome>> {
@@ -92,7 +92,7 @@ pub(super) async fn write(
 
 async fn write_part(
     dispatcher: &Arc<Dispatcher>,
-    call: &Call,
+    call: &StoreCall,
     until: Instant,
     shard: ShardId,
     request: WriteRequest,

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use umbo_hotkey::{Fetched, FlightError, KeyRef, KeySeed, Kind, StoreRead};
+use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead};
 use umbo_http::RequestError;
 use umbo_store::{RangeRequest, StoreError};
 use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId, Timestamp, Value};
 
 use crate::dispatcher::Dispatcher;
-use crate::hot_keys::Shared;
+use crate::hot_keys::SharedRead;
 use crate::phase::locate::Located;
 use crate::phase::queue::with_permit;
-use crate::store_call::Call;
+use crate::store_call::StoreCall;
 use crate::store_call::{Answered, Timed};
 use crate::until::until;
 
@@ -49,7 +49,7 @@ impl<'a> CacheableRead<'a> {
             Self::Row(namespace, key) => seed.row(*namespace, key),
             Self::Range(request, detail) => {
                 let partition = request.partition.as_bytes();
-                seed.key(request.namespace, Kind::Range, partition, detail)
+                seed.key(request.namespace, KeyKind::Range, partition, detail)
             }
         }
     }
@@ -60,8 +60,8 @@ impl<'a> CacheableRead<'a> {
         dispatcher: &Arc<Dispatcher>,
         shard: ShardId,
         time: ReadTime,
-        mut call: Call,
-    ) -> StoreRead<Timed<Shared>, RequestError> {
+        mut call: StoreCall,
+    ) -> StoreRead<Timed<SharedRead>, RequestError> {
         let dispatcher = Arc::clone(dispatcher);
         call.timeout = dispatcher.hot_keys.leader_timeout();
         call.entry.deadline = Deadline::after(time.monotonic, call.timeout);
@@ -76,7 +76,7 @@ impl<'a> CacheableRead<'a> {
                         Answered::new(&context, bounded(read, shard, bound).await)
                     };
                     let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
-                    Ok(time.fetched(fetched.and_then(Shared::Row)?))
+                    Ok(time.fetched(fetched.and_then(SharedRead::Row)?))
                 })
             }
             Self::Range(request, _) => {
@@ -88,7 +88,7 @@ impl<'a> CacheableRead<'a> {
                         Answered::new(&context, bounded(read, shard, bound).await)
                     };
                     let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
-                    Ok(time.fetched(fetched.and_then(|page| Shared::Page(Arc::new(page)))?))
+                    Ok(time.fetched(fetched.and_then(|page| SharedRead::Page(Arc::new(page)))?))
                 })
             }
         }
@@ -117,10 +117,10 @@ impl ReadTime {
     }
 
     /// Returns a result with what the shield needs of it.
-    pub(super) fn fetched(self, value: Timed<Shared>) -> Fetched<Timed<Shared>> {
+    pub(super) fn fetched(self, value: Timed<SharedRead>) -> Fetched<Timed<SharedRead>> {
         let (bytes, is_found, expires_at) = match &value.answer {
-            Shared::Row(None) => (0, false, None),
-            Shared::Row(Some(row)) => {
+            SharedRead::Row(None) => (0, false, None),
+            SharedRead::Row(Some(row)) => {
                 let Value {
                     bytes,
                     content_type,
@@ -129,7 +129,7 @@ impl ReadTime {
                 let bytes = bytes.len() + content_type.len() + content_encoding.len();
                 (bytes, true, row.expires_at)
             }
-            Shared::Page(page) => {
+            SharedRead::Page(page) => {
                 let rows = &page.rows;
                 // The result stops being true when the first of its rows expires.
                 let expires_at = rows.iter().filter_map(|row| row.expires_at).min();
@@ -162,10 +162,10 @@ async fn bounded<T>(
 }
 
 /// Returns the row of a result.
-pub(super) fn shared_row(shared: Shared) -> Result<Option<Row>, RequestError> {
+pub(super) fn shared_row(shared: SharedRead) -> Result<Option<Row>, RequestError> {
     match shared {
-        Shared::Row(row) => Ok(row),
-        Shared::Page(_) => Err(mixed_up()),
+        SharedRead::Row(row) => Ok(row),
+        SharedRead::Page(_) => Err(mixed_up()),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::dispatcher::Dispatcher;
 use crate::hot_keys::HotShield;
 use crate::phase::locate::Located;
 use crate::phase::queue::with_permit;
-use crate::store_call::{Answered, Call};
+use crate::store_call::{Answered, StoreCall};
 
 /// Reads the rows of one request.
 pub(crate) struct Rows<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct Rows<'a> {
     caller: CallerId,
     read_context: ReadContext,
     time: ReadTime,
-    call: Call,
+    call: StoreCall,
     is_bypassed: bool,
 }
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use super::fetched::{FlightError, Served, Source};
+use super::fetched::{AnswerSource, FlightError, Served};
 use super::flight::LeaderToken;
 use super::shared_reads::StoreRead;
 use super::world::{Fault, Place, Seen, Tally, World};
@@ -161,7 +161,7 @@ async fn serve(world: &Arc<World>, reader: Reader, fault: Fault) {
     if reader.is_direct {
         world.direct.fetch_add(1, Relaxed);
         let fetched = Arc::clone(world).read(place, 0).await;
-        let served = Served::new(fetched, Source::Leader, context.now);
+        let served = Served::new(fetched, AnswerSource::Leader, context.now);
         return world.check(place, floor, context.now, &served);
     }
     let read = reading(world, reader, fault);

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use shuttle::future::JoinHandle;
 use umbo_types::{Criticality, NamespaceId, RequestUnits};
 
-use super::fetched::{Fetched, Served, Source};
+use super::fetched::{AnswerSource, Fetched, Served};
 use super::in_flight::{FlightSettings, ReadContext};
-use super::key::{KeyRef, KeySeed, Kind};
+use super::key::{KeyKind, KeyRef, KeySeed};
 use super::local_cache::CacheSettings;
 use super::shared_reads::{SharedReads, Task};
 use super::sync::{AtomicU64, Ordering};
@@ -114,9 +114,9 @@ impl Place {
 
     pub(crate) fn key(self) -> KeyRef<'static> {
         match self {
-            Self::One => SEED.key(NAMESPACE, Kind::Row, PARTITION, b"one"),
-            Self::Other => SEED.key(NAMESPACE, Kind::Row, PARTITION, b"other"),
-            Self::Both => SEED.key(NAMESPACE, Kind::Range, PARTITION, b"all"),
+            Self::One => SEED.key(NAMESPACE, KeyKind::Row, PARTITION, b"one"),
+            Self::Other => SEED.key(NAMESPACE, KeyKind::Row, PARTITION, b"other"),
+            Self::Both => SEED.key(NAMESPACE, KeyKind::Range, PARTITION, b"all"),
         }
     }
 
@@ -282,12 +282,12 @@ impl World {
         tally.answered += 1;
         let age = asked_at.saturating_duration_since(served.read_at);
         match served.source {
-            Source::Cache => {
+            AnswerSource::Cache => {
                 tally.from_cache += 1;
                 assert!(age <= Duration::from_millis(3_300), "{age:?}");
             }
-            Source::Follower => tally.followers += 1,
-            Source::Leader => {}
+            AnswerSource::Follower => tally.followers += 1,
+            AnswerSource::Leader => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use umbo_hotkey::{KeyRef, KeySeed, Kind, ReadKey, Settings, Shield, Standing};
+use umbo_hotkey::{KeyKind, KeyRef, KeySeed, ReadKey, Shield, ShieldSettings, Standing};
 use umbo_types::NamespaceId;
 
 /// Between two merges.
@@ -22,7 +22,7 @@ pub(super) struct SimulatedDispatcher {
 impl SimulatedDispatcher {
     pub(super) fn new(seed: u64, threads: usize) -> Self {
         let now = Instant::now();
-        let settings = Settings::new(threads, KeySeed::new(seed));
+        let settings = ShieldSettings::new(threads, KeySeed::new(seed));
         Self {
             shield: Shield::new(settings, Box::new(drop), Box::new(|| 0), now),
             threads,
@@ -33,7 +33,7 @@ impl SimulatedDispatcher {
     fn with_key<T>(&self, number: u64, use_key: impl FnOnce(&KeyRef<'_>) -> T) -> T {
         let partition = number.to_be_bytes();
         let seed = self.shield.seed();
-        use_key(&seed.key(NamespaceId(1), Kind::Row, &partition, b""))
+        use_key(&seed.key(NamespaceId(1), KeyKind::Row, &partition, b""))
     }
 
     /// Counts reads on all threads, which live at the same time.

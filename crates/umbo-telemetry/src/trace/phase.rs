@@ -1,8 +1,8 @@
-//! The ten verbs of a request, the words that spans share with the pipeline and the documents.
+//! The ten phases of a request, the words that spans share with the pipeline and the documents.
 
-/// A step of the pipeline.
+/// A phase of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verb {
+pub enum Phase {
     /// HTTP becomes a typed operation.
     Decode,
     /// Who calls, and how much it matters.
@@ -25,8 +25,8 @@ pub enum Verb {
     Encode,
 }
 
-impl Verb {
-    /// All verbs, in the order of the pipeline.
+impl Phase {
+    /// All phases, in the order of the pipeline.
     pub const ALL: [Self; 10] = [
         Self::Decode,
         Self::Classify,
@@ -40,7 +40,7 @@ impl Verb {
         Self::Encode,
     ];
 
-    /// Returns the name of the verb's span.
+    /// Returns the name of the phase's span.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Decode => "decode",
