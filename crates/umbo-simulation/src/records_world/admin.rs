@@ -26,7 +26,7 @@ pub(super) async fn run(world: Rc<World>, name: usize, mut chance: Chance) {
         let possible = world.names.borrow().possible(name);
         match possible[..] {
             [SimulatedState::Live(_)] if chance.per_mille(400) => {
-                remove(&world, name, dispatcher).await
+                remove(&world, name, dispatcher).await;
             }
             [SimulatedState::Live(_)] if chance.per_mille(600) => {
                 show(&world, name, dispatcher).await;
