@@ -50,6 +50,9 @@ impl Default for LimitSettings {
 const SAMPLES_FEW: u32 = 8;
 /// Standard error of the mean logarithm (base 2) at which a window ends: 11 %.
 const ERROR_MAX: f64 = 0.15;
+/// Longest window: two slices, as that of service times. The store may have become another one meanwhile, or have
+/// stood still.
+const WINDOW_MAX: Duration = SLICE.saturating_mul(2);
 /// Least part of the limit that one step leaves.
 const STEP_MIN: f64 = 0.5;
 /// Windows between two probes without a reason: one in so many runs at a lower limit.
@@ -134,8 +137,7 @@ impl ConcurrencyLimit {
         }
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_duration_since(since);
-        // The store may have become another one meanwhile, or have stood still.
-        let is_over = age > SLICE;
+        let is_over = age > WINDOW_MAX;
         if is_over && self.window.count() < SAMPLES_FEW {
             self.begin_window(now);
             return;
