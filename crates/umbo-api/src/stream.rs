@@ -54,6 +54,9 @@ pub struct EndLine {
 pub struct ErrorLine {
     /// What happened.
     pub error: Problem,
+    /// Where to continue: after the rows before this line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
     /// Request units charged for the part of the page that was read.
     #[serde(default)]
     #[schema(required, inline)]

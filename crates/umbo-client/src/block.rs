@@ -50,7 +50,8 @@ impl Lines {
 #[derive(Debug)]
 pub(crate) enum LastLine {
     End(End),
-    Error(Box<Problem>),
+    /// The problem, and where to continue after it.
+    Error(Box<Problem>, Option<String>),
 }
 
 /// Divides a block into its rows and the last line of the stream, where it is in there. Returns
@@ -89,9 +90,9 @@ fn parse_last(line: &[u8]) -> Result<LastLine, Error> {
     if let Ok(EndLine { end }) = serde_json::from_slice(line) {
         return Ok(LastLine::End(end));
     }
-    let ErrorLine { error, .. } =
+    let ErrorLine { error, cursor, .. } =
         serde_json::from_slice(line).map_err(|error| Error::json(&error))?;
-    Ok(LastLine::Error(Box::new(error)))
+    Ok(LastLine::Error(Box::new(error), cursor))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::flow::Flow;
 use crate::pacer::Pace;
 use crate::payer::Payer;
 use crate::random::Random;
+use crate::request::Request;
 use crate::retry::{RetryPolicy, full_jitter};
 use crate::tls;
 
@@ -169,6 +170,14 @@ impl Client {
     pub(crate) fn call(&self) -> Call {
         let own = || self.shared.calls.begin();
         self.call.clone().unwrap_or_else(own)
+    }
+
+    /// Asks the server whether it is there; any answer will do.
+    pub async fn reach(&self) -> Result<(), Error> {
+        match self.send(&Request::read("/healthz".to_owned())).await {
+            Ok(_) | Err(Error::Problem { .. } | Error::Foreign { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns a wait that is uniform between nothing and a bound, for those who come back without

@@ -46,7 +46,7 @@ pub use error::Error;
 pub use hot::HotKeyRef;
 pub use kv::{Condition, PutOptions, StoredValue, Written};
 pub use pacer::{Load, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback};
-pub use page::RowReader;
+pub use page::{RowPage, RowReader};
 pub use payer::Payer;
 pub use quota_state::{QuotaState, QuotaUnit};
 pub use range::{DeleteSelection, RangeOptions};

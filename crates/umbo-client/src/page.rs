@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use futures_util::stream::try_unfold;
 use reqwest::Response;
@@ -16,17 +16,23 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::pacer::Sent;
 use crate::request::Request;
+use crate::retry::Failures;
 use crate::send::StreamedBody;
 
 /// Makes the request for the page at a cursor, with at most so many rows.
 pub(crate) type PageRequest =
     Box<dyn Fn(Option<&str>, Option<u64>) -> Result<Request, Error> + Send>;
 
-/// Reads rows in order, following cursors until there are no more or the limit is reached. What
-/// it holds is one block of some kilobytes, however many rows there are.
+/// Reads rows in order, following cursors until there are no more or the limit is reached. It is read
+/// block by block, or page by page, not both.
 ///
-/// After an error it yields nothing more. Rows yielded before are good; which ones are missing
-/// cannot be known.
+/// [`RowReader::next_block`] yields rows as they come and holds some kilobytes, however many rows there
+/// are. A page that is refused half-way is continued at the cursor of its error line, as often as requests
+/// are repeated. After an error it yields nothing more: rows yielded before are good; which ones are
+/// missing cannot be known.
+///
+/// [`RowReader::next_page`] holds a page and yields it only once it is whole, so that after an error it can
+/// be called again and no row is missing or comes twice.
 pub struct RowReader {
     client: Client,
     request: PageRequest,
@@ -34,7 +40,19 @@ pub struct RowReader {
     cursor: Option<String>,
     left: Option<u64>,
     rows: u64,
+    failures: Failures,
     is_done: bool,
+}
+
+/// A whole page, or its part before a refusal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowPage {
+    /// NDJSON lines of [`JsonRow`], each with its newline.
+    pub lines: Bytes,
+    /// Number of rows.
+    pub rows: u64,
+    /// Where the next page begins; none after the last one.
+    pub cursor: Option<String>,
 }
 
 struct Page {
@@ -43,7 +61,13 @@ struct Page {
     lines: Lines,
     rows: u64,
     end: Option<End>,
-    failure: Option<Box<Problem>>,
+    failure: Option<PageFailure>,
+}
+
+/// A page that ended with an error line.
+struct PageFailure {
+    problem: Box<Problem>,
+    cursor: Option<String>,
 }
 
 impl fmt::Debug for RowReader {
@@ -64,8 +88,16 @@ impl RowReader {
             cursor: None,
             left: limit,
             rows: 0,
+            failures: Failures::default(),
             is_done: limit == Some(0),
         }
+    }
+
+    /// Continues at the cursor of a page of the same range or scan.
+    #[must_use]
+    pub fn starting_at(mut self, cursor: String) -> Self {
+        self.cursor = Some(cursor);
+        self
     }
 
     /// Returns the number of rows yielded so far.
@@ -76,7 +108,12 @@ impl RowReader {
     /// Returns the next rows as they came: NDJSON lines of [`JsonRow`], each with its newline.
     /// None once there are no more.
     pub async fn next_block(&mut self) -> Result<Option<Bytes>, Error> {
-        let result = self.block().await;
+        let result = loop {
+            match self.block().await {
+                Err(error) if self.goes_on_after(&error).await => {}
+                result => break result,
+            }
+        };
         if !matches!(result, Ok(Some(_))) {
             self.is_done = true;
             self.page = None;
@@ -84,28 +121,84 @@ impl RowReader {
         result
     }
 
-    async fn block(&mut self) -> Result<Option<Bytes>, Error> {
+    /// Returns the next page that is not empty, whole; none once there are no more. After an error the
+    /// same page can be asked for again. How much it holds is decided by the `page_bytes` of the options.
+    pub async fn next_page(&mut self) -> Result<Option<RowPage>, Error> {
+        let mut lines = BytesMut::new();
         while !self.is_done {
-            let page = if let Some(page) = &mut self.page {
-                page
-            } else {
-                let request = (self.request)(self.cursor.as_deref(), self.left)?;
-                let streamed = self.client.send_for_stream(&request).await?;
-                self.page.insert(Page::new(streamed))
-            };
-            if let Some((block, rows)) = page.next(&self.client, self.rows).await? {
-                self.rows += rows;
-                return Ok(Some(block));
+            match self.part().await {
+                Ok(Some((block, _))) => {
+                    lines.extend_from_slice(&block);
+                    continue;
+                }
+                Ok(None) => {}
+                // What is missing of a page that was cut off is not known, so it is read again.
+                Err(error) if !self.turn_after_failure() || lines.is_empty() => {
+                    self.page = None;
+                    return Err(error);
+                }
+                Err(_) => {}
             }
-            let page = self
-                .page
-                .take()
-                .and_then(|page| page.end.map(|end| (page.rows, end)));
-            if let Some((rows, end)) = page {
-                self.turn(rows, end)?;
+            if !lines.is_empty() {
+                let rows = memchr::memchr_iter(b'\n', &lines).count() as u64;
+                self.rows += rows;
+                return Ok(Some(RowPage {
+                    lines: lines.freeze(),
+                    rows,
+                    cursor: self.cursor.clone().filter(|_| !self.is_done),
+                }));
             }
         }
         Ok(None)
+    }
+
+    async fn block(&mut self) -> Result<Option<Bytes>, Error> {
+        while !self.is_done {
+            if let Some((block, rows)) = self.part().await? {
+                self.rows += rows;
+                self.failures = Failures::default();
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the next block of the page and its number of rows; none after a page has ended.
+    async fn part(&mut self) -> Result<Option<(Bytes, u64)>, Error> {
+        let page = if let Some(page) = &mut self.page {
+            page
+        } else {
+            let request = (self.request)(self.cursor.as_deref(), self.left)?;
+            let streamed = self.client.send_for_stream(&request).await?;
+            self.page.insert(Page::new(streamed))
+        };
+        if let Some(part) = page.next(&self.client, self.rows).await? {
+            return Ok(Some(part));
+        }
+        let page = self.page.take();
+        if let Some((rows, end)) = page.and_then(|page| page.end.map(|end| (page.rows, end))) {
+            self.turn(rows, end)?;
+        }
+        Ok(None)
+    }
+
+    /// Waits before a page that was refused half-way is continued; returns false if it is not.
+    async fn goes_on_after(&mut self, error: &Error) -> bool {
+        let has_place = self.turn_after_failure();
+        has_place && self.client.wait_to_repeat(&mut self.failures, error).await
+    }
+
+    /// Goes on to the cursor of an error line; returns whether there was one.
+    fn turn_after_failure(&mut self) -> bool {
+        let Some(page) = self.page.take() else {
+            return false;
+        };
+        let Some(cursor) = page.failure.and_then(|failure| failure.cursor) else {
+            return false;
+        };
+        self.left = self.left.map(|left| left.saturating_sub(page.rows));
+        self.cursor = Some(cursor);
+        true
     }
 
     /// Goes on to the page after one that ended.
@@ -158,7 +251,8 @@ impl Page {
             rows: before.max(page.rows),
         };
         loop {
-            if let Some(problem) = self.failure.take() {
+            if let Some(failure) = &self.failure {
+                let problem = failure.problem.clone();
                 return Err(Error::Problem { problem });
             }
             let chunk = match client.chunk(&mut self.response).await {
@@ -185,7 +279,9 @@ impl Page {
             let (block, rows, last) = divide(block)?;
             self.rows += rows;
             match last {
-                Some(LastLine::Error(problem)) => self.failure = Some(problem),
+                Some(LastLine::Error(problem, cursor)) => {
+                    self.failure = Some(PageFailure { problem, cursor });
+                }
                 Some(LastLine::End(end)) => {
                     // A server that does not say it says nothing about prices.
                     if let Some(sent) = self.sent.take().filter(|_| end.ru.as_f64() > 0.0) {

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::flow::{UnderWay, result};
 use crate::pacer::{Sent, ServerFeedback};
 use crate::request::Request;
-use crate::retry::Failures;
+use crate::retry::{Failures, Repeat};
 
 /// How much longer than the server's deadline the client waits, so that the server's own answer
 /// to a passed deadline still arrives.
@@ -159,6 +159,18 @@ impl Client {
                 Err(_) => return Err(doubt.told(error)),
             };
         }
+    }
+
+    /// Waits as long as the server or the policy says after a read has failed; returns whether it is to be
+    /// repeated.
+    pub(crate) async fn wait_to_repeat(&self, failures: &mut Failures, error: &Error) -> bool {
+        let shared = &self.shared;
+        let random = shared.random.next();
+        let wait = shared.retry.wait(failures, error, Repeat::Always, random);
+        let Some(wait) = wait.filter(|wait| *wait < shared.timeout) else {
+            return false;
+        };
+        shared.flow.withdraw() && shared.flow.wait(wait).await.is_ok()
     }
 
     /// Waits until a request may be sent, or says why it is given up.

@@ -3,7 +3,7 @@
 //! A chunk is one snapshot of the store and is encoded at once, so no snapshot is held while a
 //! client reads. The next chunk is fetched when the connection asks for more, so a slow client
 //! holds one encoded chunk and a client that leaves ends the walk. Every page ends with its `end`
-//! line, or with an `error` line and a cut connection.
+//! line, or with an `error` line and a cut connection. Both lines have the cursor to continue with.
 
 mod streaming;
 

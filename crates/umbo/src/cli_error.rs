@@ -158,6 +158,12 @@ pub(crate) enum CliError {
         /// Where to find them, with the separator before it.
         hint: String,
     },
+    /// The input of an import has no rows.
+    #[error("{0}")]
+    NotRows(String),
+    /// Rows are missing in the input of an import.
+    #[error("{0}")]
+    Incomplete(String),
     /// A token file cannot take a token.
     #[error(transparent)]
     Tokens(AuthError),
@@ -194,16 +200,18 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
-            Self::Usage(_) | Self::Settings(_) | Self::BadMap { .. } | Self::UnknownNode { .. } => {
-                2
-            }
+            Self::Usage(_)
+            | Self::NotRows(_)
+            | Self::Settings(_)
+            | Self::BadMap { .. }
+            | Self::UnknownNode { .. } => 2,
             Self::RowNotFound | Self::ShardNotFound { .. } | Self::NoRecords => 3,
             Self::NamespaceExists(_)
             | Self::NoSuccessor { .. }
             | Self::NewerMap { .. }
             | Self::StillServed { .. }
             | Self::NeedsWord => 4,
-            Self::Partial { .. } => 7,
+            Self::Partial { .. } | Self::Incomplete(_) => 7,
             Self::Interrupted => INTERRUPTED,
             Self::Client(error) => client_exit_code(error),
             Self::Output(_)

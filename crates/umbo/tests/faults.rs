@@ -81,7 +81,7 @@ fn an_export_that_is_cut_off_leaves_no_file() {
         &url,
         folder.path(),
         6,
-        &["kv", "export", "n", "-f", "out"],
+        &["kv", "export", "n", "-f", "out", "--patience", "0s"],
         b"",
     );
     assert!(ran.err.contains("cut off"), "{}", ran.err);
@@ -136,6 +136,8 @@ fn a_batch_that_fails_for_good_fails_with_all_its_rows() {
         "3",
         "--connections",
         "1",
+        "--patience",
+        "0s",
         "-o",
         "json",
     ];

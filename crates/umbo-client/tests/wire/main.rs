@@ -398,3 +398,57 @@ fn addresses_and_certificates_that_cannot_be_used_are_refused() {
     options.ca_file = Some("/nonexistent.pem".into());
     assert!(matches!(Client::new(&options), Err(Error::Tls(_))));
 }
+
+const REFUSED_HALF_WAY: &str = "{\"pk\":\"a\",\"v\":\"1\"}\n{\"error\":{\"type\":\"/v1/errors/overloaded\",\
+    \"title\":\"t\",\"status\":503,\"detail\":\"d\",\"retry\":{\"safe\":true,\"after_ms\":1}},\"cursor\":\"c1\",\"ru\":1}\n";
+const LAST_PAGE: &str = "{\"pk\":\"b\",\"v\":\"2\"}\n{\"end\":{\"more\":false,\"why\":\"done\",\"rows\":1,\"bytes\":2}}\n";
+
+#[tokio::test]
+async fn a_page_that_is_refused_half_way_goes_on_at_the_cursor_of_its_error_line() {
+    let (client, script) = serve([ok(REFUSED_HALF_WAY), ok(LAST_PAGE)]).await;
+    let mut reader = client.scan("ns", ScanOptions::default());
+    let mut rows = Vec::new();
+    while let Some(block) = reader.next_block().await.unwrap() {
+        rows.extend_from_slice(&block);
+    }
+    assert_eq!(
+        rows,
+        b"{\"pk\":\"a\",\"v\":\"1\"}\n{\"pk\":\"b\",\"v\":\"2\"}\n"
+    );
+    let bodies: Vec<_> = script
+        .lock()
+        .unwrap()
+        .seen
+        .iter()
+        .map(|seen| seen.body.clone())
+        .collect();
+    assert_eq!(bodies, ["{}", "{\"cursor\":\"c1\"}"]);
+}
+
+#[tokio::test]
+async fn a_reader_of_pages_goes_on_after_any_failure_and_misses_no_row() {
+    let cut = "{\"pk\":\"a\",\"v\":\"1\"}\n";
+    let (client, script) = serve([
+        ok(cut),
+        ok(REFUSED_HALF_WAY),
+        with(400, &[], "odd"),
+        ok(LAST_PAGE),
+    ])
+    .await;
+    let mut reader = client.scan("ns", ScanOptions::default());
+    let truncated = reader.next_page().await.unwrap_err();
+    assert!(
+        matches!(truncated, Error::TruncatedStream { .. }),
+        "{truncated}"
+    );
+    let page = reader.next_page().await.unwrap().unwrap();
+    assert_eq!((&*page.lines, page.rows), (cut.as_bytes(), 1));
+    assert_eq!(page.cursor.as_deref(), Some("c1"));
+    reader.next_page().await.unwrap_err();
+    let page = reader.next_page().await.unwrap().unwrap();
+    assert_eq!((page.rows, page.cursor), (1, None));
+    assert_eq!(reader.next_page().await.unwrap(), None);
+    assert_eq!(reader.rows(), 2);
+    let last = script.lock().unwrap().seen[3].body.clone();
+    assert_eq!(last, "{\"cursor\":\"c1\"}");
+}

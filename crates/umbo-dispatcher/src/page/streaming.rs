@@ -98,7 +98,7 @@ impl PageStream {
     }
 
     fn error_line(&mut self, error: &RequestError) -> Bytes {
-        let Self { charge, log, .. } = self;
+        let Self { walk, charge, log } = self;
         log.stream_failed(error);
         charge.close_failed(error);
         let request = FailedRequest {
@@ -110,7 +110,10 @@ impl PageStream {
         };
         let error = problem::of_request(error, &request);
         let ru = encode::ru(charge.charged());
-        let mut line = serde_json::to_vec(&ErrorLine { error, ru }).unwrap_or_default();
+        // The walk has not moved beyond the rows that were encoded.
+        let cursor = walk.cursor();
+        let line = ErrorLine { error, cursor, ru };
+        let mut line = serde_json::to_vec(&line).unwrap_or_default();
         line.push(b'\n');
         line.into()
     }

@@ -8,10 +8,13 @@ mod export;
 mod get;
 pub(super) mod import;
 mod mget;
+mod patience;
 mod put;
 mod range;
 mod rm;
 mod scan;
+
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -77,4 +80,11 @@ impl Arguments {
             Command::Export(arguments) => block_on(arguments.run(&connection)),
         }
     }
+}
+
+/// Appends to the name of a file.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.to_owned().into_os_string();
+    path.push(suffix);
+    path.into()
 }

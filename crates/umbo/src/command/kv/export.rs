@@ -1,30 +1,46 @@
 //! `umbo kv export`: all rows of a namespace as NDJSON for import, in constant memory.
 //!
-//! Segments are scanned in parallel; one thread compresses and writes. A file appears under its name only
-//! when it is complete; after a failure there is none.
+//! Segments are read in parallel, page by page; a page counts only when it is whole, so a page that was refused
+//! or cut off is read again from its cursor, for as long as anything is read. One thread compresses, writes and
+//! makes checkpoints ([`writer`]). The last line is an `end` line with the number of rows, without which import
+//! takes no export for whole. A file appears under its name only when it is complete.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+mod writer;
+
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use umbo_client::{RowReader, ScanOptions};
+use umbo_client::{Client, Error, RowReader, ScanOptions};
 use umbo_types::Namespace;
 
-use super::argument::namespace;
+use self::writer::{ExportProgress, ExportWriter, SegmentPage, SegmentPlace};
 use super::import::progress::bar;
+use super::argument::namespace;
+use super::patience::{Patience, is_temporary};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format, counted};
 
+/// Bytes after which a page ends. A reader holds one page.
+const PAGE_BYTES: u64 = 1 << 20;
+/// Longest wait before a page is asked for again if the server gives no wait.
+const UNNAMED_WAIT: Duration = Duration::from_secs(1);
+
 const HELP: &str = "\
+The last line is {\"end\":…} with the number of rows; import insists on it. What is refused or fails is read
+again from its cursor, as long as anything is read. After an interruption, FILE.part holds the rows so far and
+FILE.progress records how far it got; --resume continues there.
 With -o json or -o ndjson the summary is a JSON object, on stdout, or on stderr if the rows are on
-stdout.";
+stdout.
+
+  umbo kv export listings -f listings.ndjson.zst
+  umbo kv export listings -f listings.ndjson.zst --resume
+  umbo kv export listings | umbo kv import listings-copy -";
 
 /// Arguments of `umbo kv export`.
 #[derive(Debug, Args)]
@@ -36,16 +52,23 @@ pub(super) struct Arguments {
     /// File to write; stdout where not given
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Continue an export to the same file that was interrupted
+    #[arg(long, requires = "file")]
+    resume: bool,
     /// Segments of the namespace that are read in parallel
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     segments: u32,
     /// Compression; where not given, by the extension of the file (.gz, .zst)
     #[arg(long, value_enum)]
     compress: Option<Compression>,
+    /// How long to go on while no row at all is read, in addition to the wait that the server asks for
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    patience: Duration,
 }
 
 /// How to compress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 enum Compression {
     /// gzip
     Gzip,
@@ -57,40 +80,65 @@ impl Arguments {
     /// Exports.
     pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let started = Instant::now();
-        let client = connection.bulk_client()?;
-        let (blocks, receiver) = mpsc::channel(2 * self.segments as usize);
+        let progress = self.progress()?;
+        let source = ExportSource {
+            client: connection.bulk_client()?,
+            namespace: self.ns.clone(),
+            patience: Arc::new(Mutex::new(Patience::new(self.patience))),
+        };
+        // A server that was there once is waited for.
+        source.client.reach().await?;
+        let (pages, receiver) = mpsc::channel(2 * progress.places.len());
         let mut segments = JoinSet::new();
-        for segment in 0..self.segments {
-            let options = ScanOptions {
-                segment: Some((segment, self.segments)),
-                ..ScanOptions::default()
-            };
-            let reader = client.scan(self.ns.as_str(), options);
-            segments.spawn(read(reader, blocks.clone()));
-        }
-        drop(blocks);
-        let part = self.file.as_deref().map(part_path);
-        let written = start_writer(part.clone(), self.compression(), receiver)?;
-        let result = finish(segments, written).await;
-        let (rows, bytes) = match (result, part.zip(self.file.as_ref())) {
-            (Ok(counts), Some((part, file))) => {
-                std::fs::rename(&part, file).map_err(|error| write_failure(file, error))?;
-                counts
+        for (segment, place) in progress.places.iter().enumerate() {
+            let of = progress.places.len();
+            if let Some(reader) = source.reader(segment, of, place) {
+                segments.spawn(source.clone().read(segment, reader, pages.clone()));
             }
-            (Ok(counts), None) => counts,
-            (Err(failure), Some((part, _))) => {
-                // A partial file is worse than none. If the file was never made, there is nothing to remove.
-                let _ = std::fs::remove_file(part);
+        }
+        drop(pages);
+        let writer = ExportWriter::start(self.file.clone(), progress, receiver)?;
+        let read = finish(&mut segments, &writer).await;
+        segments.abort_all();
+        while segments.join_next().await.is_some() {}
+        // The writer ends when all readers have: it keeps what came until then.
+        let done = writer.finish(read.is_ok()).await;
+        let progress = match (read, done) {
+            (Ok(()), Ok(progress)) => progress,
+            (Err(failure), Ok(progress)) => {
+                self.say_how_to_go_on(&progress);
                 return Err(failure);
             }
-            (Err(failure), None) => return Err(failure),
+            (_, Err(failure)) => return Err(failure),
         };
         let summary = ExportSummary {
-            rows,
-            bytes,
+            rows: progress.rows,
+            bytes: progress.text_bytes,
             seconds: started.elapsed().as_secs_f64(),
         };
         summary.report(connection.listing_format(), self.file.is_none())
+    }
+
+    /// Returns where to begin: at the start, or where the last run over this file ended.
+    fn progress(&self) -> Result<ExportProgress, CliError> {
+        let compression = self.compression();
+        let anew = || ExportProgress::begin(&self.ns, self.segments, compression);
+        let Some(file) = &self.file else {
+            return Ok(anew());
+        };
+        let before = ExportProgress::load(file)?;
+        if self.resume {
+            let resumed = before.ok_or_else(|| nothing_to_resume(file))?;
+            resumed.check(file, &self.ns, compression)?;
+            return Ok(resumed);
+        }
+        if let Some(before) = before {
+            output::note(&format!(
+                "beginning anew; --resume would have continued after {}",
+                counted(before.rows, "row")
+            ));
+        }
+        Ok(anew())
     }
 
     fn compression(&self) -> Option<Compression> {
@@ -101,6 +149,130 @@ impl Arguments {
         };
         self.compress.or_else(by_name)
     }
+
+    fn say_how_to_go_on(&self, progress: &ExportProgress) {
+        let rows = counted(progress.rows, "row");
+        match &self.file {
+            Some(_) if progress.rows == 0 => {}
+            Some(file) => {
+                let (ns, file) = (&self.ns, file.display());
+                output::note(&format!(
+                    "{rows} are in {file}.part; to continue: umbo kv export {ns} -f {file} --resume"
+                ));
+            }
+            None => output::note(&format!(
+                "{rows} read, without an end line: not all of them"
+            )),
+        }
+    }
+}
+
+fn nothing_to_resume(file: &Path) -> CliError {
+    let file = file.display();
+    CliError::Usage(format!(
+        "there is no {file}.progress, so no export to {file} was interrupted; leave out --resume"
+    ))
+}
+
+/// Where rows come from, and how long to go on without any. Clones share their patience.
+#[derive(Debug, Clone)]
+struct ExportSource {
+    client: Client,
+    namespace: Namespace,
+    patience: Arc<Mutex<Patience>>,
+}
+
+impl ExportSource {
+    /// Returns a reader of a segment; none if all of it was read.
+    fn reader(&self, segment: usize, segments: usize, place: &SegmentPlace) -> Option<RowReader> {
+        let options = ScanOptions {
+            segment: Some((segment as u32, segments as u32)),
+            page_bytes: Some(PAGE_BYTES),
+            ..ScanOptions::default()
+        };
+        let reader = self.client.scan(self.namespace.as_str(), options);
+        match place {
+            SegmentPlace::Start => Some(reader),
+            SegmentPlace::At(cursor) => Some(reader.starting_at(cursor.clone())),
+            SegmentPlace::Done => None,
+        }
+    }
+
+    /// Reads a segment to its end.
+    async fn read(
+        self,
+        segment: usize,
+        mut reader: RowReader,
+        pages: mpsc::Sender<SegmentPage>,
+    ) -> Result<(), CliError> {
+        let mut attempts = 0;
+        loop {
+            let page = match reader.next_page().await {
+                Ok(page) => {
+                    (attempts, _) = (0, self.patience().progress());
+                    page
+                }
+                Err(error) => {
+                    attempts += 1;
+                    let Some(wait) = self.wait(&error, attempts) else {
+                        return Err(error.into());
+                    };
+                    tokio::time::sleep(wait).await;
+                    continue;
+                }
+            };
+            let is_last = page.as_ref().is_none_or(|page| page.cursor.is_none());
+            let page = page.unwrap_or_default();
+            // A writer that has ended reports its error itself.
+            if pages.send(SegmentPage { segment, page }).await.is_err() || is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns how long to wait before a page is asked for again; none if it is given up.
+    fn wait(&self, error: &Error, attempts: u32) -> Option<Duration> {
+        if !is_temporary(error) {
+            return None;
+        }
+        let named = error.retry_after();
+        self.patience()
+            .goes_on(attempts, named, Instant::now())
+            .then(|| named.unwrap_or_else(|| self.client.jitter(UNNAMED_WAIT)))
+    }
+
+    fn patience(&self) -> std::sync::MutexGuard<'_, Patience> {
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for all segments, for the first failure, or for Ctrl-C.
+async fn finish(
+    segments: &mut JoinSet<Result<(), CliError>>,
+    writer: &ExportWriter,
+) -> Result<(), CliError> {
+    let bar = bar(None);
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    let result = loop {
+        tokio::select! {
+            segment = segments.join_next() => match segment {
+                None => break Ok(()),
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(failure))) => break Err(failure),
+                Some(Err(failure)) => break Err(CliError::start(failure)),
+            },
+            signal = tokio::signal::ctrl_c() => {
+                break signal.map_err(CliError::start).and(Err(CliError::Interrupted));
+            }
+            _ = ticks.tick() => {
+                let (rows, bytes) = writer.counts();
+                bar.set_position(bytes);
+                bar.set_message(counted(rows, "row"));
+            }
+        }
+    };
+    bar.finish_and_clear();
+    result
 }
 
 /// Result of an export.
@@ -115,141 +287,16 @@ impl ExportSummary {
     /// Prints the summary: on stderr, unless JSON was requested and stdout is free.
     fn report(&self, format: Format, is_stdout_taken: bool) -> Result<(), CliError> {
         let (rows, bytes) = (counted(self.rows, "row"), counted(self.bytes, "byte"));
-        let line = match format {
+        match format {
             Format::Json | Format::Ndjson if !is_stdout_taken => return output::write_json(self),
-            Format::Json | Format::Ndjson => output::json_line(self)?,
+            Format::Json | Format::Ndjson => {
+                let line = output::json_line(self)?;
+                output::note(String::from_utf8_lossy(&line).trim_end());
+            }
             Format::Table => {
-                format!("{rows} read, {bytes} in {:.1} s\n", self.seconds).into_bytes()
+                output::note(&format!("{rows} read, {bytes} in {:.1} s", self.seconds));
             }
-        };
-        // Without stderr there is nowhere to report an error.
-        let _ = io::stderr().write_all(&line);
+        }
         Ok(())
-    }
-}
-
-async fn read(mut reader: RowReader, blocks: mpsc::Sender<Bytes>) -> Result<u64, CliError> {
-    while let Some(block) = reader.next_block().await? {
-        if blocks.send(block).await.is_err() {
-            // The writer has ended, and reports its error itself.
-            break;
-        }
-    }
-    Ok(reader.rows())
-}
-
-type ExportedFile = oneshot::Receiver<Result<(), CliError>>;
-
-/// Waits for all segments and for the writer. Returns rows and bytes.
-async fn finish(
-    mut segments: JoinSet<Result<u64, CliError>>,
-    (mut written, progress): (ExportedFile, mpsc::UnboundedReceiver<u64>),
-) -> Result<(u64, u64), CliError> {
-    let bar = bar(None);
-    let mut rows = 0;
-    let mut progress = progress;
-    let mut bytes = 0;
-    loop {
-        tokio::select! {
-            Some(len) = progress.recv() => {
-                bytes += len;
-                bar.set_position(bytes);
-            }
-            Some(segment) = segments.join_next() => {
-                rows += segment.map_err(CliError::start)??;
-                bar.set_message(counted(rows, "row"));
-            }
-            signal = tokio::signal::ctrl_c() => {
-                signal.map_err(CliError::start)?;
-                return Err(CliError::Interrupted);
-            }
-            result = &mut written => {
-                bar.finish_and_clear();
-                result.map_err(|_| CliError::start("the writing thread has ended"))??;
-                while let Some(segment) = segments.join_next().await {
-                    rows += segment.map_err(CliError::start)??;
-                }
-                while let Ok(len) = progress.try_recv() {
-                    bytes += len;
-                }
-                return Ok((rows, bytes));
-            }
-        }
-    }
-}
-
-/// Starts the thread that compresses and writes.
-fn start_writer(
-    part: Option<PathBuf>,
-    compression: Option<Compression>,
-    mut blocks: mpsc::Receiver<Bytes>,
-) -> Result<(ExportedFile, mpsc::UnboundedReceiver<u64>), CliError> {
-    let (done, written) = oneshot::channel();
-    let (count, progress) = mpsc::unbounded_channel();
-    std::thread::Builder::new()
-        .name("umbo-export-writer".to_owned())
-        .spawn(move || {
-            let result = write(part.as_deref(), compression, &mut blocks, &count);
-            let failed = |error| match &part {
-                Some(part) => write_failure(part, error),
-                None => CliError::from_output(error),
-            };
-            // If the receiver is gone, the export was interrupted.
-            let _ = done.send(result.map_err(failed));
-        })
-        .map_err(CliError::start)?;
-    Ok((written, progress))
-}
-
-fn write(
-    part: Option<&Path>,
-    compression: Option<Compression>,
-    blocks: &mut mpsc::Receiver<Bytes>,
-    count: &mpsc::UnboundedSender<u64>,
-) -> io::Result<()> {
-    let file = part.map(File::create).transpose()?;
-    let out: Box<dyn Write> = match &file {
-        Some(file) => Box::new(file),
-        None => Box::new(io::stdout()),
-    };
-    let out = BufWriter::with_capacity(256 << 10, out);
-    match compression {
-        None => copy(out, blocks, count)?.flush()?,
-        Some(Compression::Gzip) => {
-            let encoder = flate2::write::GzEncoder::new(out, flate2::Compression::default());
-            copy(encoder, blocks, count)?.finish()?.flush()?;
-        }
-        Some(Compression::Zstd) => {
-            let encoder = zstd::stream::write::Encoder::new(out, 3)?;
-            copy(encoder, blocks, count)?.finish()?.flush()?;
-        }
-    }
-    file.map_or(Ok(()), |file| file.sync_all())
-}
-
-fn copy<W: Write>(
-    mut out: W,
-    blocks: &mut mpsc::Receiver<Bytes>,
-    count: &mpsc::UnboundedSender<u64>,
-) -> io::Result<W> {
-    while let Some(block) = blocks.blocking_recv() {
-        out.write_all(&block)?;
-        // Only the progress bar receives this.
-        let _ = count.send(block.len() as u64);
-    }
-    Ok(out)
-}
-
-fn part_path(file: &Path) -> PathBuf {
-    let mut part = file.to_owned().into_os_string();
-    part.push(".part");
-    part.into()
-}
-
-fn write_failure(path: &Path, source: io::Error) -> CliError {
-    CliError::File {
-        verb: "write",
-        path: path.to_owned(),
-        source,
     }
 }

@@ -1,20 +1,22 @@
 //! `umbo kv import`: a file of any size into a namespace, in constant memory.
 //!
 //! A thread reads, sorts and cuts ([`reader`]); lanes, one per connection, write ([`lane`]), at the rate that
-//! quotas allow. Every line ends as a written row or as a line in the file of failed rows ([`failed`]), from
-//! which [`redrive`] sends it again.
+//! quotas allow. Rows whose shard is away wait in files beside the input ([`held`]). Every line ends as a written
+//! row or as a line in the file of failed rows ([`failed`]), from which [`redrive`] sends it again. How far the
+//! import is stands in a checkpoint beside the input ([`checkpoint`]), from which it can be continued.
 
 mod batch;
 mod checkpoint;
 pub(in crate::command) mod dead_letters;
+mod end_lines;
 mod failed;
+mod held;
 mod lane;
 mod line;
 pub(super) mod progress;
 mod reader;
 pub(in crate::command) mod redrive;
 mod source;
-mod stall;
 mod transfer;
 mod window;
 
@@ -27,25 +29,35 @@ use clap::Args;
 use tokio::sync::OnceCell;
 use umbo_types::Namespace;
 
+use self::checkpoint::Checkpoint;
 use self::failed::{Existing, FailedFile};
+use self::held::HeldShards;
 use self::lane::ImportTarget;
 use self::progress::{ImportState, ImportSummary, bar, describe};
 use self::transfer::TransferOptions;
 use super::argument::namespace;
+use super::with_suffix;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
-use crate::output::{self, Format};
+use crate::output::{self, Format, counted};
 
 const HELP: &str = "\
 The file has one row a line, {\"pk\":…,\"sk\":…,\"v\":…}, as 'umbo kv export' writes them; plain, or
 compressed with gzip or zstd. A line may say \"op\":\"del\", \"ttl\", \"expires_at\" and \"content_type\".
-Of two lines with the same key the later one wins.
+Of two lines with the same key the later one wins. Rows with a \"version\" are an export, and must end with
+its end line.
 
 Under a quota the import sends at the rate that the server advertises. When rows are rejected or shed, it
-waits as long as the server asks. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason,
-and the line in \"row\" (in \"text\" if it is not JSON). 'umbo dlq ls' counts them by reason; correct the rows
-there, and 'umbo dlq redrive' sends them again.
-An import that is refused as a whole (not allowed, no server) stops at once; import the file again.";
+waits as long as the server asks; when the server restarts, until it is back. The rows of a shard that is away
+wait in FILE.held-N while the others are written. Rows are given up only after no row at all was written for
+--patience. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason, and the line in \"row\"
+(in \"text\" if it is not JSON). 'umbo dlq ls' counts them by reason; correct the rows there, and 'umbo dlq
+redrive' sends them again.
+FILE.progress records how far the import is; after an interruption --resume continues there.
+
+  umbo kv import listings rows.ndjson.zst
+  umbo kv import listings rows.ndjson.zst --resume
+  umbo kv export listings | umbo kv import listings-copy -";
 
 /// Arguments of `umbo kv import`.
 #[derive(Debug, Args)]
@@ -56,6 +68,12 @@ pub(super) struct Arguments {
     ns: Namespace,
     /// File to read; - for stdin
     file: PathBuf,
+    /// Continue an import of the same file that was interrupted
+    #[arg(long)]
+    resume: bool,
+    /// Take an export without its end line, as a part of it
+    #[arg(long)]
+    no_end: bool,
     /// Do not create the namespace
     #[arg(long)]
     no_create: bool,
@@ -72,10 +90,25 @@ impl Arguments {
         let started = Instant::now();
         let failed_path = self.failed_path()?;
         let mut source = source::open(&self.file).map_err(|error| file_error(&self.file, error))?;
-        let failed = FailedFile::new(failed_path, Existing::Replace);
+        let is_resumable = source.size.is_some();
+        let checkpoint = self.checkpoint(is_resumable, &failed_path)?;
+        let mut held = HeldShards::new(&self.file);
+        let (mut before, mut existing) = (0, Existing::Replace);
+        if let Some(checkpoint) = checkpoint.as_ref().filter(|_| self.resume) {
+            held.resume(checkpoint.held.clone())?;
+            before = checkpoint.rows;
+            existing = Existing::Continue(checkpoint.failed_bytes);
+        }
+        let mut failed = FailedFile::new(failed_path, existing);
+        if let Some(checkpoint) = checkpoint.as_ref().filter(|_| self.resume) {
+            failed.cut()?;
+            failed.count_before(checkpoint.failed);
+        }
         let shared = Arc::new(ImportState::new(
             self.ns.clone(),
             Arc::new(Mutex::new(failed)),
+            held,
+            self.transfer.patience,
         ));
         let target = Arc::new(ImportTarget {
             client: connection.bulk_client()?,
@@ -83,15 +116,29 @@ impl Arguments {
             durability: self.transfer.durability.map(Into::into),
             is_created: !self.no_create,
             creation: OnceCell::new(),
-            patience: self.transfer.patience,
+            is_resumable,
             shared: Arc::clone(&shared),
         });
-        let (bar, position, path) = (bar(source.size), Arc::clone(&source.read), self.file);
+        // A server that was there once is waited for.
+        target.client.reach().await?;
+        let (bar, position, path) = (
+            bar(source.size),
+            Arc::clone(&source.read),
+            self.file.clone(),
+        );
+        let saved = checkpoint.clone();
         let read = move |reader: reader::LineReader<'_>| {
+            let reader = match saved {
+                Some(saved) => reader.with_checkpoint(saved),
+                None => reader,
+            };
             reader.run(&mut *source.reader, |error| file_error(&path, error))
         };
         let tick = || {
-            bar.set_position(position.load(Ordering::Relaxed));
+            for note in shared.take_notes() {
+                bar.suspend(|| output::note(&note));
+            }
+            bar.set_position(shared.settled_of(position.load(Ordering::Relaxed)));
             bar.set_message(describe(
                 shared.written(),
                 started.elapsed(),
@@ -100,19 +147,98 @@ impl Arguments {
         };
         let is_interrupted = self.transfer.run(&target, read, tick).await?;
         bar.finish_and_clear();
-        let summary = ImportSummary::new(&shared, target.client.pace(), started.elapsed())?;
+        let pace = target.client.pace();
+        let summary = ImportSummary::new(&shared, pace, started.elapsed(), before)?;
         summary.report();
         let format = connection.listing_format();
         if format != Format::Table {
             output::write_json(&summary)?;
         }
-        outcome(&shared, &summary, is_interrupted)
+        let failure = shared
+            .take_failure()
+            .or_else(|| is_interrupted.then_some(CliError::Interrupted));
+        self.clean_up(failure.is_some(), checkpoint.as_ref(), &shared, before)?;
+        match failure {
+            Some(failure) => Err(failure),
+            None if self.is_stdin() && position.load(Ordering::Relaxed) == 0 => {
+                let message = "stdin is empty: the command that should write it has failed";
+                Err(CliError::Incomplete(message.to_owned()))
+            }
+            None => self.outcome(&shared, &summary),
+        }
+    }
+
+    /// Returns the checkpoint to begin with; none for input that cannot be read twice.
+    fn checkpoint(
+        &self,
+        is_resumable: bool,
+        failed_path: &Path,
+    ) -> Result<Option<Checkpoint>, CliError> {
+        let file = self.file.display();
+        if !is_resumable {
+            let message = format!("{file} cannot be read twice, so its import cannot be continued");
+            return if self.resume {
+                Err(CliError::Usage(message))
+            } else {
+                Ok(None)
+            };
+        }
+        let begin = || Checkpoint::begin(&self.file, failed_path.to_owned());
+        match Checkpoint::load(&self.file)? {
+            Some(before) if self.resume => {
+                before.check(&self.file, failed_path)?;
+                Ok(Some(before))
+            }
+            Some(before) => {
+                output::note(&format!(
+                    "beginning anew; --resume would have continued after {}",
+                    counted(before.lines, "line")
+                ));
+                before.remove_held();
+                begin().map(Some)
+            }
+            None if self.resume => Err(CliError::Usage(format!(
+                "there is no {file}.progress, so no import of {file} was interrupted; leave out --resume"
+            ))),
+            None => begin().map(Some),
+        }
+    }
+
+    /// Removes what only a later run would need, if there is none to come; otherwise says how to continue.
+    fn clean_up(
+        &self,
+        has_failed: bool,
+        checkpoint: Option<&Checkpoint>,
+        shared: &ImportState,
+        before: u64,
+    ) -> Result<(), CliError> {
+        let is_begun = before + shared.written() > 0;
+        let (ns, file) = (&self.ns, self.file.display());
+        let Some(checkpoint) = checkpoint else {
+            if has_failed && is_begun {
+                output::note(&format!(
+                    "{file} cannot be continued; import it again: rows that are there are written again"
+                ));
+            }
+            if let Some(mut held) = shared.held() {
+                held.remove_files();
+            }
+            return Ok(());
+        };
+        if has_failed && is_begun && checkpoint.is_saved() {
+            output::note(&format!("to continue: umbo kv import {ns} {file} --resume"));
+            return Ok(());
+        }
+        if let Some(mut held) = shared.held() {
+            held.remove_files();
+        }
+        checkpoint.remove()
     }
 
     fn failed_path(&self) -> Result<PathBuf, CliError> {
         let path = match &self.failed {
             Some(path) => path.clone(),
-            None if self.file.as_os_str() == "-" => PathBuf::from("stdin.failed.ndjson"),
+            None if self.is_stdin() => PathBuf::from("stdin.failed.ndjson"),
             None => with_suffix(&self.file, ".failed.ndjson"),
         };
         if path == self.file {
@@ -121,33 +247,27 @@ impl Arguments {
         }
         Ok(path)
     }
-}
 
-fn outcome(
-    shared: &ImportState,
-    summary: &ImportSummary,
-    is_interrupted: bool,
-) -> Result<(), CliError> {
-    if let Some(failure) = shared.take_failure() {
-        return Err(failure);
+    fn is_stdin(&self) -> bool {
+        self.file.as_os_str() == "-"
     }
-    if is_interrupted {
-        return Err(CliError::Interrupted);
-    }
-    match &summary.failed_file {
-        None => Ok(()),
-        Some(file) => Err(CliError::Partial {
-            failed: summary.failed,
-            rows: summary.rows + summary.failed,
-            hint: format!("; they are in {file}, with the reason of each"),
-        }),
-    }
-}
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut path = path.to_owned().into_os_string();
-    path.push(suffix);
-    path.into()
+    fn outcome(&self, shared: &ImportState, summary: &ImportSummary) -> Result<(), CliError> {
+        let incomplete = shared.take_incomplete().filter(|_| !self.no_end);
+        if let Some(how) = incomplete {
+            return Err(CliError::Incomplete(format!(
+                "the input is not whole: {how}; the rows that it has are written"
+            )));
+        }
+        match &summary.failed_file {
+            None => Ok(()),
+            Some(file) => Err(CliError::Partial {
+                failed: summary.failed,
+                rows: summary.rows + summary.failed,
+                hint: format!("; they are in {file}, with the reason of each"),
+            }),
+        }
+    }
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> CliError {

@@ -18,6 +18,14 @@ pub(super) struct ImportBatch {
 }
 
 impl ImportBatch {
+    /// Makes a batch of a single line.
+    pub(super) fn of_line(line: &[u8], number: u64) -> Self {
+        let limits = BatchLimits { rows: 1, bytes: 0 };
+        let mut builder = Builder::default();
+        builder.push(line, number, limits);
+        builder.take(None)
+    }
+
     /// Returns the number of lines.
     pub(super) fn len(&self) -> usize {
         self.ends.len()

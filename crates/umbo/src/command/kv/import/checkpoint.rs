@@ -1,7 +1,8 @@
-//! Progress of a redrive, in a file beside its input: `FILE.progress`, one JSON object.
+//! Progress of an import or a redrive, in a file beside its input: `FILE.progress`, one JSON object.
 //!
-//! The invariant: every line before the recorded one was written to its namespace or is in the recorded first
-//! bytes of the new file of failed rows. The checkpoint is replaced atomically.
+//! The invariant: every line up to the recorded one was written to its namespace, is in the recorded first
+//! bytes of the file of failed rows, or waits in one of the recorded files of held rows. The checkpoint is
+//! replaced atomically.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -9,10 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::end_lines::EndCheck;
+use super::held::HeldPart;
 use super::{file_error, with_suffix};
 use crate::cli_error::CliError;
 
-/// Progress of a redrive.
+/// Progress of an import or a redrive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Checkpoint {
@@ -30,42 +33,57 @@ pub(super) struct Checkpoint {
     pub(super) failed: u64,
     /// Entries among them that were not sent.
     pub(super) kept: u64,
+    /// Rows that wait to be sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) held: Vec<HeldPart>,
+    /// What the lines so far say of their number.
+    #[serde(default)]
+    pub(super) end: EndCheck,
     #[serde(skip)]
     path: PathBuf,
 }
 
 impl Checkpoint {
-    /// Loads the progress of the last run over a file, or begins one that writes failed rows into a file that
+    /// Loads the progress of the last redrive of a file, or begins one that writes failed rows into a file that
     /// does not exist yet.
     pub(super) fn load_or_begin(file: &Path, failed_file: PathBuf) -> Result<Self, CliError> {
+        if let Some(loaded) = Self::load(file)? {
+            loaded.check(file, &failed_file)?;
+            return Ok(loaded);
+        }
+        if failed_file.exists() {
+            let name = failed_file.display();
+            return Err(CliError::Usage(format!(
+                "{name} exists already; name another file with --failed"
+            )));
+        }
+        let begun = Self::begin(file, failed_file)?;
+        begun.save()?;
+        Ok(begun)
+    }
+
+    /// Begins at the first line; nothing is saved yet.
+    pub(super) fn begin(file: &Path, failed_file: PathBuf) -> Result<Self, CliError> {
+        Ok(Self {
+            file_bytes: len(file)?,
+            lines: 0,
+            rows: 0,
+            failed_file,
+            failed_bytes: 0,
+            failed: 0,
+            kept: 0,
+            held: Vec::new(),
+            end: EndCheck::default(),
+            path: with_suffix(file, ".progress"),
+        })
+    }
+
+    /// Loads the progress of the last run over a file; none if there is none.
+    pub(super) fn load(file: &Path) -> Result<Option<Self>, CliError> {
         let path = with_suffix(file, ".progress");
-        let file_bytes = len(file)?;
         match std::fs::read(&path) {
-            Ok(bytes) => {
-                let loaded = Self::parse(&bytes, &path)?;
-                loaded.check(file, file_bytes, &failed_file)?;
-                Ok(loaded)
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                if failed_file.exists() {
-                    let name = failed_file.display();
-                    return Err(CliError::Usage(format!(
-                        "{name} exists already; name another file with --failed"
-                    )));
-                }
-                let begun = Self {
-                    file_bytes,
-                    lines: 0,
-                    rows: 0,
-                    failed_file,
-                    failed_bytes: 0,
-                    failed: 0,
-                    kept: 0,
-                    path,
-                };
-                begun.save()?;
-                Ok(begun)
-            }
+            Ok(bytes) => Self::parse(&bytes, &path).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(file_error(&path, error)),
         }
     }
@@ -75,7 +93,7 @@ impl Checkpoint {
         let loaded = parsed.map_err(|error| {
             let name = path.display();
             CliError::Usage(format!(
-                "{name} says not how far a redrive is ({error}); remove it to begin anew"
+                "{name} is not the progress of an import or redrive ({error}); remove it to begin anew"
             ))
         })?;
         Ok(Self {
@@ -85,24 +103,23 @@ impl Checkpoint {
     }
 
     /// Checks that the files are still those of the last run.
-    fn check(&self, file: &Path, file_bytes: u64, failed_file: &Path) -> Result<(), CliError> {
+    pub(super) fn check(&self, file: &Path, failed_file: &Path) -> Result<(), CliError> {
         let (name, progress) = (file.display(), self.path.display());
         let failed = self.failed_file.display();
-        if self.file_bytes != file_bytes {
+        if self.file_bytes != len(file)? {
             return Err(CliError::Usage(format!(
-                "{name} was redriven in part and has changed since; remove {progress} to begin anew"
+                "{name} was sent in part and has changed since; remove {progress} to begin anew"
             )));
         }
         if self.failed_file != failed_file {
             return Err(CliError::Usage(format!(
-                "{name} was redriven in part, with what failed in {failed}; name that with \
-                 --failed, or remove {progress} to begin anew"
+                "{name} was sent in part, with what failed in {failed}; name that with --failed, or \
+                 remove {progress} to begin anew"
             )));
         }
         if self.failed_bytes > 0 && len(&self.failed_file)? < self.failed_bytes {
             return Err(CliError::Usage(format!(
-                "{failed} has lost lines since {name} was redriven in part; remove {progress} to \
-                 begin anew"
+                "{failed} has lost lines since {name} was sent in part; remove {progress} to begin anew"
             )));
         }
         Ok(())
@@ -121,9 +138,25 @@ impl Checkpoint {
         write().map_err(|error| self.failure(error))
     }
 
+    /// Returns whether it is on the disk.
+    pub(super) fn is_saved(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Removes the files of rows that wait.
+    pub(super) fn remove_held(&self) {
+        for part in &self.held {
+            // A file that is left says nothing wrong: no checkpoint names it.
+            let _ = std::fs::remove_file(part.path());
+        }
+    }
+
     /// Removes it after everything was sent.
     pub(super) fn remove(&self) -> Result<(), CliError> {
-        std::fs::remove_file(&self.path).map_err(|error| self.failure(error))
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.failure(error)),
+            _ => Ok(()),
+        }
     }
 
     fn failure(&self, source: std::io::Error) -> CliError {
@@ -169,5 +202,6 @@ mod tests {
         assert!(says(&failed).contains("remove it to begin anew"));
         again.remove().unwrap();
         assert!(says(&failed).contains("exists already"));
+        again.remove().unwrap();
     }
 }

@@ -113,6 +113,11 @@ impl FailedFile {
         self.rows
     }
 
+    /// Counts rows that an earlier run has added.
+    pub(super) fn count_before(&mut self, rows: u64) {
+        self.rows += rows;
+    }
+
     /// Returns its name.
     pub(super) fn path(&self) -> &Path {
         &self.path

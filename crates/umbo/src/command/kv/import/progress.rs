@@ -2,20 +2,21 @@
 //! stop; and its display: the progress bar and the summary.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use umbo_api::ru::Ru;
 use umbo_client::{Client, Pace};
 use umbo_types::Namespace;
 
 use super::failed::{FailedFile, Reason};
-use super::stall::{Again, Stall};
+use super::held::{HeldRow, HeldShards};
 use crate::cli_error::CliError;
+use crate::command::kv::patience::Patience;
 use crate::output::counted;
 
 /// State that all parts of an import share.
@@ -24,23 +25,43 @@ pub(super) struct ImportState {
     namespace: Namespace,
     written: AtomicU64,
     bytes: AtomicU64,
+    /// Bytes of lines that were read, and of those of them that were written or have failed.
+    read_bytes: AtomicU64,
+    settled_bytes: AtomicU64,
     charged_micros: AtomicU64,
     failed: Arc<Mutex<FailedFile>>,
-    stall: Mutex<Stall>,
+    held: Mutex<HeldShards>,
+    has_held: AtomicBool,
+    patience: Mutex<Patience>,
+    progressed: Notify,
+    notes: Mutex<Vec<String>>,
+    incomplete: Mutex<Option<String>>,
     failure: Mutex<Option<CliError>>,
     stop: watch::Sender<bool>,
 }
 
 impl ImportState {
     /// Begins to write to a namespace; several may share a file of failed rows.
-    pub(super) fn new(namespace: Namespace, failed: Arc<Mutex<FailedFile>>) -> Self {
+    pub(super) fn new(
+        namespace: Namespace,
+        failed: Arc<Mutex<FailedFile>>,
+        held: HeldShards,
+        patience: Duration,
+    ) -> Self {
         Self {
             namespace,
+            read_bytes: AtomicU64::new(0),
+            settled_bytes: AtomicU64::new(0),
+            has_held: AtomicBool::new(!held.is_empty()),
+            held: Mutex::new(held),
+            patience: Mutex::new(Patience::new(patience)),
+            progressed: Notify::new(),
+            notes: Mutex::default(),
+            incomplete: Mutex::default(),
             written: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             charged_micros: AtomicU64::new(0),
             failed,
-            stall: Mutex::default(),
             failure: Mutex::new(None),
             stop: watch::Sender::new(false),
         }
@@ -50,6 +71,44 @@ impl ImportState {
     pub(super) fn count(&self, rows: u64, bytes: u64) {
         self.written.fetch_add(rows, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.settled_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a line that was read.
+    pub(super) fn count_read(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a line that needs no more work.
+    pub(super) fn count_settled(&self, bytes: u64) {
+        self.settled_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns which part of the lines that were read needs no more work, of `position` bytes of the input.
+    pub(super) fn settled_of(&self, position: u64) -> u64 {
+        let read = self.read_bytes.load(Ordering::Relaxed).max(1);
+        let settled = self.settled_bytes.load(Ordering::Relaxed).min(read);
+        (u128::from(position) * u128::from(settled) / u128::from(read)) as u64
+    }
+
+    /// Adds a line for people; the next tick prints it above the progress bar.
+    pub(super) fn note(&self, line: String) {
+        lock(&self.notes).push(line);
+    }
+
+    /// Records how one sees that rows are missing in the input; the first sign stays.
+    pub(super) fn note_incomplete(&self, how: String) {
+        lock(&self.incomplete).get_or_insert(how);
+    }
+
+    /// Takes the sign that rows are missing in the input.
+    pub(super) fn take_incomplete(&self) -> Option<String> {
+        lock(&self.incomplete).take()
+    }
+
+    /// Takes the lines for people.
+    pub(super) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.notes))
     }
 
     /// Returns the number of rows written.
@@ -65,25 +124,63 @@ impl ImportState {
 
     /// Records a line that failed.
     pub(super) fn fail(&self, line: &[u8], reason: &Reason) -> Result<(), CliError> {
+        self.count_settled(line.len() as u64 + 1);
         lock(&self.failed).push(self.namespace.as_str(), line, reason)
     }
 
-    /// Records an answer, and whether it has rows that were written.
-    pub(super) fn note_answer(&self, has_progress: bool) {
-        if has_progress {
-            lock(&self.stall).end();
-        }
+    /// Records that rows were written.
+    pub(super) fn progress(&self) {
+        self.patience().progress();
+        self.progressed.notify_waiters();
     }
 
-    /// Returns whether rows that were not written are to be sent once more ([`Stall::goes_on`]).
-    pub(super) fn goes_on(
-        &self,
-        again: Again,
-        round: u32,
-        wait: Option<Duration>,
-        patience: Duration,
-    ) -> bool {
-        lock(&self.stall).goes_on(again, round, wait, patience, Instant::now())
+    /// Returns once any row is written.
+    pub(super) async fn progressed(&self) {
+        self.progressed.notified().await;
+    }
+
+    /// Returns how long the import goes on without progress.
+    pub(super) fn patience(&self) -> MutexGuard<'_, Patience> {
+        lock(&self.patience)
+    }
+
+    /// Returns whether rows that were sent `attempts` times are sent once more ([`Patience::goes_on`]).
+    pub(super) fn goes_on(&self, attempts: u32, wait: Option<Duration>) -> bool {
+        self.patience().goes_on(attempts, wait, Instant::now())
+    }
+
+    /// Returns the rows that wait for a shard; none if none do.
+    pub(super) fn held(&self) -> Option<MutexGuard<'_, HeldShards>> {
+        self.has_held
+            .load(Ordering::Acquire)
+            .then(|| lock(&self.held))
+    }
+
+    /// The same, to add rows.
+    pub(super) fn hold(&self) -> MutexGuard<'_, HeldShards> {
+        self.has_held.store(true, Ordering::Release);
+        lock(&self.held)
+    }
+
+    /// Gives up all rows that wait: they have failed.
+    pub(super) fn give_up_held(&self) -> Result<(), CliError> {
+        let fail = |row: HeldRow, reason: &Reason| {
+            let line = row.number;
+            self.fail(
+                &row.line,
+                &Reason {
+                    line,
+                    ..reason.clone()
+                },
+            )
+        };
+        self.held().map_or(Ok(()), |mut held| held.give_up(fail))
+    }
+
+    /// Syncs the file of failed rows; returns its valid bytes and its rows.
+    pub(super) fn sync_failed(&self) -> Result<(u64, u64), CliError> {
+        let mut failed = lock(&self.failed);
+        Ok((failed.sync()?, failed.rows()))
     }
 
     /// Stops everything with an error; the first one stays.
@@ -134,18 +231,31 @@ pub(super) struct ImportSummary {
     /// Quota to whose pace it kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
+    /// Rows that the runs before this one have written.
+    #[serde(skip_serializing_if = "is_zero")]
+    written_before: u64,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl ImportSummary {
-    /// Writes out the file of failed rows and sums up.
+    /// Writes out the file of failed rows and sums up. `before` are the rows that earlier runs have written.
     pub(super) fn new(
         shared: &ImportState,
         pace: Option<Pace>,
         elapsed: Duration,
+        before: u64,
     ) -> Result<Self, CliError> {
         let mut file = lock(&shared.failed);
         file.flush()?;
         let (rows, failed) = (shared.written(), file.rows());
+        let written_before = before;
         let elapsed = elapsed.max(Duration::from_millis(1));
         Ok(Self {
             rows,
@@ -156,6 +266,7 @@ impl ImportSummary {
             rows_per_second: rate(rows, elapsed),
             failed_file: (failed > 0).then(|| file.path().display().to_string()),
             quota: pace.map(|pace| pace.policy),
+            written_before,
         })
     }
 
@@ -167,6 +278,7 @@ impl ImportSummary {
             bytes,
             seconds,
             rows_per_second,
+            written_before,
             ..
         } = self;
         let rows = counted(*rows, "row");
@@ -175,10 +287,14 @@ impl ImportSummary {
         let pace = pace.map_or_else(String::new, |quota| {
             format!(", the pace of quota '{quota}'")
         });
+        let before = match written_before {
+            0 => String::new(),
+            before => format!(", {} before that", counted(*before, "row")),
+        };
         // Without stderr there is nowhere to report an error.
         let _ = writeln!(
             std::io::stderr(),
-            "{rows} written, {failed} failed, {bytes} in {seconds:.1} s ({rows_per_second} rows/s{pace})",
+            "{rows} written, {failed} failed, {bytes} in {seconds:.1} s ({rows_per_second} rows/s{pace}){before}",
         );
     }
 }

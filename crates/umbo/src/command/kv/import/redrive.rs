@@ -19,6 +19,7 @@ use umbo_types::Namespace;
 use super::checkpoint::Checkpoint;
 use super::dead_letters::{Letter, LetterLines, read_letter};
 use super::failed::{Existing, FailedFile};
+use super::held::HeldShards;
 use super::lane::ImportTarget;
 use super::progress::{ImportState, bar, describe};
 use super::transfer::TransferOptions;
@@ -245,6 +246,8 @@ impl Redrive<'_> {
         let shared = Arc::new(ImportState::new(
             namespace.clone(),
             Arc::clone(&self.failed),
+            HeldShards::new(&self.arguments.file),
+            transfer.patience,
         ));
         let target = Arc::new(ImportTarget {
             client: self.client.clone(),
@@ -253,7 +256,8 @@ impl Redrive<'_> {
             // If the namespace is gone, it was removed on purpose.
             is_created: false,
             creation: OnceCell::new(),
-            patience: transfer.patience,
+            // The checkpoint of the redrive is enough.
+            is_resumable: false,
             shared: Arc::clone(&shared),
         });
         let lines = Arc::clone(chunk);
@@ -269,6 +273,9 @@ impl Redrive<'_> {
         };
         let is_interrupted = transfer.run(&target, read, tick).await?;
         self.checkpoint.rows += shared.written();
+        if let Some(mut held) = shared.held() {
+            held.remove_files();
+        }
         if let Some(failure) = shared.take_failure() {
             return Err(failure);
         }

@@ -1,7 +1,8 @@
-//! Reader and lanes of an import, from the first line to the last answer.
+//! Reader and lanes of an import, from the first line to the last answer; and the trials of shards that are
+//! away.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::sync::{mpsc, oneshot};
@@ -9,6 +10,7 @@ use tokio::task::JoinSet;
 use umbo_types::limits::BATCH_ROWS_MAX;
 
 use super::batch::{BatchLimits, ImportBatch};
+use super::held::HeldRow;
 use super::lane::{self, ImportTarget};
 use super::progress::ImportState;
 use super::reader::{LineReader, ReaderOptions};
@@ -34,8 +36,7 @@ pub(super) struct TransferOptions {
     /// Memory in which lines are sorted by key before they are sent, in MiB; 0 for no sorting
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=2_048))]
     sort_window: u32,
-    /// How long rejected and shed rows are sent again while no row at all is written, in addition to the wait
-    /// that the server asks for
+    /// How long to go on while no row at all is written, in addition to the wait that the server asks for
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     pub(super) patience: Duration,
     /// When a batch is acknowledged
@@ -58,7 +59,8 @@ impl TransferOptions {
             senders.push(sender);
             lanes.spawn(lane::run(Arc::clone(target), receiver));
         }
-        let mut reading = self.start_reader(read, senders, Arc::clone(&target.shared))?;
+        let reading = self.start_reader(read, senders, Arc::clone(&target.shared))?;
+        let trials = tokio::spawn(try_shards(Arc::clone(target)));
         let mut ticks = tokio::time::interval(TICK);
         let mut is_interrupted = false;
         loop {
@@ -68,6 +70,10 @@ impl TransferOptions {
                         break;
                     }
                 }
+                signal = tokio::signal::ctrl_c(), if is_interrupted => {
+                    signal.map_err(CliError::start)?;
+                    return Ok(true);
+                }
                 signal = tokio::signal::ctrl_c(), if !is_interrupted => {
                     signal.map_err(CliError::start)?;
                     is_interrupted = true;
@@ -76,12 +82,14 @@ impl TransferOptions {
                 _ = ticks.tick() => tick(),
             }
         }
-        // A reader that was stopped may still wait for its source; this does not wait for the reader.
-        if !target.shared.is_stopped()
-            && let Ok(Err(failure)) = (&mut reading).await
+        trials.abort();
+        // A reader that was stopped may still wait for its source; only one of a file is waited for.
+        if (target.is_resumable || !target.shared.is_stopped())
+            && let Ok(Err(failure)) = reading.await
         {
             target.shared.abort(failure);
         }
+        tick();
         Ok(is_interrupted)
     }
 
@@ -108,5 +116,58 @@ impl TransferOptions {
             })
             .map_err(CliError::start)?;
         Ok(reading)
+    }
+}
+
+/// Sends from time to time the first row that waits for a shard, until the shard has answered.
+async fn try_shards(target: Arc<ImportTarget>) {
+    let mut attempts = 1;
+    loop {
+        tokio::time::sleep(TICK).await;
+        let due = target
+            .shared
+            .held()
+            .map(|mut held| held.due(Instant::now()));
+        let due = match due {
+            Some(Ok(due)) if !target.shared.is_stopped() => due,
+            Some(Err(failure)) => return target.shared.abort(failure),
+            _ => continue,
+        };
+        attempts += u32::from(!due.is_empty());
+        for (shard, row) in due {
+            if let Err(failure) = try_shard(&target, shard, &row, attempts).await {
+                return target.shared.abort(failure);
+            }
+        }
+    }
+}
+
+async fn try_shard(
+    target: &ImportTarget,
+    shard: u32,
+    row: &HeldRow,
+    attempts: u32,
+) -> Result<(), CliError> {
+    let (failures, retry) = target.try_row(row.number, &row.line, attempts).await?;
+    let shared = &target.shared;
+    if let Some((reason, wait)) = retry.of_single() {
+        let wait = wait.unwrap_or_else(|| {
+            lane::UNNAMED_WAIT / 2 + target.client.jitter(lane::UNNAMED_WAIT / 2)
+        });
+        if let Some(mut held) = shared.held() {
+            held.is_still_away(shard, Instant::now() + wait, reason);
+        }
+        return Ok(());
+    }
+    if let Some(mut held) = shared.held() {
+        held.is_back(shard, row);
+    }
+    shared.progress();
+    match failures.into_iter().next() {
+        Some((_, reason)) => shared.fail(&row.line, &reason),
+        None => {
+            shared.count(1, row.line.len() as u64 + 1);
+            Ok(())
+        }
     }
 }

@@ -1,0 +1,383 @@
+//! The thread that writes an export, and its checkpoints.
+//!
+//! The invariant of a checkpoint: the first `file_bytes` bytes of the part file are whole, in complete frames of
+//! its compression, and hold exactly the rows before the recorded places of all segments. What comes after them
+//! is cut off when the export is continued.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+use umbo_api::ru::Ru;
+use umbo_api::stream::{End, EndLine, EndReason};
+use umbo_client::RowPage;
+use umbo_types::Namespace;
+
+use super::Compression;
+use crate::cli_error::CliError;
+use crate::command::kv::with_suffix;
+
+/// Time between two checkpoints. Each one ends a frame, which costs compression a little.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A page of a segment.
+#[derive(Debug)]
+pub(super) struct SegmentPage {
+    pub(super) segment: usize,
+    pub(super) page: RowPage,
+}
+
+/// Where the reading of a segment is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum SegmentPlace {
+    /// Nothing was read.
+    Start,
+    /// At this cursor.
+    At(String),
+    /// All of it was read.
+    Done,
+}
+
+/// Progress of an export, in a file beside its own: `FILE.progress`, one JSON object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExportProgress {
+    namespace: String,
+    compression: Option<Compression>,
+    /// Of each segment.
+    pub(super) places: Vec<SegmentPlace>,
+    /// Rows written.
+    pub(super) rows: u64,
+    /// Bytes of them before compression.
+    pub(super) text_bytes: u64,
+    /// Valid bytes of the part file.
+    file_bytes: u64,
+}
+
+impl ExportProgress {
+    /// Begins an export.
+    pub(super) fn begin(ns: &Namespace, segments: u32, compression: Option<Compression>) -> Self {
+        Self {
+            namespace: ns.as_str().to_owned(),
+            compression,
+            places: vec![SegmentPlace::Start; segments as usize],
+            rows: 0,
+            text_bytes: 0,
+            file_bytes: 0,
+        }
+    }
+
+    /// Loads the progress of an export to a file; none if there is none.
+    pub(super) fn load(file: &Path) -> Result<Option<Self>, CliError> {
+        let path = progress_path(file);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                let verb = "read";
+                return Err(CliError::File { verb, path, source });
+            }
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|error| {
+            let path = path.display();
+            CliError::Usage(format!(
+                "{path} is not the progress of an export ({error}); remove it to begin anew"
+            ))
+        })
+    }
+
+    /// Checks that it is the progress of the same export.
+    pub(super) fn check(
+        &self,
+        file: &Path,
+        ns: &Namespace,
+        compression: Option<Compression>,
+    ) -> Result<(), CliError> {
+        let refuse = |reason: &str| {
+            let file = file.display();
+            Err(CliError::Usage(format!(
+                "the export to {file} that was interrupted {reason}; leave out --resume to begin anew"
+            )))
+        };
+        if self.namespace != ns.as_str() {
+            return refuse("was of another namespace");
+        }
+        if self.compression != compression {
+            return refuse("was compressed in another way");
+        }
+        let len = std::fs::metadata(part_path(file)).map_or(0, |metadata| metadata.len());
+        if len < self.file_bytes {
+            return refuse("has lost a part of its rows");
+        }
+        Ok(())
+    }
+
+    fn save(&self, file: &Path) -> io::Result<()> {
+        let (path, new) = (progress_path(file), with_suffix(file, ".progress.new"));
+        let mut out = File::create(&new)?;
+        serde_json::to_writer(&mut out, self)?;
+        out.write_all(b"\n")?;
+        out.sync_all()?;
+        std::fs::rename(new, path)
+    }
+
+    fn take(&mut self, SegmentPage { segment, page }: &SegmentPage) {
+        self.rows += page.rows;
+        self.text_bytes += page.lines.len() as u64;
+        self.places[*segment] = match &page.cursor {
+            Some(cursor) => SegmentPlace::At(cursor.clone()),
+            None => SegmentPlace::Done,
+        };
+    }
+}
+
+/// The thread.
+pub(super) struct ExportWriter {
+    written: oneshot::Receiver<Result<Output, CliError>>,
+    rows: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl ExportWriter {
+    /// Starts it. It ends when no sender of pages is left.
+    pub(super) fn start(
+        file: Option<PathBuf>,
+        progress: ExportProgress,
+        pages: mpsc::Receiver<SegmentPage>,
+    ) -> Result<Self, CliError> {
+        let (done, written) = oneshot::channel();
+        let writer = Self {
+            written,
+            rows: Arc::default(),
+            bytes: Arc::default(),
+        };
+        let (rows, bytes) = (Arc::clone(&writer.rows), Arc::clone(&writer.bytes));
+        std::thread::Builder::new()
+            .name("umbo-export-writer".to_owned())
+            .spawn(move || {
+                let failed = |error| match &file {
+                    Some(file) => write_failure(&part_path(file), error),
+                    None => CliError::from_output(error),
+                };
+                let count = |progress: &ExportProgress| {
+                    rows.store(progress.rows, Ordering::Relaxed);
+                    bytes.store(progress.text_bytes, Ordering::Relaxed);
+                };
+                let output = Output::open(file.clone(), progress);
+                let result = output.and_then(|output| output.take_all(pages, count));
+                // If the receiver is gone, the program ends.
+                let _ = done.send(result.map_err(failed));
+            })
+            .map_err(CliError::start)?;
+        Ok(writer)
+    }
+
+    /// Returns the rows written, and their bytes.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.rows), load(&self.bytes))
+    }
+
+    /// Waits for the thread. If everything was read, ends the file and gives it its name; otherwise keeps what
+    /// there is for a later run.
+    pub(super) async fn finish(self, is_whole: bool) -> Result<ExportProgress, CliError> {
+        let output = self.written.await;
+        let mut output = output.map_err(|_| CliError::start("the writing thread has ended"))??;
+        let file = output.file.clone();
+        let ended = if is_whole {
+            output.complete()
+        } else {
+            output.keep()
+        };
+        ended.map_err(|error| match &file {
+            Some(file) => write_failure(file, error),
+            None => CliError::from_output(error),
+        })?;
+        Ok(output.progress)
+    }
+}
+
+type Out = BufWriter<Box<dyn Write + Send>>;
+
+/// A frame of compressed output.
+enum Frame {
+    Plain(Out),
+    Gzip(flate2::write::GzEncoder<Out>),
+    Zstd(zstd::stream::write::Encoder<'static, Out>),
+}
+
+impl Frame {
+    fn begin(compression: Option<Compression>, out: Out) -> io::Result<Self> {
+        Ok(match compression {
+            None => Self::Plain(out),
+            Some(Compression::Gzip) => {
+                let level = flate2::Compression::default();
+                Self::Gzip(flate2::write::GzEncoder::new(out, level))
+            }
+            Some(Compression::Zstd) => Self::Zstd(zstd::stream::write::Encoder::new(out, 3)?),
+        })
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(out) => out.write_all(bytes),
+            Self::Gzip(out) => out.write_all(bytes),
+            Self::Zstd(out) => out.write_all(bytes),
+        }
+    }
+
+    /// Ends the frame; everything has left for the file.
+    fn finish(self) -> io::Result<Out> {
+        let mut out = match self {
+            Self::Plain(out) => out,
+            Self::Gzip(encoder) => encoder.finish()?,
+            Self::Zstd(encoder) => encoder.finish()?,
+        };
+        out.flush()?;
+        Ok(out)
+    }
+}
+
+/// What is written, and how far it is.
+struct Output {
+    file: Option<PathBuf>,
+    /// The part file, to sync it and to learn its length.
+    handle: Option<File>,
+    frame: Option<Frame>,
+    progress: ExportProgress,
+}
+
+impl Output {
+    fn open(file: Option<PathBuf>, progress: ExportProgress) -> io::Result<Self> {
+        let handle = match &file {
+            None => None,
+            Some(file) => {
+                let mut options = OpenOptions::new();
+                let options = options.write(true).create(true).truncate(false);
+                let mut part = options.open(part_path(file))?;
+                part.set_len(progress.file_bytes)?;
+                part.seek(SeekFrom::End(0))?;
+                Some(part)
+            }
+        };
+        let out: Box<dyn Write + Send> = match &handle {
+            Some(part) => Box::new(part.try_clone()?),
+            None => Box::new(io::stdout()),
+        };
+        let out = BufWriter::with_capacity(256 << 10, out);
+        Ok(Self {
+            frame: Some(Frame::begin(progress.compression, out)?),
+            file,
+            handle,
+            progress,
+        })
+    }
+
+    /// Writes pages until no more can come.
+    fn take_all(
+        mut self,
+        mut pages: mpsc::Receiver<SegmentPage>,
+        count: impl Fn(&ExportProgress),
+    ) -> io::Result<Self> {
+        let mut checkpoint_at = Instant::now() + CHECKPOINT_INTERVAL;
+        while let Some(page) = pages.blocking_recv() {
+            self.write(&page.page.lines)?;
+            self.progress.take(&page);
+            count(&self.progress);
+            if self.file.is_none() {
+                // A reader of a pipe gets whole pages as they come.
+                continue;
+            }
+            if Instant::now() >= checkpoint_at {
+                self.checkpoint()?;
+                checkpoint_at = Instant::now() + CHECKPOINT_INTERVAL;
+            }
+        }
+        Ok(self)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.frame {
+            Some(frame) => frame.write_all(bytes),
+            None => Err(io::Error::other("the last frame has ended")),
+        }
+    }
+
+    fn end_frame(&mut self) -> io::Result<()> {
+        if let Some(frame) = self.frame.take() {
+            let out = frame.finish()?;
+            self.frame = Some(Frame::begin(self.progress.compression, out)?);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> io::Result<()> {
+        self.end_frame()?;
+        let (Some(file), Some(handle)) = (&self.file, &self.handle) else {
+            return Ok(());
+        };
+        handle.sync_data()?;
+        self.progress.file_bytes = handle.metadata()?.len();
+        self.progress.save(file)
+    }
+
+    /// Keeps the rows for a later run; if there are none, leaves no file.
+    fn keep(&mut self) -> io::Result<()> {
+        let Some(file) = self.file.clone() else {
+            return self.end_frame();
+        };
+        if self.progress.rows > 0 {
+            return self.checkpoint();
+        }
+        std::fs::remove_file(part_path(&file))
+    }
+
+    /// Writes the end line, and gives the file its name.
+    fn complete(&mut self) -> io::Result<()> {
+        let end = End {
+            more: false,
+            cursor: None,
+            why: EndReason::Done,
+            rows: self.progress.rows,
+            bytes: self.progress.text_bytes,
+            ru: Ru::default(),
+        };
+        let mut line = serde_json::to_vec(&EndLine { end })?;
+        line.push(b'\n');
+        self.write(&line)?;
+        if let Some(frame) = self.frame.take() {
+            frame.finish()?;
+        }
+        let (Some(file), Some(handle)) = (&self.file, &self.handle) else {
+            return Ok(());
+        };
+        handle.sync_all()?;
+        std::fs::rename(part_path(file), file)?;
+        match std::fs::remove_file(progress_path(file)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn part_path(file: &Path) -> PathBuf {
+    with_suffix(file, ".part")
+}
+
+fn progress_path(file: &Path) -> PathBuf {
+    with_suffix(file, ".progress")
+}
+
+fn write_failure(path: &Path, source: io::Error) -> CliError {
+    CliError::File {
+        verb: "write",
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,172 @@
+"""Imports and exports while the server is killed again and again: no row is lost, given up or read twice."""
+
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from bulk import PATIENCE, files_of, read_rows, row, run, start, write_rows
+from harness import wait_until
+
+ROWS = 100_000
+KILLS = 10
+
+
+def fixed(new_server):
+    """A server that keeps its ports over restarts."""
+    from tier import free_port
+
+    ports = {"listen": f"127.0.0.1:{free_port()}", "admin_listen": f"127.0.0.1:{free_port()}"}
+    return new_server({"server": {"drain_delay": "0s"} | ports}).start()
+
+
+def kill_while(server, command, kills, chance):
+    """Kills and restarts the server until the command ends, `kills` times at least."""
+    done = 0
+    while command.poll() is None:
+        time.sleep(chance.uniform(0.1, 0.6))
+        if command.poll() is None:
+            server.kill()
+            time.sleep(chance.uniform(0, 1.5))
+            server.start()
+            done += 1
+            if done == kills:
+                break
+    return done
+
+
+def limit(server, namespace, rate):
+    """Makes bulk work take some seconds, so that it meets all the restarts."""
+    policy = f'{{"name":"slow","unit":"writes","per":["namespace"],"rate":{rate},"burst":{rate}}}'
+    answer = server.client().put("/admin/v1/quotas/slow", policy.encode())
+    assert answer.status == 201, answer
+
+
+def test_an_import_survives_ten_kills(new_server, folder):
+    server = fixed(new_server)
+    write_rows(folder / "rows", ROWS)
+    limit(server, "n", ROWS // 12)
+    command = start(server, "kv", "import", "n", "rows", *PATIENCE, folder=folder)
+    kills = kill_while(server, command, KILLS, random.Random(1))
+    said = command.communicate(timeout=300)[1].decode()
+    assert command.returncode == 0, said[-4000:]
+    assert f"{ROWS} rows written, 0 failed" in said and kills == KILLS, (kills, said)
+    assert files_of(folder, "rows") == []
+    run(server, "kv", "export", "n", "-f", "out", folder=folder)
+    rows, end = read_rows(folder / "out")
+    assert rows == read_rows(folder / "rows")[0] and end["rows"] == ROWS
+
+
+def test_an_export_survives_kills_and_is_equal_to_the_input(new_server, folder):
+    server = fixed(new_server)
+    write_rows(folder / "rows", ROWS)
+    run(server, "kv", "import", "n", "rows", folder=folder)
+    for name in ("out", "out.gz"):
+        command = start(server, "kv", "export", "n", "-f", name, *PATIENCE, folder=folder)
+        chance = random.Random(2)
+        while command.poll() is None:
+            time.sleep(chance.uniform(0, 0.2))
+            server.kill()
+            server.start()
+        assert command.returncode == 0, command.communicate()[1].decode()
+    assert files_of(folder, "out") == ["out.gz"]
+    rows, end = read_rows(folder / "out")
+    assert rows == read_rows(folder / "rows")[0] and end["rows"] == ROWS
+    run(server, "kv", "import", "m", "out.gz", folder=folder)
+    assert run(server, "kv", "import", "m", "out", folder=folder).count(f"{ROWS} rows written") == 1
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_an_import_that_ended_early_is_continued(new_server, folder, how):
+    server = fixed(new_server)
+    write_rows(folder / "rows", ROWS)
+    with open(folder / "rows", "a", encoding="utf-8") as lines:
+        # The later one wins, over all interruptions.
+        lines.writelines('{"pk":"p1","sk":"1","v":"last"}\n' for _ in range(3))
+        lines.write('{"sk":"no partition key"}\n')
+    limit(server, "n", ROWS // 4)
+    arguments = ["kv", "import", "n", "rows", "--sort-window", "1", *PATIENCE]
+    codes, runs = {"interrupted": 130, "killed": -signal.SIGKILL}, 0
+    while True:
+        command = start(server, *arguments, *["--resume"][: runs > 0], folder=folder)
+        time.sleep(1.5)
+        runs += 1
+        assert runs < 40, "it gets nowhere"
+        if command.poll() is None:
+            command.send_signal(signal.SIGINT if how == "interrupted" else signal.SIGKILL)
+        said = command.communicate(timeout=60)[1].decode()
+        if command.returncode == 7:
+            break
+        assert command.returncode == codes[how], said
+        if how == "interrupted":
+            assert "to continue: umbo kv import n rows --resume" in said, said
+    assert runs > 2
+    assert files_of(folder, "rows") == ["rows.failed.ndjson"]
+    written = int(said.split("\n")[-3].split()[0]) if how == "killed" else None
+    print(how, runs, written)
+    run(server, "kv", "export", "n", "-f", "out", folder=folder)
+    expected = {(one["pk"], one["sk"]): one["v"] for one in map(row, range(ROWS))} | {("p1", "1"): "last"}
+    assert read_rows(folder / "out")[0] == expected
+
+
+def test_an_export_that_ended_early_is_continued(new_server, folder):
+    server = fixed(new_server)
+    write_rows(folder / "rows", ROWS)
+    run(server, "kv", "import", "n", "rows", folder=folder)
+    command = start(server, "kv", "export", "n", "-f", "out.zst", "--patience", "0s", folder=folder)
+    part = folder / "out.zst.part"
+    wait_until(lambda: part.exists() and part.stat().st_size > 0, "the export has begun")
+    server.kill()
+    said = command.communicate(timeout=60)[1].decode()
+    assert command.returncode == 6 and "umbo kv export n -f out.zst --resume" in said, said
+    assert not (folder / "out.zst").exists()
+    server.start()
+    run(server, "kv", "export", "n", "-f", "out.zst", "--resume", folder=folder)
+    assert files_of(folder, "out.zst") == []
+    run(server, "kv", "import", "m", "out.zst", folder=folder)
+    run(server, "kv", "export", "m", "-f", "again", folder=folder)
+    assert read_rows(folder / "again")[0] == read_rows(folder / "rows")[0]
+
+
+def test_a_pipe_of_an_export_that_fails_is_not_taken_for_whole(new_server, folder):
+    server = fixed(new_server)
+    write_rows(folder / "rows", ROWS)
+    run(server, "kv", "import", "n", "rows", folder=folder)
+    export = start(server, "kv", "export", "n", folder=folder)
+    target = start(server, "kv", "import", "m", "-", folder=folder, stdin=export.stdout)
+    time.sleep(0.3)
+    export.kill()
+    export.communicate()
+    said = target.communicate(timeout=60)[1].decode()
+    assert target.returncode == 7 and ("not whole" in said or "stdin is empty" in said), said
+    run(server, "kv", "export", "n", "-f", "out", folder=folder)
+    text = (folder / "out").read_bytes()
+    (folder / "cut").write_bytes(text[: len(text) // 2])
+    said = run(server, "kv", "import", "m", "cut", folder=folder, code=7)
+    assert "there is no end line" in said, said
+    (folder / "cut").write_bytes(b"".join(text.splitlines(keepends=True)[1:]))
+    said = run(server, "kv", "import", "m", "cut", folder=folder, code=7)
+    assert f"counts {ROWS} rows, and {ROWS - 1} precede it" in said, said
+    (folder / "part").write_bytes(b"".join(text.splitlines(keepends=True)[:9]))
+    run(server, "kv", "import", "m", "part", "--no-end", folder=folder)
+
+
+def test_a_server_that_never_comes_back_ends_an_import_that_can_be_continued(new_server, folder):
+    server = fixed(new_server)
+    write_rows(folder / "rows", ROWS)
+    limit(server, "n", ROWS // 8)
+    command = start(server, "kv", "import", "n", "rows", "--patience", "1s", folder=folder)
+    wait_until(lambda: (folder / "rows").exists() and server.in_flight() >= 0, "it runs")
+    time.sleep(2)
+    server.kill()
+    said = command.communicate(timeout=60)[1].decode()
+    assert command.returncode == 6 and "--resume" in said and " 0 failed" in said, said
+    server.start()
+    said = run(server, "kv", "import", "n", "rows", "--resume", folder=folder)
+    assert "before that" in said
+    run(server, "kv", "export", "n", "-f", "out", folder=folder)
+    assert read_rows(folder / "out")[0] == read_rows(folder / "rows")[0]
+    nothing = run(server, "kv", "import", "n", "rows", "--resume", folder=folder, code=2)
+    assert "no import of rows was interrupted" in nothing
