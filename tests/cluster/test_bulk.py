@@ -1,14 +1,10 @@
 """Imports and exports while the nodes of a cluster are away, one after the other."""
 
 import json
-import pathlib
 import socket
-import sys
 import time
 
 import pytest
-
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bulk"))
 
 from bulk import PATIENCE, files_of, read_rows, row, run, start, write_rows
 from harness import wait_until

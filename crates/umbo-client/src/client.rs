@@ -18,7 +18,7 @@ use crate::payer::Payer;
 use crate::random::Random;
 use crate::request::Request;
 use crate::retry::{RetryPolicy, full_jitter};
-use crate::tls;
+use crate::tls::{self, Trust};
 
 /// How many requests of bulk work are sent for each that is taken.
 const BULK_FACTOR: f64 = 1.25;
@@ -32,8 +32,10 @@ pub struct Options {
     pub server: String,
     /// Token to send.
     pub token: Option<String>,
-    /// File of PEM certificates to trust instead of those the system trusts.
+    /// File of PEM certificates to trust instead of those the system trusts: of authorities, or of servers.
     pub ca_file: Option<PathBuf>,
+    /// Whether any certificate of the server is accepted: it may be anybody's.
+    pub accepts_any_certificate: bool,
     /// Budget of one call, all its attempts together; 10 minutes at most.
     pub timeout: Duration,
     /// Criticality to claim; the server's default where none.
@@ -58,6 +60,7 @@ impl Options {
             server: server.into(),
             token: None,
             ca_file: None,
+            accepts_any_certificate: false,
             timeout: Duration::from_secs(30),
             criticality: None,
             retry: RetryPolicy::default(),
@@ -115,7 +118,12 @@ impl Client {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(bad_url("it has a query or a fragment"));
         }
-        let tls = tls::config(url.scheme() == "https", options.ca_file.as_deref())?;
+        let trust = match &options.ca_file {
+            _ if options.accepts_any_certificate => Trust::Any,
+            Some(path) => Trust::File(path),
+            None => Trust::System,
+        };
+        let tls = tls::config(url.scheme() == "https", trust)?;
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .http1_only()

@@ -18,7 +18,7 @@ pub enum Error {
     /// An option cannot be sent.
     #[error("{0}")]
     BadOption(&'static str),
-    /// The certificates cannot be read or used.
+    /// Certificates cannot be read, or TLS with the server fails.
     #[error("TLS: {0}")]
     Tls(String),
     /// The server refused the request or failed, and said why.

@@ -21,6 +21,7 @@ use crate::flow::{UnderWay, result};
 use crate::pacer::{Sent, ServerFeedback};
 use crate::request::Request;
 use crate::retry::{Failures, Repeat};
+use crate::tls;
 
 /// How much longer than the server's deadline the client waits, so that the server's own answer
 /// to a passed deadline still arrives.
@@ -290,6 +291,9 @@ impl Client {
     }
 
     fn transport(&self, error: &reqwest::Error) -> Error {
+        if let Some(failure) = tls::failure(error) {
+            return Error::Tls(failure);
+        }
         if error.is_connect() {
             return Error::Unreachable {
                 url: self.shared.base.clone(),

@@ -1,35 +1,51 @@
-//! The TLS settings of a client: rustls on ring, passed in, never installed for the whole process.
+//! The TLS settings of a client: rustls on ring, passed in, never installed for the whole process; and in words
+//! what is wrong with a certificate.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls_platform_verifier::Verifier;
 
 use crate::error::Error;
 
-/// Makes the settings for a server's address. With a CA file only that CA is trusted, otherwise
-/// those the system trusts. The system's are read only where TLS is spoken at all.
-pub(crate) fn config(is_https: bool, ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
+/// Which certificates of a server are accepted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Trust<'a> {
+    /// Those of the authorities that the system trusts.
+    System,
+    /// Those of the authorities of a PEM file, and those in it.
+    File(&'a Path),
+    /// All.
+    Any,
+}
+
+/// Makes the settings for a server's address. What the system trusts is read only where TLS is spoken at all.
+pub(crate) fn config(is_https: bool, trust: Trust<'_>) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Tls(error.to_string()))?;
-    let mut config = match ca_file {
-        Some(path) => builder
-            .with_root_certificates(roots(path)?)
+        .map_err(tls_error)?;
+    let verifier: Option<Arc<dyn ServerCertVerifier>> = match trust {
+        Trust::File(path) => Some(Arc::new(FileVerifier::new(path, provider)?)),
+        Trust::Any => Some(Arc::new(AnyVerifier(provider))),
+        Trust::System if is_https => Some(Arc::new(Verifier::new(provider).map_err(tls_error)?)),
+        Trust::System => None,
+    };
+    let mut config = match verifier {
+        Some(verifier) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
             .with_no_client_auth(),
-        None if is_https => {
-            let verifier =
-                Verifier::new(provider).map_err(|error| Error::Tls(error.to_string()))?;
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(verifier))
-                .with_no_client_auth()
-        }
         None => builder
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth(),
@@ -38,19 +54,177 @@ pub(crate) fn config(is_https: bool, ca_file: Option<&Path>) -> Result<ClientCon
     Ok(config)
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, Error> {
-    let bad = |reason: String| Error::Tls(format!("CA file {}: {reason}", path.display()));
-    let mut roots = RootCertStore::empty();
-    for certificate in
-        CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?
-    {
-        let certificate = certificate.map_err(|error| bad(error.to_string()))?;
-        roots
-            .add(certificate)
+fn tls_error(error: impl std::fmt::Display) -> Error {
+    Error::Tls(error.to_string())
+}
+
+/// Accepts certificates that an authority of a file has signed, and those that are in the file themselves: an
+/// ordinary self-signed certificate says that it is an authority, which `webpki` takes for no certificate of a
+/// server.
+#[derive(Debug)]
+struct FileVerifier {
+    of_authorities: Arc<WebPkiServerVerifier>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl FileVerifier {
+    fn new(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+        let bad = |reason: String| Error::Tls(format!("CA file {}: {reason}", path.display()));
+        let read = CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
+        let certificates: Result<Vec<_>, _> = read.collect();
+        let certificates = certificates.map_err(|error| bad(error.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots
+                .add(certificate.clone())
+                .map_err(|error| bad(error.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(bad("it holds no certificate".to_owned()));
+        }
+        let of_authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
             .map_err(|error| bad(error.to_string()))?;
+        Ok(Self {
+            of_authorities,
+            certificates,
+        })
     }
-    if roots.is_empty() {
-        return Err(bad("it holds no certificate".to_owned()));
+}
+
+impl ServerCertVerifier for FileVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.of_authorities.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        match verified {
+            // Said of a certificate only after its dates were found good.
+            Err(error) if is_of_authority(&error) && self.certificates.contains(end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
     }
-    Ok(roots)
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.of_authorities
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.of_authorities
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.of_authorities.supported_verify_schemes()
+    }
+}
+
+/// Accepts every certificate; the handshake must still be signed with its key.
+#[derive(Debug)]
+struct AnyVerifier(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyVerifier {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// `webpki` has no name of its own in the errors of rustls.
+fn is_of_authority(error: &rustls::Error) -> bool {
+    format!("{error:?}").contains("CaUsedAsEndEntity")
+}
+
+/// Returns what is wrong with a connection's TLS, if anything is.
+pub(crate) fn failure(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An I/O error is not the source of what it wraps, but it.
+        let wrapped = error.downcast_ref::<std::io::Error>();
+        let wrapped = wrapped.and_then(std::io::Error::get_ref);
+        let found = wrapped.and_then(|wrapped| wrapped.downcast_ref::<rustls::Error>());
+        if let Some(found) = found.or_else(|| error.downcast_ref::<rustls::Error>()) {
+            return Some(describe(found));
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn describe(error: &rustls::Error) -> String {
+    let rustls::Error::InvalidCertificate(certificate) = error else {
+        return error.to_string();
+    };
+    let reason = match certificate {
+        _ if is_of_authority(error) => {
+            "it is signed by itself, as an authority, and is not among those that are trusted"
+        }
+        CertificateError::UnknownIssuer => "no authority that is trusted has signed it",
+        CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+            "it names no host in a subjectAltName, and a common name does not count"
+        }
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
+            let (names, host) = (presented.join(", "), expected.to_str());
+            return format!("the server's certificate is for {names}, not for {host}");
+        }
+        other => return format!("the server's certificate cannot be accepted: {other}"),
+    };
+    format!("the server's certificate cannot be accepted: {reason}")
 }

@@ -1,14 +1,22 @@
-//! The command tree. Owns the list of commands; the arguments of each are in its own module.
+//! The command tree. Owns the list of commands and their examples; the arguments of each are in its own module.
+
+mod examples;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli_error::CliError;
 use crate::command::{
     cluster, completion, config, dispatcher, dlq, hot, kv, ns, quota, serve, shard, shed, token,
     top, version,
 };
+use crate::connection::Connection;
+use crate::output;
+
+/// Names the command to run where none is given. The project's cargo configuration sets it, so that `cargo run`
+/// serves.
+const DEFAULT_COMMAND: &str = "UMBO_DEFAULT_COMMAND";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 precondition false, 5 rejected (quota),
@@ -19,6 +27,8 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 precondition false, 5 reject
 #[derive(Debug, Parser)]
 #[command(name = "umbo", version, propagate_version = true, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -49,36 +59,59 @@ enum Command {
     Completion(completion::Arguments),
     /// Show or check settings
     Config(config::Arguments),
-    /// Run the server: dispatcher and embedded store in one process (the default)
+    /// Run the server: dispatcher and embedded store in one process
     Serve(serve::Arguments),
     /// Run a dispatcher in front of the shard nodes of a cluster
     Dispatcher(dispatcher::Arguments),
     /// Print the version
-    Version(version::Arguments),
+    Version,
 }
 
 impl Cli {
+    /// Parses the command line; ends the program where it asks for help or is wrong.
+    pub(crate) fn of_command_line() -> Self {
+        let matches = Self::tree().get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Returns the command tree with the help pages as they are shown.
+    fn tree() -> clap::Command {
+        examples::add_to(Self::command())
+    }
+
     /// Runs the command. An error already has its exit code.
     pub(crate) fn run(self) -> Result<ExitCode, CliError> {
+        let connection = &self.connection;
         match self.command {
-            None => serve::Arguments::default().run(),
-            Some(Command::Kv(arguments)) => arguments.run(),
-            Some(Command::Dlq(arguments)) => arguments.run(),
-            Some(Command::Ns(arguments)) => arguments.run(),
-            Some(Command::Quota(arguments)) => arguments.run(),
-            Some(Command::Hot(arguments)) => arguments.run(),
-            Some(Command::Top(arguments)) => arguments.run(),
-            Some(Command::Shed(arguments)) => arguments.run(),
-            Some(Command::Cluster(arguments)) => arguments.run(),
-            Some(Command::Shard(arguments)) => arguments.run(),
-            Some(Command::Token(arguments)) => arguments.run(),
-            Some(Command::Completion(arguments)) => arguments.run(&mut Self::command()),
+            None => run_default(),
+            Some(Command::Kv(arguments)) => arguments.run(connection),
+            Some(Command::Dlq(arguments)) => arguments.run(connection),
+            Some(Command::Ns(arguments)) => arguments.run(connection),
+            Some(Command::Quota(arguments)) => arguments.run(connection),
+            Some(Command::Hot(arguments)) => arguments.run(connection),
+            Some(Command::Top(arguments)) => arguments.run(connection),
+            Some(Command::Shed(arguments)) => arguments.run(connection),
+            Some(Command::Cluster(arguments)) => arguments.run(connection),
+            Some(Command::Shard(arguments)) => arguments.run(connection),
+            Some(Command::Token(arguments)) => arguments.run(connection),
+            Some(Command::Completion(arguments)) => arguments.run(&mut Self::tree()),
             Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Serve(arguments)) => arguments.run(),
             Some(Command::Dispatcher(arguments)) => arguments.run(),
-            Some(Command::Version(arguments)) => arguments.run(),
+            Some(Command::Version) => version::run(connection.listing_format()),
         }
         .map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// Runs what is run where no command is given: prints the help page, or serves if the environment says so.
+fn run_default() -> Result<(), CliError> {
+    match std::env::var(DEFAULT_COMMAND) {
+        Err(_) => output::write_bytes(Cli::tree().render_long_help().to_string().as_bytes()),
+        Ok(name) if name == "serve" => serve::Arguments::default().run(),
+        Ok(name) => Err(CliError::Usage(format!(
+            "{DEFAULT_COMMAND} is '{name}'; the only default command is serve"
+        ))),
     }
 }
 
@@ -89,5 +122,6 @@ mod tests {
     #[test]
     fn the_tree_is_well_formed() {
         Cli::command().debug_assert();
+        Cli::tree().debug_assert();
     }
 }

@@ -307,6 +307,9 @@ impl CliError {
             Self::Client(Error::Unreachable { .. }) => Some(
                 "start a server with 'umbo serve', or name another with --server or UMBO_SERVER",
             ),
+            Self::Client(Error::Tls(_)) => Some(
+                "name the certificate to trust with --ca-file or UMBO_CA_FILE, or accept any with -k",
+            ),
             Self::Client(Error::Timeout(_)) => Some("give it more time with --timeout"),
             Self::Client(Error::Foreign { .. }) => {
                 Some("check that --server names an Umbo server and not something else")

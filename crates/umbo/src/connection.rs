@@ -13,12 +13,12 @@ use crate::output::Format;
 /// Address and credentials of the server, and the form of the output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Connection {
-    /// Address of the server
+    /// Address of the server: http://…, https://…, or HOST:PORT
     #[arg(
         long,
         global = true,
         env = "UMBO_SERVER",
-        value_name = "URL",
+        value_name = "ADDRESS",
         default_value = "http://127.0.0.1:8080",
         help_heading = "Connection"
     )]
@@ -32,7 +32,7 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     token: Option<String>,
-    /// PEM file of certificates to trust instead of the system's
+    /// PEM file of certificates to trust instead of the system's: authorities, or the server's own
     #[arg(
         long,
         global = true,
@@ -41,6 +41,15 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     ca_file: Option<PathBuf>,
+    /// Accept any certificate of the server, like curl; whoever is in between reads and changes everything
+    #[arg(
+        short = 'k',
+        long,
+        global = true,
+        env = "UMBO_INSECURE_SKIP_VERIFY",
+        help_heading = "Connection"
+    )]
+    insecure_skip_verify: bool,
     /// Timeout of one request, retries included (like 500ms, 10s, 2m)
     #[arg(
         long,
@@ -54,8 +63,17 @@ pub(crate) struct Connection {
     /// Importance of the requests: critical-plus, critical, sheddable-plus or sheddable
     #[arg(long, global = true, value_name = "TIER", help_heading = "Connection")]
     criticality: Option<Criticality>,
-    /// Form of the output; where not given, a table, but NDJSON for rows that go into a pipe or file
-    #[arg(short, long, global = true, value_enum, value_name = "FORM")]
+    /// Form of the output: table, json or ndjson; where not given, a table, but NDJSON for rows that go into a
+    /// pipe or file
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORM",
+        hide_possible_values = true,
+        help_heading = "Connection"
+    )]
     output: Option<Format>,
 }
 
@@ -72,7 +90,8 @@ impl Connection {
     }
 
     fn options(&self) -> Options {
-        let mut options = Options::new(&*self.server);
+        let mut options = Options::new(with_scheme(&self.server));
+        options.accepts_any_certificate = self.insecure_skip_verify;
         options.token = self.token.clone().filter(|token| !token.is_empty());
         options.ca_file.clone_from(&self.ca_file);
         options.timeout = self.timeout;
@@ -91,6 +110,17 @@ impl Connection {
     }
 }
 
+/// Returns an address with its scheme: HOST:PORT is an address of HTTP.
+fn with_scheme(server: &str) -> String {
+    let port = server.rsplit_once(':').map(|(_, port)| port);
+    let is_bare = !server.contains("://") && port.is_some_and(|port| port.parse::<u16>().is_ok());
+    if is_bare {
+        format!("http://{server}")
+    } else {
+        server.to_owned()
+    }
+}
+
 /// Runs a command on the current thread, which is enough for one server.
 pub(crate) fn block_on<T>(
     future: impl Future<Output = Result<T, CliError>>,
@@ -100,4 +130,23 @@ pub(crate) fn block_on<T>(
         .build()
         .map_err(CliError::start)?
         .block_on(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_a_port_needs_no_scheme() {
+        for (given, address) in [
+            ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("localhost:80", "http://localhost:80"),
+            ("[::1]:8080", "http://[::1]:8080"),
+            ("https://a:1", "https://a:1"),
+            ("localhost", "localhost"),
+            ("a:b", "a:b"),
+        ] {
+            assert_eq!(with_scheme(given), address);
+        }
+    }
 }

@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use mimalloc::MiMalloc;
 
 mod cli;
@@ -24,8 +23,7 @@ mod spans;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    match cli.run() {
+    match cli::Cli::of_command_line().run() {
         Ok(code) => code,
         Err(failure) => {
             failure.report();

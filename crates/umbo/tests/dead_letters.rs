@@ -59,6 +59,20 @@ fn written(seen: &Seen, refused: Option<(&str, u16)>) -> Response {
     answer(if failed == 0 { 200 } else { 207 }, out)
 }
 
+/// The answer to a multi-get of rows that are not there.
+fn absent(seen: &Seen) -> Response {
+    let keys = seen.json()["keys"].as_array().unwrap().len();
+    let mut out: String = (0..keys)
+        .map(|at| format!("{{\"i\":{at},\"status\":404}}\n"))
+        .collect();
+    out.push_str(&format!("{{\"end\":{{\"rows\":{keys},\"failed\":0}}}}\n"));
+    answer(200, out)
+}
+
+fn is_get(seen: &Seen) -> bool {
+    seen.line.ends_with("/batch/get")
+}
+
 fn rows(range: std::ops::Range<usize>) -> String {
     range
         .map(|at| format!("{{\"pk\":\"row-{at:04}\",\"v\":\"x\"}}\n"))
@@ -222,6 +236,7 @@ fn an_import_keeps_to_its_quota_and_loses_nothing() {
 #[test]
 fn a_redrive_sends_each_row_to_its_namespace_and_keeps_what_fails_again() {
     let server = stub(|seen| match seen.line.as_str() {
+        _ if is_get(seen) => absent(seen),
         "POST /v1/ns/a/batch/write" => written(seen, Some(("row-0001", 400))),
         "POST /v1/ns/b/batch/write" => written(seen, None),
         other => panic!("{other}"),
@@ -286,6 +301,9 @@ fn a_redrive_that_breaks_off_is_continued_and_loses_no_line() {
     let stored: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
     let (sink, mut requests) = (Arc::clone(&stored), 0);
     let server = stub(move |seen| {
+        if is_get(seen) {
+            return absent(seen);
+        }
         requests += 1;
         // Every 7th request ends the run.
         if requests % 7 == 0 {
@@ -353,7 +371,13 @@ fn a_redrive_that_breaks_off_is_continued_and_loses_no_line() {
 
 #[test]
 fn rows_without_a_namespace_need_one_named() {
-    let server = stub(|seen| written(seen, None));
+    let server = stub(|seen| {
+        if is_get(seen) {
+            absent(seen)
+        } else {
+            written(seen, None)
+        }
+    });
     let folder = tempfile::tempdir().unwrap();
     let text = "{\"failed\":{\"line\":3,\"status\":0},\"row\":{\"pk\":\"a\"}}\n{\"pk\":\"b\"}\n";
     std::fs::write(folder.path().join("x"), text).unwrap();
@@ -384,7 +408,10 @@ fn rows_without_a_namespace_need_one_named() {
         &["dlq", "redrive", "x", "--namespace", "n"],
         b"",
     );
-    assert_eq!(server.lines(), ["POST /v1/ns/n/batch/write"]);
+    assert_eq!(
+        server.lines(),
+        ["POST /v1/ns/n/batch/get", "POST /v1/ns/n/batch/write"]
+    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let ran = run(
         &server.url,

@@ -18,8 +18,6 @@ use crate::output::{self, Format};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -36,12 +34,12 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
-            Command::Plan(plan) => plan.run(self.connection.listing_format()),
-            Command::Map(newest) => block_on(newest.run(self.connection.listing_format())),
+            Command::Plan(plan) => plan.run(connection.listing_format()),
+            Command::Map(newest) => block_on(newest.run(connection.listing_format())),
             Command::PromoteHome(promote) => block_on(promote.run()),
-            Command::Status => block_on(status(&self.connection)),
+            Command::Status => block_on(status(connection)),
         }
     }
 }

@@ -15,8 +15,6 @@ use crate::output;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -32,14 +30,13 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        let connection = self.connection;
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
             Command::Ls { file } => {
                 let kinds = census(&file)?;
                 output::write_list(connection.listing_format(), &kinds, &HEADER, cells)
             }
-            Command::Redrive(arguments) => block_on(arguments.run(&connection)),
+            Command::Redrive(arguments) => block_on(arguments.run(connection)),
         }
     }
 }

@@ -20,8 +20,6 @@ use crate::output::{self, Format};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -42,12 +40,7 @@ enum Command {
     Unblock(KeyArguments),
 }
 
-const KEY_HELP: &str = "\
-  umbo hot block shop listing:17 --reason 'broken crawler' --ttl 30m
-  umbo hot pin --id AQEAAAABAAFhAA";
-
 #[derive(Debug, Args)]
-#[command(after_help = KEY_HELP)]
 struct Put {
     #[command(flatten)]
     key: KeyArguments,
@@ -89,8 +82,7 @@ impl KeyArguments {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        let connection = &self.connection;
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
             Command::Ls { listed } => block_on(list(connection, listed)),
             Command::Pin(put) => block_on(put.run(connection, HotList::Pinned)),

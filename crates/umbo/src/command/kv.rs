@@ -5,6 +5,7 @@ mod argument;
 mod batch;
 mod count;
 mod export;
+mod file_name;
 mod get;
 pub(super) mod import;
 mod mget;
@@ -14,7 +15,6 @@ mod range;
 mod rm;
 mod scan;
 
-use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -25,9 +25,7 @@ pub(super) use argument::{Key, namespace, partition_key, read_file, ttl};
 pub(crate) use put::Durability;
 
 const KEYS: &str = "\
-Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out.
-Forms of output (-o): table, json or ndjson; by default rows are a table on a terminal, and NDJSON in a
-pipe or file.";
+Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out.";
 
 /// Arguments of `umbo kv`.
 #[derive(Debug, Args)]
@@ -35,8 +33,6 @@ pipe or file.";
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -65,26 +61,18 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        let connection = self.connection;
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
-            Command::Get(arguments) => block_on(arguments.run(&connection)),
-            Command::Put(arguments) => block_on(arguments.run(&connection)),
-            Command::Rm(arguments) => block_on(arguments.run(&connection)),
-            Command::Range(arguments) => block_on(arguments.run(&connection)),
-            Command::Mget(arguments) => block_on(arguments.run(&connection)),
-            Command::Batch(arguments) => block_on(arguments.run(&connection)),
-            Command::Scan(arguments) => block_on(arguments.run(&connection)),
-            Command::Count(arguments) => block_on(arguments.run(&connection)),
-            Command::Import(arguments) => block_on(arguments.run(&connection)),
-            Command::Export(arguments) => block_on(arguments.run(&connection)),
+            Command::Get(arguments) => block_on(arguments.run(connection)),
+            Command::Put(arguments) => block_on(arguments.run(connection)),
+            Command::Rm(arguments) => block_on(arguments.run(connection)),
+            Command::Range(arguments) => block_on(arguments.run(connection)),
+            Command::Mget(arguments) => block_on(arguments.run(connection)),
+            Command::Batch(arguments) => block_on(arguments.run(connection)),
+            Command::Scan(arguments) => block_on(arguments.run(connection)),
+            Command::Count(arguments) => block_on(arguments.run(connection)),
+            Command::Import(arguments) => block_on(arguments.run(connection)),
+            Command::Export(arguments) => block_on(arguments.run(connection)),
         }
     }
-}
-
-/// Appends to the name of a file.
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut path = path.to_owned().into_os_string();
-    path.push(suffix);
-    path.into()
 }

@@ -21,8 +21,6 @@ use crate::output;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -76,8 +74,7 @@ struct Remove {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        let connection = &self.connection;
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
             Command::Ls => block_on(list(connection)),
             Command::Create(create) => block_on(create.run(connection)),

@@ -22,8 +22,6 @@ use crate::output::{self, Format};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -64,8 +62,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        let connection = &self.connection;
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
             Command::Ls => block_on(list(connection)),
             Command::Get { name, toml } => block_on(get(connection, &name, toml)),

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the shards: the location of each, and whether it serves
-    Ls(List),
+    Ls,
     /// Describe a shard
     Describe(Describe),
     /// Check the map of a cluster, and the data folder of a node against it, without a server
@@ -38,28 +38,20 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct List {
-    #[command(flatten)]
-    connection: Connection,
-}
-
-#[derive(Debug, Args)]
 struct Describe {
     /// Number, as 'umbo shard ls' shows it
     id: u16,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
             None => self.node.run(),
-            Some(Command::Ls(list)) => block_on(list.run()),
-            Some(Command::Describe(describe)) => block_on(describe.run()),
-            Some(Command::Verify(verify)) => verify.run(),
-            Some(Command::Release(release)) => release.run(),
+            Some(Command::Ls) => block_on(list(connection)),
+            Some(Command::Describe(describe)) => block_on(describe.run(connection)),
+            Some(Command::Verify(verify)) => verify.run(connection.listing_format()),
+            Some(Command::Release(release)) => release.run(connection.listing_format()),
             Some(Command::Reclaim(reclaim)) => reclaim.run(),
         }
     }
@@ -89,30 +81,28 @@ fn cells(shard: &ShardInfo) -> Vec<String> {
     ]
 }
 
-impl List {
-    async fn run(self) -> Result<(), CliError> {
-        let ShardList { shards } = self.connection.client()?.shards().await?;
-        let format = self.connection.listing_format();
-        output::write_list(format, &shards, &HEADER, cells)?;
-        if format == Format::Table {
-            let is_down = |shard: &&ShardInfo| shard.state != "available";
-            let down = shards.iter().filter(is_down).count();
-            let all = output::counted(shards.len() as u64, "shard");
-            output::note(&format!("{} of {all} available", shards.len() - down));
-        }
-        Ok(())
+async fn list(connection: &Connection) -> Result<(), CliError> {
+    let ShardList { shards } = connection.client()?.shards().await?;
+    let format = connection.listing_format();
+    output::write_list(format, &shards, &HEADER, cells)?;
+    if format == Format::Table {
+        let is_down = |shard: &&ShardInfo| shard.state != "available";
+        let down = shards.iter().filter(is_down).count();
+        let all = output::counted(shards.len() as u64, "shard");
+        output::note(&format!("{} of {all} available", shards.len() - down));
     }
+    Ok(())
 }
 
 impl Describe {
-    async fn run(self) -> Result<(), CliError> {
-        let ShardList { shards } = self.connection.client()?.shards().await?;
+    async fn run(self, connection: &Connection) -> Result<(), CliError> {
+        let ShardList { shards } = connection.client()?.shards().await?;
         let shard = shards.iter().find(|shard| shard.shard == self.id);
         let shard = shard.ok_or(CliError::ShardNotFound {
             shard: self.id,
             shards: shards.len(),
         })?;
-        let format = self.connection.listing_format();
+        let format = connection.listing_format();
         output::write_one(format, shard, &HEADER, cells)
     }
 }

@@ -13,8 +13,6 @@ use crate::output::{self, Format};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -31,10 +29,10 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
-            Command::Status { all } => block_on(status(&self.connection, all)),
-            Command::Log => block_on(log(&self.connection)),
+            Command::Status { all } => block_on(status(connection, all)),
+            Command::Log => block_on(log(connection)),
         }
     }
 }

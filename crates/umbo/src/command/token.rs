@@ -21,8 +21,6 @@ use crate::server::SystemClock;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 #[derive(Debug, Subcommand)]
@@ -59,8 +57,7 @@ struct Create {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        let connection = &self.connection;
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         match self.command {
             Command::Create(create) => block_on(create.run(connection)),
             Command::Ls => block_on(list(connection)),
@@ -88,7 +85,15 @@ impl Create {
         };
         match connection.listing_format() {
             // Only the token, so that a shell can assign it to a variable.
-            Format::Table => output::write_bytes(format!("{}\n", created.token).as_bytes()),
+            Format::Table => {
+                output::write_bytes(format!("{}\n", created.token).as_bytes())?;
+                let id = &created.info.id;
+                output::note(&match &self.file {
+                    None => format!("id {id}; to revoke it: umbo token revoke {id}"),
+                    Some(path) => format!("id {id}, in {}", path.display()),
+                });
+                Ok(())
+            }
             Format::Json | Format::Ndjson => output::write_json(&created),
         }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use umbo_api::ErrorCode;
-use umbo_client::Client;
+use umbo_client::{Client, Error};
 
 use self::frame::{Frame, Sample};
 use self::screen::Screen;
@@ -24,10 +24,8 @@ use crate::connection::{Connection, block_on};
 use crate::output::{self, Format};
 
 const HELP: &str = "\
-q or Ctrl-C ends it. Needs the admin permission on every namespace.
-
-  umbo top --once
-  umbo top -o ndjson --interval 10s >> load.ndjson";
+q or Ctrl-C ends it. Callers, shards and totals need the admin permission on every namespace; the hot keys of a
+namespace need it on that namespace.";
 
 /// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -44,8 +42,6 @@ pub(crate) struct Arguments {
     /// Print one frame after one interval, and end
     #[arg(long)]
     once: bool,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -58,10 +54,10 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
         block_on(async {
-            let client = self.connection.client()?;
-            match self.connection.listing_format() {
+            let client = connection.client()?;
+            match connection.listing_format() {
                 Format::Table if self.once => {
                     let (_, frame) = next(&client, &sample(&client).await?, self.interval).await?;
                     let lines = draw::lines(&frame, draw::WIDE);
@@ -133,19 +129,29 @@ async fn next(
 }
 
 async fn sample(client: &Client) -> Result<Sample, CliError> {
-    let series = Series::parse(&client.metrics().await?);
     let taken_at = Instant::now();
     let hot = match client.hot().await {
         Ok(report) => Some(report),
         Err(error) if error.code() == Some(ErrorCode::HotKeysDisabled) => None,
         Err(error) => return Err(error.into()),
     };
+    // An admin of a namespace sees its hot keys, and nothing of the server.
+    let metrics = allowed(client.metrics().await)?.unwrap_or_default();
+    let shards = allowed(client.shards().await)?;
     Ok(Sample {
         taken_at,
-        series,
+        series: Series::parse(&metrics),
         hot,
-        shards: client.shards().await?.shards,
+        shards: shards.map_or_else(Vec::new, |list| list.shards),
     })
+}
+
+/// Returns an answer, none if the caller may not have it.
+fn allowed<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Err(error) if error.code() == Some(ErrorCode::Forbidden) => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 #[cfg(test)]

@@ -36,11 +36,7 @@ The last line is {\"end\":…} with the number of rows; import insists on it. Wh
 again from its cursor, as long as anything is read. After an interruption, FILE.part holds the rows so far and
 FILE.progress records how far it got; --resume continues there.
 With -o json or -o ndjson the summary is a JSON object, on stdout, or on stderr if the rows are on
-stdout.
-
-  umbo kv export listings -f listings.ndjson.zst
-  umbo kv export listings -f listings.ndjson.zst --resume
-  umbo kv export listings | umbo kv import listings-copy -";
+stdout.";
 
 /// Arguments of `umbo kv export`.
 #[derive(Debug, Args)]

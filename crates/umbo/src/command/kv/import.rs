@@ -13,6 +13,7 @@ mod failed;
 mod held;
 mod lane;
 mod line;
+mod newer_rows;
 pub(super) mod progress;
 mod reader;
 pub(in crate::command) mod redrive;
@@ -36,7 +37,7 @@ use self::lane::ImportTarget;
 use self::progress::{ImportState, ImportSummary, bar, describe};
 use self::transfer::TransferOptions;
 use super::argument::namespace;
-use super::with_suffix;
+use super::file_name::with_suffix;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format, counted};
@@ -53,11 +54,7 @@ wait in FILE.held-N while the others are written. Rows are given up only after n
 --patience. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason, and the line in \"row\"
 (in \"text\" if it is not JSON). 'umbo dlq ls' counts them by reason; correct the rows there, and 'umbo dlq
 redrive' sends them again.
-FILE.progress records how far the import is; after an interruption --resume continues there.
-
-  umbo kv import listings rows.ndjson.zst
-  umbo kv import listings rows.ndjson.zst --resume
-  umbo kv export listings | umbo kv import listings-copy -";
+FILE.progress records how far the import is; after an interruption --resume continues there.";
 
 /// Arguments of `umbo kv import`.
 #[derive(Debug, Args)]

@@ -21,8 +21,11 @@ pub(super) struct Arguments {
     #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition keys (of rows without sort key), or with --partition sort keys
-    #[arg(required_unless_present = "file")]
+    #[arg(required_unless_present_any = ["file", "row"])]
     keys: Vec<Key>,
+    /// Partition key and sort key of a row; may be repeated
+    #[arg(long, num_args = 2, value_names = ["PK", "SK"], conflicts_with_all = ["keys", "partition", "file"])]
+    row: Vec<Key>,
     /// Partition of the given sort keys
     #[arg(long, value_name = "PK", value_parser = partition_key)]
     partition: Option<Key>,
@@ -64,6 +67,15 @@ impl Arguments {
     }
 
     fn key_fields(&self) -> Result<Vec<KeyFields>, CliError> {
+        if !self.row.is_empty() {
+            if self.row.iter().step_by(2).any(|key| key.0.is_empty()) {
+                return Err(CliError::Usage(KeyError::PartitionEmpty.to_string()));
+            }
+            let pairs = self.row.chunks_exact(2);
+            return Ok(pairs
+                .map(|pair| KeyFields::of(&pair[0].0, &pair[1].0))
+                .collect());
+        }
         let Some(file) = &self.file else {
             let fields = |key: &Key| match &self.partition {
                 Some(partition) => KeyFields::of(&partition.0, &key.0),

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
+use umbo_api::key_text;
 use umbo_client::{Condition, DeleteSelection};
 
 use super::argument::{Key, RowKey, condition};
@@ -51,9 +52,17 @@ struct RemovedTotals {
 impl Arguments {
     /// Removes.
     pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
-        let is_bounded = self.start.is_some() || self.end.is_some() || self.prefix.is_some();
-        if !(is_bounded || self.all) {
+        let bounds = [&self.start, &self.end, &self.prefix];
+        if bounds.iter().all(|bound| bound.is_none()) && !self.all {
             return self.remove_row(connection).await;
+        }
+        let is_bounded = bounds
+            .iter()
+            .any(|bound| bound.as_ref().is_some_and(|key| !key.0.is_empty()));
+        if !is_bounded && !self.all {
+            let message = "an empty --start, --end or --prefix bounds nothing; to remove every row of the \
+                           partition, say --all";
+            return Err(CliError::Usage(message.to_owned()));
         }
         let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
         let selection = DeleteSelection {
@@ -98,14 +107,41 @@ impl Arguments {
             return Err(CliError::Usage(message.to_owned()));
         }
         let condition = self.if_match.unwrap_or_default();
-        let key = &self.key;
-        connection
-            .client()?
-            .delete(key.ns.as_str(), &key.pk.0, key.sort(), condition)
-            .await?;
+        let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
+        let client = connection.client()?;
+        // The answer to a removal does not tell whether there was a row.
+        let was_there = match self.if_match {
+            None => client
+                .head(ns, pk, sk)
+                .await
+                .map(|head| head.is_some())
+                .ok(),
+            Some(_) => Some(true),
+        };
+        client.delete(ns, pk, sk, condition).await?;
         match connection.listing_format() {
-            Format::Table => Ok(()),
+            Format::Table => {
+                output::note(&self.removed(was_there));
+                Ok(())
+            }
             Format::Json | Format::Ndjson => output::write_json(&RemovedTotals { done: "removed" }),
+        }
+    }
+    /// Says what was removed, as far as it is known.
+    fn removed(&self, was_there: Option<bool>) -> String {
+        let pk = key_text::format(&self.key.pk.0);
+        let row = match &self.key.sk {
+            Some(sk) => format!("the row '{pk}' '{}'", key_text::format(&sk.0)),
+            None => format!("the row '{pk}' with an empty sort key"),
+        };
+        let others = match &self.key.sk {
+            Some(_) => "",
+            None => "; other rows of the partition stay, unless you say --all or --prefix",
+        };
+        match was_there {
+            Some(true) => format!("removed {row}{others}"),
+            Some(false) => format!("nothing removed: {row} is not there{others}"),
+            None => format!("removed {row}, if it was there{others}"),
         }
     }
 }

@@ -28,9 +28,6 @@ pub(super) struct Release {
     /// The files are the newest of their shards, although the map counts more moves than they have made
     #[arg(long)]
     accept: bool,
-    /// Form of the output
-    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Format::Table)]
-    output: Format,
 }
 
 /// Result for a shard.
@@ -47,20 +44,20 @@ struct ReleaseResult {
 }
 
 impl Release {
-    pub(super) fn run(self) -> Result<(), CliError> {
+    pub(super) fn run(self, format: Format) -> Result<(), CliError> {
         let map = Arc::new(map_file::read(&self.map)?);
         let shards: Vec<_> = self.shards.iter().copied().map(ShardId).collect();
         let released = release_shards(&self.data, &map, &shards, self.accept)?;
         let released: Vec<ReleaseResult> = released.into_iter().map(Into::into).collect();
         let header = ["SHARD", "STATE", "TO", "MOVES", "FILE", "REASON"];
-        output::write_list(self.output, &released, &header, ReleaseResult::cells)?;
+        output::write_list(format, &released, &header, ReleaseResult::cells)?;
         let is_kept = |one: &&ReleaseResult| matches!(one.state, "kept" | "failed");
         let kept = released.iter().filter(is_kept).count() as u64;
         let files = released.len() as u64;
         if kept > 0 {
             return Err(CliError::NotGiven { kept, files });
         }
-        if self.output == Format::Table {
+        if format == Format::Table {
             output::note(&format!(
                 "{} may be copied to the new nodes, and {} nowhere else",
                 output::counted(files, "file"),

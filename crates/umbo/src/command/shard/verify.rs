@@ -29,9 +29,6 @@ pub(super) struct Verify {
     /// Name of the node [default: the node in the data folder's manifest]
     #[arg(long, value_name = "NAME", requires = "data")]
     node: Option<String>,
-    /// Form of the output
-    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Format::Table)]
-    output: Format,
 }
 
 /// Result of the check.
@@ -60,7 +57,7 @@ struct VerifyFileResult {
 }
 
 impl Verify {
-    pub(super) fn run(self) -> Result<(), CliError> {
+    pub(super) fn run(self, format: Format) -> Result<(), CliError> {
         let path = self.map_path()?;
         let map = Arc::new(map_file::read(&path)?);
         if let Some(before) = &self.before {
@@ -81,7 +78,7 @@ impl Verify {
             verified.files = check.files.into_iter().map(Into::into).collect();
             verified.others = check.others;
         }
-        verified.print(self.output)?;
+        verified.print(format)?;
         let bad = verified.files.iter().filter(|file| file.state == "bad");
         match bad.count() as u64 {
             0 => Ok(()),

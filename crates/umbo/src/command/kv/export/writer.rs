@@ -20,7 +20,7 @@ use umbo_types::Namespace;
 
 use super::Compression;
 use crate::cli_error::CliError;
-use crate::command::kv::with_suffix;
+use crate::command::kv::file_name::with_suffix;
 
 /// Time between two checkpoints. Each one ends a frame, which costs compression a little.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::end_lines::EndCheck;
+use super::file_error;
 use super::held::HeldPart;
-use super::{file_error, with_suffix};
 use crate::cli_error::CliError;
+use crate::command::kv::file_name::with_suffix;
 
 /// Progress of an import or a redrive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub(super) struct Checkpoint {
     pub(super) failed: u64,
     /// Entries among them that were not sent.
     pub(super) kept: u64,
+    /// Entries among them for which newer rows are there.
+    #[serde(default)]
+    pub(super) left: u64,
     /// Rows that wait to be sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) held: Vec<HeldPart>,
@@ -72,6 +76,7 @@ impl Checkpoint {
             failed_bytes: 0,
             failed: 0,
             kept: 0,
+            left: 0,
             held: Vec::new(),
             end: EndCheck::default(),
             path: with_suffix(file, ".progress"),

@@ -2,7 +2,7 @@
 //! failure, the namespace, and the line itself:
 //!
 //! ```text
-//! {"failed":{"namespace":"a","line":3,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"row":{…}}
+//! {"failed":{"namespace":"a","at":1795259286247,"line":3,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"row":{…}}
 //! {"failed":{"namespace":"a","line":9,"status":429,"type":"/v1/errors/quota-exceeded","detail":"…",
 //!  "attempts":7},"row":{…}}
 //! {"failed":{"namespace":"a","line":12,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"text":"{\"pk"}
@@ -16,6 +16,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde::de::IgnoredAny;
@@ -69,6 +70,8 @@ struct EntryHead<'a> {
 #[derive(Serialize)]
 struct FailedEntry<'a> {
     namespace: &'a str,
+    /// When it failed, in milliseconds since the Unix epoch: rows written later are newer.
+    at: u64,
     #[serde(flatten)]
     reason: &'a Reason,
 }
@@ -208,7 +211,13 @@ fn open(path: &Path, existing: Existing) -> io::Result<File> {
 }
 
 fn entry(namespace: &str, line: &[u8], reason: &Reason) -> io::Result<Vec<u8>> {
-    let failed = FailedEntry { namespace, reason };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let at = since.map_or(0, |since| since.as_millis() as u64);
+    let failed = FailedEntry {
+        namespace,
+        at,
+        reason,
+    };
     let mut entry = serde_json::to_vec(&EntryHead { failed })?;
     entry.pop();
     let line = line.trim_ascii();

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::failed::Reason;
 use super::line::{self, LineKind};
-use super::with_suffix;
 use crate::cli_error::CliError;
+use crate::command::kv::file_name::with_suffix;
 
 /// Most partitions whose rows wait, about 40 MiB of hashes. Beyond that nothing more is sent until a shard is
 /// back.

@@ -1,6 +1,7 @@
 //! State that the reader and the lanes of an import share: counters, the file of failed rows, the request to
 //! stop; and its display: the progress bar and the summary.
 
+use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,8 @@ pub(super) struct ImportState {
     settled_bytes: AtomicU64,
     charged_micros: AtomicU64,
     failed: Arc<Mutex<FailedFile>>,
+    /// Lines by their numbers, if they are not sent as they are.
+    originals: HashMap<u64, Vec<u8>>,
     held: Mutex<HeldShards>,
     has_held: AtomicBool,
     patience: Mutex<Patience>,
@@ -52,6 +55,7 @@ impl ImportState {
             namespace,
             read_bytes: AtomicU64::new(0),
             settled_bytes: AtomicU64::new(0),
+            originals: HashMap::new(),
             has_held: AtomicBool::new(!held.is_empty()),
             held: Mutex::new(held),
             patience: Mutex::new(Patience::new(patience)),
@@ -65,6 +69,11 @@ impl ImportState {
             failure: Mutex::new(None),
             stop: watch::Sender::new(false),
         }
+    }
+
+    /// Records lines in their original form where they fail.
+    pub(super) fn with_originals(self, originals: HashMap<u64, Vec<u8>>) -> Self {
+        Self { originals, ..self }
     }
 
     /// Counts rows that are written, and the bytes of their lines.
@@ -125,6 +134,7 @@ impl ImportState {
     /// Records a line that failed.
     pub(super) fn fail(&self, line: &[u8], reason: &Reason) -> Result<(), CliError> {
         self.count_settled(line.len() as u64 + 1);
+        let line = self.originals.get(&reason.line).map_or(line, |line| line);
         lock(&self.failed).push(self.namespace.as_str(), line, reason)
     }
 

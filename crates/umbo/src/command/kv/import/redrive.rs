@@ -5,6 +5,7 @@
 //! program, the next run continues from there: at worst some rows are sent twice, which is harmless for a
 //! put. After everything was sent the checkpoint is removed.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +22,12 @@ use super::dead_letters::{Letter, LetterLines, read_letter};
 use super::failed::{Existing, FailedFile};
 use super::held::HeldShards;
 use super::lane::ImportTarget;
+use super::line::{self, LineKind};
+use super::newer_rows::{self, RedriveLine, SentKeys};
 use super::progress::{ImportState, bar, describe};
 use super::transfer::TransferOptions;
-use super::with_suffix;
 use crate::cli_error::CliError;
+use crate::command::kv::file_name::with_suffix;
 use crate::command::kv::namespace;
 use crate::connection::Connection;
 use crate::output::{self, Format, counted};
@@ -39,7 +42,9 @@ const FAST: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
-Rows that fail again go to a new file, with the new reason; FILE is not changed. To continue an interrupted
+Rows that fail again go to a new file, with the new reason; FILE is not changed. A row that was written since
+its line failed is left alone, and the line goes to the new file too. To see which, the versions of the rows
+are read first, which needs the read permission; --overwrite does without. To continue an interrupted
 run, run it again: FILE.progress records how far it got. FILE can be removed after all of it was sent.";
 
 /// Arguments of `umbo dlq redrive`.
@@ -58,6 +63,9 @@ pub(in crate::command) struct Arguments {
     /// File for rows that fail again; FILE with a number in its name where not given
     #[arg(long, value_name = "FILE")]
     failed: Option<PathBuf>,
+    /// Send rows even where newer ones are there
+    #[arg(long)]
+    overwrite: bool,
     #[command(flatten)]
     transfer: TransferOptions,
 }
@@ -92,6 +100,8 @@ struct RedriveSummary {
     failed: u64,
     /// Rows that were not sent because of `--type`.
     kept: u64,
+    /// Rows that were not sent because newer ones are there.
+    left_alone: u64,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     failed_file: Option<String>,
@@ -107,6 +117,7 @@ struct Redrive<'a> {
     failed: Arc<Mutex<FailedFile>>,
     /// Entries added to the new file before this chunk.
     failed_before: u64,
+    sent: SentKeys,
     chunk_lines: usize,
     started: Instant,
 }
@@ -125,6 +136,7 @@ impl Arguments {
             checkpoint,
             failed: Arc::new(Mutex::new(failed)),
             failed_before: 0,
+            sent: SentKeys::new(),
             chunk_lines: CHUNK_LINES,
             started: Instant::now(),
             arguments: &self,
@@ -242,13 +254,13 @@ impl Redrive<'_> {
         bar: &indicatif::ProgressBar,
     ) -> Result<(), CliError> {
         let namespace = chunk.groups[at].namespace.clone();
+        let lines = self.lines_to_send(chunk, at).await?;
+        let originals = self.originals(chunk, at);
         let transfer = &self.arguments.transfer;
-        let shared = Arc::new(ImportState::new(
-            namespace.clone(),
-            Arc::clone(&self.failed),
-            HeldShards::new(&self.arguments.file),
-            transfer.patience,
-        ));
+        let held = HeldShards::new(&self.arguments.file);
+        let failed = Arc::clone(&self.failed);
+        let shared = ImportState::new(namespace.clone(), failed, held, transfer.patience);
+        let shared = Arc::new(shared.with_originals(originals));
         let target = Arc::new(ImportTarget {
             client: self.client.clone(),
             namespace,
@@ -260,10 +272,8 @@ impl Redrive<'_> {
             is_resumable: false,
             shared: Arc::clone(&shared),
         });
-        let lines = Arc::clone(chunk);
         let read = move |reader: super::reader::LineReader<'_>| {
-            let line = |place: &ChunkLine| (place.number, &lines.bytes[place.range.clone()]);
-            reader.run_lines(lines.groups[at].lines.iter().map(line))
+            reader.run_lines(lines.iter().map(|(number, line)| (*number, &line[..])))
         };
         let before = self.checkpoint.rows;
         let tick = || {
@@ -285,6 +295,50 @@ impl Redrive<'_> {
         Ok(())
     }
 
+    /// Returns the lines of one namespace that are sent. Those for which newer rows are there go to the new file.
+    async fn lines_to_send(
+        &mut self,
+        chunk: &RedriveChunk,
+        at: usize,
+    ) -> Result<Vec<(u64, Vec<u8>)>, CliError> {
+        let group = &chunk.groups[at];
+        let lines: Vec<&[u8]> = group.lines.iter().map(|line| chunk.line(line)).collect();
+        let numbers = group.lines.iter().map(|line| line.number);
+        if self.arguments.overwrite {
+            return Ok(numbers.zip(lines.into_iter().map(<[u8]>::to_vec)).collect());
+        }
+        let patience = self.arguments.transfer.patience;
+        let (client, sent) = (&self.client, &mut self.sent);
+        let checked = newer_rows::check(client, &group.namespace, &lines, sent, patience).await?;
+        let mut sent = Vec::new();
+        for ((number, line), checked) in numbers.zip(lines).zip(checked) {
+            match checked {
+                RedriveLine::Send(line) => sent.push((number, line)),
+                RedriveLine::LeaveAlone => {
+                    self.checkpoint.left += 1;
+                    lock(&self.failed).push_entry(line)?;
+                }
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Returns the rows of one namespace as they stand in the file, by their numbers.
+    fn originals(&self, chunk: &RedriveChunk, at: usize) -> HashMap<u64, Vec<u8>> {
+        let row = |place: &ChunkLine| {
+            let line = chunk.line(place);
+            let Ok(LineKind::Failed(range)) = line::read(line, &mut Vec::new()) else {
+                return None;
+            };
+            Some((place.number, line[range].to_vec()))
+        };
+        let lines = chunk.groups[at]
+            .lines
+            .iter()
+            .filter(|_| !self.arguments.overwrite);
+        lines.filter_map(row).collect()
+    }
+
     /// Saves a checkpoint after a chunk of which every line was written, or is in the new file.
     fn conclude(&mut self, chunk: &RedriveChunk) -> Result<(), CliError> {
         let mut failed = lock(&self.failed);
@@ -301,8 +355,9 @@ impl Redrive<'_> {
         let path = &checkpoint.failed_file;
         RedriveSummary {
             rows: checkpoint.rows,
-            failed: added.saturating_sub(checkpoint.kept),
+            failed: added.saturating_sub(checkpoint.kept + checkpoint.left),
             kept: checkpoint.kept,
+            left_alone: checkpoint.left,
             seconds: self.started.elapsed().as_secs_f64(),
             failed_file: (added > 0).then(|| path.display().to_string()),
             quota: self.client.pace().map(|pace| pace.policy),
@@ -311,6 +366,10 @@ impl Redrive<'_> {
 }
 
 impl RedriveChunk {
+    fn line(&self, line: &ChunkLine) -> &[u8] {
+        &self.bytes[line.range.clone()]
+    }
+
     fn push(&mut self, namespace: Namespace, line: ChunkLine) {
         let known = self
             .groups
@@ -334,10 +393,19 @@ impl RedriveSummary {
             0 => String::new(),
             kept => format!(", {kept} kept"),
         };
+        let left = match self.left_alone {
+            0 => String::new(),
+            left => format!(", {left} left alone because newer rows are there"),
+        };
         let (failed, seconds) = (self.failed, self.seconds);
         output::note(&format!(
-            "{rows} written, {failed} failed again{kept}, in {seconds:.1} s"
+            "{rows} written, {failed} failed again{kept}{left}, in {seconds:.1} s"
         ));
+        if let Some(file) = self.failed_file.as_ref().filter(|_| self.left_alone > 0) {
+            output::note(&format!(
+                "what was left alone is in {file}; --overwrite sends it all the same"
+            ));
+        }
     }
 }
 
