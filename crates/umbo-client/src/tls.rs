@@ -193,12 +193,14 @@ fn is_of_authority(error: &rustls::Error) -> bool {
 pub(crate) fn failure(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<rustls::Error>() {
+            return Some(describe(found));
+        }
         // An I/O error is not the source of what it wraps, but it.
         let wrapped = error.downcast_ref::<std::io::Error>();
-        let wrapped = wrapped.and_then(std::io::Error::get_ref);
-        let found = wrapped.and_then(|wrapped| wrapped.downcast_ref::<rustls::Error>());
-        if let Some(found) = found.or_else(|| error.downcast_ref::<rustls::Error>()) {
-            return Some(describe(found));
+        if let Some(wrapped) = wrapped.and_then(std::io::Error::get_ref) {
+            next = Some(wrapped);
+            continue;
         }
         next = error.source();
     }
@@ -221,7 +223,10 @@ fn describe(error: &rustls::Error) -> String {
             expected,
             presented,
         } => {
-            let (names, host) = (presented.join(", "), expected.to_str());
+            // Names come as `DnsName("…")`.
+            let name = |text: &String| text.split('"').nth(1).unwrap_or(text).to_owned();
+            let names: Vec<String> = presented.iter().map(name).collect();
+            let (names, host) = (names.join(", "), expected.to_str());
             return format!("the server's certificate is for {names}, not for {host}");
         }
         other => return format!("the server's certificate cannot be accepted: {other}"),
