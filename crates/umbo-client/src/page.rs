@@ -131,13 +131,12 @@ impl RowReader {
                     lines.extend_from_slice(&block);
                     continue;
                 }
-                Ok(None) => {}
                 // What is missing of a page that was cut off is not known, so it is read again.
                 Err(error) if !self.turn_after_failure() || lines.is_empty() => {
                     self.page = None;
                     return Err(error);
                 }
-                Err(_) => {}
+                Ok(None) | Err(_) => {}
             }
             if !lines.is_empty() {
                 let rows = memchr::memchr_iter(b'\n', &lines).count() as u64;

@@ -5,107 +5,192 @@ use clap::Command;
 
 const COMMON: &str = "Options of every command (--server, --token, -o, …): umbo --help";
 
-/// Returns the examples of a command, by its name with those of the commands above it.
-fn of(path: &str) -> &'static [&'static str] {
-    match path {
-        "" => &[
+/// Examples by the names of commands, each with those of the commands above it.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
             "umbo serve",
             "umbo kv put demo user-7 name --value Ada",
             "umbo --server umbo.example.org:8080 kv get demo user-7 name",
         ],
-        "kv" => &[
+    ),
+    (
+        "kv",
+        &[
             "umbo kv put demo user-7 name --value Ada",
             "umbo kv range demo user-7",
         ],
-        "kv get" => &[
+    ),
+    (
+        "kv get",
+        &[
             "umbo kv get demo user-7 name",
             "umbo kv get demo user-7 name -o json",
         ],
-        "kv put" => &[
+    ),
+    (
+        "kv put",
+        &[
             "umbo kv put demo user-7 name --value Ada --ttl 30d",
             "umbo kv put demo user-7 photo --file photo.png --content-type image/png",
         ],
-        "kv rm" => &[
+    ),
+    (
+        "kv rm",
+        &[
             "umbo kv rm demo user-7 name",
             "umbo kv rm demo user-7 --prefix session/ --dry-run",
             "umbo kv rm demo user-7 --all",
         ],
-        "kv range" => &["umbo kv range demo user-7 --prefix session/ --limit 10"],
-        "kv mget" => &[
+    ),
+    (
+        "kv range",
+        &["umbo kv range demo user-7 --prefix session/ --limit 10"],
+    ),
+    (
+        "kv mget",
+        &[
             "umbo kv mget demo user-7 user-8",
             "umbo kv mget demo --row user-7 name --row user-8 mail",
             "umbo kv mget demo --partition user-7 name mail",
         ],
-        "kv batch" => &["umbo kv batch demo rows.ndjson --atomic"],
-        "kv scan" => &["umbo kv scan demo --keys-only --limit 100"],
-        "kv count" => &[
+    ),
+    ("kv batch", &["umbo kv batch demo rows.ndjson --atomic"]),
+    ("kv scan", &["umbo kv scan demo --keys-only --limit 100"]),
+    (
+        "kv count",
+        &[
             "umbo kv count demo",
             "umbo kv count demo user-7 --prefix session/",
         ],
-        "kv import" => &[
+    ),
+    (
+        "kv import",
+        &[
             "umbo kv import listings rows.ndjson.zst",
             "umbo kv import listings rows.ndjson.zst --resume",
             "umbo kv export listings | umbo kv import listings-copy -",
         ],
-        "kv export" => &[
+    ),
+    (
+        "kv export",
+        &[
             "umbo kv export listings -f listings.ndjson.zst",
             "umbo kv export listings -f listings.ndjson.zst --resume",
         ],
-        "dlq" | "dlq ls" => &["umbo dlq ls rows.ndjson.failed.ndjson"],
-        "dlq redrive" => &[
+    ),
+    ("dlq", &["umbo dlq ls rows.ndjson.failed.ndjson"]),
+    ("dlq ls", &["umbo dlq ls rows.ndjson.failed.ndjson"]),
+    (
+        "dlq redrive",
+        &[
             "umbo dlq redrive rows.ndjson.failed.ndjson",
             "umbo dlq redrive rows.ndjson.failed.ndjson --type quota-exceeded",
         ],
-        "ns" | "ns ls" => &["umbo ns ls"],
-        "ns create" => &["umbo ns create demo --default-ttl 30d"],
-        "ns describe" => &["umbo ns describe demo"],
-        "ns rm" => &["umbo ns rm demo --dry-run", "umbo ns rm demo --yes"],
-        "quota" | "quota ls" => &["umbo quota ls"],
-        "quota get" => &["umbo quota get default-caller --toml"],
-        "quota set" => &["umbo quota set default-caller --rate 5000 --dry-run"],
-        "quota rm" => &["umbo quota rm crawlers"],
-        "quota users" => &["umbo quota users default-caller --limit 10"],
-        "quota simulate" => &["umbo quota simulate default-caller --rate 500 --last 10m"],
-        "quota explain" => &["umbo quota explain demo get user-7 name"],
-        "quota usage" => &["umbo quota usage demo"],
-        "hot" | "hot ls" => &["umbo hot ls"],
-        "hot pin" => &["umbo hot pin --id AQEAAAABAAFhAA"],
-        "hot unpin" => &["umbo hot unpin shop listing:17"],
-        "hot block" => &["umbo hot block shop listing:17 --reason 'broken crawler' --ttl 30m"],
-        "hot unblock" => &["umbo hot unblock shop listing:17"],
-        "top" => &[
+    ),
+    ("ns", &["umbo ns ls"]),
+    ("ns ls", &["umbo ns ls"]),
+    ("ns create", &["umbo ns create demo --default-ttl 30d"]),
+    ("ns describe", &["umbo ns describe demo"]),
+    (
+        "ns rm",
+        &["umbo ns rm demo --dry-run", "umbo ns rm demo --yes"],
+    ),
+    ("quota", &["umbo quota ls"]),
+    ("quota ls", &["umbo quota ls"]),
+    ("quota get", &["umbo quota get default-caller --toml"]),
+    (
+        "quota set",
+        &["umbo quota set default-caller --rate 5000 --dry-run"],
+    ),
+    ("quota rm", &["umbo quota rm crawlers"]),
+    (
+        "quota users",
+        &["umbo quota users default-caller --limit 10"],
+    ),
+    (
+        "quota simulate",
+        &["umbo quota simulate default-caller --rate 500 --last 10m"],
+    ),
+    (
+        "quota explain",
+        &["umbo quota explain demo get user-7 name"],
+    ),
+    ("quota usage", &["umbo quota usage demo"]),
+    ("hot", &["umbo hot ls"]),
+    ("hot ls", &["umbo hot ls"]),
+    ("hot pin", &["umbo hot pin --id AQEAAAABAAFhAA"]),
+    ("hot unpin", &["umbo hot unpin shop listing:17"]),
+    (
+        "hot block",
+        &["umbo hot block shop listing:17 --reason 'broken crawler' --ttl 30m"],
+    ),
+    ("hot unblock", &["umbo hot unblock shop listing:17"]),
+    (
+        "top",
+        &[
             "umbo top",
             "umbo top -o ndjson --interval 10s >> load.ndjson",
         ],
-        "shed" | "shed status" => &["umbo shed status"],
-        "shed log" => &["umbo shed log"],
-        "cluster" | "cluster status" => &["umbo cluster status"],
-        "cluster plan" => {
-            &["umbo cluster plan --nodes a=10.0.0.1:7411,b=10.0.0.2:7411 --out cluster.toml"]
-        }
-        "cluster map" => &["umbo cluster map --map cluster.toml --out cluster.toml"],
-        "cluster promote-home" => {
-            &["umbo cluster promote-home --map cluster.toml --shard 3 --out next.toml"]
-        }
-        "shard" => &["umbo shard --config umbo.toml", "umbo shard ls"],
-        "shard ls" => &["umbo shard ls"],
-        "shard describe" => &["umbo shard describe 3"],
-        "shard verify" => &["umbo shard verify --map cluster.toml --data data"],
-        "shard release" => &["umbo shard release --map next.toml --data data"],
-        "shard reclaim" => &["umbo shard reclaim --map cluster.toml --data data --shards 3"],
-        "token" | "token ls" => &["umbo token ls"],
-        "token create" => {
-            &["umbo token create --name search --grant read,scan:listing-* --ttl 90d"]
-        }
-        "token revoke" => &["umbo token revoke 4f0c1b7a"],
-        "completion" => &["umbo completion bash > ~/.local/share/bash-completion/completions/umbo"],
-        "config" | "config show" => &["umbo config show"],
-        "config check" => &["umbo config check umbo.toml"],
-        "serve" => &["umbo serve --data /var/lib/umbo --listen 127.0.0.1:8080"],
-        "dispatcher" => &["umbo dispatcher --config umbo.toml"],
-        "version" => &["umbo version"],
-        _ => &[],
-    }
+    ),
+    ("shed", &["umbo shed status"]),
+    ("shed status", &["umbo shed status"]),
+    ("shed log", &["umbo shed log"]),
+    ("cluster", &["umbo cluster status"]),
+    ("cluster status", &["umbo cluster status"]),
+    (
+        "cluster plan",
+        &["umbo cluster plan --nodes a=10.0.0.1:7411,b=10.0.0.2:7411 --out cluster.toml"],
+    ),
+    (
+        "cluster map",
+        &["umbo cluster map --map cluster.toml --out cluster.toml"],
+    ),
+    (
+        "cluster promote-home",
+        &["umbo cluster promote-home --map cluster.toml --shard 3 --out next.toml"],
+    ),
+    ("shard", &["umbo shard --config umbo.toml", "umbo shard ls"]),
+    ("shard ls", &["umbo shard ls"]),
+    ("shard describe", &["umbo shard describe 3"]),
+    (
+        "shard verify",
+        &["umbo shard verify --map cluster.toml --data data"],
+    ),
+    (
+        "shard release",
+        &["umbo shard release --map next.toml --data data"],
+    ),
+    (
+        "shard reclaim",
+        &["umbo shard reclaim --map cluster.toml --data data --shards 3"],
+    ),
+    ("token", &["umbo token ls"]),
+    ("token ls", &["umbo token ls"]),
+    (
+        "token create",
+        &["umbo token create --name search --grant read,scan:listing-* --ttl 90d"],
+    ),
+    ("token revoke", &["umbo token revoke 4f0c1b7a"]),
+    (
+        "completion",
+        &["umbo completion bash > ~/.local/share/bash-completion/completions/umbo"],
+    ),
+    ("config", &["umbo config show"]),
+    ("config show", &["umbo config show"]),
+    ("config check", &["umbo config check umbo.toml"]),
+    (
+        "serve",
+        &["umbo serve --data /var/lib/umbo --listen 127.0.0.1:8080"],
+    ),
+    ("dispatcher", &["umbo dispatcher --config umbo.toml"]),
+    ("version", &["umbo version"]),
+];
+
+fn of(path: &str) -> &'static [&'static str] {
+    let found = EXAMPLES.iter().find(|(name, _)| *name == path);
+    found.map_or(&[], |(_, examples)| examples)
 }
 
 /// Adds the examples to the help pages of a command tree, and takes the options of every command from all pages
@@ -116,25 +201,19 @@ pub(super) fn add_to(mut tree: Command) -> Command {
     add(tree, "")
 }
 
-fn add(command: Command, path: &str) -> Command {
-    let mut text = String::new();
-    if let Some(before) = command.get_after_help() {
-        text.push_str(&format!("{before}\n\n"));
-    }
-    text.push_str("Examples:\n");
-    for example in of(path) {
-        text.push_str(&format!("  {example}\n"));
-    }
-    let mut command = command;
+fn add(mut command: Command, path: &str) -> Command {
+    let before = command.get_after_help().map(ToString::to_string);
+    let examples = of(path).iter().map(|example| format!("\n  {example}"));
+    let examples = format!("Examples:{}", examples.collect::<String>());
+    let mut parts: Vec<String> = before.into_iter().chain([examples]).collect();
     if !path.is_empty() {
-        text.push_str(&format!("\n{COMMON}"));
-        let common = |arg: clap::Arg| {
+        parts.push(COMMON.to_owned());
+        command = command.mut_args(|arg| {
             let is_common = arg.is_global_set();
             arg.hide(is_common)
-        };
-        command = command.mut_args(common);
+        });
     }
-    command = command.after_help(text.trim_end().to_owned());
+    command = command.after_help(parts.join("\n\n"));
     let names: Vec<String> = command
         .get_subcommands()
         .map(|one| one.get_name().to_owned())

@@ -205,7 +205,8 @@ impl ExportSource {
         loop {
             let page = match reader.next_page().await {
                 Ok(page) => {
-                    (attempts, _) = (0, self.patience().progress());
+                    attempts = 0;
+                    self.patience().progress();
                     page
                 }
                 Err(error) => {

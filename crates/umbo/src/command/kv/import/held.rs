@@ -313,16 +313,15 @@ impl HeldFile {
     }
 
     fn write(&mut self, number: u64, line: &[u8]) -> io::Result<()> {
-        let out = match &mut self.out {
-            Some(out) => out,
-            None => {
-                let mut options = File::options();
-                let options = options.write(true).create(true).truncate(false);
-                let mut file = options.open(&self.part.path)?;
-                file.set_len(self.part.to)?;
-                file.seek(SeekFrom::End(0))?;
-                self.out.insert(BufWriter::with_capacity(64 << 10, file))
-            }
+        let out = if let Some(out) = &mut self.out {
+            out
+        } else {
+            let mut options = File::options();
+            let options = options.write(true).create(true).truncate(false);
+            let mut file = options.open(&self.part.path)?;
+            file.set_len(self.part.to)?;
+            file.seek(SeekFrom::End(0))?;
+            self.out.insert(BufWriter::with_capacity(64 << 10, file))
         };
         write!(out, "{number} ")?;
         out.write_all(line)?;
@@ -442,12 +441,12 @@ mod tests {
     fn rows_wait_in_their_order_until_their_shard_is_back() {
         let folder = tempfile::tempdir().unwrap();
         let mut held = HeldShards::new(&folder.path().join("x"));
-        let mut hold = |held: &mut HeldShards, shard, number, pk| {
+        let add = |held: &mut HeldShards, shard, number, pk| {
             held.hold(shard, (number, &line(pk, 1)), None).unwrap();
         };
-        hold(&mut held, 3, 9, "a");
-        hold(&mut held, 3, 10, "b");
-        hold(&mut held, 4, 11, "c");
+        add(&mut held, 3, 9, "a");
+        add(&mut held, 3, 10, "b");
+        add(&mut held, 4, 11, "c");
         let shard_of = |held: &HeldShards, pk| held.shard_of(&line(pk, 2), &mut Vec::new());
         assert_eq!(
             [
@@ -466,12 +465,12 @@ mod tests {
         );
         assert!(held.release().unwrap().is_none());
         held.is_back(3, &due[0].1);
-        hold(&mut held, 3, 12, "a");
+        add(&mut held, 3, 12, "a");
         assert_eq!(shard_of(&held, "a"), Some(3));
         let released = held.release().unwrap().unwrap();
         assert_eq!((released.shard, shard_of(&held, "a")), (3, None));
         assert_eq!(numbers(released.rows), [10, 12]);
-        hold(&mut held, 3, 12, "a");
+        add(&mut held, 3, 12, "a");
         held.end_release(3);
         assert_eq!(shard_of(&held, "a"), Some(3), "it is away again");
         let (shard, row) = held.due(Instant::now()).unwrap().remove(0);

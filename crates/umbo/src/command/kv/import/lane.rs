@@ -118,7 +118,7 @@ impl ImportTarget {
                         self.keep(batch, pending)?;
                         return Err(error.into());
                     }
-                    leftover_of(batch, &pending, error, round, &mut failures)
+                    leftover_of(batch, &pending, &error, round, &mut failures)
                 }
             };
             if leftover.again.len() + leftover.away.len() < pending.len() {
@@ -266,7 +266,7 @@ impl ImportTarget {
         let client = self.client.one_call(None)?;
         let retry = match self.send(&client, &batch, &[0]).await {
             Ok(rows) => sort_out(&batch, &[0], rows, attempts, &mut failures),
-            Err(error) => leftover_of(&batch, &[0], error, attempts, &mut failures),
+            Err(error) => leftover_of(&batch, &[0], &error, attempts, &mut failures),
         };
         Ok((failures, retry))
     }
@@ -393,7 +393,7 @@ fn has_condition(line: &[u8]) -> bool {
 fn leftover_of(
     batch: &ImportBatch,
     sent: &[usize],
-    error: Error,
+    error: &Error,
     attempts: u32,
     failures: &mut FailedRows,
 ) -> RetryRows {
@@ -402,9 +402,9 @@ fn leftover_of(
         wait: error.retry_after(),
         ..RetryRows::default()
     };
-    let is_temporary = is_temporary(&error);
+    let is_temporary = is_temporary(error);
     for &at in sent {
-        let row = (at, reason_of(batch.number(at), &error, attempts));
+        let row = (at, reason_of(batch.number(at), error, attempts));
         if is_temporary && !(is_unknown && has_condition(batch.line(at))) {
             leftover.again.push(row);
         } else {
@@ -564,11 +564,11 @@ mod tests {
             problem: Box::new(problem),
         };
         let mut failures = Vec::new();
-        let leftover = leftover_of(&batch, &[0, 1], error, 1, &mut failures);
+        let leftover = leftover_of(&batch, &[0, 1], &error, 1, &mut failures);
         assert!(failures.is_empty() && leftover.again.len() == 2);
         assert_eq!(leftover.wait, Some(Duration::from_millis(40)));
         let broken = Error::Transport("reset".to_owned());
-        let leftover = leftover_of(&batch, &[0, 1], broken, 1, &mut failures);
+        let leftover = leftover_of(&batch, &[0, 1], &broken, 1, &mut failures);
         assert_eq!((leftover.again[0].0, failures[0].0), (0, 1));
     }
 }

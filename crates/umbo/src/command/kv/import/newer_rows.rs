@@ -122,7 +122,7 @@ impl Conditional {
     /// Returns whether a row has the value of the line: an interrupted redrive may have written it.
     fn has_value(&self, row: &MultiGetRow) -> bool {
         let line = serde_json::from_slice::<JsonRow>(&self.row);
-        let values = line.and_then(|line| Ok((line.value().ok(), row.row.value().ok())));
+        let values = line.map(|line| (line.value().ok(), row.row.value().ok()));
         values.is_ok_and(|(own, there)| {
             own.flatten()
                 .is_some_and(|own| there.flatten() == Some(own))

@@ -144,7 +144,7 @@ async fn try_shards(target: Arc<ImportTarget>) {
 
 async fn try_shard(
     target: &ImportTarget,
-    shard: u32,
+    number: u32,
     row: &HeldRow,
     attempts: u32,
 ) -> Result<(), CliError> {
@@ -155,19 +155,17 @@ async fn try_shard(
             lane::UNNAMED_WAIT / 2 + target.client.jitter(lane::UNNAMED_WAIT / 2)
         });
         if let Some(mut held) = shared.held() {
-            held.is_still_away(shard, Instant::now() + wait, reason);
+            held.is_still_away(number, Instant::now() + wait, reason);
         }
         return Ok(());
     }
     if let Some(mut held) = shared.held() {
-        held.is_back(shard, row);
+        held.is_back(number, row);
     }
     shared.progress();
-    match failures.into_iter().next() {
-        Some((_, reason)) => shared.fail(&row.line, &reason),
-        None => {
-            shared.count(1, row.line.len() as u64 + 1);
-            Ok(())
-        }
+    if let Some((_, reason)) = failures.into_iter().next() {
+        return shared.fail(&row.line, &reason);
     }
+    shared.count(1, row.line.len() as u64 + 1);
+    Ok(())
 }
