@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
+use clap::Args;
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use umbo_client::{Client, Error, RowReader, ScanOptions};
 use umbo_types::Namespace;
 
-use self::writer::{ExportProgress, ExportWriter, SegmentPage, SegmentPlace};
+use self::writer::{Compression, ExportProgress, ExportWriter, SegmentPage, SegmentPlace};
 use super::import::progress::bar;
 use super::argument::namespace;
 use super::patience::{Patience, is_temporary};
@@ -60,16 +60,6 @@ pub(super) struct Arguments {
     /// How long to go on while no row at all is read, in addition to the wait that the server asks for
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     patience: Duration,
-}
-
-/// How to compress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-enum Compression {
-    /// gzip
-    Gzip,
-    /// zstd
-    Zstd,
 }
 
 impl Arguments {

@@ -37,7 +37,7 @@ use self::lane::ImportTarget;
 use self::progress::{ImportState, ImportSummary, bar, describe};
 use self::transfer::TransferOptions;
 use super::argument::namespace;
-use super::file_name::with_suffix;
+use super::file_name::{read_failure, with_suffix};
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format, counted};
@@ -86,27 +86,13 @@ impl Arguments {
     pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let started = Instant::now();
         let failed_path = self.failed_path()?;
-        let mut source = source::open(&self.file).map_err(|error| file_error(&self.file, error))?;
+        let mut source =
+            source::open(&self.file).map_err(|error| read_failure(&self.file, error))?;
         let is_resumable = source.size.is_some();
         let checkpoint = self.checkpoint(is_resumable, &failed_path)?;
-        let mut held = HeldShards::new(&self.file);
-        let (mut before, mut existing) = (0, Existing::Replace);
-        if let Some(checkpoint) = checkpoint.as_ref().filter(|_| self.resume) {
-            held.resume(checkpoint.held.clone())?;
-            before = checkpoint.rows;
-            existing = Existing::Continue(checkpoint.failed_bytes);
-        }
-        let mut failed = FailedFile::new(failed_path, existing);
-        if let Some(checkpoint) = checkpoint.as_ref().filter(|_| self.resume) {
-            failed.cut()?;
-            failed.count_before(checkpoint.failed);
-        }
-        let shared = Arc::new(ImportState::new(
-            self.ns.clone(),
-            Arc::new(Mutex::new(failed)),
-            held,
-            self.transfer.patience,
-        ));
+        let resumed = checkpoint.as_ref().filter(|_| self.resume);
+        let before = resumed.map_or(0, |resumed| resumed.rows);
+        let shared = Arc::new(self.state(resumed, failed_path)?);
         let target = Arc::new(ImportTarget {
             client: connection.bulk_client()?,
             namespace: self.ns.clone(),
@@ -129,7 +115,7 @@ impl Arguments {
                 Some(saved) => reader.with_checkpoint(saved),
                 None => reader,
             };
-            reader.run(&mut *source.reader, |error| file_error(&path, error))
+            reader.run(&mut *source.reader, |error| read_failure(&path, error))
         };
         let tick = || {
             for note in shared.take_notes() {
@@ -163,6 +149,29 @@ impl Arguments {
             }
             None => self.outcome(&shared, &summary),
         }
+    }
+
+    /// Returns the state to begin with: nothing, or what an earlier run has left.
+    fn state(
+        &self,
+        resumed: Option<&Checkpoint>,
+        failed_path: PathBuf,
+    ) -> Result<ImportState, CliError> {
+        let mut held = HeldShards::new(&self.file);
+        let failed = match resumed {
+            None => FailedFile::new(failed_path, Existing::Replace),
+            Some(resumed) => {
+                held.resume(resumed.held.clone())?;
+                let existing = Existing::Continue(resumed.failed_bytes);
+                let mut failed = FailedFile::new(failed_path, existing);
+                failed.cut()?;
+                failed.count_before(resumed.failed);
+                failed
+            }
+        };
+        let failed = Arc::new(Mutex::new(failed));
+        let patience = self.transfer.patience;
+        Ok(ImportState::new(self.ns.clone(), failed, held, patience))
     }
 
     /// Returns the checkpoint to begin with; none for input that cannot be read twice.
@@ -264,13 +273,5 @@ impl Arguments {
                 hint: format!("; they are in {file}, with the reason of each"),
             }),
         }
-    }
-}
-
-fn file_error(path: &Path, source: std::io::Error) -> CliError {
-    CliError::File {
-        verb: "read",
-        path: path.to_owned(),
-        source,
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use umbo_api::ru::Ru;
@@ -18,12 +19,21 @@ use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_client::RowPage;
 use umbo_types::Namespace;
 
-use super::Compression;
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::with_suffix;
 
 /// Time between two checkpoints. Each one ends a frame, which costs compression a little.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How to compress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Compression {
+    /// gzip
+    Gzip,
+    /// zstd
+    Zstd,
+}
 
 /// A page of a segment.
 #[derive(Debug)]

@@ -1,8 +1,13 @@
-//! A batch to be sent: its lines, and the number of each in the input file.
+//! A batch to be sent: its lines, and the number of each in the input file; and how a window is cut into batches.
 
 use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
+
+use super::window::SortWindow;
+
+/// Longest line: the content of one request.
+pub(super) const LINE_LEN_MAX: usize = (16 << 20) - 1;
 
 /// Lines of one request.
 #[derive(Debug)]
@@ -114,4 +119,35 @@ impl Builder {
             _window: window.cloned(),
         }
     }
+}
+
+/// Cuts a sorted window into batches. Each is marked if it begins with the key that ended the batch before,
+/// which happens only if one key has more lines than a batch.
+pub(super) fn cut<E>(
+    window: &SortWindow,
+    limits: BatchLimits,
+    guard: &Sender<()>,
+    mut send: impl FnMut(ImportBatch, bool) -> Result<(), E>,
+) -> Result<(), E> {
+    // The lines of one key may exceed a batch, up to the limit of the server.
+    let hard = BatchLimits {
+        rows: limits.rows.max(umbo_types::limits::BATCH_ROWS_MAX),
+        bytes: limits.bytes.max(LINE_LEN_MAX),
+    };
+    let mut builder = Builder::default();
+    let (mut last_key, mut is_same_key) = (None, false);
+    for placed in window.iter() {
+        let is_run = last_key == Some(placed.key);
+        let bounds = if is_run { hard } else { limits };
+        if builder.is_full_for(placed.line.len(), bounds) {
+            send(builder.take(Some(guard)), is_same_key)?;
+            is_same_key = is_run;
+        }
+        builder.push(placed.line, placed.number, limits);
+        last_key = Some(placed.key);
+    }
+    if builder.is_empty() {
+        return Ok(());
+    }
+    send(builder.take(Some(guard)), is_same_key)
 }

@@ -7,14 +7,18 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::end_lines::EndCheck;
-use super::file_error;
 use super::held::HeldPart;
+use super::progress::ImportState;
 use crate::cli_error::CliError;
-use crate::command::kv::file_name::with_suffix;
+use crate::command::kv::file_name::{read_failure, with_suffix};
+
+/// Shortest time between two checkpoints.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Progress of an import or a redrive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +93,7 @@ impl Checkpoint {
         match std::fs::read(&path) {
             Ok(bytes) => Self::parse(&bytes, &path).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(file_error(&path, error)),
+            Err(error) => Err(read_failure(&path, error)),
         }
     }
 
@@ -173,8 +177,54 @@ impl Checkpoint {
     }
 }
 
+/// A place in the input: the number of a line, and what the lines up to it say of their number.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Place {
+    pub(super) lines: u64,
+    pub(super) end: EndCheck,
+}
+
+/// Records how far an import is.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    checkpoint: Checkpoint,
+    rows_before: u64,
+    saved_at: Instant,
+}
+
+impl Checkpoints {
+    /// Continues after a checkpoint.
+    pub(super) fn after(checkpoint: Checkpoint) -> Self {
+        Self {
+            rows_before: checkpoint.rows,
+            saved_at: Instant::now(),
+            checkpoint,
+        }
+    }
+
+    /// Returns whether the last one is old enough for another.
+    pub(super) fn is_due(&self) -> bool {
+        self.saved_at.elapsed() >= CHECKPOINT_INTERVAL
+    }
+
+    /// Saves one for a place before which every line is done.
+    pub(super) fn save(&mut self, place: Place, shared: &ImportState) -> Result<(), CliError> {
+        let checkpoint = &mut self.checkpoint;
+        checkpoint.held = match shared.held() {
+            Some(mut held) => held.sync()?,
+            None => Vec::new(),
+        };
+        (checkpoint.failed_bytes, checkpoint.failed) = shared.sync_failed()?;
+        // Rows that waited are sent before any line is read.
+        (checkpoint.lines, checkpoint.end) = (checkpoint.lines.max(place.lines), place.end);
+        checkpoint.rows = self.rows_before + shared.written();
+        self.saved_at = Instant::now();
+        checkpoint.save()
+    }
+}
+
 fn len(path: &Path) -> Result<u64, CliError> {
-    let metadata = std::fs::metadata(path).map_err(|error| file_error(path, error))?;
+    let metadata = std::fs::metadata(path).map_err(|error| read_failure(path, error))?;
     Ok(metadata.len())
 }
 

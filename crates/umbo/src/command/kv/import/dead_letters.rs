@@ -6,8 +6,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{file_error, source};
+use super::source;
 use crate::cli_error::CliError;
+use crate::command::kv::file_name::read_failure;
 
 /// Longest line that is read: a row of the longest request, and the reason of its failure.
 const LINE_LEN_MAX: u64 = 20 << 20;
@@ -68,7 +69,7 @@ pub(super) struct LetterLines<'a> {
 impl<'a> LetterLines<'a> {
     /// Opens a file, plain or compressed; `-` for stdin.
     pub(super) fn open(path: &'a Path) -> Result<Self, CliError> {
-        let source = source::open(path).map_err(|error| file_error(path, error))?;
+        let source = source::open(path).map_err(|error| read_failure(path, error))?;
         Ok(Self {
             path,
             input: BufReader::with_capacity(256 << 10, source.reader),
@@ -82,7 +83,7 @@ impl<'a> LetterLines<'a> {
             let start = line.len();
             let mut bounded = (&mut self.input).take(LINE_LEN_MAX);
             let read = bounded.read_until(b'\n', line);
-            let len = read.map_err(|error| file_error(self.path, error))?;
+            let len = read.map_err(|error| read_failure(self.path, error))?;
             if len == 0 {
                 return Ok(None);
             }

@@ -12,31 +12,25 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc::Sender as LaneSender;
 
-use super::batch::{BatchLimits, Builder, ImportBatch};
-use super::checkpoint::Checkpoint;
-use super::end_lines::{EndCheck, StreamPart};
+use super::batch::{self, BatchLimits, Builder, ImportBatch, LINE_LEN_MAX};
+use super::checkpoint::{Checkpoint, Checkpoints, Place};
+use super::end_lines::StreamPart;
 use super::failed::Reason;
 use super::held::Released;
 use super::line::{self, LineKind};
 use super::progress::ImportState;
+use super::source;
 use super::window::{LineKeyBuf, SortWindow};
 use crate::cli_error::CliError;
 
-/// Longest line: the content of one request.
-const LINE_LEN_MAX: usize = (16 << 20) - 1;
 /// Bytes of a longer line that are kept; such a line cannot be sent.
 const EXCERPT_LEN: usize = 4 << 10;
-const CHUNK_LEN: usize = 256 << 10;
-/// Bytes of a line that is no row that are shown.
-const SHOWN_LEN: usize = 60;
 /// Bytes of lines without a window after which all of them are done before the next ones are sent.
 const UNSORTED_LEN: usize = 64 << 20;
-/// Shortest time between two checkpoints.
-const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two looks at whether a shard is back, once there is nothing else to do.
 const HELD_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -73,26 +67,12 @@ pub(super) struct LineReader<'a> {
     checkpoints: Option<Checkpoints>,
 }
 
-/// A place in the input: the number of a line, and what the lines up to it say of their number.
-#[derive(Debug, Clone, Default)]
-struct Place {
-    lines: u64,
-    end: EndCheck,
-}
-
 /// A window whose batches may not all be done.
 struct WindowUnderWay {
     /// Closes when they are.
     done: Receiver<()>,
     /// Where it ends.
     place: Place,
-}
-
-/// Records how far an import is.
-struct Checkpoints {
-    checkpoint: Checkpoint,
-    rows_before: u64,
-    saved_at: Instant,
 }
 
 /// No lane takes batches any more: the import was stopped.
@@ -145,11 +125,7 @@ impl<'a> LineReader<'a> {
         self.lines_before = checkpoint.lines;
         self.place.end = checkpoint.end.clone();
         self.has_row = checkpoint.lines > 0;
-        self.checkpoints = Some(Checkpoints {
-            rows_before: checkpoint.rows,
-            saved_at: Instant::now(),
-            checkpoint,
-        });
+        self.checkpoints = Some(Checkpoints::after(checkpoint));
         self
     }
 
@@ -204,11 +180,11 @@ impl<'a> LineReader<'a> {
     }
 
     fn read(&mut self, source: &mut dyn Read) -> Result<(), ReadError> {
-        let mut buffer: Vec<u8> = Vec::with_capacity(2 * CHUNK_LEN);
+        let mut buffer: Vec<u8> = Vec::with_capacity(2 * source::CHUNK_LEN);
         let mut is_skipping = false;
         loop {
             let start = buffer.len();
-            let len = read_some(source, &mut buffer).map_err(ReadError::Source)?;
+            let len = source::read_some(source, &mut buffer).map_err(ReadError::Source)?;
             if len == 0 {
                 break;
             }
@@ -250,7 +226,7 @@ impl<'a> LineReader<'a> {
             return Ok(());
         }
         if !std::mem::replace(&mut self.has_row, true) && !line.starts_with(b"{") {
-            return Err(Ended::Failed(not_rows(number, line)));
+            return Err(Ended::Failed(source::not_rows(number, line)));
         }
         self.shared.count_read(line.len() as u64 + 1);
         match self.place.end.take(number, line) {
@@ -361,7 +337,7 @@ impl<'a> LineReader<'a> {
             }
         }
         let (limits, guard) = (self.options.limits, &self.guard.0);
-        cut(&self.window, limits, guard, |batch, is_same_key| {
+        batch::cut(&self.window, limits, guard, |batch, is_same_key| {
             if !is_same_key {
                 self.next_lane = (self.next_lane + 1) % self.lanes.len();
             }
@@ -450,8 +426,7 @@ impl<'a> LineReader<'a> {
     }
 
     fn save_checkpoint_if_due(&mut self) {
-        let is_due = |made: &Checkpoints| made.saved_at.elapsed() >= CHECKPOINT_INTERVAL;
-        if self.checkpoints.as_ref().is_some_and(is_due) {
+        if self.checkpoints.as_ref().is_some_and(Checkpoints::is_due) {
             self.save_checkpoint();
         }
     }
@@ -475,40 +450,6 @@ impl<'a> LineReader<'a> {
     }
 }
 
-impl Checkpoints {
-    fn save(&mut self, place: Place, shared: &ImportState) -> Result<(), CliError> {
-        let checkpoint = &mut self.checkpoint;
-        checkpoint.held = match shared.held() {
-            Some(mut held) => held.sync()?,
-            None => Vec::new(),
-        };
-        (checkpoint.failed_bytes, checkpoint.failed) = shared.sync_failed()?;
-        // Rows that waited are sent before any line is read.
-        (checkpoint.lines, checkpoint.end) = (checkpoint.lines.max(place.lines), place.end);
-        checkpoint.rows = self.rows_before + shared.written();
-        self.saved_at = Instant::now();
-        checkpoint.save()
-    }
-}
-
-/// Makes the error of a file that has no rows.
-fn not_rows(number: u64, line: &[u8]) -> CliError {
-    let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN_LEN)]);
-    let shown: String = shown.chars().filter(|one| !one.is_control()).collect();
-    let is_text = std::str::from_utf8(&line[..line.len().min(SHOWN_LEN)]).is_ok();
-    let kind = match line.first() {
-        Some(b'[') => "a JSON array; convert it with: jq -c '.[]' FILE",
-        _ if is_text && line.contains(&b',') => {
-            "CSV; convert it, with: mlr --icsv --ojsonl cat FILE"
-        }
-        _ if is_text => "text",
-        _ => "not text",
-    };
-    CliError::NotRows(format!(
-        "line {number} is not a JSON object, and nothing was sent: '{shown}'\n  It looks like {kind}"
-    ))
-}
-
 enum ReadError {
     Source(std::io::Error),
     Ended(Ended),
@@ -526,56 +467,6 @@ impl From<CliError> for ReadError {
     }
 }
 
-/// Appends the bytes of one read; an interrupted read is repeated.
-fn read_some(source: &mut dyn Read, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
-    let start = buffer.len();
-    buffer.resize(start + CHUNK_LEN, 0);
-    loop {
-        match source.read(&mut buffer[start..]) {
-            Ok(len) => {
-                buffer.truncate(start + len);
-                return Ok(len);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                buffer.truncate(start);
-                return Err(error);
-            }
-        }
-    }
-}
-
 fn send(lane: &LaneSender<ImportBatch>, batch: ImportBatch) -> Result<(), Stopped> {
     lane.blocking_send(batch).map_err(|_| Stopped)
-}
-
-/// Cuts a sorted window into batches. Each is marked if it begins with the key that ended the batch before,
-/// which happens only if one key has more lines than a batch.
-fn cut(
-    window: &SortWindow,
-    limits: BatchLimits,
-    guard: &Sender<()>,
-    mut send: impl FnMut(ImportBatch, bool) -> Result<(), Stopped>,
-) -> Result<(), Stopped> {
-    // The lines of one key may exceed a batch, up to the limit of the server.
-    let hard = BatchLimits {
-        rows: limits.rows.max(umbo_types::limits::BATCH_ROWS_MAX),
-        bytes: limits.bytes.max(LINE_LEN_MAX),
-    };
-    let mut builder = Builder::default();
-    let (mut last_key, mut is_same_key) = (None, false);
-    for placed in window.iter() {
-        let is_run = last_key == Some(placed.key);
-        let bounds = if is_run { hard } else { limits };
-        if builder.is_full_for(placed.line.len(), bounds) {
-            send(builder.take(Some(guard)), is_same_key)?;
-            is_same_key = is_run;
-        }
-        builder.push(placed.line, placed.number, limits);
-        last_key = Some(placed.key);
-    }
-    if builder.is_empty() {
-        return Ok(());
-    }
-    send(builder.take(Some(guard)), is_same_key)
 }

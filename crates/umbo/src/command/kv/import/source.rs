@@ -7,9 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cli_error::CliError;
+
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const BUFFER_LEN: usize = 256 << 10;
+/// Bytes of one read.
+pub(super) const CHUNK_LEN: usize = 256 << 10;
+/// Bytes that are shown of a line which is no row.
+const SHOWN_LEN: usize = 60;
 
 /// An open source.
 pub(super) struct LineSource {
@@ -74,6 +80,43 @@ impl<R: Read> Read for CountingReader<R> {
         self.read.fetch_add(len as u64, Ordering::Relaxed);
         Ok(len)
     }
+}
+
+/// Appends the bytes of one read; an interrupted read is repeated.
+pub(super) fn read_some(source: &mut dyn Read, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let start = buffer.len();
+    buffer.resize(start + CHUNK_LEN, 0);
+    loop {
+        match source.read(&mut buffer[start..]) {
+            Ok(len) => {
+                buffer.truncate(start + len);
+                return Ok(len);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                buffer.truncate(start);
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Makes the error of a file that has no rows.
+pub(super) fn not_rows(number: u64, line: &[u8]) -> CliError {
+    let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN_LEN)]);
+    let shown: String = shown.chars().filter(|one| !one.is_control()).collect();
+    let is_text = std::str::from_utf8(&line[..line.len().min(SHOWN_LEN)]).is_ok();
+    let kind = match line.first() {
+        Some(b'[') => "a JSON array; convert it with: jq -c '.[]' FILE",
+        _ if is_text && line.contains(&b',') => {
+            "CSV; convert it, with: mlr --icsv --ojsonl cat FILE"
+        }
+        _ if is_text => "text",
+        _ => "not text",
+    };
+    CliError::NotRows(format!(
+        "line {number} is not a JSON object, and nothing was sent: '{shown}'\n  It looks like {kind}"
+    ))
 }
 
 #[cfg(test)]

@@ -1,0 +1,163 @@
+//! How the command line is spoken to, and what it refuses or leaves alone, against a real server.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::format_collect, reason = "tests are read, not timed")]
+
+#[path = "support/server.rs"]
+mod server;
+
+use server::{Server, command};
+
+/// Rows of several partitions.
+fn rows() -> String {
+    let row = |at: usize| {
+        format!(
+            "{{\"pk\":\"p{}\",\"sk\":\"s{at}\",\"v\":\"v{at}\"}}\n",
+            at % 7
+        )
+    };
+    let rows: String = (0..500).map(row).collect();
+    rows + "{\"pk\":\"empty\",\"v\":\"\"}\n"
+}
+
+#[test]
+fn a_redrive_leaves_newer_rows_alone() {
+    let server = Server::start();
+    let lines = "{\"pk\":\"old\",\"v\":\"0\"}\n{\"pk\":\"a\",\"v\":\"1\",\"odd\":1}\n\
+                 {\"pk\":\"b\",\"v\":\"1\",\"odd\":1}\n{\"pk\":\"old\",\"v\":\"2\",\"odd\":1}\n";
+    let file = server.file("x", lines);
+    server.run(7, &["kv", "import", "n", &file]);
+    server.run(0, &["kv", "put", "n", "a", "--value", "newer"]);
+    let failed = server.path("x.failed.ndjson");
+    let repaired = std::fs::read_to_string(&failed)
+        .unwrap()
+        .replace(",\"odd\":1", "");
+    std::fs::write(&failed, repaired).unwrap();
+    let ran = server.run(0, &["dlq", "redrive", "x.failed.ndjson"]);
+    assert!(
+        ran.err
+            .contains("2 rows written, 0 failed again, 1 left alone"),
+        "{}",
+        ran.err
+    );
+    let value = |key: &str| server.run(0, &["kv", "get", "n", key]).out;
+    assert_eq!(
+        [value("a"), value("b"), value("old")],
+        [&b"newer"[..], b"1", b"2"]
+    );
+    let left = std::fs::read_to_string(server.path("x.failed-2.ndjson")).unwrap();
+    assert!(
+        left.lines().count() == 1 && left.contains("\"pk\":\"a\"") && !left.contains("\"if_"),
+        "{left}"
+    );
+    server.run(0, &["dlq", "redrive", "x.failed-2.ndjson", "--overwrite"]);
+    assert_eq!(value("a"), b"1");
+}
+
+#[test]
+fn bounds_that_bound_nothing_remove_nothing() {
+    let server = Server::start();
+    server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    for bounds in [
+        &["--prefix", ""][..],
+        &["--start", ""],
+        &["--end", ""],
+        &["--prefix", "0x", "--start", "b64:"],
+        &["--prefix", "", "--dry-run"],
+    ] {
+        let ran = server.run(2, &[&["kv", "rm", "n", "p0"], bounds].concat());
+        assert!(ran.err.contains("--all"), "{}", ran.err);
+    }
+    assert_eq!(server.run(0, &["kv", "count", "n", "p0"]).text(), "72\n");
+    server.run(0, &["kv", "rm", "n", "p0", "--start", "", "--end", "s3"]);
+    server.run(0, &["kv", "rm", "n", "p0", "--all"]);
+    let ran = server.run(0, &["kv", "rm", "n", "p1"]);
+    assert!(
+        ran.err.contains("nothing removed: ") && ran.err.contains("--all"),
+        "{}",
+        ran.err
+    );
+    let ran = server.run(0, &["kv", "rm", "n", "empty"]);
+    assert!(ran.err.contains("removed the row 'empty'"), "{}", ran.err);
+}
+
+#[test]
+fn options_of_every_command_stand_anywhere() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    server.run(0, &["kv", "put", "n", "p", "s", "--value", "v"]);
+    let address = server.url.trim_start_matches("http://");
+    for arguments in [
+        &["--server", address, "kv", "get", "n", "p", "s"][..],
+        &["kv", "--server", address, "get", "n", "p", "s"],
+        &["kv", "get", "n", "p", "s", "--server", address],
+    ] {
+        let ran = run_without_environment(&server, arguments);
+        assert_eq!(ran.stdout, b"v", "{ran:?}");
+    }
+    let several = server.run(
+        0,
+        &[
+            "-o", "json", "kv", "mget", "n", "--row", "p", "s", "--row", "p", "t",
+        ],
+    );
+    let several = several.json();
+    assert_eq!(
+        (&several[0]["v"], &several[1]["status"]),
+        (&"v".into(), &404.into())
+    );
+    server.run(2, &["kv", "mget", "n", "--row", "p"]);
+    let help = run_without_environment(&server, &[]);
+    assert!(help.status.success(), "{help:?}");
+    assert!(
+        String::from_utf8(help.stdout)
+            .unwrap()
+            .contains("Usage: umbo")
+    );
+    assert!(!server.path("data/0").exists());
+}
+
+fn run_without_environment(server: &Server, arguments: &[&str]) -> std::process::Output {
+    command("", server.folder.path(), arguments)
+        .env_remove("UMBO_SERVER")
+        .env_remove("UMBO_DEFAULT_COMMAND")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_token_says_with_what_it_is_revoked() {
+    let server = Server::start();
+    let ran = server.run(0, &["token", "create", "--name", "a", "--grant", "*:*"]);
+    let (token, id) = (ran.text().trim(), ran.err.split(' ').nth(1).unwrap());
+    let id = id.trim_end_matches(';');
+    server.run(0, &["token", "revoke", id, "--token", token]);
+}
+
+#[test]
+fn what_is_not_rows_is_refused_at_once_in_one_message() {
+    let server = Server::start();
+    for (name, text, kind) in [
+        ("a.csv", &b"pk,sk,v\na,b,c\nd,e,f\n"[..], "CSV"),
+        ("a.json", b"[{\"pk\":\"a\",\"v\":\"b\"}]", "a JSON array"),
+        ("a.bin", b"\xfe\x00\x01\n\x02\n", "not text"),
+    ] {
+        let ran = server.run(2, &["kv", "import", "n", &server.file(name, text)]);
+        assert!(
+            ran.err.contains("line 1 is not a JSON object") && ran.err.contains(kind),
+            "{}",
+            ran.err
+        );
+        let left = std::fs::read_dir(server.folder.path()).unwrap();
+        let left = left.filter(|file| {
+            file.as_ref()
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with(name)
+        });
+        assert_eq!(left.count(), 1);
+    }
+    server.run(3, &["ns", "describe", "n"]);
+    server.run_with_input(7, &["kv", "import", "n", "-"], b"");
+}
