@@ -15,7 +15,6 @@ mod range;
 mod rm;
 mod scan;
 
-
 use clap::{Args, Subcommand};
 
 use crate::cli_error::CliError;

@@ -19,8 +19,8 @@ use umbo_client::{Client, Error, RowReader, ScanOptions};
 use umbo_types::Namespace;
 
 use self::writer::{Compression, ExportProgress, ExportWriter, SegmentPage, SegmentPlace};
-use super::import::progress::bar;
 use super::argument::namespace;
+use super::import::progress::bar;
 use super::patience::{Patience, is_temporary};
 use crate::cli_error::CliError;
 use crate::connection::Connection;

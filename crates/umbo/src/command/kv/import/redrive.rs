@@ -27,8 +27,8 @@ use super::newer_rows::{self, RedriveLine, SentKeys};
 use super::progress::{ImportState, bar, describe};
 use super::transfer::TransferOptions;
 use crate::cli_error::CliError;
+use crate::command::kv::argument::namespace;
 use crate::command::kv::file_name::with_suffix;
-use crate::command::kv::namespace;
 use crate::connection::Connection;
 use crate::output::{self, Format, counted};
 
