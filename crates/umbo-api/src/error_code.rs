@@ -144,7 +144,7 @@ error_codes! {
     Unauthenticated "unauthenticated" 401 false "Not authenticated"
         "The request carries no token, or one that is malformed, unknown, expired or revoked.";
     UnboundedDelete "unbounded-delete" 400 false "Unbounded delete"
-        "A delete of a range names no bound. Name start, end or prefix, or say all=true.";
+        "A delete of a range names no bound, or one that is empty. Name start, end or prefix, or say all=true.";
     UriTooLong "uri-too-long" 414 false "URI too long"
         "The request target is longer than any key needs.";
     ValueTooLarge "value-too-large" 413 false "Value too large"

@@ -124,7 +124,10 @@ pub enum RequestError {
     #[error("the cursor {0}")]
     BadCursor(#[from] crate::cursor::CursorError),
     /// A delete of a range without bounds.
-    #[error("name start, end or prefix, or say all=true to delete the whole partition")]
+    #[error(
+        "start, end and prefix bound nothing where they are empty or absent; name one that is not empty and \
+         leave out the others, or say all=true to delete without that bound"
+    )]
     UnboundedDelete,
     /// A body that is not what the route reads.
     #[error("{0}")]

@@ -164,7 +164,7 @@ const END: Parameter = Parameter {
     name: "end",
     place: In::Query,
     schema: text,
-    about: "Last sort key, excluded.",
+    about: "Last sort key, excluded; none where empty.",
 };
 const PREFIX: Parameter = Parameter {
     name: "prefix",
@@ -212,7 +212,7 @@ const ALL: Parameter = Parameter {
     name: "all",
     place: In::Query,
     schema: flag,
-    about: "Needed to remove a whole partition, where no bound is named.",
+    about: "Must be true to remove a whole partition, where no bound is named or one is empty.",
 };
 const ATOMIC: Parameter = Parameter {
     name: "atomic",
