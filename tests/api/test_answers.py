@@ -16,7 +16,7 @@ ROUTES = [
     ("/openapi.json", {"GET", "HEAD"}),
     ("/v1/errors/internal", {"GET", "HEAD"}),
     ("/admin/v1/namespaces", {"GET", "HEAD"}),
-    ("/admin/v1/namespaces/{ns}", {"GET", "HEAD", "PUT", "DELETE"}),
+    ("/admin/v1/namespaces/{ns}", {"GET", "HEAD", "PUT", "PATCH", "DELETE"}),
     ("/admin/v1/tokens", {"GET", "HEAD", "POST"}),
     ("/admin/v1/tokens/x", {"DELETE"}),
     ("/admin/v1/shards", {"GET", "HEAD"}),

@@ -41,6 +41,7 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route(
             "/admin/v1/namespaces/{ns}",
             put(admin::put_namespace)
+                .patch(admin::change_namespace)
                 .get(admin::describe_namespace)
                 .delete(admin::remove_namespace),
         )

@@ -101,6 +101,8 @@ error_codes! {
         "The route exists and does not take this method. The Allow header names those it takes.";
     NamespaceBeingRemoved "namespace-being-removed" 409 false "Namespace being removed"
         "A namespace of this name is being removed, and the name is free once every shard has confirmed that. The problem names the shards that have not. If one of them never comes back, an operator says so with: umbo ns rm NAME --abandon-shard SHARD.";
+    NamespaceExists "namespace-exists" 409 false "Namespace exists"
+        "A namespace of this name exists and has other settings. PATCH changes settings; PUT with If-Match replaces them.";
     NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     Overloaded "overloaded" 503 true "Shed: the shard is overloaded"

@@ -7,9 +7,9 @@ pub const REQUEST_ID: &str = "umbo-request-id";
 pub const TIMEOUT_MS: &str = "umbo-timeout-ms";
 /// Criticality that the caller claims.
 pub const CRITICALITY: &str = "umbo-criticality";
-/// Time to live of a row, in seconds (1 to 315,360,000).
+/// Time to live of a row: seconds (1 to 315,360,000), or a duration with units (`5m`).
 pub const TTL: &str = "umbo-ttl";
-/// Expiry of a row, in milliseconds since the Unix epoch; on requests and answers.
+/// Expiry of a row, in milliseconds since the Unix epoch (10¹² or more); on requests and answers.
 pub const EXPIRES_AT: &str = "umbo-expires-at";
 /// When a write is acknowledged: `sync` or `async`.
 pub const DURABILITY: &str = "umbo-durability";

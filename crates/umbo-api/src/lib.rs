@@ -19,6 +19,7 @@ pub mod row;
 pub mod ru;
 pub mod shed;
 pub mod stream;
+pub mod time_to_live;
 
 pub use error_code::{ErrorCode, ErrorKind};
 pub use problem::{Outcome, Problem, QuotaLimit, Retry, Scope};

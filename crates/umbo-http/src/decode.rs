@@ -485,10 +485,7 @@ mod tests {
         let uri: Uri = "/v1/ns/a/range/p?start=&end=&prefix=".parse().unwrap();
         let route = route(&Method::GET, uri.path()).unwrap().unwrap();
         let ask = range(&route, &uri, &Fields::default()).unwrap();
-        assert_eq!(
-            (ask.range, ask.is_selective),
-            (SortRange::default(), false)
-        );
+        assert_eq!((ask.range, ask.is_selective), (SortRange::default(), false));
     }
 
     fn key(path_and_query: &str) -> Result<Key, RequestError> {

@@ -2,12 +2,13 @@
 //!
 //! Hot path.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use umbo_api::header;
+use umbo_api::{header, time_to_live};
 use umbo_store::{Condition, Durability};
-use umbo_types::{Criticality, Timestamp, Version, limits};
+use umbo_types::{Criticality, Timestamp, Version};
 
 use crate::request_error::RequestError;
 
@@ -191,17 +192,21 @@ impl Fields<'_> {
 
     /// Returns when the row to be written expires.
     pub fn expiry(&self, now: Timestamp) -> Result<Option<Timestamp>, RequestError> {
-        let ttl = number(
-            self.ttl,
-            header::TTL,
-            1..=limits::TTL_SECONDS_MAX,
-            "1 to 315360000 seconds",
-        )?;
+        let ttl = match self.ttl {
+            None => None,
+            Some(value) => {
+                let seconds = value.to_str().ok().and_then(time_to_live::parse);
+                Some(seconds.ok_or(RequestError::BadHeader {
+                    name: header::TTL,
+                    expected: time_to_live::EXPECTED,
+                })?)
+            }
+        };
         let at = number(
             self.expires_at,
             header::EXPIRES_AT,
-            1..=EXPIRES_AT_MS_MAX,
-            "milliseconds since the Unix epoch",
+            EXPIRES_AT_MS,
+            EXPIRES_AT_EXPECTED,
         )?;
         match (ttl, at) {
             (Some(_), Some(_)) => Err(RequestError::Contradiction {
@@ -268,13 +273,16 @@ impl Fields<'_> {
     }
 }
 
-/// Latest expiry that can be stored: the year 9999.
-pub const EXPIRES_AT_MS_MAX: u64 = 253_402_300_799_999;
+/// Expiries that a request can name: to the year 9999, and from 2001, because a smaller number is one of
+/// seconds.
+pub const EXPIRES_AT_MS: RangeInclusive<u64> = 1_000_000_000_000..=253_402_300_799_999;
+/// What an expiry is.
+pub const EXPIRES_AT_EXPECTED: &str = "milliseconds since the Unix epoch, 1000000000000 or more (for a number of seconds: times 1000)";
 
 fn number(
     value: Option<&HeaderValue>,
     name: &'static str,
-    bounds: std::ops::RangeInclusive<u64>,
+    bounds: RangeInclusive<u64>,
     expected: &'static str,
 ) -> Result<Option<u64>, RequestError> {
     let Some(value) = value else { return Ok(None) };
@@ -381,6 +389,33 @@ mod tests {
         assert_eq!(read(&["max-age=99999999999999999999"]), (false, Some(0)));
         assert_eq!(read(&["only-if-cached, NO-CACHE"]), (true, None));
         assert_eq!(read(&["no-store", "max-age=5"]), (true, Some(5)));
+    }
+
+    #[test]
+    fn an_expiry_is_no_number_of_seconds_and_a_ttl_has_units() {
+        let expiry = |name: &'static str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+            let now = Timestamp::from_millis(1_800_000_000_000);
+            let expiry = Fields::read(&headers).expiry(now);
+            expiry.map(|at| at.unwrap().as_millis())
+        };
+        for seconds in ["1", "1799999999", "999999999999"] {
+            let refused = expiry(header::EXPIRES_AT, seconds).unwrap_err();
+            assert!(refused.to_string().contains("milliseconds"), "{refused}");
+        }
+        assert_eq!(
+            expiry(header::EXPIRES_AT, "1000000000000").unwrap(),
+            1_000_000_000_000
+        );
+        for ttl in ["300", "300s", "5m"] {
+            assert_eq!(expiry(header::TTL, ttl).unwrap(), 1_800_000_300_000);
+        }
+        assert!(expiry(header::TTL, "0").is_err() && expiry(header::TTL, "soon").is_err());
+        assert_eq!(
+            umbo_types::limits::TTL_SECONDS_MAX,
+            time_to_live::SECONDS_MAX
+        );
     }
 
     #[test]

@@ -41,6 +41,7 @@ use self::operation::{Content, In, Operation, Parameter};
     quota::UsageAnswer,
     admin_types::NamespaceInfo,
     admin_types::NamespaceSettings,
+    admin_types::NamespaceSpec,
     admin_types::NamespaceList,
     admin_types::NamespaceRemoval,
     admin_types::NamespaceRemoving,

@@ -181,7 +181,9 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         ErrorCode::Forbidden | ErrorCode::QuotaExceeded | ErrorCode::Unauthenticated => {
             Some(Scope::Caller)
         }
-        ErrorCode::NamespaceBeingRemoved | ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
+        ErrorCode::NamespaceBeingRemoved
+        | ErrorCode::NamespaceExists
+        | ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
         ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
         ErrorCode::BatchTooLarge
         | ErrorCode::BodyTooLarge

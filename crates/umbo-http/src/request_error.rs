@@ -143,6 +143,9 @@ pub enum RequestError {
     /// A value that cannot be stored.
     #[error("{0}")]
     BadValue(#[from] RowError),
+    /// A row of a batch has expired already: it is skipped, or refuses an atomic batch.
+    #[error("it has expired already")]
+    RowExpired,
     /// The body could not be read.
     #[error("{0}")]
     Body(#[from] BodyError),
@@ -304,7 +307,7 @@ impl RequestError {
             }
             Self::BadCursor(_) => ErrorCode::InvalidCursor,
             Self::UnboundedDelete => ErrorCode::UnboundedDelete,
-            Self::BadBody(_) => ErrorCode::InvalidBody,
+            Self::BadBody(_) | Self::RowExpired => ErrorCode::InvalidBody,
             Self::BatchTooLarge { .. } | Self::AnswerFull => ErrorCode::BatchTooLarge,
             Self::BadValue(RowError::ValueTooLarge(_)) => ErrorCode::ValueTooLarge,
             Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,
@@ -370,6 +373,7 @@ impl RequestError {
             | Self::BadBody(_)
             | Self::BatchTooLarge { .. }
             | Self::BadValue(_)
+            | Self::RowExpired
             | Self::Body(_)
             | Self::Forbidden { .. }
             | Self::KeyBlocked
@@ -424,6 +428,7 @@ impl RequestError {
 fn control_code(error: &ControlError) -> ErrorCode {
     match error {
         ControlError::NamespaceNotFound { .. } => ErrorCode::NamespaceNotFound,
+        ControlError::NamespaceExists { .. } => ErrorCode::NamespaceExists,
         ControlError::NamespaceBeingRemoved { .. } => ErrorCode::NamespaceBeingRemoved,
         ControlError::RecordsAway { .. } => ErrorCode::RecordsUnavailable,
         ControlError::RecordsUnreadable(_) => ErrorCode::RecordsUnreadable,
@@ -447,6 +452,7 @@ fn control_shard(error: &ControlError) -> Option<ShardId> {
         ControlError::TokenUnknown { source, .. } => control_shard(source),
         ControlError::Store(error) => store_shard(error),
         ControlError::NamespaceNotFound { .. }
+        | ControlError::NamespaceExists { .. }
         | ControlError::NamespaceBeingRemoved { .. }
         | ControlError::RecordsUnreadable(_)
         | ControlError::RecordsStale { .. }

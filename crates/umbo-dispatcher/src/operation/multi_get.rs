@@ -136,6 +136,7 @@ impl Operate for MultiGet {
         let end = BatchEnd {
             rows: self.keys.len() as u64,
             failed,
+            skipped: 0,
             ru: encode::ru(charged),
         };
         encode::write_json_line(&mut lines, &BatchEndLine { end });

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::data::NS;
+use super::data::{IF_MATCH, IF_NONE_MATCH, NS};
 use super::operation::{Content, In, Operation, Parameter};
 
 /// What any request of the admin API can meet.
@@ -100,7 +100,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "",
         parameters: &[&NS],
         body: None,
-        answers: &[(200, "The namespace.", Content::Json("NamespaceInfo"), &[])],
+        answers: &[(
+            200,
+            "The namespace.",
+            Content::Json("NamespaceInfo"),
+            &["ETag"],
+        )],
         errors: &[
             ADMIN,
             &[ErrorCode::InvalidKey, ErrorCode::NamespaceNotFound],
@@ -110,23 +115,62 @@ pub(super) const OPERATIONS: &[Operation] = &[
         method: "put",
         path: "/admin/v1/namespaces/{ns}",
         id: "putNamespace",
-        summary: "Create a namespace or change its settings",
-        about: "An absent body is one without fields; a field that is absent takes its default.",
-        parameters: &[&NS],
-        body: Some((Content::Json("NamespaceSettings"), false)),
+        summary: "Create a namespace",
+        about: "An absent body is one without fields. A namespace that exists is not changed: the answer says so, \
+                or is 409 where the body names another setting than it has. With If-Match its settings are \
+                replaced, and a field that is absent takes its default.",
+        parameters: &[&NS, &IF_MATCH, &IF_NONE_MATCH],
+        body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[
             (
                 200,
-                "Its settings are these now.",
+                "It exists; `change` says whether it was changed.",
                 Content::Json("NamespaceInfo"),
-                &[],
+                &["ETag"],
             ),
-            (201, "It was created.", Content::Json("NamespaceInfo"), &[]),
+            (
+                201,
+                "It was created.",
+                Content::Json("NamespaceInfo"),
+                &["ETag"],
+            ),
         ],
         errors: &[
             ADMIN,
             BODY,
-            &[ErrorCode::InvalidKey, ErrorCode::NamespaceBeingRemoved],
+            &[
+                ErrorCode::InvalidHeader,
+                ErrorCode::InvalidKey,
+                ErrorCode::NamespaceBeingRemoved,
+                ErrorCode::NamespaceExists,
+                ErrorCode::PreconditionFailed,
+            ],
+        ],
+    },
+    Operation {
+        method: "patch",
+        path: "/admin/v1/namespaces/{ns}",
+        id: "changeNamespace",
+        summary: "Change settings of a namespace",
+        about: "A merge patch (RFC 7396): a field that is absent stays as it is, null is its default.",
+        parameters: &[&NS, &IF_MATCH],
+        body: Some((Content::Json("NamespaceSpec"), true)),
+        answers: &[(
+            200,
+            "What it is now; `change` says whether it was changed.",
+            Content::Json("NamespaceInfo"),
+            &["ETag"],
+        )],
+        errors: &[
+            ADMIN,
+            BODY,
+            &[
+                ErrorCode::InvalidHeader,
+                ErrorCode::InvalidKey,
+                ErrorCode::NamespaceBeingRemoved,
+                ErrorCode::NamespaceNotFound,
+                ErrorCode::PreconditionFailed,
+            ],
         ],
     },
     Operation {

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 use umbo_types::limits;
 
+use crate::fields::EXPIRES_AT_MS;
+
 use super::operation::{Content, In, Operation, Parameter};
 
 /// What any request can meet.
@@ -76,10 +78,14 @@ fn tier() -> Value {
     json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]})
 }
 fn ttl() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX})
+    json!({"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX},
+        {"type": "string", "pattern": "^[1-9][0-9]{0,6}(s|m)$"}
+    ]})
 }
 fn instant() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": crate::fields::EXPIRES_AT_MS_MAX})
+    let (first, last) = EXPIRES_AT_MS.into_inner();
+    json!({"type": "integer", "minimum": first, "maximum": last})
 }
 fn durability() -> Value {
     json!({"type": "string", "enum": ["sync", "async"]})
@@ -128,7 +134,7 @@ const TTL: Parameter = Parameter {
     name: "Umbo-TTL",
     place: In::Header,
     schema: ttl,
-    about: "Time to live, in seconds.",
+    about: "Time to live: seconds, or with a unit (60s, 5m, 12h, 30d).",
 };
 const EXPIRES: Parameter = Parameter {
     name: "Umbo-Expires-At",
