@@ -206,3 +206,18 @@ def test_versions_grow_under_concurrent_writers(ns, server):
     [thread.join() for thread in threads]
     assert len(set(tags)) == 160
     assert ns.get("a").headers["etag"] == max(tags, key=lambda tag: int(tag.strip('"')))
+
+
+def test_unknown_headers_of_umbo_are_refused_with_the_nearest_known(ns):
+    for headers, nearest in (
+        ({"Umbo-TLL": "60"}, "umbo-ttl"),
+        ({"Umbo-Timeout": "60"}, "umbo-timeout-ms"),
+        ({"Umbo-Durabilty": "async"}, "umbo-durability"),
+    ):
+        detail = ns.client.put(ns.path("a"), b"x", **headers).problem(400, "invalid-header")["detail"]
+        assert f"'{nearest}'" in detail, detail
+        ns.get("a", **headers).problem(400, "invalid-header")
+        admin = ns.client.get("/admin/v1/namespaces", **headers)
+        assert f"'{nearest}'" in admin.problem(400, "invalid-header")["detail"]
+    ns.get("a", Umbo_Nothing_Like_It="1").problem(400, "invalid-header")
+    assert ns.get("a", X_Umbo_TLL="1").status == 404

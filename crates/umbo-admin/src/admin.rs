@@ -78,9 +78,7 @@ fn namespace_admin(
 
 /// Returns the condition under which something may be changed.
 fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
-    let fields = Fields::read(headers);
-    fields.check_repeated()?;
-    fields.write_condition()
+    Fields::read(headers).write_condition()
 }
 
 fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<(), RequestError> {

@@ -129,6 +129,11 @@ impl Service {
         if operation == Operation::Admin && !request.method().is_safe() {
             begun.changes_records();
         }
+        if operation == Operation::Admin
+            && let Err(refusal) = fields.check()
+        {
+            return begun.refuse(&refusal);
+        }
         let response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},

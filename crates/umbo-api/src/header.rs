@@ -1,5 +1,7 @@
 //! Header names of Umbo's own, in the lower case that HTTP/2 asks for.
 
+/// With what all of them begin.
+pub const PREFIX: &str = "umbo-";
 /// Request id: taken from the request where it is 1 to 64 characters of `[A-Za-z0-9._-]`, made
 /// otherwise; on every answer.
 pub const REQUEST_ID: &str = "umbo-request-id";

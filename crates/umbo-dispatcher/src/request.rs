@@ -111,7 +111,7 @@ where
         let attempt = async {
             // 2. Decode: what is asked, all of it but the body.
             log.phase(Verb::Decode);
-            fields.check_repeated()?;
+            fields.check()?;
             let mut operation = O::decode(&route, &head.uri, &fields, now)?;
             read_through::check_blocked(dispatcher, operation.key(), charge.identified())?;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use umbo_api::{header, time_to_live};
 use umbo_store::{Condition, Durability};
+use umbo_quota::nearest;
 use umbo_types::{Criticality, Timestamp, Version};
 
 use crate::request_error::RequestError;
@@ -40,7 +41,10 @@ macro_rules! known_fields {
             /// From `Cache-Control`, which may stand in several lines.
             pub freshness: Freshness,
             repeated: Option<&'static str>,
+            unknown: Option<&'a str>,
         }
+
+        const NAMES: &[&str] = &[$($name),+];
 
         impl<'a> Fields<'a> {
             /// Finds the known fields.
@@ -50,6 +54,7 @@ macro_rules! known_fields {
                     match name.as_str() {
                         $($name => fields.repeated = fields.$field.replace(value).map_or(fields.repeated, |_| Some($name)),)+
                         name::CACHE_CONTROL => fields.freshness.restrict(value),
+                        other if other.starts_with(header::PREFIX) => fields.unknown = Some(other),
                         _ => {}
                     }
                 }
@@ -128,8 +133,12 @@ pub enum Tags {
 }
 
 impl Fields<'_> {
-    /// Refuses a request in which a field that may stand once stands twice.
-    pub fn check_repeated(&self) -> Result<(), RequestError> {
+    /// Refuses a request in which a field that may stand once stands twice, or a field of Umbo's own that there
+    /// is not: a misspelt one would have no effect.
+    pub fn check(&self) -> Result<(), RequestError> {
+        if let Some(name) = self.unknown {
+            return Err(unknown(name));
+        }
         match self.repeated {
             Some(name) => Err(RequestError::BadHeader {
                 name,
@@ -279,6 +288,20 @@ pub const EXPIRES_AT_MS: RangeInclusive<u64> = 1_000_000_000_000..=253_402_300_7
 /// What an expiry is.
 pub const EXPIRES_AT_EXPECTED: &str = "milliseconds since the Unix epoch, 1000000000000 or more (for a number of seconds: times 1000)";
 
+fn unknown(name: &str) -> RequestError {
+    let own = NAMES.iter().copied();
+    let own: Vec<&'static str> = own
+        .filter(|known| known.starts_with(header::PREFIX))
+        .collect();
+    let begins_alike = |known: &&str| {
+        name.len() > header::PREFIX.len() && (known.starts_with(name) || name.starts_with(*known))
+    };
+    RequestError::UnknownHeader {
+        name: name.chars().take(64).collect(),
+        nearest: nearest(name, &own).or_else(|| own.iter().copied().find(begins_alike)),
+    }
+}
+
 fn number(
     value: Option<&HeaderValue>,
     name: &'static str,
@@ -375,7 +398,7 @@ mod tests {
                 headers.append("cache-control", HeaderValue::from_static(line));
             }
             let fields = Fields::read(&headers);
-            assert!(fields.check_repeated().is_ok());
+            assert!(fields.check().is_ok());
             let age_max = fields.freshness.age_max.map(|age| age.as_secs());
             (fields.freshness.is_bypassed, age_max)
         };
@@ -422,8 +445,32 @@ mod tests {
     fn a_field_that_stands_twice_is_refused() {
         let mut headers = HeaderMap::new();
         headers.append("umbo-ttl", HeaderValue::from_static("1"));
-        assert!(Fields::read(&headers).check_repeated().is_ok());
+        assert!(Fields::read(&headers).check().is_ok());
         headers.append("umbo-ttl", HeaderValue::from_static("2"));
-        assert!(Fields::read(&headers).check_repeated().is_err());
+        assert!(Fields::read(&headers).check().is_err());
+    }
+
+    #[test]
+    fn a_field_of_umbo_that_there_is_not_is_refused_with_the_nearest() {
+        let refused = |name: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("1"));
+            let checked = Fields::read(&headers).check();
+            checked.err().map(|refusal| refusal.to_string())
+        };
+        for (name, nearest) in [
+            ("umbo-tll", "'umbo-ttl'"),
+            ("umbo-timeout", "'umbo-timeout-ms'"),
+            ("umbo-expire-at", "'umbo-expires-at'"),
+            ("umbo-request-i", "'umbo-request-id'"),
+        ] {
+            let refusal = refused(name).unwrap();
+            assert!(refusal.contains(nearest), "{refusal}");
+        }
+        assert!(refused("umbo-nothing-like-it").is_some());
+        for name in NAMES {
+            assert_eq!(refused(name), None);
+        }
+        assert_eq!(refused("umbotic"), None);
     }
 }

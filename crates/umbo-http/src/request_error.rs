@@ -120,6 +120,14 @@ pub enum RequestError {
         /// What it should be.
         expected: &'static str,
     },
+    /// A header that begins as Umbo's own do, and is none.
+    #[error("unknown header '{name}'{}", nearest_text(*.nearest))]
+    UnknownHeader {
+        /// The header.
+        name: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
     /// A cursor that cannot be used here.
     #[error("the cursor {0}")]
     BadCursor(#[from] crate::cursor::CursorError),
@@ -246,6 +254,13 @@ fn known_text(known: &str) -> String {
     }
 }
 
+fn nearest_text(nearest: Option<&str>) -> String {
+    nearest.map_or_else(
+        || "; GET /openapi.json lists those there are".to_owned(),
+        |nearest| format!("; did you mean '{nearest}'?"),
+    )
+}
+
 fn current_text(current: Option<Version>) -> String {
     current.map_or_else(
         || "nothing is stored there".to_owned(),
@@ -302,7 +317,9 @@ impl RequestError {
             | Self::RepeatedParameter { .. }
             | Self::BadParameter { .. }
             | Self::Contradiction { .. } => ErrorCode::InvalidQuery,
-            Self::BadHeader { .. } | Self::BadValue(RowError::ContentFieldTooLong(_)) => {
+            Self::BadHeader { .. }
+            | Self::UnknownHeader { .. }
+            | Self::BadValue(RowError::ContentFieldTooLong(_)) => {
                 ErrorCode::InvalidHeader
             }
             Self::BadCursor(_) => ErrorCode::InvalidCursor,
@@ -368,6 +385,7 @@ impl RequestError {
             | Self::BadParameter { .. }
             | Self::Contradiction { .. }
             | Self::BadHeader { .. }
+            | Self::UnknownHeader { .. }
             | Self::BadCursor(_)
             | Self::UnboundedDelete
             | Self::BadBody(_)
