@@ -9,7 +9,8 @@ use std::time::Instant;
 use axum::Router;
 use bytes::Bytes;
 use http::header::ALLOW;
-use http::{Request, Response};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -22,12 +23,16 @@ use umbo_edge::{Connection, Handler};
 use umbo_http::{Fields, RequestError, decode};
 use umbo_types::Operation;
 
+use crate::cors::{self, CorsPolicy};
+
 /// Answers the requests of one port.
 #[derive(Debug, Clone)]
 pub struct Service {
     dispatcher: Arc<Dispatcher>,
     router: Router,
     has_data_plane: bool,
+    /// None where no page of another origin may use the data plane.
+    cors: Option<Arc<CorsPolicy>>,
 }
 
 impl Service {
@@ -38,7 +43,15 @@ impl Service {
             dispatcher: Arc::clone(dispatcher),
             router,
             has_data_plane: true,
+            cors: None,
         }
+    }
+
+    /// Allows pages of other origins to use the data plane.
+    #[must_use]
+    pub fn with_cors(mut self, policy: Option<CorsPolicy>) -> Self {
+        self.cors = policy.map(Arc::new);
+        self
     }
 
     /// Makes the service of the admin port: admin API, health and metrics.
@@ -48,6 +61,7 @@ impl Service {
             dispatcher: Arc::clone(dispatcher),
             router,
             has_data_plane: false,
+            cors: None,
         }
     }
 
@@ -62,6 +76,44 @@ impl Service {
 
     /// Answers a request. `answers` is what its connection holds of the memory of answers.
     async fn answer_from<B>(
+        &self,
+        request: Request<B>,
+        answers: Arc<ConnectionAnswers>,
+    ) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let Some(cors) = &self.cors else {
+            return self.answer_parts(request, answers).await;
+        };
+        let (head, body) = request.into_parts();
+        let fields = cors.fields(&head);
+        let mut response = if cors::is_allowed_preflight(&head, &fields) {
+            self.preflight(&head, answers)
+        } else {
+            let request = Request::from_parts(head, body);
+            self.answer_parts(request, answers).await
+        };
+        // There may be a `Vary` already.
+        for (name, value) in &fields {
+            response.headers_mut().append(name, value.clone());
+        }
+        response
+    }
+
+    /// Answers a browser that asks whether a page may send a request.
+    fn preflight(&self, head: &Parts, answers: Arc<ConnectionAnswers>) -> Response<ReplyBody> {
+        let started = self.dispatcher.clock.monotonic();
+        let fields = Fields::read(&head.headers);
+        let operation = Operation::Service;
+        let begun = RoutedRequest::begin(&self.dispatcher, operation, &fields, answers, started);
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        begun.answer(response.into_parts().0, Bytes::new(), false)
+    }
+
+    async fn answer_parts<B>(
         &self,
         request: Request<B>,
         answers: Arc<ConnectionAnswers>,

@@ -244,6 +244,23 @@ pub struct ShardList {
     pub shards: Vec<ShardInfo>,
 }
 
+/// Answer of `/`: what this is, and the paths of what describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceInfo {
+    /// `umbo`.
+    pub name: String,
+    /// Version of the server.
+    pub version: String,
+    /// What it is.
+    pub about: String,
+    /// The `OpenAPI` document.
+    pub openapi: String,
+    /// The contract for services, as text.
+    pub contract: String,
+    /// Whether it takes requests.
+    pub status: String,
+}
+
 /// Answer of `/healthz` and `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {

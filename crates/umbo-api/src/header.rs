@@ -20,6 +20,8 @@ pub const RETRY_AFTER_MS: &str = "umbo-retry-after-ms";
 /// Retry ticket: on a rejection, and sent back with the retry once the wait is over, which then has
 /// priority over new requests. Opaque; good once at the dispatcher that issued it.
 pub const RETRY_TICKET: &str = "umbo-retry-ticket";
+/// Code of the problem (the last part of its `type`), also where the answer has no body; on every problem.
+pub const PROBLEM: &str = "umbo-problem";
 /// Whether a failed write took effect: `applied`, `not-applied` or `unknown`.
 pub const OUTCOME: &str = "umbo-outcome";
 /// What the request was charged, in request units, as an exact decimal; on every answer.

@@ -14,7 +14,7 @@ use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
 use umbo_api::quota::{ExplainAnswer, UsageAnswer};
 use umbo_api::ru::Ru;
-use umbo_api::{Outcome, Problem, header};
+use umbo_api::{ErrorCode, Outcome, Problem, header};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::Advertised;
 use umbo_store::{StoreError, Written};
@@ -35,6 +35,7 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static(header::RETRY_AFTER_M
 const RETRY_TICKET: HeaderName = HeaderName::from_static(header::RETRY_TICKET);
 const RU: HeaderName = HeaderName::from_static(header::RU);
 const CHARGED_TO: HeaderName = HeaderName::from_static(header::CHARGED_TO);
+const PROBLEM_CODE: HeaderName = HeaderName::from_static(header::PROBLEM);
 const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
@@ -264,6 +265,7 @@ pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<
     }
     let mut response = problem_response(&problem::of_request(failure, request));
     let headers = response.headers_mut();
+    headers.insert(PROBLEM_CODE, code(failure.code()));
     if let RequestError::MethodNotAllowed { allowed } = failure
         && !allowed.is_empty()
     {
@@ -292,6 +294,7 @@ fn shed(report: &ShedReport, request: &FailedRequest<'_>) -> Response<ReplyBody>
     let headers = response.headers_mut();
     *headers = HeaderMap::with_capacity(PROBLEM_FIELDS);
     headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(PROBLEM_CODE, code(ErrorCode::Overloaded));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if request.operation.is_write() {
         headers.insert(OUTCOME, HeaderValue::from_static(NOT_APPLIED));
@@ -299,6 +302,10 @@ fn shed(report: &ShedReport, request: &FailedRequest<'_>) -> Response<ReplyBody>
     headers.insert(RETRY_AFTER, seconds(after_ms));
     headers.insert(RETRY_AFTER_MS, number(after_ms));
     response
+}
+
+fn code(code: ErrorCode) -> HeaderValue {
+    HeaderValue::from_static(code.as_str())
 }
 
 /// Returns whole seconds, rounded up and never nought.

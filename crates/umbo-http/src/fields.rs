@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use umbo_api::{header, time_to_live};
-use umbo_store::{Condition, Durability};
 use umbo_quota::nearest;
+use umbo_store::{Condition, Durability};
 use umbo_types::{Criticality, Timestamp, Version};
 
 use crate::request_error::RequestError;

@@ -50,6 +50,7 @@ use self::operation::{Content, In, Operation, Parameter};
     admin_types::TokenList,
     admin_types::ShardList,
     admin_types::Health,
+    admin_types::ServiceInfo,
     cluster_types::ClusterStatus,
     hot_types::HotReport,
     hot_types::HotListed,
@@ -218,7 +219,7 @@ fn responses(operation: &Operation) -> Value {
             status.to_string(),
             json!({
                 "description": about.join("\n\n"),
-                "headers": headers(&[told, waits].concat()),
+                "headers": headers(&[told, waits, &["Umbo-Problem"]].concat()),
                 "content": {
                     problem::CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}
                 }

@@ -319,9 +319,7 @@ impl RequestError {
             | Self::Contradiction { .. } => ErrorCode::InvalidQuery,
             Self::BadHeader { .. }
             | Self::UnknownHeader { .. }
-            | Self::BadValue(RowError::ContentFieldTooLong(_)) => {
-                ErrorCode::InvalidHeader
-            }
+            | Self::BadValue(RowError::ContentFieldTooLong(_)) => ErrorCode::InvalidHeader,
             Self::BadCursor(_) => ErrorCode::InvalidCursor,
             Self::UnboundedDelete => ErrorCode::UnboundedDelete,
             Self::BadBody(_) | Self::RowExpired => ErrorCode::InvalidBody,
