@@ -35,7 +35,7 @@ def test_a_row_from_first_put_to_delete(ns):
 
 def test_content_fields_are_kept_and_have_a_default(ns):
     ns.put("a", value=b"x", content_type="application/x-foo; v=1", content_encoding="gzip")
-    read = ns.get("a")
+    read = ns.get("a", accept_encoding="gzip")
     assert read.headers["content-type"] == "application/x-foo; v=1"
     assert read.headers["content-encoding"] == "gzip"
     ns.client.request("PUT", ns.path("b"), b"x")

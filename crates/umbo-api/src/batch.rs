@@ -255,7 +255,7 @@ pub struct BatchEnd {
     pub skipped: u64,
     /// Request units charged, the same as in `Umbo-RU`.
     #[serde(default)]
-    #[schema(required, inline)]
+    #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,
 }
 

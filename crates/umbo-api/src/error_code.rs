@@ -107,6 +107,8 @@ error_codes! {
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
         "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names the tier, the signal and how long to stay away. Nothing was applied.";
+    NotAcceptable "not-acceptable" 406 false "Not acceptable"
+        "The value is stored in a content coding that Accept-Encoding does not accept, and that Umbo cannot decode.";
     PreconditionFailed "precondition-failed" 412 false "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
     QuotaExceeded "quota-exceeded" 429 true "Rejected: quota spent"
@@ -147,6 +149,8 @@ error_codes! {
         "The request carries no token, or one that is malformed, unknown, expired or revoked.";
     UnboundedDelete "unbounded-delete" 400 false "Unbounded delete"
         "A delete of a range names no bound, or one that is empty. Name start, end or prefix, or say all=true.";
+    UnsupportedCoding "unsupported-coding" 415 false "Unsupported content coding"
+        "The body is of a content coding that this route does not read. The Accept-Encoding header names those it does.";
     UriTooLong "uri-too-long" 414 false "URI too long"
         "The request target is longer than any key needs.";
     ValueTooLarge "value-too-large" 413 false "Value too large"

@@ -105,7 +105,7 @@ where
     };
     let now = identified.context.now;
     let mut charge = Charge::new(dispatcher, identified);
-    let mut body = RequestBody::new(dispatcher, body);
+    let mut body = RequestBody::new(dispatcher, body, fields.content_encoding);
     let mut is_repeated = false;
     let outcome: Result<Reply, RequestError> = loop {
         let attempt = async {

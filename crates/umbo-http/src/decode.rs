@@ -4,7 +4,7 @@
 //! Routes are recognised first, because a caller is identified before anything else is looked at.
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, Uri};
+use http::{HeaderValue, Method, Uri};
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, is_content_field};
 use umbo_store::{Atomicity, Change, Condition, Durability, SortRange};
@@ -103,6 +103,8 @@ pub struct GetAsk {
     pub if_match: Option<Tags>,
     /// Tags of `If-None-Match`.
     pub if_none_match: Option<Tags>,
+    /// Content codings that the client accepts; any where absent.
+    pub accept_encoding: Option<HeaderValue>,
 }
 
 /// A put or delete.
@@ -188,6 +190,7 @@ pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, 
         is_head: route.is_head,
         if_match: fields.if_match_tags()?,
         if_none_match: fields.if_none_match_tags()?,
+        accept_encoding: fields.accept_encoding.cloned(),
     })
 }
 
@@ -231,10 +234,7 @@ pub fn bare(uri: &Uri) -> Result<(), RequestError> {
 }
 
 /// Reads what is stored as it came: text that a row in JSON and a header field both hold unchanged.
-fn content_field(
-    value: Option<&http::HeaderValue>,
-    name: &'static str,
-) -> Result<Bytes, RequestError> {
+fn content_field(value: Option<&HeaderValue>, name: &'static str) -> Result<Bytes, RequestError> {
     let Some(value) = value else {
         return Ok(Bytes::new());
     };

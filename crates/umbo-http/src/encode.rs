@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
-    RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName,
+    HeaderValue, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
@@ -39,6 +39,8 @@ const PROBLEM_CODE: HeaderName = HeaderName::from_static(header::PROBLEM);
 const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
+/// The content coding of what is coded in none.
+pub const IDENTITY: &str = "identity";
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
@@ -155,7 +157,10 @@ pub fn answer(answer: Answer) -> Response<ReplyBody> {
                 CONTENT_TYPE,
                 stored(row.value.content_type).unwrap_or(OCTETS),
             );
-            if let Some(encoding) = stored(row.value.content_encoding) {
+            // A value that was decoded for its client is one of `identity`.
+            if let Some(encoding) = stored(row.value.content_encoding)
+                && encoding != IDENTITY
+            {
                 headers.insert(CONTENT_ENCODING, encoding);
             }
             *response.body_mut() = ReplyBody::Full(row.value.bytes);
@@ -238,6 +243,9 @@ fn row_headers(response: &mut Response<ReplyBody>, row: &Row) {
     if let Some(at) = row.expires_at {
         headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
     }
+    if !row.value.content_encoding.is_empty() {
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
 }
 
 /// Returns a stored content field as a header value; it was one when it was stored.
@@ -270,6 +278,9 @@ pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<
         && !allowed.is_empty()
     {
         headers.insert(ALLOW, HeaderValue::from_static(allowed));
+    }
+    if let RequestError::UnsupportedCoding { accepted } = failure {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
     }
     if let RequestError::Rejected(rejection) = failure {
         rate_limit_fields::insert_spent(headers, rejection);

@@ -19,6 +19,7 @@ pub const TIMEOUT_MS_MAX: u64 = 600_000;
 /// Standard field names, in lower case.
 mod name {
     pub(super) const ACCEPT: &str = "accept";
+    pub(super) const ACCEPT_ENCODING: &str = "accept-encoding";
     pub(super) const AUTHORIZATION: &str = "authorization";
     pub(super) const CACHE_CONTROL: &str = "cache-control";
     pub(super) const CONTENT_ENCODING: &str = "content-encoding";
@@ -66,6 +67,7 @@ macro_rules! known_fields {
 
 known_fields! {
     accept name::ACCEPT;
+    accept_encoding name::ACCEPT_ENCODING;
     authorization name::AUTHORIZATION;
     content_encoding name::CONTENT_ENCODING;
     content_type name::CONTENT_TYPE;

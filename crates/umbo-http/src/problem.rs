@@ -204,6 +204,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::KeyTooLarge
         | ErrorCode::LastAdmin
         | ErrorCode::MethodNotAllowed
+        | ErrorCode::NotAcceptable
         | ErrorCode::PreconditionFailed
         | ErrorCode::QuotaInvalid
         | ErrorCode::QuotaNotFound
@@ -213,6 +214,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::TokenNotFound
         | ErrorCode::TokenOfFile
         | ErrorCode::UnboundedDelete
+        | ErrorCode::UnsupportedCoding
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => None,
     }

@@ -12,6 +12,7 @@ use umbo_control::auth::AuthError;
 use umbo_control::hot_lists::HotKeyError;
 use umbo_control::policies::QuotaError;
 use umbo_edge::body::BodyError;
+use umbo_edge::content_coding::InflateError;
 use umbo_quota::Rejection;
 use umbo_store::{StoreError, WriteError};
 use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
@@ -154,6 +155,18 @@ pub enum RequestError {
     /// A row of a batch has expired already: it is skipped, or refuses an atomic batch.
     #[error("it has expired already")]
     RowExpired,
+    /// The body is of a coding that the route does not read.
+    #[error("'content-encoding': this route reads {accepted}")]
+    UnsupportedCoding {
+        /// Those it reads, as in `Accept-Encoding`.
+        accepted: &'static str,
+    },
+    /// The value is stored in a coding that the client does not accept.
+    #[error("the value is stored as {stored}, which 'accept-encoding' does not accept")]
+    NotAcceptable {
+        /// Its content encoding.
+        stored: String,
+    },
     /// The body could not be read.
     #[error("{0}")]
     Body(#[from] BodyError),
@@ -290,6 +303,17 @@ impl From<HotKeyError> for RequestError {
     }
 }
 
+impl From<InflateError> for RequestError {
+    fn from(error: InflateError) -> Self {
+        match error {
+            InflateError::TooLarge { len_max } => Self::Body(BodyError::TooLarge {
+                len_max: len_max as u64,
+            }),
+            InflateError::Malformed(_) => Self::BadBody(format!("the body: {error}")),
+        }
+    }
+}
+
 impl From<WriteError> for RequestError {
     fn from(error: WriteError) -> Self {
         match error {
@@ -325,6 +349,8 @@ impl RequestError {
             Self::BadBody(_) | Self::RowExpired => ErrorCode::InvalidBody,
             Self::BatchTooLarge { .. } | Self::AnswerFull => ErrorCode::BatchTooLarge,
             Self::BadValue(RowError::ValueTooLarge(_)) => ErrorCode::ValueTooLarge,
+            Self::UnsupportedCoding { .. } => ErrorCode::UnsupportedCoding,
+            Self::NotAcceptable { .. } => ErrorCode::NotAcceptable,
             Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,
             Self::Body(BodyError::TimedOut { .. }) => ErrorCode::RequestTimeout,
             Self::Body(BodyError::Aborted { .. }) => ErrorCode::ClientClosed,
@@ -390,6 +416,8 @@ impl RequestError {
             | Self::BatchTooLarge { .. }
             | Self::BadValue(_)
             | Self::RowExpired
+            | Self::UnsupportedCoding { .. }
+            | Self::NotAcceptable { .. }
             | Self::Body(_)
             | Self::Forbidden { .. }
             | Self::KeyBlocked

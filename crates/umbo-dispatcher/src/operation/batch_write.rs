@@ -74,7 +74,7 @@ impl Operate for BatchWrite {
         B::Error: std::fmt::Display,
     {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
-        let text = body.read(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
         let mut rows = batch_lines::parse(&text.await?, admitted.namespace(), context.now)?;
         refuse_blocked(admitted, &mut rows);
         if self.ask.atomicity == Atomicity::Partition {

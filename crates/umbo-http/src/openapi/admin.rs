@@ -30,6 +30,7 @@ pub(super) const BODY: &[ErrorCode] = &[
     ErrorCode::BodyTooLarge,
     ErrorCode::ClientClosed,
     ErrorCode::InvalidBody,
+    ErrorCode::UnsupportedCoding,
 ];
 /// What a request without credentials can meet.
 const SERVICE: &[ErrorCode] = &[

@@ -69,9 +69,11 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         | ErrorCode::KeyNotFound
         | ErrorCode::KeyTooLarge
         | ErrorCode::NamespaceNotFound
+        | ErrorCode::NotAcceptable
         | ErrorCode::QuotaInvalid
         | ErrorCode::QuotaOfFile
         | ErrorCode::TokenOfFile
+        | ErrorCode::UnsupportedCoding
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => return None,
     })

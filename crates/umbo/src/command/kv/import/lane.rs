@@ -329,6 +329,7 @@ mod tests {
     fn row(i: u32, status: u16, outcome: Outcome) -> WriteRow {
         WriteRow {
             i,
+            skipped: None,
             status,
             version: None,
             error: Some(WriteRowError {
