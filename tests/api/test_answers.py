@@ -16,7 +16,7 @@ ROUTES = [
     ("/openapi.json", {"GET", "HEAD"}),
     ("/v1/errors/internal", {"GET", "HEAD"}),
     ("/admin/v1/namespaces", {"GET", "HEAD"}),
-    ("/admin/v1/namespaces/{ns}", {"GET", "HEAD", "PUT", "DELETE"}),
+    ("/admin/v1/namespaces/{ns}", {"GET", "HEAD", "PUT", "PATCH", "DELETE"}),
     ("/admin/v1/tokens", {"GET", "HEAD", "POST"}),
     ("/admin/v1/tokens/x", {"DELETE"}),
     ("/admin/v1/shards", {"GET", "HEAD"}),
@@ -43,7 +43,7 @@ def test_405_names_what_is_allowed(server, ns, path, allowed):
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1", "/v1/ns", "/v1/ns/a", "/v1/ns/a/kv", "/v1/ns/a/range/a/b", "/v1/ns/a/batch/put",
+    ["/v1", "/v1/ns", "/v1/ns/a", "/v1/ns/a/kv", "/v1/ns/a/range/a/b", "/v1/ns/a/batch/put",
      "/v2/ns/a/kv/a", "/admin", "/admin/v1/quota", "/v1/ns/a/scan/b",
      "//", "/%00", "/healthz/", "/metrics"],
 )  # fmt: skip
@@ -118,3 +118,54 @@ def test_health_readiness_and_metrics(server):
     server.client().get("/healthz")
     assert server.metric("umbo_requests_total") > before
     server.admin().get("/v1/ns/a/kv/a").problem(404, "route-not-found")
+
+
+def test_the_root_says_what_this_is(server):
+    for client in (server.client(), server.admin()):
+        root = client.get("/")
+        info = root.json()
+        assert root.status == 200 and info["name"] == "umbo" and 'rel="service-desc"' in root.headers["link"]
+        assert client.get(info["openapi"]).json()["openapi"] == "3.1.0"
+        assert client.get(info["contract"]).body.startswith(b"# The contract for services")
+        assert client.get(info["status"]).status == 200
+
+
+def test_answers_without_a_body_name_their_problem(ns, no_ns):
+    for where, code in ((ns, "key-not-found"), (no_ns, "namespace-not-found")):
+        head = where.client.request("HEAD", where.path("a"))
+        assert (head.status, head.body, head.headers["umbo-problem"]) == (404, b"", code)
+        assert where.get("a").headers["umbo-problem"] == code
+    ns.put("a", value=b"x")
+    refused = ns.client.request("HEAD", ns.path("a"), If_Match='"1"')
+    assert (refused.status, refused.headers["umbo-problem"]) == (412, "precondition-failed")
+    assert "umbo-problem" not in ns.get("a").headers
+
+
+PREFLIGHT = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization,umbo-ttl"}
+
+
+def test_pages_of_other_origins_use_the_data_plane_where_they_may(new_server):
+    page = {"Origin": "https://app.example.org"}
+    server = new_server({"server": {"cors_origins": "https://app.example.org, http://localhost:3000"}}, "listed")
+    server.start()
+    client, path = server.client(), "/v1/ns/demo/kv/a"
+    server.namespace("demo")
+    asked = client.request("OPTIONS", path, headers=page | PREFLIGHT)
+    assert (asked.status, asked.body) == (204, b"")
+    assert asked.headers["access-control-allow-origin"] == page["Origin"]
+    assert "PUT" in asked.headers["access-control-allow-methods"]
+    assert asked.headers["access-control-allow-headers"] == "authorization,umbo-ttl"
+    for answer in (client.put(path, b"x", **page), client.get("/v1/ns/no/kv/a", **page)):
+        assert answer.headers["access-control-allow-origin"] == page["Origin"], answer
+        assert answer.headers["vary"] == "origin" and answer.headers["access-control-expose-headers"] == "*"
+    for stranger in ({"Origin": "https://evil.example"}, {"Origin": "null"}):
+        assert client.request("OPTIONS", path, headers=stranger | PREFLIGHT).status == 405
+        assert "access-control-allow-origin" not in client.get(path, **stranger).headers
+    admin = client.request("OPTIONS", "/admin/v1/namespaces", headers=page | PREFLIGHT)
+    assert admin.status == 405 and "access-control-allow-origin" not in admin.headers
+
+
+def test_without_settings_no_page_of_another_origin_may(ns):
+    page = {"Origin": "https://app.example.org"}
+    assert ns.client.request("OPTIONS", ns.path("a"), headers=page | PREFLIGHT).status == 405
+    assert not [name for name in ns.get("a", **page).headers if name.startswith("access-control")]

@@ -191,3 +191,26 @@ def test_exported_rows_are_lines_of_a_batch(ns, server):
     strip = lambda rows: [{k: v for k, v in row.items() if k != "version"} for row in rows]
     order = lambda rows: sorted(strip(rows), key=json.dumps)
     assert order(copy.scan_all()) == order(exported)
+
+
+def test_rows_that_have_expired_already_are_skipped_and_counted(ns):
+    past, seconds = 1_600_000_000_000, 1_763_000_000
+    ns.put("b", "", b"before")
+    rows = [
+        {"pk": "a", "v": "x", "ttl": "5m"},
+        {"pk": "b", "v": "x", "expires_at": past},
+        {"pk": "c", "v": "x", "expires_at": past + 10**13},
+    ]
+    answer = ns.write(rows)
+    assert answer.status == 200
+    first, second, third, end = answer.batch()
+    assert (first["status"], third["status"]) == (201, 201)
+    assert second == {"i": 1, "status": 200, "skipped": "expired"}
+    assert end == {"end": {"rows": 3, "failed": 0, "skipped": 1}}
+    assert ns.get("b", "").body == b"before", "nothing is written"
+    minimal = ns.write(rows, headers={"Prefer": "return=minimal"}).batch()
+    assert minimal == [{"end": {"rows": 3, "failed": 0, "skipped": 1}}]
+    refused = ns.write(rows, query="?atomic=partition").problem(400, "invalid-body")
+    assert "row 1" in refused["detail"] and "expired" in refused["detail"]
+    (row, end) = ns.write([{"pk": "d", "v": "x", "expires_at": seconds}]).batch()
+    assert row["status"] == 400 and "milliseconds" in row["error"]["detail"] and end["end"]["failed"] == 1

@@ -14,21 +14,56 @@ def test_a_namespace_is_made_shown_and_changed(server):
         info = made.json()
         assert made.status == 201 and info["name"] == name and info["state"] == "live"
         assert (info["default_ttl"], info["durability"]) == (60, "async")
+        assert info.pop("change") == "created"
         assert client.get(path).json() == info
-        changed = client.put(path)
-        assert changed.status == 200
-        assert changed.json() == {k: v for k, v in info.items() if k != "default_ttl"} | {
-            "durability": "sync"
-        }, "what a body does not name goes back to its default"
         listed = client.get("/admin/v1/namespaces").json()["namespaces"]
         names = [each["name"] for each in listed]
         assert name in names and names == sorted(names)
 
 
+def test_creating_an_existing_namespace_changes_nothing_and_says_so(server):
+    client, path = server.client(), "/admin/v1/namespaces/kept"
+    made = client.put(path, b'{"default_ttl": "5m", "durability": "async"}')
+    info = made.json() | {"change": "unchanged"}
+    assert (made.status, info["default_ttl"]) == (201, 300)
+    for body in (b"", b"{}", b'{"default_ttl":300}', b'{"durability":"async"}'):
+        again = client.put(path, body)
+        assert (again.status, again.json()) == (200, info), body
+        assert again.headers["etag"] == made.headers["etag"]
+    for body in (b'{"default_ttl":60}', b'{"default_ttl":null}', b'{"durability":"sync"}'):
+        problem = client.put(path, body).problem(409, "namespace-exists")
+        assert "PATCH" in problem["detail"] and problem["outcome"] == "not-applied"
+    client.put(path, If_None_Match="*").problem(412, "precondition-failed")
+    client.put(path + "-not", If_Match="*").problem(412, "precondition-failed")
+    client.get(path + "-not").problem(404, "namespace-not-found")
+    assert client.get(path).json() == {k: v for k, v in info.items() if k != "change"}
+
+
+def test_a_patch_changes_what_it_names(server):
+    client, path = server.client(), "/admin/v1/namespaces/patched"
+    patch = lambda body, **headers: client.request("PATCH", path, body, **headers)
+    patch(b"{}").problem(404, "namespace-not-found")
+    made = client.put(path, b'{"default_ttl": 60}')
+    settings = lambda answer: [answer.json().get(name) for name in ("change", "default_ttl", "durability")]
+    assert settings(patch(b"{}")) == ["unchanged", 60, "sync"]
+    changed = patch(b'{"durability":"async"}', If_Match=made.headers["etag"])
+    assert changed.status == 200 and settings(changed) == ["changed", 60, "async"]
+    assert client.get(path).headers["etag"] == changed.headers["etag"] != made.headers["etag"]
+    patch(b'{"default_ttl":1}', If_Match=made.headers["etag"]).problem(412, "precondition-failed")
+    assert settings(patch(b'{"default_ttl":null}')) == ["changed", None, "async"]
+    assert settings(patch(b'{"default_ttl":"1h 30m"}')) == ["changed", 5400, "async"]
+    patch(b'{"colour":1}').problem(400, "invalid-body")
+    replaced = client.put(path, b'{"default_ttl":7}', If_Match="*")
+    assert settings(replaced) == ["changed", 7, "sync"], "what a replacement does not name has its default"
+    log = list(server.log)
+    for event in ("created a namespace", "changed the settings of a namespace"):
+        assert [line for line in log if event in line and "patched" in line], event
+
+
 @pytest.mark.parametrize(
     "body",
-    ["[]", "1", "{", '{"default_ttl":0}', '{"default_ttl":315360001}', '{"default_ttl":"1"}',
-     '{"durability":"maybe"}', '{"colour":1}', '{"durability":null}', '"x"', "[60]"],
+    ["[]", "1", "{", '{"default_ttl":0}', '{"default_ttl":315360001}', '{"default_ttl":"-1"}',
+     '{"durability":"maybe"}', '{"colour":1}', '{"default_ttl":"soon"}', '"x"', "[60]"],
 )  # fmt: skip
 def test_settings_that_cannot_be_read(server, body):
     client = server.client()

@@ -188,7 +188,10 @@ def test_delete_range_needs_bounds_and_counts(full):
     delete = lambda query: full.client.delete(f"{full.base}/range/p{query}")
     problem = delete("").problem(400, "unbounded-delete")
     assert problem["outcome"] == "not-applied"
-    delete("?dry_run=true").problem(400, "unbounded-delete")
+    for query in ("?dry_run=true", "?prefix=", "?start=", "?end=", "?prefix", "?start=a10&end="):
+        delete(query).problem(400, "unbounded-delete")
+    for query in ("?all=", "?all=1", "?prefix=b&all="):
+        delete(query).problem(400, "invalid-query")
     assert delete("?prefix=b&dry_run=true").json() == {"rows": 20, "bytes": 240, "dry_run": True}
     assert len(full.range_all("p")) == 60
     assert delete("?prefix=b").json() == {"rows": 20, "bytes": 240, "dry_run": False}

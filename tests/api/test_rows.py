@@ -35,7 +35,7 @@ def test_a_row_from_first_put_to_delete(ns):
 
 def test_content_fields_are_kept_and_have_a_default(ns):
     ns.put("a", value=b"x", content_type="application/x-foo; v=1", content_encoding="gzip")
-    read = ns.get("a")
+    read = ns.get("a", accept_encoding="gzip")
     assert read.headers["content-type"] == "application/x-foo; v=1"
     assert read.headers["content-encoding"] == "gzip"
     ns.client.request("PUT", ns.path("b"), b"x")
@@ -152,6 +152,9 @@ def test_an_expired_row_is_never_visible(ns):
         {"Umbo-TTL": "1.5"},
         {"Umbo-TTL": ""},
         {"Umbo-Expires-At": "0"},
+        {"Umbo-Expires-At": "1763000000"},
+        {"Umbo-Expires-At": "999999999999"},
+        {"Umbo-TTL": "5 parsecs"},
         {"Umbo-Expires-At": "tomorrow"},
         {"Umbo-Expires-At": "99999999999999999999"},
         {"Umbo-Durability": "maybe"},
@@ -203,3 +206,18 @@ def test_versions_grow_under_concurrent_writers(ns, server):
     [thread.join() for thread in threads]
     assert len(set(tags)) == 160
     assert ns.get("a").headers["etag"] == max(tags, key=lambda tag: int(tag.strip('"')))
+
+
+def test_unknown_headers_of_umbo_are_refused_with_the_nearest_known(ns):
+    for headers, nearest in (
+        ({"Umbo-TLL": "60"}, "umbo-ttl"),
+        ({"Umbo-Timeout": "60"}, "umbo-timeout-ms"),
+        ({"Umbo-Durabilty": "async"}, "umbo-durability"),
+    ):
+        detail = ns.client.put(ns.path("a"), b"x", **headers).problem(400, "invalid-header")["detail"]
+        assert f"'{nearest}'" in detail, detail
+        ns.get("a", **headers).problem(400, "invalid-header")
+        admin = ns.client.get("/admin/v1/namespaces", **headers)
+        assert f"'{nearest}'" in admin.problem(400, "invalid-header")["detail"]
+    ns.get("a", Umbo_Nothing_Like_It="1").problem(400, "invalid-header")
+    assert ns.get("a", X_Umbo_TLL="1").status == 404

@@ -14,20 +14,21 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, RawQuery, State};
 use axum::response::{IntoResponse as _, Response};
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, ETAG};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use umbo_api::admin::{
-    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSettings, NewToken,
-    TokenList,
+    CreatedToken, NamespaceChange, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSpec,
+    NewToken, TokenList,
 };
+use umbo_control::namespaces::version;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::phase::identify;
 use umbo_edge::body::{BodyLimits, read_bounded};
 use umbo_http::json_body::json_object;
 use umbo_http::query::Query;
-use umbo_http::{Fields, RequestError};
-use umbo_store::{CallContext, ScanRequest};
+use umbo_http::{Fields, RequestError, encode};
+use umbo_store::{CallContext, Condition, ScanRequest};
 use umbo_telemetry::metrics as counters;
 use umbo_types::{Caller, Namespace, ShardId, Verb, limits};
 
@@ -40,6 +41,12 @@ const BODY_LEN_MAX: u64 = 64 << 10;
 const EVERYWHERE: &str = "*";
 
 type DispatcherState = State<Arc<Dispatcher>>;
+/// A namespace, with its version as the tag.
+type DescribedNamespace = (
+    StatusCode,
+    [(HeaderName, HeaderValue); 1],
+    Json<NamespaceInfo>,
+);
 
 /// The text in a path. Bytes that are no text name nothing that there is.
 pub(crate) struct PathText(pub(crate) String);
@@ -63,10 +70,15 @@ fn namespace_admin(
     dispatcher: &Dispatcher,
     headers: &HeaderMap,
     name: &str,
-) -> Result<Namespace, RequestError> {
+) -> Result<(Arc<Caller>, Namespace), RequestError> {
     let caller = caller(dispatcher, headers)?;
     identify::authorize(&caller, Verb::Admin, name)?;
-    Ok(Namespace::new(name)?)
+    Ok((caller, Namespace::new(name)?))
+}
+
+/// Returns the condition under which something may be changed.
+fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
+    Fields::read(headers).write_condition()
 }
 
 fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<(), RequestError> {
@@ -128,45 +140,82 @@ pub(crate) async fn describe_namespace(
     PathText(name): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-) -> Result<Json<NamespaceInfo>, AdminError> {
-    let name = namespace_admin(&dispatcher, &headers, &name)?;
+) -> Result<DescribedNamespace, AdminError> {
+    let (_, name) = namespace_admin(&dispatcher, &headers, &name)?;
     Query::read(query.as_deref(), "")?;
     let mut info = dispatcher.control.namespaces.describe(name.as_str())?;
     info.waiting_for = dispatcher.control.waiting_for(name.as_str());
-    Ok(Json(info))
+    let tag = [(ETAG, encode::etag(version(&info)))];
+    Ok((StatusCode::OK, tag, Json(info)))
 }
 
+/// Creates a namespace; one that exists is changed only where `If-Match` says which one.
 pub(crate) async fn put_namespace(
     State(dispatcher): DispatcherState,
     PathText(name): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<NamespaceInfo>), AdminError> {
-    let name = namespace_admin(&dispatcher, &headers, &name)?;
+) -> Result<DescribedNamespace, AdminError> {
+    let (caller, name) = namespace_admin(&dispatcher, &headers, &name)?;
     Query::read(query.as_deref(), "")?;
-    let settings: NamespaceSettings = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
-    if let Some(ttl) = settings.default_ttl
-        && !(1..=limits::TTL_SECONDS_MAX).contains(&ttl)
-    {
-        let expected = "1 to 315360000 seconds";
-        return Err(
-            RequestError::BadBody(format!("'default_ttl' is {ttl}, expected {expected}")).into(),
-        );
-    }
+    let condition = condition(&headers)?;
+    let spec: NamespaceSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
     let worker = Arc::clone(&dispatcher);
-    let (info, is_new) = dispatcher
-        .control
-        .run_to_end(async move { worker.control.put_namespace(name.as_str(), settings).await })
-        .await?;
-    Ok((
-        if is_new {
+    let put = async move {
+        let control = &worker.control;
+        control
+            .put_namespace(name.as_str(), &spec, &condition)
+            .await
+    };
+    let info = dispatcher.control.run_to_end(put).await?;
+    Ok(changed(info, &caller))
+}
+
+/// Changes what the body names (RFC 7396).
+pub(crate) async fn change_namespace(
+    State(dispatcher): DispatcherState,
+    PathText(name): PathText,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<DescribedNamespace, AdminError> {
+    let (caller, name) = namespace_admin(&dispatcher, &headers, &name)?;
+    Query::read(query.as_deref(), "")?;
+    let condition = condition(&headers)?;
+    let spec: NamespaceSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let worker = Arc::clone(&dispatcher);
+    let change = async move {
+        let control = &worker.control;
+        control
+            .change_namespace(name.as_str(), &spec, &condition)
+            .await
+    };
+    let info = dispatcher.control.run_to_end(change).await?;
+    Ok(changed(info, &caller))
+}
+
+/// Logs what became of a namespace, and answers it.
+fn changed(info: NamespaceInfo, caller: &Caller) -> DescribedNamespace {
+    let (name, by) = (info.name.as_str(), caller.id.as_str());
+    let settings = info.settings;
+    let status = match info.change {
+        Some(NamespaceChange::Created) => {
+            tracing::info!(namespace = name, by, ?settings, "created a namespace");
             StatusCode::CREATED
-        } else {
+        }
+        Some(NamespaceChange::Changed) => {
+            tracing::info!(
+                namespace = name,
+                by,
+                ?settings,
+                "changed the settings of a namespace"
+            );
             StatusCode::OK
-        },
-        Json(info),
-    ))
+        }
+        Some(NamespaceChange::Unchanged) | None => StatusCode::OK,
+    };
+    (status, [(ETAG, encode::etag(version(&info)))], Json(info))
 }
 
 pub(crate) async fn remove_namespace(
@@ -175,7 +224,7 @@ pub(crate) async fn remove_namespace(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, AdminError> {
-    let name = namespace_admin(&dispatcher, &headers, &name)?;
+    let (caller, name) = namespace_admin(&dispatcher, &headers, &name)?;
     let query = Query::read(query.as_deref(), "dry_run, abandon_shard")?;
     let dry_run = query.flag("dry_run")?;
     let shards = dispatcher.shard_map.shards() as u64;
@@ -201,7 +250,8 @@ pub(crate) async fn remove_namespace(
                 .await
         })
         .await?;
-    tracing::info!(namespace = name.as_str(), "removed a namespace");
+    let by = caller.id.as_str();
+    tracing::info!(namespace = name.as_str(), by, "removed a namespace");
     Ok(match removing {
         None => StatusCode::NO_CONTENT.into_response(),
         Some(removing) => (StatusCode::ACCEPTED, Json(removing)).into_response(),
@@ -288,7 +338,7 @@ pub(crate) async fn show_metrics(
     State(dispatcher): DispatcherState,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-) -> Result<([(http::HeaderName, HeaderValue); 1], String), AdminError> {
+) -> Result<([(HeaderName, HeaderValue); 1], String), AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let text = scrape::render(&dispatcher).await?;
@@ -300,7 +350,7 @@ pub(crate) async fn show_config(
     State(dispatcher): DispatcherState,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-) -> Result<([(http::HeaderName, HeaderValue); 1], String), AdminError> {
+) -> Result<([(HeaderName, HeaderValue); 1], String), AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let toml = HeaderValue::from_static("application/toml");

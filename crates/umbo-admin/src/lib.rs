@@ -6,6 +6,7 @@
 
 mod admin;
 mod admin_error;
+mod cors;
 mod hot_report;
 mod overload_gauges;
 mod quota_gauges;
@@ -14,5 +15,6 @@ mod scrape;
 mod service;
 mod startup_responder;
 
+pub use cors::{BadOrigin, CorsPolicy};
 pub use service::Service;
 pub use startup_responder::StartupResponder;

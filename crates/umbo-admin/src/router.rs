@@ -1,15 +1,15 @@
-//! The routes below the data plane: health, metrics, the document, and the admin API.
+//! The routes below the data plane: what this is, health, metrics, the document, and the admin API.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, LINK};
 use axum::response::IntoResponse;
 use axum::routing::{get, put};
 use http::StatusCode;
 use umbo_api::ErrorCode;
-use umbo_api::admin::Health;
+use umbo_api::admin::{Health, ServiceInfo};
 use umbo_dispatcher::Dispatcher;
 use umbo_http::{RequestError, openapi};
 use umbo_store::{ShardState, ShardStatus};
@@ -33,6 +33,8 @@ pub(crate) fn admin(dispatcher: &Arc<Dispatcher>) -> Router {
 
 fn common() -> Router<Arc<Dispatcher>> {
     Router::new()
+        .route("/", get(root))
+        .route("/contract", get(contract))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
         .route("/openapi.json", get(document))
@@ -41,6 +43,7 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route(
             "/admin/v1/namespaces/{ns}",
             put(admin::put_namespace)
+                .patch(admin::change_namespace)
                 .get(admin::describe_namespace)
                 .delete(admin::remove_namespace),
         )
@@ -78,6 +81,31 @@ fn common() -> Router<Arc<Dispatcher>> {
         .method_not_allowed_fallback(async || {
             AdminError::from(RequestError::MethodNotAllowed { allowed: "" })
         })
+}
+
+/// Says what this is, and links what describes it (RFC 8631).
+async fn root() -> impl IntoResponse {
+    let links = "</openapi.json>; rel=\"service-desc\", </contract>; rel=\"service-doc\", \
+                 </readyz>; rel=\"status\"";
+    (
+        [(LINK, links)],
+        axum::Json(ServiceInfo {
+            name: "umbo".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            about: "A key-value store for derived data: rows are under /v1/ns/{ns}, the admin API is under \
+                    /admin/v1."
+                .to_owned(),
+            openapi: "/openapi.json".to_owned(),
+            contract: "/contract".to_owned(),
+            status: "/readyz".to_owned(),
+        }),
+    )
+}
+
+/// The contract for services.
+async fn contract() -> impl IntoResponse {
+    let markdown = "text/markdown; charset=utf-8";
+    ([(CONTENT_TYPE, markdown)], umbo_api::CONTRACT)
 }
 
 async fn health() -> axum::Json<Health> {

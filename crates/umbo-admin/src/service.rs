@@ -8,19 +8,29 @@ use std::time::Instant;
 
 use axum::Router;
 use bytes::Bytes;
-use http::header::ALLOW;
-use http::{Request, Response};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, VARY};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use umbo_dispatcher::{Dispatcher, RoutedRequest, request};
 use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::ReplyBody;
+use umbo_edge::content_coding::ContentCoding;
 use umbo_edge::unread_body::{Lent, drain_request_body};
 use umbo_edge::{Connection, Handler};
 use umbo_http::{Fields, RequestError, decode};
 use umbo_types::Operation;
+
+use crate::cors::{self, CorsPolicy};
+
+/// Answers from this length on are compressed, in bytes: a shorter one fits into a packet as it is.
+const COMPRESSED_LEN_MIN: u64 = 1 << 10;
+/// Answers that are compressed at a time; further ones are sent as they are. Each holds about 1 MiB.
+const COMPRESSIONS_MAX: usize = 128;
 
 /// Answers the requests of one port.
 #[derive(Debug, Clone)]
@@ -28,6 +38,10 @@ pub struct Service {
     dispatcher: Arc<Dispatcher>,
     router: Router,
     has_data_plane: bool,
+    /// None where no page of another origin may use the data plane.
+    cors: Option<Arc<CorsPolicy>>,
+    /// Permits are answers that are being compressed.
+    compressions: Arc<Semaphore>,
 }
 
 impl Service {
@@ -38,7 +52,16 @@ impl Service {
             dispatcher: Arc::clone(dispatcher),
             router,
             has_data_plane: true,
+            cors: None,
+            compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
         }
+    }
+
+    /// Allows pages of other origins to use the data plane.
+    #[must_use]
+    pub fn with_cors(mut self, policy: Option<CorsPolicy>) -> Self {
+        self.cors = policy.map(Arc::new);
+        self
     }
 
     /// Makes the service of the admin port: admin API, health and metrics.
@@ -48,6 +71,8 @@ impl Service {
             dispatcher: Arc::clone(dispatcher),
             router,
             has_data_plane: false,
+            cors: None,
+            compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
         }
     }
 
@@ -70,6 +95,44 @@ impl Service {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
+        let Some(cors) = &self.cors else {
+            return self.answer_parts(request, answers).await;
+        };
+        let (head, body) = request.into_parts();
+        let fields = cors.fields(&head);
+        let mut response = if cors::is_allowed_preflight(&head, &fields) {
+            self.preflight(&head, answers)
+        } else {
+            let request = Request::from_parts(head, body);
+            self.answer_parts(request, answers).await
+        };
+        // There may be a `Vary` already.
+        for (name, value) in &fields {
+            response.headers_mut().append(name, value.clone());
+        }
+        response
+    }
+
+    /// Answers a browser that asks whether a page may send a request.
+    fn preflight(&self, head: &Parts, answers: Arc<ConnectionAnswers>) -> Response<ReplyBody> {
+        let started = self.dispatcher.clock.monotonic();
+        let fields = Fields::read(&head.headers);
+        let operation = Operation::Service;
+        let begun = RoutedRequest::begin(&self.dispatcher, operation, &fields, answers, started);
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        begun.answer(response.into_parts().0, Bytes::new(), false)
+    }
+
+    async fn answer_parts<B>(
+        &self,
+        request: Request<B>,
+        answers: Arc<ConnectionAnswers>,
+    ) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
         let started = self.dispatcher.clock.monotonic();
         let (head, mut body) = request.into_parts();
         let route = if self.has_data_plane {
@@ -79,9 +142,16 @@ impl Service {
         };
         match route {
             Some(Ok(route)) => {
+                let operation = route.operation;
                 let dispatcher = &self.dispatcher;
                 let mut response =
                     request::serve(dispatcher, route, &head, &mut body, answers, started).await;
+                if !matches!(
+                    operation,
+                    Operation::Get | Operation::Put | Operation::Delete
+                ) {
+                    response = self.compressed(&head, response);
+                }
                 if !body.is_end_stream() {
                     Box::pin(drain_request_body(&head, Some(body), &mut response)).await;
                 }
@@ -103,12 +173,33 @@ impl Service {
             None => {
                 let (lent, mut back) = Lent::new(body);
                 let request = Request::from_parts(head.clone(), axum::body::Body::new(lent));
-                let mut response = Box::pin(self.route(request, answers, started)).await;
+                let response = Box::pin(self.route(request, answers, started)).await;
+                let mut response = self.compressed(&head, response);
                 let body = back.try_recv().ok();
                 Box::pin(drain_request_body(&head, body, &mut response)).await;
                 response
             }
         }
+    }
+
+    /// Compresses an answer for a client that asks for that, where it is worth it.
+    fn compressed(&self, head: &Parts, mut response: Response<ReplyBody>) -> Response<ReplyBody> {
+        let headers = response.headers_mut();
+        headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+        let len = response.body().size_hint().exact();
+        if head.method == Method::HEAD || len.is_some_and(|len| len < COMPRESSED_LEN_MIN) {
+            return response;
+        }
+        let accepted = head.headers.get(ACCEPT_ENCODING);
+        let coding = accepted.and_then(ContentCoding::preferred);
+        let permit = Arc::clone(&self.compressions).try_acquire_owned();
+        if let (Some(coding), Ok(permit)) = (coding, permit) {
+            let name = HeaderValue::from_static(coding.as_str());
+            response.headers_mut().insert(CONTENT_ENCODING, name);
+            response.headers_mut().remove(CONTENT_LENGTH);
+            return response.map(|body| coding.compress(body, permit));
+        }
+        response
     }
 
     /// Answers what is not of the data plane. These answers are small and held whole.
@@ -128,6 +219,18 @@ impl Service {
             RoutedRequest::begin(&self.dispatcher, operation, &fields, answers, started);
         if operation == Operation::Admin && !request.method().is_safe() {
             begun.changes_records();
+        }
+        if operation == Operation::Admin
+            && let Err(refusal) = fields.check()
+        {
+            return begun.refuse(&refusal);
+        }
+        if fields
+            .content_encoding
+            .is_some_and(|coding| coding != "identity")
+        {
+            let accepted = "identity";
+            return begun.refuse(&RequestError::UnsupportedCoding { accepted });
         }
         let response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,

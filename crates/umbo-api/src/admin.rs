@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::time_to_live::{self, TimeToLiveSchema};
+
 /// A namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceInfo {
@@ -18,9 +20,24 @@ pub struct NamespaceInfo {
     /// Shards that have not confirmed its removal; only while it is being removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<u16>,
+    /// What a request to create it or to change its settings did; absent elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<NamespaceChange>,
     /// Settings.
     #[serde(flatten)]
     pub settings: NamespaceSettings,
+}
+
+/// What a request to create a namespace or to change its settings did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NamespaceChange {
+    /// It is new.
+    Created,
+    /// It has other settings than before.
+    Changed,
+    /// It exists, and nothing was changed.
+    Unchanged,
 }
 
 /// Whether a namespace can be used.
@@ -34,9 +51,8 @@ pub enum NamespaceState {
     Removing,
 }
 
-/// What can be set of a namespace; a body without a field resets it to its default.
+/// The settings of a namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct NamespaceSettings {
     /// Time to live of rows that name none, in seconds; none where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +61,57 @@ pub struct NamespaceSettings {
     /// When writes that do not say are acknowledged.
     #[serde(default)]
     pub durability: DurabilitySetting,
+}
+
+/// What a request says of the settings of a namespace. It says nothing of a field that is absent; null is the
+/// default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceSpec {
+    /// Time to live of rows that name none; null for none.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "time_to_live::named"
+    )]
+    #[schema(value_type = Option<TimeToLiveSchema>)]
+    pub default_ttl: Option<Option<u64>>,
+    /// When writes that do not say are acknowledged; null for `sync`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "named_durability"
+    )]
+    #[schema(value_type = Option<DurabilitySetting>)]
+    pub durability: Option<Option<DurabilitySetting>>,
+}
+
+impl NamespaceSpec {
+    /// Returns these settings, with those of `others` where it says nothing.
+    pub fn over(&self, others: NamespaceSettings) -> NamespaceSettings {
+        NamespaceSettings {
+            default_ttl: self.default_ttl.unwrap_or(others.default_ttl),
+            durability: self
+                .durability
+                .map_or(others.durability, Option::unwrap_or_default),
+        }
+    }
+}
+
+impl From<NamespaceSettings> for NamespaceSpec {
+    /// Names every field.
+    fn from(settings: NamespaceSettings) -> Self {
+        Self {
+            default_ttl: Some(settings.default_ttl),
+            durability: Some(Some(settings.durability)),
+        }
+    }
+}
+
+fn named_durability<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<DurabilitySetting>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// When a write is acknowledged.
@@ -127,9 +194,13 @@ pub struct NewToken {
     /// Highest criticality it may claim; `sheddable-plus` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criticality_max: Option<String>,
-    /// Life of the token, in seconds; for ever where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 315_360_000)]
+    /// Life of the token; for ever where absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "time_to_live::nullable"
+    )]
+    #[schema(value_type = Option<TimeToLiveSchema>)]
     pub ttl: Option<u64>,
 }
 
@@ -171,6 +242,23 @@ pub struct ShardInfo {
 pub struct ShardList {
     /// All of them.
     pub shards: Vec<ShardInfo>,
+}
+
+/// Answer of `/`: what this is, and the paths of what describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceInfo {
+    /// `umbo`.
+    pub name: String,
+    /// Version of the server.
+    pub version: String,
+    /// What it is.
+    pub about: String,
+    /// The `OpenAPI` document.
+    pub openapi: String,
+    /// The contract for services, as text.
+    pub contract: String,
+    /// Whether it takes requests.
+    pub status: String,
 }
 
 /// Answer of `/healthz` and `/readyz`.

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use crate::problem::{Outcome, Problem, Retry};
 use crate::row::{JsonRow, RowFieldError, pair_bytes};
 use crate::ru::Ru;
+use crate::time_to_live::{self, TimeToLiveSchema};
 
 /// Body of a multi-get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -122,7 +123,7 @@ pub struct WriteLine<'a> {
     #[serde(default, borrow)]
     pub v64: Option<Text<'a>>,
     /// Time to live, in seconds.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "time_to_live::nullable")]
     pub ttl: Option<u64>,
     /// Expiry, in milliseconds since the Unix epoch.
     #[serde(default)]
@@ -169,12 +170,14 @@ pub struct WriteLineSchema {
     /// Value as base64url.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub v64: Option<String>,
-    /// Time to live, in seconds.
+    /// Time to live.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 315_360_000)]
+    #[schema(value_type = Option<TimeToLiveSchema>)]
     pub ttl: Option<u64>,
-    /// Expiry, in milliseconds since the Unix epoch.
+    /// Expiry, in milliseconds since the Unix epoch. A row that has expired already is skipped; in an atomic
+    /// batch it refuses the whole.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1_000_000_000_000_u64, maximum = 253_402_300_799_999_u64)]
     pub expires_at: Option<u64>,
     /// Media type.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,14 +201,26 @@ pub struct WriteLineSchema {
 pub struct WriteRow {
     /// Index of the line in the request, from 0; blank lines do not count.
     pub i: u32,
-    /// 201 new, 204 replaced or removed, or the status of `error`.
+    /// 201 new, 204 replaced or removed, 200 where `skipped` says why nothing was written, or the status of
+    /// `error`.
     pub status: u16,
+    /// Why nothing was written, although nothing failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<Skipped>,
     /// Version given to the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// What happened, where the write was not applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<WriteRowError>,
+}
+
+/// Why a line of a batch write was skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Skipped {
+    /// Its row has expired already.
+    Expired,
 }
 
 /// Why a line of a batch write was not applied.
@@ -235,10 +250,21 @@ pub struct BatchEnd {
     pub rows: u64,
     /// Rows that failed.
     pub failed: u64,
+    /// Rows that were skipped, because they had expired already; absent where there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
     /// Request units charged, the same as in `Umbo-RU`.
     #[serde(default)]
-    #[schema(required, inline)]
+    #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The last line of the answer to a batch.

@@ -101,10 +101,14 @@ error_codes! {
         "The route exists and does not take this method. The Allow header names those it takes.";
     NamespaceBeingRemoved "namespace-being-removed" 409 false "Namespace being removed"
         "A namespace of this name is being removed, and the name is free once every shard has confirmed that. The problem names the shards that have not. If one of them never comes back, an operator says so with: umbo ns rm NAME --abandon-shard SHARD.";
+    NamespaceExists "namespace-exists" 409 false "Namespace exists"
+        "A namespace of this name exists and has other settings. PATCH changes settings; PUT with If-Match replaces them.";
     NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
         "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names the tier, the signal and how long to stay away. Nothing was applied.";
+    NotAcceptable "not-acceptable" 406 false "Not acceptable"
+        "The value is stored in a content coding that Accept-Encoding does not accept, and that Umbo cannot decode.";
     PreconditionFailed "precondition-failed" 412 false "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
     QuotaExceeded "quota-exceeded" 429 true "Rejected: quota spent"
@@ -144,7 +148,9 @@ error_codes! {
     Unauthenticated "unauthenticated" 401 false "Not authenticated"
         "The request carries no token, or one that is malformed, unknown, expired or revoked.";
     UnboundedDelete "unbounded-delete" 400 false "Unbounded delete"
-        "A delete of a range names no bound. Name start, end or prefix, or say all=true.";
+        "A delete of a range names no bound, or one that is empty. Name start, end or prefix, or say all=true.";
+    UnsupportedCoding "unsupported-coding" 415 false "Unsupported content coding"
+        "The body is of a content coding that this route does not read. The Accept-Encoding header names those it does.";
     UriTooLong "uri-too-long" 414 false "URI too long"
         "The request target is longer than any key needs.";
     ValueTooLarge "value-too-large" 413 false "Value too large"

@@ -1,5 +1,7 @@
 //! Header names of Umbo's own, in the lower case that HTTP/2 asks for.
 
+/// With what all of them begin.
+pub const PREFIX: &str = "umbo-";
 /// Request id: taken from the request where it is 1 to 64 characters of `[A-Za-z0-9._-]`, made
 /// otherwise; on every answer.
 pub const REQUEST_ID: &str = "umbo-request-id";
@@ -7,9 +9,9 @@ pub const REQUEST_ID: &str = "umbo-request-id";
 pub const TIMEOUT_MS: &str = "umbo-timeout-ms";
 /// Criticality that the caller claims.
 pub const CRITICALITY: &str = "umbo-criticality";
-/// Time to live of a row, in seconds (1 to 315,360,000).
+/// Time to live of a row: seconds (1 to 315,360,000), or a duration with units (`5m`).
 pub const TTL: &str = "umbo-ttl";
-/// Expiry of a row, in milliseconds since the Unix epoch; on requests and answers.
+/// Expiry of a row, in milliseconds since the Unix epoch (10¹² or more); on requests and answers.
 pub const EXPIRES_AT: &str = "umbo-expires-at";
 /// When a write is acknowledged: `sync` or `async`.
 pub const DURABILITY: &str = "umbo-durability";
@@ -18,6 +20,8 @@ pub const RETRY_AFTER_MS: &str = "umbo-retry-after-ms";
 /// Retry ticket: on a rejection, and sent back with the retry once the wait is over, which then has
 /// priority over new requests. Opaque; good once at the dispatcher that issued it.
 pub const RETRY_TICKET: &str = "umbo-retry-ticket";
+/// Code of the problem (the last part of its `type`), also where the answer has no body; on every problem.
+pub const PROBLEM: &str = "umbo-problem";
 /// Whether a failed write took effect: `applied`, `not-applied` or `unknown`.
 pub const OUTCOME: &str = "umbo-outcome";
 /// What the request was charged, in request units, as an exact decimal; on every answer.

@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::time_to_live::{self, TimeToLiveSchema};
+
 use crate::path::{self, base64url};
 use crate::row::{RowFieldError, pair_bytes};
 
@@ -132,9 +134,13 @@ pub struct HotListingSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub reason: Option<String>,
-    /// For how long, in seconds; if absent, until it is removed from the list.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 315_360_000)]
+    /// For how long; if absent, until it is removed from the list.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "time_to_live::nullable"
+    )]
+    #[schema(value_type = Option<TimeToLiveSchema>)]
     pub ttl: Option<u64>,
 }
 

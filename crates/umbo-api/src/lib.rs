@@ -19,6 +19,10 @@ pub mod row;
 pub mod ru;
 pub mod shed;
 pub mod stream;
+pub mod time_to_live;
+
+/// The contract for services, as text (Markdown).
+pub const CONTRACT: &str = include_str!("../README.md");
 
 pub use error_code::{ErrorCode, ErrorKind};
 pub use problem::{Outcome, Problem, QuotaLimit, Retry, Scope};

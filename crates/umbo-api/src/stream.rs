@@ -38,7 +38,7 @@ pub struct End {
     /// Request units charged for the whole page. `Umbo-RU` says so too, or, where the page is
     /// longer than one chunk, what had been charged when the head of the answer left.
     #[serde(default)]
-    #[schema(required, inline)]
+    #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,
 }
 
@@ -59,7 +59,7 @@ pub struct ErrorLine {
     pub cursor: Option<String>,
     /// Request units charged for the part of the page that was read.
     #[serde(default)]
-    #[schema(required, inline)]
+    #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,
 }
 

@@ -4,8 +4,8 @@
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use umbo_api::admin::{
-    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceRemoving,
-    NamespaceSettings, NewToken, ShardList, TokenList,
+    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceRemoving, NamespaceSpec,
+    NewToken, ShardList, TokenList,
 };
 use umbo_api::path::percent_encode;
 
@@ -25,21 +25,33 @@ impl Client {
         self.admin(&namespace_target(name)).await
     }
 
-    /// Creates a namespace, or sets the settings of one that exists. Returns it, and whether it
-    /// is new.
+    /// Creates a namespace. One that exists stays as it is, and is refused where it has other settings than
+    /// those named. Returns it, and whether it is new.
     pub async fn put_namespace(
         &self,
         name: &str,
-        settings: &NamespaceSettings,
+        spec: &NamespaceSpec,
     ) -> Result<(NamespaceInfo, bool), Error> {
         let target = format!("/admin/v1{}", namespace_target(name));
         let request = Request::new(Method::PUT, target, Repeat::Always)
-            .with_body("application/json", json(settings)?);
+            .with_body("application/json", json(spec)?);
         let mut response = self.send(&request).await?;
         let is_new = response.status() == StatusCode::CREATED;
         let body = self.body(&mut response).await?;
         let namespace = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;
         Ok((namespace, is_new))
+    }
+
+    /// Changes those settings of a namespace that are named, and returns it.
+    pub async fn change_namespace(
+        &self,
+        name: &str,
+        spec: &NamespaceSpec,
+    ) -> Result<NamespaceInfo, Error> {
+        let target = format!("/admin/v1{}", namespace_target(name));
+        let request = Request::new(Method::PATCH, target, Repeat::Always)
+            .with_body("application/merge-patch+json", json(spec)?);
+        self.send_for_json(&request).await
     }
 
     /// Counts what the removal of a namespace would remove.

@@ -4,7 +4,7 @@
 //! records is planned by the module that owns their kind.
 
 use umbo_api::Outcome;
-use umbo_api::admin::{CreatedToken, NamespaceInfo, NamespaceSettings, NamespaceState};
+use umbo_api::admin::{CreatedToken, NamespaceInfo, NamespaceSpec, NamespaceState};
 use umbo_api::admin::{NamespaceRemoving, NewToken as AskedToken, TokenList};
 use umbo_api::hot::HotList;
 use umbo_api::quota::{PolicyChange, PolicySpec};
@@ -19,15 +19,34 @@ use crate::records::Edits;
 use crate::{namespaces, tokens};
 
 impl ControlPlane {
-    /// Creates a namespace or changes its settings; the flag says whether it was created.
+    /// Creates a namespace. Under a condition on one that exists, replaces its settings.
     pub async fn put_namespace(
         &self,
         name: &str,
-        settings: NamespaceSettings,
-    ) -> Result<(NamespaceInfo, bool), ControlError> {
+        spec: &NamespaceSpec,
+        condition: &Condition,
+    ) -> Result<NamespaceInfo, ControlError> {
         let now = self.clock.wall();
-        let put = self.change_records(|set| namespaces::put(set, name, settings, now));
-        put.await.map_err(|failure| match failure {
+        let put = self.change_records(|set| namespaces::put(set, name, spec, condition, now));
+        put.await
+            .map_err(|failure| self.say_what_removal_waits_for(failure))
+    }
+
+    /// Changes the settings of a namespace that the request names, where the condition holds.
+    pub async fn change_namespace(
+        &self,
+        name: &str,
+        spec: &NamespaceSpec,
+        condition: &Condition,
+    ) -> Result<NamespaceInfo, ControlError> {
+        let change = self.change_records(|set| namespaces::change(set, name, spec, condition));
+        change
+            .await
+            .map_err(|failure| self.say_what_removal_waits_for(failure))
+    }
+
+    fn say_what_removal_waits_for(&self, failure: ControlError) -> ControlError {
+        match failure {
             ControlError::NamespaceBeingRemoved { name, .. } => {
                 ControlError::NamespaceBeingRemoved {
                     waiting_for: self.waiting_for(&name),
@@ -35,7 +54,7 @@ impl ControlPlane {
                 }
             }
             other => other,
-        })
+        }
     }
 
     /// Removes a namespace: none answers that name any more, and its rows are reclaimed. Returns none where

@@ -26,6 +26,16 @@ pub enum ControlError {
         /// The name.
         name: String,
     },
+    /// A namespace of this name exists and has other settings than those asked for.
+    #[error(
+        "namespace '{name}' exists, and its {difference}; PATCH changes settings, PUT with If-Match replaces them"
+    )]
+    NamespaceExists {
+        /// The name.
+        name: String,
+        /// In which setting it differs.
+        difference: String,
+    },
     /// The namespace is being removed.
     #[error("namespace '{name}' is being removed; {}", waiting_text(.waiting_for))]
     NamespaceBeingRemoved {
@@ -109,6 +119,7 @@ impl ControlError {
                 Outcome::Unknown
             }
             Self::NamespaceNotFound { .. }
+            | Self::NamespaceExists { .. }
             | Self::NamespaceBeingRemoved { .. }
             | Self::RecordsAway { .. }
             | Self::RecordsUnreadable(_)

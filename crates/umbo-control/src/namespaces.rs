@@ -9,13 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use umbo_api::admin::{DurabilitySetting, NamespaceInfo, NamespaceSettings, NamespaceState};
-use umbo_store::{Durability, RecordsRevision};
-use umbo_types::{NamespaceId, ShardId, Timestamp};
+use umbo_api::admin::{
+    DurabilitySetting, NamespaceChange, NamespaceInfo, NamespaceSettings, NamespaceSpec,
+    NamespaceState,
+};
+use umbo_store::{Condition, Durability, RecordsRevision};
+use umbo_types::{NamespaceId, ShardId, Timestamp, Version};
 
 use crate::error::ControlError;
-use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
+use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable, version_of};
 
 /// What the path needs of a namespace.
 #[derive(Debug, Clone)]
@@ -87,11 +91,29 @@ impl NamespaceRecord {
             created_at: self.created_at,
             state: self.state,
             waiting_for: Vec::new(),
-            settings: NamespaceSettings {
-                default_ttl: self.default_ttl,
-                durability: self.durability,
-            },
+            change: None,
+            settings: self.settings(),
         }
+    }
+
+    const fn settings(&self) -> NamespaceSettings {
+        NamespaceSettings {
+            default_ttl: self.default_ttl,
+            durability: self.durability,
+        }
+    }
+
+    /// Plans to give it these settings.
+    fn with(mut self, name: &str, settings: NamespaceSettings) -> (Edits, NamespaceInfo) {
+        if settings == self.settings() {
+            let mut info = self.info(name);
+            info.change = Some(NamespaceChange::Unchanged);
+            return (Edits::none(), info);
+        }
+        (self.default_ttl, self.durability) = (settings.default_ttl, settings.durability);
+        let mut info = self.info(name);
+        info.change = Some(NamespaceChange::Changed);
+        (Edits::none().put(Kind::Namespace, name, self.bytes()), info)
     }
 }
 
@@ -217,41 +239,116 @@ fn not_found(name: &str) -> ControlError {
     }
 }
 
-/// Plans to create a namespace or to change its settings. The flag says whether it is new.
+/// Returns the version of what operators see of a namespace: another one after each change of its settings.
+pub fn version(info: &NamespaceInfo) -> Version {
+    let content = serde_json::to_vec(&(info.id, info.settings));
+    version_of(&Bytes::from(content.expect("numbers and words are JSON")))
+}
+
+/// Plans to create a namespace. One that exists stays as it is: it has to have the settings that the request
+/// names already, or the request has to name its version, and then gets what the request names.
 pub(crate) fn put(
+    set: &RecordSet,
+    name: &str,
+    spec: &NamespaceSpec,
+    condition: &Condition,
+    now: Timestamp,
+) -> Result<(Edits, NamespaceInfo), ControlError> {
+    let found = find_live(set, name)?;
+    check(condition, name, found.as_ref())?;
+    let asked = spec.over(NamespaceSettings::default());
+    let Some(record) = found else {
+        return create(set, name, asked, now);
+    };
+    if !matches!(condition, Condition::Always) {
+        return Ok(record.with(name, asked));
+    }
+    let settings = record.settings();
+    match difference(settings, spec.over(settings)) {
+        None => Ok(record.with(name, settings)),
+        Some(difference) => Err(ControlError::NamespaceExists {
+            name: name.to_owned(),
+            difference,
+        }),
+    }
+}
+
+/// Plans to change the settings that the request names, and no other.
+pub(crate) fn change(
+    set: &RecordSet,
+    name: &str,
+    spec: &NamespaceSpec,
+    condition: &Condition,
+) -> Result<(Edits, NamespaceInfo), ControlError> {
+    let record = find_live(set, name)?.ok_or_else(|| not_found(name))?;
+    check(condition, name, Some(&record))?;
+    let settings = spec.over(record.settings());
+    Ok(record.with(name, settings))
+}
+
+fn create(
     set: &RecordSet,
     name: &str,
     settings: NamespaceSettings,
     now: Timestamp,
-) -> Result<(Edits, (NamespaceInfo, bool)), ControlError> {
-    let found = NamespaceRecord::find(set, name)?;
-    let is_new = found.is_none();
-    let (mut record, mut edits) = match found {
+) -> Result<(Edits, NamespaceInfo), ControlError> {
+    let id = set.last_namespace.checked_add(1);
+    let id =
+        id.ok_or_else(|| ControlError::Internal("all namespace ids have been used".to_owned()))?;
+    let record = NamespaceRecord {
+        id,
+        created_at: now.as_millis(),
+        default_ttl: settings.default_ttl,
+        durability: settings.durability,
+        state: NamespaceState::Live,
+        abandoned: BTreeSet::new(),
+    };
+    let mut info = record.info(name);
+    info.change = Some(NamespaceChange::Created);
+    let edits = Edits::none().with_last_namespace(id);
+    Ok((edits.put(Kind::Namespace, name, record.bytes()), info))
+}
+
+fn find_live(set: &RecordSet, name: &str) -> Result<Option<NamespaceRecord>, ControlError> {
+    match NamespaceRecord::find(set, name)? {
         Some(record) if record.state == NamespaceState::Removing => {
-            return Err(ControlError::NamespaceBeingRemoved {
+            Err(ControlError::NamespaceBeingRemoved {
                 name: name.to_owned(),
                 waiting_for: Vec::new(),
-            });
+            })
         }
-        Some(record) => (record, Edits::none()),
-        None => {
-            let id = set.last_namespace.checked_add(1).ok_or_else(|| {
-                ControlError::Internal("all namespace ids have been used".to_owned())
-            })?;
-            let record = NamespaceRecord {
-                id,
-                created_at: now.as_millis(),
-                default_ttl: None,
-                durability: DurabilitySetting::default(),
-                state: NamespaceState::Live,
-                abandoned: BTreeSet::new(),
-            };
-            (record, Edits::none().with_last_namespace(id))
-        }
+        found => Ok(found),
+    }
+}
+
+/// Refuses where the condition is false of what is stored.
+fn check(
+    condition: &Condition,
+    name: &str,
+    found: Option<&NamespaceRecord>,
+) -> Result<(), ControlError> {
+    let current = found.map(|record| version(&record.info(name)));
+    if condition.holds(current) {
+        return Ok(());
+    }
+    Err(ControlError::ConditionFailed { current })
+}
+
+/// Says in which setting a namespace differs from what a request asks for.
+fn difference(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<String> {
+    let ttl = |ttl: Option<u64>| ttl.map_or_else(|| "none".to_owned(), |ttl| format!("{ttl} s"));
+    if actual.default_ttl != asked.default_ttl {
+        let (actual, asked) = (ttl(actual.default_ttl), ttl(asked.default_ttl));
+        return Some(format!("default_ttl is {actual}, not {asked}"));
+    }
+    let word = |durability| match durability {
+        DurabilitySetting::Sync => "sync",
+        DurabilitySetting::Async => "async",
     };
-    (record.default_ttl, record.durability) = (settings.default_ttl, settings.durability);
-    edits = edits.put(Kind::Namespace, name, record.bytes());
-    Ok((edits, (record.info(name), is_new)))
+    (actual.durability != asked.durability).then(|| {
+        let (actual, asked) = (word(actual.durability), word(asked.durability));
+        format!("durability is {actual}, not {asked}")
+    })
 }
 
 /// Plans the first step of a removal: the namespace is fenced and of no use any more. Where it is being

@@ -29,7 +29,7 @@ pub use self::file::{FilePolicies, PolicyFileError};
 pub use self::of_shard::ShardPolicies;
 use crate::error::ControlError;
 use crate::quota_spec::{policy_of, spec_of};
-use crate::records::{Edits, Kind, RecordSet};
+use crate::records::{Edits, Kind, RecordSet, version_of};
 
 /// The policies of a dispatcher.
 #[derive(Debug)]
@@ -213,7 +213,7 @@ fn change(name: &str, before: &EffectivePolicies, after: &EffectivePolicies) -> 
 
 /// Refuses where the condition is false of what is stored.
 fn check(condition: &Condition, current: Option<&Bytes>) -> Result<(), ControlError> {
-    let current = current.map(effective::version_of);
+    let current = current.map(version_of);
     if condition.holds(current) {
         return Ok(());
     }

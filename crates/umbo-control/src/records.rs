@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use umbo_store::RecordsRevision;
-use umbo_types::NamespaceId;
+use umbo_types::{NamespaceId, Version};
 
 /// What a record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +84,16 @@ impl std::fmt::Display for RecordKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.kind.as_str(), self.name)
     }
+}
+
+/// Bits of a version: as many as every reader of JSON keeps.
+const VERSION_BITS: u32 = 53;
+
+/// Returns the version of a record: the same for the same content, on every dispatcher.
+pub(crate) fn version_of(content: &Bytes) -> Version {
+    let hash = blake3::hash(content);
+    let first = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
+    Version(u64::from_be_bytes(*first) >> (u64::BITS - VERSION_BITS))
 }
 
 /// Says that a record, or a copy of the records, is not what this version reads. The reason quotes nothing

@@ -105,13 +105,13 @@ where
     };
     let now = identified.context.now;
     let mut charge = Charge::new(dispatcher, identified);
-    let mut body = RequestBody::new(dispatcher, body);
+    let mut body = RequestBody::new(dispatcher, body, fields.content_encoding);
     let mut is_repeated = false;
     let outcome: Result<Reply, RequestError> = loop {
         let attempt = async {
             // 2. Decode: what is asked, all of it but the body.
             log.phase(Phase::Decode);
-            fields.check_repeated()?;
+            fields.check()?;
             let mut operation = O::decode(&route, &head.uri, &fields, now)?;
             read_through::check_blocked(dispatcher, operation.key(), charge.identified())?;
 

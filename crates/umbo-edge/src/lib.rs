@@ -8,6 +8,7 @@
 pub mod answer_memory;
 pub mod body;
 mod connection;
+pub mod content_coding;
 mod doorkeeper;
 mod drive;
 mod exchange;

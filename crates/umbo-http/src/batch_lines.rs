@@ -13,7 +13,7 @@ use umbo_control::NamespaceEntry;
 use umbo_store::{Change, Condition, Mutation};
 use umbo_types::{Key, Timestamp, Value, Version, limits};
 
-use crate::fields::{EXPIRES_AT_MS_MAX, parse_number};
+use crate::fields::{EXPIRES_AT_EXPECTED, EXPIRES_AT_MS, parse_number};
 use crate::json_body::json_object;
 use crate::request_error::RequestError;
 
@@ -68,6 +68,9 @@ fn mutation(
             let content_type = content_field(text(line.content_type))?;
             let content_encoding = content_field(text(line.content_encoding))?;
             let value = Value::new(bytes, content_type, content_encoding)?;
+            if expires_at.is_some_and(|at| at <= now) {
+                return Err(RequestError::RowExpired);
+            }
             let expires_at = expires_at.or_else(|| namespace.default_expiry(now));
             Change::Put { value, expires_at }
         }
@@ -136,11 +139,8 @@ fn expiry(
             one: "ttl",
             other: "expires_at",
         }),
-        (Some(ttl), None) if !(1..=limits::TTL_SECONDS_MAX).contains(&ttl) => {
-            Err(bad("ttl", ttl, "1 to 315360000 seconds"))
-        }
-        (None, Some(at)) if !(1..=EXPIRES_AT_MS_MAX).contains(&at) => {
-            Err(bad("expires_at", at, "milliseconds since the Unix epoch"))
+        (None, Some(at)) if !EXPIRES_AT_MS.contains(&at) => {
+            Err(bad("expires_at", at, EXPIRES_AT_EXPECTED))
         }
         (Some(ttl), None) => Ok(Some(now.saturating_add(Duration::from_secs(ttl)))),
         (None, Some(at)) => Ok(Some(Timestamp::from_millis(at))),

@@ -4,7 +4,7 @@
 //! Routes are recognised first, because a caller is identified before anything else is looked at.
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, Uri};
+use http::{HeaderValue, Method, Uri};
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, is_content_field};
 use umbo_store::{Atomicity, Change, Condition, Durability, SortRange};
@@ -103,6 +103,8 @@ pub struct GetAsk {
     pub if_match: Option<Tags>,
     /// Tags of `If-None-Match`.
     pub if_none_match: Option<Tags>,
+    /// Content codings that the client accepts; any where absent.
+    pub accept_encoding: Option<HeaderValue>,
 }
 
 /// A put or delete.
@@ -188,6 +190,7 @@ pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, 
         is_head: route.is_head,
         if_match: fields.if_match_tags()?,
         if_none_match: fields.if_none_match_tags()?,
+        accept_encoding: fields.accept_encoding.cloned(),
     })
 }
 
@@ -231,10 +234,7 @@ pub fn bare(uri: &Uri) -> Result<(), RequestError> {
 }
 
 /// Reads what is stored as it came: text that a row in JSON and a header field both hold unchanged.
-fn content_field(
-    value: Option<&http::HeaderValue>,
-    name: &'static str,
-) -> Result<Bytes, RequestError> {
+fn content_field(value: Option<&HeaderValue>, name: &'static str) -> Result<Bytes, RequestError> {
     let Some(value) = value else {
         return Ok(Bytes::new());
     };
@@ -284,11 +284,16 @@ fn key_bytes(text: &str, part: KeyPart, encoding: KeyEncoding) -> Result<Vec<u8>
         .map_err(|problem| RequestError::BadKeyText { part, problem })
 }
 
-/// Reads `start`, `end` and `prefix`; the flag says whether any was given.
+/// Reads `start`, `end` and `prefix`; the flag says whether any of them bounds the range. An empty one
+/// bounds nothing: it comes from a variable that is not set.
 fn sort_range(query: &Query<'_>, encoding: KeyEncoding) -> Result<(SortRange, bool), RequestError> {
-    let start = query.key("start", KeyPart::Start, encoding)?;
-    let end = query.key("end", KeyPart::End, encoding)?;
-    let prefix = query.key("prefix", KeyPart::Prefix, encoding)?;
+    let bound = |name, part| {
+        let key = query.key(name, part, encoding)?;
+        Ok::<_, RequestError>(key.filter(|key| !key.is_empty()))
+    };
+    let start = bound("start", KeyPart::Start)?;
+    let end = bound("end", KeyPart::End)?;
+    let prefix = bound("prefix", KeyPart::Prefix)?;
     let is_bounded = start.is_some() || end.is_some() || prefix.is_some();
     let range = SortRange {
         start: start.unwrap_or_default(),
@@ -353,7 +358,10 @@ pub fn delete_range(
     let encoding = query.key_encoding()?;
     let partition = PartitionKey::new(key_bytes(route.rest, KeyPart::Partition, encoding)?)?;
     let (range, is_bounded) = sort_range(&query, encoding)?;
-    if !is_bounded && !query.flag("all")? {
+    let has_empty_bound = ["start", "end", "prefix"]
+        .into_iter()
+        .any(|name| query.text(name).is_some_and(<[u8]>::is_empty));
+    if !query.flag("all")? && (!is_bounded || has_empty_bound) {
         return Err(RequestError::UnboundedDelete);
     }
     let dry_run = query.flag("dry_run")?;
@@ -435,6 +443,49 @@ mod tests {
             routed(&Method::GET, "/v1/ns/A/kv/x"),
             Some(Err(RequestError::BadNamespace(_)))
         ));
+    }
+
+    #[test]
+    fn what_bounds_nothing_deletes_nothing() {
+        let ask = |query: &str| {
+            let uri: Uri = format!("/v1/ns/a/range/cA?{query}").parse().unwrap();
+            let route = route(&Method::DELETE, uri.path()).unwrap().unwrap();
+            delete_range(&route, &uri, &Fields::default())
+        };
+        for query in [
+            "",
+            "prefix=",
+            "start=",
+            "end=",
+            "prefix",
+            "start=&end=&prefix=",
+            "start=a&end=",
+            "prefix=a&start=",
+            "prefix=&enc=b64u",
+            "prefix=&all=false",
+            "prefix=&dry_run=true",
+        ] {
+            let refused = ask(query).unwrap_err();
+            assert!(matches!(refused, RequestError::UnboundedDelete), "{query}");
+        }
+        for query in ["all=", "all=1", "prefix=a&all="] {
+            let refused = ask(query).unwrap_err();
+            assert!(
+                matches!(refused, RequestError::BadParameter { name: "all", .. }),
+                "{query}"
+            );
+        }
+        let whole = ask("prefix=&start=&end=&all=true").unwrap();
+        assert_eq!(whole.range, SortRange::default());
+        assert_eq!(ask("prefix=a").unwrap().range.start, "a");
+    }
+
+    #[test]
+    fn an_empty_bound_of_a_range_bounds_nothing() {
+        let uri: Uri = "/v1/ns/a/range/p?start=&end=&prefix=".parse().unwrap();
+        let route = route(&Method::GET, uri.path()).unwrap().unwrap();
+        let ask = range(&route, &uri, &Fields::default()).unwrap();
+        assert_eq!((ask.range, ask.is_selective), (SortRange::default(), false));
     }
 
     fn key(path_and_query: &str) -> Result<Key, RequestError> {

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
-    RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName,
+    HeaderValue, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
 use umbo_api::quota::{ExplainAnswer, UsageAnswer};
 use umbo_api::ru::Ru;
-use umbo_api::{Outcome, Problem, header};
+use umbo_api::{ErrorCode, Outcome, Problem, header};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::Advertised;
 use umbo_store::{StoreError, Written};
@@ -35,9 +35,12 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static(header::RETRY_AFTER_M
 const RETRY_TICKET: HeaderName = HeaderName::from_static(header::RETRY_TICKET);
 const RU: HeaderName = HeaderName::from_static(header::RU);
 const CHARGED_TO: HeaderName = HeaderName::from_static(header::CHARGED_TO);
+const PROBLEM_CODE: HeaderName = HeaderName::from_static(header::PROBLEM);
 const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
+/// The content coding of what is coded in none.
+pub const IDENTITY: &str = "identity";
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
@@ -154,7 +157,10 @@ pub fn answer(answer: Answer) -> Response<ReplyBody> {
                 CONTENT_TYPE,
                 stored(row.value.content_type).unwrap_or(OCTETS),
             );
-            if let Some(encoding) = stored(row.value.content_encoding) {
+            // A value that was decoded for its client is one of `identity`.
+            if let Some(encoding) = stored(row.value.content_encoding)
+                && encoding != IDENTITY
+            {
                 headers.insert(CONTENT_ENCODING, encoding);
             }
             *response.body_mut() = ReplyBody::Full(row.value.bytes);
@@ -237,6 +243,9 @@ fn row_headers(response: &mut Response<ReplyBody>, row: &Row) {
     if let Some(at) = row.expires_at {
         headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
     }
+    if !row.value.content_encoding.is_empty() {
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
 }
 
 /// Returns a stored content field as a header value; it was one when it was stored.
@@ -264,10 +273,14 @@ pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<
     }
     let mut response = problem_response(&problem::of_request(failure, request));
     let headers = response.headers_mut();
+    headers.insert(PROBLEM_CODE, code(failure.code()));
     if let RequestError::MethodNotAllowed { allowed } = failure
         && !allowed.is_empty()
     {
         headers.insert(ALLOW, HeaderValue::from_static(allowed));
+    }
+    if let RequestError::UnsupportedCoding { accepted } = failure {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
     }
     if let RequestError::Rejected(rejection) = failure {
         rate_limit_fields::insert_spent(headers, rejection);
@@ -292,6 +305,7 @@ fn shed(report: &ShedReport, request: &FailedRequest<'_>) -> Response<ReplyBody>
     let headers = response.headers_mut();
     *headers = HeaderMap::with_capacity(PROBLEM_FIELDS);
     headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(PROBLEM_CODE, code(ErrorCode::Overloaded));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if request.operation.is_write() {
         headers.insert(OUTCOME, HeaderValue::from_static(NOT_APPLIED));
@@ -299,6 +313,10 @@ fn shed(report: &ShedReport, request: &FailedRequest<'_>) -> Response<ReplyBody>
     headers.insert(RETRY_AFTER, seconds(after_ms));
     headers.insert(RETRY_AFTER_MS, number(after_ms));
     response
+}
+
+fn code(code: ErrorCode) -> HeaderValue {
+    HeaderValue::from_static(code.as_str())
 }
 
 /// Returns whole seconds, rounded up and never nought.

@@ -2,12 +2,14 @@
 //!
 //! Hot path.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use umbo_api::header;
+use umbo_api::{header, time_to_live};
+use umbo_quota::nearest;
 use umbo_store::{Condition, Durability};
-use umbo_types::{Attribute, Criticality, Timestamp, Version, limits};
+use umbo_types::{Attribute, Criticality, Timestamp, Version};
 
 use crate::request_error::RequestError;
 
@@ -17,6 +19,7 @@ pub const TIMEOUT_MS_MAX: u64 = 600_000;
 /// Standard field names, in lower case.
 mod name {
     pub(super) const ACCEPT: &str = "accept";
+    pub(super) const ACCEPT_ENCODING: &str = "accept-encoding";
     pub(super) const AUTHORIZATION: &str = "authorization";
     pub(super) const CACHE_CONTROL: &str = "cache-control";
     pub(super) const CONTENT_ENCODING: &str = "content-encoding";
@@ -39,7 +42,10 @@ macro_rules! known_fields {
             /// From `Cache-Control`, which may stand in several lines.
             pub freshness: Freshness,
             repeated: Option<&'static str>,
+            unknown: Option<&'a str>,
         }
+
+        const NAMES: &[&str] = &[$($name),+];
 
         impl<'a> Fields<'a> {
             /// Finds the known fields.
@@ -49,6 +55,7 @@ macro_rules! known_fields {
                     match name.as_str() {
                         $($name => fields.repeated = fields.$field.replace(value).map_or(fields.repeated, |_| Some($name)),)+
                         name::CACHE_CONTROL => fields.freshness.restrict(value),
+                        other if other.starts_with(header::PREFIX) => fields.unknown = Some(other),
                         _ => {}
                     }
                 }
@@ -60,6 +67,7 @@ macro_rules! known_fields {
 
 known_fields! {
     accept name::ACCEPT;
+    accept_encoding name::ACCEPT_ENCODING;
     authorization name::AUTHORIZATION;
     content_encoding name::CONTENT_ENCODING;
     content_type name::CONTENT_TYPE;
@@ -127,8 +135,12 @@ pub enum Tags {
 }
 
 impl<'a> Fields<'a> {
-    /// Refuses a request in which a field that may stand once stands twice.
-    pub fn check_repeated(&self) -> Result<(), RequestError> {
+    /// Refuses a request in which a field that may stand once stands twice, or a field of Umbo's own that there
+    /// is not: a misspelt one would have no effect.
+    pub fn check(&self) -> Result<(), RequestError> {
+        if let Some(name) = self.unknown {
+            return Err(unknown(name));
+        }
         match self.repeated {
             Some(name) => Err(RequestError::BadHeader {
                 name,
@@ -198,17 +210,21 @@ impl<'a> Fields<'a> {
 
     /// Returns when the row to be written expires.
     pub fn expiry(&self, now: Timestamp) -> Result<Option<Timestamp>, RequestError> {
-        let ttl = number(
-            self.ttl,
-            header::TTL,
-            1..=limits::TTL_SECONDS_MAX,
-            "1 to 315360000 seconds",
-        )?;
+        let ttl = match self.ttl {
+            None => None,
+            Some(value) => {
+                let seconds = value.to_str().ok().and_then(time_to_live::parse);
+                Some(seconds.ok_or(RequestError::BadHeader {
+                    name: header::TTL,
+                    expected: time_to_live::EXPECTED,
+                })?)
+            }
+        };
         let at = number(
             self.expires_at,
             header::EXPIRES_AT,
-            1..=EXPIRES_AT_MS_MAX,
-            "milliseconds since the Unix epoch",
+            EXPIRES_AT_MS,
+            EXPIRES_AT_EXPECTED,
         )?;
         match (ttl, at) {
             (Some(_), Some(_)) => Err(RequestError::Contradiction {
@@ -275,13 +291,30 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Latest expiry that can be stored: the year 9999.
-pub const EXPIRES_AT_MS_MAX: u64 = 253_402_300_799_999;
+/// Expiries that a request can name: to the year 9999, and from 2001, because a smaller number is one of
+/// seconds.
+pub const EXPIRES_AT_MS: RangeInclusive<u64> = 1_000_000_000_000..=253_402_300_799_999;
+/// What an expiry is.
+pub const EXPIRES_AT_EXPECTED: &str = "milliseconds since the Unix epoch, 1000000000000 or more (for a number of seconds: times 1000)";
+
+fn unknown(name: &str) -> RequestError {
+    let own = NAMES.iter().copied();
+    let own: Vec<&'static str> = own
+        .filter(|known| known.starts_with(header::PREFIX))
+        .collect();
+    let begins_alike = |known: &&str| {
+        name.len() > header::PREFIX.len() && (known.starts_with(name) || name.starts_with(*known))
+    };
+    RequestError::UnknownHeader {
+        name: name.chars().take(64).collect(),
+        nearest: nearest(name, &own).or_else(|| own.iter().copied().find(begins_alike)),
+    }
+}
 
 fn number(
     value: Option<&HeaderValue>,
     name: &'static str,
-    bounds: std::ops::RangeInclusive<u64>,
+    bounds: RangeInclusive<u64>,
     expected: &'static str,
 ) -> Result<Option<u64>, RequestError> {
     let Some(value) = value else { return Ok(None) };
@@ -374,7 +407,7 @@ mod tests {
                 headers.append("cache-control", HeaderValue::from_static(line));
             }
             let fields = Fields::read(&headers);
-            assert!(fields.check_repeated().is_ok());
+            assert!(fields.check().is_ok());
             let age_max = fields.freshness.age_max.map(|age| age.as_secs());
             (fields.freshness.is_bypassed, age_max)
         };
@@ -391,11 +424,62 @@ mod tests {
     }
 
     #[test]
+    fn an_expiry_is_no_number_of_seconds_and_a_ttl_has_units() {
+        let expiry = |name: &'static str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+            let now = Timestamp::from_millis(1_800_000_000_000);
+            let expiry = Fields::read(&headers).expiry(now);
+            expiry.map(|at| at.unwrap().as_millis())
+        };
+        for seconds in ["1", "1799999999", "999999999999"] {
+            let refused = expiry(header::EXPIRES_AT, seconds).unwrap_err();
+            assert!(refused.to_string().contains("milliseconds"), "{refused}");
+        }
+        assert_eq!(
+            expiry(header::EXPIRES_AT, "1000000000000").unwrap(),
+            1_000_000_000_000
+        );
+        for ttl in ["300", "300s", "5m"] {
+            assert_eq!(expiry(header::TTL, ttl).unwrap(), 1_800_000_300_000);
+        }
+        assert!(expiry(header::TTL, "0").is_err() && expiry(header::TTL, "soon").is_err());
+        assert_eq!(
+            umbo_types::limits::TTL_SECONDS_MAX,
+            time_to_live::SECONDS_MAX
+        );
+    }
+
+    #[test]
     fn a_field_that_stands_twice_is_refused() {
         let mut headers = HeaderMap::new();
         headers.append("umbo-ttl", HeaderValue::from_static("1"));
-        assert!(Fields::read(&headers).check_repeated().is_ok());
+        assert!(Fields::read(&headers).check().is_ok());
         headers.append("umbo-ttl", HeaderValue::from_static("2"));
-        assert!(Fields::read(&headers).check_repeated().is_err());
+        assert!(Fields::read(&headers).check().is_err());
+    }
+
+    #[test]
+    fn a_field_of_umbo_that_there_is_not_is_refused_with_the_nearest() {
+        let refused = |name: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("1"));
+            let checked = Fields::read(&headers).check();
+            checked.err().map(|refusal| refusal.to_string())
+        };
+        for (name, nearest) in [
+            ("umbo-tll", "'umbo-ttl'"),
+            ("umbo-timeout", "'umbo-timeout-ms'"),
+            ("umbo-expire-at", "'umbo-expires-at'"),
+            ("umbo-request-i", "'umbo-request-id'"),
+        ] {
+            let refusal = refused(name).unwrap();
+            assert!(refusal.contains(nearest), "{refusal}");
+        }
+        assert!(refused("umbo-nothing-like-it").is_some());
+        for name in NAMES {
+            assert_eq!(refused(name), None);
+        }
+        assert_eq!(refused("umbotic"), None);
     }
 }

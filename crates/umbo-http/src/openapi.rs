@@ -6,6 +6,7 @@ mod admin;
 mod cluster;
 mod cost;
 mod data;
+mod headers;
 mod hot;
 mod operation;
 mod quotas;
@@ -41,6 +42,7 @@ use self::operation::{Content, In, Operation, Parameter};
     quota::UsageAnswer,
     admin_types::NamespaceInfo,
     admin_types::NamespaceSettings,
+    admin_types::NamespaceSpec,
     admin_types::NamespaceList,
     admin_types::NamespaceRemoval,
     admin_types::NamespaceRemoving,
@@ -49,6 +51,7 @@ use self::operation::{Content, In, Operation, Parameter};
     admin_types::TokenList,
     admin_types::ShardList,
     admin_types::Health,
+    admin_types::ServiceInfo,
     cluster_types::ClusterStatus,
     hot_types::HotReport,
     hot_types::HotListed,
@@ -72,6 +75,42 @@ fn operations() -> impl Iterator<Item = &'static Operation> {
         .chain(shed::OPERATIONS)
 }
 
+/// What the operations are sorted by.
+const TAGS: [(&str, &str); 8] = [
+    ("rows", "One row by its key."),
+    ("many rows", "Ranges, batches and scans."),
+    ("cost", "What requests cost, and what was spent."),
+    ("namespaces", "Sets of rows with settings of their own."),
+    ("tokens", "Credentials of callers."),
+    ("quotas", "Who may use how much."),
+    (
+        "operation",
+        "Hot keys, overload, shards and nodes, settings.",
+    ),
+    ("service", "What the server is, and whether it serves."),
+];
+
+fn tag(path: &str) -> &'static str {
+    let is_of = |part: &str| path.contains(part);
+    let (name, _) = if path.starts_with("/v1/ns/") {
+        match path {
+            _ if is_of("/kv/") => TAGS[0],
+            _ if is_of("/explain") || is_of("/usage") => TAGS[2],
+            _ => TAGS[1],
+        }
+    } else if let Some(resource) = path.strip_prefix("/admin/v1/") {
+        match resource.split('/').next() {
+            Some("namespaces") => TAGS[3],
+            Some("tokens") => TAGS[4],
+            Some("quotas") => TAGS[5],
+            _ => TAGS[6],
+        }
+    } else {
+        TAGS[7]
+    };
+    name
+}
+
 /// Returns the document.
 pub fn document() -> Value {
     let mut schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
@@ -92,9 +131,14 @@ pub fn document() -> Value {
         },
         "servers": [{"url": "http://127.0.0.1:8080"}],
         "security": [{}, {"token": []}],
+        "tags": TAGS.map(|(name, about)| json!({"name": name, "description": about})),
         "paths": paths,
         "components": {
             "schemas": schemas["components"]["schemas"],
+            "parameters": by_name(cost::FIELDS.iter().map(|one| (one.name, parameter(one)))),
+            "headers": by_name(headers::ALL.iter().map(|(name, about)| {
+                (*name, json!({"description": about, "schema": {"type": "string"}}))
+            })),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}
         }
     })
@@ -118,6 +162,7 @@ fn write_out_settings(schemas: &mut Value) {
 fn describe(operation: &Operation) -> Value {
     let mut item = json!({
         "operationId": operation.id,
+        "tags": [tag(operation.path)],
         "summary": operation.summary,
         "description": operation.about,
         "responses": responses(operation),
@@ -128,7 +173,9 @@ fn describe(operation: &Operation) -> Value {
         .map(|one| parameter(one))
         .collect();
     if is_of_data_plane(operation) {
-        parameters.extend(cost::FIELDS.iter().map(parameter));
+        let reference =
+            |one: &Parameter| json!({"$ref": format!("#/components/parameters/{}", one.name)});
+        parameters.extend(cost::FIELDS.iter().map(reference));
     }
     if !parameters.is_empty() {
         item["parameters"] = parameters.into();
@@ -137,6 +184,10 @@ fn describe(operation: &Operation) -> Value {
         item["requestBody"] = json!({"required": is_required, "content": content(body)});
     }
     item
+}
+
+fn by_name<'a>(parts: impl Iterator<Item = (&'a str, Value)>) -> Map<String, Value> {
+    parts.map(|(name, part)| (name.to_owned(), part)).collect()
 }
 
 fn is_of_data_plane(operation: &Operation) -> bool {
@@ -162,7 +213,7 @@ fn content(content: &Content) -> Value {
     let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
     match content {
         Content::None => json!({}),
-        Content::Bytes => json!({"*/*": {}}),
+        Content::Bytes => json!({"*/*": {"schema": {"type": "string", "format": "binary"}}}),
         Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
         Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
         Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
@@ -212,12 +263,24 @@ fn responses(operation: &Operation) -> Value {
             .map(|code| format!("`{code}`: {}", code.meaning()))
             .collect();
         let is_rejection = codes.contains(&ErrorCode::QuotaExceeded);
-        let waits: &[&str] = if is_rejection { cost::WAIT_FIELDS } else { &[] };
+        let waits: &[&str] = match status {
+            _ if is_rejection => cost::WAIT_FIELDS,
+            503 | 507 => &["Retry-After", "Umbo-Retry-After-Ms"],
+            401 => &["WWW-Authenticate"],
+            412 => &["ETag"],
+            415 => &["Accept-Encoding"],
+            _ => &[],
+        };
+        let outcome: &[&str] = if operation.is_change() {
+            &["Umbo-Outcome"]
+        } else {
+            &[]
+        };
         responses.insert(
             status.to_string(),
             json!({
                 "description": about.join("\n\n"),
-                "headers": headers(&[told, waits].concat()),
+                "headers": headers(&[told, waits, outcome, &["Umbo-Problem"]].concat()),
                 "content": {
                     problem::CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}
                 }
@@ -230,7 +293,8 @@ fn responses(operation: &Operation) -> Value {
 fn headers(names: &[&str]) -> Value {
     let mut headers = Map::new();
     for name in names.iter().copied().chain(["Umbo-Request-Id", "Umbo-RU"]) {
-        headers.insert(name.to_owned(), json!({"schema": {"type": "string"}}));
+        let reference = format!("#/components/headers/{name}");
+        headers.insert(name.to_owned(), json!({"$ref": reference}));
     }
     headers.into()
 }
@@ -254,6 +318,33 @@ mod tests {
         );
     }
 
+    /// A schema of which `allOf` wants two types is one that nothing satisfies.
+    #[test]
+    fn request_units_are_numbers_and_bodies_have_schemas() {
+        let document = document();
+        let schemas = &document["components"]["schemas"];
+        for name in ["End", "BatchEnd", "ErrorLine"] {
+            let ru = &schemas[name]["properties"]["ru"];
+            assert_eq!(ru["type"], "number", "{name}: {ru}");
+        }
+        let paths = document["paths"].as_object().unwrap();
+        for (path, item) in paths {
+            for operation in item.as_object().unwrap().values() {
+                assert_eq!(
+                    operation["tags"].as_array().map(Vec::len),
+                    Some(1),
+                    "{path}"
+                );
+                let Some(content) = operation["requestBody"]["content"].as_object() else {
+                    continue;
+                };
+                for (media_type, body) in content {
+                    assert!(body["schema"].is_object(), "{path}: {media_type}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_reference_has_its_schema() {
         let text = document().to_string();
@@ -261,6 +352,18 @@ mod tests {
         for part in text.split("#/components/schemas/").skip(1) {
             let name = part.split('"').next().unwrap();
             assert!(!document["components"]["schemas"][name].is_null(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_header_and_shared_parameter_is_described() {
+        let (text, document) = (document().to_string(), document());
+        for kind in ["headers", "parameters"] {
+            for part in text.split(&format!("#/components/{kind}/")).skip(1) {
+                let name = part.split('"').next().unwrap();
+                let found = &document["components"][kind][name];
+                assert!(!found.is_null(), "{kind}: {name}");
+            }
         }
     }
 

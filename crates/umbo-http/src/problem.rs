@@ -181,7 +181,9 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         ErrorCode::Forbidden | ErrorCode::QuotaExceeded | ErrorCode::Unauthenticated => {
             Some(Scope::Caller)
         }
-        ErrorCode::NamespaceBeingRemoved | ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
+        ErrorCode::NamespaceBeingRemoved
+        | ErrorCode::NamespaceExists
+        | ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
         ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
         ErrorCode::BatchTooLarge
         | ErrorCode::BodyTooLarge
@@ -202,6 +204,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::KeyTooLarge
         | ErrorCode::LastAdmin
         | ErrorCode::MethodNotAllowed
+        | ErrorCode::NotAcceptable
         | ErrorCode::PreconditionFailed
         | ErrorCode::QuotaInvalid
         | ErrorCode::QuotaNotFound
@@ -211,6 +214,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::TokenNotFound
         | ErrorCode::TokenOfFile
         | ErrorCode::UnboundedDelete
+        | ErrorCode::UnsupportedCoding
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => None,
     }

@@ -10,20 +10,23 @@ use crate::request_error::{KeyPart, RequestError};
 /// The parameters of a request.
 #[derive(Debug)]
 pub struct Query<'a> {
-    pairs: Vec<(&'a str, &'a [u8])>,
+    pairs: Vec<(&'a str, Option<&'a [u8]>)>,
     known: &'static str,
 }
 
 impl<'a> Query<'a> {
     /// Splits a query; `known` lists the route's parameters, separated by `", "`.
     pub fn read(query: Option<&'a str>, known: &'static str) -> Result<Self, RequestError> {
-        let mut pairs: Vec<(&str, &[u8])> = Vec::new();
+        let mut pairs: Vec<(&str, Option<&[u8]>)> = Vec::new();
         for pair in query
             .unwrap_or_default()
             .split('&')
             .filter(|pair| !pair.is_empty())
         {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = match pair.split_once('=') {
+                Some((name, value)) => (name, Some(value.as_bytes())),
+                None => (pair, None),
+            };
             if !known.split(", ").any(|known| known == name) {
                 return Err(RequestError::UnknownParameter {
                     name: name.to_owned(),
@@ -35,12 +38,13 @@ impl<'a> Query<'a> {
                     name: name.to_owned(),
                 });
             }
-            pairs.push((name, value.as_bytes()));
+            pairs.push((name, value));
         }
         Ok(Self { pairs, known })
     }
 
-    fn get(&self, name: &'static str) -> Option<&'a [u8]> {
+    /// Returns a parameter as it stands: `Some(None)` is one without an equals sign.
+    fn find(&self, name: &'static str) -> Option<Option<&'a [u8]>> {
         debug_assert!(
             self.known.split(", ").any(|known| known == name),
             "{name} is not known"
@@ -49,6 +53,10 @@ impl<'a> Query<'a> {
             .iter()
             .find(|&&(other, _)| other == name)
             .map(|&(_, value)| value)
+    }
+
+    fn get(&self, name: &'static str) -> Option<&'a [u8]> {
+        self.find(name).map(Option::unwrap_or_default)
     }
 
     /// Returns how keys are written in this request.
@@ -94,12 +102,13 @@ impl<'a> Query<'a> {
         number.map(Some).ok_or_else(|| bad(name, value, expected))
     }
 
-    /// Returns a flag: absent is false, without a value true.
+    /// Returns a flag: absent is false, its bare name true. `name=` is neither, because it comes from a variable
+    /// that is not set.
     pub fn flag(&self, name: &'static str) -> Result<bool, RequestError> {
-        match self.get(name) {
-            None | Some(b"false") => Ok(false),
-            Some(b"" | b"true") => Ok(true),
-            Some(value) => Err(bad(name, value, "true or false")),
+        match self.find(name) {
+            None | Some(Some(b"false")) => Ok(false),
+            Some(None | Some(b"true")) => Ok(true),
+            Some(Some(value)) => Err(bad(name, value, "true or false")),
         }
     }
 
@@ -157,6 +166,7 @@ mod tests {
         let flag = |query: &str| read(query).unwrap().flag("reverse");
         assert!(flag("reverse").unwrap() && flag("reverse=true").unwrap());
         assert!(!flag("").unwrap() && flag("reverse=1").is_err());
+        assert!(flag("reverse=").is_err());
         let query = read("start=YQ&enc=b64u").unwrap();
         let encoding = query.key_encoding().unwrap();
         assert_eq!(

@@ -12,6 +12,7 @@ use umbo_control::auth::AuthError;
 use umbo_control::hot_lists::HotKeyError;
 use umbo_control::policies::QuotaError;
 use umbo_edge::body::BodyError;
+use umbo_edge::content_coding::InflateError;
 use umbo_quota::Rejection;
 use umbo_store::{StoreError, WriteError};
 use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
@@ -120,11 +121,22 @@ pub enum RequestError {
         /// What it should be.
         expected: &'static str,
     },
+    /// A header that begins as Umbo's own do, and is none.
+    #[error("unknown header '{name}'{}", nearest_text(*.nearest))]
+    UnknownHeader {
+        /// The header.
+        name: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
     /// A cursor that cannot be used here.
     #[error("the cursor {0}")]
     BadCursor(#[from] crate::cursor::CursorError),
     /// A delete of a range without bounds.
-    #[error("name start, end or prefix, or say all=true to delete the whole partition")]
+    #[error(
+        "start, end and prefix bound nothing where they are empty or absent; name one that is not empty and \
+         leave out the others, or say all=true to delete without that bound"
+    )]
     UnboundedDelete,
     /// A body that is not what the route reads.
     #[error("{0}")]
@@ -140,6 +152,21 @@ pub enum RequestError {
     /// A value that cannot be stored.
     #[error("{0}")]
     BadValue(#[from] RowError),
+    /// A row of a batch has expired already: it is skipped, or refuses an atomic batch.
+    #[error("it has expired already")]
+    RowExpired,
+    /// The body is of a coding that the route does not read.
+    #[error("'content-encoding': this route reads {accepted}")]
+    UnsupportedCoding {
+        /// Those it reads, as in `Accept-Encoding`.
+        accepted: &'static str,
+    },
+    /// The value is stored in a coding that the client does not accept.
+    #[error("the value is stored as {stored}, which 'accept-encoding' does not accept")]
+    NotAcceptable {
+        /// Its content encoding.
+        stored: String,
+    },
     /// The body could not be read.
     #[error("{0}")]
     Body(#[from] BodyError),
@@ -240,6 +267,13 @@ fn known_text(known: &str) -> String {
     }
 }
 
+fn nearest_text(nearest: Option<&str>) -> String {
+    nearest.map_or_else(
+        || "; GET /openapi.json lists those there are".to_owned(),
+        |nearest| format!("; did you mean '{nearest}'?"),
+    )
+}
+
 fn current_text(current: Option<Version>) -> String {
     current.map_or_else(
         || "nothing is stored there".to_owned(),
@@ -266,6 +300,17 @@ impl From<QuotaError> for RequestError {
 impl From<HotKeyError> for RequestError {
     fn from(error: HotKeyError) -> Self {
         Self::Control(error.into())
+    }
+}
+
+impl From<InflateError> for RequestError {
+    fn from(error: InflateError) -> Self {
+        match error {
+            InflateError::TooLarge { len_max } => Self::Body(BodyError::TooLarge {
+                len_max: len_max as u64,
+            }),
+            InflateError::Malformed(_) => Self::BadBody(format!("the body: {error}")),
+        }
     }
 }
 
@@ -296,14 +341,16 @@ impl RequestError {
             | Self::RepeatedParameter { .. }
             | Self::BadParameter { .. }
             | Self::Contradiction { .. } => ErrorCode::InvalidQuery,
-            Self::BadHeader { .. } | Self::BadValue(RowError::ContentFieldTooLong(_)) => {
-                ErrorCode::InvalidHeader
-            }
+            Self::BadHeader { .. }
+            | Self::UnknownHeader { .. }
+            | Self::BadValue(RowError::ContentFieldTooLong(_)) => ErrorCode::InvalidHeader,
             Self::BadCursor(_) => ErrorCode::InvalidCursor,
             Self::UnboundedDelete => ErrorCode::UnboundedDelete,
-            Self::BadBody(_) => ErrorCode::InvalidBody,
+            Self::BadBody(_) | Self::RowExpired => ErrorCode::InvalidBody,
             Self::BatchTooLarge { .. } | Self::AnswerFull => ErrorCode::BatchTooLarge,
             Self::BadValue(RowError::ValueTooLarge(_)) => ErrorCode::ValueTooLarge,
+            Self::UnsupportedCoding { .. } => ErrorCode::UnsupportedCoding,
+            Self::NotAcceptable { .. } => ErrorCode::NotAcceptable,
             Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,
             Self::Body(BodyError::TimedOut { .. }) => ErrorCode::RequestTimeout,
             Self::Body(BodyError::Aborted { .. }) => ErrorCode::ClientClosed,
@@ -362,11 +409,15 @@ impl RequestError {
             | Self::BadParameter { .. }
             | Self::Contradiction { .. }
             | Self::BadHeader { .. }
+            | Self::UnknownHeader { .. }
             | Self::BadCursor(_)
             | Self::UnboundedDelete
             | Self::BadBody(_)
             | Self::BatchTooLarge { .. }
             | Self::BadValue(_)
+            | Self::RowExpired
+            | Self::UnsupportedCoding { .. }
+            | Self::NotAcceptable { .. }
             | Self::Body(_)
             | Self::Forbidden { .. }
             | Self::KeyBlocked
@@ -421,6 +472,7 @@ impl RequestError {
 fn control_code(error: &ControlError) -> ErrorCode {
     match error {
         ControlError::NamespaceNotFound { .. } => ErrorCode::NamespaceNotFound,
+        ControlError::NamespaceExists { .. } => ErrorCode::NamespaceExists,
         ControlError::NamespaceBeingRemoved { .. } => ErrorCode::NamespaceBeingRemoved,
         ControlError::RecordsAway { .. } => ErrorCode::RecordsUnavailable,
         ControlError::RecordsUnreadable(_) => ErrorCode::RecordsUnreadable,
@@ -444,6 +496,7 @@ fn control_shard(error: &ControlError) -> Option<ShardId> {
         ControlError::TokenUnknown { source, .. } => control_shard(source),
         ControlError::Store(error) => store_shard(error),
         ControlError::NamespaceNotFound { .. }
+        | ControlError::NamespaceExists { .. }
         | ControlError::NamespaceBeingRemoved { .. }
         | ControlError::RecordsUnreadable(_)
         | ControlError::RecordsStale { .. }

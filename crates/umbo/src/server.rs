@@ -79,7 +79,7 @@ impl Server {
                 let dispatcher = opened.dispatcher(&loaded).await?;
                 opened.refuse_unauthenticated(settings.server.insecure)?;
                 // Before the ports open: early connections are served and not refused.
-                doors.open(&dispatcher);
+                doors.open(&dispatcher, &settings.server);
                 (dispatcher, begin())
             }
             Role::Dispatcher => {
@@ -93,7 +93,7 @@ impl Server {
                     }
                 };
                 opened.refuse_unauthenticated(settings.server.insecure)?;
-                doors.open(&dispatcher);
+                doors.open(&dispatcher, &settings.server);
                 (dispatcher, ports)
             }
         };

@@ -16,7 +16,7 @@ use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::phase::identify;
 use umbo_http::query::Query;
 use umbo_http::{RequestError, decode};
-use umbo_types::{Caller, Namespace, Timestamp, Verb, limits};
+use umbo_types::{Caller, Namespace, Timestamp, Verb};
 
 use super::{BODY_LEN_MAX, DispatcherState, EVERYWHERE, caller, json_body};
 use crate::admin_error::AdminError;
@@ -186,14 +186,6 @@ fn listing(
         return Err(RequestError::BadBody(format!(
             "'reason' is {} bytes, expected one line of {REASON_LEN_MAX} bytes at most",
             reason.len()
-        )));
-    }
-    if let Some(ttl) = spec.ttl
-        && !(1..=limits::TTL_SECONDS_MAX).contains(&ttl)
-    {
-        return Err(RequestError::BadBody(format!(
-            "'ttl' is {ttl}, expected 1 to {} seconds",
-            limits::TTL_SECONDS_MAX
         )));
     }
     let at = now.as_millis();

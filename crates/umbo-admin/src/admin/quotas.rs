@@ -17,11 +17,10 @@ use umbo_api::quota::{
 use umbo_control::policies::QuotaError;
 use umbo_control::quota_spec::with_nearest;
 use umbo_http::query::Query;
-use umbo_http::{Fields, RequestError, encode};
-use umbo_store::Condition;
+use umbo_http::{RequestError, encode};
 use umbo_types::Version;
 
-use super::{DispatcherState, PathText, full_admin, json_body};
+use super::{DispatcherState, PathText, condition, full_admin, json_body};
 use crate::admin_error::AdminError;
 
 /// Longest body with a policy: room for as many overrides as one may have, each pattern at its longest.
@@ -152,13 +151,6 @@ fn suggest(failure: RequestError) -> RequestError {
         RequestError::BadBody(message) => RequestError::BadBody(with_nearest(&message)),
         other => other,
     }
-}
-
-/// Returns the condition under which a policy may be changed.
-fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
-    let fields = Fields::read(headers);
-    fields.check_repeated()?;
-    fields.write_condition()
 }
 
 fn tag(version: Option<u64>) -> Option<Tag> {

@@ -16,10 +16,7 @@ use umbo_types::Version;
 use super::error::QuotaError;
 use super::file::FilePolicies;
 use crate::quota_spec::{policy_of, spec_of};
-use crate::records::{Kind, RecordSet, Unreadable, unreadable};
-
-/// Bits of a version: as many as every reader of JSON keeps.
-const VERSION_BITS: u32 = 53;
+use crate::records::{Kind, RecordSet, Unreadable, unreadable, version_of};
 
 /// Why a stored policy does not count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -190,13 +187,6 @@ impl EffectivePolicies {
             }
         }
     }
-}
-
-/// Returns the version of a record: the same for the same content, on every dispatcher.
-pub(super) fn version_of(content: &Bytes) -> Version {
-    let hash = blake3::hash(content);
-    let first = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
-    Version(u64::from_be_bytes(*first) >> (u64::BITS - VERSION_BITS))
 }
 
 /// Writes a policy down, everything written out, so that one that says the same is the same record.

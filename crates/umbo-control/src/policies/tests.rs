@@ -45,7 +45,7 @@ fn a_policy_is_shown_with_its_own_version_while_it_changes() {
                 let listed = listed.into_iter().find(|info| info.policy.name == "reads");
                 for info in [policies.describe("reads").unwrap(), listed.unwrap()] {
                     let policy = policy_of(&info.policy, Source::Stored).unwrap();
-                    let of_shown = effective::version_of(&effective::content_of(&policy));
+                    let of_shown = version_of(&effective::content_of(&policy));
                     assert_eq!(info.version, Some(of_shown.0), "{:?}", info.policy);
                 }
             }

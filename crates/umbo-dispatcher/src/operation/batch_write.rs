@@ -1,7 +1,8 @@
 //! Batch write: many rows, each with its own answer; or the rows of a partition all together.
 //!
-//! A malformed line is refused by its number and the others are done. In an atomic batch it
-//! refuses the whole, because nobody can tell which group it belongs to.
+//! A malformed line is refused by its number and the others are done; a row that has expired already is
+//! skipped. In an atomic batch it
+//! refuses the whole, because nobody can tell which group it belongs to, and so does an expired row.
 
 mod parts;
 
@@ -11,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use http::Uri;
 use http_body::{Body, SizeHint};
 use umbo_api::Outcome;
-use umbo_api::batch::{BatchEnd, BatchEndLine, WriteRow, WriteRowError};
+use umbo_api::batch::{BatchEnd, BatchEndLine, Skipped, WriteRow, WriteRowError};
 use umbo_http::decode::{self, BatchAsk, Route};
 use umbo_http::{Answer, Fields, RequestError, batch_lines, encode, problem};
 use umbo_quota::{ActualUsage, CostHint};
@@ -73,7 +74,7 @@ impl Operate for BatchWrite {
         B::Error: std::fmt::Display,
     {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
-        let text = body.read(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
         let mut rows = batch_lines::parse(&text.await?, admitted.namespace(), context.now)?;
         refuse_blocked(admitted, &mut rows);
         if self.ask.atomicity == Atomicity::Partition {
@@ -261,7 +262,7 @@ fn answer(
     located: &Located<'_>,
 ) -> Answer {
     let mut lines = BytesMut::with_capacity(results.len() * 48 + 64);
-    let mut failed = 0;
+    let (mut failed, mut skipped) = (0, 0);
     for (index, result) in results.iter().enumerate() {
         let row = match result {
             Ok(_) if is_minimal => continue,
@@ -270,7 +271,21 @@ fn answer(
                 WriteRow {
                     i: index as u32,
                     status: if is_new { 201 } else { 204 },
+                    skipped: None,
                     version: done.written.map(|written| written.version.0),
+                    error: None,
+                }
+            }
+            Err(RequestError::RowExpired) => {
+                skipped += 1;
+                if is_minimal {
+                    continue;
+                }
+                WriteRow {
+                    i: index as u32,
+                    status: 200,
+                    skipped: Some(Skipped::Expired),
+                    version: None,
                     error: None,
                 }
             }
@@ -284,6 +299,7 @@ fn answer(
     let end = BatchEnd {
         rows: results.len() as u64,
         failed,
+        skipped,
         ru: encode::ru(charged),
     };
     encode::write_json_line(&mut lines, &BatchEndLine { end });
@@ -300,6 +316,7 @@ fn refused_row(index: usize, failure: &RequestError, located: &Located<'_>) -> W
     WriteRow {
         i: index as u32,
         status: problem.status,
+        skipped: None,
         version: None,
         error: Some(WriteRowError {
             type_uri: problem.type_uri,

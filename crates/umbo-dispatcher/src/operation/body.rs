@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use http_body::{Body, SizeHint};
 use tokio::sync::SemaphorePermit;
 use umbo_edge::body::{BodyError, BodyLimits, read_bounded};
+use umbo_edge::content_coding::ContentCoding;
 use umbo_http::RequestError;
 use umbo_types::Deadline;
 
@@ -21,6 +23,8 @@ const FREE_LEN: u64 = 64 << 10;
 pub(crate) struct RequestBody<'a, B> {
     dispatcher: &'a Dispatcher,
     stream: B,
+    /// Its `Content-Encoding`.
+    coding: Option<&'a HeaderValue>,
     received: Option<Bytes>,
     /// Its part of the shared memory.
     memory: Option<SemaphorePermit<'a>>,
@@ -32,10 +36,15 @@ where
     B::Error: std::fmt::Display,
 {
     /// Begins with a body of which nothing was read.
-    pub(crate) const fn new(dispatcher: &'a Dispatcher, stream: B) -> Self {
+    pub(crate) const fn new(
+        dispatcher: &'a Dispatcher,
+        stream: B,
+        coding: Option<&'a HeaderValue>,
+    ) -> Self {
         Self {
             dispatcher,
             stream,
+            coding,
             received: None,
             memory: None,
         }
@@ -46,7 +55,37 @@ where
         self.stream.size_hint()
     }
 
-    /// Reads a body of at most `len_max` bytes.
+    /// Reads a body that is text for the server itself: at most `len_max` bytes, also once inflated.
+    pub(crate) async fn read_text(
+        &mut self,
+        log: &mut RequestLog,
+        context: Context,
+        len_max: usize,
+    ) -> Result<Bytes, RequestError> {
+        let named = self.coding.map(HeaderValue::as_bytes);
+        let Some(named) = named.filter(|named| !named.eq_ignore_ascii_case(b"identity")) else {
+            return self.read(log, context, len_max).await;
+        };
+        let accepted = ContentCoding::ALL;
+        let coding = ContentCoding::parse(named);
+        let coding = coding.ok_or(RequestError::UnsupportedCoding { accepted })?;
+        let is_inflated = self.received.is_some();
+        let body = self.read(log, context, len_max).await?;
+        if is_inflated {
+            return Ok(body);
+        }
+        // It may turn out as long as any. Memory of the shared is taken once: two parts could wait for each other.
+        self.memory = None;
+        self.memory = Some(take_memory(self.dispatcher, len_max as u64, context.deadline).await?);
+        let text = coding.inflate(&body, len_max).await?;
+        if let Some(memory) = &mut self.memory {
+            drop(memory.split(memory.num_permits() - permits(text.len() as u64) as usize));
+        }
+        self.received = Some(text.clone());
+        Ok(text)
+    }
+
+    /// Reads a body of at most `len_max` bytes, as it was sent.
     pub(crate) async fn read(
         &mut self,
         log: &mut RequestLog,
@@ -82,12 +121,17 @@ where
     }
 }
 
+/// Returns how many permits stand for so many bytes.
+fn permits(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX)
+}
+
 async fn take_memory(
     dispatcher: &Dispatcher,
     bytes: u64,
     deadline: Deadline,
 ) -> Result<SemaphorePermit<'_>, RequestError> {
-    let permits = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX);
+    let permits = permits(bytes);
     let remaining = deadline.remaining(dispatcher.clock.monotonic());
     let wait = remaining.min(Duration::from_secs(1));
     match tokio::time::timeout(wait, dispatcher.body_memory.acquire_many(permits)).await {

@@ -56,7 +56,7 @@ impl Operate for Explain {
         B::Error: std::fmt::Display,
     {
         let context = admitted.context();
-        let text = body.read(admitted.log, context, BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, BODY_LEN_MAX);
         self.body = text.await?;
         Ok(admitted.locate_nowhere())
     }

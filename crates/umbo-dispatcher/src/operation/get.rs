@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use http::Uri;
 use http_body::Body;
+use umbo_edge::content_coding::{ContentCoding, is_accepted};
 use umbo_http::decode::{self, GetAsk, Route};
+use umbo_http::encode::IDENTITY;
 use umbo_http::fields::Tags;
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::ActualUsage;
@@ -15,6 +17,9 @@ use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::read_through;
 use crate::reply::Reply;
+
+/// Longest value that is decoded for a client that does not accept its coding, in bytes.
+const DECODED_LEN_MAX: usize = 8 * limits::VALUE_LEN_MAX;
 
 /// A get.
 #[derive(Debug)]
@@ -90,13 +95,37 @@ impl Operate for Get {
         let row = row.ok_or(RequestError::KeyNotFound)?;
         let answer = match &ask.if_none_match {
             Some(tags) if is_matched(tags, current, true) => Answer::NotModified(row),
-            _ => Answer::Row {
-                row,
-                is_head: ask.is_head,
-            },
+            _ => {
+                let accepted = ask.accept_encoding.as_ref();
+                let row = match &row.value.content_encoding {
+                    stored if stored.is_empty() => row,
+                    stored if is_accepted(accepted, stored) => row,
+                    _ => Box::pin(decoded(row)).await?,
+                };
+                Answer::Row {
+                    row,
+                    is_head: ask.is_head,
+                }
+            }
         };
         Ok(answer.into())
     }
+}
+
+/// Decodes a value for a client that does not accept its coding; refuses one that cannot be decoded.
+async fn decoded(mut row: Row) -> Result<Row, RequestError> {
+    let value = &mut row.value;
+    let plain = match ContentCoding::parse(&value.content_encoding) {
+        Some(coding) => coding.inflate(&value.bytes, DECODED_LEN_MAX).await.ok(),
+        None => None,
+    };
+    let Some(plain) = plain else {
+        let stored = String::from_utf8_lossy(&value.content_encoding).into_owned();
+        return Err(RequestError::NotAcceptable { stored });
+    };
+    value.bytes = plain;
+    value.content_encoding = Bytes::from_static(IDENTITY.as_bytes());
+    Ok(row)
 }
 
 /// Returns whether any tag matches; weak tags count only in a weak comparison.

@@ -71,7 +71,7 @@ impl Operate for MultiGet {
         B::Error: std::fmt::Display,
     {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
-        let text = body.read(admitted.log, context, BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, BODY_LEN_MAX);
         self.keys = parse(&text.await?)?;
         let namespace = admitted.namespace_id();
         let shares = shares::by_keys(&dispatcher.shard_map, namespace, self.keys.iter());
@@ -136,6 +136,7 @@ impl Operate for MultiGet {
         let end = BatchEnd {
             rows: self.keys.len() as u64,
             failed,
+            skipped: 0,
             ru: encode::ru(charged),
         };
         encode::write_json_line(&mut lines, &BatchEndLine { end });

@@ -79,7 +79,7 @@ impl Operate for Scan {
         B::Error: std::fmt::Display,
     {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
-        let text = body.read(admitted.log, context, BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, BODY_LEN_MAX);
         let ask = parse(&text.await?)?;
         let namespace = admitted.namespace_id();
         self.selection = Selection::read(&ask, self.layout, &dispatcher.cursor_key, namespace)?;

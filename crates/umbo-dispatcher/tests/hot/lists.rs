@@ -281,7 +281,7 @@ async fn what_is_malformed_is_refused_by_name() {
     for body in [
         r#"{"ttl":0}"#,
         r#"{"ttl":315360001}"#,
-        r#"{"ttl":"1m"}"#,
+        r#"{"ttl":"soon"}"#,
         r#"{"reson":"a"}"#,
         r#"{"reason":"a\nb"}"#,
         "[]",

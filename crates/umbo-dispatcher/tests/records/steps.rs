@@ -40,7 +40,10 @@ impl Change {
     async fn ask(self, pod: &TestDispatcher) -> Answer {
         match self {
             Self::Create => pod.ask("PUT", &path("new"), "").await,
-            Self::SetTtl => pod.ask("PUT", &path("kept"), r#"{"default_ttl":60}"#).await,
+            Self::SetTtl => {
+                pod.ask("PATCH", &path("kept"), r#"{"default_ttl":60}"#)
+                    .await
+            }
             Self::Remove => pod.remove("kept").await,
             Self::FirstToken => {
                 let body = r#"{"name":"root","grants":["*:*"]}"#;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::data::NS;
+use super::data::{IF_MATCH, IF_NONE_MATCH, NS};
 use super::operation::{Content, In, Operation, Parameter};
 
 /// What any request of the admin API can meet.
@@ -30,6 +30,7 @@ pub(super) const BODY: &[ErrorCode] = &[
     ErrorCode::BodyTooLarge,
     ErrorCode::ClientClosed,
     ErrorCode::InvalidBody,
+    ErrorCode::UnsupportedCoding,
 ];
 /// What a request without credentials can meet.
 const SERVICE: &[ErrorCode] = &[
@@ -100,7 +101,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "",
         parameters: &[&NS],
         body: None,
-        answers: &[(200, "The namespace.", Content::Json("NamespaceInfo"), &[])],
+        answers: &[(
+            200,
+            "The namespace.",
+            Content::Json("NamespaceInfo"),
+            &["ETag"],
+        )],
         errors: &[
             ADMIN,
             &[ErrorCode::InvalidKey, ErrorCode::NamespaceNotFound],
@@ -110,23 +116,62 @@ pub(super) const OPERATIONS: &[Operation] = &[
         method: "put",
         path: "/admin/v1/namespaces/{ns}",
         id: "putNamespace",
-        summary: "Create a namespace or change its settings",
-        about: "An absent body is one without fields; a field that is absent takes its default.",
-        parameters: &[&NS],
-        body: Some((Content::Json("NamespaceSettings"), false)),
+        summary: "Create a namespace",
+        about: "An absent body is one without fields. A namespace that exists is not changed: the answer says so, \
+                or is 409 where the body names another setting than it has. With If-Match its settings are \
+                replaced, and a field that is absent takes its default.",
+        parameters: &[&NS, &IF_MATCH, &IF_NONE_MATCH],
+        body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[
             (
                 200,
-                "Its settings are these now.",
+                "It exists; `change` says whether it was changed.",
                 Content::Json("NamespaceInfo"),
-                &[],
+                &["ETag"],
             ),
-            (201, "It was created.", Content::Json("NamespaceInfo"), &[]),
+            (
+                201,
+                "It was created.",
+                Content::Json("NamespaceInfo"),
+                &["ETag"],
+            ),
         ],
         errors: &[
             ADMIN,
             BODY,
-            &[ErrorCode::InvalidKey, ErrorCode::NamespaceBeingRemoved],
+            &[
+                ErrorCode::InvalidHeader,
+                ErrorCode::InvalidKey,
+                ErrorCode::NamespaceBeingRemoved,
+                ErrorCode::NamespaceExists,
+                ErrorCode::PreconditionFailed,
+            ],
+        ],
+    },
+    Operation {
+        method: "patch",
+        path: "/admin/v1/namespaces/{ns}",
+        id: "changeNamespace",
+        summary: "Change settings of a namespace",
+        about: "A merge patch (RFC 7396): a field that is absent stays as it is, null is its default.",
+        parameters: &[&NS, &IF_MATCH],
+        body: Some((Content::Json("NamespaceSpec"), true)),
+        answers: &[(
+            200,
+            "What it is now; `change` says whether it was changed.",
+            Content::Json("NamespaceInfo"),
+            &["ETag"],
+        )],
+        errors: &[
+            ADMIN,
+            BODY,
+            &[
+                ErrorCode::InvalidHeader,
+                ErrorCode::InvalidKey,
+                ErrorCode::NamespaceBeingRemoved,
+                ErrorCode::NamespaceNotFound,
+                ErrorCode::PreconditionFailed,
+            ],
         ],
     },
     Operation {
@@ -222,6 +267,38 @@ pub(super) const OPERATIONS: &[Operation] = &[
         body: None,
         answers: &[(200, "TOML.", Content::Text("application/toml"), &[])],
         errors: &[ADMIN],
+    },
+    Operation {
+        method: "get",
+        path: "/",
+        id: "root",
+        summary: "Say what this is",
+        about: "Header Link names the document, the contract and the status (RFC 8631).",
+        parameters: &[],
+        body: None,
+        answers: &[(
+            200,
+            "The server and the paths of what describes it.",
+            Content::Json("ServiceInfo"),
+            &["Link"],
+        )],
+        errors: &[SERVICE],
+    },
+    Operation {
+        method: "get",
+        path: "/contract",
+        id: "contract",
+        summary: "Read the contract for services",
+        about: "",
+        parameters: &[],
+        body: None,
+        answers: &[(
+            200,
+            "The contract.",
+            Content::Text("text/markdown; charset=utf-8"),
+            &[],
+        )],
+        errors: &[SERVICE],
     },
     Operation {
         method: "get",

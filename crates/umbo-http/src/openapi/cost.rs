@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::data::{ANY, BODY, NS};
+use super::data::{ACCEPT_ENCODING, ANY, BODY, CONTENT_ENCODING, NS};
 use super::operation::{Content, In, Operation, Parameter};
 
 fn name() -> Value {
@@ -91,10 +91,18 @@ pub(super) const OPERATIONS: &[Operation] = &[
                 and values (and of partition keys that do not stand in the path) and 0.1 a \
                 millisecond of the store, unless the settings say otherwise. Removals write no \
                 bytes, and a condition that is false costs as much as one that is true.",
-        parameters: &[&NS],
+        parameters: &[&NS, &CONTENT_ENCODING, &ACCEPT_ENCODING],
         body: Some((Content::Json("ExplainBody"), true)),
         answers: &[(200, "The answer.", Content::Json("ExplainAnswer"), &[])],
-        errors: &[ANY, BODY, &[ErrorCode::InvalidBody, ErrorCode::KeyTooLarge]],
+        errors: &[
+            ANY,
+            BODY,
+            &[
+                ErrorCode::InvalidBody,
+                ErrorCode::KeyTooLarge,
+                ErrorCode::UnsupportedCoding,
+            ],
+        ],
     },
     Operation {
         method: "get",

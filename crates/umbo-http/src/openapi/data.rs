@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 use umbo_types::limits;
 
+use crate::fields::EXPIRES_AT_MS;
+
 use super::operation::{Content, In, Operation, Parameter};
 
 /// What any request can meet.
@@ -16,7 +18,6 @@ pub(super) const ANY: &[ErrorCode] = &[
     ErrorCode::InvalidQuery,
     ErrorCode::InvalidRequest,
     ErrorCode::NamespaceNotFound,
-    ErrorCode::QuotaExceeded,
     ErrorCode::RecordsStale,
     ErrorCode::RecordsUnavailable,
     ErrorCode::RequestTimeout,
@@ -76,10 +77,17 @@ fn tier() -> Value {
     json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]})
 }
 fn ttl() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX})
+    json!({"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX},
+        {"type": "string", "pattern": "^[1-9][0-9]{0,6}(s|m)$"}
+    ]})
 }
 fn instant() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": crate::fields::EXPIRES_AT_MS_MAX})
+    let (first, last) = EXPIRES_AT_MS.into_inner();
+    json!({"type": "integer", "minimum": first, "maximum": last})
+}
+fn coding() -> Value {
+    json!({"type": "string", "enum": ["gzip", "zstd", "identity"]})
 }
 fn durability() -> Value {
     json!({"type": "string", "enum": ["sync", "async"]})
@@ -128,7 +136,7 @@ const TTL: Parameter = Parameter {
     name: "Umbo-TTL",
     place: In::Header,
     schema: ttl,
-    about: "Time to live, in seconds.",
+    about: "Time to live: seconds, or with a unit (60s, 5m, 12h, 30d).",
 };
 const EXPIRES: Parameter = Parameter {
     name: "Umbo-Expires-At",
@@ -154,6 +162,19 @@ pub(super) const IF_NONE_MATCH: Parameter = Parameter {
     schema: text,
     about: "On a get entity tags, or *; on a write only *.",
 };
+pub(super) const CONTENT_ENCODING: Parameter = Parameter {
+    name: "Content-Encoding",
+    place: In::Header,
+    schema: coding,
+    about: "How the body is compressed.",
+};
+pub(super) const ACCEPT_ENCODING: Parameter = Parameter {
+    name: "Accept-Encoding",
+    place: In::Header,
+    schema: text,
+    about: "gzip or zstd: answers of 1 KiB and more are compressed. A stored value whose coding is not accepted is \
+            decoded, or refused with 406.",
+};
 const START: Parameter = Parameter {
     name: "start",
     place: In::Query,
@@ -164,7 +185,7 @@ const END: Parameter = Parameter {
     name: "end",
     place: In::Query,
     schema: text,
-    about: "Last sort key, excluded.",
+    about: "Last sort key, excluded; none where empty.",
 };
 const PREFIX: Parameter = Parameter {
     name: "prefix",
@@ -212,7 +233,7 @@ const ALL: Parameter = Parameter {
     name: "all",
     place: In::Query,
     schema: flag,
-    about: "Needed to remove a whole partition, where no bound is named.",
+    about: "Must be true to remove a whole partition, where no bound is named or one is empty.",
 };
 const ATOMIC: Parameter = Parameter {
     name: "atomic",
@@ -228,7 +249,8 @@ const PREFER: Parameter = Parameter {
             failed rows only.",
 };
 
-const ROW_HEADERS: &[&str] = &["ETag", "Umbo-Expires-At"];
+const ROW_HEADERS: &[&str] = &["ETag", "Umbo-Expires-At", "Cache-Status", "Age", "Vary"];
+const CACHE_HEADERS: &[&str] = &["Cache-Status", "Age"];
 
 const GET_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
     (
@@ -267,7 +289,11 @@ const DELETE_ANSWERS: &[(u16, &str, Content, &[&str])] =
 const GET_ERRORS: &[&[ErrorCode]] = &[
     ANY,
     STORE,
-    &[ErrorCode::KeyNotFound, ErrorCode::PreconditionFailed],
+    &[
+        ErrorCode::KeyNotFound,
+        ErrorCode::NotAcceptable,
+        ErrorCode::PreconditionFailed,
+    ],
 ];
 const PUT_ERRORS: &[&[ErrorCode]] = &[
     ANY,
@@ -284,15 +310,15 @@ macro_rules! key_operations {
             Operation {
                 method: "get", path: $path, id: concat!("get", $suffix), summary: "Get a row",
                 about: "Answers the raw bytes with the content type and encoding they came with.",
-                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &TIMEOUT,
-                    &CRITICALITY, &PREFER],
+                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &ACCEPT_ENCODING,
+                    &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: GET_ANSWERS, errors: GET_ERRORS,
             },
             Operation {
                 method: "head", path: $path, id: concat!("head", $suffix),
                 summary: "Look at a row", about: "As get, without the bytes.",
-                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &TIMEOUT,
-                    &CRITICALITY, &PREFER],
+                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &ACCEPT_ENCODING,
+                    &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: HEAD_ANSWERS, errors: GET_ERRORS,
             },
             Operation {
@@ -338,6 +364,7 @@ const RANGE: [Operation; 2] = [
             &CURSOR,
             &KEYS_ONLY,
             &ENC,
+            &ACCEPT_ENCODING,
             &TIMEOUT,
             &CRITICALITY,
             &PREFER,
@@ -347,7 +374,7 @@ const RANGE: [Operation; 2] = [
             200,
             "Rows, then the end line.",
             Content::Lines(&["JsonRow", "EndLine", "ErrorLine"], true),
-            &[],
+            CACHE_HEADERS,
         )],
         errors: &[ANY, STORE, &[ErrorCode::InvalidCursor]],
     },
@@ -391,27 +418,38 @@ const MANY: [Operation; 3] = [
         summary: "Read many rows by key",
         about: "Answers a line a key in the order asked for, then the end line. An absent row has \
                 status 404 in its line; any other failure makes the whole 207.",
-        parameters: &[&NS, &TIMEOUT, &CRITICALITY, &PREFER],
+        parameters: &[
+            &NS,
+            &CONTENT_ENCODING,
+            &ACCEPT_ENCODING,
+            &TIMEOUT,
+            &CRITICALITY,
+            &PREFER,
+        ],
         body: Some((Content::Json("MultiGetBody"), true)),
         answers: &[
             (
                 200,
                 "Every row was read or is absent.",
                 Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
-                &[],
+                CACHE_HEADERS,
             ),
             (
                 207,
                 "Some rows failed.",
                 Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
-                &[],
+                CACHE_HEADERS,
             ),
         ],
         errors: &[
             ANY,
             STORE,
             BODY,
-            &[ErrorCode::BatchTooLarge, ErrorCode::InvalidBody],
+            &[
+                ErrorCode::BatchTooLarge,
+                ErrorCode::InvalidBody,
+                ErrorCode::UnsupportedCoding,
+            ],
         ],
     },
     Operation {
@@ -422,7 +460,16 @@ const MANY: [Operation; 3] = [
         about: "Takes a WriteLine a line, at most 10,000 and 16 MiB. Answers a line a row, then \
                 the end line; 207 where any row failed, and the others are done. Lines of one key \
                 are applied in order.",
-        parameters: &[&NS, &ATOMIC, &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
+        parameters: &[
+            &NS,
+            &ATOMIC,
+            &CONTENT_ENCODING,
+            &ACCEPT_ENCODING,
+            &DURABILITY,
+            &TIMEOUT,
+            &CRITICALITY,
+            &PREFER,
+        ],
         body: Some((Content::Lines(&["WriteLine"], false), true)),
         answers: &[
             (
@@ -443,7 +490,11 @@ const MANY: [Operation; 3] = [
             STORE,
             WRITE,
             BODY,
-            &[ErrorCode::BatchTooLarge, ErrorCode::InvalidBody],
+            &[
+                ErrorCode::BatchTooLarge,
+                ErrorCode::InvalidBody,
+                ErrorCode::UnsupportedCoding,
+            ],
         ],
     },
     Operation {
@@ -453,7 +504,14 @@ const MANY: [Operation; 3] = [
         summary: "Read a whole namespace",
         about: "As range, over all partitions of a segment. The segments together are the \
                 namespace, each row once. Needs the scan grant; sheddable unless marked.",
-        parameters: &[&NS, &TIMEOUT, &CRITICALITY, &PREFER],
+        parameters: &[
+            &NS,
+            &CONTENT_ENCODING,
+            &ACCEPT_ENCODING,
+            &TIMEOUT,
+            &CRITICALITY,
+            &PREFER,
+        ],
         body: Some((Content::Json("ScanBody"), false)),
         answers: &[(
             200,
@@ -465,7 +523,11 @@ const MANY: [Operation; 3] = [
             ANY,
             STORE,
             BODY,
-            &[ErrorCode::InvalidBody, ErrorCode::InvalidCursor],
+            &[
+                ErrorCode::InvalidBody,
+                ErrorCode::InvalidCursor,
+                ErrorCode::UnsupportedCoding,
+            ],
         ],
     },
 ];

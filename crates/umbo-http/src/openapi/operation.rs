@@ -46,3 +46,13 @@ pub(super) struct Operation {
     pub(super) answers: &'static [(u16, &'static str, Content, &'static [&'static str])],
     pub(super) errors: &'static [&'static [ErrorCode]],
 }
+
+impl Operation {
+    /// Returns whether it may change something: then an error says whether it did.
+    pub(super) fn is_change(&self) -> bool {
+        let is_read = ["batch/get", "scan", "explain", "simulate"]
+            .iter()
+            .any(|read| self.path.ends_with(read));
+        !matches!(self.method, "get" | "head") && !is_read
+    }
+}

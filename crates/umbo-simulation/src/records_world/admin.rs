@@ -46,7 +46,13 @@ pub(super) async fn put(world: &World, name: usize, dispatcher: usize, ttl: u64)
     world.names.borrow_mut().ask_for(name, event);
     let body = format!("{{\"default_ttl\":{ttl}}}").into_bytes();
     let path = format!("/admin/v1/namespaces/n{name}");
-    let answer = world.ask(dispatcher, "PUT", &path, body).await;
+    let mut answer = world.ask(dispatcher, "PUT", &path, body.clone()).await;
+    if answer
+        .as_ref()
+        .is_some_and(|one| one.code() == "namespace-exists")
+    {
+        answer = world.ask(dispatcher, "PATCH", &path, body).await;
+    }
     let told = told(answer.as_ref());
     note!("n{name}: change {change}, default_ttl {ttl}, by dispatcher {dispatcher}: {told:?}");
     let mut names = world.names.borrow_mut();

@@ -58,6 +58,7 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         | ErrorCode::TooManyRequestsInFlight
         | ErrorCode::WriteQueueFull => "try again later, with fewer requests at a time",
         ErrorCode::Unauthenticated => "send a token with --token or UMBO_TOKEN",
+        ErrorCode::NamespaceExists => "'umbo ns create --update' changes its settings",
         ErrorCode::UnboundedDelete => "name --start, --end or --prefix, or say --all",
         ErrorCode::HeadersTooLarge
         | ErrorCode::InvalidBody
@@ -68,9 +69,11 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         | ErrorCode::KeyNotFound
         | ErrorCode::KeyTooLarge
         | ErrorCode::NamespaceNotFound
+        | ErrorCode::NotAcceptable
         | ErrorCode::QuotaInvalid
         | ErrorCode::QuotaOfFile
         | ErrorCode::TokenOfFile
+        | ErrorCode::UnsupportedCoding
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => return None,
     })

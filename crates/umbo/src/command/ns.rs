@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use umbo_api::ErrorCode;
 use umbo_api::admin::{
-    DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings, NamespaceState,
+    DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings, NamespaceSpec,
+    NamespaceState,
 };
 use umbo_types::Namespace;
 
@@ -142,19 +143,20 @@ async fn list(connection: &Connection) -> Result<(), CliError> {
 impl Create {
     async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let client = connection.client()?;
-        if !self.update {
-            match client.namespace(self.name.as_str()).await {
-                Ok(_) => return Err(CliError::NamespaceExists(self.name.to_string())),
-                Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
         let ttl = self.default_ttl;
         let settings = NamespaceSettings {
             default_ttl: ttl.map(|ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)),
             durability: self.durability.into(),
         };
-        let (info, _) = client.put_namespace(self.name.as_str(), &settings).await?;
+        let (name, spec) = (self.name.as_str(), NamespaceSpec::from(settings));
+        let info = match client.put_namespace(name, &spec).await {
+            Ok((info, is_new)) if is_new || self.update => info,
+            Err(error) if error.code() != Some(ErrorCode::NamespaceExists) => {
+                return Err(error.into());
+            }
+            Err(_) if self.update => client.change_namespace(name, &spec).await?,
+            Ok(_) | Err(_) => return Err(CliError::NamespaceExists(name.to_owned())),
+        };
         print(connection, &info)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use umbo_admin::{Service, StartupResponder};
+use umbo_admin::{CorsPolicy, Service, StartupResponder};
 use umbo_dispatcher::Dispatcher;
 use umbo_edge::{DrainStats, EdgeLimits};
 
@@ -21,8 +21,11 @@ pub(super) struct Doors {
 
 impl Doors {
     /// Passes requests on to a dispatcher from now on.
-    pub(super) fn open(&self, dispatcher: &Arc<Dispatcher>) {
-        self.data.open(Service::data(dispatcher));
+    pub(super) fn open(&self, dispatcher: &Arc<Dispatcher>, settings: &ServerSettings) {
+        // The check of the settings has refused a text that cannot be read.
+        let cors = CorsPolicy::parse(&settings.cors_origins).unwrap_or_default();
+        let data = Service::data(dispatcher).with_cors(cors);
+        self.data.open(data);
         self.admin.open(Service::admin(dispatcher));
     }
 }

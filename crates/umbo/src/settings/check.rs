@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use umbo_admin::{BadOrigin, CorsPolicy};
 use umbo_quota::Weights;
 use umbo_telemetry::logging;
 use umbo_types::RequestUnits;
@@ -63,6 +64,15 @@ impl Checker<'_> {
             &server.drain_delay,
             milliseconds(0)..=HOUR,
         )?;
+        if let Err(BadOrigin(origin)) = CorsPolicy::parse(&server.cors_origins) {
+            let key = "server.cors_origins";
+            return Err(SettingsError::OutOfBounds {
+                place: self.layers.place(key),
+                key,
+                value: origin,
+                bounds: "origins like https://app.example.org, or \"*\"".to_owned(),
+            });
+        }
         let memory = ByteCount(16 << 20)..=ByteCount(1 << 40);
         self.within("server.body_memory", &server.body_memory, memory.clone())?;
         self.within("server.answer_memory", &server.answer_memory, memory)?;

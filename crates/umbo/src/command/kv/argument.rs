@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use umbo_api::key_text::{self, KeyTextError};
+use umbo_api::time_to_live;
 use umbo_client::Condition;
-use umbo_types::limits::TTL_SECONDS_MAX;
 use umbo_types::{Namespace, NamespaceError, PartitionKey};
 
 use crate::cli_error::CliError;
@@ -61,13 +61,9 @@ pub(in crate::command) fn partition_key(text: &str) -> Result<Key, String> {
 
 /// Reads a time to live: 1 second to ten years.
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
-    let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let bounds = Duration::from_secs(1)..=Duration::from_secs(TTL_SECONDS_MAX);
-    if !bounds.contains(&ttl) {
-        let days = TTL_SECONDS_MAX / 86_400;
-        return Err(format!("a time to live is 1s to {days}d"));
-    }
-    Ok(ttl)
+    let seconds = time_to_live::parse(text);
+    let bad = || format!("a time to live is {}", time_to_live::EXPECTED);
+    seconds.map(Duration::from_secs).ok_or_else(bad)
 }
 
 /// Reads a condition: a version, an `ETag`, or `*` for any.
@@ -112,7 +108,11 @@ mod tests {
     #[test]
     fn a_time_to_live_has_two_ends() {
         assert_eq!(ttl("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(ttl("3650d"), Ok(Duration::from_secs(TTL_SECONDS_MAX)));
+        assert_eq!(
+            ttl("3650d"),
+            Ok(Duration::from_secs(time_to_live::SECONDS_MAX))
+        );
+        assert_eq!(ttl("60"), ttl("1m"));
         for text in ["0s", "999ms", "3650d 1ns", "11y", "soon", ""] {
             assert!(ttl(text).is_err(), "{text}");
         }

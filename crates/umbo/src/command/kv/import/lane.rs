@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OnceCell, watch};
-use umbo_api::admin::{DurabilitySetting, NamespaceSettings};
+use umbo_api::admin::{DurabilitySetting, NamespaceSpec};
 use umbo_api::batch::{WriteLine, WriteRow, WriteRowError};
 use umbo_api::{ErrorCode, Outcome};
 use umbo_client::{BatchOptions, Client, Error};
@@ -298,6 +298,7 @@ impl ImportTarget {
             result => result?,
         };
         self.shared.charge(result.end.ru);
+        self.shared.skip(result.end.skipped);
         let is_whole = result.end.rows == lines.len() as u64
             && result.rows.iter().all(|row| (row.i as usize) < lines.len());
         if is_whole {
@@ -312,8 +313,8 @@ impl ImportTarget {
 
     async fn create(&self) -> Result<(), Error> {
         let name = self.namespace.as_str();
-        let settings = NamespaceSettings::default();
-        let (_, is_new) = self.client.put_namespace(name, &settings).await?;
+        let spec = NamespaceSpec::default();
+        let (_, is_new) = self.client.put_namespace(name, &spec).await?;
         if is_new {
             self.shared.note(format!("created namespace '{name}'"));
         }
@@ -492,6 +493,7 @@ mod tests {
     fn row(i: u32, status: u16, outcome: Outcome) -> WriteRow {
         WriteRow {
             i,
+            skipped: None,
             status,
             version: None,
             error: Some(WriteRowError {

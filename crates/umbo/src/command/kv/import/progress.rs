@@ -25,6 +25,7 @@ use crate::output::counted;
 pub(super) struct ImportState {
     namespace: Namespace,
     written: AtomicU64,
+    skipped: AtomicU64,
     bytes: AtomicU64,
     /// Bytes of lines that were read, and of those of them that were written or have failed.
     read_bytes: AtomicU64,
@@ -63,6 +64,7 @@ impl ImportState {
             notes: Mutex::default(),
             incomplete: Mutex::default(),
             written: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             charged_micros: AtomicU64::new(0),
             failed,
@@ -76,7 +78,7 @@ impl ImportState {
         Self { originals, ..self }
     }
 
-    /// Counts rows that are written, and the bytes of their lines.
+    /// Counts rows that are written or skipped, and the bytes of their lines.
     pub(super) fn count(&self, rows: u64, bytes: u64) {
         self.written.fetch_add(rows, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -120,9 +122,15 @@ impl ImportState {
         std::mem::take(&mut lock(&self.notes))
     }
 
+    /// Counts those of the rows that were skipped, because they had expired already.
+    pub(super) fn skip(&self, rows: u64) {
+        self.skipped.fetch_add(rows, Ordering::Relaxed);
+    }
+
     /// Returns the number of rows written.
     pub(super) fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
+        let skipped = self.skipped.load(Ordering::Relaxed);
+        self.written.load(Ordering::Relaxed).saturating_sub(skipped)
     }
 
     /// Adds the cost of an answer.
@@ -231,6 +239,8 @@ pub(super) struct ImportSummary {
     pub(super) rows: u64,
     /// Rows that failed.
     pub(super) failed: u64,
+    /// Rows that were skipped, because they had expired already.
+    skipped: u64,
     bytes: u64,
     seconds: f64,
     rows_per_second: u64,
@@ -270,6 +280,7 @@ impl ImportSummary {
         Ok(Self {
             rows,
             failed,
+            skipped: shared.skipped.load(Ordering::Relaxed),
             bytes: shared.bytes.load(Ordering::Relaxed),
             ru: Ru::from_micros(shared.charged_micros.load(Ordering::Relaxed)),
             seconds: elapsed.as_secs_f64(),
@@ -285,6 +296,7 @@ impl ImportSummary {
         let Self {
             rows,
             failed,
+            skipped,
             bytes,
             seconds,
             rows_per_second,
@@ -301,10 +313,14 @@ impl ImportSummary {
             0 => String::new(),
             before => format!(", {} before that", counted(*before, "row")),
         };
+        let skipped = match skipped {
+            0 => String::new(),
+            rows => format!("{rows} skipped that had expired already, "),
+        };
         // Without stderr there is nowhere to report an error.
         let _ = writeln!(
             std::io::stderr(),
-            "{rows} written, {failed} failed, {bytes} in {seconds:.1} s ({rows_per_second} rows/s{pace}){before}",
+            "{rows} written, {failed} failed, {skipped}{bytes} in {seconds:.1} s ({rows_per_second} rows/s{pace}){before}",
         );
     }
 }

@@ -1,0 +1,137 @@
+//! A time to live as requests, settings of rows and the command line write it: a number of seconds, or a
+//! duration with units (`60s`, `5m`, `1h 30m`, `30d`).
+//!
+//! Owns the one reader of it and its bounds. Nothing below a second is kept: a part of one counts as a whole.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Visitor};
+use utoipa::ToSchema;
+
+/// Longest time to live, in seconds: ten years.
+pub const SECONDS_MAX: u64 = 315_360_000;
+/// What a time to live is, for those that are told theirs is none.
+pub const EXPECTED: &str = "1 to 315360000 seconds, as a number or with units (60, 60s, 5m, 30d)";
+
+/// A time to live in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
+#[serde(untagged)]
+#[schema(as = TimeToLive)]
+pub enum TimeToLiveSchema {
+    /// Seconds, 1 to 315360000.
+    Seconds(u64),
+    /// A number of seconds, or a duration with units.
+    #[schema(example = "5m")]
+    Text(String),
+}
+
+/// Reads a time to live, in seconds; none where it is no number or duration, or out of bounds.
+pub fn parse(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = if is_number {
+        text.parse().ok()?
+    } else {
+        let time = humantime::parse_duration(text).ok()?;
+        if time.as_secs() == 0 {
+            return None;
+        }
+        time.as_secs()
+            .checked_add(u64::from(time.subsec_nanos() > 0))?
+    };
+    (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
+}
+
+struct Seconds;
+
+impl Visitor<'_> for Seconds {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a time to live of {EXPECTED}")
+    }
+
+    fn visit_u64<E: Error>(self, seconds: u64) -> Result<u64, E> {
+        if (1..=SECONDS_MAX).contains(&seconds) {
+            return Ok(seconds);
+        }
+        Err(E::invalid_value(
+            serde::de::Unexpected::Unsigned(seconds),
+            &self,
+        ))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        parse(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+    }
+}
+
+struct Nullable;
+
+impl<'de> Visitor<'de> for Nullable {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Seconds.expecting(f)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Option<u64>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<u64>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
+        deserializer.deserialize_any(Seconds).map(Some)
+    }
+}
+
+/// Reads a field that may be null.
+pub(crate) fn nullable<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_option(Nullable)
+}
+
+/// Reads a field of which it matters whether it is absent: then this is not called.
+pub(crate) fn named<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<u64>>, D::Error> {
+    nullable(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_seconds_and_durations_have_units() {
+        for (text, seconds) in [
+            ("1", 1),
+            ("60", 60),
+            ("60s", 60),
+            ("5m", 300),
+            ("1h 30m", 5_400),
+            ("1500ms", 2),
+            ("315360000", SECONDS_MAX),
+        ] {
+            assert_eq!(parse(text), Some(seconds), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "0s",
+            "500ms",
+            "-1",
+            "+1",
+            "1.5",
+            "m",
+            "315360001",
+            "3651d",
+            "5 parsecs",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Header fields of answers in the `OpenAPI` document, each described once.
+
+/// Name and meaning.
+pub(super) const ALL: &[(&str, &str)] = &[
+    ("Accept-Encoding", "Content codings that the route reads."),
+    ("Age", "Age of an answer from the local cache, in seconds."),
+    (
+        "Cache-Status",
+        "How a read was answered: from the local cache, together with another request, or by the store (RFC 9211).",
+    ),
+    ("ETag", "Version, in quotes."),
+    ("Link", "What describes the server (RFC 8631)."),
+    (
+        "RateLimit",
+        "What is left of the tightest limit (draft-ietf-httpapi-ratelimit-headers).",
+    ),
+    (
+        "RateLimit-Policy",
+        "What the tightest limit is (draft-ietf-httpapi-ratelimit-headers).",
+    ),
+    (
+        "Retry-After",
+        "Wait before a repetition, in seconds, rounded up.",
+    ),
+    (
+        "Umbo-Charged-To",
+        "Who paid, where the request named a payer.",
+    ),
+    (
+        "Umbo-Criticality-Applied",
+        "Criticality in effect, where it is lower than the one that the request named.",
+    ),
+    (
+        "Umbo-Expires-At",
+        "Expiry of the row, in milliseconds since the Unix epoch.",
+    ),
+    (
+        "Umbo-Outcome",
+        "Whether a failed change took effect: applied, not-applied or unknown.",
+    ),
+    (
+        "Umbo-Problem",
+        "Code of the problem, also where the answer has no body.",
+    ),
+    (
+        "Umbo-Quota-State",
+        "State of the token bucket of the tightest limit, exactly.",
+    ),
+    ("Umbo-RU", "What the request was charged, in request units."),
+    ("Umbo-Request-Id", "Id of the request."),
+    (
+        "Umbo-Retry-After-Ms",
+        "Wait before a repetition, in milliseconds.",
+    ),
+    (
+        "Umbo-Retry-Ticket",
+        "To be sent with the retry, which then has priority over new requests.",
+    ),
+    ("Vary", "Request fields that the answer depends on."),
+    ("WWW-Authenticate", "Bearer."),
+];
