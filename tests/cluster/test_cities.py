@@ -82,7 +82,8 @@ def test_the_same_rows_come_out(pair, rows, folder):
         done = umbo(dispatcher, "kv", "export", "cities", "--file", str(target))
         assert done.returncode == 0, done
         with open(target, encoding="utf-8") as lines:
-            exported = [json.loads(line) for line in lines]
+            *exported, end = [json.loads(line) for line in lines]
+        assert end["end"]["rows"] == len(exported)
         assert len(exported) == len(rows)
         assert {(row["pk"], row["sk"]): row["v"] for row in exported} == {
             (pk, sk): v for pk, own in expected.items() for sk, v in own.items()

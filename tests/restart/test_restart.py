@@ -140,7 +140,8 @@ def check_cities(server, cities, folder):
     target = folder / "export.ndjson"
     run_umbo(server, "kv", "export", "cities", "--file", str(target))
     with open(target, encoding="utf-8") as lines:
-        exported = [json.loads(line) for line in lines]
+        *exported, end = [json.loads(line) for line in lines]
+    assert end["end"]["rows"] == len(exported)
     assert {(row["pk"], row["sk"]): row["v"] for row in exported} == everything
     assert len(exported) == len(everything)
 
