@@ -264,6 +264,73 @@ def test_a_public_server_does_not_open_when_its_token_file_is_emptied(new_server
     root.get("/admin/v1/tokens").problem(401, "unauthenticated")
 
 
+def test_a_claim_above_the_cap_of_a_token_is_lowered_and_said_so(closed):
+    server, root = closed
+    applied = lambda client, tier, path="/kv/a": (
+        client.get(f"/v1/ns/shop{path}", Umbo_Criticality=tier).headers.get("umbo-criticality-applied")
+    )
+    assert applied(root, "critical") == applied(root, "critical-plus") == "sheddable-plus"
+    assert applied(root, "critical", "/range/a") == applied(root, "critical", "/kv/nothing") == "sheddable-plus"
+    assert applied(root, "sheddable-plus") is None and applied(root, "sheddable") is None
+    made = make(root, "urgent", "read:*", criticality_max="critical").json()
+    urgent = server.client(token=made["token"])
+    assert applied(urgent, "critical") is None and applied(urgent, "critical-plus") == "critical"
+    scan = root.post("/v1/ns/shop/scan")
+    assert "umbo-criticality-applied" not in scan.headers, "nothing was claimed"
+
+
+def test_a_permission_that_nothing_checks_cannot_be_granted(closed):
+    server, root = closed
+    problem = make(root, "bulk", "read,bulk:*").problem(400, "invalid-body")
+    assert "bulk" in problem["detail"]
+
+
+ANYBODY = {"/", "/contract", "/healthz", "/readyz", "/openapi.json", "/v1/errors/{code}"}
+OF_CALLER = {("get", "/admin/v1/namespaces"), ("get", "/admin/v1/hot")}
+OF_NAMESPACE = ("/admin/v1/namespaces/{ns}", "/admin/v1/hot/{list}/")
+
+
+def needed(method, path):
+    """The permission that an operation of the document needs, and where."""
+    if path in ANYBODY or (method, path) in OF_CALLER:
+        return None
+    if path.startswith("/v1/ns/{ns}/"):
+        if path.endswith("/scan"):
+            return "scan", "shop"
+        is_read = method in ("get", "head") or path.endswith(("/batch/get", "/explain"))
+        return "read" if is_read else "write", "shop"
+    assert path.startswith("/admin/v1/"), path
+    return "admin", "shop" if path.startswith(OF_NAMESPACE) else "*"
+
+
+def test_every_operation_of_the_document_needs_its_permission(closed):
+    """Routes times permissions: a token of one permission, on one namespace and on all of them."""
+    server, root = closed
+    paths = root.get("/openapi.json").json()["paths"]
+    listed = root.put("/admin/v1/hot/pinned/ns/shop/kv/a").json()
+    names = {"ns": "shop", "pk": "a", "sk": "b", "list": "pinned", "id": listed["id"], "name": "nothing", "code": "forbidden"}
+    operations = [(method, path) for path, item in paths.items() for method in item]
+    assert len(operations) > 40 and {needed(*one) for one in operations} >= {("admin", "*"), ("scan", "shop")}
+    assert all(item.keys() <= {"get", "head", "put", "post", "patch", "delete"} for item in paths.values())
+    for verb in ("read", "write", "scan", "delegate", "admin"):
+        for pattern in ("shop", "*", "games"):
+            client = server.client(token=make(root, f"{verb}-walk", f"{verb}:{pattern}").json()["token"])
+            for method, path in operations:
+                wanted = needed(method, path)
+                # What it would do is kept from being done: a body that cannot be read, a dry run, no such name.
+                target = path.format(**names)
+                if method == "delete" and path == "/admin/v1/namespaces/{ns}":
+                    target += "?dry_run=true"
+                answer = client.request(method.upper(), target, b"!" if method in ("put", "post", "patch") else b"")
+                if wanted is None:
+                    is_own = (method, path) == ("get", "/admin/v1/hot")
+                    assert is_own or answer.status == 200, (verb, pattern, method, path, answer)
+                    continue
+                permission, where = wanted
+                is_allowed = verb == permission and pattern in (where, "*")
+                assert (answer.status != 403) == is_allowed, (verb, pattern, method, path, answer)
+
+
 def test_criticality_claims_are_read(closed):
     server, root = closed
     made = make(root, "reader", "read:*", criticality_max="sheddable").json()

@@ -9,6 +9,8 @@ pub const REQUEST_ID: &str = "umbo-request-id";
 pub const TIMEOUT_MS: &str = "umbo-timeout-ms";
 /// Criticality that the caller claims.
 pub const CRITICALITY: &str = "umbo-criticality";
+/// Criticality in effect, on answers to requests that claimed a higher one than their token may.
+pub const CRITICALITY_APPLIED: &str = "umbo-criticality-applied";
 /// Time to live of a row: seconds (1 to 315,360,000), or a duration with units (`5m`).
 pub const TTL: &str = "umbo-ttl";
 /// Expiry of a row, in milliseconds since the Unix epoch (10¹² or more); on requests and answers.

@@ -188,6 +188,7 @@ fn add_meta(response: &mut Response<ReplyBody>, log: &mut RequestLog, charge: Op
         cache: log.cache_status(),
         charged_to: charge.and_then(Charge::charged_to),
         timing: log.timing(),
+        lowered_criticality: log.lowered_criticality(),
     };
     encode::add_meta(response, meta);
 }

@@ -44,6 +44,8 @@ pub(crate) struct RequestLog {
     request_bytes: u64,
     response_bytes: u64,
     wants_timing: bool,
+    /// Whether the tier in effect is lower than the one that the request claimed.
+    is_lowered: bool,
     /// Whether it may change something: then an error says whether it did.
     is_change: bool,
     /// What the answer holds.
@@ -80,6 +82,7 @@ impl RequestLog {
             request_bytes: 0,
             response_bytes: 0,
             wants_timing: fields.prefer.is_some() && fields.is_preferred("umbo-timing"),
+            is_lowered: false,
             is_change: operation.is_write(),
             room: AnswerRoom::new(answers, in_flight),
         }
@@ -97,9 +100,15 @@ impl RequestLog {
         self.caller = Some(Arc::clone(caller));
     }
 
-    /// Records the tier in effect.
-    pub(crate) fn ranked(&mut self, criticality: Criticality) {
+    /// Records the tier in effect, and whether the request claimed a higher one.
+    pub(crate) fn ranked(&mut self, criticality: Criticality, is_lowered: bool) {
         self.criticality = Some(criticality);
+        self.is_lowered = is_lowered;
+    }
+
+    /// Returns the tier in effect, where the request claimed a higher one.
+    pub(crate) fn lowered_criticality(&self) -> Option<Criticality> {
+        self.criticality.filter(|_| self.is_lowered)
     }
 
     /// Records the namespace.

@@ -18,7 +18,7 @@ use umbo_api::{ErrorCode, Outcome, Problem, header};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::Advertised;
 use umbo_store::{StoreError, Written};
-use umbo_types::{RequestUnits, Row, Timestamp, Version};
+use umbo_types::{Criticality, RequestUnits, Row, Timestamp, Version};
 
 use crate::cache_status::CacheStatus;
 use crate::decode::Layout;
@@ -35,6 +35,7 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static(header::RETRY_AFTER_M
 const RETRY_TICKET: HeaderName = HeaderName::from_static(header::RETRY_TICKET);
 const RU: HeaderName = HeaderName::from_static(header::RU);
 const CHARGED_TO: HeaderName = HeaderName::from_static(header::CHARGED_TO);
+const CRITICALITY_APPLIED: HeaderName = HeaderName::from_static(header::CRITICALITY_APPLIED);
 const PROBLEM_CODE: HeaderName = HeaderName::from_static(header::PROBLEM);
 const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -123,6 +124,8 @@ pub struct ResponseMeta<'a> {
     pub charged_to: Option<HeaderValue>,
     /// What took how long, where the client asked for it.
     pub timing: Option<Timing>,
+    /// The criticality in effect, where it is lower than the one that the request claimed.
+    pub lowered_criticality: Option<Criticality>,
 }
 
 /// What took how long.
@@ -231,6 +234,10 @@ pub fn add_meta(response: &mut Response<ReplyBody>, meta: ResponseMeta<'_>) {
     }
     if let Some(payer) = meta.charged_to {
         headers.insert(CHARGED_TO, payer);
+    }
+    if let Some(criticality) = meta.lowered_criticality {
+        let name = HeaderValue::from_static(criticality.as_str());
+        headers.insert(CRITICALITY_APPLIED, name);
     }
     if let Some(timing) = meta.timing.and_then(Timing::to_header) {
         headers.insert(SERVER_TIMING, timing);

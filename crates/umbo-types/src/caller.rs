@@ -35,8 +35,6 @@ pub enum Verb {
     Write,
     /// Scan of a whole namespace.
     Scan,
-    /// Bulk upload.
-    Bulk,
     /// Calling on behalf of another caller.
     Delegate,
     /// The admin API.
@@ -45,11 +43,10 @@ pub enum Verb {
 
 impl Verb {
     /// All verbs, in the order they are printed.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Read,
         Self::Write,
         Self::Scan,
-        Self::Bulk,
         Self::Delegate,
         Self::Admin,
     ];
@@ -60,7 +57,6 @@ impl Verb {
             Self::Read => "read",
             Self::Write => "write",
             Self::Scan => "scan",
-            Self::Bulk => "bulk",
             Self::Delegate => "delegate",
             Self::Admin => "admin",
         }
@@ -68,6 +64,11 @@ impl Verb {
 
     const fn bit(self) -> u8 {
         1 << self as u8
+    }
+
+    fn parse(name: &str) -> Result<Self, GrantError> {
+        let verb = Self::ALL.into_iter().find(|verb| verb.as_str() == name);
+        verb.ok_or_else(|| GrantError::UnknownVerb(name.to_owned()))
     }
 }
 
@@ -78,7 +79,7 @@ pub enum GrantError {
     #[error("a grant is written verbs:namespace-pattern (like read,write:listing-*), not '{0}'")]
     NoColon(String),
     /// An unknown verb.
-    #[error("no such verb: '{0}' (read, write, scan, bulk, delegate, admin or *)")]
+    #[error("no such verb: '{0}' (read, write, scan, delegate, admin or *)")]
     UnknownVerb(String),
     /// The pattern contains a character that no namespace name has.
     #[error("'{0}' can match no namespace name")]
@@ -99,6 +100,20 @@ impl Grant {
             verbs: Verb::ALL.iter().fold(0, |bits, verb| bits | verb.bit()),
             pattern: NamespacePattern("*".into()),
         }
+    }
+
+    /// Reads a grant of a token that was made before. `bulk`, a verb of former versions that allowed nothing,
+    /// is left out; none is returned where nothing else is granted.
+    pub fn of_made_token(text: &str) -> Result<Option<Self>, GrantError> {
+        let Some((verbs, pattern)) = text.split_once(':') else {
+            return text.parse().map(Some);
+        };
+        let verbs = verbs.split(',').map(str::trim);
+        let kept: Vec<&str> = verbs.filter(|verb| *verb != "bulk").collect();
+        if kept.is_empty() {
+            return Ok(None);
+        }
+        format!("{}:{pattern}", kept.join(",")).parse().map(Some)
     }
 
     /// Returns whether the grant covers `verb` on `namespace`.
@@ -125,10 +140,7 @@ impl FromStr for Grant {
                 bits = Self::everything().verbs;
                 continue;
             }
-            let verb = Verb::ALL.into_iter().find(|verb| verb.as_str() == name);
-            bits |= verb
-                .ok_or_else(|| GrantError::UnknownVerb(name.to_owned()))?
-                .bit();
+            bits |= Verb::parse(name)?.bit();
         }
         Ok(Self {
             verbs: bits,
@@ -217,10 +229,20 @@ mod tests {
             "read:a",
             "read,write:listing-*",
             "*:*",
-            "scan,bulk,delegate,admin:x.y",
+            "scan,delegate,admin:x.y",
         ] {
             assert_eq!(text.parse::<Grant>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_token_of_a_former_version_keeps_what_it_allows() {
+        let made = |text| Grant::of_made_token(text).unwrap();
+        assert_eq!(made("read,bulk:a"), "read:a".parse().ok());
+        assert_eq!(made("*:a"), "*:a".parse().ok());
+        assert_eq!(made("bulk:*"), None);
+        assert!("read,bulk:a".parse::<Grant>().is_err());
+        assert!(Grant::of_made_token("read").is_err() && Grant::of_made_token("fly:a").is_err());
     }
 
     #[test]

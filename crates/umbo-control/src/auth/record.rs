@@ -223,7 +223,8 @@ impl<'de> Deserialize<'de> for TokenRecord {
         if !is_name(&written.name) {
             return Err(wrong("name", &"1 to 64 characters of [A-Za-z0-9._-]"));
         }
-        let grants = written.grants.iter().map(|text| text.parse::<Grant>());
+        let grants = written.grants.iter();
+        let grants = grants.filter_map(|text| Grant::of_made_token(text).transpose());
         let grants = grants.collect::<Result<_, _>>();
         let criticality_max = written.criticality_max.parse::<Criticality>();
         Ok(Self {

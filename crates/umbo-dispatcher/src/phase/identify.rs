@@ -59,8 +59,9 @@ impl Identified {
         let caller = caller(dispatcher, fields, now, started)?;
         authorize(&caller, route.verb(), route.namespace)?;
         log.called_by(&caller);
-        let criticality = criticality(route.operation, fields, &caller)?;
-        log.ranked(criticality);
+        let claimed = fields.claimed_criticality()?;
+        let criticality = criticality(route.operation, claimed, &caller);
+        log.ranked(criticality, claimed.is_some_and(|tier| tier > criticality));
         let payer = Payer::read(fields, &caller, route.namespace)?;
         let ticket = fields.retry_ticket.and_then(|ticket| {
             let ticket_key = &dispatcher.ticket_key;
@@ -128,17 +129,13 @@ pub fn authorize(caller: &Caller, verb: Verb, namespace: &str) -> Result<(), Req
 }
 
 /// Returns the tier: what the caller claims, or the operation's default, no higher than its cap.
-fn criticality(
-    operation: Operation,
-    fields: &Fields<'_>,
-    caller: &Caller,
-) -> Result<Criticality, RequestError> {
+fn criticality(operation: Operation, claimed: Option<Criticality>, caller: &Caller) -> Criticality {
     let unmarked = match operation {
         Operation::Scan => Criticality::Sheddable,
         _ => Criticality::default(),
     };
-    let claimed = fields.claimed_criticality()?.unwrap_or(unmarked);
-    Ok(claimed.min(caller.criticality_max))
+    let tier = claimed.unwrap_or(unmarked);
+    tier.min(caller.criticality_max)
 }
 
 /// Reads the deadline.

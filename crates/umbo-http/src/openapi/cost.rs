@@ -69,6 +69,7 @@ pub(super) const ANSWER_FIELDS: &[&str] = &[
     "RateLimit-Policy",
     "RateLimit",
     "Umbo-Charged-To",
+    "Umbo-Criticality-Applied",
 ];
 
 /// What a rejection says besides.

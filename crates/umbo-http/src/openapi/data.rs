@@ -130,7 +130,8 @@ const CRITICALITY: Parameter = Parameter {
     name: "Umbo-Criticality",
     place: In::Header,
     schema: tier,
-    about: "How much the request matters under overload; capped by the credential.",
+    about: "How much the request matters under overload; lowered to what the token may claim, and the answer \
+            says so in Umbo-Criticality-Applied.",
 };
 const TTL: Parameter = Parameter {
     name: "Umbo-TTL",
