@@ -108,6 +108,10 @@ impl From<NamespaceSettings> for NamespaceSpec {
     }
 }
 
+#[expect(
+    clippy::option_option,
+    reason = "absent, null and a value are three things (RFC 7396)"
+)]
 fn named_durability<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<DurabilitySetting>>, D::Error> {

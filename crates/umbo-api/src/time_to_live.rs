@@ -95,6 +95,10 @@ pub(crate) fn nullable<'de, D: Deserializer<'de>>(
 }
 
 /// Reads a field of which it matters whether it is absent: then this is not called.
+#[expect(
+    clippy::option_option,
+    reason = "absent, null and a value are three things (RFC 7396)"
+)]
 pub(crate) fn named<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<u64>>, D::Error> {

@@ -71,15 +71,15 @@ impl ContentCoding {
     /// Returns the coding for an answer: of those that `Accept-Encoding` names the one it prefers, zstd where
     /// it prefers none; none where it names none.
     pub fn preferred(accepted: &HeaderValue) -> Option<Self> {
-        let mut best: Option<(u16, Self)> = None;
+        let mut best: Option<(f32, Self)> = None;
         for (name, weight) in weights(accepted) {
             let Some(coding) = Self::parse(name) else {
                 continue;
             };
             let is_better = best.is_none_or(|(other, held)| {
-                weight > other || (weight == other && held == Self::Gzip)
+                weight > other || (weight >= other && held == Self::Gzip)
             });
-            if weight > 0 && is_better {
+            if weight > 0.0 && is_better {
                 best = Some((weight, coding));
             }
         }
@@ -148,12 +148,12 @@ pub fn is_accepted(accepted: Option<&HeaderValue>, codings: &[u8]) -> bool {
             found.next().map(|(_, weight)| weight)
         };
         let weight = weight_of(coding).or_else(|| weight_of(b"*"));
-        coding.eq_ignore_ascii_case(b"identity") || weight.is_some_and(|weight| weight > 0)
+        coding.eq_ignore_ascii_case(b"identity") || weight.is_some_and(|weight| weight > 0.0)
     })
 }
 
-/// Returns the codings of an `Accept-Encoding`, each with its weight in thousandths. One that cannot be read is 0.
-fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], u16)> {
+/// Returns the codings of an `Accept-Encoding`, each with its weight. One that cannot be read is 0.
+fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], f32)> {
     let parts = accepted.as_bytes().split(|&byte| byte == b',');
     parts.map(|part| {
         let mut fields = part.split(|&byte| byte == b';');
@@ -168,7 +168,7 @@ fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], u16)> {
             let text = std::str::from_utf8(text).unwrap_or_default();
             text.parse::<f32>().unwrap_or(0.0).clamp(0.0, 1.0)
         });
-        (name, (weight * 1_000.0) as u16)
+        (name, weight)
     })
 }
 

@@ -10,22 +10,31 @@ use crate::request_error::{KeyPart, RequestError};
 /// The parameters of a request.
 #[derive(Debug)]
 pub struct Query<'a> {
-    pairs: Vec<(&'a str, Option<&'a [u8]>)>,
+    pairs: Vec<(&'a str, Written<'a>)>,
     known: &'static str,
+}
+
+/// What stands after the name of a parameter.
+#[derive(Debug, Clone, Copy)]
+enum Written<'a> {
+    /// Nothing: a bare name.
+    Bare,
+    /// The text after the equals sign.
+    Text(&'a [u8]),
 }
 
 impl<'a> Query<'a> {
     /// Splits a query; `known` lists the route's parameters, separated by `", "`.
     pub fn read(query: Option<&'a str>, known: &'static str) -> Result<Self, RequestError> {
-        let mut pairs: Vec<(&str, Option<&[u8]>)> = Vec::new();
+        let mut pairs: Vec<(&str, Written<'_>)> = Vec::new();
         for pair in query
             .unwrap_or_default()
             .split('&')
             .filter(|pair| !pair.is_empty())
         {
             let (name, value) = match pair.split_once('=') {
-                Some((name, value)) => (name, Some(value.as_bytes())),
-                None => (pair, None),
+                Some((name, value)) => (name, Written::Text(value.as_bytes())),
+                None => (pair, Written::Bare),
             };
             if !known.split(", ").any(|known| known == name) {
                 return Err(RequestError::UnknownParameter {
@@ -43,8 +52,7 @@ impl<'a> Query<'a> {
         Ok(Self { pairs, known })
     }
 
-    /// Returns a parameter as it stands: `Some(None)` is one without an equals sign.
-    fn find(&self, name: &'static str) -> Option<Option<&'a [u8]>> {
+    fn find(&self, name: &'static str) -> Option<Written<'a>> {
         debug_assert!(
             self.known.split(", ").any(|known| known == name),
             "{name} is not known"
@@ -56,7 +64,10 @@ impl<'a> Query<'a> {
     }
 
     fn get(&self, name: &'static str) -> Option<&'a [u8]> {
-        self.find(name).map(Option::unwrap_or_default)
+        self.find(name).map(|written| match written {
+            Written::Bare => &b""[..],
+            Written::Text(text) => text,
+        })
     }
 
     /// Returns how keys are written in this request.
@@ -106,9 +117,9 @@ impl<'a> Query<'a> {
     /// that is not set.
     pub fn flag(&self, name: &'static str) -> Result<bool, RequestError> {
         match self.find(name) {
-            None | Some(Some(b"false")) => Ok(false),
-            Some(None | Some(b"true")) => Ok(true),
-            Some(Some(value)) => Err(bad(name, value, "true or false")),
+            None | Some(Written::Text(b"false")) => Ok(false),
+            Some(Written::Bare | Written::Text(b"true")) => Ok(true),
+            Some(Written::Text(value)) => Err(bad(name, value, "true or false")),
         }
     }
 
