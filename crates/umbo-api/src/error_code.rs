@@ -105,10 +105,10 @@ error_codes! {
         "A namespace of this name exists and has other settings. PATCH changes settings; PUT with If-Match replaces them.";
     NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
-    Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
-        "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names the tier, the signal and how long to stay away. Nothing was applied.";
     NotAcceptable "not-acceptable" 406 false "Not acceptable"
         "The value is stored in a content coding that Accept-Encoding does not accept, and that Umbo cannot decode.";
+    Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
+        "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names the tier, the signal and how long to stay away. Nothing was applied.";
     PreconditionFailed "precondition-failed" 412 false "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
     QuotaExceeded "quota-exceeded" 429 true "Rejected: quota spent"

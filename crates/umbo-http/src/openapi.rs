@@ -9,6 +9,7 @@ mod data;
 mod headers;
 mod hot;
 mod operation;
+mod parameter;
 mod quotas;
 mod shed;
 

@@ -3,6 +3,8 @@
 //! Variants carry data; `problem` and `encode` alone turn them into status, headers and body. Without a
 //! wildcard every error says its code and whether a change that failed by it took effect.
 
+mod cause;
+
 use std::time::Duration;
 
 use umbo_api::path::PathError;
@@ -18,6 +20,8 @@ use umbo_store::{StoreError, WriteError};
 use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
 
 use crate::shed_report::ShedReport;
+
+use cause::{control_code, control_shard, store_code, store_shard};
 
 /// Which key of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -466,74 +470,5 @@ impl RequestError {
             Self::DeadlineInStore { shard, .. } | Self::DeadlineBeforeStore { shard, .. } => *shard,
             _ => None,
         }
-    }
-}
-
-fn control_code(error: &ControlError) -> ErrorCode {
-    match error {
-        ControlError::NamespaceNotFound { .. } => ErrorCode::NamespaceNotFound,
-        ControlError::NamespaceExists { .. } => ErrorCode::NamespaceExists,
-        ControlError::NamespaceBeingRemoved { .. } => ErrorCode::NamespaceBeingRemoved,
-        ControlError::RecordsAway { .. } => ErrorCode::RecordsUnavailable,
-        ControlError::RecordsUnreadable(_) => ErrorCode::RecordsUnreadable,
-        ControlError::RecordsStale { .. } => ErrorCode::RecordsStale,
-        ControlError::TokenUnknown { source, .. } => control_code(source),
-        ControlError::Auth(error) => error.code(),
-        ControlError::Quota(error) => error.code(),
-        ControlError::HotKey(error) => error.code(),
-        ControlError::ConditionFailed { .. } => ErrorCode::PreconditionFailed,
-        ControlError::Store(error) => store_code(error),
-        ControlError::NoAnswer { .. } => ErrorCode::DeadlineInStore,
-        ControlError::Internal(_) => ErrorCode::Internal,
-    }
-}
-
-fn control_shard(error: &ControlError) -> Option<ShardId> {
-    match error {
-        ControlError::RecordsAway { shard, .. } | ControlError::NoAnswer { shard, .. } => {
-            Some(*shard)
-        }
-        ControlError::TokenUnknown { source, .. } => control_shard(source),
-        ControlError::Store(error) => store_shard(error),
-        ControlError::NamespaceNotFound { .. }
-        | ControlError::NamespaceExists { .. }
-        | ControlError::NamespaceBeingRemoved { .. }
-        | ControlError::RecordsUnreadable(_)
-        | ControlError::RecordsStale { .. }
-        | ControlError::Auth(_)
-        | ControlError::Quota(_)
-        | ControlError::HotKey(_)
-        | ControlError::ConditionFailed { .. }
-        | ControlError::Internal(_) => None,
-    }
-}
-
-const fn store_shard(error: &StoreError) -> Option<ShardId> {
-    match error {
-        StoreError::Unavailable { shard, .. }
-        | StoreError::Full { shard, .. }
-        | StoreError::Io { shard, .. }
-        | StoreError::Corrupt { shard, .. }
-        | StoreError::QueueFull { shard }
-        | StoreError::NodeBusy { shard }
-        | StoreError::QuotaExceeded { shard, .. }
-        | StoreError::NamespaceGone { shard, .. }
-        | StoreError::DeadlinePassed { shard } => Some(*shard),
-        StoreError::Closing => None,
-    }
-}
-
-const fn store_code(error: &StoreError) -> ErrorCode {
-    match error {
-        StoreError::Unavailable { .. } => ErrorCode::ShardUnavailable,
-        StoreError::Full { .. } => ErrorCode::StorageFull,
-        StoreError::Io { .. } => ErrorCode::StorageFailed,
-        StoreError::Corrupt { .. } => ErrorCode::DataDamaged,
-        StoreError::QueueFull { .. } => ErrorCode::WriteQueueFull,
-        StoreError::NodeBusy { .. } => ErrorCode::Overloaded,
-        StoreError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
-        StoreError::DeadlinePassed { .. } => ErrorCode::DeadlineBeforeStore,
-        StoreError::NamespaceGone { .. } => ErrorCode::NamespaceNotFound,
-        StoreError::Closing => ErrorCode::ShuttingDown,
     }
 }

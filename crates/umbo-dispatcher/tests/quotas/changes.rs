@@ -294,7 +294,7 @@ async fn a_policy_is_global_and_so_is_the_grant_it_needs() {
     let site = Site::new();
     let pod = site.pod().await;
     let mut tokens = Vec::new();
-    for grant in ["*:*", "admin:shop", "read,write,scan,bulk,delegate:*"] {
+    for grant in ["*:*", "admin:shop", "read,write,scan,delegate:*"] {
         let first: Option<&String> = tokens.first();
         let authorization = first.map(|token| format!("Bearer {token}"));
         let headers: Vec<_> = authorization

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::data::{IF_MATCH, IF_NONE_MATCH, NS};
 use super::operation::{Content, In, Operation, Parameter};
+use super::parameter::{IF_MATCH, IF_NONE_MATCH, NS};
 
 /// What any request of the admin API can meet.
 pub(super) const ADMIN: &[ErrorCode] = &[

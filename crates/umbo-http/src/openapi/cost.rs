@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::data::{ACCEPT_ENCODING, ANY, BODY, CONTENT_ENCODING, NS};
+use super::data::{ANY, BODY};
 use super::operation::{Content, In, Operation, Parameter};
+use super::parameter::{ACCEPT_ENCODING, CONTENT_ENCODING, NS};
 
 fn name() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"})

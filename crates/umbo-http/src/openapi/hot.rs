@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
-use super::data::{ENC, NS, PK, SK};
 use super::operation::{Content, In, Operation, Parameter};
+use super::parameter::{ENC, NS, PK, SK};
 
 fn list() -> Value {
     json!({"type": "string", "enum": ["pinned", "blocked"]})

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, flag, word};
-use super::data::{IF_MATCH, IF_NONE_MATCH};
 use super::operation::{Content, In, Operation, Parameter};
+use super::parameter::{IF_MATCH, IF_NONE_MATCH};
 
 /// What a change of a policy can meet.
 const CHANGE: &[ErrorCode] = &[

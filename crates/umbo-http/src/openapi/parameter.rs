@@ -1,0 +1,212 @@
+//! Parameters of the data plane in the `OpenAPI` document, and the schemas of their values.
+
+use serde_json::{Value, json};
+use umbo_types::limits;
+
+use crate::fields::EXPIRES_AT_MS;
+
+use super::operation::{In, Parameter};
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+fn namespace() -> Value {
+    json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$"})
+}
+fn key() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
+fn encoding() -> Value {
+    json!({"type": "string", "enum": ["percent", "b64u"], "default": "percent"})
+}
+fn flag() -> Value {
+    json!({"type": "boolean", "default": false})
+}
+fn rows() -> Value {
+    json!({"type": "integer", "minimum": 1})
+}
+fn page_bytes() -> Value {
+    json!({
+        "type": "integer", "minimum": 1,
+        "maximum": limits::PAGE_BYTES_MAX, "default": limits::PAGE_BYTES_DEFAULT
+    })
+}
+fn timeout() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 600_000})
+}
+fn tier() -> Value {
+    json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]})
+}
+fn ttl() -> Value {
+    json!({"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX},
+        {"type": "string", "pattern": "^[1-9][0-9]{0,6}(s|m)$"}
+    ]})
+}
+fn instant() -> Value {
+    let (first, last) = EXPIRES_AT_MS.into_inner();
+    json!({"type": "integer", "minimum": first, "maximum": last})
+}
+fn coding() -> Value {
+    json!({"type": "string", "enum": ["gzip", "zstd", "identity"]})
+}
+fn durability() -> Value {
+    json!({"type": "string", "enum": ["sync", "async"]})
+}
+fn atomic() -> Value {
+    json!({"type": "string", "enum": ["partition", "none"], "default": "none"})
+}
+
+pub(super) const NS: Parameter = Parameter {
+    name: "ns",
+    place: In::Path,
+    schema: namespace,
+    about: "Namespace.",
+};
+pub(super) const PK: Parameter = Parameter {
+    name: "pk",
+    place: In::Path,
+    schema: key,
+    about: "Partition key: 1 to 1,024 bytes, percent-encoded or, with enc=b64u, base64url.",
+};
+pub(super) const SK: Parameter = Parameter {
+    name: "sk",
+    place: In::Path,
+    schema: key,
+    about: "Sort key: up to 2,048 bytes; it may hold slashes.",
+};
+pub(super) const ENC: Parameter = Parameter {
+    name: "enc",
+    place: In::Query,
+    schema: encoding,
+    about: "How every key of the request is written: percent-encoded bytes or unpadded base64url.",
+};
+pub(super) const TIMEOUT: Parameter = Parameter {
+    name: "Umbo-Timeout-Ms",
+    place: In::Header,
+    schema: timeout,
+    about: "Time the caller still has, queueing included.",
+};
+pub(super) const CRITICALITY: Parameter = Parameter {
+    name: "Umbo-Criticality",
+    place: In::Header,
+    schema: tier,
+    about: "How much the request matters under overload; lowered to what the token may claim, and the answer \
+            says so in Umbo-Criticality-Applied.",
+};
+pub(super) const TTL: Parameter = Parameter {
+    name: "Umbo-TTL",
+    place: In::Header,
+    schema: ttl,
+    about: "Time to live: seconds, or with a unit (60s, 5m, 12h, 30d).",
+};
+pub(super) const EXPIRES: Parameter = Parameter {
+    name: "Umbo-Expires-At",
+    place: In::Header,
+    schema: instant,
+    about: "Expiry, in milliseconds since the Unix epoch; not together with Umbo-TTL.",
+};
+pub(super) const DURABILITY: Parameter = Parameter {
+    name: "Umbo-Durability",
+    place: In::Header,
+    schema: durability,
+    about: "When the write is acknowledged: on the disk, or once readers see it.",
+};
+pub(super) const IF_MATCH: Parameter = Parameter {
+    name: "If-Match",
+    place: In::Header,
+    schema: text,
+    about: "Entity tags, or *.",
+};
+pub(super) const IF_NONE_MATCH: Parameter = Parameter {
+    name: "If-None-Match",
+    place: In::Header,
+    schema: text,
+    about: "On a get entity tags, or *; on a write only *.",
+};
+pub(super) const CONTENT_ENCODING: Parameter = Parameter {
+    name: "Content-Encoding",
+    place: In::Header,
+    schema: coding,
+    about: "How the body is compressed.",
+};
+pub(super) const ACCEPT_ENCODING: Parameter = Parameter {
+    name: "Accept-Encoding",
+    place: In::Header,
+    schema: text,
+    about: "gzip or zstd: answers of 1 KiB and more are compressed. A stored value whose coding is not accepted is \
+            decoded, or refused with 406.",
+};
+pub(super) const START: Parameter = Parameter {
+    name: "start",
+    place: In::Query,
+    schema: text,
+    about: "First sort key, included.",
+};
+pub(super) const END: Parameter = Parameter {
+    name: "end",
+    place: In::Query,
+    schema: text,
+    about: "Last sort key, excluded; none where empty.",
+};
+pub(super) const PREFIX: Parameter = Parameter {
+    name: "prefix",
+    place: In::Query,
+    schema: text,
+    about: "Only sort keys that begin so.",
+};
+pub(super) const REVERSE: Parameter = Parameter {
+    name: "reverse",
+    place: In::Query,
+    schema: flag,
+    about: "Last row first.",
+};
+pub(super) const LIMIT: Parameter = Parameter {
+    name: "limit",
+    place: In::Query,
+    schema: rows,
+    about: "Most rows of this page.",
+};
+pub(super) const MAX_BYTES: Parameter = Parameter {
+    name: "max_bytes",
+    place: In::Query,
+    schema: page_bytes,
+    about: "The page ends with the row that reaches this many bytes.",
+};
+pub(super) const CURSOR: Parameter = Parameter {
+    name: "cursor",
+    place: In::Query,
+    schema: text,
+    about: "Cursor of the page before; start, end, prefix and reverse absent or as they were.",
+};
+pub(super) const KEYS_ONLY: Parameter = Parameter {
+    name: "keys_only",
+    place: In::Query,
+    schema: flag,
+    about: "Leave the values out.",
+};
+pub(super) const DRY_RUN: Parameter = Parameter {
+    name: "dry_run",
+    place: In::Query,
+    schema: flag,
+    about: "Only count.",
+};
+pub(super) const ALL: Parameter = Parameter {
+    name: "all",
+    place: In::Query,
+    schema: flag,
+    about: "Must be true to remove a whole partition, where no bound is named or one is empty.",
+};
+pub(super) const ATOMIC: Parameter = Parameter {
+    name: "atomic",
+    place: In::Query,
+    schema: atomic,
+    about: "Apply the rows of a partition all together or not at all.",
+};
+pub(super) const PREFER: Parameter = Parameter {
+    name: "Prefer",
+    place: In::Header,
+    schema: text,
+    about: "umbo-timing asks for Server-Timing; on a batch write return=minimal asks for the \
+            failed rows only.",
+};
