@@ -56,12 +56,10 @@ impl Arguments {
         if bounds.iter().all(|bound| bound.is_none()) && !self.all {
             return self.remove_row(connection).await;
         }
-        let is_bounded = bounds
-            .iter()
-            .any(|bound| bound.as_ref().is_some_and(|key| !key.0.is_empty()));
-        if !is_bounded && !self.all {
-            let message = "an empty --start, --end or --prefix bounds nothing; to remove every row of the \
-                           partition, say --all";
+        let is_empty = |bound: &&Option<Key>| bound.as_ref().is_some_and(|key| key.0.is_empty());
+        if bounds.iter().any(is_empty) {
+            let message = "an empty --start, --end or --prefix bounds nothing; leave it out, or say \
+                           --all to remove every row of the partition";
             return Err(CliError::Usage(message.to_owned()));
         }
         let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
