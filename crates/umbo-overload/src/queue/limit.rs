@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use umbo_types::Operation;
 
 use super::window::{Mean, log2_nanos};
-use crate::estimate::{AVERAGED, SAMPLES_MIN, SLICE, STANDARD_ERRORS};
+use crate::estimate::{SAMPLES_MIN, SLICE, STANDARD_ERRORS};
 
 /// Permits at first: in calm no queue forms at the shard, and the first crowd tells within a few windows how
 /// many there are to be.
@@ -57,9 +57,13 @@ const WINDOW_MAX: Duration = SLICE.saturating_mul(2);
 const STEP_MIN: f64 = 0.5;
 /// Windows between two probes without a reason: one in so many runs at a lower limit.
 const PROBE_EVERY: u32 = 24;
-/// Part of a way that counts as the way: of the largest step down, so that a step is a probe; of a probe, so
-/// that the service time has followed it and the store is crowded.
-const WAY: f64 = 0.5;
+/// A step down to at most this part is a probe.
+const PROBE: f64 = 0.75;
+/// How far the service time has to follow a probe, of all the way, for the store to be crowded.
+const FOLLOWED: f64 = 0.5;
+/// Requests that the baseline of an operation is a mean of, while there is room: more than of other means,
+/// because a baseline that follows a crowd lets the crowd grow.
+const BASELINE_SAMPLES: u32 = 64;
 
 /// The mean logarithm of an operation's service time without a crowd.
 #[derive(Debug, Clone, Copy, Default)]
@@ -71,7 +75,7 @@ struct Baseline {
 impl Baseline {
     fn learn(&mut self, log2: f64) {
         self.samples = self.samples.saturating_add(1);
-        self.log2 += (log2 - self.log2) / f64::from(self.samples.min(AVERAGED));
+        self.log2 += (log2 - self.log2) / f64::from(self.samples.min(BASELINE_SAMPLES));
     }
 }
 
@@ -186,10 +190,10 @@ impl ConcurrencyLimit {
         if let Some(probe) = self.probe.take() {
             let way = (f64::from(probe.from) / f64::from(self.permits)).log2();
             let followed = (probe.before - inflation) / way;
-            if followed < WAY || !probe.has_reason {
+            if followed < FOLLOWED || !probe.has_reason {
                 self.permits = probe.from;
             }
-            if followed < WAY {
+            if followed < FOLLOWED {
                 // Slow, not crowded.
                 self.shift(inflation);
                 self.windows_to_probe = PROBE_EVERY;
@@ -206,7 +210,7 @@ impl ConcurrencyLimit {
             inflation = 0.0;
         }
         if inflation < 0.0 {
-            self.shift(inflation);
+            self.shift(inflation / 2.0);
             inflation = 0.0;
         }
         let permits = f64::from(self.permits);
@@ -221,7 +225,7 @@ impl ConcurrencyLimit {
         };
         let next = whole(next.max(permits * STEP_MIN));
         let next = next.clamp(self.settings.min, self.settings.max);
-        if f64::from(next) <= permits * STEP_MIN.powf(WAY) && next < self.permits {
+        if f64::from(next) <= permits * PROBE && next < self.permits {
             self.probe = Some(Probe {
                 from: self.permits,
                 before: inflation,
