@@ -64,3 +64,25 @@ def test_what_is_wrong_with_a_certificate_is_said(serve, folder, more, reason):
     code, said = namespaces(server, folder, "--ca-file", "cert.pem")
     assert code == 1 and reason in said, said
     assert namespaces(server, folder, "-k")[0] == 0
+
+
+def test_a_self_signed_certificate_that_has_expired_is_refused(serve, folder):
+    self_signed(folder, *SAN)
+    (folder / "index.txt").touch()
+    (folder / "serial").write_text("01\n")
+    (folder / "ca.cnf").write_text(
+        "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\n"
+        "policy=any\n[any]\ncommonName=supplied\n"
+        "[extensions]\nbasicConstraints=critical,CA:TRUE\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n"
+    )
+    ask = ["openssl", "req", "-new", "-key", "key.pem", "-subj", "/CN=localhost", "-out", "asked.pem"]
+    sign = ["openssl", "ca", "-batch", "-selfsign", "-config", "ca.cnf", "-extensions", "extensions", "-notext"]
+    sign += ["-keyfile", "key.pem", "-in", "asked.pem", "-out", "cert.pem"]
+    sign += ["-startdate", "20200101000000Z", "-enddate", "20200201000000Z"]
+    for command in (ask, sign):
+        done = subprocess.run(command, cwd=folder, capture_output=True)
+        assert done.returncode == 0, done.stderr
+    server = serve()
+    code, said = namespaces(server, folder, "--ca-file", "cert.pem")
+    assert code == 1 and "expired" in said, said
+    assert namespaces(server, folder, "-k")[0] == 0

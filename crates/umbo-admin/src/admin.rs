@@ -149,6 +149,33 @@ pub(crate) async fn describe_namespace(
     Ok((StatusCode::OK, tag, Json(info)))
 }
 
+/// What a request wants of a namespace.
+struct AskedNamespace {
+    caller: Arc<Caller>,
+    name: Namespace,
+    condition: Condition,
+    spec: NamespaceSpec,
+}
+
+impl AskedNamespace {
+    async fn read(
+        dispatcher: &Dispatcher,
+        name: &str,
+        query: Option<&str>,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Self, AdminError> {
+        let (caller, name) = namespace_admin(dispatcher, headers, name)?;
+        Query::read(query, "")?;
+        Ok(Self {
+            caller,
+            name,
+            condition: condition(headers)?,
+            spec: json_body(dispatcher, body, BODY_LEN_MAX).await?,
+        })
+    }
+}
+
 /// Creates a namespace; one that exists is changed only where `If-Match` says which one.
 pub(crate) async fn put_namespace(
     State(dispatcher): DispatcherState,
@@ -157,10 +184,13 @@ pub(crate) async fn put_namespace(
     headers: HeaderMap,
     body: Body,
 ) -> Result<DescribedNamespace, AdminError> {
-    let (caller, name) = namespace_admin(&dispatcher, &headers, &name)?;
-    Query::read(query.as_deref(), "")?;
-    let condition = condition(&headers)?;
-    let spec: NamespaceSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let asked = AskedNamespace::read(&dispatcher, &name, query.as_deref(), &headers, body).await?;
+    let AskedNamespace {
+        caller,
+        name,
+        condition,
+        spec,
+    } = asked;
     let worker = Arc::clone(&dispatcher);
     let put = async move {
         let control = &worker.control;
@@ -180,10 +210,13 @@ pub(crate) async fn change_namespace(
     headers: HeaderMap,
     body: Body,
 ) -> Result<DescribedNamespace, AdminError> {
-    let (caller, name) = namespace_admin(&dispatcher, &headers, &name)?;
-    Query::read(query.as_deref(), "")?;
-    let condition = condition(&headers)?;
-    let spec: NamespaceSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let asked = AskedNamespace::read(&dispatcher, &name, query.as_deref(), &headers, body).await?;
+    let AskedNamespace {
+        caller,
+        name,
+        condition,
+        spec,
+    } = asked;
     let worker = Arc::clone(&dispatcher);
     let change = async move {
         let control = &worker.control;

@@ -192,8 +192,9 @@ impl Service {
         }
         let accepted = head.headers.get(ACCEPT_ENCODING);
         let coding = accepted.and_then(ContentCoding::preferred);
-        let permit = Arc::clone(&self.compressions).try_acquire_owned();
-        if let (Some(coding), Ok(permit)) = (coding, permit) {
+        if let Some(coding) = coding
+            && let Ok(permit) = Arc::clone(&self.compressions).try_acquire_owned()
+        {
             let name = HeaderValue::from_static(coding.as_str());
             response.headers_mut().insert(CONTENT_ENCODING, name);
             response.headers_mut().remove(CONTENT_LENGTH);
@@ -227,7 +228,7 @@ impl Service {
         }
         if fields
             .content_encoding
-            .is_some_and(|coding| coding != "identity")
+            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
         {
             let accepted = "identity";
             return begun.refuse(&RequestError::UnsupportedCoding { accepted });

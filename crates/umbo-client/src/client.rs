@@ -34,7 +34,7 @@ pub struct Options {
     pub token: Option<String>,
     /// File of PEM certificates to trust instead of those the system trusts: of authorities, or of servers.
     pub ca_file: Option<PathBuf>,
-    /// Whether any certificate of the server is accepted: it may be anybody's.
+    /// Whether any certificate of the server is accepted: the server may be another than the one that is meant.
     pub accepts_any_certificate: bool,
     /// Budget of one call, all its attempts together; 10 minutes at most.
     pub timeout: Duration,

@@ -35,9 +35,13 @@ pub(crate) fn config(is_https: bool, trust: Trust<'_>) -> Result<ClientConfig, E
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(tls_error)?;
+    let own = |accepted| -> Arc<dyn ServerCertVerifier> {
+        let provider = Arc::clone(&provider);
+        Arc::new(OwnVerifier { accepted, provider })
+    };
     let verifier: Option<Arc<dyn ServerCertVerifier>> = match trust {
-        Trust::File(path) => Some(Arc::new(FileVerifier::new(path, provider)?)),
-        Trust::Any => Some(Arc::new(AnyVerifier(provider))),
+        Trust::File(path) => Some(own(Accepted::of_file(path, Arc::clone(&provider))?)),
+        Trust::Any => Some(own(Accepted::Any)),
         Trust::System if is_https => Some(Arc::new(Verifier::new(provider).map_err(tls_error)?)),
         Trust::System => None,
     };
@@ -58,17 +62,28 @@ fn tls_error(error: impl std::fmt::Display) -> Error {
     Error::Tls(error.to_string())
 }
 
-/// Accepts certificates that an authority of a file has signed, and those that are in the file themselves: an
-/// ordinary self-signed certificate says that it is an authority, which `webpki` takes for no certificate of a
-/// server.
+/// Accepts other certificates than those of the authorities that the system trusts. The handshake must be signed
+/// with the key of the certificate in any case.
 #[derive(Debug)]
-struct FileVerifier {
-    of_authorities: Arc<WebPkiServerVerifier>,
-    certificates: Vec<CertificateDer<'static>>,
+struct OwnVerifier {
+    accepted: Accepted,
+    provider: Arc<CryptoProvider>,
 }
 
-impl FileVerifier {
-    fn new(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+#[derive(Debug)]
+enum Accepted {
+    /// Certificates that an authority of a file has signed, and those that are in the file themselves: an ordinary
+    /// self-signed certificate says that it is an authority, which `webpki` takes for no certificate of a server.
+    OfFile {
+        of_authorities: Arc<WebPkiServerVerifier>,
+        certificates: Vec<CertificateDer<'static>>,
+    },
+    /// Every certificate.
+    Any,
+}
+
+impl Accepted {
+    fn of_file(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
         let bad = |reason: String| Error::Tls(format!("CA file {}: {reason}", path.display()));
         let read = CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
         let certificates: Result<Vec<_>, _> = read.collect();
@@ -85,14 +100,14 @@ impl FileVerifier {
         let of_authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|error| bad(error.to_string()))?;
-        Ok(Self {
+        Ok(Self::OfFile {
             of_authorities,
             certificates,
         })
     }
 }
 
-impl ServerCertVerifier for FileVerifier {
+impl ServerCertVerifier for OwnVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -101,7 +116,14 @@ impl ServerCertVerifier for FileVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified = self.of_authorities.verify_server_cert(
+        let Accepted::OfFile {
+            of_authorities,
+            certificates,
+        } = &self.accepted
+        else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let verified = of_authorities.verify_server_cert(
             end_entity,
             intermediates,
             server_name,
@@ -110,7 +132,7 @@ impl ServerCertVerifier for FileVerifier {
         );
         match verified {
             // Said of a certificate only after its dates were found good.
-            Err(error) if is_of_authority(&error) && self.certificates.contains(end_entity) => {
+            Err(error) if is_of_authority(&error) && certificates.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -124,48 +146,7 @@ impl ServerCertVerifier for FileVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.of_authorities
-            .verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.of_authorities
-            .verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.of_authorities.supported_verify_schemes()
-    }
-}
-
-/// Accepts every certificate; the handshake must still be signed with its key.
-#[derive(Debug)]
-struct AnyVerifier(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyVerifier {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -175,16 +156,18 @@ impl ServerCertVerifier for AnyVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
-/// `webpki` has no name of its own in the errors of rustls.
+/// Rustls wraps this error of `webpki` without naming it.
 fn is_of_authority(error: &rustls::Error) -> bool {
     format!("{error:?}").contains("CaUsedAsEndEntity")
 }

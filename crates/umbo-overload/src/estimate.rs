@@ -1,4 +1,4 @@
-//! How well an estimate is known: what is common to all averages and judgements of this crate.
+//! How well an estimate is known: what the judgements of this crate have in common.
 
 use std::time::Duration;
 
@@ -7,7 +7,5 @@ use std::time::Duration;
 pub(crate) const SLICE: Duration = Duration::from_secs(1);
 /// Fewer samples than this are chance.
 pub(crate) const SAMPLES_MIN: u32 = 24;
-/// Samples of a moving average: each one weighs a 16th.
-pub(crate) const AVERAGED: u32 = 16;
 /// Standard errors beyond which a difference is no chance (19 times in 20).
 pub(crate) const STANDARD_ERRORS: f64 = 2.0;

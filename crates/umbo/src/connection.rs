@@ -41,7 +41,7 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     ca_file: Option<PathBuf>,
-    /// Accept any certificate of the server, like curl; whoever is in between reads and changes everything
+    /// Accept any certificate of the server, like curl; a machine in between can read and change everything
     #[arg(
         short = 'k',
         long,

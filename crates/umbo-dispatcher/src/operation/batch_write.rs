@@ -2,7 +2,7 @@
 //!
 //! A malformed line is refused by its number and the others are done; a row that has expired already is
 //! skipped. In an atomic batch it
-//! refuses the whole, because nobody can tell which group it belongs to, and so does an expired row.
+//! refuses the whole, because no line says which group it belongs to, and so does an expired row.
 
 mod parts;
 

@@ -2,7 +2,7 @@
 
 use umbo_api::ErrorCode;
 
-use super::operation::{Content, Operation};
+use super::operation::{Content, Operation, Parameter};
 use super::parameter::{
     ACCEPT_ENCODING, ALL, ATOMIC, CONTENT_ENCODING, CRITICALITY, CURSOR, DRY_RUN, DURABILITY, ENC,
     END, EXPIRES, IF_MATCH, IF_NONE_MATCH, KEYS_ONLY, LIMIT, MAX_BYTES, NS, PK, PREFER, PREFIX,
@@ -45,6 +45,16 @@ pub(super) const BODY: &[ErrorCode] = &[
     ErrorCode::BodyMemoryFull,
     ErrorCode::BodyTooLarge,
     ErrorCode::ClientClosed,
+];
+
+/// Parameters of a read that is asked for in a body.
+const READ_MANY: &[&Parameter] = &[
+    &NS,
+    &CONTENT_ENCODING,
+    &ACCEPT_ENCODING,
+    &TIMEOUT,
+    &CRITICALITY,
+    &PREFER,
 ];
 
 const ROW_HEADERS: &[&str] = &["ETag", "Umbo-Expires-At", "Cache-Status", "Age", "Vary"];
@@ -216,14 +226,7 @@ const MANY: [Operation; 3] = [
         summary: "Read many rows by key",
         about: "Answers a line a key in the order asked for, then the end line. An absent row has \
                 status 404 in its line; any other failure makes the whole 207.",
-        parameters: &[
-            &NS,
-            &CONTENT_ENCODING,
-            &ACCEPT_ENCODING,
-            &TIMEOUT,
-            &CRITICALITY,
-            &PREFER,
-        ],
+        parameters: READ_MANY,
         body: Some((Content::Json("MultiGetBody"), true)),
         answers: &[
             (
@@ -302,14 +305,7 @@ const MANY: [Operation; 3] = [
         summary: "Read a whole namespace",
         about: "As range, over all partitions of a segment. The segments together are the \
                 namespace, each row once. Needs the scan grant; sheddable unless marked.",
-        parameters: &[
-            &NS,
-            &CONTENT_ENCODING,
-            &ACCEPT_ENCODING,
-            &TIMEOUT,
-            &CRITICALITY,
-            &PREFER,
-        ],
+        parameters: READ_MANY,
         body: Some((Content::Json("ScanBody"), false)),
         answers: &[(
             200,

@@ -8,7 +8,9 @@
 use std::time::{Duration, Instant};
 
 use super::tier_queues::TIERS;
-use crate::estimate::AVERAGED;
+
+/// Requests that the usual time of one is a mean of: each new one weighs a 16th.
+const USUAL_REQUESTS: i64 = 16;
 
 /// The accounts of all tiers, in nanoseconds of one permit.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Floors {
         self.usual_ns = if self.usual_ns == 0 {
             took_ns
         } else {
-            self.usual_ns + (took_ns - self.usual_ns) / i64::from(AVERAGED)
+            self.usual_ns + (took_ns - self.usual_ns) / USUAL_REQUESTS
         };
         if charged_ns > 0 {
             let owed_ns = charged_ns.cast_signed().saturating_sub(took_ns);
