@@ -82,13 +82,15 @@ impl Service {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        self.answer_from(request, Arc::default()).await
+        let (head, body) = request.into_parts();
+        self.answer_from(&head, body, Arc::default()).await
     }
 
     /// Answers a request. `answers` is what its connection holds of the memory of answers.
     async fn answer_from<B>(
         &self,
-        request: Request<B>,
+        head: &Parts,
+        body: B,
         answers: Arc<ConnectionAnswers>,
     ) -> Response<ReplyBody>
     where
@@ -96,15 +98,13 @@ impl Service {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let Some(cors) = &self.cors else {
-            return self.answer_parts(request, answers).await;
+            return self.answer_parts(head, body, answers).await;
         };
-        let (head, body) = request.into_parts();
-        let fields = cors.fields(&head);
-        let mut response = if cors::is_allowed_preflight(&head, &fields) {
-            self.preflight(&head, answers)
+        let fields = cors.fields(head);
+        let mut response = if cors::is_allowed_preflight(head, &fields) {
+            self.preflight(head, answers)
         } else {
-            let request = Request::from_parts(head, body);
-            self.answer_parts(request, answers).await
+            self.answer_parts(head, body, answers).await
         };
         // There may be a `Vary` already.
         for (name, value) in &fields {
@@ -126,7 +126,8 @@ impl Service {
 
     async fn answer_parts<B>(
         &self,
-        request: Request<B>,
+        head: &Parts,
+        mut body: B,
         answers: Arc<ConnectionAnswers>,
     ) -> Response<ReplyBody>
     where
@@ -134,7 +135,6 @@ impl Service {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let started = self.dispatcher.clock.monotonic();
-        let (head, mut body) = request.into_parts();
         let route = if self.has_data_plane {
             decode::route(&head.method, head.uri.path())
         } else {
@@ -145,15 +145,15 @@ impl Service {
                 let operation = route.operation;
                 let dispatcher = &self.dispatcher;
                 let mut response =
-                    request::serve(dispatcher, route, &head, &mut body, answers, started).await;
+                    request::serve(dispatcher, route, head, &mut body, answers, started).await;
                 if !matches!(
                     operation,
                     Operation::Get | Operation::Put | Operation::Delete
                 ) {
-                    response = self.compressed(&head, response);
+                    response = self.compressed(head, response);
                 }
                 if !body.is_end_stream() {
-                    Box::pin(drain_request_body(&head, Some(body), &mut response)).await;
+                    Box::pin(drain_request_body(head, Some(body), &mut response)).await;
                 }
                 response
             }
@@ -167,16 +167,16 @@ impl Service {
                     started,
                 );
                 let mut response = begun.refuse(&failure);
-                Box::pin(drain_request_body(&head, Some(body), &mut response)).await;
+                Box::pin(drain_request_body(head, Some(body), &mut response)).await;
                 response
             }
             None => {
                 let (lent, mut back) = Lent::new(body);
                 let request = Request::from_parts(head.clone(), axum::body::Body::new(lent));
                 let response = Box::pin(self.route(request, answers, started)).await;
-                let mut response = self.compressed(&head, response);
+                let mut response = self.compressed(head, response);
                 let body = back.try_recv().ok();
-                Box::pin(drain_request_body(&head, body, &mut response)).await;
+                Box::pin(drain_request_body(head, body, &mut response)).await;
                 response
             }
         }
@@ -258,10 +258,11 @@ impl Service {
 impl Handler for Service {
     async fn call(
         &self,
-        request: Request<Incoming>,
+        head: &Parts,
+        body: Incoming,
         connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
         let answers = Arc::clone(&connection.answers);
-        self.answer_from(request, answers).await
+        self.answer_from(head, body, answers).await
     }
 }

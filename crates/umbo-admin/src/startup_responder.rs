@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Request, Response, StatusCode};
+use http::request::Parts;
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use umbo_api::{ErrorCode, Outcome, Problem};
 use umbo_edge::body::ReplyBody;
@@ -30,12 +31,13 @@ impl StartupResponder {
 impl Handler for StartupResponder {
     async fn call(
         &self,
-        request: Request<Incoming>,
+        head: &Parts,
+        body: Incoming,
         connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
         match self.service.get() {
-            Some(service) => service.call(request, connection).await,
-            None => too_early(request.uri().path()),
+            Some(service) => service.call(head, body, connection).await,
+            None => too_early(head.uri.path()),
         }
     }
 }

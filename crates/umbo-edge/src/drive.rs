@@ -5,7 +5,6 @@
 //! be under way (the other side is given a moment to read it), abrupt where the client is the
 //! problem.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -127,8 +126,7 @@ where
     let io = TokioIo::new(GuardedIo::new(socket, replay, signals.clone(), true));
     let service = service_fn(move |request| {
         let exchange = session.open_exchange();
-        let session = session.clone();
-        async move { Ok::<_, Infallible>(answer(session, request, exchange).await) }
+        answer(session.clone(), request, exchange)
     });
     // No `pipeline_flush`: with it hyper buffers an answer without bound, whatever the client
     // reads, and holds it back while a next request has arrived in part. No `header_read_timeout`:
@@ -205,8 +203,7 @@ where
     let io = TokioIo::new(GuardedIo::new(socket, replay, signals.clone(), false));
     let service = service_fn(move |request| {
         let exchange = session.open_exchange();
-        let session = session.clone();
-        async move { Ok::<_, Infallible>(answer(session, request, exchange).await) }
+        answer(session.clone(), request, exchange)
     });
     let head_len = u32::try_from(limits.head_buffer_len()).unwrap_or(u32::MAX);
     let connection = http2::Builder::new(TrackedExecutor(tasks))

@@ -3,6 +3,7 @@
 //! Refuses what is over the limits of a request head before the handler sees it, and keeps the
 //! connection's [`ConnectionSignals`] right on every way out: answer sent, client gone, handler panicked.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -10,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -45,17 +47,26 @@ impl<H> Session<H> {
     }
 }
 
-/// Answers one request.
-pub(super) async fn answer<H: Handler>(
+/// Answers one request. Not an `async fn`: a head is large, and stays where it is from here on.
+pub(super) fn answer<H: Handler>(
     session: Arc<Session<H>>,
     request: Request<Incoming>,
+    exchange: Exchange,
+) -> impl Future<Output = Result<Response<ExchangeBody>, Infallible>> {
+    let (head, body) = request.into_parts();
+    async move { Ok(answer_parts(&session, &head, body, exchange).await) }
+}
+
+async fn answer_parts<H: Handler>(
+    session: &Session<H>,
+    head: &Parts,
+    body: Incoming,
     mut exchange: Exchange,
 ) -> Response<ExchangeBody> {
     // hyper leaves the body of an answer to HEAD out on HTTP/1 only.
-    let is_bodiless =
-        request.method() == Method::HEAD && session.connection.protocol == Protocol::Http2;
-    let mut response = match check_head(&request, &session.limits) {
-        None => session.handler.call(request, &session.connection).await,
+    let is_bodiless = head.method == Method::HEAD && session.connection.protocol == Protocol::Http2;
+    let mut response = match check_head(head, &session.limits) {
+        None => session.handler.call(head, body, &session.connection).await,
         Some((code, detail)) => {
             session.observer.refused(code);
             let mut response = refuse(code, detail);
@@ -98,18 +109,18 @@ fn leave_body_out(response: &mut Response<ReplyBody>) {
     *response.body_mut() = ReplyBody::Empty;
 }
 
-fn check_head(request: &Request<Incoming>, limits: &EdgeLimits) -> Option<(ErrorCode, String)> {
-    let target = request.uri().path_and_query();
+fn check_head(head: &Parts, limits: &EdgeLimits) -> Option<(ErrorCode, String)> {
+    let target = head.uri.path_and_query();
     if target.is_some_and(|target| target.as_str().len() > limits.target_len_max) {
         return Some((ErrorCode::UriTooLong, refusal::target_detail(limits)));
     }
-    let headers = request.headers();
+    let headers = &head.headers;
     let (headers_len, hosts) = measure(headers);
     if headers.len() > limits.header_fields_max || headers_len > limits.headers_len_max {
         return Some((ErrorCode::HeadersTooLarge, refusal::headers_detail(limits)));
     }
     // RFC 9112, section 3.2; HTTP/2 has `:authority` in its place.
-    let is_missing = hosts == 0 && request.version() == Version::HTTP_11;
+    let is_missing = hosts == 0 && head.version == Version::HTTP_11;
     if is_missing || hosts > 1 {
         let detail = format!("a request of HTTP/1.1 has one Host field, this one has {hosts}");
         return Some((ErrorCode::InvalidRequest, detail));

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::Response;
+use http::request::Parts;
 use hyper::body::Incoming;
 use umbo_api::ErrorCode;
 
@@ -16,7 +17,8 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Dropped without being finished when the client leaves.
     fn call(
         &self,
-        request: Request<Incoming>,
+        head: &Parts,
+        body: Incoming,
         connection: &Arc<Connection>,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
@@ -53,13 +54,14 @@ impl Drop for DropCounter {
 impl Handler for Routes {
     async fn call(
         &self,
-        request: Request<Incoming>,
+        head: &Parts,
+        body: Incoming,
         connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
         let mut counter = DropCounter(self.dropped.clone(), false);
-        let response = match request.uri().path() {
+        let response = match head.uri.path() {
             "/who" => Response::new(ReplyBody::from(Bytes::from(format!("{connection:?}")))),
-            "/echo" => echo(request.into_body()).await,
+            "/echo" => echo(body).await,
             "/wait" => {
                 self.waiting.notify_one();
                 self.release.notified().await;
