@@ -1,6 +1,7 @@
 """Imports and exports while the nodes of a cluster are away, one after the other."""
 
 import json
+import os
 import socket
 import time
 
@@ -9,7 +10,8 @@ import pytest
 from bulk import PATIENCE, files_of, read_rows, row, run, start, write_rows
 from harness import wait_until
 
-ROWS = 120_000
+# By hand with more of them, on a release build: `UMBO_TEST_ROWS=1000000`.
+ROWS = int(os.environ.get("UMBO_TEST_ROWS", "120000"))
 AWAY_SECONDS = 5
 
 
