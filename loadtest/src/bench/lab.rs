@@ -431,6 +431,16 @@ impl Lab {
         load(target, &self.turn_arguments(1, round))
     }
 
+    /// Drives a server for one turn by so many connections; what is refused is counted.
+    pub(crate) fn closed_loop(
+        &self,
+        target: &Target<'_>,
+        connections: usize,
+        round: usize,
+    ) -> Result<Report, Failure> {
+        measure(target, &self.turn_arguments(connections, round))
+    }
+
     fn turn_arguments(&self, connections: usize, round: usize) -> Vec<String> {
         vec![
             format!("--connections={connections}"),
@@ -442,12 +452,9 @@ impl Lab {
     }
 }
 
-/// Runs the load client.
+/// Runs the load client; everything must succeed.
 fn load(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
-    let servers = target.servers.iter().map(|id| format!("--server={id}"));
-    let arguments: Vec<String> = servers.chain(arguments.iter().cloned()).collect();
-    let to = (target.port, target.requests, target.cores);
-    let report: Report = Client::start(Kind::Load, to, &arguments)?.report()?;
+    let report = measure(target, arguments)?;
     if report.failed > 0 || report.requests == 0 {
         return Err(Failure::WrongAnswer(format!(
             "port {}: {} requests succeeded and {} did not",
@@ -455,6 +462,14 @@ fn load(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
         )));
     }
     Ok(report)
+}
+
+/// Runs the load client.
+fn measure(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure> {
+    let servers = target.servers.iter().map(|id| format!("--server={id}"));
+    let arguments: Vec<String> = servers.chain(arguments.iter().cloned()).collect();
+    let to = (target.port, target.requests, target.cores);
+    Client::start(Kind::Load, to, &arguments)?.report()
 }
 
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {

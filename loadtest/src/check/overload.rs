@@ -1,5 +1,6 @@
 //! The checks of overload: what must hold when more is asked for than can be done.
 
+mod closed_loops;
 mod instructions;
 mod memory;
 mod noise;
@@ -12,7 +13,7 @@ mod windows;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 13] = [
+pub(super) const CHECKS: [Check; 14] = [
     Check {
         name: "spike",
         about: "ten times the load: 0.9 of the goodput, critical answered, over within 200 ms",
@@ -62,6 +63,11 @@ pub(super) const CHECKS: [Check; 13] = [
         name: "memory",
         about: "100,000 who wait, and as many slow connections as can be had: the bounds of the settings",
         run: memory::memory,
+    },
+    Check {
+        name: "closed-loops",
+        about: "1 to 2,000 connections that ask in turn, alone and beside busy processes: none is refused",
+        run: closed_loops::closed_loops,
     },
     Check {
         name: "sockets-spike",
