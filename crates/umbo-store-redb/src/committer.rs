@@ -369,6 +369,7 @@ impl Committer {
             mutations,
             log,
             changed,
+            sizes,
             swept,
             purged,
         } = prepared.map_err(|unprepared| FailedCommit {
@@ -384,6 +385,7 @@ impl Committer {
             // After a loss the file was opened again, and may hold a commit that failed.
             self.shard
                 .publish(snapshot, (!was_lost).then_some(&changed[..]));
+            self.shard.note_sizes(sizes);
             Ok(())
         });
         if let Err(failure) = committed {
