@@ -313,7 +313,9 @@ impl OpenShard {
             purging: count(&self.counters.purging),
             expired: count(&self.counters.expired),
             namespace_max: NamespaceId(self.counters.namespace_max.load(Ordering::Relaxed)),
-            sizes: sizes.as_ref().map(|sizes| sizes.values().copied().collect()),
+            sizes: sizes
+                .as_ref()
+                .map(|sizes| sizes.values().copied().collect()),
         }
     }
 

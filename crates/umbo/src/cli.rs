@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli_error::CliError;
 use crate::command::{
-    cluster, completion, config, dispatcher, dlq, hot, kv, ns, quota, serve, shard, shed, token,
-    top, version,
+    bench, cluster, completion, config, dispatcher, dlq, hot, kv, ns, quota, serve, shard, shed,
+    status, token, top, version,
 };
 use crate::connection::Connection;
 use crate::output;
@@ -45,10 +45,14 @@ enum Command {
     Quota(quota::Arguments),
     /// List the keys that are read most; pin or block keys
     Hot(hot::Arguments),
+    /// Show on one screen how a server is: version, namespaces, shards, callers, and what is wrong
+    Status,
     /// Watch hot keys, callers and shards live
     Top(top::Arguments),
     /// Show how overloaded the server is and what it sheds
     Shed(shed::Arguments),
+    /// Measure this machine: gets, puts and ranges a second, and what limits them
+    Bench(bench::Arguments),
     /// Plan the map of a cluster, and show its nodes
     Cluster(cluster::Arguments),
     /// Run a shard node of a cluster; list and check shards
@@ -89,8 +93,10 @@ impl Cli {
             Some(Command::Ns(arguments)) => arguments.run(connection),
             Some(Command::Quota(arguments)) => arguments.run(connection),
             Some(Command::Hot(arguments)) => arguments.run(connection),
+            Some(Command::Status) => status::run(connection),
             Some(Command::Top(arguments)) => arguments.run(connection),
             Some(Command::Shed(arguments)) => arguments.run(connection),
+            Some(Command::Bench(arguments)) => arguments.run(connection),
             Some(Command::Cluster(arguments)) => arguments.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),
             Some(Command::Token(arguments)) => arguments.run(connection),

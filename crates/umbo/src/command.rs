@@ -1,5 +1,6 @@
 //! The commands, one module each. A command owns its arguments and its work.
 
+pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -12,6 +13,7 @@ pub(crate) mod quota;
 pub(crate) mod serve;
 pub(crate) mod shard;
 pub(crate) mod shed;
+pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod version;

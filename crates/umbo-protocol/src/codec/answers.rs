@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Deleted, NamespaceSize, Page, ScanPage, ScanPosition, ShardState, ShardStatus, WriteError, Written,
+    Deleted, NamespaceSize, Page, ScanPage, ScanPosition, ShardState, ShardStatus, WriteError,
+    Written,
 };
 use umbo_types::{NamespaceId, Row, ShardId, Version, limits};
 

@@ -11,11 +11,11 @@ use umbo_types::{
 
 use crate::error::WriteError;
 use crate::memory::chunk::RowCollector;
-use crate::store::NamespaceSize;
 use crate::request::{
     Atomicity, Change, DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPosition, SortRange,
     WriteRequest, Written,
 };
+use crate::store::NamespaceSize;
 
 /// Rows of a partition by sort key. Plain bytes, since the bounds of a range may be longer than
 /// any sort key.
