@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli_error::CliError;
 use crate::command::{
-    bench, cluster, completion, config, dispatcher, dlq, hot, kv, ns, quota, serve, shard, shed,
-    status, token, top, version,
+    bench, cluster, completion, config, dispatcher, dlq, hot, kv, man, ns, quota, serve, shard,
+    shed, status, token, top, version,
 };
 use crate::connection::Connection;
 use crate::output;
@@ -61,6 +61,9 @@ enum Command {
     Token(token::Arguments),
     /// Print the completion script of a shell
     Completion(completion::Arguments),
+    /// Write the manual pages of all commands into a folder
+    #[command(hide = true)]
+    Man(man::Arguments),
     /// Show or check settings
     Config(config::Arguments),
     /// Run the server: dispatcher and embedded store in one process
@@ -101,6 +104,7 @@ impl Cli {
             Some(Command::Shard(arguments)) => arguments.run(connection),
             Some(Command::Token(arguments)) => arguments.run(connection),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::tree()),
+            Some(Command::Man(arguments)) => arguments.run(Self::tree()),
             Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Serve(arguments)) => arguments.run(),
             Some(Command::Dispatcher(arguments)) => arguments.run(),

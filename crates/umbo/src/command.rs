@@ -8,6 +8,7 @@ pub(crate) mod dispatcher;
 pub(crate) mod dlq;
 pub(crate) mod hot;
 pub(crate) mod kv;
+pub(crate) mod man;
 pub(crate) mod ns;
 pub(crate) mod quota;
 pub(crate) mod serve;

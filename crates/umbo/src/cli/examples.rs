@@ -186,6 +186,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "completion",
         &["umbo completion bash > ~/.local/share/bash-completion/completions/umbo"],
     ),
+    ("man", &["umbo man /usr/local/share/man/man1"]),
     ("config", &["umbo config show"]),
     ("config show", &["umbo config show"]),
     ("config check", &["umbo config check umbo.toml"]),
