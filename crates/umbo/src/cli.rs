@@ -4,7 +4,9 @@ mod examples;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli_error::CliError;
 use crate::command::{
@@ -77,7 +79,11 @@ enum Command {
 impl Cli {
     /// Parses the command line; ends the program where it asks for help or is wrong.
     pub(crate) fn of_command_line() -> Self {
-        let matches = Self::tree().get_matches();
+        let mut tree = Self::tree();
+        let matches = tree.get_matches_mut();
+        if let Some(ignored) = ignored_option(&matches) {
+            tree.error(ErrorKind::ArgumentConflict, ignored).exit();
+        }
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -114,6 +120,43 @@ impl Cli {
     }
 }
 
+/// Options that say how a server is called.
+const CLIENT_OPTIONS: [&str; 6] = [
+    "server",
+    "token",
+    "ca_file",
+    "insecure_skip_verify",
+    "timeout",
+    "criticality",
+];
+/// Commands that call no server; `shard` is one where nothing follows it.
+const LOCAL: [&str; 7] = [
+    "serve",
+    "dispatcher",
+    "shard",
+    "config",
+    "completion",
+    "version",
+    "man",
+];
+
+/// Returns what to say of an option on the command line that the command would ignore; none if there is none.
+/// Variables of the environment may be meant for other commands.
+fn ignored_option(matches: &ArgMatches) -> Option<String> {
+    let (name, mut inner) = matches.subcommand()?;
+    if !LOCAL.contains(&name) || (name == "shard" && inner.subcommand_name().is_some()) {
+        return None;
+    }
+    while let Some((_, below)) = inner.subcommand() {
+        inner = below;
+    }
+    let is_given = |option: &&&str| inner.value_source(option) == Some(ValueSource::CommandLine);
+    let option = CLIENT_OPTIONS.iter().find(is_given)?.replace('_', "-");
+    Some(format!(
+        "--{option} is for commands that call a server, and 'umbo {name}' calls none"
+    ))
+}
+
 /// Runs what is run where no command is given: prints the help page, or serves if the environment says so.
 fn run_default() -> Result<(), CliError> {
     match std::env::var(DEFAULT_COMMAND) {
@@ -128,6 +171,38 @@ fn run_default() -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ignored(line: &str) -> Option<String> {
+        let words = line.split_whitespace();
+        ignored_option(&Cli::tree().try_get_matches_from(words).unwrap())
+    }
+
+    #[test]
+    fn options_that_would_be_ignored_are_refused() {
+        for line in [
+            "umbo serve --token x",
+            "umbo --server h:1 serve",
+            "umbo serve -k",
+            "umbo dispatcher --timeout 1s",
+            "umbo shard --ca-file f",
+            "umbo config show --criticality critical",
+        ] {
+            let said = ignored(line);
+            assert!(
+                said.is_some_and(|said| said.contains("calls none")),
+                "{line}"
+            );
+        }
+        for line in [
+            "umbo serve --listen 127.0.0.1:0",
+            "umbo shard ls --token x",
+            "umbo kv get demo a --server h:1",
+            "umbo config show -o json",
+            "umbo --token x status",
+        ] {
+            assert_eq!(ignored(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn the_tree_is_well_formed() {
