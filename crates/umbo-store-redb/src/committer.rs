@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
+use umbo_store::NamespaceSize;
 use umbo_types::{Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, prepare};
@@ -385,7 +386,6 @@ impl Committer {
             // After a loss the file was opened again, and may hold a commit that failed.
             self.shard
                 .publish(snapshot, (!was_lost).then_some(&changed[..]));
-            self.shard.note_sizes(sizes);
             Ok(())
         });
         if let Err(failure) = committed {
@@ -405,7 +405,7 @@ impl Committer {
         }
         self.note_next_expiry(chores, &swept, now);
         self.fences.note_purged(&purged.done);
-        self.count_commit(work, mutations, &swept, &purged);
+        self.count_commit(work, mutations, (&swept, &purged), sizes);
         Ok(answers)
     }
 
@@ -418,7 +418,14 @@ impl Committer {
         }
     }
 
-    fn count_commit(&self, work: &[QueuedWork], mutations: u64, swept: &Swept, purged: &Purged) {
+    fn count_commit(
+        &self,
+        work: &[QueuedWork],
+        mutations: u64,
+        (swept, purged): (&Swept, &Purged),
+        sizes: Vec<NamespaceSize>,
+    ) {
+        self.shard.note_sizes(sizes);
         let counters = &self.shard.counters;
         counters.note_swept(swept);
         let purging = self.fences.purging().len() as u64;

@@ -37,12 +37,12 @@ pub(crate) struct SizeChanges(BTreeMap<NamespaceId, (i64, i64)>);
 impl SizeChanges {
     /// Counts a row of this many bytes that was stored under `key`.
     pub(crate) fn add(&mut self, key: &[u8], row_len: usize) {
-        self.count(key, 1, (key.len() + row_len) as i64);
+        self.count(key, 1, signed(key.len() + row_len));
     }
 
     /// Counts a row of this many bytes that was removed from under `key`.
     pub(crate) fn take(&mut self, key: &[u8], row_len: usize) {
-        self.count(key, -1, -((key.len() + row_len) as i64));
+        self.count(key, -1, -signed(key.len() + row_len));
     }
 
     fn count(&mut self, key: &[u8], rows: i64, bytes: i64) {
@@ -138,6 +138,11 @@ pub(crate) fn count(database: &Database) -> Result<Sizes, FileError> {
             Err(failure)
         }
     }
+}
+
+/// Rows are far shorter than the longest signed length.
+fn signed(len: usize) -> i64 {
+    (len as u64).cast_signed()
 }
 
 fn name_of(namespace: NamespaceId) -> String {

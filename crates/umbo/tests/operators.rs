@@ -11,13 +11,12 @@ use server::Server;
 /// Makes a namespace with partitions of 1, 2, … rows.
 fn fill(server: &Server, partitions: usize) {
     server.run(0, &["ns", "create", "demo"]);
-    let mut lines = String::new();
-    for partition in 1..=partitions {
-        for row in 0..partition {
-            lines += &format!(r#"{{"pk":"p{partition}","sk":"{row}","v":"value"}}"#);
-            lines.push('\n');
-        }
-    }
+    let line = |(partition, row): (usize, usize)| {
+        format!(r#"{{"pk":"p{partition}","sk":"{row}","v":"value"}}"#) + "\n"
+    };
+    let rows =
+        (1..=partitions).flat_map(|partition| (0..partition).map(move |row| (partition, row)));
+    let lines: String = rows.map(line).collect();
     let file = server.file("rows.ndjson", lines);
     server.run(0, &["kv", "import", "demo", &file]);
 }

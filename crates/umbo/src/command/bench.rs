@@ -69,7 +69,7 @@ struct BenchReport {
     /// Version of the server.
     version: String,
     /// CPU cores of this machine that the program may use.
-    cores: usize,
+    cores: u32,
     /// Absent for a server that ran before: its folder is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskSample>,
@@ -188,7 +188,7 @@ impl BenchReport {
             "umbo {}, {}; {} for server and client together",
             self.version,
             self.server,
-            output::counted(self.cores as u64, "CPU core")
+            output::counted(self.cores.into(), "CPU core")
         ));
         if let Some(disk) = &self.disk {
             output::note(&format!(
@@ -223,8 +223,9 @@ impl Drop for Remover {
     }
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
 /// Returns whether an address names this machine.

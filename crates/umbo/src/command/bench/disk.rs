@@ -34,8 +34,8 @@ pub(super) fn measure(folder: &Path) -> Result<DiskSample, CliError> {
     })?;
     times.sort_unstable();
     Ok(DiskSample {
-        sync_p50_ms: quantile_ms(&times, 0.5),
-        sync_p99_ms: quantile_ms(&times, 0.99),
+        sync_p50_ms: quantile_ms(&times, 500),
+        sync_p99_ms: quantile_ms(&times, 990),
     })
 }
 

@@ -17,7 +17,7 @@ const SYNCS_MAX: f64 = 8.0;
 pub(super) fn limit(
     result: &PhaseResult,
     load: Load,
-    cores: usize,
+    cores: u32,
     disk: Option<&DiskSample>,
 ) -> String {
     if let Some(failure) = result.failure.as_ref().filter(|_| result.failed > 0) {
@@ -25,7 +25,7 @@ pub(super) fn limit(
     }
     let (server, client) = (result.server_cores.unwrap_or(0.0), result.client_cores);
     let other = result.other_cores;
-    if server + client + other >= BUSY_SHARE_MIN * cores as f64 {
+    if server + client + other >= BUSY_SHARE_MIN * f64::from(cores) {
         let larger = if other > server + client {
             "most of it other programs': try again when they are done"
         } else if client > server {
