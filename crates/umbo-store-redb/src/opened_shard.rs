@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use redb::ReadableDatabase as _;
+use redb::{Database, Durability, ReadableDatabase as _};
 use umbo_types::{Clock, Version};
 
-use crate::file_error::FileError;
+use crate::bad_read::isolated;
+use crate::file_error::{FileError, guarded};
 use crate::report::ShardOpening;
-use crate::shard_file::{OpenedFile, ShardFile};
-use crate::sizes;
+use crate::shard_file::{OpenedFile, ShardFile, begin_write};
+use crate::sizes::{self, Sizes};
 use crate::snapshot::ShardSnapshot;
 
 /// The result of opening a shard.
@@ -56,7 +57,7 @@ pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
 /// Counts the rows of a file that has no sizes. The shard serves also if that fails; its sizes are unknown
 /// then.
 fn count_sizes(file: &ShardFile, opened: &mut OpenedFile) {
-    let counted = sizes::count(&opened.database).and_then(|counted| {
+    let counted = recount(&opened.database).and_then(|counted| {
         let transaction = opened.database.begin_read()?;
         opened.snapshot = ShardSnapshot::of(&transaction, &opened.fences)?;
         Ok(counted)
@@ -69,6 +70,17 @@ fn count_sizes(file: &ShardFile, opened: &mut OpenedFile) {
         }
         Err(failure) => {
             tracing::warn!(file = %path, reason = %failure, "the rows of a file cannot be counted");
+        }
+    }
+}
+
+fn recount(database: &Database) -> Result<Sizes, FileError> {
+    let transaction = guarded(|| begin_write(database, Durability::Immediate))?;
+    match isolated(|| sizes::recount(&transaction)) {
+        Ok(sizes) => guarded(|| Ok(transaction.commit()?)).map(|()| sizes),
+        Err(failure) => {
+            guarded(|| Ok(transaction.abort()?))?;
+            Err(failure)
         }
     }
 }

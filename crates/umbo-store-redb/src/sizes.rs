@@ -8,14 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use redb::{Database, Durability, ReadTransaction, ReadableTable, Table};
+use redb::{ReadTransaction, ReadableTable, Table, WriteTransaction};
 use umbo_store::NamespaceSize;
 use umbo_types::NamespaceId;
 
-use crate::bad_read::isolated;
-use crate::file_error::{FileError, guarded};
+use crate::file_error::FileError;
 use crate::key_codec;
-use crate::shard_file::begin_write;
 use crate::tables::{META, ROWS};
 
 /// Name of the marker.
@@ -113,31 +111,18 @@ pub(crate) fn read(transaction: &ReadTransaction) -> Result<Option<Sizes>, FileE
     Ok(Some(sizes))
 }
 
-/// Counts the rows of an opened file, and marks it. Reads the whole row table.
-pub(crate) fn count(database: &Database) -> Result<Sizes, FileError> {
-    let transaction = guarded(|| begin_write(database, Durability::Immediate))?;
-    let counted = isolated(|| {
-        let mut changes = SizeChanges::default();
-        for entry in transaction.open_table(ROWS)?.iter()? {
-            let (key, row) = entry?;
-            changes.add(key.value(), row.value().len());
-        }
-        let mut meta = transaction.open_table(META)?;
-        meta.retain_in(PREFIX..BEYOND_PREFIX, |_, _| false)?;
-        mark(&mut meta)?;
-        changes.record(&mut meta)
-    });
-    match counted {
-        Ok(sizes) => {
-            guarded(|| Ok(transaction.commit()?))?;
-            let by_namespace = sizes.into_iter().map(|size| (size.namespace, size));
-            Ok(by_namespace.collect())
-        }
-        Err(failure) => {
-            guarded(|| Ok(transaction.abort()?))?;
-            Err(failure)
-        }
+/// Counts all rows, and marks the file, within a transaction. Reads the whole row table.
+pub(crate) fn recount(transaction: &WriteTransaction) -> Result<Sizes, FileError> {
+    let mut changes = SizeChanges::default();
+    for entry in transaction.open_table(ROWS)?.iter()? {
+        let (key, row) = entry?;
+        changes.add(key.value(), row.value().len());
     }
+    let mut meta = transaction.open_table(META)?;
+    meta.retain_in(PREFIX..BEYOND_PREFIX, |_, _| false)?;
+    mark(&mut meta)?;
+    let sizes = changes.record(&mut meta)?.into_iter();
+    Ok(sizes.map(|size| (size.namespace, size)).collect())
 }
 
 /// Rows are far shorter than the longest signed length.

@@ -28,15 +28,15 @@ fn tokens(server: &Server) -> [String; 2] {
         made.json()["token"].as_str().unwrap().to_owned()
     };
     let ops = token(&["--name", "ops", "--grant", "*:*"]);
-    let tenant = [
+    let demo_admin = [
         "--name",
-        "tenant",
+        "demo-admin",
         "--grant",
         "admin,read:demo",
         "--token",
         &ops,
     ];
-    [token(&tenant), ops]
+    [token(&demo_admin), ops]
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn the_status_is_one_screen_of_what_counts() {
 fn an_admin_of_a_namespace_sees_its_part() {
     let server = Server::start();
     fill(&server, 2);
-    let [tenant, ops] = tokens(&server);
-    let text = server.run(0, &["status", "--token", &tenant]);
+    let [demo_admin, ops] = tokens(&server);
+    let text = server.run(0, &["status", "--token", &demo_admin]);
     let text = text.text();
     assert!(
         text.contains("need the admin permission on every namespace"),
@@ -104,7 +104,7 @@ fn an_admin_of_a_namespace_sees_its_part() {
         ];
         server.run(0, &arguments).json()
     };
-    let [own, whole] = [top(&tenant), top(&ops)];
+    let [own, whole] = [top(&demo_admin), top(&ops)];
     assert_eq!(
         (
             own["shards"].as_array().unwrap().len(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, TableDefinition};
 use umbo_store::{NamespaceSize, Store};
 
 use crate::fences::{fencing, reclaimed};

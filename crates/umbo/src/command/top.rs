@@ -24,7 +24,8 @@ use crate::series::Series;
 
 const HELP: &str = "\
 q or Ctrl-C ends it. Callers, shards and totals need the admin permission on every namespace; the hot keys of a
-namespace need it on that namespace.";
+namespace need it on that namespace. Callers are the ten that have used most since the server's start; 'umbo quota
+usage' has all of them.";
 
 /// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
