@@ -31,14 +31,15 @@ pub struct NamespaceInfo {
     pub settings: NamespaceSettings,
 }
 
-/// Size of a namespace, as its shards count it with every commit.
+/// Size of a namespace, as its shards count it with every commit. Of a shard that is away it is the last that the
+/// server has heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceSize {
     /// Rows stored, expired ones that await reclaiming included.
     pub rows: u64,
     /// Bytes of their keys and values, and some 20 bytes for each row beside them.
     pub bytes: u64,
-    /// Shards whose rows are not counted, because they are not available.
+    /// Shards whose rows are not counted, because the server has not heard of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_shards: Vec<u16>,
 }

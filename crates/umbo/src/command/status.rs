@@ -3,6 +3,7 @@
 //! Shards, nodes, callers and counters need the `admin` permission on every namespace. Without it the screen
 //! has the server and the namespaces of the token.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use bytesize::ByteSize;
@@ -170,13 +171,7 @@ impl Inside {
         let series = Series::parse(&client.metrics().await?);
         // The administrator's list has the reasons, which the public one has not.
         problems.retain(|problem| !problem.starts_with("shard "));
-        for shard in shards.iter().filter(|shard| shard.state != "available") {
-            let reason = shard.reason.as_deref().unwrap_or("no reason is known");
-            problems.push(format!(
-                "shard {} is {}: {reason}",
-                shard.shard, shard.state
-            ));
-        }
+        problems.extend(shard_problems(&shards));
         for node in nodes.iter().filter(|node| !node.reachable) {
             let reason = node.reason.as_deref().unwrap_or("no reason is known");
             problems.push(format!("node '{}' is not reachable: {reason}", node.name));
@@ -258,6 +253,21 @@ impl RequestCounts {
     }
 }
 
+/// Returns what is wrong with shards, those of one cause in one line.
+fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
+    let mut by_cause: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for shard in shards.iter().filter(|shard| shard.state != "available") {
+        let reason = shard.reason.as_deref().unwrap_or("no reason is known");
+        let same = by_cause.entry((&shard.state, reason)).or_default();
+        same.push(shard.shard.to_string());
+    }
+    let line = |((state, reason), shards): (_, Vec<String>)| match &shards[..] {
+        [one] => format!("shard {one} is {state}: {reason}"),
+        several => format!("shards {} are {state}: {reason}", several.join(", ")),
+    };
+    by_cause.into_iter().map(line).collect()
+}
+
 /// Returns a table of the first items, and the number of further ones.
 fn part<T>(header: &[&str], items: &[T], cells: impl Fn(&T) -> Vec<String>) -> Vec<String> {
     let mut table = Table::new(header);
@@ -297,6 +307,31 @@ mod tests {
     fn a_long_time_has_two_words() {
         let words = [5, 3_700, 90_061].map(duration_words);
         assert_eq!(words, ["5s", "1h 1m", "1day 1h"]);
+    }
+
+    #[test]
+    fn shards_of_one_cause_are_one_line() {
+        let shard = |shard, state: &str, reason: Option<&str>| ShardInfo {
+            shard,
+            node: None,
+            state: state.to_owned(),
+            reason: reason.map(str::to_owned),
+            slots: 1,
+            rows: 0,
+            file_bytes: 0,
+            queued: 0,
+        };
+        let shards = [
+            shard(0, "available", None),
+            shard(1, "unavailable", Some("node b is away")),
+            shard(2, "read-only", Some("disk full")),
+            shard(3, "unavailable", Some("node b is away")),
+        ];
+        let expected = [
+            "shard 2 is read-only: disk full",
+            "shards 1, 3 are unavailable: node b is away",
+        ];
+        assert_eq!(shard_problems(&shards), expected);
     }
 
     #[test]

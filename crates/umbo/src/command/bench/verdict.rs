@@ -27,7 +27,7 @@ pub(super) fn limit(
     let other = result.other_cores;
     if server + client + other >= BUSY_SHARE_MIN * f64::from(cores) {
         let larger = if other > server + client {
-            "most of it other programs': try again when they are done"
+            "most of it other programs', shard nodes on this machine included"
         } else if client > server {
             "more of it the client's: the server alone does more"
         } else {
