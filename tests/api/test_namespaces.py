@@ -5,6 +5,13 @@ import pytest
 from harness import Namespace, wait_until
 
 
+def described(client, path):
+    """What a namespace is, without its size, which answers to changes do not have."""
+    info = client.get(path).json()
+    assert set(info.pop("size")) >= {"rows", "bytes"}
+    return info
+
+
 def test_a_namespace_is_made_shown_and_changed(server):
     for client in (server.client(), server.admin()):
         name = f"made-{client.port}"
@@ -15,7 +22,7 @@ def test_a_namespace_is_made_shown_and_changed(server):
         assert made.status == 201 and info["name"] == name and info["state"] == "live"
         assert (info["default_ttl"], info["durability"]) == (60, "async")
         assert info.pop("change") == "created"
-        assert client.get(path).json() == info
+        assert described(client, path) == info
         listed = client.get("/admin/v1/namespaces").json()["namespaces"]
         names = [each["name"] for each in listed]
         assert name in names and names == sorted(names)
@@ -36,7 +43,7 @@ def test_creating_an_existing_namespace_changes_nothing_and_says_so(server):
     client.put(path, If_None_Match="*").problem(412, "precondition-failed")
     client.put(path + "-not", If_Match="*").problem(412, "precondition-failed")
     client.get(path + "-not").problem(404, "namespace-not-found")
-    assert client.get(path).json() == {k: v for k, v in info.items() if k != "change"}
+    assert described(client, path) == {k: v for k, v in info.items() if k != "change"}
 
 
 def test_a_patch_changes_what_it_names(server):
@@ -139,3 +146,26 @@ def test_names_that_are_no_text(server):
         client.get(path).problem(404, "route-not-found")
     client.get("/admin/v1/namespaces/%2F..%2F").problem(400, "invalid-key")
     Namespace(client, "%C3").get("a").problem(400, "invalid-key")
+
+
+def test_a_namespace_is_listed_with_its_size(server):
+    client, path = server.client(), "/v1/ns/sized/kv/user-7"
+    client.put("/admin/v1/namespaces/sized")
+
+    def size():
+        listed = client.get("/admin/v1/namespaces").json()["namespaces"]
+        (own,) = [each["size"] for each in listed if each["name"] == "sized"]
+        assert "without_shards" not in own
+        return own
+
+    assert size() == {"rows": 0, "bytes": 0}
+    for row in range(20):
+        client.put(f"{path}-{row}/name", b"x" * 100)
+    # The shards of a cluster tell their sizes within a moment.
+    full = wait_until(lambda: (own := size())["rows"] == 20 and own, "all rows are counted")
+    assert 20 * 100 < full["bytes"] < 20 * 200
+    assert client.get("/admin/v1/namespaces/sized").json()["size"] == full
+    for row in range(5):
+        client.delete(f"{path}-{row}/name")
+    left = wait_until(lambda: (own := size())["rows"] == 15 and own, "removed rows are not counted")
+    assert left["bytes"] < full["bytes"]

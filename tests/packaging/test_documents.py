@@ -88,3 +88,60 @@ def test_every_link_leads_somewhere(document):
 
 def test_the_readme_is_short():
     assert len((PROJECT / "README.md").read_text().splitlines()) <= 150
+
+
+# Rows of the table of limits, and the constants whose values they name.
+LIMITS = {
+    "name of a namespace": ["NAMESPACE_LEN_MAX"],
+    "partition key": ["PARTITION_KEY_LEN_MAX"],
+    "sort key": ["SORT_KEY_LEN_MAX"],
+    "value": ["VALUE_LEN_MAX"],
+    "`Content-Type`, `Content-Encoding`": ["CONTENT_FIELD_LEN_MAX"],
+    "keys of a multi-get": ["MULTI_GET_KEYS_MAX", "MULTI_GET_BYTES_MAX"],
+    "rows of a batch": ["BATCH_ROWS_MAX", "BATCH_BODY_LEN_MAX"],
+    "rows of one partition in an atomic batch": ["ATOMIC_ROWS_MAX"],
+    "page of a range or scan": ["PAGE_BYTES_DEFAULT", "PAGE_BYTES_MAX", "JSON_ARRAY_ROWS_MAX"],
+    "segments of a scan": ["SCAN_SEGMENTS_MAX"],
+    "time to live": ["TTL_SECONDS_MAX"],
+    "`Umbo-Timeout-Ms`": ["TIMEOUT_MS_MAX"],
+}
+# Bounds of the store's own steps, which no client meets.
+INTERNAL = {"CHUNK_ROWS_MAX", "CHUNK_BYTES_MAX"}
+
+
+def constants(file):
+    found = re.findall(r"^pub const (\w+): \w+ = ([\d_ <]+);", (PROJECT / file).read_text(), re.M)
+    # Numbers and shifts, by the pattern.
+    return {name: eval(value.replace("_", "")) for name, value in found}  # noqa: S307
+
+
+def written(number, name):
+    """A number as the table writes it."""
+    is_size = "BYTES" in name or "BODY" in name or name == "VALUE_LEN_MAX"
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if is_size and number >= size:
+            return f"{number // size} {unit}"
+    return f"{number:,}"
+
+
+def test_the_table_of_limits_is_that_of_the_code():
+    limits = constants("crates/umbo-types/src/limits.rs")
+    named = {name for names in LIMITS.values() for name in names}
+    assert set(limits) - INTERNAL == named - {"TIMEOUT_MS_MAX"}
+    limits |= constants("crates/umbo-http/src/fields.rs")
+    text = (PROJECT / "crates/umbo-api/README.md").read_text().partition("## Limits")[2]
+    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.M))
+    for row, names in LIMITS.items():
+        for name in names:
+            assert written(limits[name], name) in rows[row], (row, name)
+
+
+def test_the_table_of_permissions_names_them_all():
+    text = (PROJECT / "crates/umbo-types/src").glob("*.rs")
+    verbs = set()
+    for file in text:
+        body = re.search(r"pub enum Verb \{(.*?)^\}", file.read_text(), re.S | re.M)
+        if body:
+            verbs = {verb.lower() for verb in re.findall(r"^    (\w+),$", body.group(1), re.M)}
+    guide = (PROJECT / "config/README.md").read_text().partition("| permission | allows |")[2].partition("\n\n")[0]
+    assert verbs and set(re.findall(r"^\| `(\w+)` \|", guide, re.M)) == verbs

@@ -7,6 +7,7 @@ pub(crate) mod cluster;
 pub(crate) mod hot;
 pub(crate) mod quotas;
 pub(crate) mod shed;
+mod sizes;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use umbo_store::{CallContext, Condition, ScanRequest};
 use umbo_telemetry::metrics as counters;
 use umbo_types::{Caller, Namespace, ShardId, Verb, limits};
 
+use self::sizes::NamespaceSizes;
 use crate::admin_error::AdminError;
 use crate::scrape;
 
@@ -126,12 +128,12 @@ pub(crate) async fn list_namespaces(
             .into_iter()
             .any(|verb| caller.is_allowed(verb, &info.name))
     };
-    let namespaces = dispatcher
-        .control
-        .all_namespaces()
-        .into_iter()
-        .filter(is_seen)
-        .collect();
+    let all = dispatcher.control.all_namespaces().into_iter();
+    let mut namespaces: Vec<_> = all.filter(is_seen).collect();
+    let sizes = NamespaceSizes::of(dispatcher.store.status());
+    for info in &mut namespaces {
+        info.size = Some(sizes.get(info.id));
+    }
     Ok(Json(NamespaceList { namespaces }))
 }
 
@@ -145,6 +147,7 @@ pub(crate) async fn describe_namespace(
     Query::read(query.as_deref(), "")?;
     let mut info = dispatcher.control.namespaces.describe(name.as_str())?;
     info.waiting_for = dispatcher.control.waiting_for(name.as_str());
+    info.size = Some(NamespaceSizes::of(dispatcher.store.status()).get(info.id));
     let tag = [(ETAG, encode::etag(version(&info)))];
     Ok((StatusCode::OK, tag, Json(info)))
 }

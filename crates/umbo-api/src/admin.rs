@@ -23,9 +23,25 @@ pub struct NamespaceInfo {
     /// What a request to create it or to change its settings did; absent elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<NamespaceChange>,
+    /// How large it is; absent in answers to changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<NamespaceSize>,
     /// Settings.
     #[serde(flatten)]
     pub settings: NamespaceSettings,
+}
+
+/// Size of a namespace, as its shards count it with every commit. Of a shard that is away it is the last that the
+/// server has heard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceSize {
+    /// Rows stored, expired ones that await reclaiming included.
+    pub rows: u64,
+    /// Bytes of their keys and values, and some 20 bytes for each row beside them.
+    pub bytes: u64,
+    /// Shards whose rows are not counted, because the server has not heard of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_shards: Vec<u16>,
 }
 
 /// What a request to create a namespace or to change its settings did.

@@ -4,8 +4,8 @@
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use umbo_api::admin::{
-    CreatedToken, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceRemoving, NamespaceSpec,
-    NewToken, ShardList, TokenList,
+    CreatedToken, Health, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceRemoving,
+    NamespaceSpec, NewToken, ServiceInfo, ShardList, TokenList,
 };
 use umbo_api::path::percent_encode;
 
@@ -15,7 +15,29 @@ use crate::request::Request;
 use crate::retry::Repeat;
 
 impl Client {
-    /// Lists the namespaces.
+    /// Says what the server that answers is, and its version.
+    pub async fn service(&self) -> Result<ServiceInfo, Error> {
+        self.send_for_json(&Request::read("/".to_owned())).await
+    }
+
+    /// Says whether the server that answers takes requests, and what is wrong with it.
+    pub async fn readiness(&self) -> Result<Health, Error> {
+        match self
+            .send_for_json(&Request::read("/readyz".to_owned()))
+            .await
+        {
+            // A server that does not take requests says so with this status.
+            Err(Error::Foreign {
+                status: 503, body, ..
+            }) => Ok(serde_json::from_str(&body).unwrap_or_else(|_| Health {
+                status: "unavailable".to_owned(),
+                problems: vec![body],
+            })),
+            answer => answer,
+        }
+    }
+
+    /// Lists the namespaces, with their sizes.
     pub async fn namespaces(&self) -> Result<NamespaceList, Error> {
         self.admin("/namespaces").await
     }

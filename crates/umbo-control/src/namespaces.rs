@@ -92,6 +92,7 @@ impl NamespaceRecord {
             state: self.state,
             waiting_for: Vec::new(),
             change: None,
+            size: None,
             settings: self.settings(),
         }
     }

@@ -42,6 +42,7 @@ use self::operation::{Content, In, Operation, Parameter};
     quota::ExplainAnswer,
     quota::UsageAnswer,
     admin_types::NamespaceInfo,
+    admin_types::NamespaceSize,
     admin_types::NamespaceSettings,
     admin_types::NamespaceSpec,
     admin_types::NamespaceList,

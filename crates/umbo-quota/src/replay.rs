@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_types::{Attributes, RequestUnits};
+use umbo_types::{Attributes, Operation, RequestUnits};
 
 use crate::bucket::Bucket;
 use crate::cost::is_counted;
@@ -84,7 +84,7 @@ pub(crate) fn replay(
         let asks = rows.entry(name).or_default();
         for slot in track.slots.iter().filter(|slot| slot.number >= first) {
             oldest = oldest.min(slot.number);
-            let ask = SlotDemand::of(policy.unit, &slot.demand, u64::from(parts));
+            let ask = SlotDemand::of((policy.unit, id.operation), &slot.demand, u64::from(parts));
             asks.push((slot.number, ask, RequestUnits::from_micros(slot.demand.ru)));
         }
     }
@@ -106,11 +106,15 @@ struct SlotDemand {
 }
 
 impl SlotDemand {
-    fn of(unit: Unit, demand: &Demand, parts: u64) -> Self {
+    fn of((unit, operation): (Unit, Operation), demand: &Demand, parts: u64) -> Self {
         let counted = |number: u64| number.saturating_mul(unit.atoms_per_unit());
         let amount = match unit {
             Unit::Ru => demand.ru,
             Unit::Requests => counted(demand.requests),
+            // A range or scan is one read, however many rows it has.
+            Unit::Reads if matches!(operation, Operation::Range | Operation::Scan) => {
+                counted(demand.requests)
+            }
             Unit::Reads | Unit::Writes => counted(demand.rows.max(demand.requests)),
             Unit::ReadBytes | Unit::WriteBytes | Unit::Bytes => demand.bytes,
         };

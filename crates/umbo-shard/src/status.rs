@@ -23,6 +23,7 @@ pub(crate) fn own_shards(store: &dyn Store, ownership: &Ownership) -> Vec<ShardS
             purging: 0,
             expired: 0,
             namespace_max: umbo_types::NamespaceId::SYSTEM,
+            sizes: None,
         });
     }
     shards.sort_by_key(|status| status.shard);

@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
+use umbo_store::NamespaceSize;
 use umbo_types::{Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, prepare};
@@ -369,6 +370,7 @@ impl Committer {
             mutations,
             log,
             changed,
+            sizes,
             swept,
             purged,
         } = prepared.map_err(|unprepared| FailedCommit {
@@ -403,7 +405,7 @@ impl Committer {
         }
         self.note_next_expiry(chores, &swept, now);
         self.fences.note_purged(&purged.done);
-        self.count_commit(work, mutations, &swept, &purged);
+        self.count_commit(work, mutations, (&swept, &purged), sizes);
         Ok(answers)
     }
 
@@ -416,7 +418,14 @@ impl Committer {
         }
     }
 
-    fn count_commit(&self, work: &[QueuedWork], mutations: u64, swept: &Swept, purged: &Purged) {
+    fn count_commit(
+        &self,
+        work: &[QueuedWork],
+        mutations: u64,
+        (swept, purged): (&Swept, &Purged),
+        sizes: Vec<NamespaceSize>,
+    ) {
+        self.shard.note_sizes(sizes);
         let counters = &self.shard.counters;
         counters.note_swept(swept);
         let purging = self.fences.purging().len() as u64;

@@ -42,6 +42,7 @@ mod running_committer;
 mod shard;
 mod shard_file;
 mod shard_ownership;
+mod sizes;
 mod snapshot;
 mod split;
 mod store;

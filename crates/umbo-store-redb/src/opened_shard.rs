@@ -4,11 +4,15 @@
 
 use std::time::Duration;
 
+use redb::{Database, Durability, ReadableDatabase as _};
 use umbo_types::{Clock, Version};
 
-use crate::file_error::FileError;
+use crate::bad_read::isolated;
+use crate::file_error::{FileError, guarded};
 use crate::report::ShardOpening;
-use crate::shard_file::{OpenedFile, ShardFile};
+use crate::shard_file::{OpenedFile, ShardFile, begin_write};
+use crate::sizes::{self, Sizes};
+use crate::snapshot::ShardSnapshot;
 
 /// The result of opening a shard.
 pub(crate) struct OpenedShard {
@@ -24,7 +28,13 @@ pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
     let was_closed = opened
         .as_ref()
         .is_ok_and(|opened| opened.progress.is_closed);
-    let opened = opened.and_then(|mut opened| file.claim(&mut opened).map(|()| opened));
+    let opened = opened.and_then(|mut opened| {
+        file.claim(&mut opened)?;
+        if opened.sizes.is_none() {
+            count_sizes(&file, &mut opened);
+        }
+        Ok(opened)
+    });
     let mut report = report_of(&file);
     report.took = clock.monotonic().saturating_duration_since(begun);
     match &opened {
@@ -41,6 +51,37 @@ pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
         file,
         opened,
         report,
+    }
+}
+
+/// Counts the rows of a file that has no sizes. The shard serves also if that fails; its sizes are unknown
+/// then.
+fn count_sizes(file: &ShardFile, opened: &mut OpenedFile) {
+    let counted = recount(&opened.database).and_then(|counted| {
+        let transaction = opened.database.begin_read()?;
+        opened.snapshot = ShardSnapshot::of(&transaction, &opened.fences)?;
+        Ok(counted)
+    });
+    let path = file.path.display();
+    match counted {
+        Ok(counted) => {
+            tracing::info!(file = %path, "counted the rows of a file that had no sizes of namespaces");
+            opened.sizes = Some(counted);
+        }
+        Err(failure) => {
+            tracing::warn!(file = %path, reason = %failure, "the rows of a file cannot be counted");
+        }
+    }
+}
+
+fn recount(database: &Database) -> Result<Sizes, FileError> {
+    let transaction = guarded(|| begin_write(database, Durability::Immediate))?;
+    match isolated(|| sizes::recount(&transaction)) {
+        Ok(sizes) => guarded(|| Ok(transaction.commit()?)).map(|()| sizes),
+        Err(failure) => {
+            guarded(|| Ok(transaction.abort()?))?;
+            Err(failure)
+        }
     }
 }
 

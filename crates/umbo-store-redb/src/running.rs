@@ -117,6 +117,7 @@ pub(crate) fn serve(
         progress,
         mut fences,
         next_expiry,
+        sizes,
         ..
     } = match opened {
         Ok(opened) => opened,
@@ -141,6 +142,7 @@ pub(crate) fn serve(
         queue,
         durable,
     ));
+    shard.replace_sizes(sizes);
     let name = format!("shard-{:03}", file.shard().0);
     let committer = Committer::new(
         file,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, oneshot};
-use umbo_store::{CallContext, Outcome, ShardState, ShardStatus, StoreError};
+use umbo_store::{CallContext, NamespaceSize, Outcome, ShardState, ShardStatus, StoreError};
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
 use crate::bad_read::{at_once, isolated};
@@ -21,6 +21,7 @@ use crate::file_error::{FileError, guarded};
 use crate::key_codec;
 use crate::queue::{PushError, Queue};
 use crate::row_cache::{Looked, RowCache};
+use crate::sizes::Sizes;
 use crate::snapshot::ShardSnapshot;
 use crate::work::QueuedWork;
 
@@ -56,6 +57,8 @@ pub(crate) struct OpenShard {
     /// Rows of the snapshot.
     rows: RowCache,
     state: Mutex<ShardState>,
+    /// Sizes of its namespaces as of the snapshot; none if they are unknown.
+    sizes: Mutex<Option<Sizes>>,
     /// Wakes readers when the committer has opened the file again, or tried to.
     reopened: Notify,
     /// Ids that the shard's own file fences on the disk, in ascending order.
@@ -98,6 +101,7 @@ impl OpenShard {
             snapshot: ArcSwap::from_pointee(snapshot),
             rows: RowCache::new(row_cache_bytes),
             state: Mutex::new(ShardState::Available),
+            sizes: Mutex::default(),
             reopened: Notify::new(),
             durable_fences: ArcSwap::from_pointee(durable_fences),
             disk,
@@ -255,6 +259,26 @@ impl OpenShard {
         }
     }
 
+    /// Sets the sizes of all namespaces; none if they are unknown.
+    pub(crate) fn replace_sizes(&self, sizes: Option<Sizes>) {
+        *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
+    }
+
+    /// Records the sizes of the namespaces whose rows a commit has changed.
+    pub(crate) fn note_sizes(&self, changed: Vec<NamespaceSize>) {
+        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sizes) = sizes.as_mut() else {
+            return;
+        };
+        for size in changed {
+            if size.rows == 0 {
+                sizes.remove(&size.namespace);
+            } else {
+                sizes.insert(size.namespace, size);
+            }
+        }
+    }
+
     /// Wakes the readers that wait for the file to be opened again; it was, or will not be.
     pub(crate) fn note_reopened(&self) {
         self.reopened.notify_waiters();
@@ -269,6 +293,7 @@ impl OpenShard {
     /// Returns the state of the shard for operators.
     pub(crate) fn status(&self) -> ShardStatus {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShardStatus {
             shard: self.id,
@@ -288,6 +313,9 @@ impl OpenShard {
             purging: count(&self.counters.purging),
             expired: count(&self.counters.expired),
             namespace_max: NamespaceId(self.counters.namespace_max.load(Ordering::Relaxed)),
+            sizes: sizes
+                .as_ref()
+                .map(|sizes| sizes.values().copied().collect()),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::file_error::{FileError, guarded};
 use crate::kept_records::KeptRecords;
 use crate::opener::Opener;
 use crate::shard_ownership::{META_OWNER, ShardOwnership};
+use crate::sizes::{self, Sizes};
 use crate::snapshot::ShardSnapshot;
 use crate::tables::{
     EXPIRY, META, META_IDENTITY, META_PROGRESS, ROWS, ShardIdentity, ShardProgress, next_expiry,
@@ -58,6 +59,8 @@ pub(crate) struct OpenedFile {
     pub(crate) fences: Fences,
     /// Earliest expiry in the index.
     pub(crate) next_expiry: Option<Timestamp>,
+    /// Sizes of its namespaces; none if the file does not have them.
+    pub(crate) sizes: Option<Sizes>,
     /// Whether redb had to read the whole file to repair it.
     pub(crate) was_repaired: bool,
 }
@@ -109,6 +112,7 @@ impl ShardFile {
                     meta.insert(META_OWNER, &ownership.owner_record().encode()[..])?;
                 }
                 meta.insert(META_FENCES, &Fences::default().encode()[..])?;
+                sizes::mark(&mut meta)?;
                 meta.insert(META_PROGRESS, &progress.encode()[..])?;
             }
             transaction.commit()?;
@@ -142,6 +146,7 @@ impl ShardFile {
             progress,
             fences,
             next_expiry,
+            sizes: isolated(|| sizes::read(&transaction)).unwrap_or_default(),
             was_repaired,
         })
     }

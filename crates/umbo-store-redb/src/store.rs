@@ -456,6 +456,7 @@ impl Store for RedbStore {
                     purging: 0,
                     expired: 0,
                     namespace_max: NamespaceId::SYSTEM,
+                    sizes: None,
                 }),
             })
             .collect()

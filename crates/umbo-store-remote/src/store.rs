@@ -257,5 +257,6 @@ fn unknown(shard: ShardId) -> ShardStatus {
         purging: 0,
         expired: 0,
         namespace_max: NamespaceId::SYSTEM,
+        sizes: None,
     }
 }

@@ -27,4 +27,4 @@ pub use request::{
     RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, WriteRequest, Written,
 };
 pub use row_batch::{RowBatch, RowRef};
-pub use store::{NodeStatus, RemoteStats, ShardState, ShardStatus, Store};
+pub use store::{NamespaceSize, NodeStatus, RemoteStats, ShardState, ShardStatus, Store};

@@ -271,6 +271,7 @@ impl Store for MemoryStore {
                     purging: 0,
                     expired: 0,
                     namespace_max: shard.namespace_max(),
+                    sizes: Some(shard.sizes()),
                 }
             })
             .collect()

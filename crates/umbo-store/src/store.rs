@@ -216,4 +216,17 @@ pub struct ShardStatus {
     /// Highest id of a namespace that has rows in the shard, or had some since it was opened;
     /// [`NamespaceId::SYSTEM`] if there is none.
     pub namespace_max: NamespaceId,
+    /// Sizes of the namespaces that have rows in the shard, by id; none if they are unknown.
+    pub sizes: Option<Vec<NamespaceSize>>,
+}
+
+/// Size of a namespace in a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceSize {
+    /// The namespace.
+    pub namespace: NamespaceId,
+    /// Rows stored, expired ones that await reclaiming included.
+    pub rows: u64,
+    /// Bytes of their keys and values, with what the engine stores beside these in each row.
+    pub bytes: u64,
 }

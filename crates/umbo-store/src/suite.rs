@@ -31,6 +31,7 @@ pub mod restart;
 pub mod scan;
 mod seeded;
 mod seen;
+pub mod sizes;
 mod subject;
 mod twin;
 pub mod version;
@@ -137,6 +138,8 @@ macro_rules! contract_suite {
                 conditional_increments_lose_nothing,
                 shards_tell_their_state,
                 a_closed_store_takes_no_writes;
+            sizes:
+                sizes_follow_the_rows;
             differential:
                 random_operations_agree_with_the_twin;
         }
@@ -159,6 +162,8 @@ macro_rules! restart_suite {
                 a_close_amid_writes_is_clean;
             fence:
                 fences_outlive_a_restart;
+            sizes:
+                sizes_outlive_a_restart;
             version:
                 versions_grow_across_restarts;
             differential:

@@ -4,12 +4,14 @@ mod examples;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli_error::CliError;
 use crate::command::{
-    cluster, completion, config, dispatcher, dlq, hot, kv, ns, quota, serve, shard, shed, token,
-    top, version,
+    bench, cluster, completion, config, dispatcher, dlq, hot, kv, man, ns, quota, serve, shard,
+    shed, status, token, top, version,
 };
 use crate::connection::Connection;
 use crate::output;
@@ -45,10 +47,14 @@ enum Command {
     Quota(quota::Arguments),
     /// List the keys that are read most; pin or block keys
     Hot(hot::Arguments),
+    /// Show on one screen how a server is: version, namespaces, shards, callers, and what is wrong
+    Status,
     /// Watch hot keys, callers and shards live
     Top(top::Arguments),
     /// Show how overloaded the server is and what it sheds
     Shed(shed::Arguments),
+    /// Measure this machine: gets, puts and ranges a second, and what limits them
+    Bench(bench::Arguments),
     /// Plan the map of a cluster, and show its nodes
     Cluster(cluster::Arguments),
     /// Run a shard node of a cluster; list and check shards
@@ -57,6 +63,9 @@ enum Command {
     Token(token::Arguments),
     /// Print the completion script of a shell
     Completion(completion::Arguments),
+    /// Write the manual pages of all commands into a folder
+    #[command(hide = true)]
+    Man(man::Arguments),
     /// Show or check settings
     Config(config::Arguments),
     /// Run the server: dispatcher and embedded store in one process
@@ -70,7 +79,11 @@ enum Command {
 impl Cli {
     /// Parses the command line; ends the program where it asks for help or is wrong.
     pub(crate) fn of_command_line() -> Self {
-        let matches = Self::tree().get_matches();
+        let mut tree = Self::tree();
+        let matches = tree.get_matches_mut();
+        if let Some(ignored) = ignored_option(&matches) {
+            tree.error(ErrorKind::ArgumentConflict, ignored).exit();
+        }
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -89,12 +102,15 @@ impl Cli {
             Some(Command::Ns(arguments)) => arguments.run(connection),
             Some(Command::Quota(arguments)) => arguments.run(connection),
             Some(Command::Hot(arguments)) => arguments.run(connection),
+            Some(Command::Status) => status::run(connection),
             Some(Command::Top(arguments)) => arguments.run(connection),
             Some(Command::Shed(arguments)) => arguments.run(connection),
+            Some(Command::Bench(arguments)) => arguments.run(connection),
             Some(Command::Cluster(arguments)) => arguments.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),
             Some(Command::Token(arguments)) => arguments.run(connection),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::tree()),
+            Some(Command::Man(arguments)) => arguments.run(Self::tree()),
             Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Serve(arguments)) => arguments.run(),
             Some(Command::Dispatcher(arguments)) => arguments.run(),
@@ -102,6 +118,43 @@ impl Cli {
         }
         .map(|()| ExitCode::SUCCESS)
     }
+}
+
+/// Options that say how a server is called.
+const CLIENT_OPTIONS: [&str; 6] = [
+    "server",
+    "token",
+    "ca_file",
+    "insecure_skip_verify",
+    "timeout",
+    "criticality",
+];
+/// Commands that call no server; `shard` is one where nothing follows it.
+const LOCAL: [&str; 7] = [
+    "serve",
+    "dispatcher",
+    "shard",
+    "config",
+    "completion",
+    "version",
+    "man",
+];
+
+/// Returns what to say of an option on the command line that the command would ignore; none if there is none.
+/// Variables of the environment may be meant for other commands.
+fn ignored_option(matches: &ArgMatches) -> Option<String> {
+    let (name, mut inner) = matches.subcommand()?;
+    if !LOCAL.contains(&name) || (name == "shard" && inner.subcommand_name().is_some()) {
+        return None;
+    }
+    while let Some((_, below)) = inner.subcommand() {
+        inner = below;
+    }
+    let is_given = |option: &&&str| inner.value_source(option) == Some(ValueSource::CommandLine);
+    let option = CLIENT_OPTIONS.iter().find(is_given)?.replace('_', "-");
+    Some(format!(
+        "--{option} is for commands that call a server, and 'umbo {name}' calls none"
+    ))
 }
 
 /// Runs what is run where no command is given: prints the help page, or serves if the environment says so.
@@ -118,6 +171,38 @@ fn run_default() -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ignored(line: &str) -> Option<String> {
+        let words = line.split_whitespace();
+        ignored_option(&Cli::tree().try_get_matches_from(words).unwrap())
+    }
+
+    #[test]
+    fn options_that_would_be_ignored_are_refused() {
+        for line in [
+            "umbo serve --token x",
+            "umbo --server h:1 serve",
+            "umbo serve -k",
+            "umbo dispatcher --timeout 1s",
+            "umbo shard --ca-file f",
+            "umbo config show --criticality critical",
+        ] {
+            let said = ignored(line);
+            assert!(
+                said.is_some_and(|said| said.contains("calls none")),
+                "{line}"
+            );
+        }
+        for line in [
+            "umbo serve --listen 127.0.0.1:0",
+            "umbo shard ls --token x",
+            "umbo kv get demo a --server h:1",
+            "umbo config show -o json",
+            "umbo --token x status",
+        ] {
+            assert_eq!(ignored(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn the_tree_is_well_formed() {

@@ -1,5 +1,6 @@
 //! The commands, one module each. A command owns its arguments and its work.
 
+pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -7,11 +8,13 @@ pub(crate) mod dispatcher;
 pub(crate) mod dlq;
 pub(crate) mod hot;
 pub(crate) mod kv;
+pub(crate) mod man;
 pub(crate) mod ns;
 pub(crate) mod quota;
 pub(crate) mod serve;
 pub(crate) mod shard;
 pub(crate) mod shed;
+pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod version;

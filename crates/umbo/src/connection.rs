@@ -10,6 +10,11 @@ use umbo_types::Criticality;
 use crate::cli_error::CliError;
 use crate::output::Format;
 
+/// So many requests for each that is taken that none is held back.
+const NO_RESTRAINT: f64 = 1e12;
+/// Timeout of one request where none is given.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Address and credentials of the server, and the form of the output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Connection {
@@ -89,8 +94,34 @@ impl Connection {
         Ok(Client::new(&self.options().for_bulk())?)
     }
 
+    /// Makes a client that sends each request once and holds none back, for measuring.
+    pub(crate) fn single_attempt_client(&self) -> Result<Client, CliError> {
+        let mut options = self.options();
+        options.retry.attempts_max = 1;
+        options.restraint_factor = NO_RESTRAINT;
+        Ok(Client::new(&options)?)
+    }
+
+    /// Names another server, and nothing else.
+    pub(crate) fn to(server: &str) -> Self {
+        Self {
+            server: server.to_owned(),
+            token: None,
+            ca_file: None,
+            insecure_skip_verify: false,
+            timeout: TIMEOUT,
+            criticality: None,
+            output: None,
+        }
+    }
+
+    /// Returns the address of the server, with its scheme.
+    pub(crate) fn server(&self) -> String {
+        with_scheme(&self.server)
+    }
+
     fn options(&self) -> Options {
-        let mut options = Options::new(with_scheme(&self.server));
+        let mut options = Options::new(self.server());
         options.accepts_any_certificate = self.insecure_skip_verify;
         options.token = self.token.clone().filter(|token| !token.is_empty());
         options.ca_file.clone_from(&self.ca_file);

@@ -13,6 +13,7 @@ mod map_file;
 mod node;
 mod output;
 mod reload_watch;
+mod series;
 mod server;
 mod settings;
 mod signals;

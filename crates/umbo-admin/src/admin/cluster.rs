@@ -121,6 +121,7 @@ mod tests {
             purging: 0,
             expired: 0,
             namespace_max: umbo_types::NamespaceId::SYSTEM,
+            sizes: None,
         };
         let info = shard(shard_status(ShardState::Available), 10, Some(&status(None)));
         assert_eq!(

@@ -5,8 +5,7 @@
 //! becomes the one under way, so a window is always made of whole slices and nothing is forgotten
 //! gradually.
 //!
-//! A histogram and not the five markers of P² (Jain and Chlamtac 1985), which the design names: the
-//! tests measure both. On slices of 200 samples one estimate in a hundred of P² is off by 12 % to
+//! A histogram and not the five markers of P² (Jain and Chlamtac 1985): the tests measure both. On slices of 200 samples one estimate in a hundred of P² is off by 12 % to
 //! 85 %, here by 2 % to 6 %; and P² can be neither shared by threads nor added up. The price is
 //! memory, 704 bytes instead of 80.
 //!

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Deleted, Page, ScanPage, ScanPosition, ShardState, ShardStatus, WriteError, Written,
+    Deleted, NamespaceSize, Page, ScanPage, ScanPosition, ShardState, ShardStatus, WriteError,
+    Written,
 };
 use umbo_types::{NamespaceId, Row, ShardId, Version, limits};
 
@@ -48,6 +49,7 @@ const PURGING: u8 = 1;
 const EXPIRED: u8 = 2;
 const NAMESPACE_MAX: u8 = 3;
 const LOST_ASYNC: u8 = 4;
+const SIZES: u8 = 5;
 
 /// Parts of a multi-get, results of a write and of a shard.
 const PART_ABSENT: u8 = 1;
@@ -61,6 +63,8 @@ const NOT_WRITTEN: u8 = 4;
 /// Fewest bytes of a result of a write and of a shard's status.
 const RESULT_LEN_MIN: usize = 2;
 const STATUS_LEN_MIN: usize = 10;
+/// Fewest bytes of the size of a namespace.
+const SIZE_LEN_MIN: usize = 3;
 
 pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     put_varint(out, answer.id);
@@ -93,7 +97,10 @@ pub(crate) fn len_hint(outcome: &Outcome) -> usize {
         Outcome::Page(page) => page.rows.bytes() + page.rows.len() * 24,
         Outcome::Scanned(page) => page.rows.bytes() + page.rows.len() * 24,
         Outcome::Written(results) => results.len() * 16,
-        Outcome::Status(_, shards) => shards.len() * 64,
+        Outcome::Status(_, shards) => {
+            let sizes = |status: &ShardStatus| status.sizes.as_ref().map_or(0, Vec::len);
+            shards.iter().map(|status| 64 + 12 * sizes(status)).sum()
+        }
         Outcome::ClusterMap(text) => text.len(),
         Outcome::RecordsKept(results) => results.len() * 4,
         Outcome::KeptRecords(kept) => kept.as_ref().map_or(0, |copy| copy.content.len()),
@@ -413,6 +420,17 @@ fn put_status(out: &mut Vec<u8>, status: &ShardStatus) {
     if status.lost_async > 0 {
         put_optional_varint(out, LOST_ASYNC, status.lost_async);
     }
+    if let Some(sizes) = &status.sizes {
+        out.push(SIZES);
+        put_nested(out, |out| {
+            put_varint(out, sizes.len() as u64);
+            for size in sizes {
+                put_varint(out, size.namespace.0.into());
+                put_varint(out, size.rows);
+                put_varint(out, size.bytes);
+            }
+        });
+    }
 }
 
 fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, DecodeError> {
@@ -435,15 +453,29 @@ fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, DecodeError> {
         purging: 0,
         expired: 0,
         namespace_max: NamespaceId::SYSTEM,
+        sizes: None,
     };
     while let Some((tag, mut field)) = reader.optional()? {
         match tag {
             PURGING => status.purging = field.varint()?,
             EXPIRED => status.expired = field.varint()?,
             LOST_ASYNC => status.lost_async = field.varint()?,
+            SIZES => {
+                let count = field.count("sizes", SIZE_LEN_MIN)?;
+                let sizes = (0..count).map(|_| size(&mut field));
+                status.sizes = Some(sizes.collect::<Result<_, _>>()?);
+            }
             NAMESPACE_MAX => status.namespace_max = NamespaceId(field.u32("namespace_max")?),
             tag => ignored(tag, id)?,
         }
     }
     Ok(status)
+}
+
+fn size(reader: &mut Reader<'_>) -> Result<NamespaceSize, DecodeError> {
+    Ok(NamespaceSize {
+        namespace: NamespaceId(reader.u32("namespace")?),
+        rows: reader.varint()?,
+        bytes: reader.varint()?,
+    })
 }

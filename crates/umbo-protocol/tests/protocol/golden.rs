@@ -226,6 +226,7 @@ fn outcomes() -> Vec<Outcome> {
         purging: 5,
         expired: 6,
         namespace_max: NamespaceId(7),
+        sizes: None,
     };
     let written = Written {
         version: Version(1 << 50),

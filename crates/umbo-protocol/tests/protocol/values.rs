@@ -9,8 +9,8 @@ use proptest::option;
 use proptest::prelude::*;
 use umbo_protocol::{Answer, AnswerPart, Ask, NodeError, NodeStamp, Outcome, Request, WriteAnswer};
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
-    RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, NamespaceSize,
+    Page, RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
     ScanRequest, ShardState, ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{
@@ -333,7 +333,14 @@ fn status() -> impl Strategy<Value = ShardStatus> {
         ".{0,20}".prop_map(ShardState::ReadOnly),
         ".{0,20}".prop_map(ShardState::Unavailable),
     ];
-    (shard(), state, any::<([u64; 9], u32)>()).prop_map(|(shard, state, (numbers, id))| {
+    let sizes = option::of(vec(any::<(u32, u64, u64)>(), 0..4));
+    let numbers = any::<([u64; 9], u32)>();
+    (shard(), state, numbers, sizes).prop_map(|(shard, state, (numbers, id), sizes)| {
+        let size = |(id, rows, bytes)| NamespaceSize {
+            namespace: NamespaceId(id),
+            rows,
+            bytes,
+        };
         let [
             rows,
             file_bytes,
@@ -358,6 +365,7 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             purging,
             expired,
             namespace_max: NamespaceId(id),
+            sizes: sizes.map(|sizes| sizes.into_iter().map(size).collect()),
         }
     })
 }

@@ -363,6 +363,41 @@ fn a_replay_says_what_a_policy_would_have_refused() {
 }
 
 #[test]
+fn a_replay_counts_reads_as_they_are_charged() {
+    // A range or scan is one read, however many rows it has; a multi-get is one for each key.
+    for (operation, rows, reads) in [
+        (Operation::Range, 50, 1),
+        (Operation::Scan, 50, 1),
+        (Operation::MultiGet, 50, 50),
+        (Operation::Get, 1, 1),
+    ] {
+        let origin = Instant::now();
+        let limiter = limiter([], origin);
+        let request = Request {
+            subject: subject("c", operation),
+            ..get("c")
+        };
+        for _ in 0..100 {
+            let mut reservation = limiter.admit(&request, origin, 0).unwrap();
+            reservation.sent();
+            reservation.settle(&ActualUsage {
+                rows,
+                reads,
+                ..ActualUsage::default()
+            });
+        }
+        limiter.maintain(origin + Duration::from_secs(6));
+        let proposed = Policy {
+            unit: Unit::Reads,
+            ..policy("p", &[Dimension::Caller], 60 * RU, 60 * RU)
+        };
+        let replay = limiter.replay(&proposed, Duration::from_hours(1));
+        let asked = replay.rows[0].asked_amount / Unit::Reads.atoms_per_unit();
+        assert_eq!(asked, 100 * reads, "{operation:?}");
+    }
+}
+
+#[test]
 fn a_write_that_is_shorter_than_its_body_is_learned_too() {
     let origin = Instant::now();
     let limiter = limiter([], origin);

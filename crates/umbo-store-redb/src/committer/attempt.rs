@@ -1,13 +1,13 @@
 //! One commit as one transaction: all its changes, up to but not including the commit itself.
 //!
 //! The order within a transaction: changes that an earlier failure has undone, the work in order of arrival,
-//! one step of the purge and one of the sweeper, the records of fences and of progress.
+//! one step of the purge and one of the sweeper, the records of fences, of sizes and of progress.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use redb::{Database, Durability, WriteTransaction};
-use umbo_store::{Deleted, StoreError};
+use umbo_store::{Deleted, NamespaceSize, StoreError};
 use umbo_types::{ShardId, Timestamp, VersionClock};
 
 use crate::bad_read::{isolated, unisolated};
@@ -61,6 +61,8 @@ pub(crate) struct Prepared {
     pub(crate) log: Vec<LoggedChange>,
     /// Hashes of the keys of all changed rows.
     pub(crate) changed: Vec<u64>,
+    /// Sizes of the namespaces whose rows were changed.
+    pub(crate) sizes: Vec<NamespaceSize>,
     pub(crate) swept: Swept,
     pub(crate) purged: Purged,
 }
@@ -85,6 +87,7 @@ struct AppliedChanges {
     mutations: u64,
     log: Vec<LoggedChange>,
     changed: Vec<u64>,
+    sizes: Vec<NamespaceSize>,
     swept: Swept,
     purged: Purged,
 }
@@ -115,6 +118,7 @@ pub(crate) fn prepare(
             mutations,
             log,
             changed,
+            sizes,
             swept,
             purged,
         }) => Ok(Prepared {
@@ -123,6 +127,7 @@ pub(crate) fn prepare(
             mutations,
             log,
             changed,
+            sizes,
             swept,
             purged,
         }),
@@ -165,13 +170,14 @@ fn change(
     let purged = writer.purge(purging, purged_rows_max, order.now, order.spared)?;
     let swept = writer.sweep(&order.chores, mutations, &order.spared.entries)?;
     trace.shared();
-    let (log, changed) = writer.into_changes();
+    let (log, changed, sizes) = writer.into_changes();
     let mut meta = unisolated(|| transaction.open_table(META))?;
     if order.is_behind || !purged.done.is_empty() {
         let mut fences = order.fences.clone();
         fences.note_purged(&purged.done);
         meta.insert(META_FENCES, &fences.encode()[..])?;
     }
+    let sizes = sizes.record(&mut meta)?;
     meta.insert(META_PROGRESS, &progress(versions).encode()[..])?;
     drop(meta);
     Ok(AppliedChanges {
@@ -179,6 +185,7 @@ fn change(
         mutations,
         log,
         changed,
+        sizes,
         swept,
         purged,
     })

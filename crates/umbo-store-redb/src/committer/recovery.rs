@@ -152,8 +152,10 @@ impl Committer {
             progress,
             fences,
             next_expiry,
+            sizes,
             ..
         } = self.file.open()?;
+        self.shard.replace_sizes(sizes);
         self.shard.note_fenced(Arc::clone(fences.fenced()));
         self.fences = fences;
         self.is_behind = self.fences.raise(&self.file.kept.fenced());

@@ -1,8 +1,8 @@
 //! Changes of rows within a transaction, with the expiry index kept in step.
 //!
-//! Owns every change of the row table and of the index. The invariant: after [`RowWriter::settle_index`] the
+//! Owns every change of the row table and of the index. The invariants: after [`RowWriter::settle_index`] the
 //! index names exactly the rows that have an expiry, apart from entries without a row, left by damage, which
-//! [`RowWriter::sweep`] removes.
+//! [`RowWriter::sweep`] removes; and every row that comes or goes is counted in [`SizeChanges`].
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -20,6 +20,7 @@ use crate::file_error::FileError;
 use crate::key_codec;
 use crate::row_cache;
 use crate::row_codec::{self, RowHead};
+use crate::sizes::SizeChanges;
 use crate::tables::{EXPIRY, ROWS, expiry_entry, namespace_max, next_expiry, split_expiry_entry};
 
 /// Most namespaces that one step of the purge visits if they have no rows at all.
@@ -101,6 +102,7 @@ pub(crate) struct RowWriter<'txn> {
     log: Option<Vec<LoggedChange>>,
     /// Of the keys of all changed rows; see [`row_cache`].
     changed: Vec<u64>,
+    sizes: SizeChanges,
     trace: &'txn CommitTrace,
 }
 
@@ -118,13 +120,15 @@ impl<'txn> RowWriter<'txn> {
             index_new: Vec::new(),
             log: is_logged.then(Vec::new),
             changed: Vec::new(),
+            sizes: SizeChanges::default(),
             trace,
         })
     }
 
-    /// Returns the logged changes, and the hashes of the keys of all changed rows.
-    pub(crate) fn into_changes(self) -> (Vec<LoggedChange>, Vec<u64>) {
-        (self.log.unwrap_or_default(), self.changed)
+    /// Returns the logged changes, the hashes of the keys of all changed rows, and how the sizes of namespaces
+    /// have changed.
+    pub(crate) fn into_changes(self) -> (Vec<LoggedChange>, Vec<u64>, SizeChanges) {
+        (self.log.unwrap_or_default(), self.changed, self.sizes)
     }
 
     /// Reads what a condition needs of a row.
@@ -148,7 +152,8 @@ impl<'txn> RowWriter<'txn> {
     ) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
         self.changed.push(row_cache::hash_of(key));
-        let old = head_of(self.rows.insert(key, row)?);
+        let old = replaced(&mut self.sizes, key, self.rows.insert(key, row)?);
+        self.sizes.add(key, row.len());
         let old_expiry = old.and_then(|head| head.expires_at);
         if old_expiry != head.expires_at {
             self.forget_expiry(old_expiry, key);
@@ -169,7 +174,7 @@ impl<'txn> RowWriter<'txn> {
     pub(crate) fn remove(&mut self, key: &[u8]) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
         self.changed.push(row_cache::hash_of(key));
-        let old = head_of(self.rows.remove(key)?);
+        let old = replaced(&mut self.sizes, key, self.rows.remove(key)?);
         self.forget_expiry(old.and_then(|head| head.expires_at), key);
         if let Some(log) = &mut self.log {
             log.push(LoggedChange {
@@ -301,7 +306,7 @@ impl<'txn> RowWriter<'txn> {
             };
             if is_due {
                 self.changed.push(row_cache::hash_of(key));
-                self.rows.remove(key)?;
+                replaced(&mut self.sizes, key, self.rows.remove(key)?);
                 swept.rows += 1;
             }
         }
@@ -367,10 +372,15 @@ impl<'txn> RowWriter<'txn> {
     }
 }
 
-/// Returns the head of a replaced row. A damaged one counts as a row without expiry: the replacement repairs
-/// the damage.
-fn head_of(old: Option<redb::AccessGuard<'_, &'static [u8]>>) -> Option<RowHead> {
+/// Counts a row that was replaced or removed, and returns its head. A damaged one counts as a row without
+/// expiry: the replacement repairs the damage.
+fn replaced(
+    sizes: &mut SizeChanges,
+    key: &[u8],
+    old: Option<redb::AccessGuard<'_, &'static [u8]>>,
+) -> Option<RowHead> {
     old.map(|row| {
+        sizes.take(key, row.value().len());
         row_codec::decode_head(row.value()).unwrap_or(RowHead {
             version: umbo_types::Version(0),
             expires_at: None,

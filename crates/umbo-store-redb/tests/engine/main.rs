@@ -12,3 +12,5 @@ mod kill;
 mod reclaim;
 #[cfg(test)]
 mod rows;
+#[cfg(test)]
+mod sizes;

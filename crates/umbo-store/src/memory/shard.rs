@@ -15,6 +15,7 @@ use crate::request::{
     Atomicity, Change, DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPosition, SortRange,
     WriteRequest, Written,
 };
+use crate::store::NamespaceSize;
 
 /// Rows of a partition by sort key. Plain bytes, since the bounds of a range may be longer than
 /// any sort key.
@@ -214,6 +215,28 @@ impl MemoryShard {
     pub(super) fn namespace_max(&self) -> NamespaceId {
         let last = self.partitions.last_key_value();
         last.map_or(NamespaceId::SYSTEM, |((namespace, _), _)| *namespace)
+    }
+
+    /// Returns the sizes of the namespaces that have rows, by id.
+    pub(super) fn sizes(&self) -> Vec<NamespaceSize> {
+        let mut sizes: Vec<NamespaceSize> = Vec::new();
+        for ((namespace, partition), rows) in &self.partitions {
+            if sizes.last().is_none_or(|last| last.namespace != *namespace) {
+                sizes.push(NamespaceSize {
+                    namespace: *namespace,
+                    rows: 0,
+                    bytes: 0,
+                });
+            }
+            if let Some(size) = sizes.last_mut() {
+                let len = |(sort, row): (&Bytes, &Row)| {
+                    (partition.as_bytes().len() + sort.len() + row.value.bytes.len()) as u64
+                };
+                size.rows += rows.len() as u64;
+                size.bytes += rows.iter().map(len).sum::<u64>();
+            }
+        }
+        sizes
     }
 
     pub(super) fn rows(&self) -> u64 {

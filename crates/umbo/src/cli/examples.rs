@@ -93,6 +93,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("ns ls", &["umbo ns ls"]),
     ("ns create", &["umbo ns create demo --default-ttl 30d"]),
     ("ns describe", &["umbo ns describe demo"]),
+    ("ns partitions", &["umbo ns partitions demo --limit 20"]),
     (
         "ns rm",
         &["umbo ns rm demo --dry-run", "umbo ns rm demo --yes"],
@@ -127,6 +128,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["umbo hot block shop listing:17 --reason 'broken crawler' --ttl 30m"],
     ),
     ("hot unblock", &["umbo hot unblock shop listing:17"]),
+    ("status", &["umbo status", "umbo status -o json"]),
     (
         "top",
         &[
@@ -137,6 +139,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("shed", &["umbo shed status"]),
     ("shed status", &["umbo shed status"]),
     ("shed log", &["umbo shed log"]),
+    (
+        "bench",
+        &[
+            "umbo bench",
+            "umbo bench --running --connections 64 --seconds 5",
+        ],
+    ),
     ("cluster", &["umbo cluster status"]),
     ("cluster status", &["umbo cluster status"]),
     (
@@ -177,6 +186,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "completion",
         &["umbo completion bash > ~/.local/share/bash-completion/completions/umbo"],
     ),
+    ("man", &["umbo man /usr/local/share/man/man1"]),
     ("config", &["umbo config show"]),
     ("config show", &["umbo config show"]),
     ("config check", &["umbo config check umbo.toml"]),

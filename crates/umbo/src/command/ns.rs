@@ -1,5 +1,7 @@
 //! `umbo ns …`: namespaces.
 
+mod partitions;
+
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use umbo_types::Namespace;
 use super::kv::{Durability, namespace, ttl};
 use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
-use crate::output;
+use crate::output::{self, Format};
 
 /// Arguments of `umbo ns`.
 #[derive(Debug, Args)]
@@ -26,7 +28,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the namespaces
+    /// List the namespaces with their rows and bytes, as the shards count them: costs no read. Rows that have
+    /// expired count until they are reclaimed
     Ls,
     /// Create a namespace
     Create(Create),
@@ -36,6 +39,8 @@ enum Command {
         #[arg(value_parser = namespace)]
         name: Namespace,
     },
+    /// List the partitions that have most rows
+    Partitions(partitions::Arguments),
     /// Remove a namespace with all its rows
     Rm(Remove),
 }
@@ -83,22 +88,26 @@ impl Arguments {
                 let info = connection.client()?.namespace(name.as_str()).await?;
                 print(connection, &info)
             }),
+            Command::Partitions(partitions) => block_on(partitions.run(connection)),
             Command::Rm(remove) => block_on(remove.run(connection)),
         }
     }
 }
 
-const HEADER: [&str; 6] = [
+const HEADER: [&str; 8] = [
     "NAME",
     "ID",
     "CREATED",
     "DEFAULT-TTL",
     "DURABILITY",
+    "ROWS",
+    "BYTES",
     "STATE",
 ];
 
 fn cells(info: &NamespaceInfo) -> Vec<String> {
     let ttl = info.settings.default_ttl.map(Duration::from_secs);
+    let size = info.size.as_ref();
     vec![
         info.name.clone(),
         info.id.to_string(),
@@ -110,11 +119,25 @@ fn cells(info: &NamespaceInfo) -> Vec<String> {
             DurabilitySetting::Sync => "sync".to_owned(),
             DurabilitySetting::Async => "async".to_owned(),
         },
+        size.map_or_else(String::new, |size| size.rows.to_string()),
+        size.map_or_else(String::new, |size| size.bytes.to_string()),
         match info.state {
             NamespaceState::Live => "live".to_owned(),
             NamespaceState::Removing => format!("removing{}", waiting(&info.waiting_for)),
         },
     ]
+}
+
+/// Returns a note on the shards whose rows are in no size; none if there are none.
+pub(super) fn uncounted(namespaces: &[NamespaceInfo]) -> Option<String> {
+    let size = namespaces.first()?.size.as_ref()?;
+    let shards: Vec<_> = size.without_shards.iter().map(u16::to_string).collect();
+    (!shards.is_empty()).then(|| {
+        format!(
+            "rows and bytes are without those of shards {}, which do not tell",
+            shards.join(",")
+        )
+    })
 }
 
 /// Returns the shards that a removal waits for, as text.
@@ -132,12 +155,14 @@ fn print(connection: &Connection, info: &NamespaceInfo) -> Result<(), CliError> 
 
 async fn list(connection: &Connection) -> Result<(), CliError> {
     let list = connection.client()?.namespaces().await?;
-    output::write_list(
-        connection.listing_format(),
-        &list.namespaces,
-        &HEADER,
-        cells,
-    )
+    let format = connection.listing_format();
+    output::write_list(format, &list.namespaces, &HEADER, cells)?;
+    if format == Format::Table
+        && let Some(note) = uncounted(&list.namespaces)
+    {
+        output::note(&note);
+    }
+    Ok(())
 }
 
 impl Create {

@@ -6,7 +6,6 @@
 mod draw;
 mod frame;
 mod screen;
-mod series;
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -18,14 +17,15 @@ use umbo_client::{Client, Error};
 
 use self::frame::{Frame, Sample};
 use self::screen::Screen;
-use self::series::Series;
 use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
 use crate::output::{self, Format};
+use crate::series::Series;
 
 const HELP: &str = "\
 q or Ctrl-C ends it. Callers, shards and totals need the admin permission on every namespace; the hot keys of a
-namespace need it on that namespace.";
+namespace need it on that namespace. Callers are the ten that have used most since the server's start; 'umbo quota
+usage' has all of them.";
 
 /// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -147,7 +147,7 @@ async fn sample(client: &Client) -> Result<Sample, CliError> {
 }
 
 /// Returns an answer, none if the caller may not have it.
-fn allowed<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+pub(super) fn allowed<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Err(error) if error.code() == Some(ErrorCode::Forbidden) => Ok(None),
         answer => answer.map(Some),

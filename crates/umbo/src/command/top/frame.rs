@@ -7,7 +7,7 @@ use umbo_api::admin::ShardInfo;
 use umbo_api::hot::{HotKeyInfo, HotPod, HotReport};
 use umbo_types::Operation;
 
-use super::series::{Series, growth, quantile};
+use crate::series::{Series, growth, quantile};
 
 /// Data of the server at one instant.
 #[derive(Debug)]

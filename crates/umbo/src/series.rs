@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The series of one scrape.
 #[derive(Debug, Default)]
-pub(super) struct Series {
+pub(crate) struct Series {
     by_name: BTreeMap<String, Vec<One>>,
 }
 
@@ -19,7 +19,7 @@ struct One {
 
 impl Series {
     /// Reads a scrape.
-    pub(super) fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut series = Self::default();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         for (name, one) in lines.filter_map(parse_line) {
@@ -33,7 +33,7 @@ impl Series {
     }
 
     /// Returns the sum of the series of a name whose label passes.
-    pub(super) fn sum(&self, name: &str, label: &str, passes: impl Fn(&str) -> bool) -> f64 {
+    pub(crate) fn sum(&self, name: &str, label: &str, passes: impl Fn(&str) -> bool) -> f64 {
         let of_label = |one: &&One| one.labels.get(label).is_some_and(|value| passes(value));
         self.of(name)
             .iter()
@@ -43,12 +43,12 @@ impl Series {
     }
 
     /// Returns the value of a series without labels; 0 if there is none.
-    pub(super) fn single(&self, name: &str) -> f64 {
+    pub(crate) fn single(&self, name: &str) -> f64 {
         self.of(name).first().map_or(0.0, |one| one.value)
     }
 
     /// Returns the values of a name by one of its labels.
-    pub(super) fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
+    pub(crate) fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
         let mut values = BTreeMap::new();
         for one in self.of(name) {
             if let Some(value) = one.labels.get(label) {
@@ -59,7 +59,7 @@ impl Series {
     }
 
     /// Returns the cumulative counts of a histogram by bound, over the series whose label passes.
-    pub(super) fn counts(
+    pub(crate) fn counts(
         &self,
         name: &str,
         label: &str,
@@ -121,7 +121,7 @@ fn parse_labels(mut text: &str) -> Option<BTreeMap<String, String>> {
 }
 
 /// Returns how much a counter has grown; all of it if it was reset.
-pub(super) fn growth(before: f64, after: f64) -> f64 {
+pub(crate) fn growth(before: f64, after: f64) -> f64 {
     if after < before {
         after
     } else {
@@ -131,7 +131,7 @@ pub(super) fn growth(before: f64, after: f64) -> f64 {
 
 /// Returns a quantile of the observations between two scrapes of a histogram, by interpolation within its
 /// bucket; none without observations, and the last finite bound if the quantile is beyond it.
-pub(super) fn quantile(before: &[(f64, f64)], after: &[(f64, f64)], share: f64) -> Option<f64> {
+pub(crate) fn quantile(before: &[(f64, f64)], after: &[(f64, f64)], share: f64) -> Option<f64> {
     let grown = |(bound, count): &(f64, f64)| {
         let held = before
             .iter()

@@ -1,0 +1,179 @@
+//! The sizes of the namespaces in a shard: rows, and bytes of keys and rows as stored.
+//!
+//! Owns their records among the metadata of the file, one a namespace, and a marker that they are kept. Every
+//! commit that changes rows changes them in the same transaction, so they are exact: after a crash too, and
+//! when a commit is lost and its changes are applied again. The invariant: with the marker, the records are the
+//! sums over the row table. A file of a version that kept no sizes has no marker; its rows are counted once,
+//! when it is opened.
+
+use std::collections::BTreeMap;
+
+use redb::{ReadTransaction, ReadableTable, Table, WriteTransaction};
+use umbo_store::NamespaceSize;
+use umbo_types::NamespaceId;
+
+use crate::file_error::FileError;
+use crate::key_codec;
+use crate::tables::{META, ROWS};
+
+/// Name of the marker.
+const META_SIZES: &str = "sizes";
+/// Names of the records are these, and the id of the namespace in hexadecimal.
+const PREFIX: &str = "size/";
+/// First name beyond them.
+const BEYOND_PREFIX: &str = "size0";
+const FORMAT: u8 = 1;
+
+type Meta<'txn> = Table<'txn, &'static str, &'static [u8]>;
+/// Sizes by namespace.
+pub(crate) type Sizes = BTreeMap<NamespaceId, NamespaceSize>;
+
+/// Rows and bytes that a transaction adds to each namespace and takes from it.
+#[derive(Debug, Default)]
+pub(crate) struct SizeChanges(BTreeMap<NamespaceId, (i64, i64)>);
+
+impl SizeChanges {
+    /// Counts a row of this many bytes that was stored under `key`.
+    pub(crate) fn add(&mut self, key: &[u8], row_len: usize) {
+        self.count(key, 1, signed(key.len() + row_len));
+    }
+
+    /// Counts a row of this many bytes that was removed from under `key`.
+    pub(crate) fn take(&mut self, key: &[u8], row_len: usize) {
+        self.count(key, -1, -signed(key.len() + row_len));
+    }
+
+    fn count(&mut self, key: &[u8], rows: i64, bytes: i64) {
+        if let Some(namespace) = key_codec::namespace_of(key) {
+            let change = self.0.entry(namespace).or_default();
+            *change = (change.0 + rows, change.1 + bytes);
+        }
+    }
+
+    /// Changes the records, and returns those that were changed; none in a file without the marker. A record
+    /// that cannot be decoded ends the marker, so that the next opening counts the rows.
+    pub(crate) fn record(&self, meta: &mut Meta<'_>) -> Result<Vec<NamespaceSize>, FileError> {
+        if self.0.is_empty() || meta.get(META_SIZES)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut changed = Vec::with_capacity(self.0.len());
+        for (&namespace, &(rows, bytes)) in &self.0 {
+            let name = name_of(namespace);
+            let before = meta.get(&name[..])?;
+            let Some(before) = before.map_or(Some((0, 0)), |record| decode(record.value())) else {
+                meta.remove(META_SIZES)?;
+                return Ok(Vec::new());
+            };
+            let size = NamespaceSize {
+                namespace,
+                rows: before.0.saturating_add_signed(rows),
+                bytes: before.1.saturating_add_signed(bytes),
+            };
+            if size.rows == 0 {
+                meta.remove(&name[..])?;
+            } else {
+                meta.insert(&name[..], &encode(size)[..])?;
+            }
+            changed.push(size);
+        }
+        Ok(changed)
+    }
+}
+
+/// Marks a file that has no rows yet.
+pub(crate) fn mark(meta: &mut Meta<'_>) -> Result<(), FileError> {
+    meta.insert(META_SIZES, &[FORMAT][..])?;
+    Ok(())
+}
+
+/// Reads the records; none in a file without the marker, or where one cannot be decoded.
+pub(crate) fn read(transaction: &ReadTransaction) -> Result<Option<Sizes>, FileError> {
+    let meta = transaction.open_table(META)?;
+    if meta.get(META_SIZES)?.is_none() {
+        return Ok(None);
+    }
+    let mut sizes = BTreeMap::new();
+    for entry in meta.range(PREFIX..BEYOND_PREFIX)? {
+        let (name, record) = entry?;
+        let id = name.value().strip_prefix(PREFIX);
+        let id = id.and_then(|id| u32::from_str_radix(id, 16).ok());
+        let (Some(id), Some((rows, bytes))) = (id, decode(record.value())) else {
+            return Ok(None);
+        };
+        let namespace = NamespaceId(id);
+        let size = NamespaceSize {
+            namespace,
+            rows,
+            bytes,
+        };
+        sizes.insert(namespace, size);
+    }
+    Ok(Some(sizes))
+}
+
+/// Counts all rows, and marks the file, within a transaction. Reads the whole row table.
+pub(crate) fn recount(transaction: &WriteTransaction) -> Result<Sizes, FileError> {
+    let mut changes = SizeChanges::default();
+    for entry in transaction.open_table(ROWS)?.iter()? {
+        let (key, row) = entry?;
+        changes.add(key.value(), row.value().len());
+    }
+    let mut meta = transaction.open_table(META)?;
+    meta.retain_in(PREFIX..BEYOND_PREFIX, |_, _| false)?;
+    mark(&mut meta)?;
+    let sizes = changes.record(&mut meta)?.into_iter();
+    Ok(sizes.map(|size| (size.namespace, size)).collect())
+}
+
+/// Rows are far shorter than the longest signed length.
+fn signed(len: usize) -> i64 {
+    (len as u64).cast_signed()
+}
+
+fn name_of(namespace: NamespaceId) -> String {
+    format!("{PREFIX}{:08x}", namespace.0)
+}
+
+fn encode(size: NamespaceSize) -> [u8; 17] {
+    let mut record = [FORMAT; 17];
+    record[1..9].copy_from_slice(&size.rows.to_be_bytes());
+    record[9..].copy_from_slice(&size.bytes.to_be_bytes());
+    record
+}
+
+/// Decodes rows and bytes; none if the record is not valid.
+fn decode(record: &[u8]) -> Option<(u64, u64)> {
+    let (&[FORMAT], rest) = record.split_first_chunk()? else {
+        return None;
+    };
+    let (rows, bytes) = rest.split_first_chunk()?;
+    let bytes = bytes.try_into().ok()?;
+    Some((u64::from_be_bytes(*rows), u64::from_be_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back() {
+        let size = NamespaceSize {
+            namespace: NamespaceId(7),
+            rows: 3,
+            bytes: u64::MAX,
+        };
+        assert_eq!(decode(&encode(size)), Some((3, u64::MAX)));
+        for record in [&[][..], &[FORMAT], &[2; 17], &[FORMAT; 16], &[FORMAT; 18]] {
+            assert_eq!(decode(record), None);
+        }
+    }
+
+    #[test]
+    fn names_are_within_their_bounds() {
+        for id in [0, 1, u32::MAX] {
+            let name = name_of(NamespaceId(id));
+            assert!((PREFIX..BEYOND_PREFIX).contains(&&name[..]), "{name}");
+        }
+        assert!(!(PREFIX..BEYOND_PREFIX).contains(&META_SIZES));
+    }
+}

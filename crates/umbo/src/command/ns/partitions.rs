@@ -1,0 +1,235 @@
+//! `umbo ns partitions`: the largest partitions of a namespace, by rows.
+//!
+//! Reads keys by a scan in pages, as `umbo kv count` does: no request is longer than a page, each is charged and
+//! is the first to be shed. The rows of a partition come one after the other in one segment, so that the counts
+//! are exact, and the memory is that of the partitions shown.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use umbo_api::key_text;
+use umbo_client::{Error, RowReader, ScanOptions};
+use umbo_types::Namespace;
+
+use crate::cli_error::CliError;
+use crate::command::kv::namespace;
+use crate::connection::Connection;
+use crate::output::{self, Format};
+
+const HELP: &str = "\
+It reads every key, in pages of 2 MiB that are charged as scans are; a million rows take some seconds. With
+--rows-max it stops after that many rows, and says so: a larger partition may be among those that it has not read.";
+
+/// Segments read in parallel.
+const SEGMENTS: u32 = 4;
+
+/// Arguments of `umbo ns partitions`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// How many partitions to show
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    limit: u64,
+    /// Stop after this many rows; all rows where not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rows_max: Option<u64>,
+}
+
+/// A partition and its rows.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct PartitionSize {
+    rows: u64,
+    /// As the command line writes keys.
+    pk: String,
+}
+
+/// The partition key of a line.
+#[derive(Debug, Deserialize)]
+struct LineKey {
+    pk: Option<String>,
+    pk64: Option<String>,
+}
+
+/// The largest partitions of a segment, and the one that is being counted.
+#[derive(Debug)]
+struct Largest {
+    limit: usize,
+    held: BinaryHeap<Reverse<PartitionSize>>,
+    current: Option<PartitionSize>,
+}
+
+/// What was read of a segment.
+#[derive(Debug)]
+struct ReadSegment {
+    largest: Largest,
+    rows: u64,
+    /// Whether it ended before the segment.
+    is_cut: bool,
+}
+
+impl Largest {
+    fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            held: BinaryHeap::new(),
+            current: None,
+        }
+    }
+
+    /// Counts a row of a partition; those of one partition come one after the other.
+    fn count(&mut self, pk: String) {
+        match &mut self.current {
+            Some(current) if current.pk == pk => current.rows += 1,
+            _ => {
+                let before = self.current.replace(PartitionSize { rows: 1, pk });
+                self.keep(before);
+            }
+        }
+    }
+
+    fn keep(&mut self, partition: Option<PartitionSize>) {
+        self.held.extend(partition.map(Reverse));
+        if self.held.len() > self.limit {
+            self.held.pop();
+        }
+    }
+
+    fn finish(mut self) -> impl Iterator<Item = PartitionSize> {
+        let last = self.current.take();
+        self.keep(last);
+        self.held.into_iter().map(|Reverse(partition)| partition)
+    }
+}
+
+impl Arguments {
+    /// Prints the largest partitions.
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+        let client = connection.bulk_client()?;
+        let left = Arc::new(AtomicU64::new(self.rows_max.unwrap_or(u64::MAX)));
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let mut segments = JoinSet::new();
+        for segment in 0..SEGMENTS {
+            let options = ScanOptions {
+                segment: Some((segment, SEGMENTS)),
+                keys_only: true,
+                ..ScanOptions::default()
+            };
+            let reader = client.scan(self.ns.as_str(), options);
+            segments.spawn(largest_of(reader, limit, Arc::clone(&left)));
+        }
+        let (mut all, mut rows, mut is_cut) = (Vec::new(), 0, false);
+        while let Some(segment) = segments.join_next().await {
+            let segment = segment.map_err(CliError::start)??;
+            rows += segment.rows;
+            is_cut |= segment.is_cut;
+            all.extend(segment.largest.finish());
+        }
+        all.sort_by(|one, other| {
+            other
+                .rows
+                .cmp(&one.rows)
+                .then_with(|| one.pk.cmp(&other.pk))
+        });
+        all.truncate(limit);
+        let format = connection.listing_format();
+        output::write_list(format, &all, &["PK", "ROWS"], |one| {
+            vec![one.pk.clone(), one.rows.to_string()]
+        })?;
+        if is_cut {
+            output::note(&format!(
+                "stopped after {} (--rows-max); larger partitions may be among the others",
+                output::counted(rows, "row")
+            ));
+        } else if format == Format::Table {
+            output::note(&format!("of {}", output::counted(rows, "row")));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a segment until its end, or until no rows are left to read for all segments together.
+async fn largest_of(
+    mut reader: RowReader,
+    limit: usize,
+    left: Arc<AtomicU64>,
+) -> Result<ReadSegment, CliError> {
+    let mut read = ReadSegment {
+        largest: Largest::new(limit),
+        rows: 0,
+        is_cut: false,
+    };
+    while let Some(block) = reader.next_block().await? {
+        for line in block.split(|&byte| byte == b'\n') {
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            let take = |left: u64| left.checked_sub(1);
+            let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+            if taken.is_err() {
+                read.is_cut = true;
+                return Ok(read);
+            }
+            read.largest.count(partition_of(line)?);
+            read.rows += 1;
+        }
+    }
+    Ok(read)
+}
+
+/// Returns the partition key of a line, as the command line writes it.
+fn partition_of(line: &[u8]) -> Result<String, CliError> {
+    let malformed = |reason: String| CliError::Client(Error::Malformed(reason));
+    let key: LineKey =
+        serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+    let bytes = match key {
+        LineKey { pk: Some(text), .. } => text.into_bytes(),
+        LineKey {
+            pk64: Some(encoded),
+            ..
+        } => key_text::parse(&format!("b64:{encoded}"))
+            .map_err(|error| malformed(error.to_string()))?,
+        LineKey { .. } => return Err(malformed("a row has no partition key".to_owned())),
+    };
+    Ok(key_text::format(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_are_held_and_no_more() {
+        let mut largest = Largest::new(2);
+        for (pk, rows) in [("a", 3), ("b", 1), ("c", 5), ("d", 2), ("e", 4)] {
+            for _ in 0..rows {
+                largest.count(pk.to_owned());
+            }
+            assert!(largest.held.len() <= 2);
+        }
+        let mut found: Vec<_> = largest.finish().map(|one| (one.rows, one.pk)).collect();
+        found.sort();
+        assert_eq!(found, [(4, "e".to_owned()), (5, "c".to_owned())]);
+        assert_eq!(Largest::new(2).finish().count(), 0);
+    }
+
+    #[test]
+    fn keys_are_written_as_on_the_command_line() {
+        let lines: [(&[u8], &str); 2] = [
+            (br#"{"pk":"US","sk":"CA"}"#, "US"),
+            (br#"{"pk64":"_w","sk":""}"#, "0xff"),
+        ];
+        for (line, pk) in lines {
+            assert_eq!(partition_of(line).unwrap(), pk);
+        }
+        assert!(partition_of(b"{}").is_err() && partition_of(b"[").is_err());
+    }
+}

@@ -1,0 +1,342 @@
+//! `umbo status`: one screen of how a server is. Asks what other commands ask, once, and keeps nothing.
+//!
+//! Shards, nodes, callers and counters need the `admin` permission on every namespace. Without it the screen
+//! has the server and the namespaces of the token.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use bytesize::ByteSize;
+use serde::Serialize;
+use umbo_api::admin::{NamespaceInfo, ShardInfo};
+use umbo_api::cluster::NodeInfo;
+use umbo_client::Client;
+
+use super::hot::rate;
+use super::ns::uncounted;
+use super::top::allowed;
+use crate::cli_error::CliError;
+use crate::connection::{Connection, block_on};
+use crate::output::table::Table;
+use crate::output::{self, Format, counted};
+use crate::series::Series;
+
+/// Most namespaces and most callers of the screen; the largest are shown.
+const LINES_MAX: usize = 8;
+/// Words of a time that are shown, as in "3days 4h".
+const TIME_WORDS: usize = 2;
+
+/// How a server is.
+#[derive(Debug, Serialize)]
+struct StatusReport {
+    server: String,
+    version: String,
+    /// `ok`, `degraded`, `draining` or `unavailable`.
+    status: String,
+    /// What is wrong, one line each.
+    problems: Vec<String>,
+    /// The largest first.
+    namespaces: Vec<NamespaceInfo>,
+    /// Absent without the permission to see it.
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    inside: Option<Inside>,
+}
+
+/// What only an administrator sees.
+#[derive(Debug, Serialize)]
+struct Inside {
+    /// Seconds since the start of the process.
+    uptime_s: u64,
+    connections: u64,
+    /// Whether requests without a token may do everything, because there is no token.
+    is_open: bool,
+    requests: RequestCounts,
+    shards: Vec<ShardInfo>,
+    /// None where the shards are in the server's process.
+    nodes: Vec<NodeInfo>,
+    /// Those that have used most since the start first.
+    callers: Vec<CallerTotal>,
+}
+
+/// Requests since the start of the server.
+#[derive(Debug, Serialize)]
+struct RequestCounts {
+    served: u64,
+    rejected: u64,
+    shed: u64,
+    failed: u64,
+}
+
+/// What a caller has used since the start of the server.
+#[derive(Debug, Serialize)]
+struct CallerTotal {
+    caller: String,
+    ru: f64,
+}
+
+/// Prints the status.
+pub(crate) fn run(connection: &Connection) -> Result<(), CliError> {
+    let report = block_on(StatusReport::gather(connection))?;
+    match connection.listing_format() {
+        Format::Table => output::write_bytes(report.screen().as_bytes()),
+        Format::Json | Format::Ndjson => output::write_json(&report),
+    }
+}
+
+impl StatusReport {
+    async fn gather(connection: &Connection) -> Result<Self, CliError> {
+        let client = connection.client()?;
+        let service = client.service().await?;
+        let health = client.readiness().await?;
+        let mut namespaces = client.namespaces().await?.namespaces;
+        namespaces
+            .sort_by_key(|info| std::cmp::Reverse(info.size.as_ref().map_or(0, |size| size.bytes)));
+        let mut problems = health.problems;
+        let inside = Inside::gather(&client, &mut problems).await?;
+        problems.extend(uncounted(&namespaces));
+        for info in &namespaces {
+            let shards: Vec<_> = info.waiting_for.iter().map(u16::to_string).collect();
+            if !shards.is_empty() {
+                let (name, shards) = (&info.name, shards.join(","));
+                problems.push(format!("the removal of '{name}' waits for shards {shards}"));
+            }
+        }
+        Ok(Self {
+            server: connection.server(),
+            version: service.version,
+            status: health.status,
+            problems,
+            namespaces,
+            inside,
+        })
+    }
+
+    fn screen(&self) -> String {
+        let mut lines = vec![format!(
+            "umbo {} at {}: {}{}",
+            self.version,
+            self.server,
+            self.status,
+            self.inside.as_ref().map_or_else(String::new, |inside| {
+                let up = duration_words(inside.uptime_s);
+                format!(", up {up}, {}", counted(inside.connections, "connection"))
+            }),
+        )];
+        if self.problems.is_empty() {
+            lines.push("nothing is wrong".to_owned());
+        }
+        lines.extend(self.problems.iter().map(|problem| format!("! {problem}")));
+        if let Some(inside) = &self.inside {
+            lines.extend(inside.lines());
+        }
+        lines.push(String::new());
+        lines.extend(part(
+            &["NAMESPACE", "ROWS", "BYTES"],
+            &self.namespaces,
+            |info| {
+                let size = info.size.as_ref();
+                vec![
+                    info.name.clone(),
+                    size.map_or_else(String::new, |size| size.rows.to_string()),
+                    size.map_or_else(String::new, |size| bytes_words(size.bytes)),
+                ]
+            },
+        ));
+        match &self.inside {
+            Some(inside) => {
+                lines.push(String::new());
+                lines.extend(part(&["CALLER", "RU"], &inside.callers, |one| {
+                    vec![one.caller.clone(), rate(one.ru)]
+                }));
+            }
+            None => lines.push(
+                "shards, callers and counters need the admin permission on every namespace"
+                    .to_owned(),
+            ),
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Inside {
+    /// Gathers what an administrator sees, and adds what is wrong there; none without the permission.
+    async fn gather(client: &Client, problems: &mut Vec<String>) -> Result<Option<Self>, CliError> {
+        let Some(shards) = allowed(client.shards().await)? else {
+            return Ok(None);
+        };
+        let shards = shards.shards;
+        let nodes = client.cluster_status().await?.nodes;
+        let shed = client.shed_status().await?;
+        let tokens = client.tokens().await?.tokens;
+        let series = Series::parse(&client.metrics().await?);
+        // The administrator's list has the reasons, which the public one has not.
+        problems.retain(|problem| !problem.starts_with("shard "));
+        problems.extend(shard_problems(&shards));
+        for node in nodes.iter().filter(|node| !node.reachable) {
+            let reason = node.reason.as_deref().unwrap_or("no reason is known");
+            problems.push(format!("node '{}' is not reachable: {reason}", node.name));
+        }
+        for shard in shed.shards.iter().filter(|shard| shard.overloaded) {
+            problems.push(format!(
+                "shard {} is overloaded; see 'umbo shed status'",
+                shard.shard
+            ));
+        }
+        let started = Duration::from_secs_f64(series.single("process_start_time_seconds").max(0.0));
+        let up = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + started);
+        let by_caller = series.by("umbo_caller_request_units_total", "caller");
+        let mut callers: Vec<_> = by_caller
+            .into_iter()
+            .map(|(caller, ru)| CallerTotal { caller, ru })
+            .collect();
+        callers.sort_by(|one, other| other.ru.total_cmp(&one.ru));
+        Ok(Some(Self {
+            // The two machines' clocks may differ.
+            uptime_s: up.unwrap_or_default().as_secs(),
+            is_open: tokens.is_empty(),
+            connections: whole(series.single("umbo_connections")),
+            requests: RequestCounts::of(&series),
+            shards,
+            nodes,
+            callers,
+        }))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let RequestCounts {
+            served,
+            rejected,
+            shed,
+            failed,
+        } = self.requests;
+        let available = |shard: &&ShardInfo| shard.state == "available";
+        let sum = |part: fn(&ShardInfo) -> u64| self.shards.iter().map(part).sum();
+        let queued: u64 = sum(|shard| shard.queued);
+        let mut lines = vec![
+            format!(
+                "{} since the start; {rejected} rejected (quota), {shed} shed (overload), {failed} failed",
+                counted(served, "request")
+            ),
+            format!(
+                "{}, {} available: {} in {} of files; {} queued",
+                counted(self.shards.len() as u64, "shard"),
+                self.shards.iter().filter(available).count(),
+                counted(sum(|shard| shard.rows), "row"),
+                bytes_words(sum(|shard| shard.file_bytes)),
+                counted(queued, "write"),
+            ),
+        ];
+        if self.is_open {
+            lines.push("no token yet: whoever reaches the server may do everything".to_owned());
+        }
+        if !self.nodes.is_empty() {
+            let reachable = self.nodes.iter().filter(|node| node.reachable).count();
+            let nodes = counted(self.nodes.len() as u64, "shard node");
+            lines.push(format!("{nodes}, {reachable} reachable"));
+        }
+        lines
+    }
+}
+
+impl RequestCounts {
+    fn of(series: &Series) -> Self {
+        let refused = |kind: &str| {
+            let sum = series.sum("umbo_refused_total", "kind", |value| value == kind);
+            whole(sum)
+        };
+        Self {
+            served: whole(series.sum("umbo_requests_total", "operation", |_| true)),
+            rejected: refused("rejected"),
+            shed: refused("shed"),
+            failed: refused("failed"),
+        }
+    }
+}
+
+/// Returns what is wrong with shards, those of one cause in one line.
+fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
+    let mut by_cause: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for shard in shards.iter().filter(|shard| shard.state != "available") {
+        let reason = shard.reason.as_deref().unwrap_or("no reason is known");
+        let same = by_cause.entry((&shard.state, reason)).or_default();
+        same.push(shard.shard.to_string());
+    }
+    let line = |((state, reason), shards): (_, Vec<String>)| match &shards[..] {
+        [one] => format!("shard {one} is {state}: {reason}"),
+        several => format!("shards {} are {state}: {reason}", several.join(", ")),
+    };
+    by_cause.into_iter().map(line).collect()
+}
+
+/// Returns a table of the first items, and the number of further ones.
+fn part<T>(header: &[&str], items: &[T], cells: impl Fn(&T) -> Vec<String>) -> Vec<String> {
+    let mut table = Table::new(header);
+    for item in items.iter().take(LINES_MAX) {
+        table.push(cells(item));
+    }
+    let mut lines: Vec<String> = table.finish().lines().map(str::to_owned).collect();
+    if items.len() > LINES_MAX {
+        lines.push(format!("and {} more", items.len() - LINES_MAX));
+    }
+    lines
+}
+
+fn bytes_words(bytes: u64) -> String {
+    ByteSize(bytes).display().iec().to_string()
+}
+
+fn duration_words(seconds: u64) -> String {
+    let text = humantime::format_duration(Duration::from_secs(seconds)).to_string();
+    let words: Vec<_> = text.split(' ').take(TIME_WORDS).collect();
+    words.join(" ")
+}
+
+#[expect(
+    clippy::cast_sign_loss,
+    reason = "counters and gauges of a scrape are not negative"
+)]
+fn whole(number: f64) -> u64 {
+    number.max(0.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_time_has_two_words() {
+        let words = [5, 3_700, 90_061].map(duration_words);
+        assert_eq!(words, ["5s", "1h 1m", "1day 1h"]);
+    }
+
+    #[test]
+    fn shards_of_one_cause_are_one_line() {
+        let shard = |shard, state: &str, reason: Option<&str>| ShardInfo {
+            shard,
+            node: None,
+            state: state.to_owned(),
+            reason: reason.map(str::to_owned),
+            slots: 1,
+            rows: 0,
+            file_bytes: 0,
+            queued: 0,
+        };
+        let shards = [
+            shard(0, "available", None),
+            shard(1, "unavailable", Some("node b is away")),
+            shard(2, "read-only", Some("disk full")),
+            shard(3, "unavailable", Some("node b is away")),
+        ];
+        let expected = [
+            "shard 2 is read-only: disk full",
+            "shards 1, 3 are unavailable: node b is away",
+        ];
+        assert_eq!(shard_problems(&shards), expected);
+    }
+
+    #[test]
+    fn a_long_list_says_how_much_it_leaves_out() {
+        let lines = part(&["N"], &[0; 11], |n| vec![n.to_string()]);
+        assert_eq!((lines.len(), lines[9].as_str()), (10, "and 3 more"));
+    }
+}

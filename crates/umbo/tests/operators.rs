@@ -1,0 +1,241 @@
+//! What an operator asks first: how is the server, how large is what, how fast is this machine.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+#[path = "support/server.rs"]
+mod server;
+
+use serde_json::Value;
+use server::Server;
+
+/// Makes a namespace with partitions of 1, 2, … rows.
+fn fill(server: &Server, partitions: usize) {
+    server.run(0, &["ns", "create", "demo"]);
+    let line = |(partition, row): (usize, usize)| {
+        format!(r#"{{"pk":"p{partition}","sk":"{row}","v":"value"}}"#) + "\n"
+    };
+    let rows =
+        (1..=partitions).flat_map(|partition| (0..partition).map(move |row| (partition, row)));
+    let lines: String = rows.map(line).collect();
+    let file = server.file("rows.ndjson", lines);
+    server.run(0, &["kv", "import", "demo", &file]);
+}
+
+/// Makes the first token and one for the namespace `demo`; returns both.
+fn tokens(server: &Server) -> [String; 2] {
+    let token = |arguments: &[&str]| {
+        let made = server.run(0, &[&["token", "create", "-o", "json"], arguments].concat());
+        made.json()["token"].as_str().unwrap().to_owned()
+    };
+    let ops = token(&["--name", "ops", "--grant", "*:*"]);
+    let demo_admin = [
+        "--name",
+        "demo-admin",
+        "--grant",
+        "admin,read:demo",
+        "--token",
+        &ops,
+    ];
+    [token(&demo_admin), ops]
+}
+
+#[test]
+fn the_status_is_one_screen_of_what_counts() {
+    let server = Server::start();
+    fill(&server, 4);
+    let ran = server.run(0, &["status"]);
+    let text = ran.text();
+    assert!(text.lines().count() <= 24, "{text}");
+    for part in [
+        &format!(
+            "umbo {} at {}: ok, up ",
+            env!("CARGO_PKG_VERSION"),
+            server.url
+        ),
+        "nothing is wrong",
+        "no token yet: whoever reaches the server may do everything",
+        " 0 rejected (quota), 0 shed (overload), 0 failed",
+        "4 shards, 4 available: ",
+        "demo       10 ",
+        "anonymous",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let json = server.run(0, &["status", "-o", "json"]).json();
+    assert_eq!(json["status"], "ok");
+    assert_eq!(json["namespaces"][0]["size"]["rows"], 10);
+    let names = [
+        "uptime_s",
+        "connections",
+        "requests",
+        "shards",
+        "nodes",
+        "callers",
+    ];
+    assert!(names.iter().all(|name| json[name] != Value::Null), "{json}");
+    assert_eq!(json["is_open"], true);
+}
+
+#[test]
+fn an_admin_of_a_namespace_sees_its_part() {
+    let server = Server::start();
+    fill(&server, 2);
+    let [demo_admin, ops] = tokens(&server);
+    let text = server.run(0, &["status", "--token", &demo_admin]);
+    let text = text.text();
+    assert!(
+        text.contains("need the admin permission on every namespace"),
+        "{text}"
+    );
+    assert!(text.contains("demo       3 "), "{text}");
+    let all = server.run(0, &["status", "--token", &ops]);
+    assert!(!all.text().contains("no token yet"), "{}", all.text());
+    // `top` shows the hot keys of the namespace, and nothing of the server.
+    let top = |token| {
+        let arguments = [
+            "top",
+            "--once",
+            "--interval",
+            "100ms",
+            "-o",
+            "json",
+            "--token",
+            token,
+        ];
+        server.run(0, &arguments).json()
+    };
+    let [own, whole] = [top(&demo_admin), top(&ops)];
+    assert_eq!(
+        (
+            own["shards"].as_array().unwrap().len(),
+            own["callers"].as_array().unwrap().len()
+        ),
+        (0, 0)
+    );
+    assert_eq!(whole["shards"].as_array().unwrap().len(), 4);
+    assert!(
+        own["hot_keys"].is_array() && own["hot"].is_object(),
+        "{own}"
+    );
+    let none = server.run(
+        8,
+        &[
+            "top",
+            "--once",
+            "--interval",
+            "100ms",
+            "--token",
+            "umbo_no_one",
+        ],
+    );
+    assert!(none.err.contains("umbo: "), "{}", none.err);
+}
+
+#[test]
+fn namespaces_are_listed_with_their_sizes() {
+    let server = Server::start();
+    fill(&server, 5);
+    let list = server.run(0, &["ns", "ls", "-o", "json"]).json();
+    assert_eq!(list[0]["size"]["rows"], 15);
+    // Key, value and the head of each row.
+    let bytes = list[0]["size"]["bytes"].as_u64().unwrap();
+    assert!((15 * 8..15 * 60).contains(&bytes), "{bytes}");
+    server.run(0, &["kv", "rm", "demo", "p5", "--all"]);
+    let one = server
+        .run(0, &["ns", "describe", "demo", "-o", "json"])
+        .json();
+    assert_eq!(one["size"]["rows"], 10);
+    let table = server.run(0, &["ns", "ls"]);
+    let cells: Vec<&str> = table
+        .text()
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!((cells[0], cells[5]), ("demo", "10"));
+}
+
+#[test]
+fn the_largest_partitions_are_counted_exactly() {
+    let server = Server::start();
+    fill(&server, 60);
+    let run = |more: &[&str]| server.run(0, &[&["ns", "partitions", "demo"], more].concat());
+    let found = run(&["--limit", "3"]);
+    let lines: Vec<&str> = found.text().lines().collect();
+    assert_eq!(lines, ["PK   ROWS", "p60  60", "p59  59", "p58  58"]);
+    assert!(found.err.contains("of 1830 rows"), "{}", found.err);
+    let all = run(&["--limit", "100", "-o", "json"]).json();
+    assert_eq!(all.as_array().unwrap().len(), 60);
+    let cut = run(&["--rows-max", "100"]);
+    assert!(cut.err.contains("stopped after 100 rows"), "{}", cut.err);
+    let whole = run(&["--rows-max", "1830"]);
+    assert!(!whole.err.contains("stopped"), "{}", whole.err);
+    server.run(3, &["ns", "partitions", "nowhere"]);
+    server.run(2, &["ns", "partitions", "demo", "--limit", "0"]);
+}
+
+#[test]
+fn a_self_test_measures_and_leaves_nothing() {
+    let server = Server::start();
+    let ran = server.run(0, &["bench", "--seconds", "1", "-o", "json"]);
+    let report = ran.json();
+    let phases = report["phases"].as_array().unwrap();
+    let names: Vec<_> = phases
+        .iter()
+        .map(|phase| phase["request"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["put", "put", "get", "range"]);
+    for phase in phases {
+        assert!(phase["per_second"].as_f64().unwrap() > 10.0, "{phase}");
+        assert_eq!(phase["failed"], 0, "{phase}");
+        assert!(phase["server_cores"].as_f64().unwrap() > 0.0, "{phase}");
+        assert!(!phase["limit"].as_str().unwrap().is_empty(), "{phase}");
+    }
+    assert!(report["disk"]["sync_p50_ms"].as_f64().unwrap() > 0.0);
+    let left = std::fs::read_dir(server.folder.path()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["data"]);
+}
+
+#[test]
+fn a_self_test_of_a_running_server_removes_its_namespace() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "demo"]);
+    let ran = server.run(
+        0,
+        &["bench", "--running", "--seconds", "1", "--connections", "4"],
+    );
+    assert!(
+        ran.text().starts_with("REQUEST  IN-FLIGHT"),
+        "{}",
+        ran.text()
+    );
+    let list = server.run(0, &["ns", "ls", "-o", "json"]).json();
+    let names: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["name"])
+        .collect();
+    assert_eq!(names, ["demo"]);
+    let away = server.run(
+        2,
+        &["bench", "--running", "--server", "http://192.0.2.1:8080"],
+    );
+    assert!(away.err.contains("is not on this machine"), "{}", away.err);
+    // Quotas are those of the server, and what they refuse is said.
+    let policy = [
+        "quota", "set", "bench", "--unit", "requests", "--rate", "50", "--per", "caller",
+    ];
+    server.run(0, &policy);
+    let ran = server.run(0, &["bench", "--running", "--seconds", "1", "-o", "json"]);
+    let report = ran.json();
+    assert!(
+        report["phases"][2]["limit"]
+            .as_str()
+            .unwrap()
+            .starts_with("refusals: "),
+        "{report}"
+    );
+}

@@ -1,0 +1,84 @@
+"""The Helm chart: as it is, it renders the manifests; with other values, everything still fits together."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+import yaml
+
+from package import CONFIG, container_of, manifests, pod_of, umbo
+from processes import PROJECT
+
+CHART = CONFIG / "helm/umbo"
+TOOLS = PROJECT / "target/tools"
+
+
+def helm(*arguments):
+    path = shutil.which("helm", path=f"{os.environ['PATH']}:{TOOLS}")
+    if path is None:
+        pytest.skip(f"helm is missing; install it: GOBIN={TOOLS} go install helm.sh/helm/v3/cmd/helm@v3.19.0")
+    return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def rendered(release="umbo", namespace="umbo", **values):
+    """What the chart renders, by kind and name."""
+    given = [word for name, value in values.items() for word in ("--set", f"{name.replace('__', '.')}={value}")]
+    ran = helm("template", release, CHART, "--namespace", namespace, *given)
+    assert ran.returncode == 0, ran.stderr
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(ran.stdout) if one}
+
+
+def test_the_chart_is_the_manifests():
+    plain = {(one["kind"], one["metadata"]["name"]): one for one in manifests()}
+    # Helm makes the namespace: --create-namespace.
+    del plain["Namespace", "umbo"]
+    assert rendered() == plain
+
+
+def test_helm_finds_nothing_wrong():
+    linted = helm("lint", "--strict", CHART)
+    assert linted.returncode == 0, linted.stdout
+
+
+def test_the_chart_has_the_version_of_the_binary():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert umbo("version").stdout == f"umbo {chart['appVersion']}\n"
+
+
+@pytest.mark.parametrize(("nodes", "shards"), [(1, 1), (2, 3), (5, 12), (7, 64)])
+def test_other_values_fit_together_too(tmp_path, nodes, shards):
+    parts = rendered("store", "data", shardNodes__replicas=nodes, shards=shards, dispatchers__replicas=1, image__tag="1.2")
+    text = yaml.safe_dump_all(parts.values())
+    assert not re.search(r"(?<!/etc/)\bumbo-(shard|dispatcher|config|tokens)", text) and "namespace: umbo" not in text
+    config = parts["ConfigMap", "store-config"]["data"]
+    for name, content in config.items():
+        (tmp_path / name).write_text(content.replace("/etc/umbo/", f"{tmp_path}/"))
+    verified = umbo("shard", "verify", "--map", str(tmp_path / "cluster.toml"))
+    assert verified.returncode == 0, verified
+    assert umbo("config", "check", str(tmp_path / "umbo.toml")).returncode == 0
+    cluster = tomllib.loads(config["cluster.toml"])
+    hosts = [f"store-shard-{at}.store-shards.data.svc.cluster.local:7411" for at in range(nodes)]
+    assert sorted(cluster["nodes"].values()) == sorted(hosts)
+    assert len(cluster["shards"]) == shards and {one["node"] for one in cluster["shards"]} <= set(cluster["nodes"])
+    workloads = [parts["StatefulSet", "store-shard"], parts["Deployment", "store-dispatcher"]]
+    assert workloads[0]["spec"]["replicas"] == nodes
+    for workload in workloads:
+        assert container_of(workload)["image"] == "umbo:1.2"
+        for volume in pod_of(workload)["volumes"]:
+            name = volume.get("configMap", {}).get("name") or volume["secret"]["secretName"]
+            assert name in ("store-config", "store-tokens", "store-cluster-tls")
+
+
+def test_a_map_of_ones_own_is_taken(tmp_path):
+    own = tmp_path / "values.yaml"
+    planned = umbo("cluster", "plan", "--nodes", "a=a:1,b=b:1", "--shards", "2", "-o", "json")
+    assert planned.returncode == 0, planned
+    text = yaml.safe_load(planned.stdout)["map"]
+    own.write_text(yaml.safe_dump({"map": text}))
+    ran = helm("template", "umbo", CHART, "--values", str(own))
+    assert ran.returncode == 0, ran.stderr
+    (config,) = [one for one in yaml.safe_load_all(ran.stdout) if one and one["kind"] == "ConfigMap"]
+    assert tomllib.loads(config["data"]["cluster.toml"]) == tomllib.loads(text)
