@@ -386,6 +386,6 @@ pub(crate) async fn show_config(
 ) -> Result<([(HeaderName, HeaderValue); 1], String), AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let toml = HeaderValue::from_static("application/toml");
-    Ok(([(CONTENT_TYPE, toml)], dispatcher.config_text.clone()))
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    Ok(([(CONTENT_TYPE, text)], dispatcher.config_text.clone()))
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::time_to_live::{self, TimeToLiveSchema};
+use crate::time_to_live::{self, TimeToLive};
 
 /// A namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -74,7 +74,7 @@ pub struct NamespaceSpec {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "time_to_live::named"
     )]
-    #[schema(value_type = Option<TimeToLiveSchema>)]
+    #[schema(value_type = Option<TimeToLive>)]
     pub default_ttl: Option<Option<u64>>,
     /// When writes that do not say are acknowledged; null for `sync`.
     #[serde(
@@ -204,7 +204,7 @@ pub struct NewToken {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "time_to_live::nullable"
     )]
-    #[schema(value_type = Option<TimeToLiveSchema>)]
+    #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
 }
 

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::problem::{Outcome, Problem, Retry};
 use crate::row::{JsonRow, RowFieldError, pair_bytes};
 use crate::ru::Ru;
-use crate::time_to_live::{self, TimeToLiveSchema};
+use crate::time_to_live::{self, TimeToLive};
 
 /// Body of a multi-get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -172,7 +172,7 @@ pub struct WriteLineSchema {
     pub v64: Option<String>,
     /// Time to live.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<TimeToLiveSchema>)]
+    #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
     /// Expiry, in milliseconds since the Unix epoch. A row that has expired already is skipped; in an atomic
     /// batch it refuses the whole.

@@ -281,13 +281,17 @@ impl<'a> Fields<'a> {
             .any(|part| part.trim().eq_ignore_ascii_case(preference))
     }
 
-    /// Says whether the client asks for a JSON array instead of lines.
+    /// Returns whether the client asks for a JSON array instead of lines: of two that it accepts, the one that it
+    /// names first.
     pub fn wants_json_array(&self) -> bool {
         let text = self
             .accept
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        text.contains("application/json") && !text.contains("ndjson")
+        match (text.find("application/json"), text.find("ndjson")) {
+            (Some(array), Some(lines)) => array < lines,
+            (array, _) => array.is_some(),
+        }
     }
 }
 
@@ -396,6 +400,24 @@ mod tests {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 let _ = tags(&value, "if-match");
             }
+        }
+    }
+
+    #[test]
+    fn of_lines_and_an_array_the_first_that_is_accepted_counts() {
+        for (accept, is_array) in [
+            ("", false),
+            ("*/*", false),
+            ("application/json", true),
+            ("application/json, application/x-ndjson", true),
+            ("application/x-ndjson, application/json", false),
+        ] {
+            let value = HeaderValue::from_static(accept);
+            let fields = Fields {
+                accept: Some(&value),
+                ..Fields::default()
+            };
+            assert_eq!(fields.wants_json_array(), is_array, "{accept}");
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{IF_MATCH, IF_NONE_MATCH, NS};
+use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE_MATCH, NS};
 
 /// What any request of the admin API can meet.
 pub(super) const ADMIN: &[ErrorCode] = &[
@@ -40,9 +40,6 @@ const SERVICE: &[ErrorCode] = &[
     ErrorCode::UriTooLong,
 ];
 
-pub(super) fn flag() -> Value {
-    json!({"type": "boolean", "default": false})
-}
 fn shard() -> Value {
     json!({"type": "integer", "minimum": 0, "maximum": 65535})
 }
@@ -50,12 +47,6 @@ pub(super) fn word() -> Value {
     json!({"type": "string", "minLength": 1})
 }
 
-const DRY_RUN: Parameter = Parameter {
-    name: "dry_run",
-    place: In::Query,
-    schema: flag,
-    about: "Only count the rows.",
-};
 const ABANDON_SHARD: Parameter = Parameter {
     name: "abandon_shard",
     place: In::Query,
@@ -265,7 +256,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "Secrets are hidden.",
         parameters: &[],
         body: None,
-        answers: &[(200, "TOML.", Content::Text("application/toml"), &[])],
+        answers: &[(200, "TOML.", Content::Text("text/plain"), &[])],
         errors: &[ADMIN],
     },
     Operation {

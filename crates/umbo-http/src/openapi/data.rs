@@ -131,11 +131,11 @@ macro_rules! key_operations {
             },
             Operation {
                 method: "put", path: $path, id: concat!("put", $suffix), summary: "Put a row",
-                about: "Stores the raw body. Acknowledged means on the disk, unless durability \
+                about: "Stores the raw body and its Content-Type, whichever it is. Acknowledged means on the disk, unless durability \
                         is async.",
                 parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE_MATCH,
                     &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
-                body: Some((Content::Bytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
+                body: Some((Content::AnyBytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
             },
             Operation {
                 method: "delete", path: $path, id: concat!("delete", $suffix),
@@ -181,7 +181,7 @@ const RANGE: [Operation; 2] = [
         answers: &[(
             200,
             "Rows, then the end line.",
-            Content::Lines(&["JsonRow", "EndLine", "ErrorLine"], true),
+            Content::StreamLines,
             CACHE_HEADERS,
         )],
         errors: &[ANY, STORE, &[ErrorCode::InvalidCursor]],
@@ -232,13 +232,13 @@ const MANY: [Operation; 3] = [
             (
                 200,
                 "Every row was read or is absent.",
-                Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
+                Content::Lines(&["MultiGetRow", "BatchEndLine"]),
                 CACHE_HEADERS,
             ),
             (
                 207,
                 "Some rows failed.",
-                Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
+                Content::Lines(&["MultiGetRow", "BatchEndLine"]),
                 CACHE_HEADERS,
             ),
         ],
@@ -271,18 +271,18 @@ const MANY: [Operation; 3] = [
             &CRITICALITY,
             &PREFER,
         ],
-        body: Some((Content::Lines(&["WriteLine"], false), true)),
+        body: Some((Content::JsonLines("WriteLine"), true)),
         answers: &[
             (
                 200,
                 "Every row was applied.",
-                Content::Lines(&["WriteRow", "BatchEndLine"], false),
+                Content::Lines(&["WriteRow", "BatchEndLine"]),
                 &[],
             ),
             (
                 207,
                 "Some rows failed.",
-                Content::Lines(&["WriteRow", "BatchEndLine"], false),
+                Content::Lines(&["WriteRow", "BatchEndLine"]),
                 &[],
             ),
         ],
@@ -307,12 +307,7 @@ const MANY: [Operation; 3] = [
                 namespace, each row once. Needs the scan grant; sheddable unless marked.",
         parameters: READ_MANY,
         body: Some((Content::Json("ScanBody"), false)),
-        answers: &[(
-            200,
-            "Rows, then the end line.",
-            Content::Lines(&["JsonRow", "EndLine", "ErrorLine"], true),
-            &[],
-        )],
+        answers: &[(200, "Rows, then the end line.", Content::StreamLines, &[])],
         errors: &[
             ANY,
             STORE,

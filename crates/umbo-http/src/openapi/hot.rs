@@ -8,7 +8,7 @@ use super::operation::{Content, In, Operation, Parameter};
 use super::parameter::{ENC, NS, PK, SK};
 
 fn list() -> Value {
-    json!({"type": "string", "enum": ["pinned", "blocked"]})
+    json!({"$ref": "#/components/schemas/HotList"})
 }
 
 const LIST: Parameter = Parameter {

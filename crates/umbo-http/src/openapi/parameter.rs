@@ -1,6 +1,7 @@
 //! Parameters of the data plane in the `OpenAPI` document, and the schemas of their values.
 
 use serde_json::{Value, json};
+use umbo_api::time_to_live;
 use umbo_types::limits;
 
 use crate::fields::EXPIRES_AT_MS;
@@ -23,7 +24,7 @@ fn flag() -> Value {
     json!({"type": "boolean", "default": false})
 }
 fn rows() -> Value {
-    json!({"type": "integer", "minimum": 1})
+    json!({"type": "integer", "format": "int64", "minimum": 1})
 }
 fn page_bytes() -> Value {
     json!({
@@ -38,14 +39,11 @@ fn tier() -> Value {
     json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]})
 }
 fn ttl() -> Value {
-    json!({"anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX},
-        {"type": "string", "pattern": "^[1-9][0-9]{0,6}(s|m)$"}
-    ]})
+    json!({"type": "string", "pattern": time_to_live::PATTERN})
 }
 fn instant() -> Value {
     let (first, last) = EXPIRES_AT_MS.into_inner();
-    json!({"type": "integer", "minimum": first, "maximum": last})
+    json!({"type": "integer", "format": "int64", "minimum": first, "maximum": last})
 }
 fn coding() -> Value {
     json!({"type": "string", "enum": ["gzip", "zstd", "identity"]})
@@ -189,7 +187,7 @@ pub(super) const DRY_RUN: Parameter = Parameter {
     name: "dry_run",
     place: In::Query,
     schema: flag,
-    about: "Only count.",
+    about: "Change nothing, and answer what would change.",
 };
 pub(super) const ALL: Parameter = Parameter {
     name: "all",

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::admin::{ADMIN, BODY, flag, word};
+use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{IF_MATCH, IF_NONE_MATCH};
+use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE_MATCH};
 
 /// What a change of a policy can meet.
 const CHANGE: &[ErrorCode] = &[
@@ -23,12 +23,6 @@ const NAME: Parameter = Parameter {
     place: In::Path,
     schema: word,
     about: "Name of the policy.",
-};
-const DRY_RUN: Parameter = Parameter {
-    name: "dry_run",
-    place: In::Query,
-    schema: flag,
-    about: "Only say what would change.",
 };
 const LIMIT: Parameter = Parameter {
     name: "limit",
