@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Array, Object, Type};
 
 use crate::time_to_live::{self, TimeToLive};
 
@@ -192,11 +193,14 @@ pub struct TokenList {
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// Name of the caller: 1 to 64 characters of `[A-Za-z0-9._-]`.
+    #[schema(pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub name: String,
     /// Grants, each `verbs:namespace-pattern`; at least one.
+    #[schema(schema_with = grants)]
     pub grants: Vec<String>,
     /// Highest criticality it may claim; `sheddable-plus` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(critical-plus|critical|sheddable-plus|sheddable)$")]
     pub criticality_max: Option<String>,
     /// Life of the token; for ever where absent.
     #[serde(
@@ -206,6 +210,20 @@ pub struct NewToken {
     )]
     #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
+}
+
+fn grants() -> Array {
+    let mut grant = Object::with_type(Type::String);
+    let verbs = r"(read|write|scan|delegate|admin)";
+    grant.pattern = Some(format!(
+        r"^(\*|{verbs}(,{verbs})*):[a-z0-9*][a-z0-9*._-]{{0,63}}$"
+    ));
+    grant.examples = vec!["read,scan:listing-*".into()];
+    let mut grants = Array::new(grant);
+    grants.description = Some("Grants, each `verbs:namespace-pattern`; at least one.".into());
+    grants.min_items = Some(1);
+    grants.max_items = Some(64);
+    grants
 }
 
 /// A token just created. The only answer that ever shows the secret.

@@ -5,10 +5,12 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, Object, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
+
+use crate::whole_number;
 
 /// Longest time to live, in seconds: ten years.
 pub const SECONDS_MAX: u64 = 315_360_000;
@@ -74,14 +76,17 @@ impl Visitor<'_> for Seconds {
         if (1..=SECONDS_MAX).contains(&seconds) {
             return Ok(seconds);
         }
-        Err(E::invalid_value(
-            serde::de::Unexpected::Unsigned(seconds),
-            &self,
-        ))
+        Err(E::invalid_value(Unexpected::Unsigned(seconds), &self))
+    }
+
+    fn visit_f64<E: Error>(self, seconds: f64) -> Result<u64, E> {
+        let whole = whole_number::of_double(seconds);
+        let seconds_in_bounds = whole.filter(|whole| (1..=SECONDS_MAX).contains(whole));
+        seconds_in_bounds.ok_or_else(|| E::invalid_value(Unexpected::Float(seconds), &self))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        parse(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+        parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 

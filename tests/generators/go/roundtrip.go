@@ -56,7 +56,7 @@ func main() {
 	line := strings.NewReader(`{"pk":"a/b","sk":"d","v":"text"}`)
 	written := check(client.BatchWriteWithBodyWithResponse(ctx, ns, nil, "application/x-ndjson", line))
 	expect(written.StatusCode() == 200, written.HTTPResponse.Status)
-	limit := int64(5)
+	limit := 5
 	page := check(client.RangeWithResponse(ctx, ns, pk, &umbo.RangeParams{Limit: &limit}, asArray))
 	expect(page.JSON200 != nil && len(*page.JSON200) == 3, page.HTTPResponse.Status)
 	lines := *page.JSON200

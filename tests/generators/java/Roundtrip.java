@@ -34,7 +34,7 @@ public final class Roundtrip {
         expect(refused.getType().equals("/v1/errors/precondition-failed") && !refused.getRetry().getSafe());
         byte[] line = "{\"pk\":\"a/b\",\"sk\":\"d\",\"v\":\"text\"}\n".getBytes();
         expect(many.batchWrite(NS, file(line)).execute().contains("\"failed\":0"));
-        List<StreamLine> page = many.range(NS, PK).limit(5L).execute();
+        List<StreamLine> page = many.range(NS, PK).limit(5).execute();
         expect(page.size() == 3 && page.get(0).getSk().equals(SK) && page.get(1).getV().equals("text"));
         expect(page.get(2).getEnd().getRows() == 2 && !page.get(2).getEnd().getMore());
         ExplainBody question = new ExplainBody().operation("get").pk("a");

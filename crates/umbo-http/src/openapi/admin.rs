@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE_MATCH, NS};
+use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE, NS};
 
 /// What any request of the admin API can meet.
 pub(super) const ADMIN: &[ErrorCode] = &[
@@ -51,7 +51,8 @@ const ABANDON_SHARD: Parameter = Parameter {
     name: "abandon_shard",
     place: In::Query,
     schema: shard,
-    about: "Do without the confirmation of this shard, because it never comes back.",
+    about: "Do without the confirmation of this shard, because it never comes back. A number that no shard has \
+            is refused.",
 };
 const TOKEN_ID: Parameter = Parameter {
     name: "id",
@@ -111,7 +112,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "An absent body is one without fields. A namespace that exists is not changed: the answer says so, \
                 or is 409 where the body names another setting than it has. With If-Match its settings are \
                 replaced, and a field that is absent takes its default.",
-        parameters: &[&NS, &IF_MATCH, &IF_NONE_MATCH],
+        parameters: &[&NS, &IF_MATCH, &IF_NONE],
         body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[
             (
@@ -144,9 +145,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/admin/v1/namespaces/{ns}",
         id: "changeNamespace",
         summary: "Change settings of a namespace",
-        about: "A merge patch (RFC 7396): a field that is absent stays as it is, null is its default.",
+        about: "A merge patch (RFC 7396): a field that is absent stays as it is, null is its default. An absent body is \
+                one without fields.",
         parameters: &[&NS, &IF_MATCH],
-        body: Some((Content::Json("NamespaceSpec"), true)),
+        body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[(
             200,
             "What it is now; `change` says whether it was changed.",

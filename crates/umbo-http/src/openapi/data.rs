@@ -5,8 +5,8 @@ use umbo_api::ErrorCode;
 use super::operation::{Content, Operation, Parameter};
 use super::parameter::{
     ACCEPT_ENCODING, ALL, ATOMIC, CONTENT_ENCODING, CRITICALITY, CURSOR, DRY_RUN, DURABILITY, ENC,
-    END, EXPIRES, IF_MATCH, IF_NONE_MATCH, KEYS_ONLY, LIMIT, MAX_BYTES, NS, PK, PREFER, PREFIX,
-    REVERSE, SK, START, TIMEOUT, TTL,
+    END, EXPIRES, IF_MATCH, IF_NONE, IF_NONE_MATCH, KEYS_ONLY, LIMIT, MAX_BYTES, NS, PK, PREFER,
+    PREFIX, REVERSE, SK, START, TIMEOUT, TTL,
 };
 
 /// What any request can meet.
@@ -133,14 +133,14 @@ macro_rules! key_operations {
                 method: "put", path: $path, id: concat!("put", $suffix), summary: "Put a row",
                 about: "Stores the raw body and its Content-Type, whichever it is. Acknowledged means on the disk, unless durability \
                         is async.",
-                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE_MATCH,
+                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE,
                     &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
                 body: Some((Content::AnyBytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
             },
             Operation {
                 method: "delete", path: $path, id: concat!("delete", $suffix),
                 summary: "Delete a row", about: "Succeeds whether or not the row was there.",
-                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &DURABILITY,
+                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE, &DURABILITY,
                     &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: DELETE_ANSWERS, errors: DELETE_ERRORS,
             },

@@ -24,7 +24,7 @@ fn flag() -> Value {
     json!({"type": "boolean", "default": false})
 }
 fn rows() -> Value {
-    json!({"type": "integer", "format": "int64", "minimum": 1})
+    json!({"type": "integer", "minimum": 1})
 }
 fn page_bytes() -> Value {
     json!({
@@ -44,6 +44,12 @@ fn ttl() -> Value {
 fn instant() -> Value {
     let (first, last) = EXPIRES_AT_MS.into_inner();
     json!({"type": "integer", "format": "int64", "minimum": first, "maximum": last})
+}
+fn tags() -> Value {
+    json!({"type": "string", "pattern": "^(\\*|((W/)?\"[!#-~]*\"( *, *(W/)?\"[!#-~]*\")*)?)$"})
+}
+fn any_tag() -> Value {
+    json!({"type": "string", "enum": ["*"]})
 }
 fn coding() -> Value {
     json!({"type": "string", "enum": ["gzip", "zstd", "identity"]})
@@ -113,14 +119,21 @@ pub(super) const DURABILITY: Parameter = Parameter {
 pub(super) const IF_MATCH: Parameter = Parameter {
     name: "If-Match",
     place: In::Header,
-    schema: text,
-    about: "Entity tags, or *.",
+    schema: tags,
+    about: "Entity tags, or *. Not together with If-None-Match.",
 };
 pub(super) const IF_NONE_MATCH: Parameter = Parameter {
     name: "If-None-Match",
     place: In::Header,
-    schema: text,
-    about: "On a get entity tags, or *; on a write only *.",
+    schema: tags,
+    about: "Entity tags, or *. Not together with If-Match.",
+};
+/// The same of a write.
+pub(super) const IF_NONE: Parameter = Parameter {
+    name: "If-None-Match",
+    place: In::Header,
+    schema: any_tag,
+    about: "Only where there is none. Not together with If-Match.",
 };
 pub(super) const CONTENT_ENCODING: Parameter = Parameter {
     name: "Content-Encoding",

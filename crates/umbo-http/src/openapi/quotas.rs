@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE_MATCH};
+use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE};
 
 /// What a change of a policy can meet.
 const CHANGE: &[ErrorCode] = &[
@@ -69,7 +69,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "In effect at once on this pod, at the next refresh on the others. Conditions are \
                 about the stored policy of this name, also where one is built in. A field that is \
                 absent takes its default.",
-        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE_MATCH],
+        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE],
         body: Some((Content::Json("PolicySpec"), true)),
         answers: &[
             (
@@ -93,7 +93,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "removePolicy",
         summary: "Remove a stored quota policy",
         about: "Where one of the same name is built in, that one is in effect again.",
-        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE_MATCH],
+        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE],
         body: None,
         answers: &[(
             200,
