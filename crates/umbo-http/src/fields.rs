@@ -232,6 +232,12 @@ impl<'a> Fields<'a> {
                 other: header::EXPIRES_AT,
             }),
             (Some(seconds), None) => Ok(Some(now.saturating_add(Duration::from_secs(seconds)))),
+            (None, Some(millis)) if Timestamp::from_millis(millis) <= now => {
+                Err(RequestError::BadHeader {
+                    name: header::EXPIRES_AT,
+                    expected: "an instant to come: the row would have expired already",
+                })
+            }
             (None, Some(millis)) => Ok(Some(Timestamp::from_millis(millis))),
             (None, None) => Ok(None),
         }

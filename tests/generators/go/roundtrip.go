@@ -49,7 +49,7 @@ func main() {
 	expect(put.StatusCode() == 201, put.HTTPResponse.Status)
 	got := check(client.GetSortedWithResponse(ctx, ns, pk, sk, nil))
 	expect(bytes.Equal(got.Body, value), got.HTTPResponse.Status)
-	any := "*"
+	any := umbo.PutSortedParamsIfNoneMatch("*")
 	refused := check(client.PutSortedWithBodyWithResponse(ctx, ns, pk, sk, &umbo.PutSortedParams{IfNoneMatch: &any}, bytesType, strings.NewReader("x")))
 	problem := refused.ApplicationproblemJSON412
 	expect(problem != nil && problem.Type == "/v1/errors/precondition-failed" && !problem.Retry.Safe, refused.HTTPResponse.Status)
@@ -61,7 +61,7 @@ func main() {
 	expect(page.JSON200 != nil && len(*page.JSON200) == 3, page.HTTPResponse.Status)
 	lines := *page.JSON200
 	expect(*lines[0].Sk == sk && *lines[1].V == "text" && lines[2].End.Rows == 2 && lines[2].End.Ru > 0, string(page.Body))
-	price := check(client.ExplainWithResponse(ctx, ns, nil, umbo.ExplainBody{Operation: "get", Pk: &any}))
+	price := check(client.ExplainWithResponse(ctx, ns, nil, umbo.ExplainBody{Operation: "get", Pk: &short}))
 	expect(price.JSON200 != nil && price.JSON200.EstimateRu > 0, price.HTTPResponse.Status)
 	deleted := check(client.DeleteSortedWithResponse(ctx, ns, pk, sk, nil))
 	expect(deleted.StatusCode() == 204, deleted.HTTPResponse.Status)
