@@ -355,15 +355,20 @@ pub(crate) async fn revoke_token(
     PathText(id): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-) -> Result<StatusCode, AdminError> {
+) -> Result<Response, AdminError> {
     full_admin(&dispatcher, &headers)?;
-    Query::read(query.as_deref(), "")?;
+    let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
+    let revoked = dispatcher.control.tokens.list();
+    let revoked = revoked.into_iter().find(|token| token.id == id);
     let worker = Arc::clone(&dispatcher);
     dispatcher
         .control
-        .run_to_end(async move { worker.control.revoke_token(&id).await })
+        .run_to_end(async move { worker.control.revoke_token(&id, dry_run).await })
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(match revoked.filter(|_| dry_run) {
+        Some(token) => Json(token).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
 /// The scrape of `/metrics`, on both ports, to who may see all of it.

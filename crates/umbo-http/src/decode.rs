@@ -310,7 +310,8 @@ pub fn key_in_path(rest: &str, uri: &Uri) -> Result<Key, RequestError> {
     key_of(rest, encoding)
 }
 
-fn key_of(rest: &str, encoding: KeyEncoding) -> Result<Key, RequestError> {
+/// Decodes `{pk}[/{sk…}]` of this encoding.
+pub fn key_of(rest: &str, encoding: KeyEncoding) -> Result<Key, RequestError> {
     let (partition, sort) = rest.split_once('/').unwrap_or((rest, ""));
     if encoding == KeyEncoding::Percent && !rest.contains('%') {
         // One buffer for both keys.

@@ -238,9 +238,17 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Revoke a token",
         about: "At once on this server, within a second on the others; on one that is cut off from the home \
                 of the records after records.stale_max at the latest.",
-        parameters: &[&TOKEN_ID],
+        parameters: &[&TOKEN_ID, &DRY_RUN],
         body: None,
-        answers: &[(204, "The token is no more.", Content::None, &[])],
+        answers: &[
+            (
+                200,
+                "The token that would be revoked: of a dry run.",
+                Content::Json("TokenInfo"),
+                &[],
+            ),
+            (204, "The token is no more.", Content::None, &[]),
+        ],
         errors: &[
             ADMIN,
             &[
