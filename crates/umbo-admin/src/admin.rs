@@ -14,7 +14,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, RawQuery, State};
 use axum::response::{IntoResponse as _, Response};
-use http::header::{CONTENT_TYPE, ETAG};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use umbo_api::admin::{
@@ -25,6 +25,7 @@ use umbo_control::namespaces::version;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::phase::identify;
 use umbo_edge::body::{BodyLimits, read_bounded};
+use umbo_edge::content_coding::ContentCoding;
 use umbo_http::json_body::json_object;
 use umbo_http::query::Query;
 use umbo_http::{Fields, RequestError, encode};
@@ -97,7 +98,13 @@ fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<(), Reques
     })
 }
 
-async fn json_body<T>(dispatcher: &Dispatcher, body: Body, len_max: u64) -> Result<T, RequestError>
+/// Reads a body of at most `len_max` bytes, also once inflated. An absent one is an object without fields.
+async fn json_body<T>(
+    dispatcher: &Dispatcher,
+    headers: &HeaderMap,
+    body: Body,
+    len_max: u64,
+) -> Result<T, RequestError>
 where
     T: serde::de::DeserializeOwned,
 {
@@ -105,7 +112,11 @@ where
         len_max,
         timeout: dispatcher.limits.body_timeout,
     };
-    let bytes = read_bounded(body, limits).await?;
+    let mut bytes = read_bounded(body, limits).await?;
+    if let Some(coding) = ContentCoding::of_body(headers.get(CONTENT_ENCODING))? {
+        let len_max = usize::try_from(len_max).unwrap_or(usize::MAX);
+        bytes = coding.inflate(&bytes, len_max).await?;
+    }
     let text = if bytes.trim_ascii().is_empty() {
         &b"{}"[..]
     } else {
@@ -171,7 +182,7 @@ impl AskedNamespace {
             caller,
             name,
             condition: condition(headers)?,
-            spec: json_body(dispatcher, body, BODY_LEN_MAX).await?,
+            spec: json_body(dispatcher, headers, body, BODY_LEN_MAX).await?,
         })
     }
 }
@@ -341,7 +352,7 @@ pub(crate) async fn create_token(
 ) -> Result<(StatusCode, Json<CreatedToken>), AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let new: NewToken = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let new: NewToken = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
     let worker = Arc::clone(&dispatcher);
     let created = dispatcher
         .control

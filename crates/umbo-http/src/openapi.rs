@@ -4,6 +4,7 @@
 
 mod admin;
 mod cluster;
+mod content;
 mod cost;
 mod data;
 mod headers;
@@ -23,7 +24,7 @@ use umbo_api::{
 };
 use utoipa::OpenApi;
 
-use self::operation::{Content, In, Operation, Parameter};
+use self::operation::{In, Operation, Parameter};
 use self::responses::Problems;
 
 #[derive(OpenApi)]
@@ -149,7 +150,7 @@ pub fn text() -> String {
 fn document() -> Value {
     let mut schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
     write_out_settings(&mut schemas["components"]["schemas"]);
-    merge_stream_lines(&mut schemas["components"]["schemas"]);
+    content::merge_stream_lines(&mut schemas["components"]["schemas"]);
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     let mut shared = Components::default();
     for operation in operations() {
@@ -197,28 +198,6 @@ fn write_out_settings(schemas: &mut Value) {
     *info = written;
 }
 
-/// Kinds of lines of a range or scan.
-const STREAM_LINES: [&str; 3] = ["JsonRow", "EndLine", "ErrorLine"];
-/// Schema of any of them.
-const STREAM_LINE: &str = "StreamLine";
-
-/// Describes any line of a range or scan as one object with the fields of all. Generated clients cannot tell them
-/// apart as a union: a row may have no field at all, so whatever is a line is a row.
-fn merge_stream_lines(schemas: &mut Value) {
-    let mut fields = Map::new();
-    for name in STREAM_LINES {
-        if let Some(own) = schemas[name]["properties"].as_object() {
-            fields.extend(own.clone());
-        }
-    }
-    schemas[STREAM_LINE] = json!({
-        "type": "object",
-        "description": "Any line of a range or scan: a row; or with `end` the last line; or with `error` the last \
-            line of a page that failed half-way.",
-        "properties": fields,
-    });
-}
-
 fn describe(operation: &Operation, shared: &mut Components) -> Value {
     let mut item = json!({
         "operationId": operation.id,
@@ -227,7 +206,7 @@ fn describe(operation: &Operation, shared: &mut Components) -> Value {
         "description": operation.about,
         "responses": responses::of(operation, &mut shared.problems),
     });
-    let payer: &[Parameter] = if is_of_data_plane(operation) {
+    let payer: &[Parameter] = if operation.is_of_data_plane() {
         cost::FIELDS
     } else {
         &[]
@@ -238,13 +217,9 @@ fn describe(operation: &Operation, shared: &mut Components) -> Value {
         item["parameters"] = parameters.into();
     }
     if let Some((body, is_required)) = &operation.body {
-        item["requestBody"] = json!({"required": is_required, "content": content(body)});
+        item["requestBody"] = json!({"required": is_required, "content": content::of(body)});
     }
     item
-}
-
-fn is_of_data_plane(operation: &Operation) -> bool {
-    operation.path.starts_with("/v1/ns/")
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -260,47 +235,6 @@ fn parameter(parameter: &Parameter) -> Value {
         "description": parameter.about,
         "schema": (parameter.schema)(),
     })
-}
-
-fn content(content: &Content) -> Value {
-    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
-    match content {
-        Content::None => json!({}),
-        Content::Bytes => {
-            let bytes = json!({"schema": {"type": "string", "format": "binary"}});
-            json!({"application/octet-stream": bytes, "*/*": bytes})
-        }
-        Content::AnyBytes => {
-            let bytes = json!({"schema": {"type": "string", "format": "binary"}});
-            json!({"application/octet-stream": bytes})
-        }
-        Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
-        Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
-        Content::JsonLines(schema) => {
-            let about = format!(
-                "Lines of JSON, each a {schema}. Of whichever media type: it is not looked at."
-            );
-            let lines = json!({"type": "string", "description": about});
-            let bytes = json!({"type": "string", "format": "binary", "description": about});
-            json!({
-                "application/x-ndjson": {"schema": lines},
-                "application/octet-stream": {"schema": bytes}
-            })
-        }
-        Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
-        Content::Lines(schemas) => lines(schemas),
-        Content::StreamLines => {
-            let mut types = lines(&STREAM_LINES);
-            types["application/json"] =
-                json!({"schema": {"type": "array", "items": reference(STREAM_LINE)}});
-            types
-        }
-    }
-}
-
-fn lines(schemas: &[&str]) -> Value {
-    let about = format!("Lines of JSON, each one of: {}.", schemas.join(", "));
-    json!({"application/x-ndjson": {"schema": {"type": "string", "description": about}}})
 }
 
 #[cfg(test)]

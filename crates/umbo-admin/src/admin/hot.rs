@@ -48,7 +48,7 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<(StatusCode, Json<HotListed>), AdminError> {
     let target = HotTarget::read(&dispatcher, &headers, &uri, true)?;
-    let spec: HotListingSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let spec: HotListingSpec = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
     let listing = listing(spec, &target.caller, dispatcher.clock.wall())?;
     let HotTarget {
         list,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE, NS};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, NS};
 
 /// What any request of the admin API can meet.
 pub(super) const ADMIN: &[ErrorCode] = &[
@@ -112,7 +112,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "An absent body is one without fields. A namespace that exists is not changed: the answer says so, \
                 or is 409 where the body names another setting than it has. With If-Match its settings are \
                 replaced, and a field that is absent takes its default.",
-        parameters: &[&NS, &IF_MATCH, &IF_NONE],
+        parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE],
         body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[
             (
@@ -147,7 +147,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Change settings of a namespace",
         about: "A merge patch (RFC 7396): a field that is absent stays as it is, null is its default. An absent body is \
                 one without fields.",
-        parameters: &[&NS, &IF_MATCH],
+        parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH],
         body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[(
             200,
@@ -221,7 +221,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "From the first token on, every request needs one; so the first must hold admin:*. Where it is \
                 not known whether the token was made, the problem holds it, so that nobody is kept out by a \
                 token that nobody has.",
-        parameters: &[],
+        parameters: &[&CONTENT_ENCODING],
         body: Some((Content::Json("NewToken"), true)),
         answers: &[(
             201,

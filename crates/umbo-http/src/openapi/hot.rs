@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{DRY_RUN, ENC, NS, PK, SK};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, ENC, NS, PK, SK};
 
 fn list() -> Value {
     json!({"$ref": "#/components/schemas/HotList"})
@@ -47,7 +47,7 @@ macro_rules! list_operations {
                 id: concat!("list", $what),
                 summary: "Pin or block a key",
                 about: ABOUT_PUT,
-                parameters: &[&LIST, $($parameter,)+ &DRY_RUN],
+                parameters: &[&LIST, $($parameter,)+ &DRY_RUN, &CONTENT_ENCODING],
                 body: Some((Content::Json("HotListingSpec"), false)),
                 answers: &[
                     (200, "It was listed already; or how it would stand, in a dry run.", Content::Json("HotListed"), &[]),

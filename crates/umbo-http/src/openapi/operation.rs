@@ -54,6 +54,11 @@ pub(super) struct Operation {
 }
 
 impl Operation {
+    /// Returns whether it works on rows, or says what that costs.
+    pub(super) fn is_of_data_plane(&self) -> bool {
+        self.path.starts_with("/v1/ns/")
+    }
+
     /// Returns whether it may change something: then an error says whether it did.
     pub(super) fn is_change(&self) -> bool {
         let is_read = ["batch/get", "scan", "explain", "simulate"]

@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{DRY_RUN, IF_MATCH, IF_NONE};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE};
 
 /// What a change of a policy can meet.
 const CHANGE: &[ErrorCode] = &[
@@ -69,7 +69,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "In effect at once on this pod, at the next refresh on the others. Conditions are \
                 about the stored policy of this name, also where one is built in. A field that is \
                 absent takes its default.",
-        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE],
+        parameters: &[&NAME, &DRY_RUN, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE],
         body: Some((Content::Json("PolicySpec"), true)),
         answers: &[
             (
@@ -120,7 +120,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "simulatePolicy",
         summary: "Try a quota policy on the requests of late",
         about: "Says what it would have rejected of what this pod has recorded. Changes nothing.",
-        parameters: &[],
+        parameters: &[&CONTENT_ENCODING],
         body: Some((Content::Json("SimulateBody"), true)),
         answers: &[(
             200,

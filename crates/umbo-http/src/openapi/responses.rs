@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use umbo_api::{ErrorCode, problem};
 
 use super::operation::{Content, Operation};
-use super::{content, cost, headers, is_of_data_plane};
+use super::{content, cost, headers};
 
 /// Statuses that are answered before it is known who pays for what.
 const BEFORE_ADMISSION: [u16; 5] = [401, 403, 408, 414, 431];
@@ -45,7 +45,7 @@ fn name(operation: &Operation, status: u16) -> String {
 /// Returns the answers of an operation, by status.
 pub(super) fn of(operation: &Operation, problems: &mut Problems) -> Value {
     let mut responses = Map::new();
-    let told: &[&str] = if is_of_data_plane(operation) {
+    let told: &[&str] = if operation.is_of_data_plane() {
         cost::answer_fields(operation)
     } else {
         &[]
@@ -58,7 +58,7 @@ pub(super) fn of(operation: &Operation, problems: &mut Problems) -> Value {
         let headers = headers::references(&[header_names, told, varies].concat());
         let mut response = json!({"description": about, "headers": headers});
         if !matches!(body, Content::None) {
-            response["content"] = content(body);
+            response["content"] = content::of(body);
         }
         responses.insert(status.to_string(), response);
     }
