@@ -464,9 +464,13 @@ mod tests {
             let refused = expiry(header::EXPIRES_AT, seconds).unwrap_err();
             assert!(refused.to_string().contains("milliseconds"), "{refused}");
         }
+        for past in ["1000000000000", "1800000000000"] {
+            let refused = expiry(header::EXPIRES_AT, past).unwrap_err();
+            assert!(refused.to_string().contains("expired already"), "{refused}");
+        }
         assert_eq!(
-            expiry(header::EXPIRES_AT, "1000000000000").unwrap(),
-            1_000_000_000_000
+            expiry(header::EXPIRES_AT, "1800000000001").unwrap(),
+            1_800_000_000_001
         );
         for ttl in ["300", "300s", "5m"] {
             assert_eq!(expiry(header::TTL, ttl).unwrap(), 1_800_000_300_000);
