@@ -5,8 +5,8 @@ import pytest
 from harness import PROBLEM, read_answer
 
 ROUTES = [
-    ("/v1/ns/{ns}/kv/a", {"GET", "HEAD", "PUT", "DELETE"}),
-    ("/v1/ns/{ns}/kv/a/b/c", {"GET", "HEAD", "PUT", "DELETE"}),
+    ("/v1/ns/{ns}/kv/a", {"GET", "HEAD", "PUT", "PATCH", "DELETE"}),
+    ("/v1/ns/{ns}/kv/a/b/c", {"GET", "HEAD", "PUT", "PATCH", "DELETE"}),
     ("/v1/ns/{ns}/range/a", {"GET", "DELETE"}),
     ("/v1/ns/{ns}/batch/get", {"POST"}),
     ("/v1/ns/{ns}/batch/write", {"POST"}),

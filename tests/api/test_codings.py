@@ -44,9 +44,22 @@ def test_other_codings_are_refused_with_those_there_are(ns, coding):
     answer = ns.client.post(f"{ns.base}/batch/write", LINES, Content_Encoding=coding)
     answer.problem(415, "unsupported-coding")
     assert answer.headers["accept-encoding"] == "gzip, zstd"
-    admin = ns.client.put("/admin/v1/namespaces/coded", gzip.compress(b"{}"), Content_Encoding="gzip")
+    admin = ns.client.put("/admin/v1/namespaces/coded", b"{}", Content_Encoding=coding)
     admin.problem(415, "unsupported-coding")
-    assert admin.headers["accept-encoding"] == "identity"
+    assert admin.headers["accept-encoding"] == "gzip, zstd"
+
+
+def test_the_admin_api_reads_compressed_bodies_and_holds_its_bound(ns):
+    path, spec = "/admin/v1/namespaces/coded-{}", b'{"default_ttl":"1h"}'
+    for coding, body in (("gzip", gzip.compress(spec)), ("zstd", zstd(spec)), ("identity", spec)):
+        made = ns.client.put(path.format(coding), body, Content_Encoding=coding)
+        assert made.status == 201 and made.json()["default_ttl"] == 3600, made
+    long = gzip.compress(b'{"default_ttl":"' + b" " * (1 << 20) + b'"}')
+    ns.client.put(path.format("long"), long, Content_Encoding="gzip").problem(413, "body-too-large")
+    ns.client.put(path.format("bad"), spec, Content_Encoding="gzip").problem(400, "invalid-body")
+    policy = b'{"name":"coded","match":{"caller":"nobody"},"unit":"ru","rate":1}'
+    assert ns.client.put("/admin/v1/quotas/coded", gzip.compress(policy), Content_Encoding="gzip").status == 201
+    assert ns.client.delete("/admin/v1/quotas/coded").status == 200
 
 
 def inflate(answer):

@@ -134,7 +134,7 @@ def test_shards_and_settings_are_shown(server):
     assert client.get("/admin/v1/cluster").json() == {"nodes": []}
     client.get("/admin/v1/cluster?x=1").problem(400, "invalid-query")
     config = client.get("/admin/v1/config")
-    assert config.headers["content-type"] == "application/toml"
+    assert config.headers["content-type"] == "text/plain; charset=utf-8"
     assert "[server]" in config.body.decode() and "drain_delay" in config.body.decode()
     client.get("/admin/v1/shards?x=1").problem(400, "invalid-query")
     client.get("/admin/v1/config?x=1").problem(400, "invalid-query")

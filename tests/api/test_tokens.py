@@ -22,6 +22,8 @@ def requests(name):
         ("read", "POST", f"{base}/batch/get", b'{"keys":[]}'),
         ("write", "PUT", f"{base}/kv/a", b"x"),
         ("write", "DELETE", f"{base}/kv/b", b""),
+        ("write", "DELETE", f"{base}/kv/b?dry_run", b""),
+        ("write", "PATCH", f"{base}/kv/a", b""),
         ("write", "POST", f"{base}/batch/write", b""),
         ("write", "DELETE", f"{base}/range/b?all=true", b""),
         ("scan", "POST", f"{base}/scan", b""),
@@ -89,7 +91,8 @@ def test_the_matrix_of_verbs_and_namespaces(closed):
             client = server.client(token=made["token"])
             for name in ("shop", "shop-eu", "games"):
                 for needed, method, path, body in requests(name):
-                    answer = client.request(method, path, body)
+                    ttl = {"Umbo-TTL": "60"} if (method, "/kv/" in path) == ("PATCH", True) else {}
+                    answer = client.request(method, path, body, ttl)
                     is_allowed = needed == verb and (names is None or name in names)
                     if is_allowed:
                         assert answer.status in (200, 201, 204), (verb, pattern, path, answer)

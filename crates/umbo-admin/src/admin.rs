@@ -15,7 +15,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, RawQuery, State};
 use axum::response::{IntoResponse as _, Response};
-use http::header::{CONTENT_TYPE, ETAG};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use umbo_api::admin::{
@@ -26,6 +26,7 @@ use umbo_control::namespaces::version;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::phase::identify;
 use umbo_edge::body::{BodyLimits, read_bounded};
+use umbo_edge::content_coding::ContentCoding;
 use umbo_http::json_body::json_object;
 use umbo_http::query::Query;
 use umbo_http::{Fields, RequestError, encode};
@@ -99,7 +100,13 @@ fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<(), Reques
     })
 }
 
-async fn json_body<T>(dispatcher: &Dispatcher, body: Body, len_max: u64) -> Result<T, RequestError>
+/// Reads a body of at most `len_max` bytes, also once inflated. An absent one is an object without fields.
+async fn json_body<T>(
+    dispatcher: &Dispatcher,
+    headers: &HeaderMap,
+    body: Body,
+    len_max: u64,
+) -> Result<T, RequestError>
 where
     T: serde::de::DeserializeOwned,
 {
@@ -107,7 +114,11 @@ where
         len_max,
         timeout: dispatcher.limits.body_timeout,
     };
-    let bytes = read_bounded(body, limits).await?;
+    let mut bytes = read_bounded(body, limits).await?;
+    if let Some(coding) = ContentCoding::of_body(headers.get(CONTENT_ENCODING))? {
+        let len_max = usize::try_from(len_max).unwrap_or(usize::MAX);
+        bytes = coding.inflate(&bytes, len_max).await?;
+    }
     let text = if bytes.trim_ascii().is_empty() {
         &b"{}"[..]
     } else {
@@ -174,7 +185,7 @@ impl AskedNamespace {
             caller,
             name,
             condition: condition(headers)?,
-            spec: json_body(dispatcher, body, BODY_LEN_MAX).await?,
+            spec: json_body(dispatcher, headers, body, BODY_LEN_MAX).await?,
         })
     }
 }
@@ -344,7 +355,7 @@ pub(crate) async fn create_token(
 ) -> Result<(StatusCode, Json<CreatedToken>), AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let new: NewToken = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let new: NewToken = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
     let worker = Arc::clone(&dispatcher);
     let created = dispatcher
         .control
@@ -358,15 +369,20 @@ pub(crate) async fn revoke_token(
     PathText(id): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-) -> Result<StatusCode, AdminError> {
+) -> Result<Response, AdminError> {
     full_admin(&dispatcher, &headers)?;
-    Query::read(query.as_deref(), "")?;
+    let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
+    let revoked = dispatcher.control.tokens.list();
+    let revoked = revoked.into_iter().find(|token| token.id == id);
     let worker = Arc::clone(&dispatcher);
     dispatcher
         .control
-        .run_to_end(async move { worker.control.revoke_token(&id).await })
+        .run_to_end(async move { worker.control.revoke_token(&id, dry_run).await })
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(match revoked.filter(|_| dry_run) {
+        Some(token) => Json(token).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
 /// The scrape of `/metrics`, on both ports, to who may see all of it.
@@ -389,6 +405,6 @@ pub(crate) async fn show_config(
 ) -> Result<([(HeaderName, HeaderValue); 1], String), AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let toml = HeaderValue::from_static("application/toml");
-    Ok(([(CONTENT_TYPE, toml)], dispatcher.config_text.clone()))
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    Ok(([(CONTENT_TYPE, text)], dispatcher.config_text.clone()))
 }

@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
 
 /// Methods of the data plane.
-const METHODS: &str = "GET, HEAD, PUT, DELETE, POST";
+const METHODS: &str = "GET, HEAD, PUT, PATCH, DELETE, POST";
 /// How long a browser may remember the answer, in seconds.
 const MAX_AGE_SECONDS: &str = "600";
 

@@ -166,8 +166,7 @@ fn shard_problems(shards: Vec<ShardStatus>) -> (Vec<String>, bool) {
 }
 
 async fn document() -> impl IntoResponse {
-    let text = format!("{:#}\n", openapi::document());
-    ([(CONTENT_TYPE, "application/json")], text)
+    ([(CONTENT_TYPE, "application/json")], openapi::text())
 }
 
 async fn explain(PathText(code): PathText) -> Result<String, AdminError> {

@@ -226,12 +226,8 @@ impl Service {
         {
             return begun.refuse(&refusal);
         }
-        if fields
-            .content_encoding
-            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
-        {
-            let accepted = "identity";
-            return begun.refuse(&RequestError::UnsupportedCoding { accepted });
+        if let Err(unknown) = ContentCoding::of_body(fields.content_encoding) {
+            return begun.refuse(&unknown.into());
         }
         let response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Array, Object, Type};
 
-use crate::time_to_live::{self, TimeToLiveSchema};
+use crate::time_to_live::{self, TimeToLive};
 
 /// A namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -90,7 +91,7 @@ pub struct NamespaceSpec {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "time_to_live::named"
     )]
-    #[schema(value_type = Option<TimeToLiveSchema>)]
+    #[schema(value_type = Option<TimeToLive>)]
     pub default_ttl: Option<Option<u64>>,
     /// When writes that do not say are acknowledged; null for `sync`.
     #[serde(
@@ -208,11 +209,14 @@ pub struct TokenList {
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// Name of the caller: 1 to 64 characters of `[A-Za-z0-9._-]`.
+    #[schema(pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub name: String,
     /// Grants, each `verbs:namespace-pattern`; at least one.
+    #[schema(schema_with = grants)]
     pub grants: Vec<String>,
     /// Highest criticality it may claim; `sheddable-plus` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(critical-plus|critical|sheddable-plus|sheddable)$")]
     pub criticality_max: Option<String>,
     /// Life of the token; for ever where absent.
     #[serde(
@@ -220,8 +224,22 @@ pub struct NewToken {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "time_to_live::nullable"
     )]
-    #[schema(value_type = Option<TimeToLiveSchema>)]
+    #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
+}
+
+fn grants() -> Array {
+    let mut grant = Object::with_type(Type::String);
+    let verbs = r"(read|write|scan|delegate|admin)";
+    grant.pattern = Some(format!(
+        r"^(\*|{verbs}(,{verbs})*):[a-z0-9*][a-z0-9*._-]{{0,63}}$"
+    ));
+    grant.examples = vec!["read,scan:listing-*".into()];
+    let mut grants = Array::new(grant);
+    grants.description = Some("Grants, each `verbs:namespace-pattern`; at least one.".into());
+    grants.min_items = Some(1);
+    grants.max_items = Some(64);
+    grants
 }
 
 /// A token just created. The only answer that ever shows the secret.

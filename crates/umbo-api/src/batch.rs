@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 use crate::problem::{Outcome, Problem, Retry};
 use crate::row::{JsonRow, RowFieldError, pair_bytes};
 use crate::ru::Ru;
-use crate::time_to_live::{self, TimeToLiveSchema};
+use crate::time_to_live::{self, TimeToLive};
+use crate::whole_number;
 
 /// Body of a multi-get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -19,7 +20,7 @@ pub struct MultiGetBody {
     pub keys: Vec<KeyFields>,
 }
 
-/// A key in a body.
+/// A key in a body: with exactly one of `pk` and `pk64`, and at most one of `sk` and `sk64`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFields {
@@ -172,7 +173,7 @@ pub struct WriteLineSchema {
     pub v64: Option<String>,
     /// Time to live.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<TimeToLiveSchema>)]
+    #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
     /// Expiry, in milliseconds since the Unix epoch. A row that has expired already is skipped; in an atomic
     /// batch it refuses the whole.
@@ -279,18 +280,35 @@ pub struct BatchEndLine {
 #[serde(deny_unknown_fields)]
 pub struct ScanBody {
     /// Number of segments the namespace is divided into, for parallel readers; 1 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
     #[schema(minimum = 1, maximum = 4096)]
     pub segments: Option<u32>,
-    /// Which of the segments, from 0; 0 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Which of the segments, from 0 and below `segments`; 0 where absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
+    #[schema(maximum = 4095)]
     pub segment: Option<u32>,
     /// Most rows of this page; no limit where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
     #[schema(minimum = 1)]
     pub limit: Option<u64>,
     /// The page ends with the row that reaches this many bytes; 2 MiB where absent, 1 GiB at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
     #[schema(minimum = 1, maximum = 1_073_741_824)]
     pub max_bytes: Option<u64>,
     /// Cursor of the page before; segments and segment must be absent or the same.

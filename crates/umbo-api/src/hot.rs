@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::time_to_live::{self, TimeToLiveSchema};
+use crate::time_to_live::{self, TimeToLive};
 
 use crate::path::{self, base64url};
 use crate::row::{RowFieldError, pair_bytes};
@@ -96,7 +96,8 @@ impl HotStanding {
 }
 
 /// A list that operators keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSchema)]
+#[schema(rename_all = "lowercase")]
 pub enum HotList {
     /// Keys whose answers are kept.
     Pinned,
@@ -140,7 +141,7 @@ pub struct HotListingSpec {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "time_to_live::nullable"
     )]
-    #[schema(value_type = Option<TimeToLiveSchema>)]
+    #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
 }
 

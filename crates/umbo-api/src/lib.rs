@@ -20,6 +20,7 @@ pub mod ru;
 pub mod shed;
 pub mod stream;
 pub mod time_to_live;
+mod whole_number;
 
 /// The contract for services, as text (Markdown).
 pub const CONTRACT: &str = include_str!("../README.md");

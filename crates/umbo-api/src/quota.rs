@@ -23,6 +23,7 @@ pub use usage::{ShardUsage, UsageAnswer, UsageRow};
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
     /// Name: `[a-z0-9][a-z0-9._-]{0,63}`, unique. Rejections contain it.
+    #[schema(pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub name: String,
     /// Which requests are counted; all where absent.
     #[serde(
@@ -39,6 +40,7 @@ pub struct PolicySpec {
     #[schema(max_items = 6)]
     pub per: Vec<String>,
     /// What is counted: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
+    #[schema(pattern = "^(ru|requests|reads|writes|read-bytes|write-bytes|bytes)$")]
     pub unit: String,
     /// Units a second, above 0: up to 10⁹, of bytes up to 10¹²; at most 6 digits after the point,
     /// whole bytes. Bytes may be written like `"64KiB"`, `"2MiB"` or `"1GiB"`.
@@ -53,10 +55,12 @@ pub struct PolicySpec {
     /// `pod` if a bucket counts all requests of a dispatcher, `shard` if each storage shard has its
     /// own; if absent, `pod` unless `per` contains `shard`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(pod|shard)$")]
     pub scope: Option<String>,
     /// `enforce`, or `shadow` to count what would be rejected and reject nothing; `enforce` where
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(enforce|shadow)$")]
     pub mode: Option<String>,
     /// HTTP status of a rejection: 429 or 419; 429 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -120,7 +120,8 @@ pub struct ShardQueue {
     pub waiting_ru: f64,
 }
 
-/// One overload of one shard, from the tick that found it until every price is the plain one again.
+/// One overload of one shard, from the tick that found pressure or a request shed, until there is neither and every
+/// price is the plain one again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpisodeInfo {
     /// Number, from 1.
@@ -129,7 +130,8 @@ pub struct EpisodeInfo {
     pub shard: u16,
     /// The class of operation that was under pressure first.
     pub class: String,
-    /// What the pressure came from: `latency-ratio`, `queue-delay` or `lag`.
+    /// What the pressure came from: `latency-ratio`, `queue-delay` or `lag`; `queue-delay` too where its queues shed
+    /// requests without any pressure.
     #[serde(default)]
     pub input: String,
     /// The highest pressure, from 0 to 1.

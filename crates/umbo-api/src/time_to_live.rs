@@ -5,25 +5,47 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer, Error, Visitor};
-use utoipa::ToSchema;
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{KnownFormat, Object, OneOfBuilder, Schema, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::whole_number;
 
 /// Longest time to live, in seconds: ten years.
 pub const SECONDS_MAX: u64 = 315_360_000;
 /// What a time to live is, for those that are told theirs is none.
 pub const EXPECTED: &str = "1 to 315360000 seconds, as a number or with units (60, 60s, 5m, 30d)";
 
-/// A time to live in JSON.
-#[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
-#[serde(untagged)]
-#[schema(as = TimeToLive)]
-pub enum TimeToLiveSchema {
-    /// Seconds, 1 to 315360000.
-    Seconds(u64),
-    /// A number of seconds, or a duration with units.
-    #[schema(example = "5m")]
-    Text(String),
+/// What an API document says of a text that is a time to live: nearly all that [`parse`] takes, and no more. It
+/// leaves out durations of more than one unit, and the largest.
+pub const PATTERN: &str =
+    "^([1-9][0-9]{0,7}|[1-9][0-9]{0,7}s|[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$";
+
+/// Schema of a time to live in JSON.
+#[derive(Debug)]
+pub struct TimeToLive;
+
+impl PartialSchema for TimeToLive {
+    fn schema() -> RefOr<Schema> {
+        let mut seconds = Object::with_type(Type::Integer);
+        seconds.description = Some(format!("Seconds, 1 to {SECONDS_MAX}."));
+        seconds.format = Some(SchemaFormat::KnownFormat(KnownFormat::Int64));
+        seconds.minimum = Some(1.into());
+        seconds.maximum = Some(SECONDS_MAX.into());
+        let mut text = Object::with_type(Type::String);
+        text.description = Some("A number of seconds, or a duration with units.".into());
+        text.pattern = Some(PATTERN.into());
+        text.examples = vec!["5m".into()];
+        OneOfBuilder::new()
+            .item(seconds)
+            .item(text)
+            .description(Some("A time to live in JSON."))
+            .into()
+    }
 }
+
+impl ToSchema for TimeToLive {}
 
 /// Reads a time to live, in seconds; none where it is no number or duration, or out of bounds.
 pub fn parse(text: &str) -> Option<u64> {
@@ -54,14 +76,17 @@ impl Visitor<'_> for Seconds {
         if (1..=SECONDS_MAX).contains(&seconds) {
             return Ok(seconds);
         }
-        Err(E::invalid_value(
-            serde::de::Unexpected::Unsigned(seconds),
-            &self,
-        ))
+        Err(E::invalid_value(Unexpected::Unsigned(seconds), &self))
+    }
+
+    fn visit_f64<E: Error>(self, seconds: f64) -> Result<u64, E> {
+        let whole = whole_number::of_double(seconds);
+        let seconds_in_bounds = whole.filter(|whole| (1..=SECONDS_MAX).contains(whole));
+        seconds_in_bounds.ok_or_else(|| E::invalid_value(Unexpected::Float(seconds), &self))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        parse(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+        parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 

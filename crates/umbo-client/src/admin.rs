@@ -5,7 +5,7 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use umbo_api::admin::{
     CreatedToken, Health, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceRemoving,
-    NamespaceSpec, NewToken, ServiceInfo, ShardList, TokenList,
+    NamespaceSpec, NewToken, ServiceInfo, ShardList, TokenInfo, TokenList,
 };
 use umbo_api::path::percent_encode;
 
@@ -122,6 +122,16 @@ impl Client {
         let target = format!("/admin/v1/tokens/{}", percent_encode(id.as_bytes()));
         let request = Request::new(Method::DELETE, target, Repeat::IfNotApplied);
         self.send(&request).await.map(drop)
+    }
+
+    /// Returns the token that a revocation would end, and revokes nothing.
+    pub async fn revoke_token_dry_run(&self, id: &str) -> Result<TokenInfo, Error> {
+        let target = format!(
+            "/admin/v1/tokens/{}?dry_run=true",
+            percent_encode(id.as_bytes())
+        );
+        self.send_for_json(&Request::new(Method::DELETE, target, Repeat::Always))
+            .await
     }
 
     /// Lists the shards.

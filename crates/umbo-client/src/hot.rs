@@ -36,14 +36,21 @@ impl Client {
             .await
     }
 
-    /// Puts a key on a list, or changes how it stands there. The flag says whether it is new.
+    /// Puts a key on a list, or changes how it stands there; in a dry run nothing is changed. The flag says whether it
+    /// is new, which a dry run does not say.
     pub async fn list_hot(
         &self,
         list: HotList,
         key: HotKeyRef<'_>,
         spec: &HotListingSpec,
+        dry_run: bool,
     ) -> Result<(HotListed, bool), Error> {
-        let request = Request::new(Method::PUT, key.target(list), Repeat::Always)
+        let mut target = key.target(list);
+        if dry_run {
+            target.push(if target.contains('?') { '&' } else { '?' });
+            target.push_str("dry_run=true");
+        }
+        let request = Request::new(Method::PUT, target, Repeat::Always)
             .with_body("application/json", json(spec)?);
         let mut response = self.send(&request).await?;
         let is_new = response.status() == StatusCode::CREATED;

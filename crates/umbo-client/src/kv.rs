@@ -1,4 +1,4 @@
-//! Single rows: get, head, put, delete.
+//! Single rows: get, head, put, touch, delete.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use bytes::Bytes;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 use umbo_api::admin::DurabilitySetting;
+use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::path::kv_target;
 use umbo_api::{ErrorCode, header};
 
@@ -148,8 +149,7 @@ impl Client {
         let mut request = Request::new(Method::PUT, target, options.condition.repeat());
         request.body = value.into();
         if let Some(ttl) = options.ttl {
-            let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-            request = request.with_header(header::TTL, HeaderValue::from(seconds));
+            request = with_ttl(request, ttl);
         }
         for (name, field) in [
             ("content-type", &options.content_type),
@@ -170,6 +170,40 @@ impl Client {
         })
     }
 
+    /// Changes the expiry of a row and leaves its value; returns its new version, none where there is no row.
+    pub async fn touch(
+        &self,
+        namespace: &str,
+        partition: &[u8],
+        sort: &[u8],
+        ttl: Duration,
+        condition: Condition,
+    ) -> Result<Option<u64>, Error> {
+        let target = kv_target(namespace, partition, sort);
+        let request = Request::new(Method::PATCH, target, condition.repeat());
+        let request = with_write_headers(with_ttl(request, ttl), condition, None)?;
+        match self.send(&request).await {
+            Ok(response) => version(response.headers()).map(Some),
+            Err(error) if error.code() == Some(ErrorCode::KeyNotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns what a delete would remove, and removes nothing.
+    pub async fn delete_dry_run(
+        &self,
+        namespace: &str,
+        partition: &[u8],
+        sort: &[u8],
+        condition: Condition,
+    ) -> Result<DeleteRangeAnswer, Error> {
+        let target = kv_target(namespace, partition, sort);
+        let mark = if target.contains('?') { '&' } else { '?' };
+        let target = format!("{target}{mark}dry_run=true");
+        let request = Request::new(Method::DELETE, target, Repeat::Always);
+        self.send_for_json(&condition.on(request)?).await
+    }
+
     /// Removes a row, whether or not it is there.
     pub async fn delete(
         &self,
@@ -183,6 +217,12 @@ impl Client {
         let request = with_write_headers(request, condition, None)?;
         self.send(&request).await.map(drop)
     }
+}
+
+/// Says a time to live in whole seconds, rounded up.
+fn with_ttl(request: Request, ttl: Duration) -> Request {
+    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    request.with_header(header::TTL, HeaderValue::from(seconds))
 }
 
 fn with_write_headers(

@@ -138,12 +138,17 @@ impl ControlPlane {
         }
     }
 
-    /// Revokes a token of the store.
-    pub async fn revoke_token(&self, id: &str) -> Result<(), ControlError> {
+    /// Revokes a token of the store; in a dry run only says whether it could be.
+    pub async fn revoke_token(&self, id: &str, dry_run: bool) -> Result<(), ControlError> {
         let now = self.clock.wall();
-        self.change_records(|_| Ok((tokens::revoke(&self.tokens, id, now)?, ())))
-            .await?;
-        tracing::info!(id, "revoked a token");
+        self.change_records(|_| {
+            let edits = tokens::revoke(&self.tokens, id, now)?;
+            Ok((if dry_run { Edits::none() } else { edits }, ()))
+        })
+        .await?;
+        if !dry_run {
+            tracing::info!(id, "revoked a token");
+        }
         Ok(())
     }
 
@@ -177,10 +182,19 @@ impl ControlPlane {
         Ok(concluded(remove.await?, dry_run))
     }
 
-    /// Puts a key on a list, or changes how it stands there. The flag says whether it is new.
-    pub async fn list_key(&self, list: HotList, entry: &ListEntry) -> Result<bool, ControlError> {
-        self.change_records(|set| self.hot_lists.put(set, list, entry))
-            .await
+    /// Puts a key on a list, or changes how it stands there; in a dry run changes nothing. The flag says whether it
+    /// is new.
+    pub async fn list_key(
+        &self,
+        list: HotList,
+        entry: &ListEntry,
+        dry_run: bool,
+    ) -> Result<bool, ControlError> {
+        self.change_records(|set| {
+            let (edits, is_new) = self.hot_lists.put(set, list, entry)?;
+            Ok((if dry_run { Edits::none() } else { edits }, is_new))
+        })
+        .await
     }
 
     /// Takes a key off a list.

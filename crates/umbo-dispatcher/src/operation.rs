@@ -9,6 +9,7 @@ pub(crate) mod get;
 pub(crate) mod multi_get;
 pub(crate) mod range;
 pub(crate) mod scan;
+mod stored_row;
 pub(crate) mod usage;
 pub(crate) mod write;
 

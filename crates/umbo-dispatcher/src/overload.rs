@@ -57,11 +57,16 @@ impl Shard {
             let shed = |status: &QueueStatus| status.tiers[tier].counts.shed.iter().sum::<u64>();
             shed(&reads) + shed(&writes)
         };
+        let shed_by = |status: &QueueStatus| -> u64 {
+            let tiers = status.tiers.iter();
+            tiers.flat_map(|tier| tier.counts.shed).sum()
+        };
         TickInput {
             queue_delay: [reads.delay_times, writes.delay_times],
             lag: reads.lag_times.max(writes.lag_times),
             oldest,
             shed: std::array::from_fn(shed),
+            shed_by_queue: [shed_by(&reads), shed_by(&writes)],
         }
     }
 
@@ -184,7 +189,7 @@ impl Overload {
                 shard = episode.shard.0,
                 class = episode.class.as_str(),
                 input = episode.input.as_str(),
-                "a shard is overloaded; the price of what can wait rises"
+                "a shard is overloaded; what can wait is shed, or costs more"
             );
         }
         for episode in changes.ended {

@@ -44,6 +44,10 @@ pub enum InflateError {
     Malformed(ContentCoding),
 }
 
+/// A body is of a coding that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownCoding;
+
 impl ContentCoding {
     /// The codings, as `Accept-Encoding` lists them.
     pub const ALL: &str = "gzip, zstd";
@@ -65,6 +69,15 @@ impl ContentCoding {
             Some(Self::Zstd)
         } else {
             None
+        }
+    }
+
+    /// Returns the coding of a body by its `Content-Encoding`; none where it has none, or `identity`.
+    pub fn of_body(named: Option<&HeaderValue>) -> Result<Option<Self>, UnknownCoding> {
+        let named = named.map(HeaderValue::as_bytes);
+        match named.filter(|named| !named.eq_ignore_ascii_case(b"identity")) {
+            None => Ok(None),
+            Some(named) => Self::parse(named).map(Some).ok_or(UnknownCoding),
         }
     }
 

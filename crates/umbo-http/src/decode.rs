@@ -5,6 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Uri};
+use umbo_api::header;
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, is_content_field};
 use umbo_store::{Atomicity, Change, Condition, Durability, SortRange};
@@ -25,6 +26,8 @@ pub struct Route<'a> {
     rest: &'a str,
     /// Whether the body is left out of the answer.
     is_head: bool,
+    /// Whether a put stores the value that is there.
+    is_touch: bool,
 }
 
 impl Route<'_> {
@@ -49,9 +52,9 @@ pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, Req
         ("kv", Some(rest)) => (
             match *method {
                 Method::GET | Method::HEAD => Ok(Operation::Get),
-                Method::PUT => Ok(Operation::Put),
+                Method::PUT | Method::PATCH => Ok(Operation::Put),
                 Method::DELETE => Ok(Operation::Delete),
-                _ => Err("GET, HEAD, PUT, DELETE"),
+                _ => Err("GET, HEAD, PUT, PATCH, DELETE"),
             },
             rest,
         ),
@@ -72,6 +75,7 @@ pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, Req
         _ => return None,
     };
     let is_head = *method == Method::HEAD;
+    let is_touch = *method == Method::PATCH;
     Some(match (Namespace::check(namespace.as_bytes()), operation) {
         (_, Err(allowed)) => Err(RequestError::MethodNotAllowed { allowed }),
         (Err(error), Ok(_)) => Err(error.into()),
@@ -80,6 +84,7 @@ pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, Req
             namespace,
             rest,
             is_head,
+            is_touch,
         }),
     })
 }
@@ -107,11 +112,26 @@ pub struct GetAsk {
     pub accept_encoding: Option<HeaderValue>,
 }
 
-/// A put or delete.
+/// How a write is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    /// The body is stored.
+    Put,
+    /// The value that is there is stored again, with another expiry.
+    Touch,
+    /// The row is removed.
+    Delete,
+    /// The row stays, and the answer says what a delete would remove.
+    DeleteDryRun,
+}
+
+/// A put, touch or delete.
 #[derive(Debug)]
 pub struct WriteAsk {
     /// The row.
     pub key: Key,
+    /// How it is made.
+    pub kind: WriteKind,
     /// What becomes of the row.
     pub change: Change,
     /// When it is done.
@@ -194,14 +214,39 @@ pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, 
     })
 }
 
-/// Decodes a put or delete.
+/// What a touch must say.
+const TOUCH_EXPECTED: &str = "it or Umbo-Expires-At on a touch";
+
+/// Decodes a put, touch or delete.
 pub fn write(
     route: &Route<'_>,
     uri: &Uri,
     fields: &Fields<'_>,
     now: Timestamp,
 ) -> Result<WriteAsk, RequestError> {
-    let key = key_in_path(route.rest, uri)?;
+    let (key, kind) = if route.operation == Operation::Put {
+        let kind = if route.is_touch {
+            WriteKind::Touch
+        } else {
+            WriteKind::Put
+        };
+        (key_in_path(route.rest, uri)?, kind)
+    } else {
+        let query = Query::read(uri.query(), "enc, dry_run")?;
+        let kind = if query.flag("dry_run")? {
+            WriteKind::DeleteDryRun
+        } else {
+            WriteKind::Delete
+        };
+        (key_of(route.rest, query.key_encoding()?)?, kind)
+    };
+    let expires_at = fields.expiry(now)?;
+    if kind == WriteKind::Touch && expires_at.is_none() {
+        return Err(RequestError::BadHeader {
+            name: header::TTL,
+            expected: TOUCH_EXPECTED,
+        });
+    }
     let change = if route.operation == Operation::Put {
         Change::Put {
             value: Value::new(
@@ -209,13 +254,14 @@ pub fn write(
                 content_field(fields.content_type, "content-type")?,
                 content_field(fields.content_encoding, "content-encoding")?,
             )?,
-            expires_at: fields.expiry(now)?,
+            expires_at,
         }
     } else {
         Change::Delete
     };
     Ok(WriteAsk {
         key,
+        kind,
         change,
         condition: fields.write_condition()?,
         durability: fields.durability()?,
@@ -261,6 +307,11 @@ pub fn key_in_path(rest: &str, uri: &Uri) -> Result<Key, RequestError> {
         None => KeyEncoding::Percent,
         query => Query::read(query, "enc")?.key_encoding()?,
     };
+    key_of(rest, encoding)
+}
+
+/// Decodes `{pk}[/{sk…}]` of this encoding.
+pub fn key_of(rest: &str, encoding: KeyEncoding) -> Result<Key, RequestError> {
     let (partition, sort) = rest.split_once('/').unwrap_or((rest, ""));
     if encoding == KeyEncoding::Percent && !rest.contains('%') {
         // One buffer for both keys.

@@ -232,6 +232,12 @@ impl<'a> Fields<'a> {
                 other: header::EXPIRES_AT,
             }),
             (Some(seconds), None) => Ok(Some(now.saturating_add(Duration::from_secs(seconds)))),
+            (None, Some(millis)) if Timestamp::from_millis(millis) <= now => {
+                Err(RequestError::BadHeader {
+                    name: header::EXPIRES_AT,
+                    expected: "an instant to come: the row would have expired already",
+                })
+            }
             (None, Some(millis)) => Ok(Some(Timestamp::from_millis(millis))),
             (None, None) => Ok(None),
         }
@@ -281,13 +287,17 @@ impl<'a> Fields<'a> {
             .any(|part| part.trim().eq_ignore_ascii_case(preference))
     }
 
-    /// Says whether the client asks for a JSON array instead of lines.
+    /// Returns whether the client asks for a JSON array instead of lines: of two that it accepts, the one that it
+    /// names first.
     pub fn wants_json_array(&self) -> bool {
         let text = self
             .accept
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        text.contains("application/json") && !text.contains("ndjson")
+        match (text.find("application/json"), text.find("ndjson")) {
+            (Some(array), Some(lines)) => array < lines,
+            (array, _) => array.is_some(),
+        }
     }
 }
 
@@ -400,6 +410,24 @@ mod tests {
     }
 
     #[test]
+    fn of_lines_and_an_array_the_first_that_is_accepted_counts() {
+        for (accept, is_array) in [
+            ("", false),
+            ("*/*", false),
+            ("application/json", true),
+            ("application/json, application/x-ndjson", true),
+            ("application/x-ndjson, application/json", false),
+        ] {
+            let value = HeaderValue::from_static(accept);
+            let fields = Fields {
+                accept: Some(&value),
+                ..Fields::default()
+            };
+            assert_eq!(fields.wants_json_array(), is_array, "{accept}");
+        }
+    }
+
+    #[test]
     fn cache_control_is_the_strictest_of_its_lines() {
         let read = |lines: &[&'static str]| {
             let mut headers = HeaderMap::new();
@@ -436,9 +464,13 @@ mod tests {
             let refused = expiry(header::EXPIRES_AT, seconds).unwrap_err();
             assert!(refused.to_string().contains("milliseconds"), "{refused}");
         }
+        for past in ["1000000000000", "1800000000000"] {
+            let refused = expiry(header::EXPIRES_AT, past).unwrap_err();
+            assert!(refused.to_string().contains("expired already"), "{refused}");
+        }
         assert_eq!(
-            expiry(header::EXPIRES_AT, "1000000000000").unwrap(),
-            1_000_000_000_000
+            expiry(header::EXPIRES_AT, "1800000000001").unwrap(),
+            1_800_000_000_001
         );
         for ttl in ["300", "300s", "5m"] {
             assert_eq!(expiry(header::TTL, ttl).unwrap(), 1_800_000_300_000);

@@ -4,6 +4,7 @@
 
 mod admin;
 mod cluster;
+mod content;
 mod cost;
 mod data;
 mod headers;
@@ -11,18 +12,20 @@ mod hot;
 mod operation;
 mod parameter;
 mod quotas;
+mod responses;
 mod shed;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use umbo_api::{
-    ErrorCode, admin as admin_types, batch, cluster as cluster_types, hot as hot_types, problem,
-    quota, row, shed as shed_types, stream,
+    admin as admin_types, batch, cluster as cluster_types, hot as hot_types, problem, quota, row,
+    shed as shed_types, stream,
 };
 use utoipa::OpenApi;
 
-use self::operation::{Content, In, Operation, Parameter};
+use self::operation::{In, Operation, Parameter};
+use self::responses::Problems;
 
 #[derive(OpenApi)]
 #[openapi(components(schemas(
@@ -30,7 +33,6 @@ use self::operation::{Content, In, Operation, Parameter};
     row::JsonRow,
     stream::EndLine,
     stream::ErrorLine,
-    stream::StreamLine,
     batch::MultiGetBody,
     batch::MultiGetRow,
     batch::WriteLineSchema,
@@ -55,6 +57,7 @@ use self::operation::{Content, In, Operation, Parameter};
     admin_types::Health,
     admin_types::ServiceInfo,
     cluster_types::ClusterStatus,
+    hot_types::HotList,
     hot_types::HotReport,
     hot_types::HotListed,
     hot_types::HotListingSpec,
@@ -113,14 +116,50 @@ fn tag(path: &str) -> &'static str {
     name
 }
 
+/// What the operations share: each part stands in the document once, and they refer to it.
+#[derive(Default)]
+struct Components {
+    parameters: Map<String, Value>,
+    problems: Problems,
+}
+
+impl Components {
+    /// Returns the reference to a parameter; of two that differ under one name the later stands where it is used.
+    /// Its name says what it is: generators make types of parameters and schemas alike.
+    fn parameter(&mut self, one: &Parameter) -> Value {
+        let written = parameter(one);
+        let name = format!("{}Parameter", one.name);
+        let reference = json!({"$ref": format!("#/components/parameters/{name}")});
+        let shared = self
+            .parameters
+            .entry(name)
+            .or_insert_with(|| written.clone());
+        if *shared == written {
+            reference
+        } else {
+            written
+        }
+    }
+}
+
+/// Returns the document as text.
+pub fn text() -> String {
+    document().to_string()
+}
+
 /// Returns the document.
-pub fn document() -> Value {
+fn document() -> Value {
     let mut schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
     write_out_settings(&mut schemas["components"]["schemas"]);
+    content::merge_stream_lines(&mut schemas["components"]["schemas"]);
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    let mut shared = Components::default();
     for operation in operations() {
         let item = paths.entry(operation.path).or_default();
-        item.insert(operation.method.to_owned(), describe(operation));
+        item.insert(
+            operation.method.to_owned(),
+            describe(operation, &mut shared),
+        );
     }
     json!({
         "openapi": "3.1.0",
@@ -137,10 +176,9 @@ pub fn document() -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas["components"]["schemas"],
-            "parameters": by_name(cost::FIELDS.iter().map(|one| (one.name, parameter(one)))),
-            "headers": by_name(headers::ALL.iter().map(|(name, about)| {
-                (*name, json!({"description": about, "schema": {"type": "string"}}))
-            })),
+            "parameters": shared.parameters,
+            "responses": shared.problems.into_components(),
+            "headers": headers::components(),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}
         }
     })
@@ -161,39 +199,28 @@ fn write_out_settings(schemas: &mut Value) {
     *info = written;
 }
 
-fn describe(operation: &Operation) -> Value {
+fn describe(operation: &Operation, shared: &mut Components) -> Value {
     let mut item = json!({
         "operationId": operation.id,
         "tags": [tag(operation.path)],
         "summary": operation.summary,
         "description": operation.about,
-        "responses": responses(operation),
+        "responses": responses::of(operation, &mut shared.problems),
     });
-    let mut parameters: Vec<Value> = operation
-        .parameters
-        .iter()
-        .map(|one| parameter(one))
-        .collect();
-    if is_of_data_plane(operation) {
-        let reference =
-            |one: &Parameter| json!({"$ref": format!("#/components/parameters/{}", one.name)});
-        parameters.extend(cost::FIELDS.iter().map(reference));
-    }
+    let payer: &[Parameter] = if operation.is_of_data_plane() {
+        cost::FIELDS
+    } else {
+        &[]
+    };
+    let own = operation.parameters.iter().copied();
+    let parameters: Vec<Value> = own.chain(payer).map(|one| shared.parameter(one)).collect();
     if !parameters.is_empty() {
         item["parameters"] = parameters.into();
     }
     if let Some((body, is_required)) = &operation.body {
-        item["requestBody"] = json!({"required": is_required, "content": content(body)});
+        item["requestBody"] = json!({"required": is_required, "content": content::of(body)});
     }
     item
-}
-
-fn by_name<'a>(parts: impl Iterator<Item = (&'a str, Value)>) -> Map<String, Value> {
-    parts.map(|(name, part)| (name.to_owned(), part)).collect()
-}
-
-fn is_of_data_plane(operation: &Operation) -> bool {
-    operation.path.starts_with("/v1/ns/")
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -211,105 +238,23 @@ fn parameter(parameter: &Parameter) -> Value {
     })
 }
 
-fn content(content: &Content) -> Value {
-    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
-    match content {
-        Content::None => json!({}),
-        Content::Bytes => json!({"*/*": {"schema": {"type": "string", "format": "binary"}}}),
-        Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
-        Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
-        Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
-        Content::Lines(schemas, is_array_too) => {
-            let any_of: Vec<Value> = schemas.iter().map(|name| reference(name)).collect();
-            let about = format!("Lines of JSON, each one of: {}.", schemas.join(", "));
-            let mut types = json!({
-                "application/x-ndjson": {"schema": {"type": "string", "description": about}}
-            });
-            if *is_array_too {
-                types["application/json"] =
-                    json!({"schema": {"type": "array", "items": {"anyOf": any_of}}});
-            }
-            types
-        }
-    }
-}
-
-fn responses(operation: &Operation) -> Value {
-    let mut responses = Map::new();
-    let told: &[&str] = if is_of_data_plane(operation) {
-        cost::ANSWER_FIELDS
-    } else {
-        &[]
-    };
-    for (status, about, body, header_names) in operation.answers {
-        let headers = headers(&[header_names, told].concat());
-        let mut response = json!({"description": about, "headers": headers});
-        if !matches!(body, Content::None) {
-            response["content"] = content(body);
-        }
-        responses.insert(status.to_string(), response);
-    }
-    let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
-    for code in operation.errors.iter().flat_map(|codes| codes.iter()) {
-        by_status.entry(code.status()).or_default().push(*code);
-        if *code == ErrorCode::QuotaExceeded {
-            let codes = by_status.entry(cost::OTHER_STATUS).or_default();
-            codes.push(*code);
-        }
-    }
-    for (status, mut codes) in by_status {
-        codes.sort_by_key(|code| code.as_str());
-        codes.dedup();
-        let about: Vec<String> = codes
-            .iter()
-            .map(|code| format!("`{code}`: {}", code.meaning()))
-            .collect();
-        let is_rejection = codes.contains(&ErrorCode::QuotaExceeded);
-        let waits: &[&str] = match status {
-            _ if is_rejection => cost::WAIT_FIELDS,
-            503 | 507 => &["Retry-After", "Umbo-Retry-After-Ms"],
-            401 => &["WWW-Authenticate"],
-            412 => &["ETag"],
-            415 => &["Accept-Encoding"],
-            _ => &[],
-        };
-        let outcome: &[&str] = if operation.is_change() {
-            &["Umbo-Outcome"]
-        } else {
-            &[]
-        };
-        responses.insert(
-            status.to_string(),
-            json!({
-                "description": about.join("\n\n"),
-                "headers": headers(&[told, waits, outcome, &["Umbo-Problem"]].concat()),
-                "content": {
-                    problem::CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}
-                }
-            }),
-        );
-    }
-    responses.into()
-}
-
-fn headers(names: &[&str]) -> Value {
-    let mut headers = Map::new();
-    for name in names.iter().copied().chain(["Umbo-Request-Id", "Umbo-RU"]) {
-        let reference = format!("#/components/headers/{name}");
-        headers.insert(name.to_owned(), json!({"$ref": reference}));
-    }
-    headers.into()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde::Serialize;
+    use umbo_api::ErrorCode;
+
     use super::*;
 
-    /// The copy in the repository, written by `UMBO_BLESS=1 cargo test -p umbo-dispatcher openapi`.
+    /// The copy in the repository, written by `UMBO_BLESS=1 cargo test -p umbo-http --lib openapi`.
     #[test]
     fn the_copy_in_the_repository_is_this_document() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../umbo-api/openapi.json");
-        let text = format!("{:#}\n", document());
+        let mut text = Vec::new();
+        let indent = serde_json::ser::PrettyFormatter::with_indent(b" ");
+        let mut writer = serde_json::Serializer::with_formatter(&mut text, indent);
+        document().serialize(&mut writer).unwrap();
+        text.push(b'\n');
+        let text = String::from_utf8(text).unwrap();
         if std::env::var_os("UMBO_BLESS").is_some() {
             std::fs::write(path, &text).unwrap();
         }
@@ -360,7 +305,7 @@ mod tests {
     #[test]
     fn every_header_and_shared_parameter_is_described() {
         let (text, document) = (document().to_string(), document());
-        for kind in ["headers", "parameters"] {
+        for kind in ["headers", "parameters", "responses"] {
             for part in text.split(&format!("#/components/{kind}/")).skip(1) {
                 let name = part.split('"').next().unwrap();
                 let found = &document["components"][kind][name];

@@ -14,7 +14,7 @@ use umbo_control::auth::AuthError;
 use umbo_control::hot_lists::HotKeyError;
 use umbo_control::policies::QuotaError;
 use umbo_edge::body::BodyError;
-use umbo_edge::content_coding::InflateError;
+use umbo_edge::content_coding::{ContentCoding, InflateError, UnknownCoding};
 use umbo_quota::Rejection;
 use umbo_store::{StoreError, WriteError};
 use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
@@ -304,6 +304,14 @@ impl From<QuotaError> for RequestError {
 impl From<HotKeyError> for RequestError {
     fn from(error: HotKeyError) -> Self {
         Self::Control(error.into())
+    }
+}
+
+impl From<UnknownCoding> for RequestError {
+    fn from(UnknownCoding: UnknownCoding) -> Self {
+        Self::UnsupportedCoding {
+            accepted: ContentCoding::ALL,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use umbo_protocol::Hello;
 
@@ -24,16 +24,27 @@ pub(crate) async fn keep(node: Arc<Node>) {
     let common = Arc::clone(&node.common);
     let settings = &common.settings;
     let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
-    let (mut has_worked, mut told) = (false, String::new());
+    let mut has_worked = false;
+    // Since when it is away; the log says so once, and once that it is back.
+    let mut away_since: Option<Instant> = None;
     while !node.is_retired() {
         match connect(&node).await {
             Ok(dialled) => {
                 let begun = common.clock.monotonic();
+                if let Some(since) = away_since.take() {
+                    let away_ms = begun.saturating_duration_since(since).as_millis();
+                    tracing::info!(
+                        node = node.name(),
+                        away_ms,
+                        "a shard node is connected again"
+                    );
+                }
                 has_worked = true;
-                told.clear();
                 exchange(&node, dialled).await;
+                let ended = common.clock.monotonic();
+                away_since = Some(ended);
                 // A connection that is lost at once must not be made again in a tight loop.
-                if common.clock.monotonic() - begun > settings.backoff_max {
+                if ended - begun > settings.backoff_max {
                     backoff.reset();
                 }
             }
@@ -41,10 +52,12 @@ pub(crate) async fn keep(node: Arc<Node>) {
                 count(&common.counters.connections_refused);
                 let reason = error.to_string();
                 node.refused(&reason, has_worked);
-                if told != reason {
+                if away_since.is_none() {
                     tracing::warn!(node = node.name(), address = node.place.address(), %reason,
                         "no connection to a shard node; trying again");
-                    told = reason;
+                    away_since = Some(common.clock.monotonic());
+                } else {
+                    tracing::debug!(node = node.name(), %reason, "a shard node is still away");
                 }
             }
         }
@@ -91,12 +104,14 @@ async fn exchange(node: &Arc<Node>, dialled: NewConnection) {
     if ending.was_draining {
         if ending.is_given_up {
             tracing::warn!(node = node.name(), "a shard node left requests unanswered");
+        } else if !node.is_retired() {
+            tracing::info!(node = node.name(), "a shard node is restarting");
         }
         return;
     }
     count(&node.common.counters.connections_lost);
     tracing::warn!(node = node.name(), reason = %ending.reason,
-        "the connection to a shard node was lost");
+        "the connection to a shard node was lost; trying again");
     node.parted(&ending.reason, !ending.is_given_up);
 }
 

@@ -231,8 +231,6 @@ fn arguments_that_no_server_takes_are_refused_here() {
             "{ran:?}"
         );
     }
-    let dry = server.run(2, &["kv", "rm", "n", "k", "--dry-run"]);
-    assert!(dry.err.contains("--dry-run is for ranges"), "{}", dry.err);
 }
 
 #[test]

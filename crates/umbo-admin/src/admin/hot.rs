@@ -47,13 +47,14 @@ pub(crate) async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<HotListed>), AdminError> {
-    let target = HotTarget::read(&dispatcher, &headers, &uri)?;
-    let spec: HotListingSpec = json_body(&dispatcher, body, BODY_LEN_MAX).await?;
+    let target = HotTarget::read(&dispatcher, &headers, &uri, true)?;
+    let spec: HotListingSpec = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
     let listing = listing(spec, &target.caller, dispatcher.clock.wall())?;
     let HotTarget {
         list,
         namespace,
         id,
+        dry_run,
         ..
     } = target;
     let key = id.name(&namespace, &dispatcher.control.key_hasher);
@@ -64,23 +65,25 @@ pub(crate) async fn put(
     let worker = Arc::clone(&dispatcher);
     let is_new = dispatcher
         .control
-        .run_to_end(async move { worker.control.list_key(list, &entry).await })
+        .run_to_end(async move { worker.control.list_key(list, &entry, dry_run).await })
         .await?;
-    tracing::info!(
-        list = list.as_str(),
-        namespace,
-        key = key.hash,
-        by = listing.by,
-        until_ms = listing.until,
-        "listed a key"
-    );
+    if !dry_run {
+        tracing::info!(
+            list = list.as_str(),
+            namespace,
+            key = key.hash,
+            by = listing.by,
+            until_ms = listing.until,
+            "listed a key"
+        );
+    }
     let standing = dispatcher.control.hot_lists.standing(&id);
     let listed = HotListed {
         key,
         standing: standing.unwrap_or(list.standing()),
         listing,
     };
-    let status = if is_new {
+    let status = if is_new && !dry_run {
         StatusCode::CREATED
     } else {
         StatusCode::OK
@@ -98,7 +101,8 @@ pub(crate) async fn remove(
         namespace,
         id,
         caller,
-    } = HotTarget::read(&dispatcher, &headers, &uri)?;
+        ..
+    } = HotTarget::read(&dispatcher, &headers, &uri, false)?;
     let hash = dispatcher.control.key_hasher.hash(&id);
     let worker = Arc::clone(&dispatcher);
     dispatcher
@@ -121,11 +125,17 @@ struct HotTarget {
     namespace: String,
     id: KeyId,
     caller: Arc<Caller>,
+    dry_run: bool,
 }
 
 impl HotTarget {
-    /// Reads the raw path, because keys are bytes.
-    fn read(dispatcher: &Dispatcher, headers: &HeaderMap, uri: &Uri) -> Result<Self, RequestError> {
+    /// Reads the raw path, because keys are bytes. The flag says whether the route has dry runs.
+    fn read(
+        dispatcher: &Dispatcher,
+        headers: &HeaderMap,
+        uri: &Uri,
+        has_dry_run: bool,
+    ) -> Result<Self, RequestError> {
         let caller = caller(dispatcher, headers)?;
         let rest = uri.path().strip_prefix(PREFIX);
         let (list, key) = rest
@@ -133,18 +143,27 @@ impl HotTarget {
             .ok_or(RequestError::RouteNotFound)?;
         let list = HotList::ALL.into_iter().find(|one| one.as_str() == list);
         let list = list.ok_or(RequestError::RouteNotFound)?;
+        let is_id = key.starts_with("id/");
+        let query = Query::read(
+            uri.query(),
+            match (is_id, has_dry_run) {
+                (true, true) => "dry_run",
+                (true, false) => "",
+                (false, true) => "enc, dry_run",
+                (false, false) => "enc",
+            },
+        )?;
         let (namespace, id) = match key.split_once('/') {
             Some(("id", id)) => {
                 let name = |id: &KeyId| name_of(dispatcher, &caller, id);
                 let id = KeyId::parse(id)?;
-                Query::read(uri.query(), "")?;
                 (name(&id)?, id)
             }
             Some(("ns", row)) => {
                 let (name, row) = row.split_once("/kv/").ok_or(RequestError::RouteNotFound)?;
                 Namespace::check(name.as_bytes())?;
                 identify::authorize(&caller, Verb::Admin, name)?;
-                let key = decode::key_in_path(row, uri)?;
+                let key = decode::key_of(row, query.key_encoding()?)?;
                 let namespace = dispatcher.control.namespaces.find(name)?;
                 (name.to_owned(), KeyId::row(namespace.id, &key))
             }
@@ -158,6 +177,7 @@ impl HotTarget {
             namespace,
             id,
             caller,
+            dry_run: has_dry_run && query.flag("dry_run")?,
         })
     }
 }

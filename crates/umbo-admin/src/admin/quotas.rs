@@ -62,7 +62,7 @@ pub(crate) async fn put_policy(
     full_admin(&dispatcher, &headers)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let condition = condition(&headers)?;
-    let spec: PolicySpec = json_body(&dispatcher, body, POLICY_LEN_MAX)
+    let spec: PolicySpec = json_body(&dispatcher, &headers, body, POLICY_LEN_MAX)
         .await
         .map_err(suggest)?;
     if spec.name != name {
@@ -129,7 +129,7 @@ pub(crate) async fn simulate(
 ) -> Result<Json<SimulateAnswer>, AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let asked: SimulateBody = json_body(&dispatcher, body, POLICY_LEN_MAX)
+    let asked: SimulateBody = json_body(&dispatcher, &headers, body, POLICY_LEN_MAX)
         .await
         .map_err(suggest)?;
     if asked.last_seconds == Some(0) {

@@ -5,14 +5,17 @@ use utoipa::ToSchema;
 
 use crate::batch::KeyFields;
 use crate::quantity::Quantity;
+use crate::whole_number;
 
-/// A request to explain. Nothing of it is done and nothing is charged for it.
+/// A request to explain. Nothing of it is done and nothing is charged for it. A field that says nothing of the
+/// operation is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"operation": "range", "pk": "listing-7", "limit": 100}))]
 pub struct ExplainBody {
     /// What it would do: `get`, `put`, `delete`, `range`, `delete-range`, `multi-get`,
     /// `batch-write` or `scan`.
+    #[schema(pattern = "^(get|put|delete|range|delete-range|multi-get|batch-write|scan)$")]
     pub operation: String,
     /// Partition key as text; of a get, put, delete, range or delete-range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,15 +30,27 @@ pub struct ExplainBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk64: Option<String>,
     /// Most rows; of a range, delete-range or scan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
     #[schema(minimum = 1)]
     pub limit: Option<u64>,
     /// Most bytes of keys and values; of a range or scan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
     #[schema(minimum = 1, maximum = 1_073_741_824)]
     pub max_bytes: Option<u64>,
     /// Length of the value of a put or of the body of a batch write, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
     pub bytes: Option<u64>,
     /// Keys of a multi-get or batch write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

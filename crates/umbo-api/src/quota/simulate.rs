@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{PolicySpec, object};
+use crate::whole_number;
 
 /// A policy to replay against the recorded requests of this dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -13,7 +14,11 @@ pub struct SimulateBody {
     #[serde(deserialize_with = "object::read")]
     pub policy: PolicySpec,
     /// How far to go back, in seconds; as far as the record reaches where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
     #[schema(minimum = 1)]
     pub last_seconds: Option<u64>,
 }

@@ -62,13 +62,9 @@ where
         context: Context,
         len_max: usize,
     ) -> Result<Bytes, RequestError> {
-        let named = self.coding.map(HeaderValue::as_bytes);
-        let Some(named) = named.filter(|named| !named.eq_ignore_ascii_case(b"identity")) else {
+        let Some(coding) = ContentCoding::of_body(self.coding)? else {
             return self.read(log, context, len_max).await;
         };
-        let accepted = ContentCoding::ALL;
-        let coding = ContentCoding::parse(named);
-        let coding = coding.ok_or(RequestError::UnsupportedCoding { accepted })?;
         let is_inflated = self.received.is_some();
         let body = self.read(log, context, len_max).await?;
         if is_inflated {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{IF_MATCH, IF_NONE_MATCH, NS};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, NS};
 
 /// What any request of the admin API can meet.
 pub(super) const ADMIN: &[ErrorCode] = &[
@@ -40,9 +40,6 @@ const SERVICE: &[ErrorCode] = &[
     ErrorCode::UriTooLong,
 ];
 
-pub(super) fn flag() -> Value {
-    json!({"type": "boolean", "default": false})
-}
 fn shard() -> Value {
     json!({"type": "integer", "minimum": 0, "maximum": 65535})
 }
@@ -50,17 +47,12 @@ pub(super) fn word() -> Value {
     json!({"type": "string", "minLength": 1})
 }
 
-const DRY_RUN: Parameter = Parameter {
-    name: "dry_run",
-    place: In::Query,
-    schema: flag,
-    about: "Only count the rows.",
-};
 const ABANDON_SHARD: Parameter = Parameter {
     name: "abandon_shard",
     place: In::Query,
     schema: shard,
-    about: "Do without the confirmation of this shard, because it never comes back.",
+    about: "Do without the confirmation of this shard, because it never comes back. A number that no shard has \
+            is refused.",
 };
 const TOKEN_ID: Parameter = Parameter {
     name: "id",
@@ -121,7 +113,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "An absent body is one without fields. A namespace that exists is not changed: the answer says so, \
                 or is 409 where the body names another setting than it has. With If-Match its settings are \
                 replaced, and a field that is absent takes its default.",
-        parameters: &[&NS, &IF_MATCH, &IF_NONE_MATCH],
+        parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE],
         body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[
             (
@@ -154,9 +146,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/admin/v1/namespaces/{ns}",
         id: "changeNamespace",
         summary: "Change settings of a namespace",
-        about: "A merge patch (RFC 7396): a field that is absent stays as it is, null is its default.",
-        parameters: &[&NS, &IF_MATCH],
-        body: Some((Content::Json("NamespaceSpec"), true)),
+        about: "A merge patch (RFC 7396): a field that is absent stays as it is, null is its default. An absent body is \
+                one without fields.",
+        parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH],
+        body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[(
             200,
             "What it is now; `change` says whether it was changed.",
@@ -229,7 +222,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "From the first token on, every request needs one; so the first must hold admin:*. Where it is \
                 not known whether the token was made, the problem holds it, so that nobody is kept out by a \
                 token that nobody has.",
-        parameters: &[],
+        parameters: &[&CONTENT_ENCODING],
         body: Some((Content::Json("NewToken"), true)),
         answers: &[(
             201,
@@ -246,9 +239,17 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Revoke a token",
         about: "At once on this server, within a second on the others; on one that is cut off from the home \
                 of the records after records.stale_max at the latest.",
-        parameters: &[&TOKEN_ID],
+        parameters: &[&TOKEN_ID, &DRY_RUN],
         body: None,
-        answers: &[(204, "The token is no more.", Content::None, &[])],
+        answers: &[
+            (
+                200,
+                "The token that would be revoked: of a dry run.",
+                Content::Json("TokenInfo"),
+                &[],
+            ),
+            (204, "The token is no more.", Content::None, &[]),
+        ],
         errors: &[
             ADMIN,
             &[
@@ -266,7 +267,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "Secrets are hidden.",
         parameters: &[],
         body: None,
-        answers: &[(200, "TOML.", Content::Text("application/toml"), &[])],
+        answers: &[(200, "TOML.", Content::Text("text/plain"), &[])],
         errors: &[ADMIN],
     },
     Operation {

@@ -16,7 +16,7 @@ fn attempt() -> Value {
 }
 fn ticket() -> Value {
     // Any text: a ticket that is no good counts for nothing.
-    json!({})
+    json!({"type": "string"})
 }
 
 /// What any request of the data plane can say of who pays.
@@ -64,14 +64,20 @@ pub(super) const FIELDS: &[Parameter] = &[
     },
 ];
 
-/// What answers of the data plane say of quotas, where there is something to say.
-pub(super) const ANSWER_FIELDS: &[&str] = &[
-    "Umbo-Quota-State",
-    "RateLimit-Policy",
-    "RateLimit",
-    "Umbo-Charged-To",
-    "Umbo-Criticality-Applied",
-];
+/// Returns what answers of an operation of the data plane say of quotas, where there is something to say. What is
+/// free meets no quota.
+pub(super) fn answer_fields(operation: &Operation) -> &'static [&'static str] {
+    const ANY: &[&str] = &["Umbo-Charged-To", "Umbo-Criticality-Applied"];
+    const CHARGED: &[&str] = &[
+        "Umbo-Charged-To",
+        "Umbo-Criticality-Applied",
+        "Umbo-Quota-State",
+        "RateLimit-Policy",
+        "RateLimit",
+    ];
+    let is_free = OPERATIONS.iter().any(|one| one.id == operation.id);
+    if is_free { ANY } else { CHARGED }
+}
 
 /// What a rejection says besides.
 pub(super) const WAIT_FIELDS: &[&str] =

@@ -5,8 +5,8 @@ use umbo_api::ErrorCode;
 use super::operation::{Content, Operation, Parameter};
 use super::parameter::{
     ACCEPT_ENCODING, ALL, ATOMIC, CONTENT_ENCODING, CRITICALITY, CURSOR, DRY_RUN, DURABILITY, ENC,
-    END, EXPIRES, IF_MATCH, IF_NONE_MATCH, KEYS_ONLY, LIMIT, MAX_BYTES, NS, PK, PREFER, PREFIX,
-    REVERSE, SK, START, TIMEOUT, TTL,
+    END, EXPIRES, IF_MATCH, IF_NONE, IF_NONE_MATCH, KEYS_ONLY, LIMIT, MAX_BYTES, NS, PK, PREFER,
+    PREFIX, REVERSE, SK, START, TIMEOUT, TTL,
 };
 
 /// What any request can meet.
@@ -92,8 +92,21 @@ const PUT_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
     (201, "Stored; there was no row.", Content::None, &["ETag"]),
     (204, "Stored; a row was replaced.", Content::None, &["ETag"]),
 ];
-const DELETE_ANSWERS: &[(u16, &str, Content, &[&str])] =
-    &[(204, "No row has this key now.", Content::None, &[])];
+const TOUCH_ANSWERS: &[(u16, &str, Content, &[&str])] = &[(
+    204,
+    "The row has the new expiry, and a new version.",
+    Content::None,
+    &["ETag"],
+)];
+const DELETE_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+    (
+        200,
+        "What a delete would remove: of a dry run.",
+        Content::Json("DeleteRangeAnswer"),
+        &[],
+    ),
+    (204, "No row has this key now.", Content::None, &[]),
+];
 const GET_ERRORS: &[&[ErrorCode]] = &[
     ANY,
     STORE,
@@ -109,6 +122,12 @@ const PUT_ERRORS: &[&[ErrorCode]] = &[
     WRITE,
     BODY,
     &[ErrorCode::PreconditionFailed, ErrorCode::ValueTooLarge],
+];
+const TOUCH_ERRORS: &[&[ErrorCode]] = &[
+    ANY,
+    STORE,
+    WRITE,
+    &[ErrorCode::KeyNotFound, ErrorCode::PreconditionFailed],
 ];
 const DELETE_ERRORS: &[&[ErrorCode]] = &[ANY, STORE, WRITE, &[ErrorCode::PreconditionFailed]];
 
@@ -131,16 +150,27 @@ macro_rules! key_operations {
             },
             Operation {
                 method: "put", path: $path, id: concat!("put", $suffix), summary: "Put a row",
-                about: "Stores the raw body. Acknowledged means on the disk, unless durability \
+                about: "Stores the raw body and its Content-Type, whichever it is. Acknowledged means on the disk, unless durability \
                         is async.",
-                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE_MATCH,
+                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE,
                     &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
-                body: Some((Content::Bytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
+                body: Some((Content::AnyBytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
+            },
+            Operation {
+                method: "patch", path: $path, id: concat!("touch", $suffix),
+                summary: "Change the expiry of a row",
+                about: "The value stays, and is not sent; the request has no body. Umbo-TTL or Umbo-Expires-At is \
+                        needed. The row gets a new version, as if the same value had been put. Costs as much as \
+                        that put, and the bytes that are read for it. 412 also where the row is written again \
+                        and again meanwhile.",
+                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE,
+                    &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
+                body: None, answers: TOUCH_ANSWERS, errors: TOUCH_ERRORS,
             },
             Operation {
                 method: "delete", path: $path, id: concat!("delete", $suffix),
                 summary: "Delete a row", about: "Succeeds whether or not the row was there.",
-                parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &DURABILITY,
+                parameters: &[&NS, $($key,)* &ENC, &DRY_RUN, &IF_MATCH, &IF_NONE, &DURABILITY,
                     &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: DELETE_ANSWERS, errors: DELETE_ERRORS,
             },
@@ -148,8 +178,8 @@ macro_rules! key_operations {
     };
 }
 
-const PLAIN: [Operation; 4] = key_operations!("/v1/ns/{ns}/kv/{pk}", "", [&PK]);
-const SORTED: [Operation; 4] = key_operations!("/v1/ns/{ns}/kv/{pk}/{sk}", "Sorted", [&PK, &SK]);
+const PLAIN: [Operation; 5] = key_operations!("/v1/ns/{ns}/kv/{pk}", "", [&PK]);
+const SORTED: [Operation; 5] = key_operations!("/v1/ns/{ns}/kv/{pk}/{sk}", "Sorted", [&PK, &SK]);
 
 const RANGE: [Operation; 2] = [
     Operation {
@@ -181,7 +211,7 @@ const RANGE: [Operation; 2] = [
         answers: &[(
             200,
             "Rows, then the end line.",
-            Content::Lines(&["JsonRow", "EndLine", "ErrorLine"], true),
+            Content::StreamLines,
             CACHE_HEADERS,
         )],
         errors: &[ANY, STORE, &[ErrorCode::InvalidCursor]],
@@ -232,13 +262,13 @@ const MANY: [Operation; 3] = [
             (
                 200,
                 "Every row was read or is absent.",
-                Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
+                Content::Lines(&["MultiGetRow", "BatchEndLine"]),
                 CACHE_HEADERS,
             ),
             (
                 207,
                 "Some rows failed.",
-                Content::Lines(&["MultiGetRow", "BatchEndLine"], false),
+                Content::Lines(&["MultiGetRow", "BatchEndLine"]),
                 CACHE_HEADERS,
             ),
         ],
@@ -271,18 +301,18 @@ const MANY: [Operation; 3] = [
             &CRITICALITY,
             &PREFER,
         ],
-        body: Some((Content::Lines(&["WriteLine"], false), true)),
+        body: Some((Content::JsonLines("WriteLine"), true)),
         answers: &[
             (
                 200,
                 "Every row was applied.",
-                Content::Lines(&["WriteRow", "BatchEndLine"], false),
+                Content::Lines(&["WriteRow", "BatchEndLine"]),
                 &[],
             ),
             (
                 207,
                 "Some rows failed.",
-                Content::Lines(&["WriteRow", "BatchEndLine"], false),
+                Content::Lines(&["WriteRow", "BatchEndLine"]),
                 &[],
             ),
         ],
@@ -307,12 +337,7 @@ const MANY: [Operation; 3] = [
                 namespace, each row once. Needs the scan grant; sheddable unless marked.",
         parameters: READ_MANY,
         body: Some((Content::Json("ScanBody"), false)),
-        answers: &[(
-            200,
-            "Rows, then the end line.",
-            Content::Lines(&["JsonRow", "EndLine", "ErrorLine"], true),
-            &[],
-        )],
+        answers: &[(200, "Rows, then the end line.", Content::StreamLines, &[])],
         errors: &[
             ANY,
             STORE,

@@ -1,7 +1,12 @@
 //! Header fields of answers in the `OpenAPI` document, each described once.
 
+use serde_json::{Map, Value, json};
+
+/// What every answer has.
+const ANY: [&str; 2] = ["Umbo-Request-Id", "Umbo-RU"];
+
 /// Name and meaning.
-pub(super) const ALL: &[(&str, &str)] = &[
+const ALL: &[(&str, &str)] = &[
     ("Accept-Encoding", "Content codings that the route reads."),
     ("Age", "Age of an answer from the local cache, in seconds."),
     (
@@ -59,3 +64,22 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("Vary", "Request fields that the answer depends on."),
     ("WWW-Authenticate", "Bearer."),
 ];
+
+/// Returns the descriptions, by name.
+pub(super) fn components() -> Map<String, Value> {
+    let describe = |(name, about): &(&str, &str)| {
+        let header = json!({"description": about, "schema": {"type": "string"}});
+        ((*name).to_owned(), header)
+    };
+    ALL.iter().map(describe).collect()
+}
+
+/// Returns references to the descriptions of these fields and of those that every answer has.
+pub(super) fn references(names: &[&str]) -> Value {
+    let mut headers = Map::new();
+    for name in names.iter().copied().chain(ANY) {
+        let reference = format!("#/components/headers/{name}");
+        headers.insert(name.to_owned(), json!({"$ref": reference}));
+    }
+    headers.into()
+}

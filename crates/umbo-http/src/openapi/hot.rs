@@ -5,10 +5,10 @@ use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{ENC, NS, PK, SK};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, ENC, NS, PK, SK};
 
 fn list() -> Value {
-    json!({"type": "string", "enum": ["pinned", "blocked"]})
+    json!({"$ref": "#/components/schemas/HotList"})
 }
 
 const LIST: Parameter = Parameter {
@@ -47,10 +47,10 @@ macro_rules! list_operations {
                 id: concat!("list", $what),
                 summary: "Pin or block a key",
                 about: ABOUT_PUT,
-                parameters: &[&LIST, $($parameter),+],
+                parameters: &[&LIST, $($parameter,)+ &DRY_RUN, &CONTENT_ENCODING],
                 body: Some((Content::Json("HotListingSpec"), false)),
                 answers: &[
-                    (200, "It was listed already.", Content::Json("HotListed"), &[]),
+                    (200, "It was listed already; or how it would stand, in a dry run.", Content::Json("HotListed"), &[]),
                     (201, "It is listed now.", Content::Json("HotListed"), &[]),
                 ],
                 errors: &[ADMIN, BODY, CHANGE, $more, &[ErrorCode::HotListFull]],

@@ -24,14 +24,20 @@ pub(super) enum Content {
     None,
     /// Any bytes, of the type they were stored with.
     Bytes,
+    /// Any bytes of any media type, which is stored with them. Generators of clients take one media type for a body.
+    AnyBytes,
     /// Text of a media type.
     Text(&'static str),
     /// A document of this kind.
     Document,
     /// JSON of a schema.
     Json(&'static str),
-    /// Lines of JSON, each of one of the schemas; only the first as an array too.
-    Lines(&'static [&'static str], bool),
+    /// Lines of JSON, each of one of the schemas.
+    Lines(&'static [&'static str]),
+    /// Lines of a range or scan, or an array of them.
+    StreamLines,
+    /// A body of lines of JSON, each of the schema; or, for generators that know no lines, of bytes.
+    JsonLines(&'static str),
 }
 
 /// One operation of one path.
@@ -48,6 +54,11 @@ pub(super) struct Operation {
 }
 
 impl Operation {
+    /// Returns whether it works on rows, or says what that costs.
+    pub(super) fn is_of_data_plane(&self) -> bool {
+        self.path.starts_with("/v1/ns/")
+    }
+
     /// Returns whether it may change something: then an error says whether it did.
     pub(super) fn is_change(&self) -> bool {
         let is_read = ["batch/get", "scan", "explain", "simulate"]

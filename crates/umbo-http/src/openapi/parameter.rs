@@ -1,6 +1,7 @@
 //! Parameters of the data plane in the `OpenAPI` document, and the schemas of their values.
 
 use serde_json::{Value, json};
+use umbo_api::time_to_live;
 use umbo_types::limits;
 
 use crate::fields::EXPIRES_AT_MS;
@@ -38,14 +39,17 @@ fn tier() -> Value {
     json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]})
 }
 fn ttl() -> Value {
-    json!({"anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": limits::TTL_SECONDS_MAX},
-        {"type": "string", "pattern": "^[1-9][0-9]{0,6}(s|m)$"}
-    ]})
+    json!({"type": "string", "pattern": time_to_live::PATTERN})
 }
 fn instant() -> Value {
     let (first, last) = EXPIRES_AT_MS.into_inner();
-    json!({"type": "integer", "minimum": first, "maximum": last})
+    json!({"type": "integer", "format": "int64", "minimum": first, "maximum": last})
+}
+fn tags() -> Value {
+    json!({"type": "string", "pattern": "^(\\*|((W/)?\"[!#-~]*\"( *, *(W/)?\"[!#-~]*\")*)?)$"})
+}
+fn any_tag() -> Value {
+    json!({"type": "string", "enum": ["*"]})
 }
 fn coding() -> Value {
     json!({"type": "string", "enum": ["gzip", "zstd", "identity"]})
@@ -115,14 +119,21 @@ pub(super) const DURABILITY: Parameter = Parameter {
 pub(super) const IF_MATCH: Parameter = Parameter {
     name: "If-Match",
     place: In::Header,
-    schema: text,
-    about: "Entity tags, or *.",
+    schema: tags,
+    about: "Entity tags, or *. Not together with If-None-Match.",
 };
 pub(super) const IF_NONE_MATCH: Parameter = Parameter {
     name: "If-None-Match",
     place: In::Header,
-    schema: text,
-    about: "On a get entity tags, or *; on a write only *.",
+    schema: tags,
+    about: "Entity tags, or *. Not together with If-Match.",
+};
+/// The same of a write.
+pub(super) const IF_NONE: Parameter = Parameter {
+    name: "If-None-Match",
+    place: In::Header,
+    schema: any_tag,
+    about: "Only where there is none. Not together with If-Match.",
 };
 pub(super) const CONTENT_ENCODING: Parameter = Parameter {
     name: "Content-Encoding",
@@ -189,7 +200,7 @@ pub(super) const DRY_RUN: Parameter = Parameter {
     name: "dry_run",
     place: In::Query,
     schema: flag,
-    about: "Only count.",
+    about: "Change nothing, and answer what would change.",
 };
 pub(super) const ALL: Parameter = Parameter {
     name: "all",

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::admin::{ADMIN, BODY, flag, word};
+use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{IF_MATCH, IF_NONE_MATCH};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE};
 
 /// What a change of a policy can meet.
 const CHANGE: &[ErrorCode] = &[
@@ -23,12 +23,6 @@ const NAME: Parameter = Parameter {
     place: In::Path,
     schema: word,
     about: "Name of the policy.",
-};
-const DRY_RUN: Parameter = Parameter {
-    name: "dry_run",
-    place: In::Query,
-    schema: flag,
-    about: "Only say what would change.",
 };
 const LIMIT: Parameter = Parameter {
     name: "limit",
@@ -75,7 +69,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "In effect at once on this pod, at the next refresh on the others. Conditions are \
                 about the stored policy of this name, also where one is built in. A field that is \
                 absent takes its default.",
-        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE_MATCH],
+        parameters: &[&NAME, &DRY_RUN, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE],
         body: Some((Content::Json("PolicySpec"), true)),
         answers: &[
             (
@@ -99,7 +93,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "removePolicy",
         summary: "Remove a stored quota policy",
         about: "Where one of the same name is built in, that one is in effect again.",
-        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE_MATCH],
+        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE],
         body: None,
         answers: &[(
             200,
@@ -126,7 +120,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "simulatePolicy",
         summary: "Try a quota policy on the requests of late",
         about: "Says what it would have rejected of what this pod has recorded. Changes nothing.",
-        parameters: &[],
+        parameters: &[&CONTENT_ENCODING],
         body: Some((Content::Json("SimulateBody"), true)),
         answers: &[(
             200,

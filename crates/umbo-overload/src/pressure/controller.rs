@@ -60,7 +60,7 @@ pub struct OverloadController {
 pub struct Changes {
     /// Episodes that began.
     pub begun: Vec<OverloadEpisode>,
-    /// Episodes that ended: without pressure, and every price is the plain one again.
+    /// Episodes that ended: without pressure, nothing was shed, and every price is the plain one again.
     pub ended: Vec<OverloadEpisode>,
 }
 

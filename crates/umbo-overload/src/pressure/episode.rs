@@ -1,4 +1,5 @@
-//! The overloads that there were: when a shard was under pressure, why, for how long, and what was shed.
+//! The overloads that there were: when a shard was under pressure or shed requests, why, for how long, and what was
+//! shed. Whatever the queues shed belongs to an episode.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,7 +9,8 @@ use umbo_types::{Criticality, ShardId};
 use super::pressure_controller::PressureInput;
 use crate::class::Class;
 
-/// One overload of one shard, from the first tick with pressure to the last with a raised price.
+/// One overload of one shard, from the first tick with pressure or a request shed since the tick before, to the last
+/// of these or with a raised price.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverloadEpisode {
     /// Number of the episode, from 1.

@@ -24,6 +24,8 @@ pub struct TickInput {
     pub oldest: Duration,
     /// Requests shed by the queues since the start, by tier.
     pub shed: [u64; Criticality::ALL.len()],
+    /// The same by queue: that for reads, and that for writes.
+    pub shed_by_queue: [u64; 2],
 }
 
 /// What the pressure of a class comes from.

@@ -8,7 +8,7 @@ use super::episode::{EpisodeLog, OverloadEpisode};
 use super::latency::LatencyState;
 use super::log_histogram::Place;
 use super::penalty::Prices;
-use super::pressure_controller::{CLASSES, PressureController, TickInput, Worst};
+use super::pressure_controller::{CLASSES, PressureController, PressureInput, TickInput, Worst};
 use super::report::{ClassReport, PriceReport, ShardReport};
 use super::settings::PressureSettings;
 use super::time_slices::TimeSlices;
@@ -39,6 +39,7 @@ pub(crate) struct ShardMonitor {
     /// Requests shed by the queues, now and when the episode began.
     shed: [u64; Criticality::ALL.len()],
     shed_before: [u64; Criticality::ALL.len()],
+    shed_by_queue: [u64; 2],
 }
 
 impl ShardMonitor {
@@ -51,6 +52,7 @@ impl ShardMonitor {
             episode: None,
             shed: Default::default(),
             shed_before: Default::default(),
+            shed_by_queue: Default::default(),
         }
     }
 
@@ -64,7 +66,8 @@ impl ShardMonitor {
         settings: &PressureSettings,
     ) -> (Prices, Option<EpisodeChange>) {
         let lasted = |episode: &OverloadEpisode| episode.duration(view.now);
-        let is_frozen = self.episode.as_ref().map(lasted);
+        let has_pressure = |episode: &&OverloadEpisode| episode.pressure_max > 0.0;
+        let is_frozen = self.episode.as_ref().filter(has_pressure).map(lasted);
         let is_frozen = is_frozen.is_some_and(|lasted| lasted < settings.thaw_after);
         let mut latency = [0.0; CLASSES];
         for ((state, slices), pressure) in
@@ -72,13 +75,16 @@ impl ShardMonitor {
         {
             *pressure = state.tick(slices, elapsed_ms, (input.oldest, is_frozen), settings);
         }
-        self.shed = input.shed;
+        let shed_before = std::mem::replace(&mut self.shed, input.shed);
+        let by_queue_before = std::mem::replace(&mut self.shed_by_queue, input.shed_by_queue);
         let (worst, prices) = self.controller.tick(latency, input, &settings.designated);
         self.prices = prices;
-        let change = match worst {
-            Some(worst) if self.episode.is_none() => {
-                self.shed_before = self.shed;
-                let episode = self.begin(view, &worst, log.begin());
+        // Queues shed between two ticks, too, without pressure at either.
+        let cause = worst.or_else(|| shedding(by_queue_before, input.shed_by_queue));
+        let change = match cause {
+            Some(cause) if self.episode.is_none() => {
+                self.shed_before = shed_before;
+                let episode = self.begin(view, &cause, log.begin());
                 self.episode = Some(episode.clone());
                 Some(EpisodeChange::Begun(episode))
             }
@@ -174,4 +180,17 @@ impl ShardMonitor {
         ended.ended = Some(now);
         Some(ended)
     }
+}
+
+/// Returns the cause of an episode that begins with requests shed by a queue; none where none was.
+fn shedding(before: [u64; 2], now: [u64; 2]) -> Option<Worst> {
+    let classes = [Class::PointRead, Class::PointWrite];
+    let grown = before.into_iter().zip(now).zip(classes);
+    let grown = grown.filter(|((before, now), _)| now > before);
+    let most = grown.max_by_key(|((before, now), _)| now - before);
+    most.map(|(_, class)| Worst {
+        pressure: 0.0,
+        class,
+        input: PressureInput::QueueDelay,
+    })
 }

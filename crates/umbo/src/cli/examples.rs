@@ -36,10 +36,12 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "umbo kv put demo user-7 photo --file photo.png --content-type image/png",
         ],
     ),
+    ("kv touch", &["umbo kv touch demo user-7 name --ttl 30d"]),
     (
         "kv rm",
         &[
             "umbo kv rm demo user-7 name",
+            "umbo kv rm demo user-7 name --dry-run",
             "umbo kv rm demo user-7 --prefix session/ --dry-run",
             "umbo kv rm demo user-7 --all",
         ],

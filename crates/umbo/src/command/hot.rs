@@ -50,6 +50,9 @@ struct Put {
     /// How long (like 30m, 2h, 7d); without limit where not given
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
+    /// Only show how the key would stand on the list
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -100,10 +103,13 @@ impl Put {
             ttl: self.ttl.map(|ttl| ttl.as_secs()),
         };
         let client = connection.client()?;
-        let (listed, is_new) = client.list_hot(list, self.key.key()?, &spec).await?;
+        let key = self.key.key()?;
+        let (listed, is_new) = client.list_hot(list, key, &spec, self.dry_run).await?;
         let format = connection.listing_format();
         output::write_one(format, &listed, &LISTED_HEADER, listed_cells)?;
-        if !is_new {
+        if self.dry_run {
+            output::note("nothing was changed: this was a dry run");
+        } else if !is_new {
             output::note(&format!("it was {} already", list.as_str()));
         }
         if listed.standing != list.standing() {

@@ -14,6 +14,7 @@ mod put;
 mod range;
 mod rm;
 mod scan;
+mod touch;
 
 use clap::{Args, Subcommand};
 
@@ -40,6 +41,8 @@ enum Command {
     Get(get::Arguments),
     /// Store a row
     Put(put::Arguments),
+    /// Change the expiry of a row, without its value
+    Touch(touch::Arguments),
     /// Remove a row, or a range of rows of a partition
     Rm(rm::Arguments),
     /// List rows of a partition, in order
@@ -64,6 +67,7 @@ impl Arguments {
         match self.command {
             Command::Get(arguments) => block_on(arguments.run(connection)),
             Command::Put(arguments) => block_on(arguments.run(connection)),
+            Command::Touch(arguments) => block_on(arguments.run(connection)),
             Command::Rm(arguments) => block_on(arguments.run(connection)),
             Command::Range(arguments) => block_on(arguments.run(connection)),
             Command::Mget(arguments) => block_on(arguments.run(connection)),

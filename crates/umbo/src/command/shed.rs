@@ -17,9 +17,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show which shards are overloaded, which tiers are penalised and what waits
+    /// Show which shards are overloaded, which tiers are penalised, what waits, and what was shed since the start
     Status {
-        /// Include healthy shards and unaffected tiers
+        /// Include healthy shards and tiers of which nothing was shed
         #[arg(long)]
         all: bool,
     },
@@ -77,7 +77,7 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
     let classes: Vec<_> = classes.collect();
     output::write_list(Format::Table, &classes, &CLASS_HEADER, Vec::clone)?;
     let tiers = status.shards.iter().flat_map(|shard| {
-        let happens = |tier: &&TierOverload| is_all || tier.penalised || tier.waiting > 0;
+        let happens = |tier: &&TierOverload| is_all || is_affected(tier);
         let cells = |tier| tier_cells(shard.shard, tier);
         shard.tiers.iter().filter(happens).map(cells)
     });
@@ -97,6 +97,11 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
         millis(Some(status.lag_ms)) + " ms",
     ));
     Ok(())
+}
+
+/// Returns whether the tier pays more, waits, or was shed since the start.
+fn is_affected(tier: &TierOverload) -> bool {
+    tier.penalised || tier.waiting > 0 || !tier.shed.is_empty()
 }
 
 fn class_cells(shard: u16, class: &ClassLatency) -> Vec<String> {

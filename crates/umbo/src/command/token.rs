@@ -33,6 +33,9 @@ enum Command {
     Revoke {
         /// Id, as 'umbo token ls' shows it
         id: String,
+        /// Only show the token that would be revoked
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -61,7 +64,8 @@ impl Arguments {
         match self.command {
             Command::Create(create) => block_on(create.run(connection)),
             Command::Ls => block_on(list(connection)),
-            Command::Revoke { id } => block_on(revoke(connection, &id)),
+            Command::Revoke { id, dry_run: false } => block_on(revoke(connection, &id)),
+            Command::Revoke { id, dry_run: true } => block_on(would_revoke(connection, &id)),
         }
     }
 }
@@ -124,18 +128,26 @@ async fn revoke(connection: &Connection, id: &str) -> Result<(), CliError> {
     }
 }
 
+async fn would_revoke(connection: &Connection, id: &str) -> Result<(), CliError> {
+    let token = connection.client()?.revoke_token_dry_run(id).await?;
+    output::write_one(connection.listing_format(), &token, &HEADER, cells)?;
+    output::note("nothing was changed: this was a dry run");
+    Ok(())
+}
+
+const HEADER: [&str; 7] = [
+    "ID",
+    "NAME",
+    "GRANTS",
+    "CRITICALITY-MAX",
+    "CREATED",
+    "EXPIRES",
+    "SOURCE",
+];
+
 async fn list(connection: &Connection) -> Result<(), CliError> {
     let list = connection.client()?.tokens().await?;
-    let header = [
-        "ID",
-        "NAME",
-        "GRANTS",
-        "CRITICALITY-MAX",
-        "CREATED",
-        "EXPIRES",
-        "SOURCE",
-    ];
-    output::write_list(connection.listing_format(), &list.tokens, &header, cells)
+    output::write_list(connection.listing_format(), &list.tokens, &HEADER, cells)
 }
 
 fn cells(token: &TokenInfo) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
+use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::key_text;
 use umbo_client::{Condition, DeleteSelection};
 
@@ -32,7 +33,7 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with_all = ["sk", "start", "end", "prefix"])]
     all: bool,
     /// Only show what would be removed
-    #[arg(long, conflicts_with = "if_match")]
+    #[arg(long)]
     dry_run: bool,
     /// Remove only if the row has this version ('*': any)
     #[arg(
@@ -42,6 +43,27 @@ pub(super) struct Arguments {
         conflicts_with_all = ["range", "start", "end", "prefix", "all"]
     )]
     if_match: Option<Condition>,
+}
+
+/// Prints how much was removed, or would be.
+fn print(connection: &Connection, answer: &DeleteRangeAnswer) -> Result<(), CliError> {
+    let what = if answer.dry_run {
+        "would-remove"
+    } else {
+        "removed"
+    };
+    output::write_one(
+        connection.listing_format(),
+        answer,
+        &["DONE", "ROWS", "BYTES"],
+        |answer| {
+            vec![
+                what.to_owned(),
+                answer.rows.to_string(),
+                answer.bytes.to_string(),
+            ]
+        },
+    )
 }
 
 #[derive(Debug, Serialize)]
@@ -74,30 +96,12 @@ impl Arguments {
             .client()?
             .delete_range(self.key.ns.as_str(), &self.key.pk.0, &selection)
             .await?;
-        let what = if answer.dry_run {
-            "would-remove"
-        } else {
-            "removed"
-        };
-        output::write_one(
-            connection.listing_format(),
-            &answer,
-            &["DONE", "ROWS", "BYTES"],
-            |answer| {
-                vec![
-                    what.to_owned(),
-                    answer.rows.to_string(),
-                    answer.bytes.to_string(),
-                ]
-            },
-        )
+        print(connection, &answer)
     }
 
     async fn remove_row(&self, connection: &Connection) -> Result<(), CliError> {
         let refusal = if self.range {
             Some("name what to remove with --start, --end, --prefix or --all")
-        } else if self.dry_run {
-            Some("--dry-run is for ranges: add --prefix, --start, --end or --all")
         } else {
             None
         };
@@ -107,6 +111,10 @@ impl Arguments {
         let condition = self.if_match.unwrap_or_default();
         let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
         let client = connection.client()?;
+        if self.dry_run {
+            let answer = client.delete_dry_run(ns, pk, sk, condition).await?;
+            return print(connection, &answer);
+        }
         // The answer to a removal does not tell whether there was a row.
         let was_there = match self.if_match {
             None => client

@@ -5,6 +5,8 @@
 //! program, the next run continues from there: at worst some rows are sent twice, which is harmless for a
 //! put. After everything was sent the checkpoint is removed.
 
+mod dry_run;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -66,6 +68,9 @@ pub(in crate::command) struct Arguments {
     /// Send rows even where newer ones are there
     #[arg(long)]
     overwrite: bool,
+    /// Only count the rows that would be sent, by namespace
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     transfer: TransferOptions,
 }
@@ -126,6 +131,9 @@ impl Arguments {
     /// Sends the rows, reports, and fails if any row did.
     pub(in crate::command) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         self.check_namespaces()?;
+        if self.dry_run {
+            return self.dry_run(connection).await;
+        }
         let checkpoint = Checkpoint::load_or_begin(&self.file, self.failed_path())?;
         let failed_path = checkpoint.failed_file.clone();
         let existing = Existing::Continue(checkpoint.failed_bytes);

@@ -1,0 +1,95 @@
+//! Whole numbers in request bodies: to JSON Schema `60.0` is an integer, and some encoders write it so.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+
+/// Above it, not every whole number is a double.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Returns the whole number that a double is; none where it is another, negative or not exact.
+pub(crate) fn of_double(number: f64) -> Option<u64> {
+    let is_whole = (0.0..=EXACT_MAX).contains(&number) && number.fract() == 0.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked above"
+    )]
+    is_whole.then_some(number as u64)
+}
+
+struct Whole;
+
+impl<'de> Visitor<'de> for Whole {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number of 0 or more")
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Some(number))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        let whole = of_double(number);
+        whole
+            .map(Some)
+            .ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
+    }
+}
+
+/// Reads a field that may be null or absent.
+pub(crate) fn optional<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let number = deserializer.deserialize_option(Whole)?;
+    number
+        .map(|number| {
+            let expected = &"a smaller number";
+            T::try_from(number)
+                .map_err(|_| D::Error::invalid_value(Unexpected::Unsigned(number), expected))
+        })
+        .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct Body {
+        #[serde(default, deserialize_with = "super::optional")]
+        count: Option<u32>,
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_with_a_point() {
+        for (text, count) in [
+            ("{}", None),
+            ("{\"count\":null}", None),
+            ("{\"count\":60}", Some(60)),
+            ("{\"count\":60.0}", Some(60)),
+            ("{\"count\":6e1}", Some(60)),
+        ] {
+            let body: Body = serde_json::from_str(text).unwrap();
+            assert_eq!(body.count, count, "{text}");
+        }
+        for text in ["60.5", "-1", "-1.0", "4294967296", "1e300", "\"60\""] {
+            let body = format!("{{\"count\":{text}}}");
+            assert!(serde_json::from_str::<Body>(&body).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `umbo kv touch`: another expiry for a row, whose value stays where it is.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use umbo_client::Condition;
+
+use super::argument::{RowKey, condition, ttl};
+use crate::cli_error::CliError;
+use crate::connection::Connection;
+use crate::output;
+
+/// Arguments of `umbo kv touch`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    key: RowKey,
+    /// Time to live from now on (like 90s, 10m, 30d)
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
+    ttl: Duration,
+    /// Touch only if the row has this version ('*': any)
+    #[arg(long, value_name = "VERSION", value_parser = condition)]
+    if_match: Option<Condition>,
+}
+
+#[derive(Debug, Serialize)]
+struct Touched {
+    version: u64,
+}
+
+impl Arguments {
+    /// Touches the row and prints its new version.
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+        let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
+        let condition = self.if_match.unwrap_or_default();
+        let client = connection.client()?;
+        let version = client.touch(ns, pk, sk, self.ttl, condition).await?;
+        let Some(version) = version else {
+            return Err(CliError::RowNotFound);
+        };
+        output::write_one(
+            connection.listing_format(),
+            &Touched { version },
+            &["DONE", "VERSION"],
+            |answer| vec!["touched".to_owned(), answer.version.to_string()],
+        )
+    }
+}

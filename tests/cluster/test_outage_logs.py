@@ -1,0 +1,39 @@
+"""The log of a dispatcher says once that a shard node is away, and once that it is back; in words."""
+
+import json
+import re
+import time
+
+from harness import wait_until
+
+
+def lines_of(dispatcher, node):
+    lines = [json.loads(line) for line in dispatcher.log_text().splitlines()]
+    return [line for line in lines if line.get("node") == node]
+
+
+def test_an_outage_is_logged_once_at_each_end(new_cluster):
+    cluster = new_cluster().start()
+    (dispatcher,) = cluster.dispatchers
+    name, *others = cluster.nodes
+    node = cluster.nodes[name]
+    assert not lines_of(dispatcher, name), "a node that is there is no news"
+    for end in (node.kill, node.stop):
+        before = len(lines_of(dispatcher, name))
+        end()
+        wait_until(lambda: len(lines_of(dispatcher, name)) > before, "the outage in the log")
+        # Many attempts to connect again, each of which fails.
+        time.sleep(2)
+        node.start()
+        messages = lambda: [line["message"] for line in lines_of(dispatcher, name)[before:]]  # noqa: E731
+        wait_until(lambda: "a shard node is connected again" in messages(), "the recovery in the log")
+        lost, back = lines_of(dispatcher, name)[before:]
+        assert lost["message"] in (
+            "the connection to a shard node was lost; trying again",
+            "a shard node is restarting",
+        ), lost
+        if "reason" in lost:
+            assert not re.search(r"h2|protocol error|os error|Kind", lost["reason"]), lost
+        assert (back["level"], int(back["away_ms"]) >= 1000) == ("INFO", True), back
+    assert not any(lines_of(dispatcher, other) for other in others)
+    cluster.stop()
