@@ -318,14 +318,28 @@ mod tests {
                 let back = 60 + down;
                 assert!(sent[..60].iter().all(|sent| *sent == per_second), "{case}");
                 if down >= 40 {
-                    assert!(sent[back - 1] <= 1 + per_second / 10, "{case}: {:?}", &sent[55..]);
+                    assert!(
+                        sent[back - 1] <= 1 + per_second / 10,
+                        "{case}: {:?}",
+                        &sent[55..]
+                    );
                 }
-                assert!(2 * sent[back + 5] >= per_second, "{case}: {:?}", &sent[back..]);
+                assert!(
+                    2 * sent[back + 5] >= per_second,
+                    "{case}: {:?}",
+                    &sent[back..]
+                );
                 let later = &sent[back + 15..];
                 assert!(later.iter().all(|sent| *sent == per_second), "{case}");
                 // Each second brings at most a third of the load more than the one before it.
-                let steps = sent[back..].windows(2).map(|two| two[1].saturating_sub(two[0]));
-                assert!(steps.max() <= Some(per_second.div_ceil(3)), "{case}: {:?}", &sent[back..]);
+                let steps = sent[back..]
+                    .windows(2)
+                    .map(|two| two[1].saturating_sub(two[0]));
+                assert!(
+                    steps.max() <= Some(per_second.div_ceil(3)),
+                    "{case}: {:?}",
+                    &sent[back..]
+                );
             }
         }
     }
@@ -340,7 +354,10 @@ mod tests {
             // The recovery goes on until refusals show, which is a second of answers late.
             let limit = f64::max(factor, 1.0 / (0.5 + 0.5 / factor)) * 300.0 + 1_000.0 / 6.0;
             for (at, second) in seconds.iter().enumerate().skip(110) {
-                assert!(f64::from(second.sent) <= 1.3 * limit, "{factor} {at}: {second:?}");
+                assert!(
+                    f64::from(second.sent) <= 1.3 * limit,
+                    "{factor} {at}: {second:?}"
+                );
             }
             let accepted: u32 = seconds[140..].iter().map(|second| second.accepted).sum();
             assert!(accepted >= 160 * 240, "{factor}: {accepted}");
