@@ -151,7 +151,7 @@ impl PageWalk {
             Answered::new(&context, page)
         };
         let timed = with_permit(&self.dispatcher, shard, &call, pin!(work)).await?;
-        let (service_time, page) = (timed.service_time, timed.answer?);
+        let (time, page) = (timed.time, timed.answer?);
         let may_continue = page.resume_after.is_some();
         request.after = page.resume_after;
         let page = Arc::new(Page {
@@ -160,7 +160,7 @@ impl PageWalk {
         });
         Ok(Timed {
             answer: ChunkRows { page, may_continue },
-            service_time,
+            time,
         })
     }
 
@@ -223,7 +223,7 @@ impl PageWalk {
             rows: self.rows,
             read_bytes: self.bytes,
             reads: 1,
-            service_time: log.store_time(),
+            service_time: log.charged_time(),
             ..ActualUsage::default()
         };
         let reason = self.end_reason(chunk.may_continue);

@@ -15,6 +15,9 @@ pub struct Answer {
     pub id: u64,
     /// Service time of the node, from the arrival of the request; in the last part, of all parts.
     pub service_time: Duration,
+    /// Part of the service time that falls to the request alone, for which it is charged: of a commit of several
+    /// writes its share.
+    pub busy_time: Duration,
     /// Whether more parts of the same answer follow.
     pub has_more: bool,
     /// Rows touched.
@@ -31,6 +34,7 @@ impl Answer {
         Self {
             id,
             service_time,
+            busy_time: service_time,
             has_more: false,
             rows: 0,
             bytes: 0,

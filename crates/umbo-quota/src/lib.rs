@@ -17,7 +17,6 @@ mod dimension;
 mod history;
 mod identity;
 mod known_name;
-mod latency;
 mod limiter;
 pub mod limits;
 mod operation_usage;

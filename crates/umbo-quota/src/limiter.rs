@@ -31,7 +31,6 @@ use crate::cost::{Weights, is_counted};
 use crate::dimension::Dimension;
 use crate::history::DemandHistory;
 use crate::identity::{Identities, label};
-use crate::latency::Medians;
 use crate::policy::{Mode, Policy, PolicySet, Source};
 use crate::pricing::Pricing;
 use crate::refusals::Refusals;
@@ -96,7 +95,6 @@ impl Limiter {
         let pricing = Arc::new(Pricing {
             origin: now,
             weights: settings.weights,
-            medians: Medians::default(),
             residuals: Residuals::default(),
         });
         Self {

@@ -19,7 +19,7 @@ use crate::report::{Breakdown, Tally};
 
 /// One new price counts this part of the average: a power of two.
 const SMOOTHING: u64 = 32;
-/// One request in so many feeds the medians of service times.
+/// One request in so many feeds the record of how far the estimates were off.
 const SAMPLE: u64 = 8;
 /// Looks for the turn, after which the thread lets others run.
 const LOOKS: u32 = 64;

@@ -335,8 +335,7 @@ impl Reservation {
 
     #[inline]
     fn price(&self, pricing: &Pricing, work: &ActualUsage) -> RequestUnits {
-        let nanos = pricing.medians.capped(self.operation, work.service_time);
-        pricing.weights.price_in(self.operation, work, nanos)
+        pricing.weights.price(self.operation, work)
     }
 
     /// Ends at a price, apart from the surplus, from which nothing is learned.
@@ -374,7 +373,7 @@ impl Reservation {
         let cell = self.account.record.cell(operation);
         let surplus = self.surplus();
         if cell.count_served(micros, surplus.as_micros(), work, lesson) {
-            pricing.note(operation, work.service_time, self.estimate, micros);
+            pricing.residuals.note(operation, self.estimate, micros);
         }
         if !self.shares.is_empty() {
             self.count_by_shard(price.saturating_add(surplus));

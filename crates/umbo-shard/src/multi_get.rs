@@ -140,6 +140,7 @@ impl RowsPart {
         Answer {
             id,
             service_time,
+            busy_time: service_time,
             has_more,
             rows: self.found,
             bytes: self.len,

@@ -71,6 +71,7 @@ impl Read {
         Answer {
             id,
             service_time,
+            busy_time: service_time,
             has_more: false,
             rows,
             bytes,

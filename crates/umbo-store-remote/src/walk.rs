@@ -46,8 +46,9 @@ impl RemoteStore {
                     "its node sent an answer that is not a scan",
                 ));
             };
-            if let Some(took) = later.and_then(|part| part.service_time()) {
-                call.note_service_time(took);
+            let times = later.and_then(|part| part.service_time().zip(part.busy_time()));
+            if let Some((service_time, busy_time)) = times {
+                call.note_shared_time(service_time, busy_time);
             }
             later = Some(call.later_part());
             join(&mut chunk, page.rows);

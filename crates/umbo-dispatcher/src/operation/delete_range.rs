@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
@@ -24,7 +23,7 @@ use crate::phase::locate::Located;
 use crate::phase::queue::{self, with_permit};
 use crate::phase::write_through::write_through;
 use crate::reply::Reply;
-use crate::store_call::{Answered, StoreCall, Timed};
+use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
@@ -135,7 +134,7 @@ async fn remove(
     ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, RequestError> {
-    let mut service_time = Duration::ZERO;
+    let mut time = StoreTime::default();
     let mut request = DeleteRangeRequest {
         namespace: namespace.id,
         partition: ask.partition.clone(),
@@ -162,7 +161,7 @@ async fn remove(
             }
             timed => timed?,
         };
-        service_time += timed.service_time;
+        time += timed.time;
         let step = match timed.answer {
             Ok(step) => step,
             // What was removed before was of the removed namespace, too.
@@ -176,10 +175,7 @@ async fn remove(
         answer.rows += step.rows;
         answer.bytes += step.bytes;
         let Some(last) = step.resume_after else {
-            return Ok(Timed {
-                answer: (),
-                service_time,
-            });
+            return Ok(Timed { answer: (), time });
         };
         request.range = request.range.beyond(&last, false);
         call.is_continued = true;
@@ -194,7 +190,7 @@ async fn count(
     ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, RequestError> {
-    let mut service_time = Duration::ZERO;
+    let mut time = StoreTime::default();
     let mut request = RangeRequest {
         namespace: namespace.id,
         partition: ask.partition.clone(),
@@ -211,7 +207,7 @@ async fn count(
             Answered::new(&context, page)
         };
         let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
-        service_time += timed.service_time;
+        time += timed.time;
         let page = timed.answer?;
         answer.rows += page.rows.len() as u64;
         answer.bytes += page
@@ -220,10 +216,7 @@ async fn count(
             .map(|row| row.sort.len() as u64 + u64::from(row.value_len))
             .sum::<u64>();
         let Some(last) = page.resume_after else {
-            return Ok(Timed {
-                answer: (),
-                service_time,
-            });
+            return Ok(Timed { answer: (), time });
         };
         request.range = request.range.beyond(&last, false);
         call.is_continued = true;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use umbo_dispatcher::overload::OverloadSettings;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{RequestUnits, ShardId};
 
@@ -38,6 +39,22 @@ async fn point_operations_cost_what_the_model_says() {
     );
     let delete = pod.ask("DELETE", target, &[], "").await;
     assert_eq!((delete.status, delete.ru()), (204, "6.55"));
+}
+
+#[tokio::test]
+async fn a_slow_read_among_fast_ones_pays_for_its_time_also_where_shards_are_watched() {
+    for overload in [None, Some(OverloadSettings::default())] {
+        let pod = TestDispatcher::open_with(&[], overload).await;
+        let target = &format!("{KV}p");
+        pod.store.set_time(Duration::from_micros(10));
+        for _ in 0..300 {
+            let get = pod.ask("GET", target, &[], "").await;
+            assert_eq!((get.status, get.ru()), (404, "1.001"));
+        }
+        pod.store.set_time(Duration::from_millis(10));
+        let get = pod.ask("GET", target, &[], "").await;
+        assert_eq!((get.status, get.ru()), (404, "2"));
+    }
 }
 
 #[tokio::test]

@@ -278,6 +278,7 @@ fn answers() -> Vec<Answer> {
     let answer = |(id, outcome): (u64, Outcome)| Answer {
         id,
         service_time: Duration::from_micros(12),
+        busy_time: Duration::from_micros(12),
         has_more: id % 2 == 0,
         rows: 1,
         bytes: 300,

@@ -401,15 +401,18 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 pub(crate) fn answer() -> impl Strategy<Value = Answer> {
-    let head = (any::<[u64; 4]>(), any::<bool>());
-    (head, outcome()).prop_map(|(([id, nanos, rows, bytes], has_more), outcome)| Answer {
-        id,
-        service_time: Duration::from_nanos(nanos),
-        has_more,
-        rows,
-        bytes,
-        outcome,
-    })
+    let head = (any::<[u64; 4]>(), option::of(any::<u64>()), any::<bool>());
+    (head, outcome()).prop_map(
+        |(([id, nanos, rows, bytes], busy, has_more), outcome)| Answer {
+            id,
+            service_time: Duration::from_nanos(nanos),
+            busy_time: Duration::from_nanos(busy.unwrap_or(nanos)),
+            has_more,
+            rows,
+            bytes,
+            outcome,
+        },
+    )
 }
 
 pub(crate) fn stamp() -> impl Strategy<Value = NodeStamp> {
