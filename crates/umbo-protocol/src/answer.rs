@@ -20,9 +20,9 @@ pub struct Answer {
     pub busy_time: Duration,
     /// Whether more parts of the same answer follow.
     pub has_more: bool,
-    /// Rows touched.
+    /// Rows touched; of a get or multi-get also those that are absent.
     pub rows: u64,
-    /// Bytes of keys and values touched.
+    /// Bytes of keys and values touched, returned or not.
     pub bytes: u64,
     /// The outcome.
     pub outcome: Outcome,
@@ -50,9 +50,9 @@ pub enum Outcome {
     Row(Option<Row>),
     /// Rows of a multi-get, in order, or as many of them as fit into one part.
     MultiGot(Vec<AnswerPart>),
-    /// A chunk of a range.
+    /// A chunk of a range. What it touched is sent as [`Answer::rows`] and [`Answer::bytes`].
     Page(Page),
-    /// A chunk of a scan.
+    /// A chunk of a scan; likewise.
     Scanned(ScanPage),
     /// The result of each mutation.
     Written(Vec<WriteAnswer>),

@@ -12,7 +12,7 @@ use umbo_hotkey::WriteScope;
 use umbo_http::decode::{self, DeleteRangeAsk, Route};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::ActualUsage;
-use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
+use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError, Touched};
 use umbo_types::{ShardId, Timestamp, limits};
 
 use super::Operate;
@@ -33,7 +33,7 @@ const STEP_ROWS: u32 = 1_024;
 pub(crate) struct DeleteRange(DeleteRangeAsk);
 
 impl Operate for DeleteRange {
-    type Fetched = DeleteRangeAnswer;
+    type Fetched = (DeleteRangeAnswer, Touched);
 
     fn decode(
         route: &Route<'_>,
@@ -58,30 +58,29 @@ impl Operate for DeleteRange {
         admitted.locate_at(shard)
     }
 
-    async fn fetch(
-        &mut self,
-        located: &mut Located<'_>,
-    ) -> Result<DeleteRangeAnswer, RequestError> {
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
         let mut answer = DeleteRangeAnswer {
             rows: 0,
             bytes: 0,
             dry_run: self.0.dry_run,
         };
+        let mut touched = Touched::default();
         if self.0.range.is_empty() {
-            return Ok(answer);
+            return Ok((answer, touched));
         }
         let (dispatcher, call) = (located.dispatcher, located.call());
         let namespace = Arc::clone(&located.identified().namespace);
         let shard = dispatcher.shard_map.locate(namespace.id, &self.0.partition);
         if self.0.dry_run {
-            let work = count(dispatcher, &namespace, shard, call, &self.0, &mut answer);
+            let counts = (&mut answer, &mut touched);
+            let work = count(dispatcher, &namespace, shard, call, &self.0, counts);
             queue::ask(located, pin!(work)).await?;
-            return Ok(answer);
+            return Ok((answer, touched));
         }
         let work = remove(dispatcher, &namespace, shard, call, &self.0, &mut answer);
         let outcome = queue::ask(located, pin!(work)).await;
         match outcome {
-            Ok(()) => Ok(answer),
+            Ok(()) => Ok((answer, touched)),
             Err(error) => {
                 located.progress(removed(&answer));
                 Err(match error {
@@ -100,13 +99,13 @@ impl Operate for DeleteRange {
 
     async fn settle(
         self,
-        answer: DeleteRangeAnswer,
+        (answer, touched): Self::Fetched,
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
         if self.0.dry_run && !self.0.range.is_empty() {
             located.settle(ActualUsage {
-                rows: answer.rows,
-                read_bytes: answer.bytes,
+                rows: touched.rows,
+                read_bytes: touched.bytes,
                 reads: 1,
                 ..ActualUsage::default()
             });
@@ -188,7 +187,7 @@ async fn count(
     shard: ShardId,
     mut call: StoreCall,
     ask: &DeleteRangeAsk,
-    answer: &mut DeleteRangeAnswer,
+    (answer, touched): (&mut DeleteRangeAnswer, &mut Touched),
 ) -> Result<Timed<()>, RequestError> {
     let mut time = StoreTime::default();
     let mut request = RangeRequest {
@@ -209,6 +208,7 @@ async fn count(
         let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
         time += timed.time;
         let page = timed.answer?;
+        *touched += page.touched;
         answer.rows += page.rows.len() as u64;
         answer.bytes += page
             .rows

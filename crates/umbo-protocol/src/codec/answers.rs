@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Deleted, Page, ScanPage, ScanPosition, ShardState, ShardStatus, WriteError, Written,
+    Deleted, Page, ScanPage, ScanPosition, ShardState, ShardStatus, Touched, WriteError, Written,
 };
 use umbo_types::{NamespaceId, Row, ShardId, Version, limits};
 
@@ -125,6 +125,16 @@ pub(crate) fn answer(reader: &mut Reader<'_>, id: u64) -> Result<Answer, DecodeE
             tag => ignored(tag, id)?,
         }
     }
+    // What a chunk read is what its answer says in any case.
+    let touched = Touched {
+        rows: answer.rows,
+        bytes: answer.bytes,
+    };
+    match &mut answer.outcome {
+        Outcome::Page(page) => page.touched = touched,
+        Outcome::Scanned(page) => page.touched = touched,
+        _ => {}
+    }
     Ok(answer)
 }
 
@@ -217,7 +227,11 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
         PAGE => {
             let rows = batch(reader)?;
             let resume_after = resume_after(reader.nested()?, id)?;
-            Outcome::Page(Page { rows, resume_after })
+            Outcome::Page(Page {
+                rows,
+                resume_after,
+                touched: Touched::default(),
+            })
         }
         SCANNED => {
             let rows = batch(reader)?;
@@ -233,7 +247,11 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
                     tag => ignored(tag, id)?,
                 }
             }
-            Outcome::Scanned(ScanPage { rows, resume_after })
+            Outcome::Scanned(ScanPage {
+                rows,
+                resume_after,
+                touched: Touched::default(),
+            })
         }
         WRITTEN => {
             let count = count(reader, RESULT_LEN_MIN, limits::BATCH_ROWS_MAX)?;

@@ -78,9 +78,10 @@ impl Gathered {
         } else {
             self.hits += u64::from(is_hit);
         }
+        // A row that is absent was looked up too.
+        self.done.rows += u64::from(row.is_ok() && !is_hit);
         if let Ok(Some(row)) = &row {
             if !is_hit {
-                self.done.rows += 1;
                 self.done.read_bytes += bytes_of(key, row);
             }
             self.held += row.value.bytes.len();
