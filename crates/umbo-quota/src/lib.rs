@@ -21,6 +21,7 @@ mod limiter;
 pub mod limits;
 mod operation_usage;
 mod pattern;
+mod penalty;
 mod policy;
 mod pricing;
 mod refusals;
@@ -35,7 +36,6 @@ mod retry_ticket;
 mod schedule;
 mod striped_lru;
 mod subject;
-mod surplus;
 mod unit;
 mod used_tickets;
 

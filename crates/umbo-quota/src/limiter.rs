@@ -188,7 +188,7 @@ impl Limiter {
         reservation.debits = admission.debits;
         let mut refusals = admission.refusals;
         if refusals.longest.is_none() {
-            reservation.take_surplus(request.price_multiplier, &mut refusals);
+            reservation.take_penalty(request.price_multiplier, &mut refusals);
         }
         match refusals.end(random) {
             None => Ok(reservation),
@@ -243,7 +243,7 @@ impl Limiter {
             }
         }
         if refusals.longest.is_none() {
-            reservation.take_surplus(request.price_multiplier, &mut refusals);
+            reservation.take_penalty(request.price_multiplier, &mut refusals);
         }
         if let Some(rejection) = refusals.end(random) {
             reservation.reject();
@@ -353,7 +353,7 @@ impl Limiter {
         });
         MatchedPolicy {
             by_shard: policy.per.contains(Dimension::Shard),
-            pays_surplus: policy.unit == Unit::Ru
+            pays_penalty: policy.unit == Unit::Ru
                 && policy.mode == Mode::Enforce
                 && policy.per.contains(Dimension::Caller)
                 && !policy.per.contains(Dimension::Shard),
