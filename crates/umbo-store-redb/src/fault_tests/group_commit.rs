@@ -91,7 +91,7 @@ async fn the_writes_of_a_commit_share_its_time_by_rows() {
     let mut first = pin!(rig.put("first", "1"));
     assert!(poll_once(first.as_mut()).is_none());
     wait_until_a_sync_waits(&rig).await;
-    let rows = [1, 1, 2, 6];
+    let rows = [1_u32, 1, 2, 6];
     let calls = rows.map(|_| CallContext::internal());
     let mut waiting = Vec::new();
     for (call, rows) in calls.iter().zip(rows) {
@@ -122,7 +122,7 @@ async fn the_writes_of_a_commit_share_its_time_by_rows() {
     let took = calls[0].service_time().unwrap();
     for (call, rows) in calls.iter().zip(rows) {
         assert_eq!(call.service_time(), Some(took));
-        let share = took.as_nanos() as u64 * rows as u64 / 10;
+        let share = took.as_nanos() as u64 * u64::from(rows) / 10;
         assert_eq!(call.busy_time(), Some(Duration::from_nanos(share.max(1))));
     }
 }
