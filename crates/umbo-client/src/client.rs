@@ -12,7 +12,7 @@ use umbo_types::Criticality;
 
 use crate::call::{Call, Calls};
 use crate::error::Error;
-use crate::flow::{Flow, Throttling};
+use crate::flow::{Flow, HeldBack};
 use crate::pacer::{LocalLimit, Pace, Pacer};
 use crate::payer::Payer;
 use crate::random::Random;
@@ -213,8 +213,8 @@ impl Client {
     }
 
     /// Returns how much this client and all its clones were held back so far.
-    pub fn throttling(&self) -> Throttling {
-        self.shared.flow.throttling()
+    pub fn held_back(&self) -> HeldBack {
+        self.shared.flow.held_back()
     }
 
     /// Returns the policy that holds paced work back most, or the limit of its own; none where nothing is paced, or no

@@ -36,13 +36,13 @@ pub(crate) struct Flow {
     pacer: Option<Mutex<Pacer>>,
     answered: Notify,
     is_ended: watch::Sender<bool>,
-    throttled_nanos: AtomicU64,
+    held_back_nanos: AtomicU64,
     given_up: AtomicU64,
 }
 
 /// How much a client and its clones were held back since it was made. The numbers never shrink.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Throttling {
+pub struct HeldBack {
     /// Time that requests waited for their turn in paced work, and after refusals, added up over all
     /// requests: two that wait at the same time count twice.
     pub waited: Duration,
@@ -99,7 +99,7 @@ impl Flow {
             pacer: pacer.map(Mutex::new),
             answered: Notify::new(),
             is_ended: watch::Sender::new(false),
-            throttled_nanos: AtomicU64::new(0),
+            held_back_nanos: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         }
     }
@@ -166,14 +166,14 @@ impl Flow {
                     });
                 }
                 SendDecision::After(wait) => {
-                    let _waiting = self.throttled();
+                    let _waiting = self.hold_back();
                     tokio::select! {
                         waited = self.wait(wait) => waited?,
                         () = answer => {}
                     }
                 }
                 SendDecision::WithNextAnswer => {
-                    let _waiting = self.throttled();
+                    let _waiting = self.hold_back();
                     tokio::select! {
                         () = self.ended() => return Err(Error::WaitEnded),
                         () = answer => {}
@@ -193,24 +193,24 @@ impl Flow {
     }
 
     /// Waits to repeat a request that met an error, unless all waiting is to end. Where the server refused it,
-    /// the wait counts as throttled.
+    /// the wait counts as held back.
     pub(crate) async fn wait_after(&self, error: &Error, wait: Duration) -> Result<(), Error> {
-        let _waiting = error.is_overload().then(|| self.throttled());
+        let _waiting = error.is_overload().then(|| self.hold_back());
         self.wait(wait).await
     }
 
-    /// Counts the time until it is dropped as throttled.
-    fn throttled(&self) -> ThrottledWait<'_> {
-        ThrottledWait {
+    /// Counts the time until it is dropped as held back.
+    fn hold_back(&self) -> HeldBackWait<'_> {
+        HeldBackWait {
             flow: self,
             since: Instant::now(),
         }
     }
 
     /// Returns how much was held back.
-    pub(crate) fn throttling(&self) -> Throttling {
-        Throttling {
-            waited: Duration::from_nanos(self.throttled_nanos.load(Relaxed)),
+    pub(crate) fn held_back(&self) -> HeldBack {
+        HeldBack {
+            waited: Duration::from_nanos(self.held_back_nanos.load(Relaxed)),
             given_up: self.given_up.load(Relaxed),
         }
     }
@@ -264,17 +264,17 @@ impl Flow {
     }
 }
 
-/// A wait that counts as throttled until it is dropped.
-struct ThrottledWait<'a> {
+/// A wait that counts as held back until it is dropped.
+struct HeldBackWait<'a> {
     flow: &'a Flow,
     since: Instant,
 }
 
-impl Drop for ThrottledWait<'_> {
+impl Drop for HeldBackWait<'_> {
     fn drop(&mut self) {
         let waited = self.since.elapsed().as_nanos();
         let waited = u64::try_from(waited).unwrap_or(u64::MAX);
-        self.flow.throttled_nanos.fetch_add(waited, Relaxed);
+        self.flow.held_back_nanos.fetch_add(waited, Relaxed);
     }
 }
 

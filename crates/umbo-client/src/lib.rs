@@ -44,7 +44,7 @@ pub use batch::{BatchOptions, BatchResult};
 pub use budget::RetryBudget;
 pub use client::{Client, Options};
 pub use error::Error;
-pub use flow::Throttling;
+pub use flow::HeldBack;
 pub use hot::HotKeyRef;
 pub use kv::{Condition, PutOptions, StoredValue, Written};
 pub use pacer::{

@@ -124,7 +124,7 @@ async fn half_of_the_load_is_back_within_five_seconds_of_the_server_and_all_of_i
     let steps = back.windows(2).map(|two| two[1].saturating_sub(two[0]));
     assert!(steps.max().unwrap() <= OFFERED * 4 / 10, "{back:?}");
     assert!(back[0] <= OFFERED * 4 / 10, "{back:?}");
-    let given_up = client.throttling().given_up as usize;
+    let given_up = client.held_back().given_up as usize;
     let sent: usize = down.iter().chain(&back).sum();
     assert!(
         given_up.abs_diff(20 * OFFERED - sent) <= 5,
@@ -200,7 +200,7 @@ async fn a_batch_job_keeps_to_its_own_limit_and_counts_how_long_it_waited() {
         rate: 50.0,
     });
     let client = Client::new(&server_options).unwrap();
-    assert_eq!(client.throttling().waited, Duration::ZERO);
+    assert_eq!(client.held_back().waited, Duration::ZERO);
     let started = Instant::now();
     let options = BatchOptions {
         is_minimal: true,
@@ -212,7 +212,7 @@ async fn a_batch_job_keeps_to_its_own_limit_and_counts_how_long_it_waited() {
     // 50 requests at once, and 50 at 50 a second.
     let elapsed = started.elapsed();
     assert!(elapsed >= Duration::from_millis(950), "{elapsed:?}");
-    let waited = client.throttling().waited;
+    let waited = client.held_back().waited;
     assert!(
         waited <= elapsed && waited >= Duration::from_millis(500),
         "{waited:?} of {elapsed:?}"

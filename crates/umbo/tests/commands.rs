@@ -386,7 +386,7 @@ fn an_import_keeps_to_the_rate_that_it_is_given() {
         begun.elapsed()
     );
     assert!(
-        summary["throttled_seconds"].as_f64().unwrap() >= 0.9,
+        summary["held_back_seconds"].as_f64().unwrap() >= 0.9,
         "{summary}"
     );
 }

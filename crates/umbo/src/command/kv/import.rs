@@ -131,8 +131,8 @@ impl Arguments {
         let is_interrupted = self.transfer.run(&target, read, tick).await?;
         bar.finish_and_clear();
         let pace = target.client.pace();
-        let throttled = target.client.throttling().waited;
-        let pace = (pace, throttled);
+        let held_back = target.client.held_back().waited;
+        let pace = (pace, held_back);
         let summary = ImportSummary::new(&shared, pace, started.elapsed(), before)?;
         summary.report();
         let format = connection.listing_format();
