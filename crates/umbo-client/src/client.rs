@@ -50,7 +50,7 @@ pub struct Options {
     /// advertises ([`crate::Pacer`]). For work that nobody waits for.
     pub is_paced: bool,
     /// A limit to keep to whatever the server allows, for batch jobs; work with one is paced. Its bucket
-    /// holds one second of its rate.
+    /// holds a tenth of a second of its rate, and the last request may go beyond it.
     pub local_limit: Option<LocalLimit>,
     /// Seed of the jitter, for tests; from the system where none.
     pub seed: Option<u64>,
