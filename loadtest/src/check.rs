@@ -8,6 +8,7 @@ mod cases;
 mod hotkeys;
 mod overload;
 mod plan;
+mod price;
 mod quota;
 mod server;
 mod storage;
@@ -31,6 +32,8 @@ enum Subject {
     Overload,
     /// Shards on nodes of their own
     Storage,
+    /// What the time of the store costs
+    Price,
 }
 
 impl Subject {
@@ -40,6 +43,7 @@ impl Subject {
             Self::Hotkeys => &hotkeys::CHECKS,
             Self::Overload => &overload::CHECKS,
             Self::Storage => &storage::CHECKS,
+            Self::Price => &price::CHECKS,
         }
     }
 }

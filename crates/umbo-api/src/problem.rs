@@ -93,6 +93,10 @@ pub struct Problem {
     /// Requested rate at that limit over about the last second, in units a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Quantity>,
+    /// Request units that the overload of a shard adds to the price of the request, and that the policy does
+    /// not cover; absent where the plain price is what was rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub penalty: Option<Quantity>,
     /// Number of the shard concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
@@ -131,6 +135,7 @@ impl Problem {
             policy: None,
             limit: None,
             observed: None,
+            penalty: None,
             shard: None,
             tier: None,
             signal: None,

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Url, redirect};
@@ -12,8 +12,8 @@ use umbo_types::Criticality;
 
 use crate::call::{Call, Calls};
 use crate::error::Error;
-use crate::flow::Flow;
-use crate::pacer::Pace;
+use crate::flow::{Flow, HeldBack};
+use crate::pacer::{LocalLimit, Pace, Pacer};
 use crate::payer::Payer;
 use crate::random::Random;
 use crate::request::Request;
@@ -42,19 +42,23 @@ pub struct Options {
     pub criticality: Option<Criticality>,
     /// How often a request is repeated that may be.
     pub retry: RetryPolicy,
-    /// How many requests to a namespace are sent for each that the server takes; the others are
-    /// given up before they are sent, where it rejects or sheds more ([`crate::AdaptiveThrottle`]).
+    /// How many requests are sent for each that the server takes; the others are given up before they
+    /// are sent, where it rejects or sheds more ([`crate::AdaptiveThrottle`]). Counted for each namespace,
+    /// and apart for each shard and policy that refuses.
     pub restraint_factor: f64,
     /// Whether requests wait for their turn so that they keep to the quotas that the server
     /// advertises ([`crate::Pacer`]). For work that nobody waits for.
     pub is_paced: bool,
+    /// A limit to keep to whatever the server allows, for batch jobs; work with one is paced. Its bucket
+    /// holds a tenth of a second of its rate, and the last request may go beyond it.
+    pub local_limit: Option<LocalLimit>,
     /// Seed of the jitter, for tests; from the system where none.
     pub seed: Option<u64>,
 }
 
 impl Options {
     /// The defaults for a server: no token, 30 seconds, three attempts, two requests for each that
-    /// is taken, no pace.
+    /// is taken, no pace and no limit.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),
@@ -66,6 +70,7 @@ impl Options {
             retry: RetryPolicy::default(),
             restraint_factor: 2.0,
             is_paced: false,
+            local_limit: None,
             seed: None,
         }
     }
@@ -134,6 +139,12 @@ impl Client {
             .default_headers(default_headers(options)?)
             .build()
             .map_err(|error| Error::Transport(chain(&error)))?;
+        let pacer = match options.local_limit {
+            Some(limit) => Some(Pacer::with_limit(limit, Instant::now()).ok_or(
+                Error::BadOption("the rate of a local limit is a number above 0"),
+            )?),
+            None => options.is_paced.then(Pacer::default),
+        };
         let random_seed = || getrandom::u64().unwrap_or_default();
         let random = Random::new(options.seed.unwrap_or_else(random_seed));
         Ok(Self {
@@ -144,7 +155,7 @@ impl Client {
                 base: url.as_str().trim_end_matches('/').to_owned(),
                 timeout: options.timeout.min(TIMEOUT_MAX),
                 retry: options.retry,
-                flow: Flow::new(options.restraint_factor, &options.retry, options.is_paced),
+                flow: Flow::new(options.restraint_factor, &options.retry, pacer),
                 calls: Calls::new(random.next()),
                 random,
             }),
@@ -201,7 +212,12 @@ impl Client {
         self.shared.flow.end_waits();
     }
 
-    /// Returns the policy that holds paced work back most; none where nothing is paced, or no
+    /// Returns how much this client and all its clones were held back so far.
+    pub fn held_back(&self) -> HeldBack {
+        self.shared.flow.held_back()
+    }
+
+    /// Returns the policy that holds paced work back most, or the limit of its own; none where nothing is paced, or no
     /// policy counts it.
     pub fn pace(&self) -> Option<Pace> {
         self.shared.flow.pace()

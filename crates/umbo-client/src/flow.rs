@@ -1,17 +1,20 @@
 //! What holds the requests of a client back, with the state that all its clones share: how much
 //! may be repeated, what is given up here, and the pace of bulk work.
 //!
-//! What is decided stands in [`RetryBudget`], [`AdaptiveThrottle`] and [`Pacer`]; here are the clock, the
-//! locks and the waiting. No lock is held while anything waits. A namespace has a throttle of its
-//! own, so that one whose quota is spent holds no other back; the admin API has none.
+//! What is decided stands in [`RetryBudget`], [`AdaptiveThrottle`], [`Concerns`] and [`Pacer`]; here are the
+//! clock, the locks and the waiting. No lock is held while anything waits. A namespace has a throttle
+//! of its own, and so has each shard and policy that refuses, so that none of them holds anything
+//! else back; the admin API has none.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
 use crate::budget::RetryBudget;
+use crate::concern::{Concerns, RequestKind};
 use crate::error::Error;
 use crate::pacer::{
     Load, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
@@ -19,8 +22,8 @@ use crate::pacer::{
 use crate::retry::RetryPolicy;
 use crate::throttle::AdaptiveThrottle;
 
-/// Most namespaces whose answers are counted; the one that rested longest makes room.
-const NAMESPACES_MAX: usize = 64;
+/// Most namespaces, shards and policies whose answers are counted; the one that rested longest makes room.
+const THROTTLES_MAX: usize = 256;
 /// What a server that rejects without a wait is taken to ask for.
 const UNNAMED_WAIT: Duration = Duration::from_millis(50);
 
@@ -28,22 +31,62 @@ const UNNAMED_WAIT: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Flow {
     factor: f64,
-    throttles: Mutex<HashMap<String, NamespaceThrottle>>,
+    throttles: Mutex<Throttles>,
     budget: Mutex<RetryBudget>,
     pacer: Option<Mutex<Pacer>>,
     answered: Notify,
     is_ended: watch::Sender<bool>,
+    held_back_nanos: AtomicU64,
+    given_up: AtomicU64,
+}
+
+/// How much a client and its clones were held back since it was made. The numbers never shrink.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// Time that requests waited for their turn in paced work, and after refusals, added up over all
+    /// requests: two that wait at the same time count twice.
+    pub waited: Duration,
+    /// Requests that were given up before they were sent ([`Error::GivenUp`]).
+    pub given_up: u64,
+}
+
+/// The throttles of namespaces, shards and policies.
+#[derive(Debug, Default)]
+struct Throttles {
+    concerns: Concerns,
+    /// By what is refused, as [`Concerns::throttle`] names it.
+    throttles: HashMap<u64, Throttle>,
 }
 
 #[derive(Debug)]
-struct NamespaceThrottle {
+struct Throttle {
     throttle: AdaptiveThrottle,
     /// With what the server last refused a request.
     status: u16,
 }
 
+impl Throttles {
+    /// Returns the throttle that a request is counted with.
+    fn of(&mut self, kind: &RequestKind, factor: f64, now: Instant) -> &mut Throttle {
+        let name = self.concerns.throttle(kind, now);
+        let throttles = &mut self.throttles;
+        if throttles.len() >= THROTTLES_MAX && !throttles.contains_key(&name) {
+            let rested = throttles
+                .iter()
+                .min_by_key(|(_, throttle)| throttle.throttle.sent());
+            if let Some(name) = rested.map(|(name, _)| *name) {
+                throttles.remove(&name);
+            }
+        }
+        throttles.entry(name).or_insert_with(|| Throttle {
+            throttle: AdaptiveThrottle::new(factor, now),
+            status: 503,
+        })
+    }
+}
+
 impl Flow {
-    pub(crate) fn new(factor: f64, policy: &RetryPolicy, is_paced: bool) -> Self {
+    pub(crate) fn new(factor: f64, policy: &RetryPolicy, pacer: Option<Pacer>) -> Self {
         let budget = RetryBudget::new(
             policy.budget_percent,
             policy.budget_per_second_min,
@@ -53,53 +96,32 @@ impl Flow {
             factor,
             throttles: Mutex::default(),
             budget: Mutex::new(budget),
-            pacer: is_paced.then(Mutex::default),
+            pacer: pacer.map(Mutex::new),
             answered: Notify::new(),
             is_ended: watch::Sender::new(false),
+            held_back_nanos: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
         }
     }
 
-    /// Says whether a request is to be sent, or why not.
-    pub(crate) fn admit(&self, namespace: Option<&str>, random: u64) -> Result<(), Error> {
-        let Some(namespace) = namespace else {
+    /// Returns whether a request is to be sent, or why not.
+    pub(crate) fn admit(&self, kind: Option<&RequestKind>, random: u64) -> Result<(), Error> {
+        let Some(kind) = kind else {
             return Ok(());
         };
         let now = Instant::now();
         let mut throttles = lock(&self.throttles);
-        let throttle = self.throttle(&mut throttles, namespace, now);
+        let throttle = throttles.of(kind, self.factor, now);
         if throttle.throttle.admits(now, random) {
             return Ok(());
         }
+        self.given_up.fetch_add(1, Relaxed);
         let (requests, accepts) = throttle.throttle.counts(now);
         Err(Error::GivenUp {
             requests,
             accepts,
             status: throttle.status,
         })
-    }
-
-    fn throttle<'a>(
-        &self,
-        throttles: &'a mut HashMap<String, NamespaceThrottle>,
-        namespace: &str,
-        now: Instant,
-    ) -> &'a mut NamespaceThrottle {
-        if throttles.len() >= NAMESPACES_MAX && !throttles.contains_key(namespace) {
-            let rested = throttles
-                .iter()
-                .min_by_key(|(_, throttle)| throttle.throttle.sent());
-            if let Some(name) = rested.map(|(name, _)| name.clone()) {
-                throttles.remove(&name);
-            }
-        }
-        if !throttles.contains_key(namespace) {
-            let throttle = AdaptiveThrottle::new(self.factor, now);
-            let status = 503;
-            throttles.insert(namespace.to_owned(), NamespaceThrottle { throttle, status });
-        }
-        throttles
-            .get_mut(namespace)
-            .expect("a namespace that was absent has just been added")
     }
 
     /// Notes a request that is sent for the first time.
@@ -116,11 +138,11 @@ impl Flow {
     /// namespace, and where `is_due` because the server has named the time.
     pub(crate) async fn enter(
         &self,
-        namespace: Option<&str>,
+        kind: Option<&RequestKind>,
         load: Load,
         is_due: bool,
     ) -> Result<UnderWay<'_>, Error> {
-        let (Some(pacer), Some(_)) = (&self.pacer, namespace) else {
+        let (Some(pacer), Some(_)) = (&self.pacer, kind) else {
             return Ok(UnderWay {
                 flow: self,
                 sent: None,
@@ -143,14 +165,20 @@ impl Flow {
                         sent: Some(sent),
                     });
                 }
-                SendDecision::After(wait) => tokio::select! {
-                    waited = self.wait(wait) => waited?,
-                    () = answer => {}
-                },
-                SendDecision::WithNextAnswer => tokio::select! {
-                    () = self.ended() => return Err(Error::WaitEnded),
-                    () = answer => {}
-                },
+                SendDecision::After(wait) => {
+                    let _waiting = self.hold_back();
+                    tokio::select! {
+                        waited = self.wait(wait) => waited?,
+                        () = answer => {}
+                    }
+                }
+                SendDecision::WithNextAnswer => {
+                    let _waiting = self.hold_back();
+                    tokio::select! {
+                        () = self.ended() => return Err(Error::WaitEnded),
+                        () = answer => {}
+                    }
+                }
             }
         }
     }
@@ -161,6 +189,29 @@ impl Flow {
             biased;
             () = self.ended() => Err(Error::WaitEnded),
             () = tokio::time::sleep(wait) => Ok(()),
+        }
+    }
+
+    /// Waits to repeat a request that met an error, unless all waiting is to end. Where the server refused it,
+    /// the wait counts as held back.
+    pub(crate) async fn wait_after(&self, error: &Error, wait: Duration) -> Result<(), Error> {
+        let _waiting = error.is_overload().then(|| self.hold_back());
+        self.wait(wait).await
+    }
+
+    /// Counts the time until it is dropped as held back.
+    fn hold_back(&self) -> HeldBackWait<'_> {
+        HeldBackWait {
+            flow: self,
+            since: Instant::now(),
+        }
+    }
+
+    /// Returns how much was held back.
+    pub(crate) fn held_back(&self) -> HeldBack {
+        HeldBack {
+            waited: Duration::from_nanos(self.held_back_nanos.load(Relaxed)),
+            given_up: self.given_up.load(Relaxed),
         }
     }
 
@@ -188,23 +239,42 @@ impl Flow {
         lock(self.pacer.as_ref()?).pace(Instant::now())
     }
 
-    /// Takes an answer into account: of a request to a namespace, with what it says, and the
-    /// error that it is, if it is one.
-    pub(crate) fn note(&self, namespace: Option<&str>, error: Option<&Error>) {
+    /// Takes an answer into account: of a request of this kind, with the error that it is, if it is one.
+    pub(crate) fn note(&self, kind: Option<&RequestKind>, error: Option<&Error>) {
         let is_accepted = match error {
             None => true,
             // Somebody else's answer says nothing about the server.
             Some(Error::Foreign { .. }) => return,
             Some(error) => !error.is_overload(),
         };
-        let Some(namespace) = namespace else { return };
+        let Some(kind) = kind else { return };
         let now = Instant::now();
         let mut throttles = lock(&self.throttles);
-        let throttle = self.throttle(&mut throttles, namespace, now);
+        let throttle = throttles.of(kind, self.factor, now);
         throttle.throttle.answered(is_accepted, now);
-        if let Some(status) = error.and_then(Error::status).filter(|_| !is_accepted) {
+        let Some(error) = error.filter(|_| !is_accepted) else {
+            return;
+        };
+        if let Some(status) = error.status() {
             throttle.status = status;
         }
+        if let Some(problem) = error.problem() {
+            throttles.concerns.learn(kind, problem, now);
+        }
+    }
+}
+
+/// A wait that counts as held back until it is dropped.
+struct HeldBackWait<'a> {
+    flow: &'a Flow,
+    since: Instant,
+}
+
+impl Drop for HeldBackWait<'_> {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed().as_nanos();
+        let waited = u64::try_from(waited).unwrap_or(u64::MAX);
+        self.flow.held_back_nanos.fetch_add(waited, Relaxed);
     }
 }
 

@@ -19,6 +19,7 @@ mod budget;
 mod call;
 mod client;
 mod cluster;
+mod concern;
 mod error;
 mod flow;
 mod hot;
@@ -43,9 +44,12 @@ pub use batch::{BatchOptions, BatchResult};
 pub use budget::RetryBudget;
 pub use client::{Client, Options};
 pub use error::Error;
+pub use flow::HeldBack;
 pub use hot::HotKeyRef;
 pub use kv::{Condition, PutOptions, StoredValue, Written};
-pub use pacer::{Load, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback};
+pub use pacer::{
+    Load, LocalLimit, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
+};
 pub use page::{RowPage, RowReader};
 pub use payer::Payer;
 pub use quota_state::{QuotaState, QuotaUnit};

@@ -4,6 +4,8 @@
 //! It keeps the state of the bucket of each policy ([`BucketState`]), and work may go while all of
 //! them are positive. What is under way counts with what it is expected to cost. The first request goes
 //! alone: its answer says whether there is a quota at all. Tasks that share a pacer share the budget.
+//! A limit of the client's own ([`LocalLimit`]) is one more bucket, which no answer changes and which what the
+//! server refuses is charged to as well.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -21,6 +23,11 @@ const BUCKETS_MAX: usize = 8;
 const SILENT_ANSWERS_MAX: u32 = 3;
 /// Longest wait that is asked for at once; asking again costs nothing.
 const WAIT_MAX: Duration = Duration::from_mins(1);
+/// What the bucket of the client's own limit holds: little, because work goes while there is anything, so a
+/// whole batch goes beyond it.
+const LOCAL_BURST: Duration = Duration::from_millis(100);
+/// What the limit of the client's own is called where a policy is named.
+const LOCAL: &str = "local limit";
 /// Weight of the newest answer in the average of what work costs.
 const NEWEST: f64 = 0.2;
 
@@ -86,10 +93,20 @@ pub struct Rejected {
     pub wait: Duration,
 }
 
+/// A limit that a client keeps by itself, whatever the server allows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LocalLimit {
+    /// In what it counts.
+    pub unit: QuotaUnit,
+    /// Units a second in the long run; above 0.
+    pub rate: f64,
+}
+
 /// Paces work. Share one behind a lock.
 #[derive(Debug, Default)]
 pub struct Pacer {
     buckets: Vec<BucketState>,
+    local: Option<BucketState>,
     under_way: u64,
     in_flight: Costs,
     has_answer: bool,
@@ -110,13 +127,31 @@ pub struct Pace {
 }
 
 impl Pacer {
+    /// Makes a pacer that keeps to a limit of its own too. None where its rate is not a number above 0.
+    pub fn with_limit(limit: LocalLimit, now: Instant) -> Option<Self> {
+        let LocalLimit { unit, rate } = limit;
+        let state = QuotaState {
+            policy: LOCAL.to_owned(),
+            unit,
+            rate,
+            burst: (rate * LOCAL_BURST.as_secs_f64()).max(1.0),
+            balance: 0.0,
+            refill: Duration::ZERO,
+        };
+        (rate > 0.0 && rate.is_finite()).then(|| Self {
+            local: Some(BucketState::new(&state, now)),
+            ..Self::default()
+        })
+    }
+
     /// Decides whether a piece of work may be sent now.
     pub fn decide(&mut self, load: Load, now: Instant) -> SendDecision {
         if !self.has_answer && self.under_way > 0 {
             return SendDecision::WithNextAnswer;
         }
         self.buckets.retain(|bucket| !bucket.is_stale(now));
-        let waits = self.buckets.iter_mut().map(|bucket| {
+        let buckets = self.buckets.iter_mut().chain(&mut self.local);
+        let waits = buckets.map(|bucket| {
             let in_flight = self.in_flight.of(bucket.unit());
             bucket.wait(in_flight, now)
         });
@@ -143,6 +178,11 @@ impl Pacer {
     pub fn answered(&mut self, sent: &Sent, feedback: &ServerFeedback, now: Instant) {
         self.land(sent);
         self.has_answer = true;
+        if let Some(local) = &mut self.local {
+            let mut costs = sent.costs;
+            costs.ru = feedback.charged.unwrap_or(costs.ru);
+            local.charge(costs.of(local.unit()), now);
+        }
         if matches!(feedback.result, RequestResult::Accepted) {
             let mut costs = sent.costs;
             if let Some(charged) = feedback.charged {
@@ -180,7 +220,7 @@ impl Pacer {
     /// Notes what a request was charged whose answer did not say it at its beginning.
     pub fn charged_late(&mut self, sent: &Sent, charged: f64, now: Instant) {
         self.price(sent.load).learn(sent.load, charged);
-        for bucket in &mut self.buckets {
+        for bucket in self.buckets.iter_mut().chain(&mut self.local) {
             if bucket.unit() == QuotaUnit::Ru {
                 bucket.charge(charged - sent.costs.ru, now);
             }
@@ -191,7 +231,7 @@ impl Pacer {
     /// the answer any more. It counts as done and paid for.
     pub fn lost(&mut self, sent: &Sent, now: Instant) {
         self.land(sent);
-        for bucket in &mut self.buckets {
+        for bucket in self.buckets.iter_mut().chain(&mut self.local) {
             bucket.charge(sent.costs.of(bucket.unit()), now);
         }
     }
@@ -202,6 +242,7 @@ impl Pacer {
         let slowest = self
             .buckets
             .iter_mut()
+            .chain(&mut self.local)
             .map(|bucket| (bucket.fill(in_flight.of(bucket.unit()), now), bucket))
             .min_by(|(one, _), (other, _)| one.total_cmp(other));
         slowest.map(|(_, bucket)| Pace {
@@ -432,6 +473,41 @@ mod tests {
             pacer.answered(&sent, &ServerFeedback::default(), now);
         }
         let _ = go(&mut pacer, now);
+    }
+
+    #[test]
+    fn a_limit_of_its_own_is_kept_whatever_the_server_says() {
+        let start = Instant::now();
+        let limit = LocalLimit {
+            unit: QuotaUnit::Writes,
+            rate: 100.0,
+        };
+        let mut pacer = Pacer::with_limit(limit, start).unwrap();
+        let (mut now, mut rows) = (start, 0);
+        while now < start + Duration::from_secs(20) {
+            match pacer.decide(WRITE, now) {
+                SendDecision::Now(sent) => {
+                    rows += sent.load.rows;
+                    // Silence, a generous server and one that sheds are all the same to it.
+                    let mut feedback = feedback("a", 1e9);
+                    match rows % 60 {
+                        0 => feedback.quota = None,
+                        20 => feedback.result = RequestResult::Shed,
+                        _ => {}
+                    }
+                    pacer.answered(&sent, &feedback, now);
+                }
+                SendDecision::After(wait) => now += wait,
+                SendDecision::WithNextAnswer => panic!("nothing is under way"),
+            }
+        }
+        // 100 a second, of which the last batch may go beyond.
+        assert!((1_980..=2_030).contains(&rows), "{rows}");
+        assert_eq!(pacer.pace(now).unwrap().policy, LOCAL);
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let limit = LocalLimit { rate, ..limit };
+            assert!(Pacer::with_limit(limit, start).is_none(), "{rate}");
+        }
     }
 
     #[test]

@@ -54,12 +54,6 @@ impl Request {
         self
     }
 
-    /// Returns the namespace it concerns; none of the admin API's, which no quota counts.
-    pub(crate) fn namespace(&self) -> Option<&str> {
-        let rest = self.target.strip_prefix("/v1/ns/")?;
-        rest.split(['/', '?']).next()
-    }
-
     /// Returns what is known of its cost.
     pub(crate) fn load(&self) -> Load {
         Load {
@@ -70,25 +64,6 @@ impl Request {
             } else {
                 0
             },
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_namespace_stands_in_the_target() {
-        for (target, namespace) in [
-            ("/v1/ns/listings/kv/a", Some("listings")),
-            ("/v1/ns/a.b/scan", Some("a.b")),
-            ("/v1/ns/a?x", Some("a")),
-            ("/admin/v1/namespaces/a", None),
-            ("/healthz", None),
-        ] {
-            let request = Request::read(target.to_owned());
-            assert_eq!(request.namespace(), namespace, "{target}");
         }
     }
 }

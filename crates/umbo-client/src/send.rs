@@ -16,6 +16,7 @@ use umbo_api::{Outcome, header};
 use crate::answer::{charged, quota_state, refusal};
 use crate::call::Call;
 use crate::client::{Client, chain};
+use crate::concern::RequestKind;
 use crate::error::Error;
 use crate::flow::{UnderWay, result};
 use crate::pacer::{Sent, ServerFeedback};
@@ -152,7 +153,7 @@ impl Client {
             };
             doubt.note(request, &error);
             // What the server said last says more than that it is not asked again.
-            if !flow.withdraw() || flow.wait(wait).await.is_err() {
+            if !flow.withdraw() || flow.wait_after(&error, wait).await.is_err() {
                 return Err(doubt.told(error));
             }
             under_way = match self.enter(request, &call).await {
@@ -171,18 +172,20 @@ impl Client {
         let Some(wait) = wait.filter(|wait| *wait < shared.timeout) else {
             return false;
         };
-        shared.flow.withdraw() && shared.flow.wait(wait).await.is_ok()
+        shared.flow.withdraw() && shared.flow.wait_after(error, wait).await.is_ok()
     }
 
     /// Waits until a request may be sent, or says why it is given up.
     async fn enter(&self, request: &Request, call: &Call) -> Result<UnderWay<'_>, Error> {
         let shared = &self.shared;
-        let namespace = request.namespace();
+        let kind = RequestKind::of(request, &self.payer);
         if !call.is_due() {
             let random = shared.random.next();
-            shared.flow.admit(namespace, random)?;
+            shared.flow.admit(kind.as_ref(), random)?;
         }
-        let entering = shared.flow.enter(namespace, request.load(), call.is_due());
+        let entering = shared
+            .flow
+            .enter(kind.as_ref(), request.load(), call.is_due());
         entering.await
     }
 
@@ -239,7 +242,8 @@ impl Client {
             Err(self.refusal(response).await)
         };
         let error = answer.as_ref().err();
-        shared.flow.note(request.namespace(), error);
+        let kind = RequestKind::of(request, &self.payer);
+        shared.flow.note(kind.as_ref(), error);
         call.set_due(
             error.is_some_and(|error| error.is_overload() && error.retry_after().is_some()),
         );

@@ -4,11 +4,16 @@
 //! After "Handling Overload" (Beyer et al., "Site Reliability Engineering", 2016): a request is
 //! given up here with probability max(0, (requests - K * accepts) / (requests + 1)), counted over
 //! the last 30 seconds. With K = 2 a server gets about as many requests that it refuses as it
-//! takes. A retry at the time that the server named is sent in any case: room is reserved for it. Three departures: the counters slide in ten steps instead of being zeroed; a request is
-//! counted when its answer comes, so that many under way do not look like many refused; and the
-//! first request after a second without any is always sent, so that the end of an overload is
-//! noticed. What is given up here counts among the requests, so a client comes back to a server
-//! that has taken nothing for a while by about doubling what it sends in each window.
+//! takes. A retry at the time that the server named is sent in any case: room is reserved for it.
+//! Departures: the counters slide in ten steps instead of being zeroed; a request is counted when its
+//! answer comes, so that many under way do not look like many refused; and the first request after a
+//! second without any is always sent, so that the end of an overload is noticed.
+//!
+//! By that formula alone a client comes back by doubling what it sends in each window. So the refusals
+//! of the window lose their weight evenly over [`RECOVERY`] while the answers of the last second are
+//! accepts, and then are forgotten, as Apache Beam's throttler forgets all of its window: half of the load is back
+//! within a second and half of that time after the server is, whatever the load. Refusals give them
+//! their weight back.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -23,15 +28,25 @@ use crate::window::Window;
 const WINDOW: Duration = Duration::from_secs(30);
 /// The longest time in which nothing is sent while something is asked for.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time in which the whole load comes back to a server that accepts again. A share of the load that grows
+/// by a sixth a second is no burst to a server that has just recovered, and leaves a second for the probe
+/// that finds it, and two for slow answers, within 5 seconds to half load.
+const RECOVERY: Duration = Duration::from_secs(6);
 
-const REQUESTS: usize = 0;
+const REFUSALS: usize = 0;
 const ACCEPTS: usize = 1;
 
 /// Decides which requests are sent.
 #[derive(Debug, Clone)]
 pub struct AdaptiveThrottle {
     factor: f64,
+    /// Requests that the server refused or that were given up here, and those that it accepted.
     window: Window<2>,
+    /// Answers of the last second.
+    recent: Window<2>,
+    /// Part of the recovery that is over, from 0 to 1.
+    recovered: f64,
+    recovered_at: Instant,
     sent: Option<Instant>,
 }
 
@@ -42,11 +57,14 @@ impl AdaptiveThrottle {
         Self {
             factor: factor.max(1.0),
             window: Window::new(WINDOW, now),
+            recent: Window::new(PROBE_INTERVAL, now),
+            recovered: 0.0,
+            recovered_at: now,
             sent: None,
         }
     }
 
-    /// Says whether a request is to be sent; one that is not is counted as refused. `random` is
+    /// Returns whether a request is to be sent; one that is not is counted as refused. `random` is
     /// uniform over all of `u64`.
     pub fn admits(&mut self, now: Instant, random: u64) -> bool {
         let is_probe = self
@@ -58,7 +76,7 @@ impl AdaptiveThrottle {
         if is_sent {
             self.sent = Some(now);
         } else {
-            self.window.add(REQUESTS, 1, now);
+            self.window.add(REFUSALS, 1, now);
         }
         is_sent
     }
@@ -66,20 +84,53 @@ impl AdaptiveThrottle {
     /// Counts an answer: accepted, whatever it says, or rejected or shed. What failed on the way
     /// is not counted at all, because it says nothing about either.
     pub fn answered(&mut self, is_accepted: bool, now: Instant) {
-        self.window.add(REQUESTS, 1, now);
-        self.window.add(ACCEPTS, i64::from(is_accepted), now);
+        self.recover(now);
+        let kind = if is_accepted { ACCEPTS } else { REFUSALS };
+        self.window.add(kind, 1, now);
+        self.recent.add(kind, 1, now);
     }
 
     /// Returns the probability with which the next request is given up.
     pub fn rejection_probability(&mut self, now: Instant) -> f64 {
-        let [requests, accepts] = self.window.sums(now).map(|count| count as f64);
+        self.recover(now);
+        self.unrecovered_probability(now) * (1.0 - self.recovered)
+    }
+
+    /// Returns the probability by the answers of the whole window.
+    fn unrecovered_probability(&mut self, now: Instant) -> f64 {
+        let [refusals, accepts] = self.window.sums(now).map(|count| count as f64);
+        let requests = refusals + accepts;
         ((requests - self.factor * accepts) / (requests + 1.0)).max(0.0)
+    }
+
+    /// Goes on with the recovery where the last answers are accepts, and ends it where they are not.
+    /// Nothing changes without an answer.
+    fn recover(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.recovered_at);
+        self.recovered_at = self.recovered_at.max(now);
+        let [refusals, accepts] = self.recent.sums(now).map(|count| count as f64);
+        if refusals + accepts < 1.0 {
+            return;
+        }
+        // A client that sends K requests for each that is taken has 1 - 1 / K of its answers refused; half
+        // of that is a server with room for more.
+        let tolerated = (1.0 - 1.0 / self.factor) / 2.0;
+        let is_held_back = self.unrecovered_probability(now) > 0.0;
+        if !is_held_back || refusals > tolerated * (refusals + accepts) {
+            self.recovered = 0.0;
+            return;
+        }
+        self.recovered += passed.min(PROBE_INTERVAL).as_secs_f64() / RECOVERY.as_secs_f64();
+        if self.recovered >= 1.0 {
+            self.window.clear(REFUSALS);
+            self.recovered = 0.0;
+        }
     }
 
     /// Returns how many requests were asked for in the window, and how many of them accepted.
     pub fn counts(&mut self, now: Instant) -> (u64, u64) {
-        let [requests, accepts] = self.window.sums(now).map(i64::unsigned_abs);
-        (requests, accepts)
+        let [refusals, accepts] = self.window.sums(now).map(i64::unsigned_abs);
+        (refusals + accepts, accepts)
     }
 
     /// Returns when a request was last sent.
@@ -94,15 +145,19 @@ mod tests {
     use crate::random::Random;
     use proptest::prelude::*;
 
-    /// Keeps every request and counts those that are young enough.
+    /// Keeps every request and answer, counts those that are young enough, and follows a recovery
+    /// from step to step.
     #[derive(Default)]
     struct Twin {
         requests: Vec<(u64, bool)>,
+        answers: Vec<(u64, bool)>,
+        recovered: f64,
+        recovered_ms: u64,
         sent_ms: Option<u64>,
     }
 
     impl Twin {
-        fn probability(&self, factor: f64, now_ms: u64) -> f64 {
+        fn unrecovered(&self, factor: f64, now_ms: u64) -> f64 {
             let is_young = |at_ms: u64| now_ms / 3_000 - at_ms / 3_000 < 10;
             let young = self.requests.iter().filter(|(at_ms, _)| is_young(*at_ms));
             let (mut requests, mut accepts) = (0.0, 0.0);
@@ -111,6 +166,27 @@ mod tests {
                 accepts += f64::from(u8::from(*is_accepted));
             }
             f64::max(0.0, (requests - factor * accepts) / (requests + 1.0))
+        }
+
+        fn probability(&mut self, factor: f64, now_ms: u64) -> f64 {
+            let passed_ms = now_ms - std::mem::replace(&mut self.recovered_ms, now_ms);
+            let is_young = |at_ms: u64| now_ms / 100 - at_ms / 100 < 10;
+            let young = self.answers.iter().filter(|(at_ms, _)| is_young(*at_ms));
+            let young: Vec<_> = young.map(|(_, is_accepted)| is_accepted).collect();
+            let refused = young.iter().filter(|is_accepted| !**is_accepted).count();
+            let is_refusing = refused as f64 > (1.0 - 1.0 / factor) / 2.0 * young.len() as f64;
+            if !young.is_empty() {
+                if is_refusing || self.unrecovered(factor, now_ms) <= 0.0 {
+                    self.recovered = 0.0;
+                } else {
+                    self.recovered += passed_ms as f64 / 6_000.0;
+                    if self.recovered >= 1.0 {
+                        self.recovered = 0.0;
+                        self.requests.retain(|(_, is_accepted)| *is_accepted);
+                    }
+                }
+            }
+            self.unrecovered(factor, now_ms) * (1.0 - self.recovered)
         }
 
         fn admits(&mut self, factor: f64, now_ms: u64, random: u64) -> bool {
@@ -143,7 +219,9 @@ mod tests {
                 prop_assert_eq!(is_sent, twin.admits(factor, now_ms, random));
                 if is_sent {
                     throttle.answered(is_accepted, now);
+                    twin.probability(factor, now_ms);
                     twin.requests.push((now_ms, is_accepted));
+                    twin.answers.push((now_ms, is_accepted));
                 }
                 let difference =
                     throttle.rejection_probability(now) - twin.probability(factor, now_ms);
@@ -219,25 +297,101 @@ mod tests {
         assert!(seconds[60..].iter().all(|second| second.sent >= 1));
     }
 
-    #[test]
-    fn after_an_overload_the_client_comes_back_by_and_by() {
-        let capacity = |second| {
-            if (60..110).contains(&second) {
+    /// A server that takes nothing from second 60 on, and everything again after so many seconds.
+    fn outage(seconds: usize) -> impl Fn(usize) -> u32 {
+        move |second| {
+            if (60..60 + seconds).contains(&second) {
                 0
             } else {
-                1_000
+                100_000
             }
-        };
-        let seconds = simulate(2.0, 200, capacity);
-        assert!(seconds[..60].iter().all(|second| second.sent == 200));
-        let sent = |seconds: &[Second]| seconds.iter().map(|second| second.sent).sum::<u32>();
-        assert!(sent(&seconds[100..110]) < 50);
-        // With each window at least twice as much.
-        for from in [110, 140, 170] {
-            let (before, after) = (&seconds[from..from + 30], &seconds[from + 30..from + 60]);
-            assert!(sent(after) >= 2 * sent(before).min(3_000), "{from}");
         }
-        assert!(seconds[240..].iter().all(|second| second.sent == 200));
+    }
+
+    #[test]
+    fn half_of_the_load_is_back_within_five_seconds_and_all_of_it_within_fifteen() {
+        for factor in [1.0, 1.25, 2.0] {
+            for (per_second, down) in [(5, 40), (20, 10), (200, 2), (200, 50), (5_000, 200)] {
+                let case = format!("{factor} {per_second} {down}");
+                let seconds = simulate(factor, per_second, outage(down));
+                let sent: Vec<_> = seconds.iter().map(|second| second.sent).collect();
+                let back = 60 + down;
+                assert!(sent[..60].iter().all(|sent| *sent == per_second), "{case}");
+                if down >= 40 {
+                    assert!(
+                        sent[back - 1] <= 1 + per_second / 10,
+                        "{case}: {:?}",
+                        &sent[55..]
+                    );
+                }
+                assert!(
+                    2 * sent[back + 5] >= per_second,
+                    "{case}: {:?}",
+                    &sent[back..]
+                );
+                let later = &sent[back + 15..];
+                assert!(later.iter().all(|sent| *sent == per_second), "{case}");
+                // Each second brings at most a third of the load more than the one before it.
+                let steps = sent[back..]
+                    .windows(2)
+                    .map(|two| two[1].saturating_sub(two[0]));
+                assert!(
+                    steps.max() <= Some(per_second.div_ceil(3)),
+                    "{case}: {:?}",
+                    &sent[back..]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_recovers_in_part_gets_a_bounded_multiple_of_what_it_takes() {
+        for factor in [1.25, 2.0] {
+            let capacity = |second| {
+                if (60..110).contains(&second) { 0 } else { 300 }
+            };
+            let seconds = simulate(factor, 1_000, capacity);
+            // The recovery goes on until refusals show, which is a second of answers late.
+            let limit = f64::max(factor, 1.0 / (0.5 + 0.5 / factor)) * 300.0 + 1_000.0 / 6.0;
+            for (at, second) in seconds.iter().enumerate().skip(110) {
+                assert!(
+                    f64::from(second.sent) <= 1.3 * limit,
+                    "{factor} {at}: {second:?}"
+                );
+            }
+            let accepted: u32 = seconds[140..].iter().map(|second| second.accepted).sum();
+            assert!(accepted >= 160 * 240, "{factor}: {accepted}");
+        }
+    }
+
+    #[test]
+    fn many_clients_come_back_together_without_a_burst() {
+        const CLIENTS: usize = 50;
+        let (start, random) = (Instant::now(), Random::new(11));
+        let mut throttles = vec![AdaptiveThrottle::new(2.0, start); CLIENTS];
+        // 20 requests a second of each client; those of tenths of a second are counted together.
+        let mut sent = vec![0_u32; 800];
+        for (tenth, sent) in sent.iter_mut().enumerate() {
+            let is_up = !(100..500).contains(&tenth);
+            for half in 0..2_u64 {
+                for throttle in &mut throttles {
+                    let at_us = tenth as u64 * 100_000 + half * 50_000 + random.next() % 50_000;
+                    let now = start + Duration::from_micros(at_us);
+                    if throttle.admits(now, random.next()) {
+                        *sent += 1;
+                        throttle.answered(is_up, now);
+                    }
+                }
+            }
+        }
+        let offered = 2 * CLIENTS as u32;
+        assert!(sent.iter().all(|sent| *sent <= offered));
+        let in_second = |second: usize| sent[second * 10..(second + 1) * 10].iter().sum::<u32>();
+        assert!(in_second(49) <= offered * 2, "{}", in_second(49));
+        assert!(in_second(55) >= offered * 5, "{}", in_second(55));
+        assert!((65..80).all(|second| in_second(second) == offered * 10));
+        let steps = (49..65).map(|second| in_second(second + 1).saturating_sub(in_second(second)));
+        assert!(steps.max() <= Some(offered * 3));
     }
 
     #[test]

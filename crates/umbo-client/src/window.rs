@@ -40,6 +40,14 @@ impl<const KINDS: usize> Window<KINDS> {
         self.sums[kind] = self.sums[kind].saturating_add(amount);
     }
 
+    /// Forgets all amounts of a kind.
+    pub(crate) fn clear(&mut self, kind: usize) {
+        for slot in &mut self.slots {
+            slot[kind] = 0;
+        }
+        self.sums[kind] = 0;
+    }
+
     /// Returns the sums.
     pub(crate) fn sums(&mut self, now: Instant) -> [i64; KINDS] {
         self.turn(now);

@@ -18,7 +18,7 @@ use umbo_http::decode::{Layout, PageBounds};
 use umbo_http::{RequestError, encode};
 use umbo_quota::ActualUsage;
 use umbo_routing::ShardMap;
-use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanRequest};
+use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanRequest, Touched};
 use umbo_types::{Deadline, RequestUnits, ShardId, limits};
 
 use crate::charge::Charge;
@@ -71,6 +71,8 @@ pub(crate) struct PageWalk {
     deadline: Option<Deadline>,
     rows: u64,
     bytes: u64,
+    /// What was read for them.
+    touched: Touched,
 }
 
 /// The rows of one chunk, and whether more may follow.
@@ -107,6 +109,7 @@ impl PageWalk {
             deadline,
             rows: 0,
             bytes: 0,
+            touched: Touched::default(),
         }
     }
 
@@ -151,16 +154,17 @@ impl PageWalk {
             Answered::new(&context, page)
         };
         let timed = with_permit(&self.dispatcher, shard, &call, pin!(work)).await?;
-        let (service_time, page) = (timed.service_time, timed.answer?);
+        let (time, page) = (timed.time, timed.answer?);
         let may_continue = page.resume_after.is_some();
         request.after = page.resume_after;
         let page = Arc::new(Page {
             rows: page.rows,
             resume_after: None,
+            touched: page.touched,
         });
         Ok(Timed {
             answer: ChunkRows { page, may_continue },
-            service_time,
+            time,
         })
     }
 
@@ -217,13 +221,14 @@ impl PageWalk {
         self.call.is_continued = true;
         self.rows += rows.len() as u64;
         self.bytes += rows.bytes() as u64;
+        self.touched += chunk.page.touched;
         self.left.rows_max -= rows.len() as u64;
         self.left.bytes_max = self.left.bytes_max.saturating_sub(rows.bytes() as u64);
         let work = ActualUsage {
-            rows: self.rows,
-            read_bytes: self.bytes,
+            rows: self.touched.rows,
+            read_bytes: self.touched.bytes,
             reads: 1,
-            service_time: log.store_time(),
+            service_time: log.charged_time(),
             ..ActualUsage::default()
         };
         let reason = self.end_reason(chunk.may_continue);

@@ -20,6 +20,7 @@ use umbo_types::{Caller, Criticality, Deadline, Operation, ShardId};
 
 use crate::answer_room::AnswerRoom;
 use crate::dispatcher::Dispatcher;
+use crate::store_call::StoreTime;
 
 /// A request under way.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct RequestLog {
     code: Option<&'static str>,
     /// 0 until it is known; a request that ends so was left by its client.
     status: u16,
-    store_time: Option<Duration>,
+    store_time: Option<StoreTime>,
     /// Where the result came from, of reads that can be shared.
     cache_status: Option<CacheStatus>,
     request_bytes: u64,
@@ -133,18 +134,18 @@ impl RequestLog {
 
     /// Records that the store has answered and how long it took; adds up where it is asked more than
     /// once.
-    pub(crate) fn stored(&mut self, time: Duration) {
-        self.store_time = Some(self.store_time.unwrap_or_default() + time);
+    pub(crate) fn stored(&mut self, time: StoreTime) {
+        *self.store_time.get_or_insert_default() += time;
         if let Some(trace) = &mut self.trace {
             let now = self.dispatcher.clock.monotonic();
-            trace.phase(Phase::Fetch, now.checked_sub(time).unwrap_or(now));
+            trace.phase(Phase::Fetch, now.checked_sub(time.taken).unwrap_or(now));
             trace.phase(Phase::Settle, now);
         }
     }
 
-    /// Returns how long the store has worked for the request.
-    pub(crate) fn store_time(&self) -> Duration {
-        self.store_time.unwrap_or_default()
+    /// Returns for how long the store is charged.
+    pub(crate) fn charged_time(&self) -> Duration {
+        self.store_time.unwrap_or_default().charged
     }
 
     /// Records where the result came from. The wait for another request's read is no store time.
@@ -268,6 +269,7 @@ impl RequestLog {
             // What is served from memory took no time of the store.
             store: self
                 .store_time
+                .map(|time| time.taken)
                 .or(self.cache_status.map(|_| Duration::ZERO)),
             total: self.dispatcher.clock.monotonic() - self.started,
         })
@@ -304,7 +306,7 @@ impl Drop for RequestLog {
             self.response_bytes,
         );
         if let Some(time) = self.store_time {
-            metrics.record_store(self.operation, time);
+            metrics.record_store(self.operation, time.taken);
         }
         let tracer = &self.dispatcher.tracer;
         if let Some(trace) = self.trace.take() {

@@ -1,5 +1,6 @@
 //! Calls of the store: what goes with one, and its answer with the time that it took.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ impl StoreCall {
 pub(crate) struct Answered<T> {
     pub(crate) answer: T,
     pub(crate) service_time: Option<Duration>,
+    /// Of work that was done for several calls at once the share of this one.
+    pub(crate) busy_time: Option<Duration>,
 }
 
 impl<T> Answered<T> {
@@ -51,7 +54,24 @@ impl<T> Answered<T> {
         Self {
             answer,
             service_time: context.service_time(),
+            busy_time: context.busy_time(),
         }
+    }
+}
+
+/// How long the store worked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StoreTime {
+    /// The service time.
+    pub(crate) taken: Duration,
+    /// What of it is charged: the time for this request alone, and of an overloaded shard no more than is usual.
+    pub(crate) charged: Duration,
+}
+
+impl AddAssign for StoreTime {
+    fn add_assign(&mut self, more: Self) {
+        self.taken += more.taken;
+        self.charged += more.charged;
     }
 }
 
@@ -59,7 +79,7 @@ impl<T> Answered<T> {
 #[derive(Debug, Clone)]
 pub(crate) struct Timed<T> {
     pub(crate) answer: T,
-    pub(crate) service_time: Duration,
+    pub(crate) time: StoreTime,
 }
 
 impl<T> Timed<T> {
@@ -67,15 +87,15 @@ impl<T> Timed<T> {
     pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U) -> Timed<U> {
         Timed {
             answer: make(self.answer),
-            service_time: self.service_time,
+            time: self.time,
         }
     }
 
     /// Of an answer whose time has been noted elsewhere.
-    pub(crate) const fn untimed(answer: T) -> Self {
+    pub(crate) fn untimed(answer: T) -> Self {
         Self {
             answer,
-            service_time: Duration::ZERO,
+            time: StoreTime::default(),
         }
     }
 }
@@ -85,7 +105,7 @@ impl<T, E> Timed<Result<T, E>> {
     pub(crate) fn and_then<U>(self, make: impl FnOnce(T) -> U) -> Result<Timed<U>, E> {
         Ok(Timed {
             answer: make(self.answer?),
-            service_time: self.service_time,
+            time: self.time,
         })
     }
 }

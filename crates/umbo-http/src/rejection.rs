@@ -10,6 +10,7 @@ use umbo_api::quantity::Quantity;
 use umbo_api::{Problem, Scope};
 use umbo_control::quota_spec::limit_of;
 use umbo_quota::{Dimension, Policy, Rejection, Unit, format_amount};
+use umbo_types::RequestUnits;
 
 /// Adds what a rejection says to its problem.
 pub fn describe(rejection: &Rejection, problem: &mut Problem) {
@@ -19,6 +20,8 @@ pub fn describe(rejection: &Rejection, problem: &mut Problem) {
     problem.policy = Some(policy.name.to_string());
     problem.limit = Some(limit_of(policy.unit, rejection.limit));
     problem.observed = Some(observed(policy.unit, rejection.observed));
+    problem.penalty = (rejection.penalty > RequestUnits::ZERO)
+        .then(|| Quantity::number(rejection.penalty.to_string()));
     problem.retry.after_ms = Some(wait_ms(rejection.wait));
 }
 
@@ -107,6 +110,7 @@ fn scope(policy: &Policy) -> Scope {
 mod tests {
     use std::sync::Arc;
 
+    use umbo_api::ErrorCode;
     use umbo_quota::{PolicyDraft, Source};
     use umbo_types::PriceMultiplier;
 
@@ -129,6 +133,7 @@ mod tests {
             balance,
             wait: Duration::from_micros(349_001),
             price: 1,
+            penalty: RequestUnits::ZERO,
             ticket: None,
             price_multiplier: PriceMultiplier::NONE,
         }
@@ -144,10 +149,16 @@ mod tests {
         assert_eq!(detail(&debt), text);
         let penalised = Rejection {
             price_multiplier: PriceMultiplier::from_hundredths(400),
+            penalty: RequestUnits::from_micros(3_150_000),
             ..rejection(&["caller"], 0, 5)
         };
         let text = "policy 'p' allows 100 ru/s per caller; what is left is reserved for higher tiers; a shard is overloaded and the price is ×4; come back in 350 ms";
         assert_eq!(detail(&penalised), text);
+        let mut problem = Problem::new(ErrorCode::QuotaExceeded, "");
+        describe(&penalised, &mut problem);
+        assert_eq!(problem.penalty.take().unwrap().as_str(), "3.15");
+        describe(&flood, &mut problem);
+        assert_eq!(problem.penalty, None);
         let reserved = rejection(&[], 0, 5);
         let text = "policy 'p' allows 100 ru/s in all; what is left is reserved for retries; come back in 350 ms";
         assert_eq!(detail(&reserved), text);

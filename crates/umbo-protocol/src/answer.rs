@@ -15,11 +15,14 @@ pub struct Answer {
     pub id: u64,
     /// Service time of the node, from the arrival of the request; in the last part, of all parts.
     pub service_time: Duration,
+    /// Part of the service time that falls to the request alone, for which it is charged: of a commit of several
+    /// writes its share.
+    pub busy_time: Duration,
     /// Whether more parts of the same answer follow.
     pub has_more: bool,
-    /// Rows touched.
+    /// Rows touched; of a get or multi-get also those that are absent.
     pub rows: u64,
-    /// Bytes of keys and values touched.
+    /// Bytes of keys and values touched, returned or not.
     pub bytes: u64,
     /// The outcome.
     pub outcome: Outcome,
@@ -31,6 +34,7 @@ impl Answer {
         Self {
             id,
             service_time,
+            busy_time: service_time,
             has_more: false,
             rows: 0,
             bytes: 0,
@@ -46,9 +50,9 @@ pub enum Outcome {
     Row(Option<Row>),
     /// Rows of a multi-get, in order, or as many of them as fit into one part.
     MultiGot(Vec<AnswerPart>),
-    /// A chunk of a range.
+    /// A chunk of a range. What it touched is sent as [`Answer::rows`] and [`Answer::bytes`].
     Page(Page),
-    /// A chunk of a scan.
+    /// A chunk of a scan; likewise.
     Scanned(ScanPage),
     /// The result of each mutation.
     Written(Vec<WriteAnswer>),

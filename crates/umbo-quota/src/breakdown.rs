@@ -58,7 +58,7 @@ pub(crate) fn breakdown(
     ]
     .into_iter()
     .fold(
-        like.charged.saturating_sub(like.surplus),
+        like.charged.saturating_sub(like.penalty),
         RequestUnits::saturating_sub,
     );
     let all = [of_rows, of_bytes, of_time].map(|part| u128::from(part.as_micros()));
@@ -74,7 +74,7 @@ pub(crate) fn breakdown(
         read_bytes,
         write_bytes,
         latency: rest.saturating_sub(rows).saturating_sub(read_bytes),
-        surplus: RequestUnits::ZERO,
+        penalty: RequestUnits::ZERO,
     }
 }
 

@@ -159,9 +159,9 @@ pub(crate) struct MatchedPolicy {
     pub(crate) is_told: bool,
     /// Whether it has a bucket for each shard.
     pub(crate) by_shard: bool,
-    /// Whether its buckets pay the surplus of an overload: they count request units, are enforced,
+    /// Whether its buckets pay the penalty of an overload: they count request units, are enforced,
     /// and belong to one caller on all shards.
-    pub(crate) pays_surplus: bool,
+    pub(crate) pays_penalty: bool,
     /// Present where the caller and namespace alone decide which it is.
     pub(crate) bound: Option<CallerBucket>,
 }

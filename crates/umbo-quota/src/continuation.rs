@@ -67,8 +67,7 @@ impl Continuation {
     /// for it, and no read of a range or scan, which counted with its first part.
     pub fn settle(self, work: &ActualUsage) -> RequestUnits {
         let pricing = self.account.pricing();
-        let nanos = pricing.medians.capped(self.operation, work.service_time);
-        let price = pricing.weights.price_of_part(work, nanos);
+        let price = pricing.weights.price_of_part(work);
         let charge = CostByUnit::of(price, work);
         for debit in &self.due {
             let unit = self.account.matched(debit.matched).unit;

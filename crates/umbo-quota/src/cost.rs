@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The weights are settings with a version. Milliseconds are the store's service time, never our own
-//! queueing, and are capped (see [`latency`](crate::latency)). Everything is integer micro-RU; parts
-//! of a micro-RU are rounded up, once for bytes and once for time.
+//! queueing; whether all of them are charged is decided where the overload of a shard is known. Everything is
+//! integer micro-RU; parts of a micro-RU are rounded up, once for bytes and once for time.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub struct ActualUsage {
     pub reads: u64,
     /// Rows written or removed.
     pub writes: u64,
-    /// Time that the store took, without our own queues.
+    /// Time that the store took for this request alone, without our own queues, as far as it is charged.
     pub service_time: Duration,
 }
 
@@ -74,38 +74,28 @@ impl Weights {
     pub const HIGHEST: RequestUnits = RequestUnits::from_micros(1_000_000_000);
 
     /// Returns the price of work done.
-    pub fn price(&self, operation: Operation, work: &ActualUsage) -> RequestUnits {
-        self.price_in(operation, work, nanos(work.service_time))
-    }
-
-    /// Returns the price of work done, where so many nanoseconds of it are charged.
     #[inline]
-    pub(crate) fn price_in(
-        &self,
-        operation: Operation,
-        work: &ActualUsage,
-        nanos: u64,
-    ) -> RequestUnits {
+    pub fn price(&self, operation: Operation, work: &ActualUsage) -> RequestUnits {
         let base = if operation.is_write() {
             self.write_base
         } else {
             self.read_base
         };
-        self.price_from(base.as_micros(), work, nanos)
+        self.price_from(base.as_micros(), work)
     }
 
     /// Returns the price of work done for a request whose price as such is paid.
-    pub(crate) fn price_of_part(&self, work: &ActualUsage, nanos: u64) -> RequestUnits {
-        self.price_from(0, work, nanos)
+    pub(crate) fn price_of_part(&self, work: &ActualUsage) -> RequestUnits {
+        self.price_from(0, work)
     }
 
     #[inline]
-    fn price_from(&self, base_micros: u64, work: &ActualUsage, nanos: u64) -> RequestUnits {
+    fn price_from(&self, base_micros: u64, work: &ActualUsage) -> RequestUnits {
         let micros = base_micros
             .saturating_add(self.row.as_micros().saturating_mul(work.rows))
             .saturating_add(weighed(self.read_bytes, work.read_bytes))
             .saturating_add(weighed(self.write_bytes, work.write_bytes))
-            .saturating_add(self.time(nanos));
+            .saturating_add(self.time(nanos(work.service_time)));
         RequestUnits::from_micros(micros)
     }
 
@@ -121,7 +111,7 @@ impl Weights {
 
 /// Returns a duration in whole nanoseconds.
 #[inline]
-pub(crate) fn nanos(duration: Duration) -> u64 {
+fn nanos(duration: Duration) -> u64 {
     let whole = duration.as_secs().saturating_mul(1_000_000_000);
     whole.saturating_add(u64::from(duration.subsec_nanos()))
 }

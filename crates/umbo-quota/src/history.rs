@@ -141,7 +141,7 @@ fn total(record: &CallerUsage, operation: Operation) -> Demand {
     };
     Demand {
         requests: tally.requests.saturating_add(tally.rejected),
-        ru: with_rejected(tally.charged.saturating_sub(tally.surplus).as_micros()),
+        ru: with_rejected(tally.charged.saturating_sub(tally.penalty).as_micros()),
         rows: with_rejected(tally.rows),
         bytes: with_rejected(tally.read_bytes + tally.write_bytes),
     }

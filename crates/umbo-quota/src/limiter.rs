@@ -31,7 +31,6 @@ use crate::cost::{Weights, is_counted};
 use crate::dimension::Dimension;
 use crate::history::DemandHistory;
 use crate::identity::{Identities, label};
-use crate::latency::Medians;
 use crate::policy::{Mode, Policy, PolicySet, Source};
 use crate::pricing::Pricing;
 use crate::refusals::Refusals;
@@ -96,7 +95,6 @@ impl Limiter {
         let pricing = Arc::new(Pricing {
             origin: now,
             weights: settings.weights,
-            medians: Medians::default(),
             residuals: Residuals::default(),
         });
         Self {
@@ -190,7 +188,7 @@ impl Limiter {
         reservation.debits = admission.debits;
         let mut refusals = admission.refusals;
         if refusals.longest.is_none() {
-            reservation.take_surplus(request.price_multiplier, &mut refusals);
+            reservation.take_penalty(request.price_multiplier, &mut refusals);
         }
         match refusals.end(random) {
             None => Ok(reservation),
@@ -245,7 +243,7 @@ impl Limiter {
             }
         }
         if refusals.longest.is_none() {
-            reservation.take_surplus(request.price_multiplier, &mut refusals);
+            reservation.take_penalty(request.price_multiplier, &mut refusals);
         }
         if let Some(rejection) = refusals.end(random) {
             reservation.reject();
@@ -355,7 +353,7 @@ impl Limiter {
         });
         MatchedPolicy {
             by_shard: policy.per.contains(Dimension::Shard),
-            pays_surplus: policy.unit == Unit::Ru
+            pays_penalty: policy.unit == Unit::Ru
                 && policy.mode == Mode::Enforce
                 && policy.per.contains(Dimension::Caller)
                 && !policy.per.contains(Dimension::Shard),

@@ -19,7 +19,7 @@ use crate::report::{Breakdown, Tally};
 
 /// One new price counts this part of the average: a power of two.
 const SMOOTHING: u64 = 32;
-/// One request in so many feeds the medians of service times.
+/// One request in so many feeds the record of how far the estimates were off.
 const SAMPLE: u64 = 8;
 /// Looks for the turn, after which the thread lets others run.
 const LOOKS: u32 = 64;
@@ -30,10 +30,10 @@ const LOOKS: u32 = 64;
 pub(crate) struct OperationUsage {
     /// Twice the requests, and one more while a thread has the turn.
     turns: AtomicU64,
-    /// All that was charged, surpluses included.
+    /// All that was charged, penalties included.
     charged: AtomicU64,
     /// What overloads added to the plain prices.
-    surplus: AtomicU64,
+    penalty: AtomicU64,
     rows: AtomicU64,
     bytes: AtomicU64,
     rejected: AtomicU64,
@@ -49,7 +49,7 @@ impl OperationUsage {
     pub(crate) fn absorb(&self, other: &Self) {
         let turn = self.begin();
         add(&self.charged, other.charged.load(Relaxed));
-        add(&self.surplus, other.surplus.load(Relaxed));
+        add(&self.penalty, other.penalty.load(Relaxed));
         add(&self.rows, other.rows.load(Relaxed));
         add(&self.bytes, other.bytes.load(Relaxed));
         self.end(turn, other.requests());
@@ -162,22 +162,22 @@ impl OperationUsage {
         self.samples.load(Relaxed)
     }
 
-    /// Counts a request that was served at a plain price and a surplus, and learns from it where there
+    /// Counts a request that was served at a plain price and a penalty, and learns from it where there
     /// is a lesson: what it cost of what was not known beforehand. Returns whether it is one of those
     /// that all learn from.
     #[inline]
     pub(crate) fn count_served(
         &self,
         price: u64,
-        surplus: u64,
+        penalty: u64,
         work: &ActualUsage,
         lesson: Option<i64>,
     ) -> bool {
         let bytes = work.read_bytes + work.write_bytes;
         let turn = self.begin();
-        add(&self.charged, price.saturating_add(surplus));
-        if surplus > 0 {
-            add(&self.surplus, surplus);
+        add(&self.charged, price.saturating_add(penalty));
+        if penalty > 0 {
+            add(&self.penalty, penalty);
         }
         add(&self.rows, work.rows);
         add(&self.bytes, bytes);
@@ -267,7 +267,7 @@ impl OperationUsage {
             requests: self.requests(),
             rejected: self.rejected.load(Relaxed),
             charged: RequestUnits::from_micros(self.charged.load(Relaxed)),
-            surplus: RequestUnits::from_micros(self.surplus.load(Relaxed)),
+            penalty: RequestUnits::from_micros(self.penalty.load(Relaxed)),
             rows: self.rows.load(Relaxed),
             read_bytes,
             write_bytes,

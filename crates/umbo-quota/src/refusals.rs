@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use umbo_types::PriceMultiplier;
+use umbo_types::{PriceMultiplier, RequestUnits};
 
 use crate::bucket::Bucket;
 use crate::caller_state::MatchedPolicy;
@@ -35,6 +35,8 @@ pub(crate) struct LongestRefusal {
     due: Millis,
     balance: i64,
     price: u64,
+    /// The part of the price that an overload adds.
+    penalty: RequestUnits,
     /// Whether the bucket reserves refill for a retry.
     is_reserving: bool,
 }
@@ -124,6 +126,7 @@ impl<'a> Refusals<'a> {
                 due,
                 balance,
                 price,
+                penalty: RequestUnits::ZERO,
                 is_reserving: true,
             }));
         }
@@ -132,11 +135,12 @@ impl<'a> Refusals<'a> {
     /// Refuses a request of which a bucket does not cover the multiplied price. No refill is
     /// reserved: the overload may be over before.
     #[cold]
-    pub(crate) fn refuse_surplus(
+    pub(crate) fn refuse_penalty(
         &mut self,
         matched: MatchedPolicy,
         bucket: Arc<Bucket>,
-        (price, balance): (u64, i64),
+        (price, penalty): (u64, RequestUnits),
+        balance: i64,
         due: Millis,
     ) {
         bucket.note_refused(price);
@@ -146,6 +150,7 @@ impl<'a> Refusals<'a> {
             due,
             balance,
             price,
+            penalty,
             is_reserving: false,
         }));
     }
@@ -170,6 +175,7 @@ impl<'a> Refusals<'a> {
             due,
             balance,
             price,
+            penalty,
             is_reserving,
         } = longest;
         matched.active.stats.rejected.fetch_add(1, Relaxed);
@@ -191,6 +197,7 @@ impl<'a> Refusals<'a> {
             balance,
             wait: wait + Duration::from_micros(jitter_us as u64),
             price,
+            penalty,
             ticket,
             price_multiplier: self.price_multiplier,
         }

@@ -18,7 +18,7 @@ pub struct Tally {
     /// What they were charged.
     pub charged: RequestUnits,
     /// The part of it that overloads added to the plain prices.
-    pub surplus: RequestUnits,
+    pub penalty: RequestUnits,
     /// Rows read or written.
     pub rows: u64,
     /// Bytes read.
@@ -136,7 +136,7 @@ pub struct Breakdown {
     /// For the time the store takes.
     pub latency: RequestUnits,
     /// For the overload of a shard: what the price multiplier adds to all of the above.
-    pub surplus: RequestUnits,
+    pub penalty: RequestUnits,
 }
 
 /// What a request would cost and meet.
@@ -205,6 +205,9 @@ pub struct Rejection {
     pub wait: Duration,
     /// What the request asked for, in atoms.
     pub price: u64,
+    /// The part of the price that the overload of a shard adds; zero where the policy does not cover the plain
+    /// price either.
+    pub penalty: RequestUnits,
     /// With it a retry has priority over new requests once the wait is over. None where the price of an
     /// overload was not covered.
     pub ticket: Option<RetryTicket>,

@@ -11,6 +11,7 @@ use crate::bucket::Bucket;
 use crate::caller_state::{CallerUsage, MatchedPolicy, PolicyStats};
 use crate::dimension::Dimension;
 use crate::limiter::Limiter;
+use crate::penalty::covered_at;
 use crate::policy::Policy;
 use crate::replay::{Replay, replay};
 use crate::report::{
@@ -20,7 +21,6 @@ use crate::request::Request;
 use crate::reservation::{ShardShare, part};
 use crate::schedule::Millis;
 use crate::subject::Subject;
-use crate::surplus::covered_at;
 
 impl Limiter {
     /// Does what has to be done now and then: ends the windows of observed rates, records usage.
@@ -169,16 +169,16 @@ impl Limiter {
         let cell = account.record.cell(subject.operation);
         let charge = cell.estimate(&self.pricing.weights, subject.operation, &request.hint);
         let plain = RequestUnits::from_micros(charge.ru);
-        let surplus = request.price_multiplier.surplus(plain);
+        let penalty = request.price_multiplier.penalty(plain);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
-        let mut pays_surplus = false;
+        let mut pays_penalty = false;
         let mut meets = Vec::new();
         for matched in account
             .matched_policies()
             .filter(|matched| matched.is_met(subject))
         {
             let price = charge.in_unit(matched.unit);
-            pays_surplus |= matched.pays_surplus;
+            pays_penalty |= matched.pays_penalty;
             if matched.active.policy.per.contains(Dimension::Shard) {
                 for share in shares {
                     let bucket = self.find_bucket(&matched.active, subject, Some(share.shard), now);
@@ -189,23 +189,23 @@ impl Limiter {
             } else {
                 let own = self.own_bucket(matched, subject, None, now);
                 if let Some(bucket) = own.as_ref().or(matched.bucket()) {
-                    let surplus = if matched.pays_surplus {
-                        surplus.as_micros()
+                    let penalty = if matched.pays_penalty {
+                        penalty.as_micros()
                     } else {
                         0
                     };
-                    meets.push(meeting(matched, bucket, None, (price, surplus), now));
+                    meets.push(meeting(matched, bucket, None, (price, penalty), now));
                 }
             }
         }
         let weights = &self.pricing.weights;
         let mut breakdown = cell.breakdown(weights, subject.operation, &request.hint, plain);
-        if pays_surplus {
-            breakdown.surplus = surplus;
+        if pays_penalty {
+            breakdown.penalty = penalty;
         }
         meets.sort_by(|one: &Meeting, other| one.policy.name.cmp(&other.policy.name));
         Explanation {
-            estimate: plain.saturating_add(breakdown.surplus),
+            estimate: plain.saturating_add(breakdown.penalty),
             breakdown,
             price_multiplier: request.price_multiplier,
             samples: cell.samples(),
@@ -267,13 +267,13 @@ fn meeting(
     matched: &MatchedPolicy,
     bucket: &Bucket,
     shard: Option<ShardId>,
-    (plain, surplus): (u64, u64),
+    (plain, penalty): (u64, u64),
     now: Millis,
 ) -> Meeting {
     let look = bucket.look(plain, now, None);
-    let price = plain.saturating_add(surplus);
+    let price = plain.saturating_add(penalty);
     let due = (!look.admits).then(|| bucket.due(now, None));
-    let covered_at = (surplus > 0)
+    let covered_at = (penalty > 0)
         .then(|| covered_at(bucket, price, look.balance, now))
         .flatten();
     let due = due.max(covered_at);

@@ -21,9 +21,9 @@ use crate::pricing::Pricing;
 use crate::report::Advertised;
 use crate::schedule::Millis;
 
-/// The surplus of one request.
+/// The penalty of one request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Surplus {
+pub(crate) struct TakenPenalty {
     pub(crate) multiplier: PriceMultiplier,
     /// What each bucket that pays was charged, in micro-RU.
     pub(crate) taken: u64,
@@ -100,7 +100,7 @@ pub struct Reservation {
     pub(crate) debits: Option<Debits>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
     /// What an overload adds to the price, where it does.
-    pub(crate) surplus: Option<Surplus>,
+    pub(crate) penalty: Option<TakenPenalty>,
     state: ReservationState,
 }
 
@@ -133,7 +133,7 @@ impl Reservation {
             whole,
             debits: None,
             shares: SmallVec::new(),
-            surplus: None,
+            penalty: None,
             state: ReservationState::Admitted,
         }
     }
@@ -170,12 +170,12 @@ impl Reservation {
         match self.state {
             ReservationState::Settled(price) => price,
             ReservationState::Admitted | ReservationState::Sent => {
-                if self.surplus.is_some() {
-                    self.settle_surplus(self.price(self.account.pricing(), work));
+                if self.penalty.is_some() {
+                    self.settle_penalty(self.price(self.account.pricing(), work));
                 }
                 let pricing = self.account.pricing();
                 let price = self.price(pricing, work);
-                let paid = price.saturating_add(self.surplus());
+                let paid = price.saturating_add(self.penalty());
                 self.state = ReservationState::Settled(paid);
                 self.end(pricing, price, &CostByUnit::of(price, work), work, true);
                 paid
@@ -188,7 +188,7 @@ impl Reservation {
         match self.state {
             ReservationState::Settled(price) => price,
             ReservationState::Admitted | ReservationState::Sent => {
-                self.refund_surplus();
+                self.refund_penalty();
                 self.end_at(price, &CostByUnit::of(price, work), work)
             }
         }
@@ -236,7 +236,7 @@ impl Reservation {
     pub fn charged(&self) -> RequestUnits {
         match self.state {
             ReservationState::Admitted | ReservationState::Sent => {
-                RequestUnits::from_micros(self.reserved.ru).saturating_add(self.surplus())
+                RequestUnits::from_micros(self.reserved.ru).saturating_add(self.penalty())
             }
             ReservationState::Settled(price) => price,
         }
@@ -298,7 +298,7 @@ impl Reservation {
     }
 
     fn cancel(&mut self) {
-        self.refund_surplus();
+        self.refund_penalty();
         for (matched, bound) in self.whole() {
             bound.bucket.refund(self.reserved.in_unit(matched.unit));
         }
@@ -313,7 +313,7 @@ impl Reservation {
     /// Gives back what the quotas of the shards were debited and what an overload of them added:
     /// after all, nothing reaches them.
     pub fn release_shards(&mut self) {
-        self.refund_surplus();
+        self.refund_penalty();
         if let Some(mut debits) = self.debits.take() {
             debits.retain(|debit| {
                 let is_of_shard = self.account.matched(debit.matched).by_shard;
@@ -335,11 +335,10 @@ impl Reservation {
 
     #[inline]
     fn price(&self, pricing: &Pricing, work: &ActualUsage) -> RequestUnits {
-        let nanos = pricing.medians.capped(self.operation, work.service_time);
-        pricing.weights.price_in(self.operation, work, nanos)
+        pricing.weights.price(self.operation, work)
     }
 
-    /// Ends at a price, apart from the surplus, from which nothing is learned.
+    /// Ends at a price, apart from the penalty, from which nothing is learned.
     #[inline(never)]
     fn end_at(
         &mut self,
@@ -347,7 +346,7 @@ impl Reservation {
         charge: &CostByUnit,
         work: &ActualUsage,
     ) -> RequestUnits {
-        let paid = price.saturating_add(self.surplus());
+        let paid = price.saturating_add(self.penalty());
         self.state = ReservationState::Settled(paid);
         self.end(self.account.pricing(), price, charge, work, false);
         paid
@@ -372,12 +371,12 @@ impl Reservation {
         let (operation, micros) = (self.operation, price.as_micros());
         let lesson = is_whole.then(|| unknown(&pricing.weights, operation, self.body_len, micros));
         let cell = self.account.record.cell(operation);
-        let surplus = self.surplus();
-        if cell.count_served(micros, surplus.as_micros(), work, lesson) {
-            pricing.note(operation, work.service_time, self.estimate, micros);
+        let penalty = self.penalty();
+        if cell.count_served(micros, penalty.as_micros(), work, lesson) {
+            pricing.residuals.note(operation, self.estimate, micros);
         }
         if !self.shares.is_empty() {
-            self.count_by_shard(price.saturating_add(surplus));
+            self.count_by_shard(price.saturating_add(penalty));
         }
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct MultiGetProgress {
 struct RowsPart {
     rows: Vec<AnswerPart>,
     len: u64,
-    found: u64,
+    read: u64,
 }
 
 impl MultiGetProgress {
@@ -118,9 +118,9 @@ impl MultiGetProgress {
                 answer(std::mem::take(&mut self.part).answer(self.id, service_time, true));
             }
             self.done.bytes += len;
-            self.done.rows += u64::from(matches!(row, Ok(Some(_))));
+            self.done.rows += u64::from(row.is_ok());
             self.part.len += len;
-            self.part.found += u64::from(matches!(row, Ok(Some(_))));
+            self.part.read += u64::from(row.is_ok());
             self.part.rows.push(row);
         }
         self.at = end;
@@ -140,8 +140,9 @@ impl RowsPart {
         Answer {
             id,
             service_time,
+            busy_time: service_time,
             has_more,
-            rows: self.found,
+            rows: self.read,
             bytes: self.len,
             outcome: Outcome::MultiGot(self.rows),
         }

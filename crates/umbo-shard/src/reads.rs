@@ -55,12 +55,14 @@ impl Read {
         std::pin::pin!(self.run(store, call)).poll(context)
     }
 
-    /// Returns the number of rows of an outcome, and their bytes of keys and values.
+    /// Returns the number of rows that were read for an outcome, and their bytes of keys and values. An absent
+    /// row was read too.
     pub(crate) fn size(&self, outcome: &Outcome) -> (u64, u64) {
         match (self, outcome) {
             (Self::Get(_, key), Outcome::Row(Some(row))) => (1, row_len(key, row)),
-            (_, Outcome::Page(page)) => (page.rows.len() as u64, page.rows.bytes() as u64),
-            (_, Outcome::Scanned(page)) => (page.rows.len() as u64, page.rows.bytes() as u64),
+            (Self::Get(..), Outcome::Row(None)) => (1, 0),
+            (_, Outcome::Page(page)) => (page.touched.rows, page.touched.bytes),
+            (_, Outcome::Scanned(page)) => (page.touched.rows, page.touched.bytes),
             _ => (0, 0),
         }
     }
@@ -71,6 +73,7 @@ impl Read {
         Answer {
             id,
             service_time,
+            busy_time: service_time,
             has_more: false,
             rows,
             bytes,

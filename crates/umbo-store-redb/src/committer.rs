@@ -302,21 +302,21 @@ impl Committer {
         self.commit_readable(work, now);
     }
 
-    /// Commits and publishes, and records the time that it took. Returns the answers in the order of the work.
+    /// Commits and publishes. Returns the answers in the order of the work, and the time that it took.
     fn commit(
         &mut self,
         work: &[QueuedWork],
         now: Timestamp,
         is_durable: bool,
         left_out: &LeftOut,
-    ) -> Result<Vec<WorkAnswer>, FailedCommit> {
+    ) -> Result<(Vec<WorkAnswer>, Duration), FailedCommit> {
         let began = self.file.opener.now();
         let answers = self.commit_untimed(work, now, is_durable, left_out)?;
         let took = self.file.opener.now().saturating_duration_since(began);
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let last = &self.shard.counters.last_commit_nanos;
         last.store(nanos, Ordering::Relaxed);
-        Ok(answers)
+        Ok((answers, took))
     }
 
     fn commit_untimed(

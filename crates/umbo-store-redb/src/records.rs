@@ -13,10 +13,13 @@ use umbo_types::{NamespaceId, ShardId};
 use crate::file_error::FileError;
 use crate::shard::OpenShard;
 use crate::store::RedbStore;
-use crate::work::{QueuedWork, Raise};
+use crate::work::{QueuedWork, Raise, Reply};
 
 /// A shard that raises fences, and the receiver of its answer.
-type Raising = (Arc<OpenShard>, oneshot::Receiver<Result<(), StoreError>>);
+type Raising = (
+    Arc<OpenShard>,
+    oneshot::Receiver<Reply<Result<(), StoreError>>>,
+);
 
 impl RedbStore {
     /// Keeps a copy and raises its fences. Returns the answers of the shards that belong to the folder.

@@ -23,7 +23,7 @@ use crate::queue::{PushError, Queue};
 use crate::row_cache::{Looked, RowCache};
 use crate::sizes::Sizes;
 use crate::snapshot::ShardSnapshot;
-use crate::work::QueuedWork;
+use crate::work::{CommitTime, QueuedWork, Reply};
 
 /// Counters of a committer since the process started.
 #[derive(Debug, Default)]
@@ -218,23 +218,28 @@ impl OpenShard {
             })
     }
 
-    /// Waits for the answer to queued work. Records as its service time that of the last commit, which nearly
-    /// always is its own: the wait for the commit before it does not count.
+    /// Waits for the answer to queued work. Its service time is that of its commit, and of work that was not
+    /// committed that of the last commit: the wait for the commit before it does not count. The call is charged
+    /// its share of the commit.
     pub(crate) async fn answer<T>(
         &self,
         call: &CallContext,
-        answer: oneshot::Receiver<T>,
+        answer: oneshot::Receiver<Reply<T>>,
     ) -> Result<T, StoreError> {
-        let answer = answer.await;
+        let reply = answer.await;
+        let time = reply.as_ref().ok().and_then(|reply| reply.time);
         let nanos = self.counters.last_commit_nanos.load(Ordering::Relaxed);
-        if nanos > 0 {
-            call.note_service_time(Duration::from_nanos(nanos));
+        match time {
+            Some(CommitTime { took, share }) => call.note_shared_time(took, share),
+            None if nanos > 0 => call.note_service_time(Duration::from_nanos(nanos)),
+            None => {}
         }
-        answer.map_err(|_| StoreError::Unavailable {
+        let reply = reply.map_err(|_| StoreError::Unavailable {
             shard: self.id,
             reason: self.blame("the committer ended without an answer"),
             outcome: Outcome::Unknown,
-        })
+        })?;
+        Ok(reply.answer)
     }
 
     /// Returns whether all of these namespaces are fenced by the shard's own file, on the disk.

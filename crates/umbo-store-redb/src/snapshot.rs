@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
 use umbo_routing::Slot;
-use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanPosition};
+use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanPosition, Touched};
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Row, ShardId, SortKey, Timestamp};
 
@@ -81,6 +81,7 @@ pub(crate) struct Segment {
 pub(crate) struct ChunkBuilder<P> {
     rows: RowBatch,
     bytes: usize,
+    touched: Touched,
     visited: u32,
     limits: Limits,
     /// Last row visited; only known once the chunk is full.
@@ -94,6 +95,7 @@ impl<P> ChunkBuilder<P> {
         Self {
             rows: RowBatch::default(),
             bytes: 0,
+            touched: Touched::default(),
             visited: 0,
             limits,
             last: None,
@@ -106,9 +108,9 @@ impl<P> ChunkBuilder<P> {
         self.is_cut
     }
 
-    /// Returns the rows, and the position to continue at if a row did not fit.
-    pub(crate) fn finish(self) -> (RowBatch, Option<P>) {
-        (self.rows, self.last.filter(|_| self.is_cut))
+    /// Returns the rows, the position to continue at if a row did not fit, and what was read.
+    pub(crate) fn finish(self) -> (RowBatch, Option<P>, Touched) {
+        (self.rows, self.last.filter(|_| self.is_cut), self.touched)
     }
 
     /// Returns whether the next row may be visited; records that there is one if it may not.
@@ -133,15 +135,41 @@ impl<P> ChunkBuilder<P> {
         self.visited >= VISITED_ROWS_MAX
             || self.rows.len() >= self.limits.rows as usize
             || (self.bytes >= self.limits.bytes && !self.rows.is_empty())
+            || self.touched.bytes >= u64::from(CHUNK_BYTES_MAX)
     }
 
-    fn push(&mut self, partition: &[u8], sort: &[u8], row: RowView<'_>) {
-        let value = if self.limits.keys_only {
-            &[]
-        } else {
-            row.value
+    /// Counts a row that was read, and adds it if it is visible. A value is read with its row, also where only
+    /// keys are wanted: its checksum is part of the row's.
+    fn read(&mut self, partition: &[u8], sort: &[u8], row: RowView<'_>, now: Timestamp) {
+        let found = RowRef {
+            partition,
+            sort,
+            value: row.value,
+            value_len: row.value.len() as u32,
+            content_type: row.content_type,
+            content_encoding: row.content_encoding,
+            version: row.head.version,
+            expires_at: row.head.expires_at,
         };
-        let row_bytes = partition.len() + sort.len() + value.len();
+        self.touched += Touched {
+            rows: 1,
+            bytes: found.stored_bytes(),
+        };
+        if row.head.is_visible(now) {
+            self.push(found);
+        }
+    }
+
+    /// Counts a row that was stepped over.
+    fn skip(&mut self, key: &[u8]) {
+        self.touched.bytes += key.len() as u64;
+    }
+
+    fn push(&mut self, mut row: RowRef<'_>) {
+        if self.limits.keys_only {
+            row.value = &[];
+        }
+        let row_bytes = row.partition.len() + row.sort.len() + row.value.len();
         if self.rows.is_empty() {
             // Rows of one partition tend to be similar in size; a wrong estimate only costs a copy.
             let rows = (self.limits.rows as usize).min(RESERVED_ROWS_MAX);
@@ -149,16 +177,7 @@ impl<P> ChunkBuilder<P> {
             self.rows.reserve(rows, bytes.min(RESERVED_BYTES_MAX));
         }
         self.bytes += row_bytes;
-        self.rows.push(RowRef {
-            partition,
-            sort,
-            value,
-            value_len: row.value.len() as u32,
-            content_type: row.content_type,
-            content_encoding: row.content_encoding,
-            version: row.head.version,
-            expires_at: row.head.expires_at,
-        });
+        self.rows.push(row);
     }
 }
 
@@ -271,13 +290,15 @@ impl ShardSnapshot {
             let key = key.value();
             let sort = key.get(prefix_len..).ok_or_else(malformed_key)?;
             let row = row_codec::decode(key, row.value())?;
-            if row.head.is_visible(now) {
-                chunk.push(&[], sort, row);
-            }
+            chunk.read(&[], sort, row, now);
             chunk.visited(|| Ok(Bytes::copy_from_slice(sort)))?;
         }
-        let (rows, resume_after) = chunk.finish();
-        Ok(Page { rows, resume_after })
+        let (rows, resume_after, touched) = chunk.finish();
+        Ok(Page {
+            rows,
+            resume_after,
+            touched,
+        })
     }
 
     /// Adds rows of a segment to a chunk until the segment's part of this shard is exhausted or
@@ -331,10 +352,9 @@ impl ShardSnapshot {
             let sort = &key[partition.prefix.len()..];
             if partition.is_wanted {
                 let row = row_codec::decode(key, row.value())?;
-                if row.head.is_visible(now) {
-                    chunk.push(partition.key.as_bytes(), sort, row);
-                }
+                chunk.read(partition.key.as_bytes(), sort, row, now);
             } else {
+                chunk.skip(key);
                 partition.skipped += 1;
             }
             chunk.visited(|| {

@@ -236,8 +236,12 @@ fn scan_shards(
             break;
         }
     }
-    let (rows, resume_after) = chunk.finish();
-    Ok(ScanPage { rows, resume_after })
+    let (rows, resume_after, touched) = chunk.finish();
+    Ok(ScanPage {
+        rows,
+        resume_after,
+        touched,
+    })
 }
 
 /// Why a chunk of a scan was not read.

@@ -3,6 +3,8 @@
 //! Keys are encoded before they are queued, on the caller's thread, so that the one committer of a shard does
 //! only what must be done in order. Work whose caller no longer waits for the reply is withdrawn.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 use umbo_store::{
     Atomicity, Change, Condition, Deleted, Durability, StoreError, WriteError, Written,
@@ -13,6 +15,27 @@ use crate::queue::WorkSize;
 
 /// Most rows that one step of a range removal touches.
 pub(crate) const REMOVED_ROWS_MAX: u32 = 4_096;
+
+/// How long a commit took, and the share of it that falls to one piece of its work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommitTime {
+    pub(crate) took: Duration,
+    pub(crate) share: Duration,
+}
+
+/// What the caller of a piece of work receives.
+#[derive(Debug)]
+pub(crate) struct Reply<T> {
+    pub(crate) answer: T,
+    /// None of work that was not committed.
+    pub(crate) time: Option<CommitTime>,
+}
+
+impl<T> Reply<T> {
+    fn uncommitted(answer: T) -> Self {
+        Self { answer, time: None }
+    }
+}
 
 /// Answer to one mutation.
 pub(crate) type WriteAnswer = Result<Written, WriteError>;
@@ -64,7 +87,7 @@ pub(crate) struct Write {
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
     /// Receives the answers, one for each mutation in order.
-    pub(crate) reply: oneshot::Sender<Vec<WriteAnswer>>,
+    pub(crate) reply: oneshot::Sender<Reply<Vec<WriteAnswer>>>,
 }
 
 /// One step of the removal of a range.
@@ -83,7 +106,7 @@ pub(crate) struct DeleteRange {
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
     /// Receives the answer.
-    pub(crate) reply: oneshot::Sender<Result<Deleted, StoreError>>,
+    pub(crate) reply: oneshot::Sender<Reply<Result<Deleted, StoreError>>>,
 }
 
 /// The raising of fences.
@@ -92,7 +115,7 @@ pub(crate) struct Raise {
     /// Namespaces to fence, in addition to those already fenced.
     pub(crate) fenced: Vec<NamespaceId>,
     /// Receives the answer, once the fences are on the disk.
-    pub(crate) reply: oneshot::Sender<Result<(), StoreError>>,
+    pub(crate) reply: oneshot::Sender<Reply<Result<(), StoreError>>>,
 }
 
 /// Answer to one piece of work.
@@ -104,6 +127,33 @@ pub(crate) enum WorkAnswer {
     DeleteRange(Deleted),
     /// To the raising of fences.
     Raised,
+}
+
+impl WorkAnswer {
+    /// Returns the number of rows whose commit it was: what the time of a commit is divided by.
+    fn rows(&self) -> u64 {
+        match self {
+            Self::Write(answers) => answers.len() as u64,
+            Self::DeleteRange(deleted) => deleted.rows,
+            Self::Raised => 1,
+        }
+        .max(1)
+    }
+}
+
+/// Answers all work of a commit. Each piece is told how long the commit took, and its share by rows; none
+/// where that is not known.
+pub(crate) fn answer_all(work: Vec<QueuedWork>, answers: Vec<WorkAnswer>, took: Option<Duration>) {
+    let rows: u64 = answers.iter().map(WorkAnswer::rows).sum();
+    for (work, answer) in work.into_iter().zip(answers) {
+        let share = |took: Duration| {
+            let nanos = took.as_nanos() * u128::from(answer.rows()) / u128::from(rows.max(1));
+            let share = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            CommitTime { took, share }
+        };
+        let time = took.map(share);
+        work.answer(answer, time);
+    }
 }
 
 /// A piece of work.
@@ -162,16 +212,18 @@ impl QueuedWork {
     }
 
     /// Answers. A cancelled caller is not an error.
-    pub(crate) fn answer(self, answer: WorkAnswer) {
+    fn answer(self, answer: WorkAnswer, time: Option<CommitTime>) {
         match (self, answer) {
-            (Self::Write(Write { reply, .. }), WorkAnswer::Write(answers)) => {
-                let _ = reply.send(answers);
+            (Self::Write(Write { reply, .. }), WorkAnswer::Write(answer)) => {
+                let _ = reply.send(Reply { answer, time });
             }
             (Self::DeleteRange(DeleteRange { reply, .. }), WorkAnswer::DeleteRange(deleted)) => {
-                let _ = reply.send(Ok(deleted));
+                let answer = Ok(deleted);
+                let _ = reply.send(Reply { answer, time });
             }
             (Self::Raise(Raise { reply, .. }), WorkAnswer::Raised) => {
-                let _ = reply.send(Ok(()));
+                let answer = Ok(());
+                let _ = reply.send(Reply { answer, time });
             }
             (work, _) => unreachable!("an answer of another kind than {work:?}"),
         }
@@ -191,13 +243,13 @@ impl QueuedWork {
         match self {
             Self::Write(Write { ops, reply, .. }) => {
                 let answers = ops.iter().map(|_| Err(error.clone().into())).collect();
-                let _ = reply.send(answers);
+                let _ = reply.send(Reply::uncommitted(answers));
             }
             Self::DeleteRange(DeleteRange { reply, .. }) => {
-                let _ = reply.send(Err(error));
+                let _ = reply.send(Reply::uncommitted(Err(error)));
             }
             Self::Raise(Raise { reply, .. }) => {
-                let _ = reply.send(Err(error));
+                let _ = reply.send(Reply::uncommitted(Err(error)));
             }
         }
     }

@@ -109,7 +109,7 @@ impl RemoteStore {
             ReplyEvent::Lost { was_sent: true } => return Err(AttemptError::Lost(reply.loss())),
             ReplyEvent::Lost { was_sent: false } => return Err(AttemptError::NotSent),
         };
-        call.note_service_time(answer.service_time);
+        call.note_shared_time(answer.service_time, answer.busy_time);
         match answer.outcome {
             Outcome::Failed(error) => Err(error.into()),
             outcome => Ok(outcome),

@@ -232,6 +232,7 @@ fn joined(mut begun: Answer, part: Answer) -> Result<Answer, AnswerTooLong> {
     };
     rows.extend(more);
     begun.service_time = part.service_time;
+    begun.busy_time = part.busy_time;
     begun.rows += part.rows;
     begun.bytes += part.bytes;
     Ok(begun)

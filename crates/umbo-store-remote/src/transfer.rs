@@ -347,6 +347,7 @@ fn unusable(Refused { id, error }: Refused) -> Result<Answer, TransferEnd> {
     Ok(Answer {
         id,
         service_time: Duration::ZERO,
+        busy_time: Duration::ZERO,
         has_more: false,
         rows: 0,
         bytes: 0,

@@ -1,7 +1,7 @@
 //! Scans, which walk from shard to shard.
 
 use umbo_protocol::{Ask, Outcome};
-use umbo_store::{CallContext, RowBatch, ScanPage, ScanPosition, ScanRequest, StoreError};
+use umbo_store::{CallContext, RowBatch, ScanPage, ScanPosition, ScanRequest, StoreError, Touched};
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Key, ShardId};
 
@@ -25,7 +25,7 @@ impl RemoteStore {
         };
         let rows_max = request.rows_max.clamp(1, CHUNK_ROWS_MAX);
         let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX);
-        let mut chunk = RowBatch::default();
+        let (mut chunk, mut touched) = (RowBatch::default(), Touched::default());
         let mut after = request.after.clone();
         // A scan that was admitted at its first shard is not rejected at the next ones.
         let mut later: Option<CallContext> = None;
@@ -46,27 +46,33 @@ impl RemoteStore {
                     "its node sent an answer that is not a scan",
                 ));
             };
-            if let Some(took) = later.and_then(|part| part.service_time()) {
-                call.note_service_time(took);
+            let times = later.and_then(|part| part.service_time().zip(part.busy_time()));
+            if let Some((service_time, busy_time)) = times {
+                call.note_shared_time(service_time, busy_time);
             }
             later = Some(call.later_part());
             join(&mut chunk, page.rows);
+            touched += page.touched;
             let resume_after = page
                 .resume_after
                 .map(|after| ScanPosition { shard, ..after });
-            let is_full =
-                chunk.len() as u32 >= rows_max || chunk.bytes() as u32 >= bytes_max.max(1);
+            let is_read = touched.bytes >= u64::from(CHUNK_BYTES_MAX) && !chunk.is_empty();
+            let is_full = is_read
+                || chunk.len() as u32 >= rows_max
+                || chunk.bytes() as u32 >= bytes_max.max(1);
             if resume_after.is_some() || (is_full && shards.peek().is_some()) {
                 let resume_after = resume_after.or_else(|| end_of(&chunk, shard));
                 return Ok(ScanPage {
                     rows: chunk,
                     resume_after,
+                    touched,
                 });
             }
         }
         Ok(ScanPage {
             rows: chunk,
             resume_after: None,
+            touched,
         })
     }
 }

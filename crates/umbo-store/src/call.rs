@@ -1,4 +1,5 @@
-//! The context of a call of a store: caller, criticality and deadline; and the service time of the call.
+//! The context of a call of a store: caller, criticality and deadline; and the service time of the call, and
+//! what of it falls to the call alone.
 //!
 //! An embedded store uses little of it; a remote store sends it to the node.
 
@@ -29,6 +30,8 @@ pub struct CallContext {
     pub traceparent: Option<Box<str>>,
     /// In nanoseconds; 0 until it is known.
     service_time: AtomicU64,
+    /// In nanoseconds; 0 until it is known.
+    busy_time: AtomicU64,
 }
 
 impl CallContext {
@@ -43,6 +46,7 @@ impl CallContext {
             price: RequestUnits::ZERO,
             traceparent: None,
             service_time: AtomicU64::new(0),
+            busy_time: AtomicU64::new(0),
         }
     }
 
@@ -65,19 +69,35 @@ impl CallContext {
             price: self.price,
             traceparent: self.traceparent.clone(),
             service_time: AtomicU64::new(0),
+            busy_time: AtomicU64::new(0),
         }
     }
 
     /// Records the service time of the shard itself, if it is known apart from the network time. Adds up over
     /// parts.
     pub fn note_service_time(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.service_time.fetch_add(nanos, Ordering::Relaxed);
+        self.note_shared_time(time, time);
+    }
+
+    /// Records the service time of work that was done for several calls at once, and the share of it that falls
+    /// to this call. Adds up over parts.
+    pub fn note_shared_time(&self, service_time: Duration, share: Duration) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.service_time
+            .fetch_add(nanos(service_time), Ordering::Relaxed);
+        self.busy_time.fetch_add(nanos(share), Ordering::Relaxed);
     }
 
     /// Returns the service time of the shard itself; none if it equals the call's duration.
     pub fn service_time(&self) -> Option<Duration> {
         let nanos = self.service_time.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    /// Returns how long the shard worked for this call alone, for which it is charged: of a commit of several
+    /// writes its share. None if it equals the call's duration.
+    pub fn busy_time(&self) -> Option<Duration> {
+        let nanos = self.busy_time.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 }

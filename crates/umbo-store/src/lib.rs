@@ -24,7 +24,7 @@ pub use memory::MemoryStore;
 pub use records::{RecordsCopy, RecordsRevision};
 pub use request::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
-    RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, WriteRequest, Written,
+    RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, Touched, WriteRequest, Written,
 };
 pub use row_batch::{RowBatch, RowRef};
 pub use store::{NamespaceSize, NodeStatus, RemoteStats, ShardState, ShardStatus, Store};

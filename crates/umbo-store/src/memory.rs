@@ -169,8 +169,12 @@ impl Store for MemoryStore {
                 break;
             }
         }
-        let (rows, resume_after) = chunk.finish();
-        Ok(ScanPage { rows, resume_after })
+        let (rows, resume_after, touched) = chunk.finish();
+        Ok(ScanPage {
+            rows,
+            resume_after,
+            touched,
+        })
     }
 
     async fn write(

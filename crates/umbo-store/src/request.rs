@@ -86,10 +86,28 @@ pub struct RangeRequest {
     pub reverse: bool,
     /// Most rows to return; at least 1. The store may return fewer and report that there are more.
     pub rows_max: u32,
-    /// The chunk ends with the row whose key and value bytes reach this sum.
+    /// The chunk ends with the row whose returned bytes reach this sum. It also ends with the row with which
+    /// [`CHUNK_BYTES_MAX`](umbo_types::limits::CHUNK_BYTES_MAX) bytes are read, returned or not.
     pub bytes_max: u32,
     /// Whether the values are left out.
     pub keys_only: bool,
+}
+
+/// What a chunk read, whatever of it is returned.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Rows read: those that are returned, and expired ones.
+    pub rows: u64,
+    /// Bytes of their keys, media types and values, of values that are not returned too where the engine read
+    /// them; and bytes of the keys of rows that were stepped over.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Touched {
+    fn add_assign(&mut self, more: Self) {
+        self.rows += more.rows;
+        self.bytes += more.bytes;
+    }
 }
 
 /// Answer to a [`RangeRequest`]: one consistent snapshot of a part of the range.
@@ -100,6 +118,8 @@ pub struct Page {
     /// Sort key of the last row visited (it may be expired), if more rows may follow: continue with
     /// [`SortRange::beyond`]. None when the range is exhausted.
     pub resume_after: Option<Bytes>,
+    /// What was read.
+    pub touched: Touched,
 }
 
 /// One chunk of the rows of a namespace, partition after partition, shard after shard.
@@ -115,7 +135,8 @@ pub struct ScanRequest {
     pub after: Option<ScanPosition>,
     /// Most rows to return; at least 1.
     pub rows_max: u32,
-    /// The chunk ends with the row whose key and value bytes reach this sum.
+    /// The chunk ends with the row whose returned bytes reach this sum. It also ends with the row with which
+    /// [`CHUNK_BYTES_MAX`](umbo_types::limits::CHUNK_BYTES_MAX) bytes are read, returned or not.
     pub bytes_max: u32,
     /// Whether the values are left out.
     pub keys_only: bool,
@@ -146,6 +167,8 @@ pub struct ScanPage {
     pub rows: RowBatch,
     /// Where to continue; none when the segment is exhausted.
     pub resume_after: Option<ScanPosition>,
+    /// What was read.
+    pub touched: Touched,
 }
 
 /// When a write is acknowledged.

@@ -23,6 +23,16 @@ pub struct RowRef<'a> {
     pub expires_at: Option<Timestamp>,
 }
 
+impl RowRef<'_> {
+    /// Returns the bytes of the row as it is stored: keys, media type, content encoding and value, also where
+    /// the value is left out.
+    pub const fn stored_bytes(&self) -> u64 {
+        let keys = self.partition.len() + self.sort.len();
+        let types = self.content_type.len() + self.content_encoding.len();
+        (keys + types) as u64 + self.value_len as u64
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RowPlace {
     /// Where the row's bytes begin: partition, sort, content type, content encoding, value.
@@ -119,7 +129,7 @@ impl RowBatch {
         self.buffer.capacity() + self.entries.capacity() * size_of::<RowPlace>()
     }
 
-    /// Returns the bytes of all keys and values held.
+    /// Returns the bytes of all keys, media types and values held.
     pub fn bytes(&self) -> usize {
         self.buffer.len()
     }

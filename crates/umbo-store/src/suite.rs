@@ -80,6 +80,7 @@ macro_rules! contract_suite {
                 ranges_agree_with_a_sorted_twin,
                 prefixes_may_end_in_the_highest_byte,
                 empty_ranges_are_answered,
+                chunks_are_bounded_by_what_is_read,
                 start_is_included_and_end_is_not,
                 a_chunk_ends_with_the_row_that_reaches_the_bytes,
                 chunks_are_bounded_by_the_store,

@@ -48,13 +48,13 @@ impl PriceMultiplier {
 
     /// Returns what is to be paid above the plain price, rounded down.
     #[must_use]
-    pub const fn surplus(self, plain: RequestUnits) -> RequestUnits {
+    pub const fn penalty(self, plain: RequestUnits) -> RequestUnits {
         let above = (self.0 - Self::NONE.0) as u128;
-        let surplus = plain.as_micros() as u128 * above / Self::NONE.0 as u128;
-        RequestUnits::from_micros(if surplus > u64::MAX as u128 {
+        let penalty = plain.as_micros() as u128 * above / Self::NONE.0 as u128;
+        RequestUnits::from_micros(if penalty > u64::MAX as u128 {
             u64::MAX
         } else {
-            surplus as u64
+            penalty as u64
         })
     }
 }
@@ -94,17 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn the_surplus_is_what_exceeds_the_plain_price() {
-        let surplus = |hundredths, micros| {
+    fn the_penalty_is_what_exceeds_the_plain_price() {
+        let penalty = |hundredths, micros| {
             let plain = RequestUnits::from_micros(micros);
             PriceMultiplier::from_hundredths(hundredths)
-                .surplus(plain)
+                .penalty(plain)
                 .as_micros()
         };
-        assert_eq!(surplus(100, 1_000_000), 0);
-        assert_eq!(surplus(250, 1_000_001), 1_500_001);
-        assert_eq!(surplus(1_600, 2), 30);
-        assert_eq!(surplus(1_600, u64::MAX), u64::MAX);
+        assert_eq!(penalty(100, 1_000_000), 0);
+        assert_eq!(penalty(250, 1_000_001), 1_500_001);
+        assert_eq!(penalty(1_600, 2), 30);
+        assert_eq!(penalty(1_600, u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use umbo_client::{Client, Options};
+use umbo_client::{Client, LocalLimit, Options, QuotaUnit};
 use umbo_types::Criticality;
 
 use crate::cli_error::CliError;
@@ -91,7 +91,17 @@ impl Connection {
     /// Makes a client for bulk work: paced, and with the lowest criticality if the command line has none, so
     /// that it is shed first.
     pub(crate) fn bulk_client(&self) -> Result<Client, CliError> {
-        Ok(Client::new(&self.options().for_bulk())?)
+        self.writing_client(None)
+    }
+
+    /// Makes a client for bulk work that writes so many rows a second at most.
+    pub(crate) fn writing_client(&self, rows_per_second: Option<u32>) -> Result<Client, CliError> {
+        let mut options = self.options().for_bulk();
+        options.local_limit = rows_per_second.map(|rate| LocalLimit {
+            unit: QuotaUnit::Writes,
+            rate: rate.into(),
+        });
+        Ok(Client::new(&options)?)
     }
 
     /// Makes a client that sends each request once and holds none back, for measuring.

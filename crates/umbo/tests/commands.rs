@@ -12,6 +12,7 @@ mod server;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
 
 use server::{Server, checked, command};
 
@@ -365,6 +366,27 @@ fn of_lines_with_one_key_the_last_wins_whatever_the_batches() {
             "{namespace}: {rows:?}"
         );
     }
+}
+
+#[test]
+fn an_import_keeps_to_the_rate_that_it_is_given() {
+    let server = Server::start();
+    let rows = (0..300).map(|row| format!("{{\"pk\":\"p\",\"sk\":\"{row}\",\"v\":\"v\"}}\n"));
+    let file = server.file("rows", rows.collect::<String>());
+    let begun = Instant::now();
+    let import = ["kv", "import", "n", &file, "--rate", "100", "-o", "json"];
+    let summary = server.run(0, &import).json();
+    assert_eq!(summary["rows"], 300);
+    // Three batches of 100 each, and a bucket of ten rows.
+    assert!(
+        begun.elapsed() >= Duration::from_millis(1_800),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(
+        summary["held_back_seconds"].as_f64().unwrap() >= 1.7,
+        "{summary}"
+    );
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub struct ExplainBody {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "estimate_ru": 7.31,
-    "breakdown": {"base": 1.0, "rows": 5.0, "read_bytes": 1.25, "write_bytes": 0.0, "latency": 0.06, "surplus": 0.0},
+    "breakdown": {"base": 1.0, "rows": 5.0, "read_bytes": 1.25, "write_bytes": 0.0, "latency": 0.06, "penalty": 0.0},
     "price_multiplier": 1.0,
     "samples": 4120,
     "shards": [{"shard": 3, "share": 1.0}],
@@ -106,9 +106,9 @@ pub struct ExplainBreakdown {
     pub write_bytes: f64,
     /// For the time the store takes.
     pub latency: f64,
-    /// For an overloaded shard: what the price multiplier adds; 0 in calm.
+    /// For the overload of a shard: what the price multiplier adds to all of the above; 0 in calm.
     #[serde(default)]
-    pub surplus: f64,
+    pub penalty: f64,
 }
 
 /// A shard that a request would reach.

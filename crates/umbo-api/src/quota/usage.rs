@@ -8,9 +8,10 @@ use utoipa::ToSchema;
 #[schema(example = json!({
     "namespace": "listings",
     "ru": 5320.5,
+    "penalty": 0.0,
     "rows": [{
         "caller": "search", "operation": "get", "requests": 5000, "rejected": 12, "ru": 5320.5,
-        "rows": 4990, "read_bytes": 1_277_440, "write_bytes": 0
+        "penalty": 0.0, "rows": 4990, "read_bytes": 1_277_440, "write_bytes": 0
     }],
     "shards": [{"shard": 0, "requests": 2480, "ru": 2641.2}, {"shard": 1, "requests": 2520, "ru": 2679.3}]
 }))]
@@ -19,6 +20,9 @@ pub struct UsageAnswer {
     pub namespace: String,
     /// Spent in all, in request units.
     pub ru: f64,
+    /// The part of it that overloads of shards added to the plain prices.
+    #[serde(default)]
+    pub penalty: f64,
     /// By caller and operation, highest usage first; without the permission `admin` only the caller's own.
     pub rows: Vec<UsageRow>,
     /// By shard, in order, for all callers together; only with the permission `admin`.
@@ -38,7 +42,10 @@ pub struct UsageRow {
     pub rejected: u64,
     /// Charged, in request units.
     pub ru: f64,
-    /// Rows read or written.
+    /// The part of it that overloads of shards added to the plain prices.
+    #[serde(default)]
+    pub penalty: f64,
+    /// Rows read, those looked up in vain too, or written.
     pub rows: u64,
     /// Bytes read from the store.
     pub read_bytes: u64,

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
@@ -13,7 +12,7 @@ use umbo_hotkey::WriteScope;
 use umbo_http::decode::{self, DeleteRangeAsk, Route};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::ActualUsage;
-use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError};
+use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError, Touched};
 use umbo_types::{ShardId, Timestamp, limits};
 
 use super::Operate;
@@ -24,7 +23,7 @@ use crate::phase::locate::Located;
 use crate::phase::queue::{self, with_permit};
 use crate::phase::write_through::write_through;
 use crate::reply::Reply;
-use crate::store_call::{Answered, StoreCall, Timed};
+use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
@@ -34,7 +33,7 @@ const STEP_ROWS: u32 = 1_024;
 pub(crate) struct DeleteRange(DeleteRangeAsk);
 
 impl Operate for DeleteRange {
-    type Fetched = DeleteRangeAnswer;
+    type Fetched = (DeleteRangeAnswer, Touched);
 
     fn decode(
         route: &Route<'_>,
@@ -59,30 +58,29 @@ impl Operate for DeleteRange {
         admitted.locate_at(shard)
     }
 
-    async fn fetch(
-        &mut self,
-        located: &mut Located<'_>,
-    ) -> Result<DeleteRangeAnswer, RequestError> {
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
         let mut answer = DeleteRangeAnswer {
             rows: 0,
             bytes: 0,
             dry_run: self.0.dry_run,
         };
+        let mut touched = Touched::default();
         if self.0.range.is_empty() {
-            return Ok(answer);
+            return Ok((answer, touched));
         }
         let (dispatcher, call) = (located.dispatcher, located.call());
         let namespace = Arc::clone(&located.identified().namespace);
         let shard = dispatcher.shard_map.locate(namespace.id, &self.0.partition);
         if self.0.dry_run {
-            let work = count(dispatcher, &namespace, shard, call, &self.0, &mut answer);
+            let counts = (&mut answer, &mut touched);
+            let work = count(dispatcher, &namespace, shard, call, &self.0, counts);
             queue::ask(located, pin!(work)).await?;
-            return Ok(answer);
+            return Ok((answer, touched));
         }
         let work = remove(dispatcher, &namespace, shard, call, &self.0, &mut answer);
         let outcome = queue::ask(located, pin!(work)).await;
         match outcome {
-            Ok(()) => Ok(answer),
+            Ok(()) => Ok((answer, touched)),
             Err(error) => {
                 located.progress(removed(&answer));
                 Err(match error {
@@ -101,13 +99,13 @@ impl Operate for DeleteRange {
 
     async fn settle(
         self,
-        answer: DeleteRangeAnswer,
+        (answer, touched): Self::Fetched,
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
         if self.0.dry_run && !self.0.range.is_empty() {
             located.settle(ActualUsage {
-                rows: answer.rows,
-                read_bytes: answer.bytes,
+                rows: touched.rows,
+                read_bytes: touched.bytes,
                 reads: 1,
                 ..ActualUsage::default()
             });
@@ -135,7 +133,7 @@ async fn remove(
     ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, RequestError> {
-    let mut service_time = Duration::ZERO;
+    let mut time = StoreTime::default();
     let mut request = DeleteRangeRequest {
         namespace: namespace.id,
         partition: ask.partition.clone(),
@@ -162,7 +160,7 @@ async fn remove(
             }
             timed => timed?,
         };
-        service_time += timed.service_time;
+        time += timed.time;
         let step = match timed.answer {
             Ok(step) => step,
             // What was removed before was of the removed namespace, too.
@@ -176,10 +174,7 @@ async fn remove(
         answer.rows += step.rows;
         answer.bytes += step.bytes;
         let Some(last) = step.resume_after else {
-            return Ok(Timed {
-                answer: (),
-                service_time,
-            });
+            return Ok(Timed { answer: (), time });
         };
         request.range = request.range.beyond(&last, false);
         call.is_continued = true;
@@ -192,9 +187,9 @@ async fn count(
     shard: ShardId,
     mut call: StoreCall,
     ask: &DeleteRangeAsk,
-    answer: &mut DeleteRangeAnswer,
+    (answer, touched): (&mut DeleteRangeAnswer, &mut Touched),
 ) -> Result<Timed<()>, RequestError> {
-    let mut service_time = Duration::ZERO;
+    let mut time = StoreTime::default();
     let mut request = RangeRequest {
         namespace: namespace.id,
         partition: ask.partition.clone(),
@@ -211,8 +206,9 @@ async fn count(
             Answered::new(&context, page)
         };
         let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
-        service_time += timed.service_time;
+        time += timed.time;
         let page = timed.answer?;
+        *touched += page.touched;
         answer.rows += page.rows.len() as u64;
         answer.bytes += page
             .rows
@@ -220,10 +216,7 @@ async fn count(
             .map(|row| row.sort.len() as u64 + u64::from(row.value_len))
             .sum::<u64>();
         let Some(last) = page.resume_after else {
-            return Ok(Timed {
-                answer: (),
-                service_time,
-            });
+            return Ok(Timed { answer: (), time });
         };
         request.range = request.range.beyond(&last, false);
         call.is_continued = true;

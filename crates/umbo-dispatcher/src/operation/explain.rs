@@ -178,7 +178,7 @@ fn answer(explanation: &Explanation, shares: &[ShardShare]) -> ExplainAnswer {
             read_bytes: parts.read_bytes.as_f64(),
             write_bytes: parts.write_bytes.as_f64(),
             latency: parts.latency.as_f64(),
-            surplus: parts.surplus.as_f64(),
+            penalty: parts.penalty.as_f64(),
         },
         price_multiplier: explanation.price_multiplier.as_f64(),
         samples: explanation.samples,

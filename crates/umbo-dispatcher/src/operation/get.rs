@@ -78,7 +78,8 @@ impl Operate for Get {
     ) -> Result<Reply, RequestError> {
         let ask = self.0;
         located.settle(ActualUsage {
-            rows: u64::from(row.is_some()),
+            // A row that is absent was looked up too.
+            rows: 1,
             read_bytes: row.as_ref().map_or(0, |row| {
                 (ask.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
             }),

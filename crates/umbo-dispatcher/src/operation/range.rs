@@ -37,7 +37,8 @@ impl Operate for Range {
     fn hint(&self, _body: &SizeHint) -> CostHint {
         CostHint {
             rows_max: Some(self.0.bounds.rows_max).filter(|&rows| rows < u64::MAX),
-            bytes_max: Some(self.0.bounds.bytes_max),
+            // Of keys alone the bound says nothing: their values are read too.
+            bytes_max: Some(self.0.bounds.bytes_max).filter(|_| !self.0.bounds.keys_only),
             body_len: None,
         }
     }

@@ -13,7 +13,7 @@ use umbo_api::quota::{ShardUsage, UsageAnswer, UsageRow};
 use umbo_control::NamespaceEntry;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError};
-use umbo_quota::{Limiter, UsageReport};
+use umbo_quota::{Limiter, Tally, UsageReport};
 use umbo_types::{NamespaceId, RequestUnits, Timestamp};
 
 use super::Operate;
@@ -86,14 +86,20 @@ fn of_namespace(quota: &Limiter, namespace: NamespaceId) -> UsageReport {
 
 fn answer(namespace: &NamespaceEntry, mut report: UsageReport) -> UsageAnswer {
     report.rows.sort_by_key(|row| Reverse(row.tally.charged));
-    let charged = report.rows.iter().map(|row| row.tally.charged);
-    let all = charged.fold(RequestUnits::ZERO, RequestUnits::saturating_add);
+    let sum = |part: fn(&Tally) -> RequestUnits| {
+        let parts = report.rows.iter().map(|row| part(&row.tally));
+        parts
+            .fold(RequestUnits::ZERO, RequestUnits::saturating_add)
+            .as_f64()
+    };
+    let (all, penalty) = (sum(|tally| tally.charged), sum(|tally| tally.penalty));
     let row = |row: umbo_quota::UsageRow| UsageRow {
         caller: row.caller.to_string(),
         operation: row.operation.as_str().to_owned(),
         requests: row.tally.requests,
         rejected: row.tally.rejected,
         ru: row.tally.charged.as_f64(),
+        penalty: row.tally.penalty.as_f64(),
         rows: row.tally.rows,
         read_bytes: row.tally.read_bytes,
         write_bytes: row.tally.write_bytes,
@@ -105,7 +111,8 @@ fn answer(namespace: &NamespaceEntry, mut report: UsageReport) -> UsageAnswer {
     };
     UsageAnswer {
         namespace: namespace.info.name.clone(),
-        ru: all.as_f64(),
+        ru: all,
+        penalty,
         rows: report.rows.into_iter().map(row).collect(),
         shards: report.shards.into_iter().map(shard).collect(),
     }

@@ -93,7 +93,7 @@ impl PageStream {
         let Self { walk, charge, log } = self;
         log.reserve_piece().await?;
         let timed = walk.read().await?;
-        log.stored(timed.service_time);
+        log.stored(timed.time);
         Ok(walk.encode(&timed.answer, log, charge))
     }
 

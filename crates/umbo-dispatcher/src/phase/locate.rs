@@ -171,10 +171,10 @@ impl<'a> Located<'a> {
     }
 }
 
-/// Adds to the work how long the store has worked.
+/// Adds to the work for how long the store is charged.
 pub(crate) fn timed(work: ActualUsage, log: &RequestLog) -> ActualUsage {
     ActualUsage {
-        service_time: log.store_time(),
+        service_time: log.charged_time(),
         ..work
     }
 }

@@ -23,7 +23,7 @@ use crate::dispatcher::Dispatcher;
 use crate::overload::{Waiter, deliver};
 use crate::phase::locate::Located;
 use crate::phase::reach;
-use crate::store_call::{Answered, StoreCall, Timed};
+use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
 use crate::until::until;
 
 /// Asks the store, within the deadline, and records how long it took. The work waits for its permits.
@@ -47,7 +47,7 @@ pub(crate) async fn ask<T>(
         });
     };
     let timed = result?;
-    located.log.stored(timed.service_time);
+    located.log.stored(timed.time);
     Ok(timed.answer)
 }
 
@@ -83,11 +83,23 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
         let answered = work.await;
         let now = self.dispatcher.clock.monotonic();
         let elapsed = now.saturating_duration_since(self.began);
-        let service_time = answered.service_time.unwrap_or(elapsed);
-        self.served(service_time, elapsed, now);
+        let taken = answered.service_time.unwrap_or(elapsed);
+        let charged = self.charged(answered.busy_time.unwrap_or(taken));
+        self.served(taken, elapsed, now);
         Timed {
             answer: answered.answer,
-            service_time,
+            time: StoreTime { taken, charged },
+        }
+    }
+
+    /// Returns what of the time that the shard was busy is charged.
+    fn charged(&self, busy_time: Duration) -> Duration {
+        match (&self.dispatcher.overload, Class::of(self.operation)) {
+            (Some(overload), Some(class)) => {
+                let controller = overload.controller();
+                controller.charged_time(self.shard, class, busy_time)
+            }
+            _ => busy_time,
         }
     }
 

@@ -161,7 +161,7 @@ async fn join_or_lead(
         let served = shield.read(&key, &read_context, fetch).await;
         let served = served.map_err(flight_error)?;
         Ok(Timed {
-            service_time: served.value.service_time,
+            time: served.value.time,
             answer: served,
         })
     };
@@ -215,7 +215,7 @@ fn timed(
         let fetched = read.await?;
         dispatcher
             .metrics
-            .record_store(operation, fetched.value.service_time);
+            .record_store(operation, fetched.value.time.taken);
         Ok(fetched)
     })
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use umbo_dispatcher::overload::OverloadSettings;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{RequestUnits, ShardId};
 
@@ -29,7 +30,7 @@ async fn point_operations_cost_what_the_model_says() {
     let other = pod.ask("GET", target, &[("if-match", "\"1\"")], "").await;
     assert_eq!((other.status, other.ru()), (412, "3.55"));
     let absent = pod.ask("GET", &format!("{KV}absent"), &[], "").await;
-    assert_eq!((absent.status, absent.ru()), (404, "1.5"));
+    assert_eq!((absent.status, absent.ru()), (404, "1.55"));
     let false_condition = pod.ask("PUT", target, &[("if-none-match", "*")], value);
     let false_condition = false_condition.await;
     assert_eq!(
@@ -38,6 +39,22 @@ async fn point_operations_cost_what_the_model_says() {
     );
     let delete = pod.ask("DELETE", target, &[], "").await;
     assert_eq!((delete.status, delete.ru()), (204, "6.55"));
+}
+
+#[tokio::test]
+async fn a_slow_read_among_fast_ones_pays_for_its_time_also_where_shards_are_watched() {
+    for overload in [None, Some(OverloadSettings::default())] {
+        let pod = TestDispatcher::open_with(&[], overload).await;
+        let target = &format!("{KV}p");
+        pod.store.set_time(Duration::from_micros(10));
+        for _ in 0..300 {
+            let get = pod.ask("GET", target, &[], "").await;
+            assert_eq!((get.status, get.ru()), (404, "1.051"));
+        }
+        pod.store.set_time(Duration::from_millis(10));
+        let get = pod.ask("GET", target, &[], "").await;
+        assert_eq!((get.status, get.ru()), (404, "2.05"));
+    }
 }
 
 #[tokio::test]
@@ -72,9 +89,29 @@ async fn operations_on_many_rows_cost_what_the_model_says() {
     let got = pod
         .ask("POST", "/v1/ns/listings/batch/get", &[], keys)
         .await;
-    // 1 + 2 × 0.05 + 2 KiB with partition keys; a row that is absent has neither.
-    assert_eq!((got.status, got.ru()), (200, "1.6"));
-    assert_eq!(got.last_line()["end"]["ru"], 1.6);
+    // 1 + 3 × 0.05 + 2 KiB with partition keys; a row that is absent was looked up, too.
+    assert_eq!((got.status, got.ru()), (200, "1.65"));
+    assert_eq!(got.last_line()["end"]["ru"], 1.65);
+
+    // Keys alone cost what the rows do: a value is read with its key.
+    for target in [
+        "range/p?keys_only=true",
+        "range/p?keys_only=true&max_bytes=1",
+    ] {
+        let mut target = format!("/v1/ns/listings/{target}");
+        let mut units = 0;
+        loop {
+            let keys = pod.ask("GET", &target, &[], "").await;
+            let end = &keys.last_line()["end"];
+            units += keys.units().as_micros() - 1_000_000;
+            let Some(cursor) = end["cursor"].as_str() else {
+                break;
+            };
+            assert_eq!(end["bytes"], 1);
+            target = format!("/v1/ns/listings/range/p?keys_only=true&max_bytes=1&cursor={cursor}");
+        }
+        assert!((899_268..899_271).contains(&units), "{units}");
+    }
 
     let scan = pod.ask("POST", "/v1/ns/listings/scan", &[], "").await;
     assert_eq!((scan.status, scan.ru()), (200, "2.2"));

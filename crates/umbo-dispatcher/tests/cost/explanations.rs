@@ -21,7 +21,7 @@ async fn a_put_is_explained_to_the_micro_unit() {
         answer["breakdown"],
         json!({
             "base": 6.0, "rows": 0.05, "read_bytes": 0.0, "write_bytes": 2.0, "latency": 0.0,
-            "surplus": 0.0,
+            "penalty": 0.0,
         })
     );
     assert_eq!(answer["shards"][0]["share"], 1.0);
@@ -138,9 +138,10 @@ async fn usage_shows_ones_own_rows_and_an_administrator_all() {
         json!({
             "namespace": "listings",
             "ru": get.units().as_f64(),
+            "penalty": 0.0,
             "rows": [{
                 "caller": "reader", "operation": "get", "requests": 1, "rejected": 0,
-                "ru": get.units().as_f64(), "rows": 1, "read_bytes": 4, "write_bytes": 0
+                "ru": get.units().as_f64(), "penalty": 0.0, "rows": 1, "read_bytes": 4, "write_bytes": 0
             }],
             "shards": []
         })

@@ -4,6 +4,7 @@
 mod charges;
 mod conservation;
 mod explanations;
+mod formula;
 mod payers;
 mod rejections;
 mod stalls;

@@ -115,7 +115,7 @@ async fn an_answer_says_what_is_left_of_a_configured_policy_alone() {
         reply.header("ratelimit-policy"),
         Some("\"own\";q=25;w=3;qu=\"ru\"")
     );
-    assert_eq!(reply.header("ratelimit"), Some("\"own\";r=24;t=1"));
+    assert_eq!(reply.header("ratelimit"), Some("\"own\";r=23;t=1"));
     // What a shadow policy would have rejected is counted, and nothing else.
     for _ in 0..4 {
         assert_eq!(pod.ask("GET", TARGET, &[], "").await.status, 404);
@@ -125,7 +125,7 @@ async fn an_answer_says_what_is_left_of_a_configured_policy_alone() {
     has("umbo_policy_rejected_total{policy=\"shadow\"} 0\n");
     assert!(!scrape.contains("umbo_policy_shadow_rejected_total{policy=\"shadow\"} 0\n"));
     has("umbo_policy_buckets{policy=\"own\"} 1\n");
-    has("umbo_caller_request_units_total{caller=\"anonymous\"} 5\n");
+    has("umbo_caller_request_units_total{caller=\"anonymous\"} 5.25\n");
 }
 
 #[tokio::test]

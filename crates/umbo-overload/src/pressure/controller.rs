@@ -44,6 +44,8 @@ struct ShardSamples {
     /// [`Prices`] of now.
     prices: AtomicU64,
     slices: [TimeSlices; CLASSES],
+    /// The longest service time of each class that is charged, in nanoseconds; 0 where all of it is.
+    charged_max: [AtomicU64; CLASSES],
     shares: FairShares,
 }
 
@@ -88,6 +90,7 @@ impl OverloadController {
         let shard = || ShardSamples {
             prices: AtomicU64::new(0),
             slices: std::array::from_fn(|_| TimeSlices::new()),
+            charged_max: Default::default(),
             shares: FairShares::new(),
         };
         Self {
@@ -105,6 +108,18 @@ impl OverloadController {
     pub fn record(&self, shard: ShardId, class: Class, service_time: Duration) {
         if let Some(shard) = self.shards.get(usize::from(shard.0)) {
             shard.slices[class as usize].record(service_time);
+        }
+    }
+
+    /// Returns what of a service time is charged: all of it, and while the shard is under pressure at most the
+    /// p99 that is normal for the class there, so that the victims of an overload do not pay for it. One
+    /// relaxed load.
+    #[inline]
+    pub fn charged_time(&self, shard: ShardId, class: Class, service_time: Duration) -> Duration {
+        let shard = self.shards.get(usize::from(shard.0));
+        match shard.map_or(0, |shard| shard.charged_max[class as usize].load(Relaxed)) {
+            0 => service_time,
+            nanos => service_time.min(Duration::from_nanos(nanos)),
         }
     }
 
@@ -160,6 +175,11 @@ impl OverloadController {
             let input = input(view.shard);
             let (prices, change) = monitor.tick(&view, &input, elapsed_ms, log, &self.settings);
             self.shards[at].prices.store(prices.word(), Relaxed);
+            let charged_max = self.shards[at].charged_max.iter();
+            for (word, time) in charged_max.zip(monitor.charged_max()) {
+                let nanos = time.map_or(0, |time| time.as_nanos() as u64);
+                word.store(nanos, Relaxed);
+            }
             match change {
                 Some(EpisodeChange::Begun(episode)) => changes.begun.push(episode),
                 Some(EpisodeChange::Ended(episode)) => changes.ended.push(episode),

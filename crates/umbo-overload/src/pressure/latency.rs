@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::log_histogram::{LogHistogram, P95_ONE_IN, Place};
+use super::log_histogram::{LogHistogram, P95_ONE_IN, P99_ONE_IN, Place};
 use super::penalty::EXPONENT_MAX;
 use super::settings::PressureSettings;
 use super::time_slices::TimeSlices;
@@ -108,12 +108,19 @@ impl Baseline {
         self.slices = self.slices.saturating_add(1);
         let is_known =
             self.slices >= BASELINE_SLICES_MIN && self.times.samples() >= BASELINE_SAMPLES_MIN;
-        let p95 = self.times.p95().filter(|_| is_known);
+        let p95 = self.times.exceeded_by(P95_ONE_IN);
+        let p95 = p95.filter(|_| is_known);
         self.p95 = p95.map_or(0, Place::word);
     }
 
     fn p95(&self) -> Option<Place> {
         Place::of_word(self.p95)
+    }
+
+    /// Returns the normal p99; none while it is not known.
+    fn p99(&self) -> Option<Place> {
+        self.p95()?;
+        self.times.exceeded_by(P99_ONE_IN)
     }
 
     /// Returns how surprising a window is: the negative logarithm of a bound of its probability.
@@ -219,6 +226,11 @@ impl LatencyState {
     /// Returns whether the class is overloaded by its latency ratio.
     pub(crate) const fn is_engaged(&self) -> bool {
         self.is_engaged
+    }
+
+    /// Returns the normal p99; none while it is not known.
+    pub(crate) fn normal_p99(&self) -> Option<Duration> {
+        self.baseline.p99().map(Place::time)
     }
 
     /// Returns what there is to be read.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Of so many samples one exceeds the p95.
 pub(crate) const P95_ONE_IN: u32 = 20;
+/// Of so many samples one exceeds the p99.
+pub(crate) const P99_ONE_IN: u32 = 100;
 /// Buckets of the scale.
 pub(crate) const BUCKETS: usize = OCTAVES * PER_OCTAVE as usize;
 /// Octaves of the scale: up to 4.3 seconds.
@@ -141,11 +143,11 @@ impl LogHistogram {
         self.counts.iter().copied().map(f64::from).sum()
     }
 
-    /// Returns the p95; none without samples.
+    /// Returns the time that one of `one_in` samples exceeds; none without samples.
     #[expect(clippy::cast_sign_loss)] // a part of a bucket is not negative
-    pub(crate) fn p95(&self) -> Option<Place> {
+    pub(crate) fn exceeded_by(&self, one_in: u32) -> Option<Place> {
         let samples = self.samples();
-        let rank = samples - samples / f64::from(P95_ONE_IN);
+        let rank = samples - samples / f64::from(one_in);
         let mut before = 0.0;
         for (bucket, &count) in self.counts.iter().enumerate() {
             let count = f64::from(count);

@@ -101,6 +101,16 @@ impl ShardMonitor {
         (prices, change)
     }
 
+    /// Returns the longest service time of each class that is charged; none where all of it is: the shard is
+    /// under no pressure, or what is usual there is not known.
+    pub(crate) fn charged_max(&self) -> [Option<Duration>; CLASSES] {
+        let is_overloaded = self.episode.is_some();
+        std::array::from_fn(|class| {
+            let normal = is_overloaded.then(|| self.latencies[class].normal_p99());
+            normal.flatten()
+        })
+    }
+
     /// Returns the episode under way.
     pub(crate) const fn episode(&self) -> Option<&OverloadEpisode> {
         self.episode.as_ref()

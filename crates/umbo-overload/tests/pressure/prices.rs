@@ -1,5 +1,7 @@
 //! Who pays for an overload: prices by tier and share, and what each input of the pressure does.
 
+use std::time::Duration;
+
 use umbo_overload::{
     Class, DesignatedClass, OverloadController, PressureInput, PressureSettings, TICK, TickInput,
     Work,
@@ -66,6 +68,37 @@ fn a_caller_above_its_share_pays_before_the_others_of_its_tier() {
     ticks(&mut lab, 60, &slow_queue());
     assert!(times(&lab, Criticality::SheddablePlus, MODEST) > 7.9);
     assert!((times(&lab, Criticality::Critical, GREEDY) - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn times_are_charged_in_full_but_for_what_an_overload_adds() {
+    let read = |rate: f64, scale_micros: f64| Stream {
+        class: Class::PointRead,
+        rate,
+        shape: Shape::Exponential,
+        scale_micros,
+    };
+    let charged = |lab: &Lab, class: Class, millis: u64| {
+        let time = Duration::from_millis(millis);
+        let charged = lab.overload.charged_time(SHARD, class, time);
+        charged.as_secs_f64() * 1_000.0
+    };
+    let mut lab = Lab::new(5, 1);
+    lab.run(60.0, |_, _| vec![read(500.0, 1_000.0)]);
+    assert_eq!(charged(&lab, Class::PointRead, 2_000).round() as u64, 2_000);
+    ticks(&mut lab, 3, &slow_queue());
+    assert!(lab.is_engaged(0));
+    // The usual p99, and nothing is taken from what is no slower.
+    let usual = charged(&lab, Class::PointRead, 2_000);
+    // Of an exponential distribution with a median of 1 ms.
+    let exact = 100_f64.log2();
+    assert!((usual / exact - 1.0).abs() < 0.15, "{usual} {exact}");
+    assert!((charged(&lab, Class::PointRead, 1) - 1.0).abs() < 1e-9);
+    // What is usual of scans is not known.
+    assert_eq!(charged(&lab, Class::Scan, 2_000).round() as u64, 2_000);
+    ticks(&mut lab, 100, &TickInput::default());
+    assert!(!lab.is_engaged(0));
+    assert_eq!(charged(&lab, Class::PointRead, 2_000).round() as u64, 2_000);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Deleted, NamespaceSize, Page, ScanPage, ScanPosition, ShardState, ShardStatus, WriteError,
-    Written,
+    Deleted, NamespaceSize, Page, ScanPage, ScanPosition, ShardState, ShardStatus, Touched,
+    WriteError, Written,
 };
 use umbo_types::{NamespaceId, Row, ShardId, Version, limits};
 
@@ -38,6 +38,8 @@ const KEPT_RECORDS: u8 = 12;
 
 /// Bit of the flags of an answer.
 const HAS_MORE: u8 = 1;
+/// Optional field of an answer: its busy time in ns, where that is not its service time.
+const BUSY_TIME: u8 = 1;
 /// Optional field of chunks and of removals: the position to continue at.
 const RESUME_AFTER: u8 = 1;
 /// Optional field of a failed condition.
@@ -74,6 +76,10 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     put_varint(out, answer.rows);
     put_varint(out, answer.bytes);
     put_outcome(out, &answer.outcome);
+    if answer.busy_time != answer.service_time {
+        let busy_time = answer.busy_time.as_nanos();
+        put_optional_varint(out, BUSY_TIME, u64::try_from(busy_time).unwrap_or(u64::MAX));
+    }
 }
 
 /// Returns the approximate length of an answer, so that the buffer of a large one is allocated once.
@@ -110,15 +116,32 @@ pub(crate) fn len_hint(outcome: &Outcome) -> usize {
 
 /// Decodes the part after the id.
 pub(crate) fn answer(reader: &mut Reader<'_>, id: u64) -> Result<Answer, DecodeError> {
-    let answer = Answer {
+    let service_time = Duration::from_nanos(reader.varint()?);
+    let mut answer = Answer {
         id,
-        service_time: Duration::from_nanos(reader.varint()?),
+        service_time,
+        busy_time: service_time,
         has_more: reader.byte()? & HAS_MORE > 0,
         rows: reader.varint()?,
         bytes: reader.varint()?,
         outcome: outcome(reader, id)?,
     };
-    reader.clone().finish(id)?;
+    while let Some((tag, mut field)) = reader.optional()? {
+        match tag {
+            BUSY_TIME => answer.busy_time = Duration::from_nanos(field.varint()?),
+            tag => ignored(tag, id)?,
+        }
+    }
+    // What a chunk read is what its answer says in any case.
+    let touched = Touched {
+        rows: answer.rows,
+        bytes: answer.bytes,
+    };
+    match &mut answer.outcome {
+        Outcome::Page(page) => page.touched = touched,
+        Outcome::Scanned(page) => page.touched = touched,
+        _ => {}
+    }
     Ok(answer)
 }
 
@@ -211,7 +234,11 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
         PAGE => {
             let rows = batch(reader)?;
             let resume_after = resume_after(reader.nested()?, id)?;
-            Outcome::Page(Page { rows, resume_after })
+            Outcome::Page(Page {
+                rows,
+                resume_after,
+                touched: Touched::default(),
+            })
         }
         SCANNED => {
             let rows = batch(reader)?;
@@ -227,7 +254,11 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
                     tag => ignored(tag, id)?,
                 }
             }
-            Outcome::Scanned(ScanPage { rows, resume_after })
+            Outcome::Scanned(ScanPage {
+                rows,
+                resume_after,
+                touched: Touched::default(),
+            })
         }
         WRITTEN => {
             let count = count(reader, RESULT_LEN_MIN, limits::BATCH_ROWS_MAX)?;

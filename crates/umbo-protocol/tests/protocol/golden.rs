@@ -11,7 +11,8 @@ use umbo_protocol::{
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
     RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
-    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
+    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{
     Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row,
@@ -249,6 +250,7 @@ fn outcomes() -> Vec<Outcome> {
         Outcome::Page(Page {
             rows: rows(),
             resume_after: Some(Bytes::from_static(b"s")),
+            touched: TOUCHED,
         }),
         Outcome::Scanned(ScanPage {
             rows: rows(),
@@ -256,6 +258,7 @@ fn outcomes() -> Vec<Outcome> {
                 shard: ShardId(0),
                 key: key(),
             }),
+            touched: TOUCHED,
         }),
         Outcome::Written(results),
         Outcome::Deleted(Deleted {
@@ -275,13 +278,19 @@ fn outcomes() -> Vec<Outcome> {
     ]
 }
 
+const TOUCHED: Touched = Touched {
+    rows: 1,
+    bytes: 300,
+};
+
 fn answers() -> Vec<Answer> {
     let answer = |(id, outcome): (u64, Outcome)| Answer {
         id,
         service_time: Duration::from_micros(12),
+        busy_time: Duration::from_micros(12),
         has_more: id % 2 == 0,
-        rows: 1,
-        bytes: 300,
+        rows: TOUCHED.rows,
+        bytes: TOUCHED.bytes,
         outcome,
     };
     (65_537..).zip(outcomes()).map(answer).collect()

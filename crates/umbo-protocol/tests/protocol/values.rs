@@ -11,7 +11,8 @@ use umbo_protocol::{Answer, AnswerPart, Ask, NodeError, NodeStamp, Outcome, Requ
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, NamespaceSize,
     Page, RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
-    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, WriteError, WriteRequest, Written,
+    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
@@ -374,8 +375,11 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         option::of(row()).prop_map(Outcome::Row),
         vec(part(), 0..6).prop_map(Outcome::MultiGot),
-        (rows(), option::of(bytes(40)))
-            .prop_map(|(rows, resume_after)| Outcome::Page(Page { rows, resume_after })),
+        (rows(), option::of(bytes(40))).prop_map(|(rows, resume_after)| Outcome::Page(Page {
+            rows,
+            resume_after,
+            touched: Touched::default(),
+        })),
         (rows(), option::of(key())).prop_map(|(rows, after)| Outcome::Scanned(ScanPage {
             rows,
             // The shard is not sent: it is that of the request.
@@ -383,6 +387,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
                 shard: ShardId(0),
                 key
             }),
+            touched: Touched::default(),
         })),
         vec(write_answer(), 0..6).prop_map(Outcome::Written),
         (any::<u64>(), any::<u64>(), option::of(bytes(40))).prop_map(
@@ -409,15 +414,25 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 pub(crate) fn answer() -> impl Strategy<Value = Answer> {
-    let head = (any::<[u64; 4]>(), any::<bool>());
-    (head, outcome()).prop_map(|(([id, nanos, rows, bytes], has_more), outcome)| Answer {
-        id,
-        service_time: Duration::from_nanos(nanos),
-        has_more,
-        rows,
-        bytes,
-        outcome,
-    })
+    let head = (any::<[u64; 4]>(), option::of(any::<u64>()), any::<bool>());
+    (head, outcome()).prop_map(
+        |(([id, nanos, rows, bytes], busy, has_more), mut outcome)| {
+            match &mut outcome {
+                Outcome::Page(page) => page.touched = Touched { rows, bytes },
+                Outcome::Scanned(page) => page.touched = Touched { rows, bytes },
+                _ => {}
+            }
+            Answer {
+                id,
+                service_time: Duration::from_nanos(nanos),
+                busy_time: Duration::from_nanos(busy.unwrap_or(nanos)),
+                has_more,
+                rows,
+                bytes,
+                outcome,
+            }
+        },
+    )
 }
 
 pub(crate) fn stamp() -> impl Strategy<Value = NodeStamp> {

@@ -39,6 +39,28 @@ fn what_a_request_cost_is_charged_afterwards_and_debt_has_to_be_worked_off() {
 }
 
 #[test]
+fn the_time_of_a_slow_read_among_fast_ones_is_charged_in_full() {
+    let origin = Instant::now();
+    let limiter = limiter([], origin);
+    let read = |service_time| {
+        let work = ActualUsage {
+            rows: 1,
+            reads: 1,
+            service_time,
+            ..ActualUsage::default()
+        };
+        let mut reservation = limiter.admit(&get("c"), origin, 0).unwrap();
+        reservation.sent();
+        reservation.settle(&work).as_micros()
+    };
+    for _ in 0..1_000 {
+        assert_eq!(read(Duration::from_micros(10)), RU + RU / 20 + 1_000);
+    }
+    assert_eq!(read(Duration::from_millis(10)), RU + RU / 20 + RU);
+    assert_eq!(read(Duration::from_secs(3)), RU + RU / 20 + 300 * RU);
+}
+
+#[test]
 fn a_request_that_is_dropped_pays_only_once_the_store_was_asked() {
     let origin = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 100 * RU)], origin);

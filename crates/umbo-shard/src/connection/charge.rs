@@ -113,7 +113,7 @@ pub(super) fn settle(receipt: Option<Box<dyn ChargeHandle>>, answer: &Answer) {
         receipt.settle(ActualWork {
             rows: answer.rows,
             bytes: answer.bytes,
-            service_time: answer.service_time,
+            service_time: answer.busy_time,
         });
     }
 }

@@ -76,6 +76,7 @@ impl ShardStream {
             let elapsed = since(call.begun, node.clock().monotonic());
             let took = call.context.service_time().unwrap_or(elapsed);
             let mut answer = Answer::without_rows(id, took, outcome);
+            answer.busy_time = call.context.busy_time().unwrap_or(took);
             (answer.rows, answer.bytes) = (rows, bytes);
             settle(receipt, &answer);
             vec![answer]

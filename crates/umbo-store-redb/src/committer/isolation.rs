@@ -16,7 +16,7 @@ use super::{Committer, FailedCommit};
 use crate::committer::spared::LeftOut;
 use crate::committer::trace::Culprit;
 use crate::file_error::FileError;
-use crate::work::QueuedWork;
+use crate::work::{QueuedWork, answer_all};
 
 /// Most attempts at a commit before it is divided in halves. Each attempt costs the time to prepare the
 /// commit.
@@ -35,12 +35,9 @@ impl Committer {
         for _ in 0..ATTEMPTS_MAX {
             let is_durable = self.must_be_durable(&work);
             let failed = match self.commit(&work, now, is_durable, &left_out) {
-                Ok(answers) => {
+                Ok((answers, took)) => {
                     self.note_success();
-                    for (work, answer) in work.into_iter().zip(answers) {
-                        work.answer(answer);
-                    }
-                    return;
+                    return answer_all(work, answers, Some(took));
                 }
                 Err(failed) => failed,
             };

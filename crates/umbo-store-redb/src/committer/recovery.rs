@@ -15,7 +15,7 @@ use crate::committer::limits::IDLE_WAKE;
 use crate::file_error::{FileError, guarded};
 use crate::shard_file::OpenedFile;
 use crate::snapshot::ShardSnapshot;
-use crate::work::QueuedWork;
+use crate::work::{QueuedWork, answer_all};
 
 /// Least room on a full disk before another commit is tried.
 const ROOM_MIN: usize = 1 << 20;
@@ -66,9 +66,7 @@ impl Committer {
         if !is_applied {
             return self.refuse(work, &failed);
         }
-        for (work, answer) in work.into_iter().zip(failed.answers) {
-            work.answer(answer);
-        }
+        answer_all(work, failed.answers, None);
     }
 
     /// Publishes the file that was opened again, with the asynchronous writes that it has lost: these are

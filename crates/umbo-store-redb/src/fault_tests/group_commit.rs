@@ -9,10 +9,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Durability, RecordsCopy, RecordsRevision, SortRange, Store,
-    StoreError, WriteError,
+    Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Durability, Mutation,
+    RecordsCopy, RecordsRevision, SortRange, Store, StoreError, WriteError, WriteRequest,
 };
-use umbo_types::{Key, NamespaceId, ShardId};
+use umbo_types::{Key, NamespaceId, ShardId, Version};
 
 use super::faulty_files::{Fault, FileOperation};
 use super::{NAMESPACE, Rig, put_in};
@@ -82,6 +82,49 @@ async fn the_wait_for_the_commit_before_it_is_no_service_time_of_a_write() {
     first.await.unwrap();
     second.await.unwrap();
     assert!(call.service_time().unwrap() < wait);
+}
+
+#[tokio::test]
+async fn the_writes_of_a_commit_share_its_time_by_rows() {
+    let rig = Rig::new();
+    rig.files.hold_syncs();
+    let mut first = pin!(rig.put("first", "1"));
+    assert!(poll_once(first.as_mut()).is_none());
+    wait_until_a_sync_waits(&rig).await;
+    let rows = [1_u32, 1, 2, 6];
+    let calls = rows.map(|_| CallContext::internal());
+    let mut waiting = Vec::new();
+    for (call, rows) in calls.iter().zip(rows) {
+        let mutations = (0..rows).map(|row| Mutation {
+            key: Key::new(format!("key-{}", waiting.len()), format!("{row}")).unwrap(),
+            change: Change::Delete,
+            condition: Condition::Always,
+        });
+        let request = WriteRequest {
+            namespace: NAMESPACE,
+            mutations: mutations.collect(),
+            atomicity: Atomicity::None,
+            durability: Durability::Sync,
+            proposed: Version(1),
+        };
+        waiting.push(rig.store.write(call, request));
+    }
+    for write in &mut waiting {
+        assert!(poll_once(write.as_mut()).is_none());
+    }
+    rig.files.release_syncs();
+    first.await.unwrap();
+    for write in waiting {
+        assert!(write.await.iter().all(Result::is_ok));
+    }
+    assert_eq!(rig.store.status()[0].commits, 2);
+    // All took as long as their commit, and each is charged its share of it.
+    let took = calls[0].service_time().unwrap();
+    for (call, rows) in calls.iter().zip(rows) {
+        assert_eq!(call.service_time(), Some(took));
+        let share = took.as_nanos() as u64 * u64::from(rows) / 10;
+        assert_eq!(call.busy_time(), Some(Duration::from_nanos(share.max(1))));
+    }
 }
 
 #[tokio::test]

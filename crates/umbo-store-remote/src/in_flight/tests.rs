@@ -11,6 +11,7 @@ fn an_answer(id: u64, outcome: Outcome, has_more: bool) -> Answer {
     Answer {
         id,
         service_time: Duration::ZERO,
+        busy_time: Duration::ZERO,
         has_more,
         rows: 0,
         bytes: 0,

@@ -288,6 +288,7 @@ pub(crate) fn answer(id: u64, outcome: Outcome) -> Answer {
     Answer {
         id,
         service_time: Duration::from_nanos(1),
+        busy_time: Duration::from_nanos(1),
         has_more: false,
         rows: 0,
         bytes: 0,

@@ -1,14 +1,16 @@
-//! The chunk of a walk while it is filled: counts rows and bytes and records where it ends.
+//! The chunk of a walk while it is filled: counts rows and bytes, returned and read, and records where it ends.
 
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Row, Timestamp};
 
+use crate::request::Touched;
 use crate::row_batch::{RowBatch, RowRef};
 
 /// Rows collected so far, up to the requested limits and those of a chunk. `P` is a position.
 pub(super) struct RowCollector<P> {
     rows: RowBatch,
     bytes: u64,
+    touched: Touched,
     visited: u32,
     rows_max: u32,
     bytes_max: u64,
@@ -22,6 +24,7 @@ impl<P> RowCollector<P> {
         Self {
             rows: RowBatch::default(),
             bytes: 0,
+            touched: Touched::default(),
             visited: 0,
             rows_max: rows_max.min(CHUNK_ROWS_MAX),
             bytes_max: bytes_max.min(CHUNK_BYTES_MAX).into(),
@@ -42,6 +45,7 @@ impl<P> RowCollector<P> {
     ) -> bool {
         let is_full = self.rows.len() as u64 >= u64::from(self.rows_max)
             || (!self.rows.is_empty() && self.bytes >= self.bytes_max)
+            || self.touched.bytes >= CHUNK_BYTES_MAX.into()
             || self.visited >= CHUNK_ROWS_MAX;
         if is_full {
             self.is_cut = true;
@@ -49,16 +53,12 @@ impl<P> RowCollector<P> {
         }
         self.visited += 1;
         self.last = Some(position());
-        if row.is_expired(now) {
-            return true;
-        }
         let value = if self.keys_only {
             &[][..]
         } else {
             &row.value.bytes
         };
-        self.bytes += (partition.len() + sort.len() + value.len()) as u64;
-        self.rows.push(RowRef {
+        let found = RowRef {
             partition,
             sort,
             value,
@@ -67,7 +67,15 @@ impl<P> RowCollector<P> {
             content_encoding: &row.value.content_encoding,
             version: row.version,
             expires_at: row.expires_at,
-        });
+        };
+        self.touched += Touched {
+            rows: 1,
+            bytes: found.stored_bytes(),
+        };
+        if !row.is_expired(now) {
+            self.bytes += (partition.len() + sort.len() + value.len()) as u64;
+            self.rows.push(found);
+        }
         true
     }
 
@@ -76,8 +84,8 @@ impl<P> RowCollector<P> {
         self.is_cut
     }
 
-    /// Returns the rows, and the position to continue at if a row did not fit.
-    pub(super) fn finish(self) -> (RowBatch, Option<P>) {
-        (self.rows, self.last.filter(|_| self.is_cut))
+    /// Returns the rows, the position to continue at if a row did not fit, and what was read.
+    pub(super) fn finish(self) -> (RowBatch, Option<P>, Touched) {
+        (self.rows, self.last.filter(|_| self.is_cut), self.touched)
     }
 }

@@ -70,8 +70,12 @@ impl MemoryShard {
                 rows.into_iter().all(&mut visit);
             }
         }
-        let (rows, resume_after) = chunk.finish();
-        Page { rows, resume_after }
+        let (rows, resume_after, touched) = chunk.finish();
+        Page {
+            rows,
+            resume_after,
+            touched,
+        }
     }
 
     /// Adds the rows after `after` of the wanted partitions of a namespace to a chunk, until it is

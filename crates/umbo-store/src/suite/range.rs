@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_types::Timestamp;
+use umbo_types::limits::CHUNK_BYTES_MAX;
 
 use crate::suite::Engine;
 use crate::suite::seeded::Seeded;
@@ -334,4 +335,55 @@ pub async fn a_chunk_is_one_snapshot<E: Engine>() {
     writer.await.expect("the writer ends well");
     let (rows, _) = t.chunk(&whole("p")).await;
     assert!(rows.iter().all(|row| row.value == 60_u32.to_be_bytes()));
+}
+
+/// A chunk ends with the row with which its bound of bytes is read, whatever of it is returned, and says what it
+/// has read.
+pub async fn chunks_are_bounded_by_what_is_read<E: Engine>() {
+    /// Of each value: three rows are more than a chunk.
+    const VALUE_LEN: usize = 100 << 10;
+    const ROWS: u8 = 8;
+    let t = TestSubject::<E>::fresh().await;
+    let value = vec![b'v'; VALUE_LEN];
+    let soon = Timestamp::from_millis(START.as_millis() + 9);
+    for row in 0..ROWS {
+        t.put(&key("p", [row]), &value).await;
+        let expiring = put_until(&key("gone", [row]), &value, Some(soon));
+        applied(t.write(vec![expiring]).await.remove(0));
+    }
+    let row_bytes = 1 + VALUE_LEN as u64;
+    let bound = u64::from(CHUNK_BYTES_MAX) + row_bytes;
+    for keys_only in [false, true] {
+        let mut request = RangeRequest {
+            rows_max: 10_000,
+            bytes_max: u32::MAX,
+            keys_only,
+            ..whole("p")
+        };
+        let mut rows = 0;
+        loop {
+            let page = t.store.range(&CALL, &request).await.expect("it is there");
+            assert!(page.touched.bytes < bound, "{:?}", page.touched);
+            let read = page.rows.len() as u64;
+            assert_eq!(
+                (page.touched.rows, page.touched.bytes),
+                (read, read * row_bytes)
+            );
+            rows += read;
+            let Some(last) = page.resume_after else { break };
+            request.range = request.range.beyond(&last, false);
+        }
+        assert_eq!(rows, u64::from(ROWS));
+    }
+    t.clock.set_wall(soon);
+    let (mut request, mut touched) = (whole("gone"), 0);
+    loop {
+        let page = t.store.range(&CALL, &request).await.expect("it is there");
+        assert!(page.rows.is_empty() && page.touched.bytes < bound);
+        touched += page.touched.rows;
+        let Some(last) = page.resume_after else { break };
+        request.range = request.range.beyond(&last, false);
+    }
+    // An engine may have reclaimed some of them.
+    assert!(touched <= u64::from(ROWS), "{touched}");
 }

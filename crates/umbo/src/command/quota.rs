@@ -174,12 +174,13 @@ async fn usage(connection: &Connection, ns: &Namespace) -> Result<(), CliError> 
     Ok(())
 }
 
-const USAGE_HEADER: [&str; 8] = [
+const USAGE_HEADER: [&str; 9] = [
     "CALLER",
     "OPERATION",
     "REQUESTS",
     "REJECTED",
     "RU",
+    "PENALTY",
     "ROWS",
     "READ-BYTES",
     "WRITE-BYTES",
@@ -192,6 +193,7 @@ fn usage_cells(row: &UsageRow) -> Vec<String> {
         row.requests.to_string(),
         row.rejected.to_string(),
         amount(row.ru),
+        amount(row.penalty),
         row.rows.to_string(),
         row.read_bytes.to_string(),
         row.write_bytes.to_string(),

@@ -4,7 +4,7 @@
 //! stalls keeps nobody from the others; nor does it keep what they answered from being told.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
@@ -18,7 +18,7 @@ use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
 use crate::phase::write_through::write_through;
 use crate::store_call::StoreCall;
-use crate::store_call::{Answered, Timed};
+use crate::store_call::{Answered, StoreTime, Timed};
 
 /// What one shard is asked to write.
 #[derive(Debug)]
@@ -76,17 +76,17 @@ pub(super) async fn write(
         };
         write_part(dispatcher, &call, until, part.shard, request)
     });
-    let mut service_time = Duration::ZERO;
+    let mut time = StoreTime::default();
     let outcomes = join_all(works).await.into_iter();
     let answer = outcomes.map(|outcome| {
         outcome.map(|timed| {
-            service_time += timed.service_time;
+            time += timed.time;
             timed.answer
         })
     });
     Timed {
         answer: answer.collect(),
-        service_time,
+        time,
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -18,7 +17,7 @@ use umbo_types::{Key, NamespaceId, Row, ShardId, limits};
 
 use crate::dispatcher::Dispatcher;
 use crate::phase::read_through::{ReadRow, Rows};
-use crate::store_call::Timed;
+use crate::store_call::{StoreTime, Timed};
 
 /// Keys asked of the store at once, so that the bytes held beyond the answer are bounded.
 pub(super) const KEYS_AT_ONCE: usize = 64;
@@ -79,9 +78,10 @@ impl Gathered {
         } else {
             self.hits += u64::from(is_hit);
         }
+        // A row that is absent was looked up too.
+        self.done.rows += u64::from(row.is_ok() && !is_hit);
         if let Ok(Some(row)) = &row {
             if !is_hit {
-                self.done.rows += 1;
                 self.done.read_bytes += bytes_of(key, row);
             }
             self.held += row.value.bytes.len();
@@ -152,7 +152,7 @@ pub(super) async fn gather(
         read(&reader, (lane.shard, lane.is_begun), keys, number, piece)
     };
     asked.extend(lanes.iter_mut().enumerate().map(|(at, lane)| ask(at, lane)));
-    let (mut service_time, mut unyielded) = (Duration::ZERO, 0);
+    let (mut time, mut unyielded) = (StoreTime::default(), 0);
     loop {
         let answered = tokio::select! {
             biased;
@@ -166,7 +166,7 @@ pub(super) async fn gather(
         let lane = &mut lanes[number];
         lane.is_begun |= rows.iter().any(ReadRow::is_of_store);
         for (index, row) in piece.into_iter().zip(rows) {
-            service_time += row.service_time;
+            time += row.time;
             gathered.take(index, &keys[index], row);
         }
         if lane.asked < lane.indexes.len() {
@@ -186,10 +186,7 @@ pub(super) async fn gather(
     for lane in &lanes {
         give_up(lane, &reader, gathered);
     }
-    Timed {
-        answer: (),
-        service_time,
-    }
+    Timed { answer: (), time }
 }
 
 async fn read(

@@ -15,7 +15,7 @@ use crate::dispatcher::Dispatcher;
 use crate::hot_keys::HotShield;
 use crate::phase::locate::Located;
 use crate::phase::queue::with_permit;
-use crate::store_call::{Answered, StoreCall};
+use crate::store_call::{Answered, StoreCall, StoreTime};
 
 /// Reads the rows of one request.
 pub(crate) struct Rows<'a> {
@@ -34,7 +34,7 @@ pub(crate) struct ReadRow {
     pub(crate) row: Result<Option<Row>, RequestError>,
     /// Whether it cost no read of the store.
     pub(crate) is_hit: bool,
-    pub(crate) service_time: Duration,
+    pub(crate) time: StoreTime,
 }
 
 impl ReadRow {
@@ -42,7 +42,7 @@ impl ReadRow {
         Self {
             row,
             is_hit: true,
-            service_time: Duration::ZERO,
+            time: StoreTime::default(),
         }
     }
 }
@@ -138,11 +138,11 @@ impl<'a> Rows<'a> {
             Lookup::Miss => {
                 let served = shield.read(&named, &self.read_context, fetch).await;
                 let served = served.map_err(flight_error).map(|served| served.value);
-                let time = served.as_ref().ok().map(|timed| timed.service_time);
+                let time = served.as_ref().ok().map(|timed| timed.time);
                 Some(ReadRow {
                     row: served.and_then(|timed| shared_row(timed.answer)),
                     is_hit: false,
-                    service_time: time.unwrap_or_default(),
+                    time: time.unwrap_or_default(),
                 })
             }
             Lookup::Blocked => Some(blocked()),
@@ -167,18 +167,18 @@ impl<'a> Rows<'a> {
                 let failed = keys.iter().map(|_| ReadRow {
                     row: Err(failure.clone()),
                     is_hit: false,
-                    service_time: Duration::ZERO,
+                    time: StoreTime::default(),
                 });
                 return failed.collect();
             }
         };
         // The time belongs to all of them; it is recorded with the first.
-        let mut service_time = timed.service_time;
+        let mut time = timed.time;
         let rows = timed.answer.into_iter();
         rows.map(|row| ReadRow {
             row: row.map_err(RequestError::from),
             is_hit: false,
-            service_time: std::mem::take(&mut service_time),
+            time: std::mem::take(&mut time),
         })
         .collect()
     }

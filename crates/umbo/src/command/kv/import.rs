@@ -94,7 +94,7 @@ impl Arguments {
         let before = resumed.map_or(0, |resumed| resumed.rows);
         let shared = Arc::new(self.state(resumed, failed_path)?);
         let target = Arc::new(ImportTarget {
-            client: connection.bulk_client()?,
+            client: connection.writing_client(self.transfer.rate)?,
             namespace: self.ns.clone(),
             durability: self.transfer.durability.map(Into::into),
             is_created: !self.no_create,
@@ -131,6 +131,8 @@ impl Arguments {
         let is_interrupted = self.transfer.run(&target, read, tick).await?;
         bar.finish_and_clear();
         let pace = target.client.pace();
+        let held_back = target.client.held_back().waited;
+        let pace = (pace, held_back);
         let summary = ImportSummary::new(&shared, pace, started.elapsed(), before)?;
         summary.report();
         let format = connection.listing_format();

@@ -84,7 +84,7 @@ fn report(answer: &ExplainAnswer) -> Result<(), CliError> {
         ("read-bytes", breakdown.read_bytes),
         ("write-bytes", breakdown.write_bytes),
         ("latency", breakdown.latency),
-        ("surplus", breakdown.surplus),
+        ("penalty", breakdown.penalty),
         ("estimate", answer.estimate_ru),
     ];
     let lines = parts.map(|(part, ru)| vec![part.to_owned(), amount(ru)]);

@@ -251,6 +251,8 @@ pub(super) struct ImportSummary {
     /// Quota to whose pace it kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
+    /// How long its requests waited for quotas and after refusals, added up over all connections.
+    held_back_seconds: f64,
     /// Rows that the runs before this one have written.
     #[serde(skip_serializing_if = "is_zero")]
     written_before: u64,
@@ -268,7 +270,7 @@ impl ImportSummary {
     /// Writes out the file of failed rows and sums up. `before` are the rows that earlier runs have written.
     pub(super) fn new(
         shared: &ImportState,
-        pace: Option<Pace>,
+        (pace, held_back): (Option<Pace>, Duration),
         elapsed: Duration,
         before: u64,
     ) -> Result<Self, CliError> {
@@ -287,6 +289,7 @@ impl ImportSummary {
             rows_per_second: rate(rows, elapsed),
             failed_file: (failed > 0).then(|| file.path().display().to_string()),
             quota: pace.map(|pace| pace.policy),
+            held_back_seconds: held_back.as_secs_f64(),
             written_before,
         })
     }

@@ -140,7 +140,7 @@ impl Arguments {
         let mut failed = FailedFile::new(failed_path, existing);
         failed.cut()?;
         let mut redrive = Redrive {
-            client: connection.bulk_client()?,
+            client: connection.writing_client(self.transfer.rate)?,
             checkpoint,
             failed: Arc::new(Mutex::new(failed)),
             failed_before: 0,

@@ -36,6 +36,9 @@ pub(super) struct TransferOptions {
     /// Memory in which lines are sorted by key before they are sent, in MiB; 0 for no sorting
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=2_048))]
     sort_window: u32,
+    /// Most rows to send in a second, whatever the server allows
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) rate: Option<u32>,
     /// How long to go on while no row at all is written, in addition to the wait that the server asks for
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     pub(super) patience: Duration,
@@ -101,7 +104,8 @@ impl TransferOptions {
     ) -> Result<oneshot::Receiver<Result<(), CliError>>, CliError> {
         let options = ReaderOptions {
             limits: BatchLimits {
-                rows: self.batch_rows.into(),
+                // No batch takes longer than a second to be due.
+                rows: u32::from(self.batch_rows).min(self.rate.unwrap_or(u32::MAX)) as usize,
                 bytes: self.batch_kib as usize * 1_024,
             },
             window_bytes: self.sort_window as usize * 1_024 * 1_024,

@@ -1,13 +1,13 @@
 //! What a request pays above its plain price while a shard that it needs is overloaded.
 //!
-//! The surplus is the plain price times the price multiplier less one. It makes the caller's own
+//! The penalty is the plain price times the price multiplier less one. It makes the caller's own
 //! buckets drain faster, so that the caller backs off; nobody else's buckets pay it, nor those that
 //! belong to a shard or count something other than request units. Invariants:
-//! - half of a burst is the reserve for the caller's higher tiers. A request that pays a surplus is
-//!   admitted where the bucket covers both prices above the reserve, or is full; and no surplus takes
+//! - half of a burst is the reserve for the caller's higher tiers. A request that pays a penalty is
+//!   admitted where the bucket covers both prices above the reserve, or is full; and no penalty takes
 //!   a balance below the reserve, so that none is left as a debt;
-//! - all buckets that pay, the ledger and the answer are charged the same surplus;
-//! - work that no shard did, or that it refused to begin, costs no surplus;
+//! - all buckets that pay, the ledger and the answer are charged the same penalty;
+//! - work that no shard did, or that it refused to begin, costs no penalty;
 //! - estimates learn from plain prices only.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::bucket::Bucket;
 use crate::caller_state::MatchedPolicy;
 use crate::policy::Limit;
 use crate::refusals::Refusals;
-use crate::reservation::{Reservation, Surplus};
+use crate::reservation::{Reservation, TakenPenalty};
 use crate::schedule::Millis;
 
 /// The reserve for the caller's higher tiers is the burst divided by this.
@@ -27,25 +27,25 @@ const RESERVE_PART: u64 = 2;
 impl Reservation {
     /// Returns what the request is charged above its plain price at this moment.
     #[inline]
-    pub(crate) fn surplus(&self) -> RequestUnits {
-        let taken = self.surplus.as_ref().map_or(0, |surplus| surplus.taken);
+    pub(crate) fn penalty(&self) -> RequestUnits {
+        let taken = self.penalty.as_ref().map_or(0, |penalty| penalty.taken);
         RequestUnits::from_micros(taken)
     }
 
-    /// Takes the surplus of the estimate, in place of one that was taken before, or refuses the request
+    /// Takes the penalty of the estimate, in place of one that was taken before, or refuses the request
     /// for the first bucket that does not cover it.
     #[cold]
-    pub(crate) fn take_surplus(
+    pub(crate) fn take_penalty(
         &mut self,
         multiplier: PriceMultiplier,
         refusals: &mut Refusals<'_>,
     ) {
-        self.refund_surplus();
+        self.refund_penalty();
         if multiplier.is_none() {
             return;
         }
         let (plain, now) = (self.reserved.ru, refusals.now);
-        let wanted = multiplier.surplus(RequestUnits::from_micros(plain));
+        let wanted = multiplier.penalty(RequestUnits::from_micros(plain));
         let price = plain.saturating_add(wanted.as_micros());
         let uncovered = self.payers().find_map(|(matched, bucket)| {
             let balance = bucket.balance(now).saturating_add_unsigned(plain);
@@ -53,38 +53,38 @@ impl Reservation {
             Some((matched.clone(), Arc::clone(bucket), balance, due))
         });
         if let Some((matched, bucket, balance, due)) = uncovered {
-            refusals.refuse_surplus(matched, bucket, (price, balance), due);
+            refusals.refuse_penalty(matched, bucket, (price, wanted), balance, due);
             return;
         }
-        self.surplus = Some(Surplus {
+        self.penalty = Some(TakenPenalty {
             multiplier,
             taken: self.take_spare(wanted.as_micros(), 0, now),
             taken_at: now,
         });
     }
 
-    /// Brings the surplus from that of the estimate to that of the plain price of the work, as far as
+    /// Brings the penalty from that of the estimate to that of the plain price of the work, as far as
     /// the buckets hold what is more. To be called before the plain price is settled.
     #[cold]
-    pub(crate) fn settle_surplus(&mut self, plain: RequestUnits) {
-        let Some(surplus) = self.surplus else { return };
-        let due = surplus.multiplier.surplus(plain).as_micros();
-        let taken = if due <= surplus.taken {
-            self.refund_all(surplus.taken - due);
+    pub(crate) fn settle_penalty(&mut self, plain: RequestUnits) {
+        let Some(penalty) = self.penalty else { return };
+        let due = penalty.multiplier.penalty(plain).as_micros();
+        let taken = if due <= penalty.taken {
+            self.refund_all(penalty.taken - due);
             due
         } else {
             let unsettled = plain.as_micros().saturating_sub(self.reserved.ru);
-            let more = self.take_spare(due - surplus.taken, unsettled, surplus.taken_at);
-            surplus.taken + more
+            let more = self.take_spare(due - penalty.taken, unsettled, penalty.taken_at);
+            penalty.taken + more
         };
-        self.surplus = Some(Surplus { taken, ..surplus });
+        self.penalty = Some(TakenPenalty { taken, ..penalty });
     }
 
-    /// Gives the surplus back.
+    /// Gives the penalty back.
     #[inline]
-    pub(crate) fn refund_surplus(&mut self) {
-        if let Some(surplus) = self.surplus.take() {
-            self.refund_all(surplus.taken);
+    pub(crate) fn refund_penalty(&mut self) {
+        if let Some(penalty) = self.penalty.take() {
+            self.refund_all(penalty.taken);
         }
     }
 
@@ -118,7 +118,7 @@ impl Reservation {
         let apart = apart.map(|debit| (self.account.matched(debit.matched), &debit.bucket));
         whole
             .chain(apart)
-            .filter(|(matched, _)| matched.pays_surplus)
+            .filter(|(matched, _)| matched.pays_penalty)
     }
 }
 

@@ -43,7 +43,7 @@ fn a_multiplied_price_is_charged_to_bucket_ledger_and_answer() {
     assert_eq!(balance(&limiter, now), 96 * RU.cast_signed());
     let tally = limiter.usage().rows[0].tally;
     assert_eq!(
-        (tally.charged.as_micros(), tally.surplus.as_micros()),
+        (tally.charged.as_micros(), tally.penalty.as_micros()),
         (4 * RU, 3 * RU)
     );
     assert_eq!(limiter.spent("p"), 4 * RU.cast_signed());
@@ -115,7 +115,7 @@ fn the_wait_is_long_enough() {
 }
 
 #[test]
-fn settling_takes_no_more_of_a_surplus_than_the_bucket_holds() {
+fn settling_takes_no_more_of_a_penalty_than_the_bucket_holds() {
     let now = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 20 * RU)], now);
     let range = Request {
@@ -136,7 +136,7 @@ fn settling_takes_no_more_of_a_surplus_than_the_bucket_holds() {
 }
 
 #[test]
-fn work_that_no_shard_did_costs_no_surplus() {
+fn work_that_no_shard_did_costs_no_penalty() {
     let now = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 20 * RU)], now);
     let request = Request {
@@ -226,7 +226,7 @@ fn an_explanation_shows_the_multiplied_price() {
     };
     let explained = limiter.explain(&request, &SHARE, now);
     assert_eq!(explained.estimate.as_micros(), 5 * RU / 2);
-    assert_eq!(explained.breakdown.surplus.as_micros(), 3 * RU / 2);
+    assert_eq!(explained.breakdown.penalty.as_micros(), 3 * RU / 2);
     assert_eq!(
         (explained.price_multiplier, explained.meets[0].price),
         (times(250), 5 * RU / 2)
