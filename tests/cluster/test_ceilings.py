@@ -71,7 +71,7 @@ def test_a_long_range_costs_at_a_node_what_it_does_in_one_process(cluster, new_s
     assert ru(ranged(ns, victim)) == ru(ranged(other, victim)) == price
     served = 0
     while (answer := ns.get(victim, "none", Cache_Control="no-cache")).status == 404:
-        assert answer.headers["umbo-ru"] == "1"
+        assert answer.headers["umbo-ru"] == "1.05"
         served += 1
     problem = answer.problem(429, "quota-exceeded")
     refilled = time.monotonic() - begun + 1
