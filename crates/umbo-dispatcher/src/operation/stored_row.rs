@@ -27,7 +27,7 @@ pub(super) async fn stored_row(
         let timed = with_permit(dispatcher, shard, &call, pin!(reading)).await?;
         Ok(Timed {
             answer: timed.answer?,
-            service_time: timed.service_time,
+            time: timed.time,
         })
     };
     queue::ask(located, pin!(work)).await
