@@ -5,6 +5,7 @@
 //! or counted is the worst of all cases, one that is measured is the median of rounds.
 
 mod cases;
+mod client;
 mod hotkeys;
 mod overload;
 mod plan;
@@ -34,6 +35,8 @@ enum Subject {
     Storage,
     /// What the time of the store costs
     Price,
+    /// The Rust client after an overload
+    Client,
 }
 
 impl Subject {
@@ -44,6 +47,7 @@ impl Subject {
             Self::Overload => &overload::CHECKS,
             Self::Storage => &storage::CHECKS,
             Self::Price => &price::CHECKS,
+            Self::Client => &client::CHECKS,
         }
     }
 }
