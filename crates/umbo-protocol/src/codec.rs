@@ -7,6 +7,7 @@ mod mutations;
 mod records;
 pub(crate) mod requests;
 mod rows;
+mod statuses;
 
 use umbo_types::{Key, Timestamp};
 

@@ -10,6 +10,7 @@ use umbo_control::auth::file::append_token;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_types::Timestamp;
 
+use super::folder;
 use super::plan::Plan;
 use crate::dataset::{self, PARTITION_ROWS};
 use crate::failure::Failure;
@@ -308,7 +309,7 @@ impl Lab {
     /// Copies a data folder that no server has open.
     pub(crate) fn copy_of(&mut self, data: &Path) -> Result<PathBuf, Failure> {
         let to = self.path("data");
-        copy(data, &to).map_err(Failure::io(to.display().to_string()))?;
+        folder::copy(data, &to).map_err(Failure::io(to.display().to_string()))?;
         Ok(to)
     }
 
@@ -470,20 +471,6 @@ fn measure(target: &Target<'_>, arguments: &[String]) -> Result<Report, Failure>
     let arguments: Vec<String> = servers.chain(arguments.iter().cloned()).collect();
     let to = (target.port, target.requests, target.cores);
     Client::start(Kind::Load, to, &arguments)?.report()
-}
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            copy(&from, &to)?;
-        } else {
-            std::fs::copy(&from, &to)?;
-        }
-    }
-    Ok(())
 }
 
 fn authorization(token: &str) -> String {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Deleted, NamespaceSize, Page, ScanPage, ScanPosition, ShardState, ShardStatus, Touched,
-    WriteError, Written,
+    Deleted, Page, ScanPage, ScanPosition, ShardStatus, Touched, WriteError, Written,
 };
-use umbo_types::{NamespaceId, Row, ShardId, Version, limits};
+use umbo_types::{Row, ShardId, Version, limits};
 
 use super::errors::{error, put_error, put_store_error};
 use super::records::{copy, put_copy};
 use super::rows::{batch, put_batch, put_row, row};
+use super::statuses::{STATUS_LEN_MIN, put_status, status};
 use super::{owned_key, put_key};
 use crate::answer::{Answer, AnswerPart, Outcome, ShardResult, WriteAnswer};
 use crate::error::DecodeError;
@@ -46,12 +46,6 @@ const RESUME_AFTER: u8 = 1;
 const CURRENT: u8 = 1;
 /// Optional field of kept records: the copy.
 const COPY: u8 = 1;
-/// Optional fields of a shard's status.
-const PURGING: u8 = 1;
-const EXPIRED: u8 = 2;
-const NAMESPACE_MAX: u8 = 3;
-const LOST_ASYNC: u8 = 4;
-const SIZES: u8 = 5;
 
 /// Parts of a multi-get, results of a write and of a shard.
 const PART_ABSENT: u8 = 1;
@@ -62,11 +56,8 @@ const CONDITION_FAILED: u8 = 2;
 const GROUP_ABORTED: u8 = 3;
 const NOT_WRITTEN: u8 = 4;
 
-/// Fewest bytes of a result of a write and of a shard's status.
+/// Fewest bytes of a result of a write.
 const RESULT_LEN_MIN: usize = 2;
-const STATUS_LEN_MIN: usize = 10;
-/// Fewest bytes of the size of a namespace.
-const SIZE_LEN_MIN: usize = 3;
 
 pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     put_varint(out, answer.id);
@@ -423,90 +414,5 @@ fn shard_result(reader: &mut Reader<'_>, id: u64) -> Result<ShardResult, DecodeE
         APPLIED => (shard, Ok(())),
         NOT_WRITTEN => (shard, Err(error(reader, id)?)),
         other => return Err(bad("result", &other)),
-    })
-}
-
-fn put_status(out: &mut Vec<u8>, status: &ShardStatus) {
-    let (state, reason) = match &status.state {
-        ShardState::Available => (0, ""),
-        ShardState::ReadOnly(reason) => (1, reason.as_str()),
-        ShardState::Unavailable(reason) => (2, reason.as_str()),
-    };
-    put_varint(out, status.shard.0.into());
-    out.push(state);
-    put_bytes(out, reason.as_bytes());
-    for number in [
-        status.rows,
-        status.file_bytes,
-        status.queued,
-        status.commits,
-        status.mutations,
-        status.reclaimed,
-    ] {
-        put_varint(out, number);
-    }
-    put_optional_varint(out, PURGING, status.purging);
-    put_optional_varint(out, EXPIRED, status.expired);
-    put_optional_varint(out, NAMESPACE_MAX, status.namespace_max.0.into());
-    if status.lost_async > 0 {
-        put_optional_varint(out, LOST_ASYNC, status.lost_async);
-    }
-    if let Some(sizes) = &status.sizes {
-        out.push(SIZES);
-        put_nested(out, |out| {
-            put_varint(out, sizes.len() as u64);
-            for size in sizes {
-                put_varint(out, size.namespace.0.into());
-                put_varint(out, size.rows);
-                put_varint(out, size.bytes);
-            }
-        });
-    }
-}
-
-fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, DecodeError> {
-    let shard = ShardId(reader.u16("shard")?);
-    let (state, reason) = (reader.byte()?, reader.text("reason")?);
-    let mut status = ShardStatus {
-        shard,
-        state: match state {
-            0 => ShardState::Available,
-            1 => ShardState::ReadOnly(reason),
-            _ => ShardState::Unavailable(reason),
-        },
-        rows: reader.varint()?,
-        file_bytes: reader.varint()?,
-        queued: reader.varint()?,
-        commits: reader.varint()?,
-        mutations: reader.varint()?,
-        reclaimed: reader.varint()?,
-        lost_async: 0,
-        purging: 0,
-        expired: 0,
-        namespace_max: NamespaceId::SYSTEM,
-        sizes: None,
-    };
-    while let Some((tag, mut field)) = reader.optional()? {
-        match tag {
-            PURGING => status.purging = field.varint()?,
-            EXPIRED => status.expired = field.varint()?,
-            LOST_ASYNC => status.lost_async = field.varint()?,
-            SIZES => {
-                let count = field.count("sizes", SIZE_LEN_MIN)?;
-                let sizes = (0..count).map(|_| size(&mut field));
-                status.sizes = Some(sizes.collect::<Result<_, _>>()?);
-            }
-            NAMESPACE_MAX => status.namespace_max = NamespaceId(field.u32("namespace_max")?),
-            tag => ignored(tag, id)?,
-        }
-    }
-    Ok(status)
-}
-
-fn size(reader: &mut Reader<'_>) -> Result<NamespaceSize, DecodeError> {
-    Ok(NamespaceSize {
-        namespace: NamespaceId(reader.u32("namespace")?),
-        rows: reader.varint()?,
-        bytes: reader.varint()?,
     })
 }
