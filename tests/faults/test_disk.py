@@ -160,7 +160,9 @@ def test_a_damaged_shard_is_named_and_the_others_serve(new_server, damage, which
     ready = client.get("/readyz")
     assert ready.status == 200 and ready.json()["status"] == "degraded"
     # Without its home, the copy of Umbo's own records that serves instead is a problem, too.
-    assert len(ready.json()["problems"]) == (2 if which == HOME else 1)
+    wait_until(
+        lambda: len(client.get("/readyz").json()["problems"]) == (2 if which == HOME else 1), "the problems are known"
+    )
     assert str(server.folder) not in ready.body.decode()
     assert [each["name"] for each in client.get("/admin/v1/namespaces").json()["namespaces"]] == ["demo"]
 

@@ -29,3 +29,18 @@ pub(crate) enum DialError {
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
+
+impl DialError {
+    /// Returns whether something answers at the address of the node that cannot be used as the node; else nothing
+    /// does, as while the node is away.
+    pub(crate) const fn is_unusable(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::Timeout { .. } | Self::Lost(_) | Self::NoWelcome => false,
+            Self::Tls(_)
+            | Self::Garbage(_)
+            | Self::UnknownVersion(_)
+            | Self::Other(_)
+            | Self::Refused(_) => true,
+        }
+    }
+}

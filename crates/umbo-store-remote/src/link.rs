@@ -25,8 +25,10 @@ pub(crate) async fn keep(node: Arc<Node>) {
     let settings = &common.settings;
     let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
     let mut has_worked = false;
-    // Since when it is away; the log says so once, and once that it is back.
+    // Since when it is away; the log says so once, and once that it is back. That something answers which
+    // cannot be used is news during an outage, too, once for each reason.
     let mut away_since: Option<Instant> = None;
+    let mut told = String::new();
     while !node.is_retired() {
         match connect(&node).await {
             Ok(dialled) => {
@@ -39,6 +41,7 @@ pub(crate) async fn keep(node: Arc<Node>) {
                         "a shard node is connected again"
                     );
                 }
+                told.clear();
                 has_worked = true;
                 exchange(&node, dialled).await;
                 let ended = common.clock.monotonic();
@@ -52,10 +55,12 @@ pub(crate) async fn keep(node: Arc<Node>) {
                 count(&common.counters.connections_refused);
                 let reason = error.to_string();
                 node.refused(&reason, has_worked);
-                if away_since.is_none() {
+                let is_unusable = error.is_unusable() && told != reason;
+                if away_since.is_none() || is_unusable {
                     tracing::warn!(node = node.name(), address = node.place.address(), %reason,
                         "no connection to a shard node; trying again");
-                    away_since = Some(common.clock.monotonic());
+                    away_since = away_since.or_else(|| Some(common.clock.monotonic()));
+                    told = reason;
                 } else {
                     tracing::debug!(node = node.name(), %reason, "a shard node is still away");
                 }
