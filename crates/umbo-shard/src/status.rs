@@ -10,21 +10,8 @@ pub(crate) fn own_shards(store: &dyn Store, ownership: &Ownership) -> Vec<ShardS
     shards.retain(|status| ownership.is_own(status.shard));
     for shard in ownership.unopened() {
         shards.retain(|status| status.shard != shard);
-        shards.push(ShardStatus {
-            shard,
-            state: ShardState::Unavailable(UNOPENED.to_owned()),
-            rows: 0,
-            file_bytes: 0,
-            queued: 0,
-            commits: 0,
-            mutations: 0,
-            reclaimed: 0,
-            lost_async: 0,
-            purging: 0,
-            expired: 0,
-            namespace_max: umbo_types::NamespaceId::SYSTEM,
-            sizes: None,
-        });
+        let state = ShardState::Unavailable(UNOPENED.to_owned());
+        shards.push(ShardStatus::new(shard, state));
     }
     shards.sort_by_key(|status| status.shard);
     shards

@@ -448,19 +448,8 @@ impl Store for RedbStore {
                 ServedShard::Open(shard) => Some(shard.status()),
                 ServedShard::Elsewhere(_) => None,
                 ServedShard::Failed(file, failure) => Some(ShardStatus {
-                    shard: ShardId(id),
-                    state: ShardState::Unavailable(file.blame(failure)),
-                    rows: 0,
                     file_bytes: std::fs::metadata(&file.path).map_or(0, |file| file.len()),
-                    queued: 0,
-                    commits: 0,
-                    mutations: 0,
-                    reclaimed: 0,
-                    lost_async: 0,
-                    purging: 0,
-                    expired: 0,
-                    namespace_max: NamespaceId::SYSTEM,
-                    sizes: None,
+                    ..ShardStatus::new(ShardId(id), ShardState::Unavailable(file.blame(failure)))
                 }),
             })
             .collect()

@@ -244,19 +244,6 @@ impl RemoteStore {
 
 /// Status of a shard before its node has reported one.
 fn unknown(shard: ShardId) -> ShardStatus {
-    ShardStatus {
-        shard,
-        state: ShardState::Unavailable("its node has not reported its status yet".to_owned()),
-        rows: 0,
-        file_bytes: 0,
-        queued: 0,
-        commits: 0,
-        mutations: 0,
-        reclaimed: 0,
-        lost_async: 0,
-        purging: 0,
-        expired: 0,
-        namespace_max: NamespaceId::SYSTEM,
-        sizes: None,
-    }
+    let reason = "its node has not reported its status yet";
+    ShardStatus::new(shard, ShardState::Unavailable(reason.to_owned()))
 }

@@ -220,6 +220,27 @@ pub struct ShardStatus {
     pub sizes: Option<Vec<NamespaceSize>>,
 }
 
+impl ShardStatus {
+    /// Makes the status of a shard of which nothing but its state is known.
+    pub const fn new(shard: ShardId, state: ShardState) -> Self {
+        Self {
+            shard,
+            state,
+            rows: 0,
+            file_bytes: 0,
+            queued: 0,
+            commits: 0,
+            mutations: 0,
+            reclaimed: 0,
+            lost_async: 0,
+            purging: 0,
+            expired: 0,
+            namespace_max: NamespaceId::SYSTEM,
+            sizes: None,
+        }
+    }
+}
+
 /// Size of a namespace in a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamespaceSize {

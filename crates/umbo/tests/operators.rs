@@ -53,7 +53,7 @@ fn the_status_is_one_screen_of_what_counts() {
             server.url
         ),
         "nothing is wrong",
-        "no token yet: whoever reaches the server may do everything",
+        "no token yet: every client that reaches the server may do everything",
         " 0 rejected (quota), 0 shed (overload), 0 failed",
         "4 shards, 4 available: ",
         "demo       10 ",

@@ -55,19 +55,8 @@ mod tests {
             bytes,
         };
         ShardStatus {
-            shard: ShardId(shard),
-            state: ShardState::Available,
-            rows: 0,
-            file_bytes: 0,
-            queued: 0,
-            commits: 0,
-            mutations: 0,
-            reclaimed: 0,
-            lost_async: 0,
-            purging: 0,
-            expired: 0,
-            namespace_max: NamespaceId::SYSTEM,
             sizes: sizes.map(|sizes| sizes.iter().map(size).collect()),
+            ..ShardStatus::new(ShardId(shard), ShardState::Available)
         }
     }
 

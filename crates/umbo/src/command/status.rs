@@ -227,7 +227,9 @@ impl Inside {
             ),
         ];
         if self.is_open {
-            lines.push("no token yet: whoever reaches the server may do everything".to_owned());
+            lines.push(
+                "no token yet: every client that reaches the server may do everything".to_owned(),
+            );
         }
         if !self.nodes.is_empty() {
             let reachable = self.nodes.iter().filter(|node| node.reachable).count();
