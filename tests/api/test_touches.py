@@ -33,6 +33,15 @@ def test_a_touch_changes_the_expiry_and_nothing_else(ns):
     assert ns.get("p", "s").headers["umbo-expires-at"] == at
 
 
+def test_a_touch_with_a_value_is_refused_and_changes_nothing(ns):
+    put = ns.put("p", "s", b"value")
+    answer = ns.client.request("PATCH", ns.path("p", "s"), b"other", {"umbo-ttl": "60"})
+    assert "no body" in answer.problem(400, "invalid-body")["detail"]
+    row = ns.get("p", "s")
+    assert row.body == b"value" and row.headers["etag"] == put.headers["etag"]
+    assert "umbo-expires-at" not in row.headers
+
+
 def test_a_row_that_is_touched_outlives_its_first_expiry(ns):
     ns.put("p", value=b"v", umbo_expires_at=str(now_ms() + 700))
     assert touch(ns, "p", umbo_ttl="60").status == 204

@@ -112,6 +112,11 @@ impl Operate for Write {
             body.release_memory();
             *expires_at = expires_at.or_else(|| located.namespace().default_expiry(now));
         } else {
+            // One who sends a value with a touch believes that it is stored.
+            if self.0.kind == WriteKind::Touch && body.size_hint().exact() != Some(0) {
+                let detail = "a touch has no body: PUT stores another value";
+                return Err(RequestError::BadBody(detail.to_owned()));
+            }
             queue::turn_away(&located, shard)?;
         }
         Ok(located)
