@@ -127,7 +127,11 @@ const TOUCH_ERRORS: &[&[ErrorCode]] = &[
     ANY,
     STORE,
     WRITE,
-    &[ErrorCode::KeyNotFound, ErrorCode::PreconditionFailed],
+    &[
+        ErrorCode::InvalidBody,
+        ErrorCode::KeyNotFound,
+        ErrorCode::PreconditionFailed,
+    ],
 ];
 const DELETE_ERRORS: &[&[ErrorCode]] = &[ANY, STORE, WRITE, &[ErrorCode::PreconditionFailed]];
 
