@@ -11,11 +11,14 @@ NUMBERS = itertools.count(1)
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "embedded(reason): about a server with its store in its own process")
+    config.addinivalue_line("markers", "real(component): runs against a component of others, not a double of it")
 
 
 def pytest_collection_modifyitems(items):
-    """What is about an embedded store has no meaning for shard nodes."""
+    """What is about an embedded store has no meaning for shard nodes. Real components are noted for the report."""
     for item in items:
+        for real in item.iter_markers("real"):
+            item.user_properties.append(("real", real.args[0]))
         mark = item.get_closest_marker("embedded")
         if IS_CLUSTER and mark:
             item.add_marker(pytest.mark.skip(reason=mark.args[0]))

@@ -1,9 +1,10 @@
-"""A collector of spans: OTLP over gRPC, as far as a test needs it.
+"""A collector of spans and metrics: OTLP over gRPC, as far as a test needs it.
 
-Speaks HTTP/2 just well enough to be sent spans by the binary: whatever is asked, it answers an empty
+Speaks HTTP/2 just well enough to be sent both by the binary: it answers each request with an empty
 message and keeps what it was sent. Reads protobuf by field numbers, those of opentelemetry-proto.
 """
 
+import contextlib
 import socket
 import struct
 import threading
@@ -26,6 +27,23 @@ class Span:
     ended: int
     attributes: dict = field(default_factory=dict)
     is_error: bool = False
+
+
+@dataclass
+class Point:
+    """A point of a metric. `value` is a number, or of a histogram (count, sum, [(bound, cumulative count)])."""
+
+    name: str
+    description: str
+    unit: str
+    kind: str  # "gauge", "sum" or "histogram"
+    attributes: dict
+    started: int
+    time: int
+    value: object
+    is_cumulative: bool = False
+    is_monotonic: bool = False
+    resource: dict = field(default_factory=dict)
 
 
 def varint(data, at):
@@ -82,10 +100,69 @@ def span_of(data):
     )
 
 
-def spans_of(request):
-    """Spans of an ExportTraceServiceRequest."""
-    scopes = (scope for resource in within(request, 1) for scope in within(resource, 2))
-    return [span_of(span) for scope in scopes for span in within(scope, 2)]
+def resource_of(data):
+    return dict(attribute(pair) for resource in within(data, 1) for pair in within(resource, 1))
+
+
+def is_span(data):
+    """Whether this is a span and not a metric: the id of a trace stands where a metric has its name."""
+    return len(within(data, 1)[0]) == 16 and isinstance(dict(fields(data)).get(7), int)
+
+
+def messages_of(request):
+    """Spans or metrics of an export request, each with its resource."""
+    for data in within(request, 1):
+        for scope in within(data, 2):
+            for one in within(scope, 2):
+                yield resource_of(data), one
+
+
+def double(bits):
+    return struct.unpack("<d", struct.pack("<Q", bits))[0]
+
+
+def packed(values):
+    """Repeated fixed64, which may be packed."""
+    for value in values:
+        yield from struct.unpack(f"<{len(value) // 8}Q", value) if isinstance(value, bytes) else (value,)
+
+
+def number_of(point):
+    one = dict(fields(point))
+    if 4 in one:
+        return double(one[4])
+    return struct.unpack("<q", struct.pack("<Q", one.get(6, 0)))[0]
+
+
+def histogram_of(point):
+    one, count, buckets = dict(fields(point)), 0, []
+    bounds = [double(bound) for bound in packed(within(point, 7))] + [float("inf")]
+    for bound, own in zip(bounds, packed(within(point, 6)), strict=True):
+        count += own
+        buckets.append((bound, count))
+    return one.get(4, 0), double(one[5]), buckets
+
+
+def points_of(resource, metric):
+    """Points of a Metric."""
+    one = dict(fields(metric))
+    kind, data = next((kind, one[number]) for number, kind in ((5, "gauge"), (7, "sum"), (9, "histogram")) if number in one)
+    about = dict(fields(data))
+    for point in within(data, 1):
+        own = dict(fields(point))
+        yield Point(
+            name=one[1].decode(),
+            description=one[2].decode(),
+            unit=one[3].decode(),
+            kind=kind,
+            attributes=dict(attribute(pair) for pair in within(point, 9 if kind == "histogram" else 7)),
+            started=own.get(2, 0),
+            time=own[3],
+            value=histogram_of(point) if kind == "histogram" else number_of(point),
+            is_cumulative=about.get(2) == 2,
+            is_monotonic=bool(about.get(3)),
+            resource=resource,
+        )
 
 
 def literal(name, value):
@@ -96,16 +173,24 @@ def literal(name, value):
 class Collector:
     """Listens on a port of loopback for as long as the block lasts."""
 
+    def __init__(self, port=0):
+        self.port = port
+
     def __enter__(self):
-        self.spans, self.lock, self.sockets = [], threading.Lock(), []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.spans, self.points, self.lock, self.sockets = [], [], threading.Lock(), []
+        self.listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self.listener.getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self.accept, daemon=True).start()
         return self
 
     def __exit__(self, *_):
+        # A thread that accepts would keep it open.
+        self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         for sock in self.sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
             sock.close()
 
     def accept(self):
@@ -155,8 +240,21 @@ class Collector:
         """A message of gRPC: not compressed, its length, and then it."""
         assert body[0] == 0 and int.from_bytes(body[1:5], "big") == len(body) - 5
         with self.lock:
-            self.spans += spans_of(body[5:])
+            for resource, one in messages_of(body[5:]):
+                if is_span(one):
+                    self.spans.append(span_of(one))
+                else:
+                    self.points += points_of(resource, one)
 
     def received(self):
         with self.lock:
             return list(self.spans)
+
+    def metrics(self, after=0, node=None):
+        """Points of the first whole export of a process after an instant, in nanoseconds since the Unix epoch;
+        empty while there is none. `node` is the shard node; without it, the other process."""
+        with self.lock:
+            own = [one for one in self.points if one.resource.get("umbo.node") == node and one.time > after]
+        times = sorted({one.time for one in own})
+        # The messages of an export may still come while no later one has begun.
+        return [one for one in own if one.time == times[0]] if len(times) > 1 else []

@@ -6,7 +6,9 @@
 
 mod cases;
 mod client;
+mod connection;
 mod hotkeys;
+mod loads;
 mod overload;
 mod plan;
 mod price;
@@ -37,6 +39,8 @@ enum Subject {
     Price,
     /// The Rust client after an overload
     Client,
+    /// Datasets that are uploaded and applied by the servers
+    Loads,
 }
 
 impl Subject {
@@ -48,6 +52,7 @@ impl Subject {
             Self::Storage => &storage::CHECKS,
             Self::Price => &price::CHECKS,
             Self::Client => &client::CHECKS,
+            Self::Loads => &loads::CHECKS,
         }
     }
 }

@@ -14,7 +14,9 @@ def zstd(text):
 
 
 LINES = b'{"pk":"a","sk":"1","v":"x"}\n{"pk":"a","sk":"2","v":"y"}\n'
-BODIES = [("gzip", gzip.compress(LINES)), ("x-gzip", gzip.compress(LINES)), ("zstd", zstd(LINES)), ("identity", LINES)]
+# The name of a case holds its bytes, and must be the same in every worker: without the time of compression.
+GZIP = gzip.compress(LINES, mtime=0)
+BODIES = [("gzip", GZIP), ("x-gzip", GZIP), ("zstd", zstd(LINES)), ("identity", LINES)]
 
 
 @pytest.mark.parametrize("coding, body", BODIES)
@@ -94,7 +96,10 @@ def test_a_single_value_is_sent_as_it_is_stored(ns):
     assert answer.body == b"x" * 100_000 and "content-encoding" not in answer.headers
 
 
-@pytest.mark.parametrize("coding, stored", [("gzip", gzip.compress(b"plain" * 99)), ("zstd", zstd(b"plain" * 50))])
+# Without the time of compression, as above.
+@pytest.mark.parametrize(
+    "coding, stored", [("gzip", gzip.compress(b"plain" * 99, mtime=0)), ("zstd", zstd(b"plain" * 50))]
+)
 def test_a_stored_coding_is_decoded_for_a_client_that_does_not_accept_it(ns, coding, stored):
     tag = ns.put("a", value=stored, content_encoding=coding).headers["etag"]
     for accepted in (coding, "br, *", f"{coding};q=0.1"):
@@ -104,7 +109,9 @@ def test_a_stored_coding_is_decoded_for_a_client_that_does_not_accept_it(ns, cod
         answer = ns.get("a", Accept_Encoding=accepted)
         assert answer.status == 200 and set(answer.body[:5]) == set(b"plain"), answer
         assert "content-encoding" not in answer.headers
-        assert (answer.headers["etag"], answer.headers["vary"]) == (tag, "accept-encoding")
+        # Other bytes have another tag, of the same version.
+        assert answer.headers["etag"] == tag[:-1] + ';identity"'
+        assert answer.headers["vary"] == "accept-encoding"
 
 
 def test_a_stored_coding_that_cannot_be_decoded_is_refused(ns):

@@ -26,9 +26,9 @@ def test_a_row_from_first_put_to_delete(ns):
     assert head.headers["content-length"] == "3"
     assert head.headers["etag"] == read.headers["etag"]
 
-    for _ in range(2):
+    for existed in ("true", "false"):
         gone = ns.delete("a")
-        assert (gone.status, gone.body) == (204, b"")
+        assert (gone.status, gone.body, gone.headers["umbo-existed"]) == (204, b"", existed)
     ns.get("a").problem(404, "key-not-found")
     assert ns.put("a").status == 201, "a deleted row is a new one"
 

@@ -1,9 +1,12 @@
 """Teaches schemathesis to send lines of JSON, that HTTP allows unknown header fields, and the rules of the document
 that no schema can say."""
 
+import itertools
 import json
 
 import schemathesis
+
+KEYS = itertools.count()
 
 
 @schemathesis.serializer("application/x-ndjson")
@@ -57,6 +60,26 @@ def keep_rules(case):
     if case.method == "PATCH" and "/kv/" in case.operation.path:
         if not names & {"umbo-ttl", "umbo-expires-at"}:
             case.headers["Umbo-TTL"] = "60"
+    # Each request has an idempotency key of its own, and only with one a time for which it is kept.
+    if "idempotency-key" in names:
+        drop(headers, "idempotency-key")
+        headers["Idempotency-Key"] = f"k{next(KEYS)}"
+    if "umbo-idempotency-ttl" in names:
+        drop(headers, "umbo-idempotency-ttl")
+        if "idempotency-key" in names:
+            headers["Umbo-Idempotency-TTL"] = "60"
+    # A digest is that of the body, an upload goes on at its beginning, and a reason is one line.
+    if "content-digest" in names:
+        drop(headers, "content-digest")
+    if "/parts/" in case.operation.path and case.method in ("PUT", "PATCH"):
+        drop(case.headers, "upload-offset")
+        drop(case.headers, "content-type")
+        case.headers["Content-Type"] = "application/x-ndjson"
+        if case.method == "PATCH":
+            case.headers["Upload-Offset"] = "0"
+    if "umbo-reason" in names:
+        drop(headers, "umbo-reason")
+        headers["Umbo-Reason"] = "for a test"
     # A body that is said to be compressed is.
     if "content-encoding" in names:
         drop(headers, "content-encoding")
@@ -80,6 +103,9 @@ def keep_rules(case):
     # Lines that are none fail one by one, and in an atomic batch all of them.
     if query and case.operation.path.endswith("/batch/write"):
         query["atomic"] = "none"
+    # A load is sealed with all the parts that were uploaded.
+    if case.operation.path.endswith("/seal") and body:
+        body["parts"] = 10_000
     if "segment" in body:
         body["segment"] = (body["segment"] or 0) % (body.get("segments") or 1)
     if case.operation.path.endswith("/explain"):

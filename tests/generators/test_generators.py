@@ -27,7 +27,7 @@ def server():
     with memory_folder() as folder, Server(folder) as server:
         server.start()
         document = server.client().get("/openapi.json")
-        assert document.status == 200 and len(document.body) < 300_000, len(document.body)
+        assert document.status == 200 and len(document.body) < 400_000, len(document.body)
         (folder / "openapi.json").write_bytes(document.body)
         yield server
         server.stop()

@@ -62,8 +62,11 @@ def test_a_key_from_blocking_to_unblocking(shell, ns):
     assert line.split()[:6] == [ns.name, "a", "s", "row", "blocked", "anonymous"]
     assert line.endswith("broken crawler")
     blocked(ns.get("a", "s"))
-    again = shell("hot", "block", ns.name, "a", "s", "--ttl", "1h")
-    assert "already" in again.stderr
+    again = shell("hot", "block", ns.name, "a", "s", "--reason", "broken crawler")
+    assert "blocked already" in again.stderr
+    other = shell("hot", "block", ns.name, "a", "s", "--ttl", "1h", code=FAILED)
+    assert "Key is listed (409)" in other.stderr and "--update" in other.stderr
+    shell("hot", "block", ns.name, "a", "s", "--ttl", "1h", "--update")
     shown = shell.json("hot", "ls", "--listed")
     (key,) = [key for key in shown["keys"] if key["namespace"] == ns.name]
     assert key["blocked"]["until"] - key["blocked"]["at"] == 3_600_000
@@ -89,7 +92,7 @@ def test_a_key_is_pinned_by_its_id_and_in_any_form(shell, ns):
     assert "0x00ff" in line and line.split()[-1] == said["id"]
     blocking = shell("hot", "block", "--id", said["id"])
     assert blocking.stdout.splitlines()[1].split()[4] == "blocked"
-    pinning = shell("hot", "pin", ns.name, "0x00ff")
+    pinning = shell("hot", "pin", ns.name, "0x00ff", "--update")
     assert "also blocked" in pinning.stderr
 
 
@@ -110,7 +113,7 @@ def test_what_is_hot_is_listed_with_who_reads_it(server, shell, ns):
         ["hot", "block", "n", ""],
         ["hot", "block", "n", "a", "--id", "AQ"],
         ["hot", "pin", "n", "a", "--ttl", "0s"],
-        ["hot", "unpin", "n", "a", "--reason", "x"],
+        ["hot", "unpin", "n", "a", "--ttl", "1h"],
         ["top", "--interval", "1ms"],
         ["top"],
     ],

@@ -185,12 +185,19 @@ def test_keys_are_bytes_in_either_encoding(ns, encoding):
     ns.get(partition, sort).problem(404, "key-not-found")
 
 
-def test_listing_again_changes_how_and_not_whether(ns):
+def test_listing_again_changes_how_only_under_a_condition(ns):
     path = f"{HOT}/blocked/{key_path(ns, 'a')}"
-    assert ns.client.put(path, '{"reason":"one"}').status == 201
-    again = ns.client.put(path, '{"reason":"two"}')
-    assert again.status == 200 and again.json()["reason"] == "two"
-    assert ns.client.put(path).status == 200, "no body is no reason"
+    first = ns.client.put(path, '{"reason":"one"}')
+    assert first.status == 201
+    again = ns.client.put(path, '{"reason":"one"}')
+    assert again.status == 200 and again.json() == first.json()
+    for body in ('{"reason":"two"}', '{"reason":"one","ttl":60}', b""):
+        ns.client.put(path, body).problem(409, "hot-key-listed")
+    assert keys_of(ns.client, ns)[0]["blocked"]["reason"] == "one"
+    second = ns.client.put(path, '{"reason":"two"}', If_Match=first.headers["etag"])
+    assert second.status == 200 and second.json()["reason"] == "two"
+    ns.client.put(path, If_Match=first.headers["etag"]).problem(412, "precondition-failed")
+    assert ns.client.put(path, If_Match="*").status == 200, "no body is no reason"
     assert "reason" not in keys_of(ns.client, ns)[0]["blocked"]
     assert ns.client.delete(path).status == 204
     ns.client.delete(path).problem(404, "hot-key-not-listed")

@@ -15,7 +15,7 @@ MAP = CONFIG / "cluster.toml"
 DISPATCHERS = ["dispatcher-1", "dispatcher-2", "dispatcher-3"]
 SHARDS = ["shard-a", "shard-b", "shard-c"]
 # The image's own file of a load balancer's settings, and of Prometheus'.
-FOREIGN = {"load-balancer": "haproxy", "prometheus": "prom/prometheus"}
+FOREIGN = {"load-balancer": "haproxy", "prometheus": "prom/prometheus", "grafana": "grafana/grafana"}
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +179,19 @@ def test_the_load_balancer_looks_away_before_a_dispatcher_closes(ours):
     assert 0 < seconds(kept) < seconds(idle)
 
 
+def test_grafana_finds_its_source_and_its_dashboards(services):
+    grafana = services["grafana"]
+    mounted = dict(volume.split(":")[1::-1] for volume in grafana["volumes"])
+    provisioning = PROJECT / mounted["/etc/grafana/provisioning"]
+    (source,) = yaml.safe_load((provisioning / "datasources/umbo.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090" and "prometheus" in services
+    (provider,) = yaml.safe_load((provisioning / "dashboards/umbo.yml").read_text())["providers"]
+    dashboards = PROJECT / mounted[provider["options"]["path"]]
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (dashboards / home.rpartition("/")[2]).is_file() and home.startswith(provider["options"]["path"])
+    assert grafana["ports"] == ["127.0.0.1:3000:3000"], "it has no login, so only this machine may reach it"
+
+
 def test_prometheus_asks_everybody_where_metrics_are(services, ours):
     scraped = yaml.safe_load((CONFIG / "prometheus.yml").read_text())
     targets = {}
@@ -193,5 +206,7 @@ def test_prometheus_asks_everybody_where_metrics_are(services, ours):
     (own,) = targets["load-balancer"]
     host, port = own.split(":")
     assert host in services and f"bind :{port}\n" in load_balancer()
-    assert set(scraped) == {"global", "scrape_configs"}
+    assert set(scraped) == {"global", "rule_files", "scrape_configs"}
+    rules = f"/etc/prometheus/{scraped['rule_files'][0].rpartition('/')[0]}"
+    assert f"./config/prometheus:{rules}:ro" in services["prometheus"]["volumes"]
     assert seconds(scraped["global"]["scrape_timeout"]) <= seconds(scraped["global"]["scrape_interval"])

@@ -47,7 +47,8 @@ def package():
     if profile is None:
         pytest.skip("the binary under test was not built here")
     path = f"{pathlib.Path(cargo_deb).parent}:{os.environ['PATH']}"
-    made = run(DEBIAN / "build", profile, env=os.environ | {"PATH": path})
+    # With the features of tests/run: the binary under test is built in the same place.
+    made = run(DEBIAN / "build", profile, "umbo/parquet", env=os.environ | {"PATH": path})
     return pathlib.Path(made.strip().splitlines()[-1])
 
 

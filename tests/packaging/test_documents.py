@@ -95,7 +95,7 @@ LIMITS = {
     "name of a namespace": ["NAMESPACE_LEN_MAX"],
     "partition key": ["PARTITION_KEY_LEN_MAX"],
     "sort key": ["SORT_KEY_LEN_MAX"],
-    "value": ["VALUE_LEN_MAX"],
+    "value": ["LARGE_VALUE_LEN_MAX", "VALUE_LEN_MAX"],
     "`Content-Type`, `Content-Encoding`": ["CONTENT_FIELD_LEN_MAX"],
     "keys of a multi-get": ["MULTI_GET_KEYS_MAX", "MULTI_GET_BYTES_MAX"],
     "rows of a batch": ["BATCH_ROWS_MAX", "BATCH_BODY_LEN_MAX"],
@@ -104,9 +104,11 @@ LIMITS = {
     "segments of a scan": ["SCAN_SEGMENTS_MAX"],
     "time to live": ["TTL_SECONDS_MAX"],
     "`Umbo-Timeout-Ms`": ["TIMEOUT_MS_MAX"],
+    "`Idempotency-Key`": ["IDEMPOTENCY_KEY_LEN_MAX", "IDEMPOTENCY_SECONDS_DEFAULT", "IDEMPOTENCY_SECONDS_MAX"],
+    "idempotency records of a namespace": ["IDEMPOTENCY_BYTES_MAX"],
 }
 # Bounds of the store's own steps, which no client meets.
-INTERNAL = {"CHUNK_ROWS_MAX", "CHUNK_BYTES_MAX"}
+INTERNAL = {"CHUNK_ROWS_MAX", "CHUNK_BYTES_MAX", "LARGE_CHUNK_LEN"}
 
 
 def constants(file):
@@ -117,7 +119,7 @@ def constants(file):
 
 def written(number, name):
     """A number as the table writes it."""
-    is_size = "BYTES" in name or "BODY" in name or name == "VALUE_LEN_MAX"
+    is_size = "BYTES" in name or "BODY" in name or name.endswith("VALUE_LEN_MAX")
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if is_size and number >= size:
             return f"{number // size} {unit}"
@@ -138,10 +140,10 @@ def test_the_table_of_limits_is_that_of_the_code():
 
 def test_the_table_of_permissions_names_them_all():
     text = (PROJECT / "crates/umbo-types/src").glob("*.rs")
-    verbs = set()
+    permissions = set()
     for file in text:
-        body = re.search(r"pub enum Verb \{(.*?)^\}", file.read_text(), re.S | re.M)
+        body = re.search(r"pub enum Permission \{(.*?)^\}", file.read_text(), re.S | re.M)
         if body:
-            verbs = {verb.lower() for verb in re.findall(r"^    (\w+),$", body.group(1), re.M)}
+            permissions = {permission.lower() for permission in re.findall(r"^    (\w+),$", body.group(1), re.M)}
     guide = (PROJECT / "config/README.md").read_text().partition("| permission | allows |")[2].partition("\n\n")[0]
-    assert verbs and set(re.findall(r"^\| `(\w+)` \|", guide, re.M)) == verbs
+    assert permissions and set(re.findall(r"^\| `(\w+)` \|", guide, re.M)) == permissions

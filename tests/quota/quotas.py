@@ -77,8 +77,11 @@ def policy(name, rate=NEVER, unit="requests", only=None, **more):
     return {"name": name, "unit": unit, "rate": rate} | more
 
 
-def put_policy(client, body, **headers):
-    answer = client.put(f"{QUOTAS}/{body['name']}", json.dumps(body), **headers)
+def put_policy(client, body):
+    """Stores a policy, in the place of the stored one of its name if there is one."""
+    path = f"{QUOTAS}/{body['name']}"
+    tag = client.get(path).headers.get("etag")
+    answer = client.put(path, json.dumps(body), **({"If_Match": tag} if tag else {}))
     assert answer.status in (200, 201), answer
     return answer
 

@@ -117,7 +117,6 @@ def test_what_never_reaches_the_store_costs_nothing(server, ns):
         ("GET", f"{ns.base}/range/a?cursor=nonsense", None),
         ("POST", f"{ns.base}/batch/get", "[]"),
         ("POST", f"{ns.base}/scan", '{"segments":-1}'),
-        ("PUT", f"{ns.base}/kv/a", b"x" * ((1 << 20) + 1)),
         ("DELETE", f"{ns.base}/range/a", None),
         ("GET", f"{ns.base}/usage", None),
         ("POST", f"{ns.base}/explain", '{"operation":"get","pk":"a"}'),

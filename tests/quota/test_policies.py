@@ -41,7 +41,8 @@ def test_a_policy_is_made_read_changed_and_removed(new_server):
     full = {"name": "reads", "per": ["caller"], "unit": "requests", "rate": 10, "burst": 10,
             "refill": "50ms", "scope": "pod", "mode": "enforce", "status": 429}  # fmt: skip
     assert shown.json()["policy"] == full, "everything written out"
-    changed = client.put(f"{QUOTAS}/reads", json.dumps(full | {"rate": 20, "status": 419}))
+    other = json.dumps(full | {"rate": 20, "status": 419})
+    changed = client.put(f"{QUOTAS}/reads", other, If_Match=tag(made))
     assert changed.status == 200 and tag(changed) != tag(made)
     assert changed.json()["before"] == full
     assert names(client) == BUILT_IN | {"reads": "stored"}
@@ -52,6 +53,23 @@ def test_a_policy_is_made_read_changed_and_removed(new_server):
     client.get(f"{QUOTAS}/reads").problem(404, "quota-not-found")
     client.get(f"{QUOTAS}/reads/users").problem(404, "quota-not-found")
     assert names(client) == BUILT_IN
+
+
+def test_making_is_not_changing(new_server):
+    """Without a condition a stored policy stays, whoever asks and however often."""
+    client = new_server().start().client()
+    made = put_policy(client, policy("reads", 10, per=["caller"]))
+    same = client.put(f"{QUOTAS}/reads", json.dumps(policy("reads", 10, per=["caller"])))
+    assert same.status == 200 and tag(same) == tag(made)
+    assert same.json()["before"] == same.json()["after"]
+    other = json.dumps(policy("reads", 20, per=["caller"]))
+    for query in ("", "?dry_run=true"):
+        refused = client.put(f"{QUOTAS}/reads{query}", other).problem(409, "quota-exists")
+        assert "If-Match" in refused["detail"], refused
+    assert client.get(f"{QUOTAS}/reads").json()["policy"]["rate"] == 10
+    assert client.put(f"{QUOTAS}/reads", other, If_Match="*").status == 200
+    # One that is built in is not stored, so storing one in its place is making it.
+    assert client.put(f"{QUOTAS}/default-caller", json.dumps(policy("default-caller"))).status == 201
 
 
 def test_the_admin_port_has_the_same(server, ns):

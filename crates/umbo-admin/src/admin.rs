@@ -1,13 +1,20 @@
-//! The admin API: namespaces, tokens, settings, metrics; nodes, shards, quotas, hot keys and overload
-//! in the files under this one.
+//! The admin API: namespaces, tokens, settings, metrics; nodes, shards, callers, quotas, hot keys and overload
+//! in the files under this one, and records of requests.
 //!
-//! Every route needs a grant of the verb `admin`: on the namespace it names, or on `*`.
+//! A route that changes something needs a grant of the permission `admin`, one that reads a grant of `observe` (or
+//! `admin`, which includes it): on the namespace it names, or on `*`.
 
+pub(crate) mod callers;
 pub(crate) mod cluster;
+pub(crate) mod events;
+pub(crate) mod fleet;
+pub(crate) mod heat;
+pub(crate) mod history;
 pub(crate) mod hot;
 pub(crate) mod quotas;
 pub(crate) mod shed;
 mod sizes;
+pub(crate) mod why;
 
 use std::sync::Arc;
 
@@ -22,6 +29,7 @@ use umbo_api::admin::{
     CreatedToken, NamespaceChange, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSpec,
     NewToken, TokenList,
 };
+use umbo_control::events::Origin;
 use umbo_control::namespaces::version;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::phase::identify;
@@ -32,7 +40,7 @@ use umbo_http::query::Query;
 use umbo_http::{Fields, RequestError, encode};
 use umbo_store::{CallContext, Condition, ScanRequest};
 use umbo_telemetry::metrics as counters;
-use umbo_types::{Caller, Namespace, ShardId, Verb, limits};
+use umbo_types::{Caller, Namespace, NamespaceId, Permission, ShardId, limits};
 
 use self::sizes::NamespaceSizes;
 use crate::admin_error::AdminError;
@@ -65,17 +73,30 @@ impl<S: Send + Sync> FromRequestParts<S> for PathText {
 }
 
 fn caller(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<Arc<Caller>, RequestError> {
+    if let Some(asker) = crate::asker::asker() {
+        return Ok(asker);
+    }
     let (now, started) = (dispatcher.clock.wall(), dispatcher.clock.monotonic());
     identify::caller(dispatcher, &Fields::read(headers), now, started)
 }
 
-fn namespace_admin(
+/// Returns who makes a change, and why.
+fn origin(caller: &Caller, headers: &HeaderMap) -> Result<Origin, RequestError> {
+    Ok(Origin {
+        by: caller.id.as_str().to_owned(),
+        reason: Fields::read(headers).change_reason()?,
+    })
+}
+
+/// Refuses a caller without the permission on the namespace.
+fn permitted_on(
     dispatcher: &Dispatcher,
     headers: &HeaderMap,
+    permission: Permission,
     name: &str,
 ) -> Result<(Arc<Caller>, Namespace), RequestError> {
     let caller = caller(dispatcher, headers)?;
-    identify::authorize(&caller, Verb::Admin, name)?;
+    identify::authorize(&caller, permission, name)?;
     Ok((caller, Namespace::new(name)?))
 }
 
@@ -84,18 +105,32 @@ fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
     Fields::read(headers).write_condition()
 }
 
-fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<(), RequestError> {
+/// Refuses a caller that may not change what is of no namespace.
+fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<Arc<Caller>, RequestError> {
+    permitted_everywhere(dispatcher, headers, Permission::Admin)
+}
+
+/// Refuses a caller that may not see what is of no namespace.
+fn full_observer(
+    dispatcher: &Dispatcher,
+    headers: &HeaderMap,
+) -> Result<Arc<Caller>, RequestError> {
+    permitted_everywhere(dispatcher, headers, Permission::Observe)
+}
+
+fn permitted_everywhere(
+    dispatcher: &Dispatcher,
+    headers: &HeaderMap,
+    permission: Permission,
+) -> Result<Arc<Caller>, RequestError> {
     let caller = caller(dispatcher, headers)?;
-    if caller
-        .grants
-        .iter()
-        .any(|grant| grant.allows_everywhere(Verb::Admin))
-    {
-        return Ok(());
+    let mut grants = caller.grants.iter();
+    if grants.any(|grant| grant.allows_everywhere(permission)) {
+        return Ok(caller);
     }
     Err(RequestError::Forbidden {
         caller: caller.id.as_str().to_owned(),
-        verb: Verb::Admin.as_str(),
+        permission: permission.as_str(),
         namespace: EVERYWHERE.to_owned(),
     })
 }
@@ -135,15 +170,17 @@ pub(crate) async fn list_namespaces(
     let caller = caller(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let is_seen = |info: &NamespaceInfo| {
-        Verb::ALL
+        Permission::ALL
             .into_iter()
-            .any(|verb| caller.is_allowed(verb, &info.name))
+            .any(|permission| caller.is_allowed(permission, &info.name))
     };
     let all = dispatcher.control.all_namespaces().into_iter();
     let mut namespaces: Vec<_> = all.filter(is_seen).collect();
     let sizes = NamespaceSizes::of(dispatcher.store.status());
+    let live = dispatcher.control.namespaces.live_datasets();
     for info in &mut namespaces {
-        info.size = Some(sizes.get(info.id));
+        let dataset = live.get(&NamespaceId(info.id));
+        info.size = Some(sizes.get(dataset.map_or(info.id, |dataset| dataset.0)));
     }
     Ok(Json(NamespaceList { namespaces }))
 }
@@ -154,18 +191,21 @@ pub(crate) async fn describe_namespace(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<DescribedNamespace, AdminError> {
-    let (_, name) = namespace_admin(&dispatcher, &headers, &name)?;
+    let (_, name) = permitted_on(&dispatcher, &headers, Permission::Observe, &name)?;
     Query::read(query.as_deref(), "")?;
     let mut info = dispatcher.control.namespaces.describe(name.as_str())?;
     info.waiting_for = dispatcher.control.waiting_for(name.as_str());
-    info.size = Some(NamespaceSizes::of(dispatcher.store.status()).get(info.id));
+    let live = dispatcher.control.namespaces.live_datasets();
+    let dataset = live.get(&NamespaceId(info.id));
+    let dataset = dataset.map_or(info.id, |dataset| dataset.0);
+    info.size = Some(NamespaceSizes::of(dispatcher.store.status()).get(dataset));
     let tag = [(ETAG, encode::etag(version(&info)))];
     Ok((StatusCode::OK, tag, Json(info)))
 }
 
 /// What a request wants of a namespace.
 struct AskedNamespace {
-    caller: Arc<Caller>,
+    origin: Origin,
     name: Namespace,
     condition: Condition,
     spec: NamespaceSpec,
@@ -179,10 +219,10 @@ impl AskedNamespace {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Self, AdminError> {
-        let (caller, name) = namespace_admin(dispatcher, headers, name)?;
+        let (caller, name) = permitted_on(dispatcher, headers, Permission::Admin, name)?;
         Query::read(query, "")?;
         Ok(Self {
-            caller,
+            origin: origin(&caller, headers)?,
             name,
             condition: condition(headers)?,
             spec: json_body(dispatcher, headers, body, BODY_LEN_MAX).await?,
@@ -200,7 +240,7 @@ pub(crate) async fn put_namespace(
 ) -> Result<DescribedNamespace, AdminError> {
     let asked = AskedNamespace::read(&dispatcher, &name, query.as_deref(), &headers, body).await?;
     let AskedNamespace {
-        caller,
+        origin,
         name,
         condition,
         spec,
@@ -209,11 +249,11 @@ pub(crate) async fn put_namespace(
     let put = async move {
         let control = &worker.control;
         control
-            .put_namespace(name.as_str(), &spec, &condition)
+            .put_namespace(name.as_str(), &spec, &condition, &origin)
             .await
     };
     let info = dispatcher.control.run_to_end(put).await?;
-    Ok(changed(info, &caller))
+    Ok(changed(info))
 }
 
 /// Changes what the body names (RFC 7396).
@@ -226,7 +266,7 @@ pub(crate) async fn change_namespace(
 ) -> Result<DescribedNamespace, AdminError> {
     let asked = AskedNamespace::read(&dispatcher, &name, query.as_deref(), &headers, body).await?;
     let AskedNamespace {
-        caller,
+        origin,
         name,
         condition,
         spec,
@@ -235,32 +275,18 @@ pub(crate) async fn change_namespace(
     let change = async move {
         let control = &worker.control;
         control
-            .change_namespace(name.as_str(), &spec, &condition)
+            .change_namespace(name.as_str(), &spec, &condition, &origin)
             .await
     };
     let info = dispatcher.control.run_to_end(change).await?;
-    Ok(changed(info, &caller))
+    Ok(changed(info))
 }
 
-/// Logs what became of a namespace, and answers it.
-fn changed(info: NamespaceInfo, caller: &Caller) -> DescribedNamespace {
-    let (name, by) = (info.name.as_str(), caller.id.as_str());
-    let settings = info.settings;
+/// Answers what became of a namespace.
+fn changed(info: NamespaceInfo) -> DescribedNamespace {
     let status = match info.change {
-        Some(NamespaceChange::Created) => {
-            tracing::info!(namespace = name, by, ?settings, "created a namespace");
-            StatusCode::CREATED
-        }
-        Some(NamespaceChange::Changed) => {
-            tracing::info!(
-                namespace = name,
-                by,
-                ?settings,
-                "changed the settings of a namespace"
-            );
-            StatusCode::OK
-        }
-        Some(NamespaceChange::Unchanged) | None => StatusCode::OK,
+        Some(NamespaceChange::Created) => StatusCode::CREATED,
+        Some(NamespaceChange::Changed | NamespaceChange::Unchanged) | None => StatusCode::OK,
     };
     (status, [(ETAG, encode::etag(version(&info)))], Json(info))
 }
@@ -271,7 +297,7 @@ pub(crate) async fn remove_namespace(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, AdminError> {
-    let (caller, name) = namespace_admin(&dispatcher, &headers, &name)?;
+    let (caller, name) = permitted_on(&dispatcher, &headers, Permission::Admin, &name)?;
     let query = Query::read(query.as_deref(), "dry_run, abandon_shard")?;
     let dry_run = query.flag("dry_run")?;
     let shards = dispatcher.shard_map.shards() as u64;
@@ -287,18 +313,17 @@ pub(crate) async fn remove_namespace(
         return Ok(Json(removal).into_response());
     }
     let abandoned = abandoned.map(|shard| ShardId(shard as u16));
+    let origin = origin(&caller, &headers)?;
     let (worker, removed) = (Arc::clone(&dispatcher), name.clone());
     let removing = dispatcher
         .control
         .run_to_end(async move {
             worker
                 .control
-                .remove_namespace(removed.as_str(), abandoned)
+                .remove_namespace(removed.as_str(), abandoned, &origin)
                 .await
         })
         .await?;
-    let by = caller.id.as_str();
-    tracing::info!(namespace = name.as_str(), by, "removed a namespace");
     Ok(match removing {
         None => StatusCode::NO_CONTENT.into_response(),
         Some(removing) => (StatusCode::ACCEPTED, Json(removing)).into_response(),
@@ -342,7 +367,7 @@ pub(crate) async fn list_tokens(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<TokenList>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     Ok(Json(dispatcher.control.token_list()))
 }
@@ -353,13 +378,13 @@ pub(crate) async fn create_token(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<CreatedToken>), AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    let origin = origin(&*full_admin(&dispatcher, &headers)?, &headers)?;
     Query::read(query.as_deref(), "")?;
     let new: NewToken = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
     let worker = Arc::clone(&dispatcher);
     let created = dispatcher
         .control
-        .run_to_end(async move { worker.control.create_token(&new).await })
+        .run_to_end(async move { worker.control.create_token(&new, &origin).await })
         .await?;
     Ok((StatusCode::CREATED, Json(created)))
 }
@@ -370,14 +395,14 @@ pub(crate) async fn revoke_token(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    let origin = origin(&*full_admin(&dispatcher, &headers)?, &headers)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let revoked = dispatcher.control.tokens.list();
     let revoked = revoked.into_iter().find(|token| token.id == id);
     let worker = Arc::clone(&dispatcher);
     dispatcher
         .control
-        .run_to_end(async move { worker.control.revoke_token(&id, dry_run).await })
+        .run_to_end(async move { worker.control.revoke_token(&id, dry_run, &origin).await })
         .await?;
     Ok(match revoked.filter(|_| dry_run) {
         Some(token) => Json(token).into_response(),
@@ -391,7 +416,7 @@ pub(crate) async fn show_metrics(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<([(HeaderName, HeaderValue); 1], String), AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let text = scrape::render(&dispatcher).await?;
     let content_type = HeaderValue::from_static(counters::CONTENT_TYPE);
@@ -403,7 +428,7 @@ pub(crate) async fn show_config(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<([(HeaderName, HeaderValue); 1], String), AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     Ok(([(CONTENT_TYPE, text)], dispatcher.config_text.clone()))

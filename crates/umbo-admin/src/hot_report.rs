@@ -1,6 +1,6 @@
 //! The report of the shield as types of the wire, and as a sample for metrics.
 //!
-//! Owns how a key is shown: all its bytes to a caller with the grant `admin` on its namespace, a hash
+//! Owns how a key is shown: all its bytes to a caller with the grant `observe` on its namespace, a hash
 //! in metrics.
 
 use std::collections::HashMap;

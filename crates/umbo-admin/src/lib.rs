@@ -1,14 +1,19 @@
 //! The ports of a dispatcher: the data plane goes to `umbo-dispatcher`, everything else is answered here.
 //!
-//! Owns the routes below the data plane: health, metrics, the `OpenAPI` document and the admin API, and what
-//! operators see there. Deliberately knows no storage engine. Start reading at `service`, where requests
+//! Owns the routes below the data plane: health, metrics, the `OpenAPI` document, the admin API and the
+//! operators' page on it, and what they see there. Deliberately knows no storage engine. Start reading at `service`, where requests
 //! enter, then `router`.
 
 mod admin;
 mod admin_error;
+mod asker;
 mod cors;
+mod fleet;
+mod happenings;
 mod hot_report;
+mod observer;
 mod overload_gauges;
+mod page;
 mod quota_gauges;
 mod router;
 mod scrape;
@@ -16,5 +21,8 @@ mod service;
 mod startup_responder;
 
 pub use cors::{BadOrigin, CorsPolicy};
+pub use fleet::FleetView;
+pub use observer::Observer;
+pub use scrape::visit as visit_metrics;
 pub use service::Service;
 pub use startup_responder::StartupResponder;

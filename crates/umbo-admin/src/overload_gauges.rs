@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use umbo_dispatcher::overload::Overload;
 use umbo_overload::{QueueStatus, ShardReport, ShedReason};
 use umbo_telemetry::metrics::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
+use umbo_types::PriceMultiplier;
 
 /// Reasons that requests are shed for.
 const REASONS: usize = ShedReason::ALL.len();
@@ -21,6 +22,7 @@ pub(crate) struct OverloadSample {
     expired: ByTier<u64>,
     shed: [(&'static str, ByTier<u64>); REASONS],
     episodes: u64,
+    multipliers: ByTier<f64>,
     lag: Duration,
 }
 
@@ -37,6 +39,7 @@ impl OverloadSample {
             expired: total(&statuses, |status, tier| status.tiers[tier].counts.expired),
             shed: shed(&statuses),
             episodes: report.episodes,
+            multipliers: std::array::from_fn(|tier| highest_price(&report.shards, tier)),
             lag: lags.max().unwrap_or_default(),
         }
     }
@@ -50,9 +53,17 @@ impl OverloadSample {
             expired: self.expired,
             shed: &self.shed,
             episodes: self.episodes,
+            multipliers: self.multipliers,
             lag_nanos: nanos(self.lag),
         }
     }
+}
+
+/// Returns the highest price multiplier of a tier at any shard.
+fn highest_price(shards: &[ShardReport], tier: usize) -> f64 {
+    let prices = shards.iter().map(|shard| &shard.prices[tier]);
+    let prices = prices.flat_map(|price| [price.above_share, price.others]);
+    prices.map(PriceMultiplier::as_f64).fold(1.0, f64::max)
 }
 
 fn queue((report, status): (&ShardReport, &QueueStatus)) -> QueueGauges {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, LINK};
-use axum::response::IntoResponse;
+use axum::http::header::{CONTENT_TYPE, LINK, VARY};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use umbo_api::ErrorCode;
 use umbo_api::admin::{Health, ServiceInfo};
 use umbo_dispatcher::Dispatcher;
@@ -15,8 +15,11 @@ use umbo_http::{RequestError, openapi};
 use umbo_store::{ShardState, ShardStatus};
 use umbo_telemetry::metrics as counters;
 
-use crate::admin::{self, PathText, cluster, hot, quotas, shed};
+use crate::admin::{
+    self, PathText, callers, cluster, events, fleet, heat, history, hot, quotas, shed, why,
+};
 use crate::admin_error::AdminError;
+use crate::page;
 use crate::scrape;
 
 /// Routes of the data port, without the data plane itself.
@@ -34,6 +37,8 @@ pub(crate) fn admin(dispatcher: &Arc<Dispatcher>) -> Router {
 fn common() -> Router<Arc<Dispatcher>> {
     Router::new()
         .route("/", get(root))
+        .route("/page", get(page::show))
+        .route("/page/{*path}", get(page::file))
         .route("/contract", get(contract))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
@@ -55,6 +60,8 @@ fn common() -> Router<Arc<Dispatcher>> {
             "/admin/v1/tokens/{id}",
             axum::routing::delete(admin::revoke_token),
         )
+        .route("/admin/v1/callers", get(callers::list))
+        .route("/admin/v1/callers/{caller}", get(callers::describe))
         .route("/admin/v1/quotas", get(quotas::list_policies))
         .route(
             "/admin/v1/quotas/{name}",
@@ -73,6 +80,14 @@ fn common() -> Router<Arc<Dispatcher>> {
             put(hot::put).delete(hot::remove),
         )
         .route("/admin/v1/shed", get(shed::show))
+        .route("/admin/v1/why", get(why::count_refusals))
+        .route("/admin/v1/why/{request_id}", get(why::show_request))
+        .route("/admin/v1/fleet", get(fleet::list))
+        .route("/admin/v1/fleet/{*path}", get(fleet::ask))
+        .route("/admin/v1/events", get(events::show))
+        .route("/admin/v1/history", get(history::show))
+        .route("/admin/v1/heat", get(heat::show))
+        .route("/admin/v1/heat/{row}", get(heat::describe_row))
         .route("/admin/v1/metrics", get(admin::show_metrics))
         .route("/admin/v1/shards", get(cluster::list_shards))
         .route("/admin/v1/cluster", get(cluster::show))
@@ -83,23 +98,25 @@ fn common() -> Router<Arc<Dispatcher>> {
         })
 }
 
-/// Says what this is, and links what describes it (RFC 8631).
-async fn root() -> impl IntoResponse {
+/// Names the service, and links what describes it (RFC 8631). Browsers get the operators' page.
+async fn root(headers: HeaderMap) -> Response {
+    if page::is_wanted(&headers) {
+        return page::document(&headers);
+    }
     let links = "</openapi.json>; rel=\"service-desc\", </contract>; rel=\"service-doc\", \
                  </readyz>; rel=\"status\"";
-    (
-        [(LINK, links)],
-        axum::Json(ServiceInfo {
-            name: "umbo".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            about: "A key-value store for derived data: rows are under /v1/ns/{ns}, the admin API is under \
-                    /admin/v1."
-                .to_owned(),
-            openapi: "/openapi.json".to_owned(),
-            contract: "/contract".to_owned(),
-            status: "/readyz".to_owned(),
-        }),
-    )
+    let info = ServiceInfo {
+        name: "umbo".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        about: "A key-value store for derived data: rows are under /v1/ns/{ns}, the admin API is under \
+                /admin/v1."
+            .to_owned(),
+        openapi: "/openapi.json".to_owned(),
+        contract: "/contract".to_owned(),
+        status: "/readyz".to_owned(),
+        page: "/page".to_owned(),
+    };
+    ([(LINK, links), (VARY, "accept")], axum::Json(info)).into_response()
 }
 
 /// The contract for services.

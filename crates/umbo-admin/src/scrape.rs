@@ -3,14 +3,15 @@
 //! Owns where each figure comes from; the text is the telemetry's. Costs time in proportion to the
 //! accounts of callers, once a scrape and beside the path of requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use umbo_control::RecordsReport;
 use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
-use umbo_store::{NodeStatus, RemoteStats, ShardState, ShardStatus};
+use umbo_store::{DiskSpace, NodeStatus, RemoteStats, ShardState, ShardStatus};
 use umbo_telemetry::metrics::{
-    ProcessSample, RecordsGauges, RemoteGauges, RemoteNodeGauges, Scrape, ShardGauges,
+    DiskGauges, MetricVisitor, MetricsText, ProcessSample, RecordsGauges, RemoteGauges,
+    RemoteNodeGauges, Scrape, ShardGauges,
 };
 use umbo_types::ShardId;
 
@@ -28,8 +29,18 @@ pub(crate) async fn render(dispatcher: &Arc<Dispatcher>) -> Result<String, Reque
 }
 
 fn render_now(dispatcher: &Dispatcher) -> String {
+    let mut text = MetricsText::new();
+    visit(dispatcher, &mut text);
+    text.into_text()
+}
+
+/// Shows the metrics of a dispatcher to a visitor.
+pub fn visit(dispatcher: &Dispatcher, visitor: &mut dyn MetricVisitor) {
     let now = dispatcher.clock.monotonic();
-    let quota = QuotaSample::take(&dispatcher.quota, now);
+    let top = dispatcher.top_callers.lock();
+    let top = top.unwrap_or_else(PoisonError::into_inner);
+    let quota = QuotaSample::take(&dispatcher.quota, now, &top);
+    drop(top);
     let status = dispatcher.store.status();
     let bad_reads = dispatcher.store.bad_reads();
     let gauges = |status| gauges(status, &quota, &bad_reads);
@@ -51,17 +62,20 @@ fn render_now(dispatcher: &Dispatcher) -> String {
             hotkey: None,
             overload: overload.as_ref().map(OverloadSample::gauges),
             remote,
+            disk: dispatcher.store.disk_space().map(disk),
             process: ProcessSample::read(),
         };
         let Some(hotkey) = &hotkey else {
             // The layer is off: it has no series.
-            return dispatcher.metrics.render(&scrape);
+            return dispatcher.metrics.visit(&scrape, visitor);
         };
         hotkey.show(|hotkey| {
             let hotkey = Some(hotkey);
-            dispatcher.metrics.render(&Scrape { hotkey, ..scrape })
-        })
-    })
+            dispatcher
+                .metrics
+                .visit(&Scrape { hotkey, ..scrape }, visitor);
+        });
+    });
 }
 
 fn records(report: &RecordsReport) -> RecordsGauges {
@@ -83,8 +97,13 @@ fn gauges(status: &ShardStatus, quota: &QuotaSample, bad_reads: &[(ShardId, u64)
         charged,
         rows: status.rows,
         file_bytes: status.file_bytes,
+        live_bytes: status.live_bytes(),
         queued_mutations: status.queued,
         commits: status.commits,
+        syncs: status.syncs,
+        sync_nanos: status.sync_nanos,
+        cache_hits: status.cache_hits,
+        cache_misses: status.cache_misses,
         mutations: status.mutations,
         reclaimed_rows: status.reclaimed,
         lost_async_writes: status.lost_async,
@@ -93,6 +112,13 @@ fn gauges(status: &ShardStatus, quota: &QuotaSample, bad_reads: &[(ShardId, u64)
             .map_or(0, |(_, count)| *count),
         expired_rows: status.expired,
         purging_namespaces: status.purging,
+    }
+}
+
+fn disk(space: DiskSpace) -> DiskGauges {
+    DiskGauges {
+        size_bytes: space.size,
+        free_bytes: space.free,
     }
 }
 

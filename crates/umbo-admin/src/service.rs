@@ -3,6 +3,7 @@
 //! Hot path. The routes of the data plane are recognised here, below the router, because keys are
 //! bytes and the router's paths are text, and because it saves a tenth of a get.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,16 +17,19 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
-use umbo_dispatcher::{Dispatcher, RoutedRequest, request};
+use umbo_api::fleet::ProcessInfo;
+use umbo_dispatcher::{Dispatcher, LongPoll, RoutedRequest, request};
 use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::ReplyBody;
 use umbo_edge::content_coding::ContentCoding;
 use umbo_edge::unread_body::{Lent, drain_request_body};
 use umbo_edge::{Connection, Handler};
 use umbo_http::{Fields, RequestError, decode};
+use umbo_store::Fleet;
 use umbo_types::Operation;
 
 use crate::cors::{self, CorsPolicy};
+use crate::fleet::FleetView;
 
 /// Answers from this length on are compressed, in bytes: a shorter one fits into a packet as it is.
 const COMPRESSED_LEN_MIN: u64 = 1 << 10;
@@ -37,6 +41,8 @@ const COMPRESSIONS_MAX: usize = 128;
 pub struct Service {
     dispatcher: Arc<Dispatcher>,
     router: Router,
+    /// The dispatchers that operators see through this one.
+    fleet: Arc<FleetView>,
     has_data_plane: bool,
     /// None where no page of another origin may use the data plane.
     cors: Option<Arc<CorsPolicy>>,
@@ -51,10 +57,28 @@ impl Service {
         Self {
             dispatcher: Arc::clone(dispatcher),
             router,
+            fleet: Self::join_fleet(dispatcher, None, ProcessInfo::default()),
             has_data_plane: true,
             cors: None,
             compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
         }
+    }
+
+    /// Joins a fleet: operators see all of its dispatchers through each of them.
+    #[must_use]
+    pub fn with_fleet(mut self, fleet: &Arc<FleetView>) -> Self {
+        self.fleet = Arc::clone(fleet);
+        self
+    }
+
+    /// Returns the view of the fleet of a dispatcher, which joins it; a server with its store in this process has
+    /// none. `about` is what others are told of it.
+    pub fn join_fleet(
+        dispatcher: &Arc<Dispatcher>,
+        fleet: Option<Arc<dyn Fleet>>,
+        about: ProcessInfo,
+    ) -> Arc<FleetView> {
+        FleetView::new(dispatcher, fleet, about, crate::router::admin(dispatcher))
     }
 
     /// Allows pages of other origins to use the data plane.
@@ -70,6 +94,7 @@ impl Service {
         Self {
             dispatcher: Arc::clone(dispatcher),
             router,
+            fleet: Self::join_fleet(dispatcher, None, ProcessInfo::default()),
             has_data_plane: false,
             cors: None,
             compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
@@ -206,10 +231,13 @@ impl Service {
     /// Answers what is not of the data plane. These answers are small and held whole.
     async fn route(
         &self,
-        request: Request<axum::body::Body>,
+        mut request: Request<axum::body::Body>,
         answers: Arc<ConnectionAnswers>,
         started: Instant,
     ) -> Response<ReplyBody> {
+        request.extensions_mut().insert(Arc::clone(&self.fleet));
+        let long_poll = Arc::<LongPoll>::default();
+        request.extensions_mut().insert(Arc::clone(&long_poll));
         let operation = if request.uri().path().starts_with("/admin/") {
             Operation::Admin
         } else {
@@ -218,6 +246,7 @@ impl Service {
         let fields = Fields::read(request.headers());
         let mut begun =
             RoutedRequest::begin(&self.dispatcher, operation, &fields, answers, started);
+        begun.waits_by(long_poll);
         if operation == Operation::Admin && !request.method().is_safe() {
             begun.changes_records();
         }
@@ -252,13 +281,14 @@ impl Service {
 }
 
 impl Handler for Service {
-    async fn call(
+    // Not an `async fn`, which would copy the answer once more.
+    fn call(
         &self,
         head: &Parts,
         body: Incoming,
         connection: &Arc<Connection>,
-    ) -> Response<ReplyBody> {
+    ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let answers = Arc::clone(&connection.answers);
-        self.answer_from(head, body, answers).await
+        self.answer_from(head, body, answers)
     }
 }

@@ -40,9 +40,32 @@ pub struct NamespaceSize {
     pub rows: u64,
     /// Bytes of their keys and values, and some 20 bytes for each row beside them.
     pub bytes: u64,
-    /// Shards whose rows are not counted, because the server has not heard of them.
+    /// Bytes that compression saves: without it `bytes` would be so many more. Absent where it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes_saved: u64,
+    /// Shards whose rows are not counted: the server has not heard of them, or they told the sizes of the thousand
+    /// largest namespaces only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_shards: Vec<u16>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl NamespaceSize {
+    /// Returns how many times as many bytes there would be without compression; 1 where nothing is stored.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "two digits of the ratio are of use"
+    )]
+    pub fn compression_ratio(&self) -> f64 {
+        if self.bytes == 0 {
+            return 1.0;
+        }
+        (self.bytes + self.bytes_saved) as f64 / self.bytes as f64
+    }
 }
 
 /// What a request to create a namespace or to change its settings did.
@@ -78,6 +101,13 @@ pub struct NamespaceSettings {
     /// When writes that do not say are acknowledged.
     #[serde(default)]
     pub durability: DurabilitySetting,
+    /// How values are kept; off where absent.
+    #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
+    pub compression: CompressionSetting,
+    /// How long the version before is kept after an activation, in seconds; a day where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 315_360_000)]
+    pub versions_kept_for: Option<u64>,
 }
 
 /// What a request says of the settings of a namespace. It says nothing of a field that is absent; null is the
@@ -101,6 +131,23 @@ pub struct NamespaceSpec {
     )]
     #[schema(value_type = Option<DurabilitySetting>)]
     pub durability: Option<Option<DurabilitySetting>>,
+    /// How values that are written from now on are kept; null for `off`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "named_compression"
+    )]
+    #[schema(value_type = Option<CompressionSetting>)]
+    pub compression: Option<Option<CompressionSetting>>,
+    /// How long the version before is kept after an activation, for a rollback: it takes its space, and every write once
+    /// more. Holds from the next activation on; null for a day.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "time_to_live::named"
+    )]
+    #[schema(value_type = Option<TimeToLive>)]
+    pub versions_kept_for: Option<Option<u64>>,
 }
 
 impl NamespaceSpec {
@@ -111,6 +158,10 @@ impl NamespaceSpec {
             durability: self
                 .durability
                 .map_or(others.durability, Option::unwrap_or_default),
+            compression: self
+                .compression
+                .map_or(others.compression, Option::unwrap_or_default),
+            versions_kept_for: self.versions_kept_for.unwrap_or(others.versions_kept_for),
         }
     }
 }
@@ -121,6 +172,8 @@ impl From<NamespaceSettings> for NamespaceSpec {
         Self {
             default_ttl: Some(settings.default_ttl),
             durability: Some(Some(settings.durability)),
+            compression: Some(Some(settings.compression)),
+            versions_kept_for: Some(settings.versions_kept_for),
         }
     }
 }
@@ -133,6 +186,42 @@ fn named_durability<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<DurabilitySetting>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "absent, null and a value are three things (RFC 7396)"
+)]
+fn named_compression<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<CompressionSetting>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// How values are kept at rest. A change holds for what is written from then on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CompressionSetting {
+    /// As they were sent.
+    #[default]
+    Off,
+    /// As zstd, where that saves a tenth or more. Clients see what they stored.
+    Zstd,
+}
+
+impl CompressionSetting {
+    /// Returns whether values are kept as they were sent.
+    pub const fn is_off(&self) -> bool {
+        matches!(self, Self::Off)
+    }
+
+    /// Returns the word that stands for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Zstd => "zstd",
+        }
+    }
 }
 
 /// When a write is acknowledged.
@@ -184,7 +273,7 @@ pub struct TokenInfo {
     pub id: String,
     /// Name: the caller that requests with this token are counted for.
     pub name: String,
-    /// Grants, each `verbs:namespace-pattern`.
+    /// Grants, each `permissions:namespace-pattern`.
     pub grants: Vec<String>,
     /// Highest criticality it may claim.
     pub criticality_max: String,
@@ -211,7 +300,7 @@ pub struct NewToken {
     /// Name of the caller: 1 to 64 characters of `[A-Za-z0-9._-]`.
     #[schema(pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub name: String,
-    /// Grants, each `verbs:namespace-pattern`; at least one.
+    /// Grants, each `permissions:namespace-pattern`; at least one.
     #[schema(schema_with = grants)]
     pub grants: Vec<String>,
     /// Highest criticality it may claim; `sheddable-plus` where absent.
@@ -230,13 +319,13 @@ pub struct NewToken {
 
 fn grants() -> Array {
     let mut grant = Object::with_type(Type::String);
-    let verbs = r"(read|write|scan|delegate|admin)";
+    let permissions = r"(read|write|scan|delegate|observe|admin)";
     grant.pattern = Some(format!(
-        r"^(\*|{verbs}(,{verbs})*):[a-z0-9*][a-z0-9*._-]{{0,63}}$"
+        r"^(\*|{permissions}(,{permissions})*):[a-z0-9*][a-z0-9*._-]{{0,63}}$"
     ));
     grant.examples = vec!["read,scan:listing-*".into()];
     let mut grants = Array::new(grant);
-    grants.description = Some("Grants, each `verbs:namespace-pattern`; at least one.".into());
+    grants.description = Some("Grants, each `permissions:namespace-pattern`; at least one.".into());
     grants.min_items = Some(1);
     grants.max_items = Some(64);
     grants
@@ -297,6 +386,8 @@ pub struct ServiceInfo {
     pub contract: String,
     /// Whether it takes requests.
     pub status: String,
+    /// The operators' page, for browsers.
+    pub page: String,
 }
 
 /// Answer of `/healthz` and `/readyz`.

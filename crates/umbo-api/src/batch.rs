@@ -86,6 +86,8 @@ pub enum WriteOp {
     Put,
     /// Removes the row.
     Del,
+    /// Adds `by` to the number that the row holds.
+    Inc,
 }
 
 /// A condition in a line: a version, or `"*"` for any.
@@ -135,6 +137,9 @@ pub struct WriteLine<'a> {
     /// Content encoding.
     #[serde(default, borrow)]
     pub content_encoding: Option<Text<'a>>,
+    /// What an `inc` adds.
+    #[serde(default)]
+    pub by: Option<i64>,
     /// Condition on the current version.
     #[serde(default)]
     pub if_match: Option<MatchField>,
@@ -186,6 +191,9 @@ pub struct WriteLineSchema {
     /// Content encoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
+    /// What an `inc` adds to the number that the row holds, or to 0 where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<i64>,
     /// Condition on the current version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub if_match: Option<MatchField>,
@@ -202,7 +210,7 @@ pub struct WriteLineSchema {
 pub struct WriteRow {
     /// Index of the line in the request, from 0; blank lines do not count.
     pub i: u32,
-    /// 201 new, 204 replaced or removed, 200 where `skipped` says why nothing was written, or the status of
+    /// 201 new, 204 replaced, incremented or removed, 200 where `skipped` says why nothing was written, or the status of
     /// `error`.
     pub status: u16,
     /// Why nothing was written, although nothing failed.
@@ -211,6 +219,12 @@ pub struct WriteRow {
     /// Version given to the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
+    /// The new number, of an `inc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<i64>,
+    /// Whether this is the answer to an earlier request with the same idempotency key, and nothing was applied now.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replayed: bool,
     /// What happened, where the write was not applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<WriteRowError>,
@@ -258,6 +272,14 @@ pub struct BatchEnd {
     #[serde(default)]
     #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(
@@ -317,6 +339,15 @@ pub struct ScanBody {
     /// Leave the values out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_only: Option<bool>,
+    /// Number of the version whose rows are read: the live one, one that is kept, or one that is ready. The live one
+    /// where absent, or that of the cursor.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
+    #[schema(minimum = 1)]
+    pub version: Option<u32>,
 }
 
 /// Answer to a delete of a range.

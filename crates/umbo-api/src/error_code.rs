@@ -66,17 +66,27 @@ error_codes! {
     DeadlineBeforeStore "deadline-before-store" 504 true "Deadline passed before the store began"
         "The time the caller gave was used up before the store began the work. Nothing was applied.";
     DeadlineInStore "deadline-in-store" 504 true "Deadline passed in the store"
-        "The store did not finish in the time the caller gave. A write may or may not have been applied: read it back, or repeat it with a condition.";
+        "The store did not finish in the time the caller gave. A write may or may not have been applied: repeat it with the same Idempotency-Key, if it had one; otherwise read it back, or repeat it with a condition.";
+    DigestMismatch "digest-mismatch" 422 true "Body differs from its digest"
+        "The body that arrived has another SHA-256 than Content-Digest names: it was changed on its way, or the digest is not of it. Nothing of it was applied or kept.";
     Forbidden "forbidden" 403 false "Not allowed"
-        "The credential is good but holds no grant for this verb on this namespace.";
+        "The credential is good but holds no grant for this permission on this namespace.";
     HeadersTooLarge "headers-too-large" 431 false "Header fields too large"
         "The request's header fields are too many or too long.";
+    HotKeyListed "hot-key-listed" 409 false "Key is listed"
+        "The key is pinned, or blocked, already: for another reason or for another time. To replace that, send If-Match.";
     HotKeyNotListed "hot-key-not-listed" 404 false "Key not listed"
         "No such key is pinned, or none is blocked; what ran out is not listed any more.";
     HotKeysDisabled "hot-keys-disabled" 409 false "Hot keys are off"
         "The server runs without the layer that knows hot keys: hotkey.enabled is false in its settings.";
     HotListFull "hot-list-full" 409 false "List full"
         "As many keys are pinned, or blocked, as may be. Take one off the list first.";
+    IdempotencyFull "idempotency-full" 507 true "Idempotency records are full"
+        "The idempotency records of the namespace fill their part of the shard, and none is forgotten before its time. Nothing was applied. New keys are taken as records run out: wait, ask for a shorter Umbo-Idempotency-TTL, or send the write without a key.";
+    IdempotencyMismatch "idempotency-mismatch" 422 false "Idempotency key of another request"
+        "The caller has used this Idempotency-Key for another request in the same partition: another method, row, body, condition or expiry. Nothing was applied. Make a new key for each request.";
+    IncrementOverflow "increment-overflow" 409 false "Increment out of range"
+        "The sum is not a signed 64-bit number. The row stays as it is.";
     Internal "internal" 500 true "Internal error"
         "A defect of the server. The request id finds it in the server's log.";
     InvalidBody "invalid-body" 400 false "Malformed body"
@@ -97,6 +107,14 @@ error_codes! {
         "A partition key has at most 1,024 bytes, a sort key at most 2,048.";
     LastAdmin "last-admin" 409 false "No administrator would be left"
         "After this change no token could change tokens. Create another token with admin:* first.";
+    LoadBuilding "load-building" 409 false "Another load is building"
+        "Another load of mode replace builds the next version of the namespace, or waits to be activated. The detail names it. Finish, activate or abort it first.";
+    LoadLimit "load-limit" 409 false "Too many loads"
+        "The namespace has as many loads that have not ended as it may have. Finish or abort one of them first.";
+    LoadNotFound "load-not-found" 404 false "Load not found"
+        "The namespace has no load with this id. A load is forgotten some time after it has ended.";
+    LoadState "load-state" 409 false "Load in another state"
+        "The state of the load does not allow this: a sealed load takes no parts, and one that has ended does not change. The detail names the state.";
     MethodNotAllowed "method-not-allowed" 405 false "Method not allowed"
         "The route exists and does not take this method. The Allow header names those it takes.";
     NamespaceBeingRemoved "namespace-being-removed" 409 false "Namespace being removed"
@@ -105,20 +123,36 @@ error_codes! {
         "A namespace of this name exists and has other settings. PATCH changes settings; PUT with If-Match replaces them.";
     NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
+    NotANumber "not-a-number" 409 false "Value is not a number"
+        "The value to be incremented is not the decimal text of a signed 64-bit number. The row stays as it is.";
     NotAcceptable "not-acceptable" 406 false "Not acceptable"
         "The value is stored in a content coding that Accept-Encoding does not accept, and that Umbo cannot decode.";
+    OffsetMismatch "offset-mismatch" 409 false "Upload continues elsewhere"
+        "The upload of this part is to continue where what is kept of it ends. The Upload-Offset header and the detail say where that is.";
     Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
         "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names the tier, the signal and how long to stay away. Nothing was applied.";
+    PartDiffers "part-differs" 409 false "Part differs"
+        "The load has a part of this number with other bytes, or one that was begun in another format. A part that is whole is never replaced; abort the load to begin again.";
+    PartNotFound "part-not-found" 404 false "Part not found"
+        "Nothing of this part was uploaded.";
+    PartsMissing "parts-missing" 409 false "Parts are missing"
+        "The load lacks parts below the number that the request names. The detail lists them. Upload them, and seal the load again.";
     PreconditionFailed "precondition-failed" 412 false "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
     QuotaExceeded "quota-exceeded" 429 true "Rejected: quota spent"
         "The caller has spent what a policy allows it, and the request was rejected before anything was done. The problem names the policy, its limit, what was asked of late and how long to wait.";
+    QuotaExists "quota-exists" 409 false "Policy exists"
+        "A policy of this name is stored and is another one. To replace it, name its tag in If-Match.";
     QuotaInvalid "quota-invalid" 400 false "Invalid policy"
         "The policy contradicts itself, or has a value that cannot be read. The detail names the place and both values. What was in effect stays.";
     QuotaNotFound "quota-not-found" 404 false "Policy not found"
         "No policy has this name.";
     QuotaOfFile "quota-of-file" 409 false "Policy of the policy file"
         "The policy stands in the server's policy file. Change it there; the file is read again by itself.";
+    RangeNotSatisfiable "range-not-satisfiable" 416 false "Range not satisfiable"
+        "The value has no byte of the part that Range asks for. Content-Range names its length.";
+    RecordNotFound "record-not-found" 404 false "Request not recorded"
+        "This server has no record of a request of this id. A record is left by each refused, failed or slow request, and by a sample of the others, until newer ones need its place; the detail says for how long they are kept now. Another server may have answered it.";
     RecordsStale "records-stale" 503 true "Own records too old"
         "For longer than its settings allow, this server could not confirm that its copy of Umbo's own records (namespaces, tokens, policies) is the newest, so it serves no request by it. Nothing was applied. Others may serve.";
     RecordsUnavailable "records-unavailable" 503 true "Own records cannot be changed"
@@ -151,10 +185,22 @@ error_codes! {
         "A delete of a range names no bound, or one that is empty. Name start, end or prefix, or say all=true.";
     UnsupportedCoding "unsupported-coding" 415 false "Unsupported content coding"
         "The body is of a content coding that this route does not read. The Accept-Encoding header names those it does.";
+    UnsupportedFormat "unsupported-format" 415 false "Unsupported format"
+        "The part is of a media type or content coding that loads do not read. The detail names those they do.";
+    UploadGone "upload-gone" 503 true "Bytes of a large value are gone"
+        "The bytes of a large value were not all in the store when its row was to be put: the shard gave the upload up, because nothing came for long, or the namespace was replaced meanwhile. Nothing was applied. Send the value again.";
     UriTooLong "uri-too-long" 414 false "URI too long"
         "The request target is longer than any key needs.";
     ValueTooLarge "value-too-large" 413 false "Value too large"
-        "A value has at most 1,048,576 bytes.";
+        "A value has at most 67,108,864 bytes, and one in a batch or a load at most 1,048,576: put a longer one by itself.";
+    VersionInUse "version-in-use" 409 false "Version in use"
+        "The version is the live one, or is being built. Activate another version, or abort the load that builds it.";
+    VersionNotFound "version-not-found" 404 false "Version not found"
+        "The namespace has no version of this number, and never had one.";
+    VersionNotReady "version-not-ready" 409 false "Version not ready"
+        "The load that builds the version has not finished. The detail names its state.";
+    VersionSuperseded "version-superseded" 409 false "Version dropped"
+        "The version was dropped: others were activated after it, its load ended without it, or it was removed. A namespace without a version to go back to has this answer to a rollback.";
     WriteQueueFull "write-queue-full" 503 true "Shed: write queue full"
         "The shard has as many writes waiting as it takes and shed this one. Nothing was applied. Back off.";
 }
@@ -198,6 +244,12 @@ impl ErrorCode {
             code if code.status() < 500 => ErrorKind::Refused,
             _ => ErrorKind::Failed,
         }
+    }
+
+    /// Returns whether the code says what was asked for, rather than that it was refused: nothing is stored, or a
+    /// condition was false.
+    pub const fn is_answer(self) -> bool {
+        matches!(self, Self::KeyNotFound | Self::PreconditionFailed)
     }
 
     /// Returns the `type` of a problem with this code; the server answers it with the meaning.
@@ -276,7 +328,7 @@ mod tests {
         for code in ErrorCode::ALL.iter().filter(|code| code.is_retryable()) {
             assert!(
                 code.status() >= 500
-                    || matches!(code.status(), 400 | 408)
+                    || matches!(code.status(), 400 | 408 | 422)
                     || code.kind() == ErrorKind::Rejected,
                 "{code}"
             );

@@ -26,6 +26,8 @@ pub const RETRY_TICKET: &str = "umbo-retry-ticket";
 pub const PROBLEM: &str = "umbo-problem";
 /// Whether a failed write took effect: `applied`, `not-applied` or `unknown`.
 pub const OUTCOME: &str = "umbo-outcome";
+/// Whether there was a row: `true` or `false`; on answers to a delete that was applied.
+pub const EXISTED: &str = "umbo-existed";
 /// What the request was charged, in request units, as an exact decimal; on every answer.
 pub const RU: &str = "umbo-ru";
 /// Caller whose quota is to pay. This and the next three are 1 to 128 visible ASCII characters, and
@@ -37,6 +39,19 @@ pub const USER: &str = "umbo-user";
 pub const SESSION: &str = "umbo-session";
 /// Organisation for which the caller calls.
 pub const ORG: &str = "umbo-org";
+/// Why an operator makes a change, 1 to 256 bytes of UTF-8 on one line: shown with the change among the events.
+pub const REASON: &str = "umbo-reason";
+/// Names a write, so that a repetition is answered as the first was (draft-ietf-httpapi-idempotency-key-header): a
+/// quoted string of 1 to 255 visible ASCII characters, chosen by the client.
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// How long a repetition with the same idempotency key is recognised: seconds (1 to 86,400), or a duration with units
+/// (`10m`); an hour where absent.
+pub const IDEMPOTENCY_TTL: &str = "umbo-idempotency-ttl";
+/// What is added to the number that a row holds: a signed 64-bit number. Makes a `PATCH` an increment.
+pub const INCREMENT: &str = "umbo-increment";
+/// Whether the answer is that of an earlier request with the same idempotency key (`?1`), so that nothing was applied
+/// now; on answers to requests that were recognised.
+pub const REPLAYED: &str = "umbo-replayed";
 /// Which attempt of the same request this is (1 to 100); 1 where absent.
 pub const ATTEMPT: &str = "umbo-attempt";
 /// The payer: the caller, then `;user="…"`, `;session="…"` and `;org="…"` for those honoured. On

@@ -133,7 +133,7 @@ pub struct HotListingSpec {
     /// The reason, shown in the list: one line of 256 bytes at most. Not contained in
     /// refusals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 256)]
+    #[schema(max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$")]
     pub reason: Option<String>,
     /// For how long; if absent, until it is removed from the list.
     #[serde(
@@ -220,10 +220,10 @@ pub struct HotKeyInfo {
     pub blocked: Option<HotListing>,
 }
 
-/// What the layer of hot keys does on a pod; totals since the pod was started.
+/// What the layer of hot keys does in a dispatcher; totals since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HotPod {
-    /// Reads a second of the whole pod, decayed.
+    /// Reads a second of the whole dispatcher, decayed.
     pub reads_rate: f64,
     /// Reads a second that make a key hot at this moment.
     pub threshold_rate: f64,
@@ -263,9 +263,9 @@ pub struct HotPod {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HotReport {
     /// Keys that are hot, pinned or blocked, of namespaces on which the caller holds the grant
-    /// `admin`; those read most come first.
+    /// `observe`; those read most come first.
     pub keys: Vec<HotKeyInfo>,
-    /// The pod.
+    /// The dispatcher.
     pub pod: HotPod,
 }
 

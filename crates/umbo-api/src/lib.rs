@@ -8,9 +8,12 @@ pub mod admin;
 pub mod batch;
 pub mod cluster;
 pub mod error_code;
+pub mod fleet;
 pub mod header;
 pub mod hot;
 pub mod key_text;
+pub mod loads;
+pub mod observe;
 pub mod path;
 pub mod problem;
 pub mod quantity;
@@ -20,7 +23,9 @@ pub mod ru;
 pub mod shed;
 pub mod stream;
 pub mod time_to_live;
+pub mod versions;
 mod whole_number;
+pub mod why;
 
 /// The contract for services, as text (Markdown).
 pub const CONTRACT: &str = include_str!("../README.md");

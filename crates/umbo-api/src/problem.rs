@@ -121,6 +121,10 @@ pub struct Problem {
     /// Id of the request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
+    /// Command with which an operator sees why the request was refused; absent from answers that nothing is
+    /// stored or that a condition was false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl Problem {
@@ -147,6 +151,7 @@ impl Problem {
                 after_ms: None,
             },
             request_id: String::new(),
+            why: None,
         }
     }
 

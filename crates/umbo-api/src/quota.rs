@@ -16,7 +16,9 @@ pub use crate::problem::QuotaLimit;
 use crate::quantity::Quantity;
 pub use explain::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
 pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow};
-pub use usage::{ShardUsage, UsageAnswer, UsageRow};
+pub use usage::{
+    CallerList, CallerTotals, CallerUsage, CallerUsageRow, ShardUsage, UsageAnswer, UsageRow,
+};
 
 /// A policy as it is written: which requests it counts, in which unit, and their limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

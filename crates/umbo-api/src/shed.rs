@@ -55,7 +55,7 @@ pub struct ShardOverload {
     pub classes: Vec<ClassLatency>,
     /// What each tier pays and how it waits, the lowest tier first.
     pub tiers: Vec<TierOverload>,
-    /// Who waits for it.
+    /// The requests that wait for it.
     pub queue: ShardQueue,
 }
 

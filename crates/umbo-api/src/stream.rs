@@ -70,7 +70,7 @@ pub enum StreamLine {
     /// The last line.
     End(EndLine),
     /// The last line of a failed stream.
-    Error(ErrorLine),
+    Error(Box<ErrorLine>),
     /// A row.
     Row(JsonRow),
 }

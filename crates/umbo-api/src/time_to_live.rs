@@ -14,7 +14,7 @@ use crate::whole_number;
 
 /// Longest time to live, in seconds: ten years.
 pub const SECONDS_MAX: u64 = 315_360_000;
-/// What a time to live is, for those that are told theirs is none.
+/// The form of a time to live, for refusals of what is none.
 pub const EXPECTED: &str = "1 to 315360000 seconds, as a number or with units (60, 60s, 5m, 30d)";
 
 /// What an API document says of a text that is a time to live: nearly all that [`parse`] takes, and no more. It

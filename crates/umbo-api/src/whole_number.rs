@@ -65,6 +65,14 @@ pub(crate) fn optional<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
         .transpose()
 }
 
+/// The same of a number that the document says to be of 64 bits with a sign.
+pub(crate) fn optional_int64<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    let number: Option<i64> = optional(deserializer)?;
+    Ok(number.map(i64::cast_unsigned))
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;

@@ -1,6 +1,8 @@
 //! The admin API: namespaces, tokens, shards, configuration. Needs the `admin` grant. Quotas have a
 //! module of their own.
 
+use std::time::SystemTime;
+
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use umbo_api::admin::{
@@ -15,12 +17,23 @@ use crate::request::Request;
 use crate::retry::Repeat;
 
 impl Client {
-    /// Says what the server that answers is, and its version.
+    /// Returns the name and version of the server that answers.
     pub async fn service(&self) -> Result<ServiceInfo, Error> {
         self.send_for_json(&Request::read("/".to_owned())).await
     }
 
-    /// Says whether the server that answers takes requests, and what is wrong with it.
+    /// Like [`Self::service`], with the time of day of the server, in whole seconds; none where the answer has no
+    /// `Date`.
+    pub async fn service_and_time(&self) -> Result<(ServiceInfo, Option<SystemTime>), Error> {
+        let request = Request::read("/".to_owned());
+        let (headers, body) = self.send_for_parts(&request).await?;
+        let service = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;
+        let date = headers.get(reqwest::header::DATE);
+        let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        Ok((service, date))
+    }
+
+    /// Returns whether the server that answers takes requests, and what is wrong with it.
     pub async fn readiness(&self) -> Result<Health, Error> {
         match self
             .send_for_json(&Request::read("/readyz".to_owned()))

@@ -10,6 +10,7 @@ use umbo_api::{Outcome, header};
 
 use crate::block::is_last;
 use crate::client::Client;
+use crate::dead_letters::{self, DeadLetter};
 use crate::error::Error;
 use crate::kv::durability_name;
 use crate::request::Request;
@@ -22,8 +23,9 @@ pub struct BatchOptions {
     pub is_atomic: bool,
     /// Answer only for the rows that failed.
     pub is_minimal: bool,
-    /// Whether writing it twice comes to the same, so that it may be repeated when it is unknown
-    /// what became of the first: puts without conditions that nobody else writes meanwhile.
+    /// Whether writing it twice comes to the same, so that it may be repeated without an idempotency key when it is
+    /// unknown what became of the first: puts that no other client writes meanwhile. A batch with conditions or
+    /// increments has a key nevertheless, and so has one that is not repeatable if the client's writes have.
     pub is_repeatable: bool,
     /// When the batch is acknowledged; the namespace's setting where none.
     pub durability: Option<DurabilitySetting>,
@@ -89,11 +91,21 @@ impl Client {
             let name = durability_name(durability);
             request = request.with_header(header::DURABILITY, HeaderValue::from_static(name));
         }
-        let (answer, is_in_doubt) = self.send_in_doubt(&request).await?;
+        let needs_key = needs_key(&request.body);
+        if needs_key || !options.is_repeatable {
+            request = self.keyed(request, needs_key);
+        }
+        let sent = self.send_in_doubt(&request).await;
+        let (answer, is_in_doubt) = sent.inspect_err(|error| {
+            self.bury_lines(&request.body, |line| {
+                dead_letters::letter(namespace, error, line)
+            });
+        })?;
         let (mut rows, end) = parse::<WriteRow>(&answer)?;
         if is_in_doubt {
             doubt_conditions(&mut rows);
         }
+        self.bury_rows(namespace, &request.body, &rows);
         let expected = if options.is_minimal {
             end.failed
         } else {
@@ -106,6 +118,43 @@ impl Client {
         }
         Ok(BatchResult { rows, end })
     }
+
+    /// Makes dead letters of all lines of a batch.
+    fn bury_lines(&self, body: &[u8], letter: impl Fn(String) -> Option<DeadLetter>) {
+        if self.has_dead_letters() {
+            for line in lines_of(body) {
+                self.bury(|| letter(String::from_utf8_lossy(line).into_owned()));
+            }
+        }
+    }
+
+    /// Makes dead letters of the rows of a batch that were refused.
+    fn bury_rows(&self, namespace: &str, body: &[u8], rows: &[WriteRow]) {
+        let is_refused = |row: &WriteRow| row.error.is_some();
+        if !self.has_dead_letters() || !rows.iter().any(is_refused) {
+            return;
+        }
+        let lines: Vec<&[u8]> = lines_of(body).collect();
+        for row in rows {
+            if let (Some(error), Some(line)) = (&row.error, lines.get(row.i as usize)) {
+                let line = String::from_utf8_lossy(line).into_owned();
+                self.bury(|| dead_letters::letter_of_row(namespace, row.status, error, line));
+            }
+        }
+    }
+}
+
+/// Returns the lines of a batch; blank ones do not count.
+fn lines_of(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = body.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(|line| !line.is_empty())
+}
+
+/// Returns whether a batch may have conditions or increments, which a repetition would decide otherwise. Looks for their
+/// names; an escape may spell any.
+fn needs_key(lines: &[u8]) -> bool {
+    let has = |text: &str| memchr::memmem::find(lines, text.as_bytes()).is_some();
+    has("\"if_") || has("\"inc\"") || has("\\u00")
 }
 
 /// Says of rows whose conditions were false that their outcome is unknown: an earlier attempt may have

@@ -40,7 +40,7 @@ impl Lines {
         Some(lines.freeze())
     }
 
-    /// Says whether an unfinished line remains.
+    /// Returns whether an unfinished line remains.
     pub(crate) fn has_rest(&self) -> bool {
         self.buffer.has_remaining()
     }
@@ -77,7 +77,7 @@ pub(crate) fn divide(mut block: Bytes) -> Result<(Bytes, u64, Option<LastLine>),
     Ok((block, rows, None))
 }
 
-/// Says whether a line is the last: its first member is `end` or `error`, which no row has.
+/// Returns whether a line is the last: its first member is `end` or `error`, which no row has.
 pub(crate) fn is_last(line: &[u8]) -> bool {
     let Some(inside) = line.trim_ascii_start().strip_prefix(b"{") else {
         return false;

@@ -11,7 +11,7 @@ use crate::error::Error;
 
 /// Longest request id that a server takes.
 const ID_LEN_MAX: usize = 64;
-/// Highest number of an attempt that is told; later ones say it too.
+/// Highest number of an attempt that is sent; later attempts send it too.
 const ATTEMPT_MAX: u32 = 100;
 
 /// A call under way. Clones are the same call.
@@ -53,7 +53,7 @@ impl Call {
         &self.id
     }
 
-    /// Says whether nothing of it was sent yet.
+    /// Returns whether nothing of it was sent yet.
     pub(crate) fn is_new(&self) -> bool {
         self.state.attempts.load(Ordering::Relaxed) == 0
     }
@@ -63,7 +63,7 @@ impl Call {
         self.state.is_due.store(is_due, Ordering::Relaxed);
     }
 
-    /// Says whether the server has named the time of this attempt: it has kept room for it, and
+    /// Returns whether the server has named the time of this attempt: it has kept room for it, and
     /// nothing else holds it back.
     pub(crate) fn is_due(&self) -> bool {
         self.state.is_due.load(Ordering::Relaxed)

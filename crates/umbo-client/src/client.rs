@@ -3,14 +3,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Url, redirect};
 use umbo_api::header;
+use umbo_api::hot::REASON_LEN_MAX;
 use umbo_types::Criticality;
 
 use crate::call::{Call, Calls};
+use crate::dead_letters::{DeadLetter, DeadLetters};
 use crate::error::Error;
 use crate::flow::{Flow, HeldBack};
 use crate::pacer::{LocalLimit, Pace, Pacer};
@@ -46,8 +48,14 @@ pub struct Options {
     /// are sent, where it rejects or sheds more ([`crate::AdaptiveThrottle`]). Counted for each namespace,
     /// and apart for each shard and policy that refuses.
     pub restraint_factor: f64,
+    /// Whether every write has an idempotency key, so that it is repeated also where it is unknown what became of the
+    /// first attempt, and is applied once. Each costs the server a record of about 150 bytes for an hour. Conditional
+    /// writes, touches and increments have a key in any case. The server must be of the client's version or newer.
+    pub has_idempotent_writes: bool,
+    /// Where single rows and rows of batches go that could not be written; nowhere where none.
+    pub dead_letters: Option<DeadLetters>,
     /// Whether requests wait for their turn so that they keep to the quotas that the server
-    /// advertises ([`crate::Pacer`]). For work that nobody waits for.
+    /// advertises ([`crate::Pacer`]). For work that no user waits for.
     pub is_paced: bool,
     /// A limit to keep to whatever the server allows, for batch jobs; work with one is paced. Its bucket
     /// holds a tenth of a second of its rate, and the last request may go beyond it.
@@ -69,6 +77,8 @@ impl Options {
             criticality: None,
             retry: RetryPolicy::default(),
             restraint_factor: 2.0,
+            has_idempotent_writes: true,
+            dead_letters: None,
             is_paced: false,
             local_limit: None,
             seed: None,
@@ -76,11 +86,13 @@ impl Options {
     }
 
     /// Makes these the options of bulk work: paced, the first to be shed unless a criticality is
-    /// named, and with 1.25 requests for each that is taken.
+    /// named, with 1.25 requests for each that is taken, and with idempotency keys only where they are needed: a
+    /// row of a batch that is put once more is what it was.
     #[must_use]
     pub fn for_bulk(mut self) -> Self {
         self.criticality = self.criticality.or(Some(Criticality::Sheddable));
         self.restraint_factor = BULK_FACTOR;
+        self.has_idempotent_writes = false;
         self.is_paced = true;
         self
     }
@@ -94,7 +106,7 @@ pub struct Client {
     pub(crate) shared: Arc<Shared>,
     /// The call that all requests belong to; each is one of its own where there is none.
     call: Option<Call>,
-    /// Who pays, as header fields.
+    /// The payer, and the reason of a change, as header fields.
     pub(crate) payer: HeaderMap,
 }
 
@@ -106,6 +118,8 @@ pub(crate) struct Shared {
     pub(crate) retry: RetryPolicy,
     pub(crate) flow: Flow,
     pub(crate) random: Random,
+    has_idempotent_writes: bool,
+    dead_letters: Option<DeadLetters>,
     calls: Calls,
 }
 
@@ -157,6 +171,8 @@ impl Client {
                 retry: options.retry,
                 flow: Flow::new(options.restraint_factor, &options.retry, pacer),
                 calls: Calls::new(random.next()),
+                has_idempotent_writes: options.has_idempotent_writes,
+                dead_letters: options.dead_letters.clone(),
                 random,
             }),
         })
@@ -177,7 +193,7 @@ impl Client {
         })
     }
 
-    /// Returns a client whose requests somebody else pays for. It shares everything with this
+    /// Returns a client whose requests another caller pays for. It shares everything with this
     /// client. The server believes it where the token has the grant `delegate`.
     pub fn paid_by(&self, payer: &Payer<'_>) -> Result<Self, Error> {
         Ok(Self {
@@ -186,9 +202,49 @@ impl Client {
         })
     }
 
+    /// Returns a client that sends a reason with its requests: the server shows it with what they change, among the
+    /// events. One line of 1 to 256 bytes.
+    pub fn with_reason(&self, reason: &str) -> Result<Self, Error> {
+        let is_line = (1..=REASON_LEN_MAX).contains(&reason.len());
+        let value = HeaderValue::from_bytes(reason.as_bytes()).ok();
+        let value = value.filter(|_| is_line);
+        let value = value.ok_or(Error::BadOption("a reason is one line of 1 to 256 bytes"))?;
+        let mut client = self.clone();
+        let name = HeaderName::from_static(header::REASON);
+        client.payer.insert(name, value);
+        Ok(client)
+    }
+
     pub(crate) fn call(&self) -> Call {
         let own = || self.shared.calls.begin();
         self.call.clone().unwrap_or_else(own)
+    }
+
+    /// Gives a write an idempotency key of its own, so that it may be repeated after any failure: if it needs one, or
+    /// every write has one.
+    pub(crate) fn keyed(&self, request: Request, is_needed: bool) -> Request {
+        if is_needed || self.shared.has_idempotent_writes {
+            request.keyed(idempotency_key(
+                SystemTime::now(),
+                self.shared.random.next(),
+            ))
+        } else {
+            request
+        }
+    }
+
+    /// Puts the letter of a write that failed where dead letters go.
+    pub(crate) fn bury(&self, letter: impl FnOnce() -> Option<DeadLetter>) {
+        if let Some(dead_letters) = &self.shared.dead_letters
+            && let Some(letter) = letter()
+        {
+            dead_letters.put(&letter);
+        }
+    }
+
+    /// Returns whether there is a place for dead letters.
+    pub(crate) fn has_dead_letters(&self) -> bool {
+        self.shared.dead_letters.is_some()
     }
 
     /// Asks the server whether it is there; any answer will do.
@@ -222,6 +278,14 @@ impl Client {
     pub fn pace(&self) -> Option<Pace> {
         self.shared.flow.pace()
     }
+}
+
+/// Makes an idempotency key that no other request has: the time and a random number, so that keys are in the order in
+/// which they were made, to the millisecond.
+fn idempotency_key(now: SystemTime, random: u64) -> HeaderValue {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let key = format!("\"{:012x}-{random:016x}\"", now.as_millis());
+    HeaderValue::try_from(key).expect("hexadecimal digits in quotes are a header value")
 }
 
 fn default_headers(options: &Options) -> Result<HeaderMap, Error> {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::request::Request;
 
 impl Client {
-    /// Says which nodes the dispatcher that answers works with, and which of them it reaches. Needs
+    /// Returns which nodes the dispatcher that answers works with, and which of them it reaches. Needs
     /// the grant `admin` on every namespace.
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         self.send_for_json(&Request::read("/admin/v1/cluster".to_owned()))

@@ -138,6 +138,20 @@ impl Error {
         }
     }
 
+    /// Returns whether the server decided the request by what it has stored: with an idempotency key the answer is the
+    /// same for each attempt.
+    pub(crate) fn is_decision(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(
+                ErrorCode::PreconditionFailed
+                    | ErrorCode::KeyNotFound
+                    | ErrorCode::NotANumber
+                    | ErrorCode::IncrementOverflow
+            )
+        )
+    }
+
     /// Returns how long the server asks to wait before a repetition.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -148,7 +162,7 @@ impl Error {
         }
     }
 
-    /// Says whether this is Umbo's answer to too much being asked of it, by the caller (419, 429)
+    /// Returns whether this is Umbo's answer to too much being asked of it, by the caller (419, 429)
     /// or by all together (503). What a proxy answers is not.
     pub fn is_overload(&self) -> bool {
         self.problem()

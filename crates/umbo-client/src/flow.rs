@@ -129,7 +129,7 @@ impl Flow {
         lock(&self.budget).deposit(Instant::now());
     }
 
-    /// Says whether one more repetition is in the budget.
+    /// Returns whether one more repetition is in the budget.
     pub(crate) fn withdraw(&self) -> bool {
         lock(&self.budget).withdraw(Instant::now())
     }

@@ -7,6 +7,7 @@ use umbo_api::hot::{HotList, HotListed, HotListingSpec, HotReport, id_target, ro
 use crate::admin::json;
 use crate::client::Client;
 use crate::error::Error;
+use crate::kv::Condition;
 use crate::request::Request;
 use crate::retry::Repeat;
 
@@ -36,13 +37,15 @@ impl Client {
             .await
     }
 
-    /// Puts a key on a list, or changes how it stands there; in a dry run nothing is changed. The flag says whether it
-    /// is new, which a dry run does not say.
+    /// Puts a key on a list where the condition holds of its entry there, whose version is when it was made (`at`);
+    /// without a condition a key that is listed otherwise is an error. In a dry run nothing is changed. The flag says
+    /// whether it is new, which a dry run does not say.
     pub async fn list_hot(
         &self,
         list: HotList,
         key: HotKeyRef<'_>,
         spec: &HotListingSpec,
+        condition: Condition,
         dry_run: bool,
     ) -> Result<(HotListed, bool), Error> {
         let mut target = key.target(list);
@@ -52,7 +55,7 @@ impl Client {
         }
         let request = Request::new(Method::PUT, target, Repeat::Always)
             .with_body("application/json", json(spec)?);
-        let mut response = self.send(&request).await?;
+        let mut response = self.send(&condition.on(request)?).await?;
         let is_new = response.status() == StatusCode::CREATED;
         let body = self.body(&mut response).await?;
         let listed = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;

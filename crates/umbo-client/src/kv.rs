@@ -1,17 +1,18 @@
-//! Single rows: get, head, put, touch, delete.
+//! Single rows: get, head, put, touch, increment, delete.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, Response, StatusCode};
 use umbo_api::admin::DurabilitySetting;
-use umbo_api::batch::DeleteRangeAnswer;
-use umbo_api::path::kv_target;
+use umbo_api::batch::{DeleteRangeAnswer, KeyFields, MatchField, WriteLineSchema, WriteOp};
+use umbo_api::path::{base64url, kv_target};
 use umbo_api::{ErrorCode, header};
 
 use crate::answer::{number_header, text_header};
 use crate::client::Client;
+use crate::dead_letters;
 use crate::error::Error;
 use crate::request::Request;
 use crate::retry::Repeat;
@@ -50,14 +51,9 @@ impl Condition {
         }
     }
 
-    /// A write with a condition is repeated after an attempt without an answer: it is applied at most
-    /// once in a row, and a success of any attempt is one. Where the condition is false then, the
-    /// call ends with [`Error::Unconfirmed`].
-    fn repeat(self) -> Repeat {
-        match self {
-            Self::None | Self::Exists => Repeat::IfNotApplied,
-            Self::Version(_) | Self::Absent => Repeat::Always,
-        }
+    /// Returns whether a repetition would be told something else than the first attempt, without an idempotency key.
+    const fn is_any(self) -> bool {
+        !matches!(self, Self::None)
     }
 }
 
@@ -98,6 +94,27 @@ pub struct StoredValue {
 pub struct Written {
     /// Whether there was no row before.
     pub is_new: bool,
+    /// Version the row was given.
+    pub version: u64,
+}
+
+/// How to increment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IncrementOptions {
+    /// Time to live that the row gets, in whole seconds (rounded up); where none it keeps its expiry, and a new row gets
+    /// the namespace's default.
+    pub ttl: Option<Duration>,
+    /// What must be true of the row before.
+    pub condition: Condition,
+    /// When the write is acknowledged; the namespace's setting where none.
+    pub durability: Option<DurabilitySetting>,
+}
+
+/// What an increment did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Incremented {
+    /// The new number.
+    pub number: i64,
     /// Version the row was given.
     pub version: u64,
 }
@@ -146,28 +163,16 @@ impl Client {
         options: &PutOptions,
     ) -> Result<Written, Error> {
         let target = kv_target(namespace, partition, sort);
-        let mut request = Request::new(Method::PUT, target, options.condition.repeat());
+        let mut request = put_request(self, target, options)?;
         request.body = value.into();
-        if let Some(ttl) = options.ttl {
-            request = with_ttl(request, ttl);
-        }
-        for (name, field) in [
-            ("content-type", &options.content_type),
-            ("content-encoding", &options.content_encoding),
-        ] {
-            if let Some(field) = field {
-                let value = HeaderValue::try_from(field).map_err(|_| {
-                    Error::BadOption("a content type or encoding holds control characters")
-                })?;
-                request = request.with_header(name, value);
-            }
-        }
-        request = with_write_headers(request, options.condition, options.durability)?;
-        let response = self.send(&request).await?;
-        Ok(Written {
-            is_new: response.status() == StatusCode::CREATED,
-            version: version(response.headers())?,
-        })
+        let sent = self.send(&request).await;
+        let response = sent.inspect_err(|error| {
+            self.bury(|| {
+                let line = put_line(partition, sort, &request.body, options);
+                dead_letters::letter(namespace, error, line)
+            });
+        })?;
+        written(&response)
     }
 
     /// Changes the expiry of a row and leaves its value; returns its new version, none where there is no row.
@@ -180,13 +185,47 @@ impl Client {
         condition: Condition,
     ) -> Result<Option<u64>, Error> {
         let target = kv_target(namespace, partition, sort);
-        let request = Request::new(Method::PATCH, target, condition.repeat());
+        let request = Request::new(Method::PATCH, target, Repeat::IfNotApplied).writing(1);
         let request = with_write_headers(with_ttl(request, ttl), condition, None)?;
+        let request = self.keyed(request, true);
         match self.send(&request).await {
             Ok(response) => version(response.headers()).map(Some),
             Err(error) if error.code() == Some(ErrorCode::KeyNotFound) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Adds to the number that a row holds, decimal text of a signed 64-bit number; an absent row counts as 0. Applied
+    /// once, also where it takes several attempts.
+    pub async fn increment(
+        &self,
+        namespace: &str,
+        partition: &[u8],
+        sort: &[u8],
+        by: i64,
+        options: &IncrementOptions,
+    ) -> Result<Incremented, Error> {
+        let target = kv_target(namespace, partition, sort);
+        let mut request = Request::new(Method::PATCH, target, Repeat::IfNotApplied).writing(1);
+        request = request.with_header(header::INCREMENT, HeaderValue::from(by));
+        if let Some(ttl) = options.ttl {
+            request = with_ttl(request, ttl);
+        }
+        request = with_write_headers(request, options.condition, options.durability)?;
+        let sent = self.send_for_parts(&self.keyed(request, true)).await;
+        let (headers, number) = sent.inspect_err(|error| {
+            self.bury(|| {
+                let (ttl, condition) = (options.ttl, options.condition);
+                let line = increment_line(partition, sort, by, ttl, condition);
+                dead_letters::letter(namespace, error, line)
+            });
+        })?;
+        let number = std::str::from_utf8(&number).ok();
+        let number = number.and_then(|number| number.parse().ok());
+        Ok(Incremented {
+            number: number.ok_or_else(|| Error::Malformed("its new number is none".to_owned()))?,
+            version: version(&headers)?,
+        })
     }
 
     /// Returns what a delete would remove, and removes nothing.
@@ -204,19 +243,61 @@ impl Client {
         self.send_for_json(&condition.on(request)?).await
     }
 
-    /// Removes a row, whether or not it is there.
+    /// Removes a row, whether or not it is there. Returns whether it was there, none where the server does not say.
     pub async fn delete(
         &self,
         namespace: &str,
         partition: &[u8],
         sort: &[u8],
         condition: Condition,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<bool>, Error> {
         let target = kv_target(namespace, partition, sort);
-        let request = Request::new(Method::DELETE, target, condition.repeat());
+        let request = Request::new(Method::DELETE, target, Repeat::IfNotApplied);
         let request = with_write_headers(request, condition, None)?;
-        self.send(&request).await.map(drop)
+        let request = self.keyed(request, condition.is_any());
+        let sent = self.send(&request).await;
+        let response = sent.inspect_err(|error| {
+            self.bury(|| {
+                let line = delete_line(partition, sort, condition);
+                dead_letters::letter(namespace, error, line)
+            });
+        })?;
+        let existed = text_header(response.headers(), header::EXISTED);
+        Ok(existed.and_then(|existed| existed.parse().ok()))
     }
+}
+
+/// Makes the request of a put, without its body.
+pub(crate) fn put_request(
+    client: &Client,
+    target: String,
+    options: &PutOptions,
+) -> Result<Request, Error> {
+    let mut request = Request::new(Method::PUT, target, Repeat::IfNotApplied);
+    if let Some(ttl) = options.ttl {
+        request = with_ttl(request, ttl);
+    }
+    for (name, field) in [
+        ("content-type", &options.content_type),
+        ("content-encoding", &options.content_encoding),
+    ] {
+        if let Some(field) = field {
+            let value = HeaderValue::try_from(field).map_err(|_| {
+                Error::BadOption("a content type or encoding holds control characters")
+            })?;
+            request = request.with_header(name, value);
+        }
+    }
+    let request = with_write_headers(request, options.condition, options.durability)?;
+    Ok(client.keyed(request, options.condition.is_any()))
+}
+
+/// Reads the answer to a put.
+pub(crate) fn written(response: &Response) -> Result<Written, Error> {
+    Ok(Written {
+        is_new: response.status() == StatusCode::CREATED,
+        version: version(response.headers())?,
+    })
 }
 
 /// Says a time to live in whole seconds, rounded up.
@@ -246,7 +327,7 @@ pub(crate) const fn durability_name(durability: DurabilitySetting) -> &'static s
     }
 }
 
-fn stored(headers: &HeaderMap, bytes: Bytes) -> Result<StoredValue, Error> {
+pub(crate) fn stored(headers: &HeaderMap, bytes: Bytes) -> Result<StoredValue, Error> {
     Ok(StoredValue {
         len: number_header(headers, "content-length").unwrap_or(bytes.len() as u64),
         version: version(headers)?,
@@ -259,7 +340,106 @@ fn stored(headers: &HeaderMap, bytes: Bytes) -> Result<StoredValue, Error> {
 
 fn version(headers: &HeaderMap) -> Result<u64, Error> {
     let tag = text_header(headers, ETAG.as_str()).unwrap_or_default();
-    tag.trim_matches('"')
+    // After a semicolon stands which representation of the version it is.
+    let version = tag.trim_matches('"').split(';').next();
+    version
+        .unwrap_or_default()
         .parse()
         .map_err(|_| Error::Malformed(format!("its ETag is '{tag}'")))
+}
+
+/// Returns a put as a line of a batch; its time to live counts from now.
+fn put_line(partition: &[u8], sort: &[u8], value: &[u8], options: &PutOptions) -> String {
+    let (v, v64) = match std::str::from_utf8(value) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(base64url(value))),
+    };
+    to_line(&WriteLineSchema {
+        v,
+        v64,
+        expires_at: options.ttl.and_then(expiry),
+        content_type: options.content_type.clone(),
+        content_encoding: options.content_encoding.clone(),
+        ..line_of(partition, sort, options.condition)
+    })
+}
+
+/// Returns a delete as a line of a batch.
+fn delete_line(partition: &[u8], sort: &[u8], condition: Condition) -> String {
+    to_line(&WriteLineSchema {
+        op: Some(WriteOp::Del),
+        ..line_of(partition, sort, condition)
+    })
+}
+
+/// Returns an increment as a line of a batch.
+fn increment_line(
+    partition: &[u8],
+    sort: &[u8],
+    by: i64,
+    ttl: Option<Duration>,
+    condition: Condition,
+) -> String {
+    to_line(&WriteLineSchema {
+        op: Some(WriteOp::Inc),
+        by: Some(by),
+        expires_at: ttl.and_then(expiry),
+        ..line_of(partition, sort, condition)
+    })
+}
+
+fn line_of(partition: &[u8], sort: &[u8], condition: Condition) -> WriteLineSchema {
+    let KeyFields { pk, pk64, sk, sk64 } = KeyFields::of(partition, sort);
+    let any = || Some(MatchField::Text("*".to_owned()));
+    let (if_match, if_none_match) = match condition {
+        Condition::None => (None, None),
+        Condition::Version(version) => (Some(MatchField::Version(version)), None),
+        Condition::Exists => (any(), None),
+        Condition::Absent => (None, any()),
+    };
+    WriteLineSchema {
+        pk,
+        pk64,
+        sk,
+        sk64,
+        if_match,
+        if_none_match,
+        ..WriteLineSchema::default()
+    }
+}
+
+fn expiry(ttl: Duration) -> Option<u64> {
+    let at = SystemTime::now().checked_add(ttl)?;
+    let at = at.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(at.as_millis()).ok()
+}
+
+fn to_line(line: &WriteLineSchema) -> String {
+    serde_json::to_string(line).expect("texts and numbers are JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_keep_bytes_and_conditions() {
+        let options = PutOptions {
+            condition: Condition::Version(7),
+            content_type: Some("text/x".to_owned()),
+            ..PutOptions::default()
+        };
+        assert_eq!(
+            put_line(b"a", b"\xff", b"v", &options),
+            r#"{"pk":"a","sk64":"_w","v":"v","content_type":"text/x","if_match":7}"#
+        );
+        assert_eq!(
+            delete_line(b"a", b"s", Condition::Absent),
+            r#"{"op":"del","pk":"a","sk":"s","if_none_match":"*"}"#
+        );
+        assert_eq!(
+            increment_line(b"a", b"s", -5, None, Condition::Exists),
+            r#"{"op":"inc","pk":"a","sk":"s","by":-5,"if_match":"*"}"#
+        );
+    }
 }

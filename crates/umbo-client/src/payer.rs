@@ -1,11 +1,11 @@
-//! Who pays for a request, where that is not the caller: a proxy calls for others.
+//! The payer of a request, where that is not the caller: a proxy calls for others.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use umbo_api::header;
 
 use crate::error::Error;
 
-/// Who pays; what is absent is the caller's own.
+/// The payer; what is absent is the caller's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Payer<'a> {
     /// Caller whose quotas count, 1 to 64 characters of `[A-Za-z0-9._-]`.

@@ -63,7 +63,7 @@ impl Client {
         self.send_for_json(&Request::read(target)).await
     }
 
-    /// Says what a policy would have rejected of what the server remembers. Nothing is changed.
+    /// Returns what a policy would have rejected of the requests that the server remembers. Nothing is changed.
     pub async fn simulate_quota(&self, body: &SimulateBody) -> Result<SimulateAnswer, Error> {
         let target = "/admin/v1/quotas/simulate".to_owned();
         let request = Request::new(Method::POST, target, Repeat::Always)
@@ -71,7 +71,7 @@ impl Client {
         self.send_for_json(&request).await
     }
 
-    /// Says what a request would cost, which shards it would reach and which policies it would
+    /// Returns what a request would cost, which shards it would reach and which policies it would
     /// meet. Nothing of it is done. Needs the grant `read` on the namespace.
     pub async fn explain(
         &self,
@@ -84,7 +84,7 @@ impl Client {
         self.send_for_json(&request).await
     }
 
-    /// Says what was spent on a namespace: by oneself, or with the grant `admin` by everybody.
+    /// Returns what was spent on a namespace: by oneself, or with the grant `admin` by everybody.
     pub async fn usage(&self, namespace: &str) -> Result<UsageAnswer, Error> {
         let target = format!("/v1/ns/{namespace}/usage");
         self.send_for_json(&Request::read(target)).await

@@ -1,5 +1,5 @@
 //! Reads the header field `Umbo-Quota-State`: the bucket of the policy that has least left, exactly.
-//! Pure. A field that cannot be read says nothing: a client that is told nothing is not paced.
+//! Pure. A field that cannot be read says nothing: without a field the client is not paced.
 
 use std::time::Duration;
 

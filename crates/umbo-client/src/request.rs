@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use umbo_api::header;
 
 use crate::pacer::Load;
 use crate::retry::Repeat;
+use crate::value_source::ValueSource;
 
 /// One request, ready to be sent more than once.
 #[derive(Debug)]
@@ -14,21 +16,27 @@ pub(crate) struct Request {
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Where its body is from, in place of `body`.
+    pub(crate) source: Option<ValueSource>,
     pub(crate) repeat: Repeat,
     /// Rows it reads or writes, as far as that is known.
     pub(crate) rows: u64,
     /// Whether it writes rows.
     pub(crate) is_write: bool,
+    /// Whether the server recognises its repetitions.
+    pub(crate) is_keyed: bool,
 }
 
 impl Request {
     pub(crate) fn new(method: Method, target: String, repeat: Repeat) -> Self {
         Self {
             is_write: matches!(method, Method::PUT | Method::DELETE),
+            is_keyed: false,
             method,
             target,
             headers: HeaderMap::new(),
             body: Bytes::new(),
+            source: None,
             repeat,
             rows: 1,
         }
@@ -48,10 +56,24 @@ impl Request {
         self.with_header("content-type", HeaderValue::from_static(content_type))
     }
 
-    /// Says that it writes this many rows.
+    /// Sets its idempotency key: it may be repeated whatever became of an attempt.
+    pub(crate) fn keyed(mut self, key: HeaderValue) -> Self {
+        (self.is_keyed, self.repeat) = (true, Repeat::Always);
+        self.with_header(header::IDEMPOTENCY_KEY, key)
+    }
+
+    /// Sets the number of rows that it writes.
     pub(crate) fn writing(mut self, rows: u64) -> Self {
         (self.is_write, self.rows) = (true, rows);
         self
+    }
+
+    /// Returns the body of one attempt.
+    pub(crate) fn attempt_body(&self) -> reqwest::Body {
+        match &self.source {
+            Some(source) => source.body(),
+            None => self.body.clone().into(),
+        }
     }
 
     /// Returns what is known of its cost.
@@ -60,7 +82,8 @@ impl Request {
             is_write: self.is_write,
             rows: self.rows,
             bytes: if self.is_write {
-                self.body.len() as u64
+                let source = self.source.as_ref();
+                source.map_or(self.body.len() as u64, ValueSource::len)
             } else {
                 0
             },

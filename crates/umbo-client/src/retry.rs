@@ -99,7 +99,7 @@ pub(crate) fn full_jitter(bound: Duration, random: u64) -> Duration {
     Duration::from_micros(jitter_us as u64)
 }
 
-/// Says whether the same request may be sent again after this failure, and may then succeed.
+/// Returns whether the same request may be sent again after this failure, and may then succeed.
 fn is_repeatable(error: &Error, repeat: Repeat) -> bool {
     let may_help = match error {
         Error::Unreachable { .. } | Error::Transport(_) | Error::TruncatedStream { .. } => true,

@@ -20,6 +20,8 @@ pub struct ScanOptions {
     pub page_bytes: Option<u64>,
     /// Leave the values out.
     pub keys_only: bool,
+    /// Number of the version to read; the live one where none.
+    pub version: Option<u32>,
 }
 
 impl Client {
@@ -34,6 +36,7 @@ impl Client {
                 max_bytes: options.page_bytes,
                 cursor: cursor.map(str::to_owned),
                 keys_only: options.keys_only.then_some(true),
+                version: options.version,
             };
             let body = serde_json::to_vec(&body).map_err(|error| Error::json(&error))?;
             Ok(Request::new(Method::POST, target.clone(), Repeat::Always)

@@ -64,9 +64,10 @@ impl Doubt {
     }
 
     /// Returns what the last attempt means for the call: that it was not applied itself says nothing
-    /// of those before it.
-    fn told(&self, error: Error) -> Error {
-        if self.is_in_doubt && error.outcome() == Outcome::NotApplied {
+    /// of those before it, unless the server decided it by its idempotency key.
+    fn told(&self, request: &Request, error: Error) -> Error {
+        let is_decided = request.is_keyed && error.is_decision();
+        if self.is_in_doubt && !is_decided && error.outcome() == Outcome::NotApplied {
             Error::Unconfirmed {
                 last: Box::new(error),
             }
@@ -139,7 +140,7 @@ impl Client {
             let attempt = self.attempt(request, &call, deadline, under_way, wanted);
             let error = match self.whole(attempt.await, wanted).await {
                 Ok((mut streamed, body)) => {
-                    streamed.is_in_doubt = doubt.is_in_doubt;
+                    streamed.is_in_doubt = doubt.is_in_doubt && !request.is_keyed;
                     return Ok((streamed, body));
                 }
                 Err(error) => error,
@@ -149,16 +150,16 @@ impl Client {
                 .retry
                 .wait(&mut failures, &error, request.repeat, random);
             let Some(wait) = wait.filter(|wait| Instant::now() + *wait < deadline) else {
-                return Err(doubt.told(error));
+                return Err(doubt.told(request, error));
             };
             doubt.note(request, &error);
             // What the server said last says more than that it is not asked again.
             if !flow.withdraw() || flow.wait_after(&error, wait).await.is_err() {
-                return Err(doubt.told(error));
+                return Err(doubt.told(request, error));
             }
             under_way = match self.enter(request, &call).await {
                 Ok(under_way) => under_way,
-                Err(_) => return Err(doubt.told(error)),
+                Err(_) => return Err(doubt.told(request, error)),
             };
         }
     }
@@ -228,7 +229,7 @@ impl Client {
         if let Some(ticket) = call.take_ticket() {
             builder = builder.header(header::RETRY_TICKET, ticket);
         }
-        let sending = builder.body(request.body.clone()).send();
+        let sending = builder.body(request.attempt_body()).send();
         let response = tokio::time::timeout(left + GRACE, sending)
             .await
             .map_err(|_| Error::Timeout(shared.timeout))?

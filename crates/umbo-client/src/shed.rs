@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::request::Request;
 
 impl Client {
-    /// Says how overloaded the server that answers is. Needs the grant `admin` on every namespace.
+    /// Returns how overloaded the server that answers is. Needs the grant `admin` on every namespace.
     pub async fn shed_status(&self) -> Result<ShedStatus, Error> {
         self.send_for_json(&Request::read("/admin/v1/shed".to_owned()))
             .await

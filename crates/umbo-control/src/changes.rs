@@ -7,6 +7,7 @@ use umbo_api::Outcome;
 use umbo_api::admin::{CreatedToken, NamespaceInfo, NamespaceSpec, NamespaceState};
 use umbo_api::admin::{NamespaceRemoving, NewToken as AskedToken, TokenList};
 use umbo_api::hot::HotList;
+use umbo_api::observe::{Event, EventKind};
 use umbo_api::quota::{PolicyChange, PolicySpec};
 use umbo_store::Condition;
 use umbo_types::{NamespaceId, ShardId};
@@ -14,8 +15,9 @@ use umbo_types::{NamespaceId, ShardId};
 use crate::auth::{NewToken, TokenSource};
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
-use crate::hot_lists::{KeyId, ListEntry};
-use crate::records::Edits;
+use crate::events::{Change, Origin};
+use crate::hot_lists::{KeyId, ListChange, ListEntry, PutOutcome};
+use crate::records::{Edits, RecordSet};
 use crate::{namespaces, tokens};
 
 impl ControlPlane {
@@ -25,9 +27,16 @@ impl ControlPlane {
         name: &str,
         spec: &NamespaceSpec,
         condition: &Condition,
+        origin: &Origin,
     ) -> Result<NamespaceInfo, ControlError> {
         let now = self.clock.wall();
-        let put = self.change_records(|set| namespaces::put(set, name, spec, condition, now));
+        let put = self.change_records(|set| {
+            let (edits, info) = namespaces::put(set, name, spec, condition, now)?;
+            Ok((
+                edits.because_of(self.settings_changed(set, &info, origin)?),
+                info,
+            ))
+        });
         put.await
             .map_err(|failure| self.say_what_removal_waits_for(failure))
     }
@@ -38,11 +47,44 @@ impl ControlPlane {
         name: &str,
         spec: &NamespaceSpec,
         condition: &Condition,
+        origin: &Origin,
     ) -> Result<NamespaceInfo, ControlError> {
-        let change = self.change_records(|set| namespaces::change(set, name, spec, condition));
+        let change = self.change_records(|set| {
+            let (edits, info) = namespaces::change(set, name, spec, condition)?;
+            Ok((
+                edits.because_of(self.settings_changed(set, &info, origin)?),
+                info,
+            ))
+        });
         change
             .await
             .map_err(|failure| self.say_what_removal_waits_for(failure))
+    }
+
+    /// Returns the event of a namespace whose settings are those of `info` after the change of `set`.
+    fn settings_changed(
+        &self,
+        set: &RecordSet,
+        info: &NamespaceInfo,
+        origin: &Origin,
+    ) -> Result<Event, ControlError> {
+        let before = namespaces::settings_of(set, &info.name)?;
+        let (kind, text) = match before {
+            None => (EventKind::NamespaceCreated, "created a namespace"),
+            Some(_) => (
+                EventKind::NamespaceChanged,
+                "changed the settings of a namespace",
+            ),
+        };
+        let change = Change::new(kind, info.name.as_str(), text);
+        Ok(self.event(
+            change.between(before.as_ref(), Some(&info.settings)),
+            origin,
+        ))
+    }
+
+    fn event(&self, change: Change, origin: &Origin) -> Event {
+        change.event(origin, self.clock.wall().as_millis())
     }
 
     fn say_what_removal_waits_for(&self, failure: ControlError) -> ControlError {
@@ -64,8 +106,15 @@ impl ControlPlane {
         &self,
         name: &str,
         abandoned: Option<ShardId>,
+        origin: &Origin,
     ) -> Result<Option<NamespaceRemoving>, ControlError> {
-        let begin = self.change_records(|set| namespaces::begin_removal(set, name, abandoned));
+        let begin = self.change_records(|set| {
+            let (edits, id) = namespaces::begin_removal(set, name, abandoned)?;
+            let before = namespaces::settings_of(set, name)?;
+            let change = Change::new(EventKind::NamespaceRemoved, name, "removed a namespace");
+            let change = change.between(before.as_ref(), None);
+            Ok((edits.because_of(self.event(change, origin)), id))
+        });
         let id = begin.await?;
         // From here on nothing fails: what cannot be done now is done by `follow_records`.
         if let Some(shard) = abandoned {
@@ -116,20 +165,26 @@ impl ControlPlane {
 
     /// Makes a token. Where it is not known whether it was made, the failure holds it: otherwise a token
     /// that is in no hand could lock all callers out.
-    pub async fn create_token(&self, asked: &AskedToken) -> Result<CreatedToken, ControlError> {
+    pub async fn create_token(
+        &self,
+        asked: &AskedToken,
+        origin: &Origin,
+    ) -> Result<CreatedToken, ControlError> {
         let (token, record) = NewToken::check(asked)?.create(self.clock.wall())?;
         let info = record.info(TokenSource::Store);
         let created = CreatedToken {
             token: token.to_string(),
             info,
         };
-        let create = self.change_records(|_| Ok((tokens::create(&self.tokens, &record)?, ())));
+        let info = &created.info;
+        let create = self.change_records(|_| {
+            let edits = tokens::create(&self.tokens, &record)?;
+            let change = Change::new(EventKind::TokenCreated, info.id.as_str(), "made a token");
+            let change = change.between(None, Some(info));
+            Ok((edits.because_of(self.event(change, origin)), ()))
+        });
         match create.await {
-            Ok(()) => {
-                let info = &created.info;
-                tracing::info!(id = info.id, name = info.name, "made a token");
-                Ok(created)
-            }
+            Ok(()) => Ok(created),
             Err(source) if source.effect() == Outcome::NotApplied => Err(source),
             Err(source) => Err(ControlError::TokenUnknown {
                 token: Box::new(created),
@@ -139,17 +194,22 @@ impl ControlPlane {
     }
 
     /// Revokes a token of the store; in a dry run only says whether it could be.
-    pub async fn revoke_token(&self, id: &str, dry_run: bool) -> Result<(), ControlError> {
+    pub async fn revoke_token(
+        &self,
+        id: &str,
+        dry_run: bool,
+        origin: &Origin,
+    ) -> Result<(), ControlError> {
         let now = self.clock.wall();
         self.change_records(|_| {
             let edits = tokens::revoke(&self.tokens, id, now)?;
+            let revoked = self.tokens.list().into_iter().find(|info| info.id == id);
+            let change = Change::new(EventKind::TokenRevoked, id, "revoked a token");
+            let change = change.between(revoked.as_ref(), None);
+            let edits = edits.because_of(self.event(change, origin));
             Ok((if dry_run { Edits::none() } else { edits }, ()))
         })
-        .await?;
-        if !dry_run {
-            tracing::info!(id, "revoked a token");
-        }
-        Ok(())
+        .await
     }
 
     /// Stores a policy where the condition holds of the stored one of its name; in a dry run says what that
@@ -159,9 +219,11 @@ impl ControlPlane {
         spec: &PolicySpec,
         condition: &Condition,
         dry_run: bool,
+        origin: &Origin,
     ) -> Result<(PolicyChange, bool), ControlError> {
         let put = self.change_records(|set| {
             let (edits, outcome) = self.policies.put(set, spec, condition)?;
+            let edits = edits.because_of(self.policy_event(&outcome.0, origin));
             Ok((if dry_run { Edits::none() } else { edits }, outcome))
         });
         let (change, is_new) = put.await?;
@@ -174,42 +236,83 @@ impl ControlPlane {
         name: &str,
         condition: &Condition,
         dry_run: bool,
+        origin: &Origin,
     ) -> Result<PolicyChange, ControlError> {
         let remove = self.change_records(|set| {
             let (edits, outcome) = self.policies.remove(set, name, condition)?;
+            let edits = edits.because_of(self.policy_event(&outcome, origin));
             Ok((if dry_run { Edits::none() } else { edits }, outcome))
         });
         Ok(concluded(remove.await?, dry_run))
     }
 
-    /// Puts a key on a list, or changes how it stands there; in a dry run changes nothing. The flag says whether it
-    /// is new.
+    fn policy_event(&self, change: &PolicyChange, origin: &Origin) -> Event {
+        let (kind, text) = match &change.after {
+            Some(_) => (EventKind::PolicyChanged, "changed a quota policy"),
+            None => (EventKind::PolicyRemoved, "removed a quota policy"),
+        };
+        let told = Change::new(kind, change.name.as_str(), text);
+        self.event(
+            told.between(change.before.as_ref(), change.after.as_ref()),
+            origin,
+        )
+    }
+
+    /// Puts a key on a list where the condition holds of its entry there; in a dry run changes nothing. Returns how
+    /// it stands there then, or would.
     pub async fn list_key(
         &self,
         list: HotList,
         entry: &ListEntry,
+        condition: &Condition,
         dry_run: bool,
-    ) -> Result<bool, ControlError> {
+        origin: &Origin,
+    ) -> Result<PutOutcome, ControlError> {
+        let hash = self.key_hasher.hash(&entry.id);
+        let text = match list {
+            HotList::Pinned => "pinned a key",
+            HotList::Blocked => "blocked a key",
+        };
         self.change_records(|set| {
-            let (edits, is_new) = self.hot_lists.put(set, list, entry)?;
-            Ok((if dry_run { Edits::none() } else { edits }, is_new))
+            let (edits, outcome) = self.hot_lists.put(set, list, entry, condition)?;
+            if dry_run || outcome.change == ListChange::Unchanged {
+                return Ok((Edits::none(), outcome));
+            }
+            let before = self.hot_lists.listing(list, &entry.id);
+            let change = Change::new(EventKind::HotKeyListed, hash.as_str(), text);
+            let change = change.between(before.as_ref(), Some(&outcome.listing));
+            Ok((edits.because_of(self.event(change, origin)), outcome))
         })
         .await
     }
 
     /// Takes a key off a list.
-    pub async fn unlist_key(&self, list: HotList, id: &KeyId) -> Result<(), ControlError> {
-        self.change_records(|set| self.hot_lists.remove(set, list, id))
-            .await
+    pub async fn unlist_key(
+        &self,
+        list: HotList,
+        id: &KeyId,
+        origin: &Origin,
+    ) -> Result<(), ControlError> {
+        let hash = self.key_hasher.hash(id);
+        let text = match list {
+            HotList::Pinned => "unpinned a key",
+            HotList::Blocked => "unblocked a key",
+        };
+        self.change_records(|set| {
+            let (edits, ()) = self.hot_lists.remove(set, list, id)?;
+            let before = self.hot_lists.listing(list, id);
+            let change = Change::new(EventKind::HotKeyUnlisted, hash.as_str(), text);
+            let change = change.between(before.as_ref(), None);
+            Ok((edits.because_of(self.event(change, origin)), ()))
+        })
+        .await
     }
 }
 
-/// Logs a change of a policy, or turns it into what a dry run says of it.
+/// Turns a change of a policy into what a dry run says of it, if it is one.
 fn concluded(mut change: PolicyChange, dry_run: bool) -> PolicyChange {
     if dry_run {
         (change.dry_run, change.version) = (true, None);
-    } else if change.before != change.after {
-        tracing::info!(name = change.name, "changed a quota policy");
     }
     change
 }

@@ -15,9 +15,11 @@ use umbo_types::Clock;
 
 use crate::auth::TokenRegistry;
 use crate::error::ControlError;
+use crate::events::Events;
 use crate::first_records::secret;
 use crate::followed_records::{FollowedRecords, RecordsReport};
 use crate::hot_lists::{HotLists, KeyIdHasher, ListedKeys};
+use crate::loads::Loads;
 use crate::namespaces::Namespaces;
 use crate::policies::{FilePolicies, Policies, PolicyFileError};
 
@@ -57,6 +59,10 @@ pub struct ControlPlane {
     pub policies: Policies,
     /// The lists of hot keys in effect.
     pub hot_lists: HotLists,
+    /// The loads in effect.
+    pub loads: Loads,
+    /// What operators changed, and what happened.
+    pub events: Events,
     /// Makes the hashes of keys that metrics and logs show.
     pub key_hasher: KeyIdHasher,
     secret: [u8; 32],
@@ -85,6 +91,8 @@ impl ControlPlane {
             tokens,
             policies: Policies::new(quota, Arc::clone(&clock), policies),
             hot_lists: HotLists::new(Arc::clone(&clock), listed_keys),
+            loads: Loads::default(),
+            events: Events::default(),
             key_hasher: KeyIdHasher::new(&secret),
             secret,
             store,

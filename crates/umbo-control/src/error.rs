@@ -1,6 +1,6 @@
 //! Why Umbo's own records cannot be used or changed.
 //!
-//! Deliberately knows no status and no header: `umbo-http` says how a client is told. Every variant
+//! Deliberately knows no status and no header: `umbo-http` decides how it is answered. Every variant
 //! says whether a change that failed this way took effect.
 
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use umbo_api::Outcome;
 use umbo_api::admin::CreatedToken;
+use umbo_loads::LoadError;
 use umbo_store::StoreError;
 use umbo_types::{ShardId, Version};
 
@@ -84,6 +85,18 @@ pub enum ControlError {
     /// A list of hot keys cannot be changed like this.
     #[error("{0}")]
     HotKey(#[from] HotKeyError),
+    /// A load cannot be changed like this.
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    /// Shards do not know yet that a version is being built, and would leave writes out of it.
+    #[error(
+        "shards {} have not confirmed that a version is being built; the load was aborted",
+        .shards.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    DatasetUnconfirmed {
+        /// The shards.
+        shards: Vec<u16>,
+    },
     /// The condition of a change was false.
     #[error("the condition was false")]
     ConditionFailed {
@@ -127,6 +140,8 @@ impl ControlError {
             | Self::Auth(_)
             | Self::Quota(_)
             | Self::HotKey(_)
+            | Self::Load(_)
+            | Self::DatasetUnconfirmed { .. }
             | Self::ConditionFailed { .. } => Outcome::NotApplied,
         }
     }

@@ -84,7 +84,7 @@ async fn make_set(store: &dyn Store, home: &Home) -> Result<Arc<RecordSet>, Cont
     }
 }
 
-/// Says that the home is not what it was: put back to an older state, say.
+/// Reports that the home was put back to an older state.
 pub(crate) fn behind(
     store: &dyn Store,
     at_home: RecordsRevision,
@@ -100,7 +100,7 @@ pub(crate) fn behind(
     }
 }
 
-/// Says that the home has lost the records.
+/// Reports that the home has lost the records.
 pub(crate) fn empty(store: &dyn Store, kept: RecordsRevision) -> HomeError {
     HomeError::Away {
         shard: store.home().shard,

@@ -10,14 +10,19 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use umbo_api::observe::Event;
+use umbo_store::place_datasets;
 use umbo_types::{NamespaceId, Version, buggify};
 
 use crate::auth::{TokenRecord, TokenSource};
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
+use crate::events;
 use crate::first_records::{behind, empty, secret};
 use crate::hot_lists::Lists;
-use crate::namespaces::{NamespaceEntry, NamespaceMap};
+use crate::loads::LoadMap;
+use crate::namespace_entry::NamespaceEntry;
+use crate::namespaces::NamespaceMap;
 use crate::policies::StoredPolicies;
 use crate::records::home::ChangeError;
 use crate::records::{Edits, RecordSet, Unreadable};
@@ -99,11 +104,17 @@ impl ControlPlane {
             tokens,
             policies,
             lists,
+            loads,
+            events,
         } = InEffect::read(set)?;
+        // Before a request can name a dataset.
+        place_datasets(&self.store.shard_map(), set.revision, &set.datasets()?);
         self.namespaces.take_up(namespaces);
         self.tokens.replace(TokenSource::Store, tokens);
         self.policies.take_up(policies);
         self.hot_lists.take_up(lists);
+        self.loads.take_up(loads);
+        self.events.take_up(events);
         records.current.store(Arc::clone(set));
         Ok(())
     }
@@ -119,9 +130,13 @@ impl ControlPlane {
         for _ in 0..CONFLICT_TRIES {
             let (set, version) = self.look(CHANGE_TIMEOUT).await?;
             let (edits, outcome) = plan(&set)?;
-            let Some(edits) = edits.beyond(&set) else {
+            let Some(mut edits) = edits.beyond(&set) else {
                 return Ok(outcome);
             };
+            let event = edits.event.take();
+            if let Some(event) = &event {
+                edits = events::with_event(edits, &set, event);
+            }
             let next = Arc::new(set.changed(&edits));
             // What no dispatcher could read must not get there.
             if let Err(error) = InEffect::read(&next) {
@@ -135,6 +150,9 @@ impl ControlPlane {
                 .await
             {
                 Ok(()) => {
+                    if let Some(event) = &event {
+                        events::log(event);
+                    }
                     self.take_up(&next)?;
                     self.records.confirm(begun);
                     if !buggify!("records-hand-over-late") {
@@ -185,6 +203,23 @@ impl ControlPlane {
         }
         self.namespaces.find(name)
     }
+
+    /// Finds a namespace again of which a shard has refused a dataset as removed; none where the namespace itself was
+    /// removed.
+    pub async fn find_after_drop(
+        &self,
+        dropped: NamespaceId,
+        namespace: &NamespaceEntry,
+    ) -> Result<Option<Arc<NamespaceEntry>>, ControlError> {
+        match self.find_after_removal(dropped, &namespace.info.name).await {
+            Ok(found) => {
+                let is_it = found.id == namespace.id && found.dataset != dropped;
+                Ok(is_it.then_some(found))
+            }
+            Err(ControlError::NamespaceNotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// The records as each of their owners reads them.
@@ -193,6 +228,8 @@ struct InEffect {
     tokens: Vec<TokenRecord>,
     policies: StoredPolicies,
     lists: Lists,
+    loads: LoadMap,
+    events: Vec<(u64, Event)>,
 }
 
 impl InEffect {
@@ -204,6 +241,8 @@ impl InEffect {
             tokens: tokens::read(set)?,
             policies: StoredPolicies::read(set)?,
             lists: Lists::read(set)?,
+            loads: LoadMap::read(set)?,
+            events: events::read(set)?,
         })
     }
 }

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use umbo_api::hot::{HotList, HotListing, HotStanding};
 use umbo_hotkey::LISTED_KEYS_MAX;
-use umbo_types::{Clock, NamespaceId, limits};
+use umbo_store::Condition;
+use umbo_types::{Clock, NamespaceId, Version, limits};
 
 pub use self::error::HotKeyError;
 pub use self::key_id::{KeyId, KeyIdHasher};
@@ -86,6 +87,44 @@ impl Lists {
     }
 }
 
+/// What a request to list a key came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListChange {
+    /// The key was not listed, and is now.
+    Added,
+    /// It was listed otherwise.
+    Replaced,
+    /// It stays as it was listed.
+    Unchanged,
+}
+
+/// How a key stands on a list after a request to list it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutOutcome {
+    /// Its entry.
+    pub listing: HotListing,
+    /// What has become of it.
+    pub change: ListChange,
+}
+
+impl PutOutcome {
+    fn of(listing: &HotListing, change: ListChange) -> Self {
+        let listing = listing.clone();
+        Self { listing, change }
+    }
+}
+
+/// Returns the version of an entry: when it was made, in milliseconds since the Unix epoch.
+pub const fn version(listing: &HotListing) -> Version {
+    Version(listing.at)
+}
+
+/// Returns whether two entries say the same: for the same reason and the same length of time.
+fn is_same(one: &HotListing, other: &HotListing) -> bool {
+    let length = |listing: &HotListing| listing.until.map(|until| until.saturating_sub(listing.at));
+    one.reason == other.reason && length(one) == length(other)
+}
+
 /// What is in effect.
 #[derive(Debug, Default)]
 struct InEffect {
@@ -135,25 +174,43 @@ impl HotLists {
         }
     }
 
-    /// Plans to put a key on a list, or to change how it stands there. The flag says whether it is new.
+    /// Plans to put a key on a list where the condition holds of its entry there. Without a condition one that is
+    /// listed stays as it stands, and has to be listed for the same reason and time.
     pub(crate) fn put(
         &self,
         set: &RecordSet,
         list: HotList,
         entry: &ListEntry,
-    ) -> Result<(Edits, bool), ControlError> {
+        condition: &Condition,
+    ) -> Result<(Edits, PutOutcome), ControlError> {
         self.plan(set, list, |entries| {
             let held = entries.iter_mut().find(|held| held.id == entry.id);
-            if let Some(held) = held {
-                held.listing = entry.listing.clone();
-                return Ok(false);
+            let current = held.as_ref().map(|held| version(&held.listing));
+            if !condition.holds(current) {
+                return Err(ControlError::ConditionFailed { current });
             }
-            let max = LISTED_KEYS_MAX;
-            if entries.len() >= max {
-                return Err(HotKeyError::TooMany { list, max });
+            let Some(held) = held else {
+                let max = LISTED_KEYS_MAX;
+                if entries.len() >= max {
+                    return Err(HotKeyError::TooMany { list, max }.into());
+                }
+                entries.push(entry.clone());
+                return Ok(PutOutcome::of(&entry.listing, ListChange::Added));
+            };
+            if matches!(condition, Condition::Always) {
+                return if is_same(&held.listing, &entry.listing) {
+                    Ok(PutOutcome::of(&held.listing, ListChange::Unchanged))
+                } else {
+                    Err(HotKeyError::Listed(list).into())
+                };
             }
-            entries.push(entry.clone());
-            Ok(true)
+            // The instant is the version, so each has its own.
+            let at = entry.listing.at.max(held.listing.at + 1);
+            held.listing = HotListing {
+                at,
+                ..entry.listing.clone()
+            };
+            Ok(PutOutcome::of(&held.listing, ListChange::Replaced))
         })
     }
 
@@ -164,7 +221,7 @@ impl HotLists {
         list: HotList,
         id: &KeyId,
     ) -> Result<(Edits, ()), ControlError> {
-        self.plan(set, list, |entries| {
+        self.plan(set, list, |entries| -> Result<(), ControlError> {
             let at = entries.iter().position(|held| held.id == *id);
             let at = at.ok_or(HotKeyError::NotListed(list))?;
             entries.remove(at);
@@ -176,7 +233,7 @@ impl HotLists {
         &self,
         set: &RecordSet,
         list: HotList,
-        edit: impl FnOnce(&mut Vec<ListEntry>) -> Result<T, HotKeyError>,
+        edit: impl FnOnce(&mut Vec<ListEntry>) -> Result<T, ControlError>,
     ) -> Result<(Edits, T), ControlError> {
         let live = namespaces::live_ids(set)?;
         let now_ms = self.now_ms();

@@ -1,18 +1,23 @@
-//! Umbo's own records: namespaces, tokens, quota policies and lists of hot keys.
+//! Umbo's own records: namespaces, tokens, quota policies, lists of hot keys and loads.
 //!
 //! Owns where they are kept, how every dispatcher follows them, and how they are changed. Deliberately
-//! knows no HTTP: what a client is told of a [`ControlError`] is decided in `umbo-http`. Start reading at
+//! knows no HTTP: how a [`ControlError`] is answered is decided in `umbo-http`. Start reading at
 //! `records` (the set, its home, its copies), then `follow` (how a revision takes effect), then `changes`
 //! (what operators change).
 
 pub mod auth;
 mod changes;
 mod control_plane;
+mod datasets;
 mod error;
+pub mod events;
 mod first_records;
 mod follow;
 mod followed_records;
 pub mod hot_lists;
+mod load_changes;
+pub mod loads;
+mod namespace_entry;
 pub mod namespaces;
 pub mod policies;
 mod promote;
@@ -20,10 +25,12 @@ pub mod quota_spec;
 mod records;
 mod removal;
 mod tokens;
+mod versions;
 
 pub use control_plane::{ControlParts, ControlPlane};
 pub use error::ControlError;
 pub use followed_records::RecordsReport;
-pub use namespaces::{NamespaceEntry, Namespaces};
+pub use namespace_entry::NamespaceEntry;
+pub use namespaces::Namespaces;
 pub use promote::promote;
 pub use records::Unreadable;

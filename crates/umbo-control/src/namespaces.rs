@@ -6,49 +6,23 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use umbo_api::admin::{
-    DurabilitySetting, NamespaceChange, NamespaceInfo, NamespaceSettings, NamespaceSpec,
-    NamespaceState,
+    CompressionSetting, DurabilitySetting, NamespaceChange, NamespaceInfo, NamespaceSettings,
+    NamespaceSpec, NamespaceState,
 };
-use umbo_store::{Condition, Durability, RecordsRevision};
+use umbo_loads::LoadError;
+use umbo_store::{Condition, RecordsRevision};
 use umbo_types::{NamespaceId, ShardId, Timestamp, Version};
 
+use crate::datasets::Datasets;
 use crate::error::ControlError;
+use crate::loads::without_loads;
+use crate::namespace_entry::NamespaceEntry;
 use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable, version_of};
-
-/// What the path needs of a namespace.
-#[derive(Debug, Clone)]
-pub struct NamespaceEntry {
-    /// What operators see.
-    pub info: NamespaceInfo,
-    /// Under which its rows are stored.
-    pub id: NamespaceId,
-}
-
-impl NamespaceEntry {
-    /// Returns when writes that do not say are acknowledged.
-    pub const fn durability(&self) -> Durability {
-        match self.info.settings.durability {
-            DurabilitySetting::Sync => Durability::Sync,
-            DurabilitySetting::Async => Durability::Async,
-        }
-    }
-
-    /// Returns when a row that names no time itself expires.
-    pub fn default_expiry(&self, now: Timestamp) -> Option<Timestamp> {
-        let seconds = self.info.settings.default_ttl?;
-        Some(now.saturating_add(Duration::from_secs(seconds)))
-    }
-
-    const fn is_live(&self) -> bool {
-        matches!(self.info.state, NamespaceState::Live)
-    }
-}
 
 /// A namespace as the records hold it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,13 +34,30 @@ struct NamespaceRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     default_ttl: Option<u64>,
     durability: DurabilitySetting,
+    /// Not written where it is off, so that servers that do not know it read the record.
+    #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
+    compression: CompressionSetting,
+    /// In seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    versions_kept_for: Option<u64>,
     state: NamespaceState,
     /// Shards whose confirmation an operator does without.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     abandoned: BTreeSet<u16>,
+    /// Absent where it was never loaded in mode replace, so that servers that do not know it read the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    datasets: Option<Datasets>,
 }
 
 impl NamespaceRecord {
+    /// Returns the ids under which its rows are stored.
+    fn ids(&self) -> Vec<NamespaceId> {
+        match &self.datasets {
+            Some(datasets) => datasets.ids().collect(),
+            None => vec![NamespaceId(self.id)],
+        }
+    }
+
     fn read(name: &str, content: &[u8]) -> Result<Self, Unreadable> {
         let record: Self = RecordSet::read_json(Kind::Namespace, name, content)?;
         if NamespaceId(record.id) == NamespaceId::SYSTEM {
@@ -101,6 +92,8 @@ impl NamespaceRecord {
         NamespaceSettings {
             default_ttl: self.default_ttl,
             durability: self.durability,
+            compression: self.compression,
+            versions_kept_for: self.versions_kept_for,
         }
     }
 
@@ -112,6 +105,8 @@ impl NamespaceRecord {
             return (Edits::none(), info);
         }
         (self.default_ttl, self.durability) = (settings.default_ttl, settings.durability);
+        self.compression = settings.compression;
+        self.versions_kept_for = settings.versions_kept_for;
         let mut info = self.info(name);
         info.change = Some(NamespaceChange::Changed);
         (Edits::none().put(Kind::Namespace, name, self.bytes()), info)
@@ -155,13 +150,14 @@ impl NamespaceMap {
         for (name, content) in set.of(Kind::Namespace) {
             let record = NamespaceRecord::read(name, content)?;
             let id = NamespaceId(record.id);
-            if set.is_fenced(id) != (record.state == NamespaceState::Removing) {
+            let is_removing = record.state == NamespaceState::Removing;
+            let ids = record.ids();
+            if ids.iter().any(|id| set.is_fenced(*id) != is_removing) {
                 let why = "its state contradicts the fences";
                 return Err(unreadable(Kind::Namespace, name, &why));
             }
-            let info = record.info(name);
-            map.by_name
-                .insert(name.into(), Arc::new(NamespaceEntry { info, id }));
+            let entry = NamespaceEntry::new(record.info(name), record.datasets);
+            map.by_name.insert(name.into(), Arc::new(entry));
             if record.state == NamespaceState::Removing {
                 map.removing.push(Removing {
                     name: name.to_owned(),
@@ -173,12 +169,15 @@ impl NamespaceMap {
         Ok(map)
     }
 
-    /// Returns the names of all namespaces, by id.
+    /// Returns the names of all namespaces, by their ids and those of their datasets.
     pub(crate) fn names(&self) -> HashMap<NamespaceId, Arc<str>> {
-        let entries = self.by_name.iter();
-        entries
-            .map(|(name, entry)| (entry.id, Arc::from(&**name)))
-            .collect()
+        let mut names = HashMap::new();
+        for (name, entry) in &self.by_name {
+            let name: Arc<str> = Arc::from(&**name);
+            names.extend(entry.datasets().map(|id| (id, Arc::clone(&name))));
+            names.insert(entry.id, name);
+        }
+        names
     }
 }
 
@@ -200,6 +199,14 @@ impl Namespaces {
         found
             .filter(|entry| entry.is_live())
             .ok_or_else(|| not_found(name))
+    }
+
+    /// Returns a namespace as it is now: its settings and its live dataset may have changed since it was found. One that was
+    /// removed is returned as it was.
+    pub fn current(&self, namespace: &Arc<NamespaceEntry>) -> Arc<NamespaceEntry> {
+        let found = self.find(&namespace.info.name).ok();
+        let found = found.filter(|found| found.id == namespace.id);
+        found.unwrap_or_else(|| Arc::clone(namespace))
     }
 
     /// Finds what operators see of a namespace, also of one that is being removed.
@@ -225,6 +232,21 @@ impl Namespaces {
         let mut all = self.all();
         all.retain(|info| info.state == NamespaceState::Live);
         all
+    }
+
+    /// Returns the namespaces with a version that was kept for long enough.
+    pub(crate) fn with_overdue_versions(&self, now: Timestamp) -> Vec<Arc<NamespaceEntry>> {
+        let snapshot = self.snapshot.load();
+        let entries = snapshot.by_name.values();
+        let overdue = entries.filter(|entry| entry.is_live() && entry.has_overdue_version(now));
+        overdue.cloned().collect()
+    }
+
+    /// Returns the ids of all live datasets, each with that of its namespace.
+    pub fn live_datasets(&self) -> HashMap<NamespaceId, NamespaceId> {
+        let snapshot = self.snapshot.load();
+        let entries = snapshot.by_name.values();
+        entries.map(|entry| (entry.id, entry.dataset)).collect()
     }
 
     /// Returns those that are being removed, and of which revision that is.
@@ -274,6 +296,15 @@ pub(crate) fn put(
     }
 }
 
+/// Returns the settings of a namespace, where there is one.
+pub(crate) fn settings_of(
+    set: &RecordSet,
+    name: &str,
+) -> Result<Option<NamespaceSettings>, Unreadable> {
+    let record = NamespaceRecord::find(set, name)?;
+    Ok(record.map(|record| record.settings()))
+}
+
 /// Plans to change the settings that the request names, and no other.
 pub(crate) fn change(
     set: &RecordSet,
@@ -301,8 +332,11 @@ fn create(
         created_at: now.as_millis(),
         default_ttl: settings.default_ttl,
         durability: settings.durability,
+        compression: settings.compression,
+        versions_kept_for: settings.versions_kept_for,
         state: NamespaceState::Live,
         abandoned: BTreeSet::new(),
+        datasets: None,
     };
     let mut info = record.info(name);
     info.change = Some(NamespaceChange::Created);
@@ -338,6 +372,11 @@ fn check(
 /// Says in which setting a namespace differs from what a request asks for.
 fn difference(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<String> {
     let ttl = |ttl: Option<u64>| ttl.map_or_else(|| "none".to_owned(), |ttl| format!("{ttl} s"));
+    let (kept, asked_kept) = (actual.versions_kept_for, asked.versions_kept_for);
+    if kept != asked_kept {
+        let (kept, asked) = (ttl(kept), ttl(asked_kept));
+        return Some(format!("versions_kept_for is {kept}, not {asked}"));
+    }
     if actual.default_ttl != asked.default_ttl {
         let (actual, asked) = (ttl(actual.default_ttl), ttl(asked.default_ttl));
         return Some(format!("default_ttl is {actual}, not {asked}"));
@@ -346,9 +385,13 @@ fn difference(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<Str
         DurabilitySetting::Sync => "sync",
         DurabilitySetting::Async => "async",
     };
-    (actual.durability != asked.durability).then(|| {
+    if actual.durability != asked.durability {
         let (actual, asked) = (word(actual.durability), word(asked.durability));
-        format!("durability is {actual}, not {asked}")
+        return Some(format!("durability is {actual}, not {asked}"));
+    }
+    (actual.compression != asked.compression).then(|| {
+        let (actual, asked) = (actual.compression.as_str(), asked.compression.as_str());
+        format!("compression is {actual}, not {asked}")
     })
 }
 
@@ -363,10 +406,30 @@ pub(crate) fn begin_removal(
     record.state = NamespaceState::Removing;
     record.abandoned.extend(abandoned.map(|shard| shard.0));
     let id = NamespaceId(record.id);
-    let edits = Edits::none()
-        .put(Kind::Namespace, name, record.bytes())
-        .put(Kind::Fence, &id.to_string(), "removed");
-    Ok((edits, id))
+    let mut edits = Edits::none().put(Kind::Namespace, name, record.bytes());
+    for id in record.ids().into_iter().chain([id]) {
+        edits = edits.put(Kind::Fence, &id.to_string(), "removed");
+    }
+    Ok((without_loads(edits, set, id)?, id))
+}
+
+/// Plans to change the datasets of a namespace that can be used; none where none has this name and id.
+pub(crate) fn change_datasets<T>(
+    set: &RecordSet,
+    (name, id): (&str, NamespaceId),
+    change: impl FnOnce(&mut Datasets, NamespaceSettings) -> Result<T, LoadError>,
+) -> Result<Option<(Edits, T)>, ControlError> {
+    let found = NamespaceRecord::find(set, name)?;
+    let is_it =
+        |record: &NamespaceRecord| record.id == id.0 && record.state == NamespaceState::Live;
+    let Some(mut record) = found.filter(is_it) else {
+        return Ok(None);
+    };
+    let settings = record.settings();
+    let datasets = record.datasets.get_or_insert_with(|| Datasets::of_one(id));
+    let outcome = change(datasets, settings)?;
+    let edits = Edits::none().put(Kind::Namespace, name, record.bytes());
+    Ok(Some((edits, outcome)))
 }
 
 /// Plans the last step of a removal: the name is free. Does nothing where another dispatcher was first.

@@ -107,8 +107,8 @@ impl Policies {
         found.ok_or_else(|| not_found(name))
     }
 
-    /// Plans to store a policy where the condition holds of the stored one of its name. The flag says
-    /// whether none was stored under the name before.
+    /// Plans to store a policy where the condition holds of the stored one of its name. Without a condition one
+    /// that is stored stays, and has to be the same. The flag says whether none was stored under the name before.
     pub(crate) fn put(
         &self,
         set: &RecordSet,
@@ -120,11 +120,20 @@ impl Policies {
         let content = effective::content_of(&policy);
         let before = self.of(set)?;
         before.check_changeable(&name)?;
-        check(condition, before.content(&name))?;
+        let stored = before.content(&name);
+        check(condition, stored)?;
+        let is_same = stored.is_some_and(|stored| *stored == content);
+        if stored.is_some() && !is_same && matches!(condition, Condition::Always) {
+            return Err(QuotaError::Exists { name }.into());
+        }
+        let is_new = stored.is_none();
         let after = before.with_policy(&name, Some((content.clone(), Arc::new(policy))));
         after.check_room(&before, Some(&name))?;
-        let is_new = before.content(&name).is_none();
-        let edits = Edits::none().put(Kind::Quota, &name, content);
+        let edits = if is_same {
+            Edits::none()
+        } else {
+            Edits::none().put(Kind::Quota, &name, content)
+        };
         Ok((edits, (change(&name, &before, &after), is_new)))
     }
 
@@ -157,7 +166,7 @@ impl Policies {
         })
     }
 
-    /// Says what a policy would have done to the requests of late. Takes a while.
+    /// Returns what a policy would have done to the recent requests. Takes a while.
     pub fn simulate(&self, asked: &SimulateBody) -> Result<SimulateAnswer, QuotaError> {
         let policy = policy_of(&asked.policy, Source::Stored)?;
         let last = asked

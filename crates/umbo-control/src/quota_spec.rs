@@ -109,7 +109,7 @@ pub fn limit_of(unit: Unit, limit: Limit) -> QuotaLimit {
     }
 }
 
-/// Says which line of a policy file is wrong, and why.
+/// The line of a policy file that is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct PolicyFileError {

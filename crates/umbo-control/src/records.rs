@@ -1,4 +1,4 @@
-//! Umbo's own records (namespaces, tokens, policies, lists, secrets) as one set at one revision.
+//! Umbo's own records (namespaces, tokens, policies, lists, loads, secrets) as one set at one revision.
 //!
 //! The set has one home: a partition of the home shard, in which a change is one atomic, durable write on
 //! the condition that the set has not changed meanwhile (`home`). All others hold a copy of the
@@ -12,16 +12,23 @@ pub(crate) mod home;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use umbo_store::RecordsRevision;
+use umbo_api::observe::Event;
+use umbo_store::{DatasetGroup, RecordsRevision};
 use umbo_types::{NamespaceId, Version};
+
+use crate::datasets;
 
 /// What a record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
+    /// A change that an operator made, by its number.
+    Event,
     /// A namespace that was removed, by id: shards refuse all work for it. Kept for ever.
     Fence,
     /// A list of hot keys.
     Hot,
+    /// A load, by id.
+    Load,
     /// A namespace, by name.
     Namespace,
     /// A quota policy, by name.
@@ -33,9 +40,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
+        Self::Event,
         Self::Fence,
         Self::Hot,
+        Self::Load,
         Self::Namespace,
         Self::Quota,
         Self::Secret,
@@ -44,8 +53,10 @@ impl Kind {
 
     const fn as_str(self) -> &'static str {
         match self {
+            Self::Event => "event",
             Self::Fence => "fence",
             Self::Hot => "hot",
+            Self::Load => "load",
             Self::Namespace => "namespace",
             Self::Quota => "quota",
             Self::Secret => "secret",
@@ -96,7 +107,7 @@ pub(crate) fn version_of(content: &Bytes) -> Version {
     Version(u64::from_be_bytes(*first) >> (u64::BITS - VERSION_BITS))
 }
 
-/// Says that a record, or a copy of the records, is not what this version reads. The reason quotes nothing
+/// A record, or a copy of the records, is not what this version reads. The reason quotes nothing
 /// of a record's content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the record '{record}' cannot be read: {reason}")]
@@ -154,6 +165,18 @@ impl RecordSet {
         Ok(ids)
     }
 
+    /// Returns the datasets of the namespaces that have more than one, in ascending order of the live one.
+    pub(crate) fn datasets(&self) -> Result<Vec<DatasetGroup>, Unreadable> {
+        let groups = self.of(Kind::Namespace).filter_map(|(name, content)| {
+            let group = datasets::group_of(content);
+            let group = group.map_err(|error| unreadable(Kind::Namespace, name, &error));
+            group.transpose()
+        });
+        let mut groups = groups.collect::<Result<Vec<_>, _>>()?;
+        groups.sort_unstable_by_key(|group| group.live);
+        Ok(groups)
+    }
+
     /// Returns whether a namespace was removed.
     pub(crate) fn is_fenced(&self, id: NamespaceId) -> bool {
         self.get(Kind::Fence, &id.to_string()).is_some()
@@ -187,6 +210,8 @@ pub(crate) fn unreadable(kind: Kind, name: &str, why: &dyn std::fmt::Display) ->
 pub(crate) struct Edits {
     pub(crate) rows: BTreeMap<RecordKey, Option<Bytes>>,
     last_namespace: Option<u32>,
+    /// What they come from, where an operator made them: recorded with them, if they change anything.
+    pub(crate) event: Option<Event>,
 }
 
 impl Edits {
@@ -210,10 +235,24 @@ impl Edits {
         self
     }
 
+    /// Adds what other edits change. Both are of the same set, and change other records of it.
+    #[must_use]
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.rows.extend(other.rows);
+        self
+    }
+
     /// Notes that a namespace was given this id.
     #[must_use]
     pub(crate) fn with_last_namespace(mut self, id: u32) -> Self {
         self.last_namespace = Some(id);
+        self
+    }
+
+    /// Says what they come from.
+    #[must_use]
+    pub(crate) fn because_of(mut self, event: Event) -> Self {
+        self.event = Some(event);
         self
     }
 

@@ -5,23 +5,27 @@
 //! Invariant: what [`Charge::charged`] returns once the charge is closed is what the ledger holds.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use smallvec::SmallVec;
 use umbo_control::NamespaceEntry;
-use umbo_http::RequestError;
-use umbo_overload::Work as PresentWork;
+use umbo_http::{RequestError, rejection};
+use umbo_observe::request_records::{ChargeRecord, PolicyRecord, PolicyVerdict};
+use umbo_overload::{Entry, Work as PresentWork};
 use umbo_quota::{
-    ActualUsage, Advertised, CostHint, Explanation, Limit, Policy, Rejection, Request, Reservation,
-    ShardShare, UsageRow,
+    ActualUsage, Advertised, Breakdown, CostHint, Dimension, Explanation, Limit, MetPolicy, Policy,
+    Rejection, Request, Reservation, ShardShare, UsageRow,
 };
 use umbo_store::StoreError;
-use umbo_types::{CallerId, Operation, OwnedAttributes, PriceMultiplier, RequestUnits, ShardId};
+use umbo_types::{
+    CallerId, Deadline, Operation, OwnedAttributes, PriceMultiplier, RequestUnits, ShardId,
+};
 
 use crate::dispatcher::Dispatcher;
 use crate::overload::hash_of;
 use crate::phase::identify::Identified;
+use crate::request_log::ChargeEnd;
 
 /// Price of a result for which the request did not ask the store.
 const HIT_PRICE: RequestUnits = RequestUnits::from_micros(100_000);
@@ -37,11 +41,14 @@ pub(crate) struct Charge {
     reservation: Option<Reservation>,
     /// Whether the store has done a part of the work.
     is_begun: bool,
-    is_rejected: bool,
+    /// The policy that rejected the request.
+    rejected_by: Option<PolicyRecord>,
     /// Whether the work so far cost no read of the store of its own.
     is_shared: bool,
     /// The shards that were debited.
     shares: SmallVec<[ShardShare; 2]>,
+    /// What writes of the request were charged that have charges of their own.
+    paid_apart: RequestUnits,
 }
 
 impl Charge {
@@ -53,9 +60,10 @@ impl Charge {
             hint: CostHint::default(),
             reservation: None,
             is_begun: false,
-            is_rejected: false,
+            rejected_by: None,
             is_shared: false,
             shares: SmallVec::new(),
+            paid_apart: RequestUnits::ZERO,
         }
     }
 
@@ -175,7 +183,7 @@ impl Charge {
     }
 
     fn rejected(&mut self, rejection: Box<Rejection>) -> RequestError {
-        self.is_rejected = true;
+        self.rejected_by = Some(rejected_by(&rejection));
         RequestError::Rejected(rejection)
     }
 
@@ -222,6 +230,50 @@ impl Charge {
     /// Returns what the payer has spent on the namespace.
     pub(crate) fn own_usage(&self) -> Vec<UsageRow> {
         self.dispatcher.quota.usage_of(&self.request().subject)
+    }
+
+    /// Returns what the record of the request says of its charge.
+    pub(crate) fn end(&self, now: Instant) -> ChargeEnd {
+        ChargeEnd {
+            payer: self.payer_id(),
+            charge: self.record(now),
+        }
+    }
+
+    /// Returns what it says of its cost and policies; none of what has no price.
+    fn record(&self, now: Instant) -> Option<Box<ChargeRecord>> {
+        if !self.identified.operation.has_price() {
+            return None;
+        }
+        let mut request = self.request();
+        request.price_multiplier = multiplier(&self.dispatcher, &self.identified, &self.shares);
+        let price_multiplier = request.price_multiplier.as_hundredths();
+        let mut policies: SmallVec<[PolicyRecord; 4]> = self.rejected_by.iter().cloned().collect();
+        let is_refused = self.rejected_by.is_some();
+        let quota = &self.dispatcher.quota;
+        let priced = quota.visit_policies(&request, &self.shares, now, |met| {
+            let is_refusing =
+                |refusing: &PolicyRecord| Arc::ptr_eq(&refusing.policy, &met.policy.name);
+            if !self.rejected_by.as_ref().is_some_and(is_refusing) {
+                policies.push(asked(met, is_refused));
+            }
+        });
+        let Breakdown {
+            base,
+            rows,
+            read_bytes,
+            write_bytes,
+            latency,
+            penalty,
+        } = priced.breakdown;
+        let reservation = self.reservation.as_ref();
+        Some(Box::new(ChargeRecord {
+            estimate: reservation.map_or(priced.estimate, Reservation::estimate),
+            actual: self.charged(),
+            parts: [base, rows, read_bytes, write_bytes, latency, penalty],
+            price_multiplier: f32::from(price_multiplier) / 100.0,
+            policies: policies.into_vec().into(),
+        }))
     }
 
     /// Records that the store is about to be asked: from now on the request costs something.
@@ -297,7 +349,32 @@ impl Charge {
     /// Returns what the request has been charged; in a stream, so far.
     pub(crate) fn charged(&self) -> RequestUnits {
         let reservation = self.reservation.as_ref();
-        reservation.map_or(RequestUnits::ZERO, Reservation::charged)
+        let charged = reservation.map_or(RequestUnits::ZERO, Reservation::charged);
+        charged.saturating_add(self.paid_apart)
+    }
+
+    /// Begins the time of the request anew, where the client has named none: its body took long.
+    pub(crate) fn renew_deadline(&mut self) {
+        let context = &mut self.identified.context;
+        if !context.is_timeout_named {
+            context.deadline = Deadline::after(self.dispatcher.clock.monotonic(), context.timeout);
+        }
+    }
+
+    /// Adds what a write of the request was charged by itself.
+    pub(crate) fn paid_apart(&mut self, units: RequestUnits) {
+        self.paid_apart = self.paid_apart.saturating_add(units);
+    }
+
+    /// Returns the attributes by which the queue of a shard orders the request.
+    pub(crate) fn entry(&self, shard: Option<ShardId>) -> Entry {
+        Entry {
+            criticality: self.identified.criticality,
+            caller: self.caller_hash(),
+            price: self.charged(),
+            deadline: self.identified.context.deadline,
+            is_above_share: self.is_above_share(shard),
+        }
     }
 
     /// Returns the payer, if the request named one.
@@ -323,12 +400,57 @@ impl Drop for Charge {
             }
         }
         let (metrics, operation) = (&self.dispatcher.metrics, self.identified.operation);
-        if self.is_rejected {
+        if self.rejected_by.is_some() {
             metrics.record_rejected(operation);
         } else if self.reservation.is_some() {
             metrics.record_admitted(operation, charged);
         }
     }
+}
+
+/// Returns what the record of a request says of the policy that rejected it.
+fn rejected_by(rejection: &Rejection) -> PolicyRecord {
+    PolicyRecord {
+        policy: Arc::clone(&rejection.policy.name),
+        balance: rejection.balance,
+        price: rejection.price,
+        rate: rejection.limit.rate,
+        observed: rejection.observed,
+        wait_millis: wait_millis(rejection.wait),
+        unit: rejection.policy.unit as u8,
+        is_of_shard: rejection.policy.per.contains(Dimension::Shard),
+        verdict: PolicyVerdict::Rejected,
+    }
+}
+
+/// Returns what it says of a policy that did not reject it.
+fn asked(met: &MetPolicy<'_>, is_refused: bool) -> PolicyRecord {
+    let verdict = match (met.is_enforced, is_refused) {
+        (false, _) if !met.is_covered => PolicyVerdict::WouldReject,
+        (true, false) => PolicyVerdict::Admitted,
+        (true, true) if !met.is_covered => PolicyVerdict::Rejected,
+        _ => PolicyVerdict::WouldAdmit,
+    };
+    PolicyRecord {
+        policy: Arc::clone(&met.policy.name),
+        balance: met.balance,
+        price: met.price,
+        rate: met.limit().rate,
+        observed: 0,
+        wait_millis: if met.wait.is_zero() {
+            0
+        } else {
+            wait_millis(met.wait)
+        },
+        unit: met.policy.unit as u8,
+        is_of_shard: met.shard.is_some(),
+        verdict,
+    }
+}
+
+/// Returns a wait as clients are told it.
+fn wait_millis(wait: Duration) -> u32 {
+    u32::try_from(rejection::wait_ms(wait)).unwrap_or(u32::MAX)
 }
 
 fn request(identified: &Identified, hint: CostHint) -> Request<'_> {

@@ -2,8 +2,8 @@
 //!
 //! Nothing here outlives the dispatcher or matters to another one: kill it and the next one carries on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -16,6 +16,7 @@ use umbo_edge::body::InFlightCounter;
 use umbo_http::RequestIds;
 use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
+use umbo_observe::{History, TopCallers};
 use umbo_quota::Limiter;
 use umbo_routing::ShardMap;
 use umbo_store::Store;
@@ -24,8 +25,10 @@ use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Operation};
 
 use crate::hot_keys::HotKeys;
+use crate::load::waits::LoadWaits;
 use crate::long_reads::LongReads;
 use crate::overload::{Overload, OverloadSettings};
+use crate::request_recorder::RequestRecorder;
 
 /// Bounds of a dispatcher.
 #[derive(Debug, Clone)]
@@ -50,7 +53,7 @@ pub struct DispatcherLimits {
 pub struct Dispatcher {
     /// Where the rows are.
     pub store: Arc<dyn Store>,
-    /// Which shard has which slot.
+    /// Which shard has which hash slot.
     pub shard_map: Arc<ShardMap>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
@@ -63,11 +66,18 @@ pub struct Dispatcher {
     pub quota: Arc<Limiter>,
     /// Which keys are hot, and what is kept of them.
     pub hot_keys: Arc<HotKeys>,
+    pub(crate) load_waits: LoadWaits,
     /// None where nothing is shed because of a shard.
     pub overload: Option<Overload>,
     /// Where requests are counted.
     pub metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
+    /// Records of requests.
+    pub recorder: RequestRecorder,
+    /// The past of the metrics. Locked for a sample each second, and by who reads it.
+    pub history: Mutex<History>,
+    /// Which callers use most now.
+    pub top_callers: Mutex<TopCallers>,
     /// Bounds.
     pub limits: DispatcherLimits,
     in_flight: AtomicUsize,
@@ -163,19 +173,24 @@ impl Dispatcher {
             clock,
             quota,
             hot_keys,
+            load_waits: LoadWaits::default(),
             metrics,
             tracer,
+            recorder: RequestRecorder::default(),
+            history: Mutex::new(History::new()),
+            top_callers: Mutex::new(TopCallers::new()),
             long_reads,
             limits,
             config_text,
         }))
     }
 
-    /// Looks after the quotas (observed rates, the record of usage) and ends what has run out on the
-    /// lists of hot keys. To be called once a second.
+    /// Looks after the quotas (observed rates, the record of usage), ends what has run out on the lists of hot
+    /// keys, and brings up to date which requests are slow. To be called once a second.
     pub fn maintain(&self) {
         self.quota.maintain(self.clock.monotonic());
         self.control.maintain();
+        self.recorder.maintain(&self.metrics);
     }
 
     /// Brings up to date which keys are hot and which shards are overloaded. To be called every
@@ -188,7 +203,7 @@ impl Dispatcher {
         }
     }
 
-    /// Looks after those who wait for a shard. To be called every few milliseconds; `lag` is by how
+    /// Looks after the requests that wait for a shard. To be called every few milliseconds; `lag` is by how
     /// much the runtime was late to do so.
     pub fn tick_queues(&self, lag: Duration) {
         if let Some(overload) = &self.overload {
@@ -215,7 +230,7 @@ impl Dispatcher {
         self.is_draining.store(true, Ordering::Relaxed);
     }
 
-    /// Says whether [`Self::begin_drain`] was called.
+    /// Returns whether [`Self::begin_drain`] was called.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
     }

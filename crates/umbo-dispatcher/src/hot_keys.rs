@@ -13,17 +13,26 @@ use umbo_control::hot_lists::{KeyId, ListedKeys};
 use umbo_hotkey::{ReadKey, Report, Shield, ShieldSettings};
 use umbo_http::RequestError;
 use umbo_store::Page;
-use umbo_types::Row;
+use umbo_types::{NamespaceId, Row};
 
 use crate::store_call::Timed;
 
 /// A result that many requests may share.
 #[derive(Debug, Clone)]
 pub(crate) enum SharedRead {
-    /// Of a get: the row, where it is visible.
-    Row(Option<Row>),
-    /// Of a range: its first chunk.
-    Page(Arc<Page>),
+    /// Of a get: the dataset that was read, and the row, where it is visible.
+    Row(NamespaceId, Option<Row>),
+    /// Of a range: the dataset that was read, and its first chunk.
+    Page(NamespaceId, Arc<Page>),
+}
+
+impl SharedRead {
+    /// Returns the dataset that was read. Keys are those of the namespace, whichever of its datasets is live.
+    pub(crate) const fn dataset(&self) -> NamespaceId {
+        match self {
+            Self::Row(dataset, _) | Self::Page(dataset, _) => *dataset,
+        }
+    }
 }
 
 /// The shield of a dispatcher.

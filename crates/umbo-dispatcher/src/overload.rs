@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use umbo_observe::request_records::ShardMoment;
 use umbo_overload::{
     Admission, AdmissionQueue, OverloadController, PressureSettings, QueueSettings, QueueStatus,
     TickInput, Wakeups,
@@ -21,7 +22,7 @@ pub(crate) type Waiter = oneshot::Sender<Admission>;
 /// How queues and controller are made.
 #[derive(Debug, Clone, Default)]
 pub struct OverloadSettings {
-    /// Of the queue of each shard for reads; that for writes has a fixed number of slots.
+    /// Of the queue of each shard for reads; that for writes has a fixed number of permits.
     pub queue: QueueSettings,
     /// Of the pressure.
     pub pressure: PressureSettings,
@@ -41,6 +42,8 @@ struct Way {
     queue: AdmissionQueue<Waiter>,
     /// Store calls that have ended, modulo 2³².
     ended: AtomicU32,
+    /// The queue as of the last tick: permits, those that were taken, requests that waited.
+    at_tick: [AtomicU32; 3],
 }
 
 impl Shard {
@@ -50,6 +53,10 @@ impl Shard {
         let statuses = ways.map(|way| way.queue.status(now));
         let mut oldest = Duration::ZERO;
         for ((way, status), progress) in ways.iter().zip(&statuses).zip(progress) {
+            let queue = [status.limit, status.in_flight, status.waiting() as u32];
+            for (kept, number) in way.at_tick.iter().zip(queue) {
+                kept.store(number, Ordering::Relaxed);
+            }
             oldest = oldest.max(progress.look(way, status.in_flight, now));
         }
         let [reads, writes] = statuses;
@@ -116,6 +123,7 @@ impl Overload {
         let way = |queue| Way {
             queue: AdmissionQueue::new(queue),
             ended: AtomicU32::new(0),
+            at_tick: Default::default(),
         };
         let shard = || Shard {
             reads: way(settings.queue),
@@ -146,6 +154,20 @@ impl Overload {
             shard.reads.queue.status(now).and(&writes)
         };
         self.shards.iter().map(both).collect()
+    }
+
+    /// Returns how a shard was at the last tick, for an operation.
+    pub(crate) fn moment(&self, shard: ShardId, operation: Operation) -> Option<ShardMoment> {
+        let way = self.shards.get(usize::from(shard.0))?.way(operation);
+        let [limit, in_flight, waiting] =
+            (way.at_tick.each_ref()).map(|number| number.load(Ordering::Relaxed));
+        Some(ShardMoment {
+            pressure: self.controller.pressure(shard),
+            price_multiplier: 1.0,
+            limit,
+            in_flight,
+            waiting,
+        })
     }
 
     /// Returns the controller.

@@ -1,28 +1,31 @@
 //! Pages: rows of a range or scan, streamed chunk after chunk in constant memory.
 //!
-//! A chunk is one snapshot of the store and is encoded at once, so no snapshot is held while a
+//! A chunk is one snapshot of the store and is encoded while it is read, so no snapshot is held while a
 //! client reads. The next chunk is fetched when the connection asks for more, so a slow client
 //! holds one encoded chunk and a client that leaves ends the walk. Every page ends with its `end`
 //! line, or with an `error` line and a cut connection. Both lines have the cursor to continue with.
 
+mod chunk_text;
 mod streaming;
 
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use umbo_api::row::{RowFields, ValueField};
+use bytes::Bytes;
 use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_http::cursor::{RangeCursor, ScanCursor};
 use umbo_http::decode::{Layout, PageBounds};
 use umbo_http::{RequestError, encode};
 use umbo_quota::ActualUsage;
 use umbo_routing::ShardMap;
-use umbo_store::{Page, RangeRequest, RowBatch, RowRef, ScanRequest, Touched};
-use umbo_types::{Deadline, RequestUnits, ShardId, limits};
+use umbo_store::{Page, RangeRequest, RowSink, ScanRequest, Touched};
+use umbo_types::{Deadline, NamespaceId, PartitionKey, RequestUnits, ShardId, limits};
 
+pub(crate) use self::chunk_text::value_field;
+use self::chunk_text::{ChunkText, RowShape};
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
+use crate::operation::stored_form::damaged;
 use crate::phase::queue::with_permit;
 use crate::request_log::RequestLog;
 use crate::store_call::StoreCall;
@@ -42,6 +45,8 @@ const FIRST_CHUNK_PART: u32 = 4;
 pub(crate) enum PageSource {
     /// A partition.
     Range {
+        /// The namespace, kept in cursors.
+        namespace: NamespaceId,
         /// What is still to be read.
         request: RangeRequest,
         /// Digest of what was asked for, kept in cursors.
@@ -49,6 +54,8 @@ pub(crate) enum PageSource {
     },
     /// A segment of a namespace.
     Scan {
+        /// The namespace, kept in cursors.
+        namespace: NamespaceId,
         /// What is still to be read.
         request: ScanRequest,
         /// Number of segments, kept in cursors.
@@ -64,8 +71,9 @@ pub(crate) struct PageWalk {
     dispatcher: Arc<Dispatcher>,
     source: PageSource,
     left: PageBounds,
-    layout: Layout,
-    /// What gates are told of each chunk.
+    /// The chunk that is being read.
+    chunk: ChunkText,
+    /// What the queue and the store need to know of each chunk.
     call: StoreCall,
     /// Ends the page early; only where the client named a time.
     deadline: Option<Deadline>,
@@ -73,12 +81,14 @@ pub(crate) struct PageWalk {
     bytes: u64,
     /// What was read for them.
     touched: Touched,
+    /// Whether rows were read that could not be encoded: no cursor continues after them.
+    has_lost_rows: bool,
 }
 
-/// The rows of one chunk, and whether more may follow.
-#[derive(Debug, Default)]
-pub(crate) struct ChunkRows {
-    page: Arc<Page>,
+/// What was read for a chunk, and whether more may follow. Its rows are in the walk.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ChunkRead {
+    touched: Touched,
     may_continue: bool,
 }
 
@@ -100,26 +110,37 @@ impl PageWalk {
         deadline: Option<Deadline>,
     ) -> Self {
         let dispatcher = Arc::clone(dispatcher);
+        let shape = RowShape {
+            layout,
+            with_partition: matches!(source, PageSource::Scan { .. }),
+            keys_only: bounds.keys_only,
+        };
         Self {
             dispatcher,
             source,
             left: bounds,
-            layout,
+            chunk: ChunkText::new(shape),
             call,
             deadline,
             rows: 0,
             bytes: 0,
             touched: Touched::default(),
+            has_lost_rows: false,
         }
     }
 
     /// Returns how the rows are laid out.
     pub(crate) const fn layout(&self) -> Layout {
-        self.layout
+        self.chunk.shape().layout
+    }
+
+    /// Returns where the rows of the next chunk go.
+    pub(crate) const fn rows(&mut self) -> &mut impl RowSink {
+        &mut self.chunk
     }
 
     /// Reads the rows of the next chunk and moves the source beyond them.
-    pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRows>, RequestError> {
+    pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRead>, RequestError> {
         let mut call = self.call.clone();
         if self.call.is_continued {
             // The first chunk had the time of the request, even if it held no row. From then on the
@@ -133,39 +154,41 @@ impl PageWalk {
                 .dispatcher
                 .shard_map
                 .locate(request.namespace, &request.partition);
+            let Self {
+                dispatcher, chunk, ..
+            } = self;
             let work = async {
-                let page = self.dispatcher.store.range(&context, &request).await;
-                Answered::new(&context, page)
+                let page = dispatcher.store.range_into(&context, &request, chunk);
+                Answered::new(&context, page.await)
             };
-            let timed = with_permit(&self.dispatcher, shard, &call, pin!(work)).await?;
-            let timed = timed.and_then(Arc::new)?;
-            return Ok(timed.map(|page| self.take_up(page)));
+            let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
+            let timed = timed.and_then(|page| page)?;
+            return Ok(timed.map(|page| self.take_up(&page)));
         }
         let (rows_max, bytes_max) = self.chunk_bounds();
-        let PageSource::Scan { request, .. } = &mut self.source else {
-            let page = Arc::default();
-            let may_continue = false;
-            return Ok(Timed::untimed(ChunkRows { page, may_continue }));
+        let Self {
+            dispatcher,
+            source: PageSource::Scan { request, .. },
+            chunk,
+            ..
+        } = self
+        else {
+            return Ok(Timed::untimed(ChunkRead::default()));
         };
         (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
-        let shard = scanned(&self.dispatcher.shard_map, request);
+        let shard = scanned(&dispatcher.shard_map, request);
         let work = async {
-            let page = self.dispatcher.store.scan(&context, request).await;
-            Answered::new(&context, page)
+            let page = dispatcher.store.scan_into(&context, request, chunk);
+            Answered::new(&context, page.await)
         };
-        let timed = with_permit(&self.dispatcher, shard, &call, pin!(work)).await?;
+        let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
         let (time, page) = (timed.time, timed.answer?);
-        let may_continue = page.resume_after.is_some();
-        request.after = page.resume_after;
-        let page = Arc::new(Page {
-            rows: page.rows,
-            resume_after: None,
+        let answer = ChunkRead {
             touched: page.touched,
-        });
-        Ok(Timed {
-            answer: ChunkRows { page, may_continue },
-            time,
-        })
+            may_continue: page.resume_after.is_some(),
+        };
+        request.after = page.resume_after;
+        Ok(Timed { answer, time })
     }
 
     /// Returns what to ask the store for the next chunk of a range; none for a scan, and where the
@@ -183,22 +206,26 @@ impl PageWalk {
     }
 
     /// Moves a range beyond what was read of it.
-    pub(crate) fn take_up(&mut self, page: Arc<Page>) -> ChunkRows {
+    pub(crate) fn take_up(&mut self, page: &Page) -> ChunkRead {
         let may_continue = page.resume_after.is_some();
         if let (PageSource::Range { request, .. }, Some(last)) =
             (&mut self.source, &page.resume_after)
         {
             request.range = std::mem::take(&mut request.range).beyond(last, request.reverse);
         }
-        ChunkRows { page, may_continue }
+        ChunkRead {
+            touched: page.touched,
+            may_continue,
+        }
     }
 
     fn chunk_bounds(&self) -> (u32, u32) {
         let Dispatcher {
             long_reads, store, ..
         } = &*self.dispatcher;
-        let is_short =
-            !self.call.is_continued && long_reads.has_threads() && store.answers_at_once();
+        let is_short = !self.call.is_continued
+            && long_reads.has_threads()
+            && store.capabilities().answers_at_once;
         let part = if is_short { FIRST_CHUNK_PART } else { 1 };
         let rows_max = u64::from(limits::CHUNK_ROWS_MAX / part);
         let bytes_max = u64::from(limits::CHUNK_BYTES_MAX / part);
@@ -206,24 +233,25 @@ impl PageWalk {
         (rows_max, self.left.bytes_max.min(bytes_max) as u32)
     }
 
-    /// Encodes the rows of a chunk and charges them; the last one settles the charge, because
+    /// Takes the text of a chunk and charges its rows; the last one settles the charge, because
     /// its end line says what the whole page was charged.
     pub(crate) fn encode(
         &mut self,
-        chunk: &ChunkRows,
+        read: ChunkRead,
         log: &RequestLog,
         charge: &mut Charge,
-    ) -> EncodedChunk {
-        let rows = &chunk.page.rows;
-        let mut text = BytesMut::with_capacity(rows.bytes() + rows.len() * 64 + 256);
-        self.write_rows(rows, &mut text);
+    ) -> Result<EncodedChunk, RequestError> {
+        let mut written = self.chunk.take().map_err(|partition| {
+            self.has_lost_rows = true;
+            damaged(self.shard_of(partition))
+        })?;
         // Whatever is read from here on is a part of the same request.
         self.call.is_continued = true;
-        self.rows += rows.len() as u64;
-        self.bytes += rows.bytes() as u64;
-        self.touched += chunk.page.touched;
-        self.left.rows_max -= rows.len() as u64;
-        self.left.bytes_max = self.left.bytes_max.saturating_sub(rows.bytes() as u64);
+        self.rows += written.rows;
+        self.bytes += written.bytes;
+        self.touched += read.touched;
+        self.left.rows_max -= written.rows;
+        self.left.bytes_max = self.left.bytes_max.saturating_sub(written.bytes);
         let work = ActualUsage {
             rows: self.touched.rows,
             read_bytes: self.touched.bytes,
@@ -231,18 +259,18 @@ impl PageWalk {
             service_time: log.charged_time(),
             ..ActualUsage::default()
         };
-        let reason = self.end_reason(chunk.may_continue);
+        let reason = self.end_reason(read.may_continue);
         match reason {
             Some(why) => {
                 let charged = charge.settle(&work);
-                self.write_end(why, charged, &mut text);
+                self.write_end(why, charged, &mut written.text);
             }
             None => charge.progress(&work),
         }
-        EncodedChunk {
-            text: text.freeze(),
+        Ok(EncodedChunk {
+            text: written.text.into(),
             is_last: reason.is_some(),
-        }
+        })
     }
 
     fn end_reason(&self, may_continue: bool) -> Option<EndReason> {
@@ -262,23 +290,19 @@ impl PageWalk {
         }
     }
 
-    fn write_rows(&self, rows: &RowBatch, text: &mut BytesMut) {
-        let is_scan = matches!(self.source, PageSource::Scan { .. });
-        let keys_only = self.left.keys_only;
-        if self.layout == Layout::Array && !self.call.is_continued {
-            text.put_u8(b'[');
-        }
-        for row in rows.iter() {
-            text.put_u8(b'{');
-            row_fields(&row, is_scan, keys_only).write(text);
-            text.put_slice(match self.layout {
-                Layout::Lines => b"}\n",
-                Layout::Array => b"},\n",
-            });
+    /// Returns the shard of a row that was read, by its partition, which only the rows of a scan name.
+    fn shard_of(&self, partition: Bytes) -> ShardId {
+        let map = &self.dispatcher.shard_map;
+        match &self.source {
+            PageSource::Range { request, .. } => map.locate(request.namespace, &request.partition),
+            PageSource::Scan { request, .. } => PartitionKey::new(partition)
+                .map_or(ShardId(0), |partition| {
+                    map.locate(request.namespace, &partition)
+                }),
         }
     }
 
-    fn write_end(&self, why: EndReason, charged: RequestUnits, text: &mut BytesMut) {
+    fn write_end(&self, why: EndReason, charged: RequestUnits, text: &mut Vec<u8>) {
         let cursor = (why != EndReason::Done).then(|| self.cursor()).flatten();
         let end = End {
             more: cursor.is_some(),
@@ -288,33 +312,41 @@ impl PageWalk {
             bytes: self.bytes,
             ru: encode::ru(charged),
         };
-        serde_json::to_writer(text.writer(), &EndLine { end })
+        serde_json::to_writer(&mut *text, &EndLine { end })
             .expect("a buffer that grows takes every write");
-        text.put_slice(match self.layout {
+        text.extend_from_slice(match self.layout() {
             Layout::Lines => b"\n",
             Layout::Array => b"]\n",
         });
     }
 
     fn cursor(&self) -> Option<String> {
+        if self.has_lost_rows {
+            return None;
+        }
         match &self.source {
-            PageSource::Range { request, selectors } => {
-                Some(self.dispatcher.cursor_key.seal_range(&RangeCursor {
-                    namespace: request.namespace,
-                    partition: Bytes::copy_from_slice(request.partition.as_bytes()),
-                    rest: request.range.clone(),
-                    reverse: request.reverse,
-                    selectors: *selectors,
-                }))
-            }
+            PageSource::Range {
+                namespace,
+                request,
+                selectors,
+            } => Some(self.dispatcher.cursor_key.seal_range(&RangeCursor {
+                namespace: *namespace,
+                dataset: request.namespace,
+                partition: Bytes::copy_from_slice(request.partition.as_bytes()),
+                rest: request.range.clone(),
+                reverse: request.reverse,
+                selectors: *selectors,
+            })),
             PageSource::Scan {
+                namespace,
                 request,
                 segments,
                 segment,
             } => {
                 let after = request.after.clone()?;
                 Some(self.dispatcher.cursor_key.seal_scan(&ScanCursor {
-                    namespace: request.namespace,
+                    namespace: *namespace,
+                    dataset: request.namespace,
                     segments: *segments,
                     segment: *segment,
                     after,
@@ -329,25 +361,4 @@ fn scanned(map: &ShardMap, request: &ScanRequest) -> ShardId {
     let after = request.after.as_ref().map(|after| after.shard);
     let first = || map.owners_of(request.slots.clone()).first().copied();
     after.or_else(first).unwrap_or(ShardId(0))
-}
-
-/// Returns the fields of a row as the wire has them.
-pub(crate) fn row_fields<'a>(
-    row: &RowRef<'a>,
-    with_partition: bool,
-    keys_only: bool,
-) -> RowFields<'a> {
-    RowFields {
-        partition: with_partition.then_some(row.partition),
-        sort: row.sort,
-        version: row.version.0,
-        expires_at: row.expires_at.map(umbo_types::Timestamp::as_millis),
-        content_type: row.content_type,
-        content_encoding: row.content_encoding,
-        value: if keys_only {
-            ValueField::Len(row.value_len.into())
-        } else {
-            ValueField::Bytes(row.value)
-        },
-    }
 }

@@ -19,6 +19,8 @@ use umbo_types::{Operation, RequestUnits};
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
+use crate::large_read::LargeRead;
+use crate::long_poll::LongPoll;
 use crate::page::{EncodedChunk, PageWalk};
 use crate::request_log::RequestLog;
 
@@ -27,8 +29,17 @@ use crate::request_log::RequestLog;
 pub(crate) struct Reply {
     /// The answer, of a page its first chunk.
     pub(crate) answer: Answer,
+    /// What is read while the answer is being sent.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// What is read while the answer is being sent.
+#[derive(Debug)]
+pub(crate) enum Rest {
     /// The rest of a page, where more may follow.
-    pub(crate) rest: Option<Box<PageWalk>>,
+    Page(Box<PageWalk>),
+    /// The bytes of a large value.
+    Large(Box<LargeRead>),
 }
 
 impl From<Answer> for Reply {
@@ -45,8 +56,14 @@ impl Reply {
                 layout: walk.layout(),
                 text: first.text,
             },
-            rest: (!first.is_last).then(|| Box::new(walk)),
+            rest: (!first.is_last).then(|| Rest::Page(Box::new(walk))),
         }
+    }
+
+    /// Makes the reply of a row whose bytes are read as they are sent.
+    pub(crate) fn large(answer: Answer, read: LargeRead) -> Self {
+        let rest = Some(Rest::Large(Box::new(read)));
+        Self { answer, rest }
     }
 }
 
@@ -62,15 +79,18 @@ pub(crate) fn reply(
     });
     let response = match held {
         Ok(Reply { answer, rest }) => {
-            let is_head = matches!(answer, Answer::Row { is_head: true, .. });
+            let is_head = matches!(&answer, Answer::Row(row) if row.is_head);
             let mut response = encode::answer(answer);
-            if let Some(walk) = rest {
+            if let Some(rest) = rest {
                 add_meta(&mut response, &mut log, Some(&charge));
                 let first = match std::mem::take(response.body_mut()) {
                     ReplyBody::Full(text) => text,
                     _ => Bytes::new(),
                 };
-                *response.body_mut() = walk.into_body(first, log, charge);
+                *response.body_mut() = match rest {
+                    Rest::Page(walk) => walk.into_body(first, log, charge),
+                    Rest::Large(read) => read.into_body(log, charge),
+                };
                 return response;
             }
             if !is_head {
@@ -111,6 +131,11 @@ impl RoutedRequest {
         Self(RequestLog::begin(
             dispatcher, operation, fields, answers, started,
         ))
+    }
+
+    /// Leaves out of the request's time what it waits for something to happen, which `long_poll` says.
+    pub fn waits_by(&mut self, long_poll: Arc<LongPoll>) {
+        self.0.waits_by(long_poll);
     }
 
     /// Records that the request may change Umbo's own records: then an error says whether it did.
@@ -169,6 +194,7 @@ fn finish(
     charge: Option<&Charge>,
 ) -> Response<ReplyBody> {
     add_meta(&mut response, &mut log, charge);
+    log.end(|at| charge.map(|charge| charge.end(at)));
     // A refusal is small, and a refused request is in flight no more.
     if !log.is_refused()
         && let ReplyBody::Full(bytes) = response.body_mut()
@@ -188,6 +214,7 @@ fn add_meta(response: &mut Response<ReplyBody>, log: &mut RequestLog, charge: Op
         cache: log.cache_status(),
         charged_to: charge.and_then(Charge::charged_to),
         timing: log.timing(),
+        is_replayed: log.is_replayed(),
         lowered_criticality: log.lowered_criticality(),
     };
     encode::add_meta(response, meta);

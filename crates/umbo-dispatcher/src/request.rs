@@ -4,6 +4,8 @@
 //! decides. Each stage is made of the one before (`Identified`, then `Admitted`, then `Located`), so that a
 //! wrong order does not compile. The log and the charge are guards: no exit forgets to count or to settle.
 
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +24,7 @@ use umbo_types::{NamespaceId, Operation};
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
+use crate::load;
 use crate::operation::Operate;
 use crate::operation::batch_write::BatchWrite;
 use crate::operation::body::RequestBody;
@@ -39,27 +42,31 @@ use crate::phase::read_through;
 use crate::reply::{Reply, refuse, reply};
 use crate::request_log::RequestLog;
 
-/// Serves a request of the data plane. The future is on the heap: it is large, and would be copied with
-/// everything around it.
-pub async fn serve<B>(
-    dispatcher: &Arc<Dispatcher>,
-    route: Route<'_>,
-    head: &Parts,
+/// A request that is being served.
+pub type Serving<'a> = Pin<Box<dyn Future<Output = Response<ReplyBody>> + Send + 'a>>;
+
+/// Serves a request of the data plane. The future is made on the heap, where it stays: it is large, and would be
+/// copied with everything around it.
+pub fn serve<'a, B>(
+    dispatcher: &'a Arc<Dispatcher>,
+    route: Route<'a>,
+    head: &'a Parts,
     body: B,
     answers: Arc<ConnectionAnswers>,
     started: Instant,
-) -> Response<ReplyBody>
+) -> Serving<'a>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Send + Unpin + 'a,
     B::Error: std::fmt::Display,
 {
     macro_rules! serve_as {
-        ($operation:ty) => {
-            Box::pin(serve_as::<$operation, B>(
-                dispatcher, route, head, body, answers, started,
-            ))
-            .await
-        };
+        ($operation:ty) => {{
+            let place = Box::new_uninit();
+            let request =
+                serve_as::<$operation, B>(dispatcher, route, head, body, answers, started);
+            let request = Box::write(place, request);
+            Box::into_pin(request)
+        }};
     }
     match route.operation {
         Operation::Get => serve_as!(Get),
@@ -71,11 +78,15 @@ where
         Operation::Scan => serve_as!(Scan),
         Operation::Explain => serve_as!(Explain),
         Operation::Usage => serve_as!(Usage),
+        Operation::Load => Box::pin(load::serve(dispatcher, route, head, body, answers, started)),
         // No route of the data plane is one of these.
         Operation::Admin | Operation::Service => {
             let fields = Fields::read(&head.headers);
             let log = RequestLog::begin(dispatcher, route.operation, &fields, answers, started);
-            refuse(log, &RequestError::RouteNotFound)
+            Box::pin(std::future::ready(refuse(
+                log,
+                &RequestError::RouteNotFound,
+            )))
         }
     }
 }
@@ -105,15 +116,20 @@ where
     };
     let now = identified.context.now;
     let mut charge = Charge::new(dispatcher, identified);
-    let mut body = RequestBody::new(dispatcher, body, fields.content_encoding);
+    let mut body = RequestBody::new(dispatcher, body, &fields);
     let mut is_repeated = false;
     let outcome: Result<Reply, RequestError> = loop {
-        let attempt = async {
+        let outcome = pin!(async {
             // 2. Decode: what is asked, all of it but the body.
             log.phase(Phase::Decode);
             fields.check()?;
             let mut operation = O::decode(&route, &head.uri, &fields, now)?;
-            read_through::check_blocked(dispatcher, operation.key(), charge.identified())?;
+            // Rows of a batch are checked one by one, ranges with their selectors.
+            if let Some(key) = operation.key() {
+                let identified = charge.identified();
+                let (namespace, payer) = (identified.namespace.id, identified.payer_name());
+                read_through::check_blocked(dispatcher, namespace, key, payer)?;
+            }
 
             // 3. Price: the estimate, from the hint of the work.
             log.phase(Phase::Price);
@@ -133,14 +149,18 @@ where
 
             // 9. Settle: what the work did cost is charged.
             operation.settle(fetched, &mut located).await
-        };
-        let outcome = attempt.await;
+        })
+        .await;
         let Some(id) = gone(&outcome) else {
             break outcome;
         };
-        // The namespace was removed unbeknown to this dispatcher: once more where its name is of another one.
+        // The namespace, or its dataset, was removed unbeknown to this dispatcher: once more where its name is of another
+        // one, unless the bytes of the body went with it.
         if let Err(error) = find_again(&route, id, &mut is_repeated, &mut log, &mut charge).await {
             break Err(error);
+        }
+        if !body.is_whole_for(charge.identified().namespace.id) {
+            break outcome;
         }
     };
     drop(body);

@@ -2,28 +2,60 @@
 //!
 //! A guard, begun when the request is recognised: metrics and span are written when it is dropped, so that
 //! no exit forgets to count: an answer, an early return, a client that left, a panic. For a streamed page it
-//! lives as long as the stream.
+//! lives as long as the stream. What it has gathered becomes the record of a request that leaves one.
 //!
 //! Hot path.
+
+mod record;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
+use umbo_api::ErrorCode;
+use umbo_api::error_code::ErrorKind;
 use umbo_control::NamespaceEntry;
 use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::InFlightRequest;
-use umbo_http::{CacheStatus, Fields, RequestError, RequestId, Timing};
+use umbo_http::{CacheStatus, Fields, RequestError, RequestId, Timing, problem};
+use umbo_observe::request_records::{self as records, ChargeRecord, KeptAs};
+use umbo_telemetry::metrics::RequestOutcome;
 use umbo_telemetry::trace::{Phase, Summary, Trace};
-use umbo_types::{Caller, Criticality, Deadline, Operation, ShardId};
+use umbo_types::{Caller, CallerId, Criticality, Deadline, Operation, ShardId};
 
 use crate::answer_room::AnswerRoom;
 use crate::dispatcher::Dispatcher;
+use crate::long_poll::LongPoll;
+use crate::request_recorder::is_answer;
 use crate::store_call::StoreTime;
+
+/// The end of a request, gathered while its charge is still there.
+#[derive(Debug)]
+struct RequestEnd {
+    at: Instant,
+    /// Time since its begin, without the wait of a long poll.
+    elapsed: Duration,
+    /// Why it leaves a record, if it does.
+    kept_as: Option<KeptAs>,
+    charge: Option<ChargeEnd>,
+}
+
+/// What the record of a request says of its charge.
+#[derive(Debug)]
+pub(crate) struct ChargeEnd {
+    /// Who pays.
+    pub(crate) payer: CallerId,
+    /// What, and by which policies; none of what has no price.
+    pub(crate) charge: Option<Box<ChargeRecord>>,
+}
 
 /// A request under way.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts of one request, each told by itself"
+)]
 pub(crate) struct RequestLog {
     pub(crate) dispatcher: Arc<Dispatcher>,
     operation: Operation,
@@ -36,19 +68,32 @@ pub(crate) struct RequestLog {
     namespace: Option<Arc<NamespaceEntry>>,
     criticality: Option<Criticality>,
     shard: Option<ShardId>,
-    code: Option<&'static str>,
+    code: Option<ErrorCode>,
+    outcome: RequestOutcome,
     /// 0 until it is known; a request that ends so was left by its client.
     status: u16,
     store_time: Option<StoreTime>,
+    /// When a shard was first asked for.
+    asked: Option<Instant>,
+    /// The phase that it is in.
+    phase: Phase,
     /// Where the result came from, of reads that can be shared.
     cache_status: Option<CacheStatus>,
+    /// When it ended and what its record says, as far as that is known before the guard is dropped.
+    end: Option<RequestEnd>,
     request_bytes: u64,
     response_bytes: u64,
+    /// What the client was told of an error, where its record does not say it otherwise.
+    detail: Option<Box<str>>,
     wants_timing: bool,
     /// Whether the tier in effect is lower than the one that the request claimed.
     is_lowered: bool,
+    /// Whether the answer is that of an earlier request with the same idempotency key.
+    is_replayed: bool,
     /// Whether it may change something: then an error says whether it did.
     is_change: bool,
+    /// The wait of a request that may be a long poll.
+    long_poll: Option<Arc<LongPoll>>,
     /// What the answer holds.
     pub(crate) room: AnswerRoom,
 }
@@ -77,22 +122,40 @@ impl RequestLog {
             criticality: None,
             shard: None,
             code: None,
+            outcome: RequestOutcome::Served,
             status: 0,
             store_time: None,
+            asked: None,
+            phase: Phase::Classify,
             cache_status: None,
+            end: None,
+            detail: None,
             request_bytes: 0,
             response_bytes: 0,
             wants_timing: fields.prefer.is_some() && fields.is_preferred("umbo-timing"),
             is_lowered: false,
+            is_replayed: false,
             is_change: operation.is_write(),
+            long_poll: None,
             room: AnswerRoom::new(answers, in_flight),
         }
     }
 
-    /// Records which phase the request is in, where it is traced.
+    /// Records which phase the request is in.
     pub(crate) fn phase(&mut self, phase: Phase) {
+        // What failed is encoded too, and is told by the phase before.
+        if phase != Phase::Encode {
+            self.phase = phase;
+        }
         if let Some(trace) = &mut self.trace {
             trace.phase(phase, self.dispatcher.clock.monotonic());
+        }
+    }
+
+    /// Records that a shard is asked for, the first time.
+    pub(crate) fn asks(&mut self) {
+        if self.asked.is_none() {
+            self.asked = Some(self.dispatcher.clock.monotonic());
         }
     }
 
@@ -136,6 +199,7 @@ impl RequestLog {
     /// once.
     pub(crate) fn stored(&mut self, time: StoreTime) {
         *self.store_time.get_or_insert_default() += time;
+        self.phase = Phase::Fetch;
         if let Some(trace) = &mut self.trace {
             let now = self.dispatcher.clock.monotonic();
             trace.phase(Phase::Fetch, now.checked_sub(time.taken).unwrap_or(now));
@@ -146,6 +210,16 @@ impl RequestLog {
     /// Returns for how long the store is charged.
     pub(crate) fn charged_time(&self) -> Duration {
         self.store_time.unwrap_or_default().charged
+    }
+
+    /// Records whether the answer is that of an earlier request with the same idempotency key.
+    pub(crate) fn replayed(&mut self, is_replayed: bool) {
+        self.is_replayed = is_replayed;
+    }
+
+    /// Returns whether the answer is that of an earlier request with the same idempotency key.
+    pub(crate) const fn is_replayed(&self) -> bool {
+        self.is_replayed
     }
 
     /// Records where the result came from. The wait for another request's read is no store time.
@@ -214,10 +288,20 @@ impl RequestLog {
 
     /// Records why the request was refused or failed.
     pub(crate) fn refused(&mut self, error: &RequestError) {
-        self.code = Some(error.code().as_str());
-        self.dispatcher
-            .metrics
-            .record_refused(error.code() as usize);
+        let code = error.code();
+        self.code = Some(code);
+        self.outcome = outcome(code);
+        // What these say follows from the rest of the record; and they may be many.
+        if !is_answer(self.code)
+            && !matches!(error, RequestError::Rejected(_) | RequestError::Shed(_))
+        {
+            self.detail = Some(records::detail(&problem::detail(error)));
+        }
+        if self.shard.is_none() {
+            self.shard = error.shard();
+        }
+        self.outcome = outcome(code);
+        self.dispatcher.metrics.record_refused(code as usize);
     }
 
     /// Records that a stream broke off.
@@ -230,6 +314,11 @@ impl RequestLog {
     /// Returns whether the request was refused or failed.
     pub(crate) const fn is_refused(&self) -> bool {
         self.code.is_some()
+    }
+
+    /// Leaves out of the request's time what it waits for something to happen, which `long_poll` says.
+    pub(crate) fn waits_by(&mut self, long_poll: Arc<LongPoll>) {
+        self.long_poll = Some(long_poll);
     }
 
     /// Records that the request may change Umbo's own records.
@@ -286,18 +375,64 @@ impl RequestLog {
             shard: self.shard,
             caller: self.caller.as_ref().map(|caller| caller.id.as_str()),
             criticality: self.criticality,
-            code: self.code,
+            code: self.code.map(ErrorCode::as_str),
             request_id: self.request_id.as_str(),
             response_bytes: self.response_bytes,
         }
     }
 }
 
+impl RequestLog {
+    /// Ends the request: what is recorded of it holds from now on. `charge` is asked for what was charged and
+    /// to whom, if the request leaves a record.
+    pub(crate) fn end(&mut self, charge: impl FnOnce(Instant) -> Option<ChargeEnd>) {
+        let at = self.dispatcher.clock.monotonic();
+        let waited = self.long_poll.as_ref().map(|poll| poll.waited(at));
+        let elapsed = at
+            .saturating_duration_since(self.started)
+            .saturating_sub(waited.unwrap_or_default());
+        let recorder = &self.dispatcher.recorder;
+        let kept_as = recorder.kept_as(self.operation, self.status, self.code, elapsed);
+        self.end = Some(RequestEnd {
+            at,
+            elapsed,
+            kept_as,
+            charge: kept_as.and_then(|_| charge(at)),
+        });
+    }
+}
+
+/// Returns what counts as the outcome of a request that was answered with a problem. That a row is absent, or a
+/// condition false, is what was asked for.
+fn outcome(code: ErrorCode) -> RequestOutcome {
+    match (code, code.kind()) {
+        (ErrorCode::KeyNotFound | ErrorCode::PreconditionFailed, _) => RequestOutcome::Served,
+        (_, ErrorKind::Refused) => RequestOutcome::Refused,
+        (_, ErrorKind::Rejected) => RequestOutcome::Rejected,
+        (_, ErrorKind::Shed) => RequestOutcome::Shed,
+        (_, ErrorKind::Failed) => RequestOutcome::Failed,
+    }
+}
+
 impl Drop for RequestLog {
     fn drop(&mut self) {
-        let ended = self.dispatcher.clock.monotonic();
+        if self.end.is_none() {
+            self.end(|_| None);
+        }
+        let end = self.end.as_ref();
+        let (ended, elapsed) =
+            end.map_or((self.started, Duration::ZERO), |end| (end.at, end.elapsed));
+        let is_left_waiting = self
+            .long_poll
+            .as_ref()
+            .is_some_and(|poll| poll.is_under_way());
         let metrics = &self.dispatcher.metrics;
-        let elapsed = ended.saturating_duration_since(self.started);
+        let outcome = match self.status {
+            // Its client left before it was answered.
+            0 if !is_left_waiting => RequestOutcome::Failed,
+            _ => self.outcome,
+        };
+        metrics.record_outcome(self.operation, self.criticality, outcome);
         metrics.record(
             self.operation,
             self.status,
@@ -314,6 +449,12 @@ impl Drop for RequestLog {
         } else if tracer.is_late(self.status, elapsed) {
             let traceparent = self.traceparent.as_ref().map(HeaderValue::as_bytes);
             tracer.late(traceparent, &self.summary(), self.started, ended);
+        }
+        if let Some(end) = self.end.take()
+            && let Some(kept_as) = end.kept_as
+        {
+            let record = self.record(end, kept_as);
+            self.dispatcher.recorder.keep(record);
         }
     }
 }

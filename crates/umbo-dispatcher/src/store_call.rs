@@ -8,14 +8,14 @@ use umbo_overload::Entry;
 use umbo_store::CallContext;
 use umbo_types::{CallerId, Operation, OwnedAttributes};
 
-/// What the queue of a shard and the store are told of a request.
+/// What the queue of a shard and the store need to know of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreCall {
     pub(crate) operation: Operation,
     pub(crate) entry: Entry,
     /// The time that was given, for the message that it is over.
     pub(crate) timeout: Duration,
-    /// Who pays; none for Umbo's own work.
+    /// The payer; none for Umbo's own work.
     pub(crate) payer: Option<CallerId>,
     /// Whom the request is for beside the payer, where a quota of shards counts by them.
     pub(crate) attributes: Option<Arc<OwnedAttributes>>,
@@ -47,6 +47,8 @@ pub(crate) struct Answered<T> {
     pub(crate) service_time: Option<Duration>,
     /// Of work that was done for several calls at once the share of this one.
     pub(crate) busy_time: Option<Duration>,
+    /// How often more than once a shard node was asked.
+    pub(crate) retries: u32,
 }
 
 impl<T> Answered<T> {
@@ -55,15 +57,22 @@ impl<T> Answered<T> {
             answer,
             service_time: context.service_time(),
             busy_time: context.busy_time(),
+            retries: context.retries(),
         }
     }
 }
 
-/// How long the store worked.
+/// How long the store worked, and how long it was waited for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StoreTime {
     /// The service time.
     pub(crate) taken: Duration,
+    /// From the queue until a permit was there.
+    pub(crate) waited: Duration,
+    /// While the permit was held: the service time, and the way to another machine.
+    pub(crate) held: Duration,
+    /// How often more than once a shard node was asked.
+    pub(crate) retries: u32,
     /// What of it is charged: the time for this request alone, and of an overloaded shard no more than is usual.
     pub(crate) charged: Duration,
 }
@@ -72,6 +81,9 @@ impl AddAssign for StoreTime {
     fn add_assign(&mut self, more: Self) {
         self.taken += more.taken;
         self.charged += more.charged;
+        self.waited += more.waited;
+        self.held += more.held;
+        self.retries += more.retries;
     }
 }
 

@@ -25,7 +25,7 @@ pub struct BodyLimits {
     pub timeout: Duration,
 }
 
-/// Says why a request body could not be read. The codes are those of `umbo_api::ErrorCode`.
+/// Why a request body could not be read. The codes are those of `umbo_api::ErrorCode`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The body is, or says it is, longer than allowed (`BodyTooLarge`).
@@ -102,7 +102,7 @@ where
 }
 
 /// Waits for the next data of a body; none at its end.
-async fn next_piece<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
+pub async fn next_piece<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,

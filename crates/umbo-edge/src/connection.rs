@@ -40,7 +40,7 @@ pub struct Connection {
     pub answers: Arc<ConnectionAnswers>,
 }
 
-/// What a connection is told to do.
+/// An order to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// Serve.
@@ -143,7 +143,7 @@ impl ConnectionSignals {
         self.born
     }
 
-    /// Gives an order and wakes the connection to obey it.
+    /// Gives an order, and wakes the connection.
     pub(super) fn give(&self, order: Order) {
         self.order.store(order as u8, Relaxed);
         self.waker.wake();
@@ -303,7 +303,7 @@ impl ConnectionSignals {
         (self.exchanges.load(Relaxed) == 0).then(|| self.calls.load(Relaxed))
     }
 
-    /// Says whether nothing was called since `settled`: what hyper writes now is its own word.
+    /// Returns whether nothing was called since `settled`: what hyper writes now is its own word.
     pub(super) fn has_settled(&self, settled: u64) -> bool {
         self.calls.load(Relaxed) == settled
     }

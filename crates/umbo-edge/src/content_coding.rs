@@ -165,6 +165,13 @@ pub fn is_accepted(accepted: Option<&HeaderValue>, codings: &[u8]) -> bool {
     })
 }
 
+/// Returns whether `Accept-Encoding` names a coding. A wildcard or an absent field, with which most clients mean no
+/// coding of their own accord, does not.
+pub fn is_named(accepted: Option<&HeaderValue>, coding: ContentCoding) -> bool {
+    let mut weights = accepted.into_iter().flat_map(weights);
+    weights.any(|(name, weight)| ContentCoding::parse(name) == Some(coding) && weight > 0.0)
+}
+
 /// Returns the codings of an `Accept-Encoding`, each with its weight. One that cannot be read is 0.
 fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], f32)> {
     let parts = accepted.as_bytes().split(|&byte| byte == b',');
@@ -338,6 +345,19 @@ mod tests {
         ] {
             assert_eq!(preferred(accepted), coding, "{accepted}");
         }
+    }
+
+    #[test]
+    fn a_coding_is_named_or_not() {
+        let is = |accepted| {
+            is_named(
+                Some(&HeaderValue::from_static(accepted)),
+                ContentCoding::Zstd,
+            )
+        };
+        assert!(is("zstd") && is("gzip, ZSTD;q=0.1"));
+        assert!(!is("") && !is("*") && !is("gzip, zstd;q=0") && !is("identity"));
+        assert!(!is_named(None, ContentCoding::Zstd));
     }
 
     #[test]

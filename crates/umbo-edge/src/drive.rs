@@ -1,7 +1,7 @@
 //! Drives one connection from its first byte to its end.
 //!
 //! The protocol is found out once, before hyper sees the socket. After that one loop per protocol
-//! turns hyper, obeys orders and looks at the watch. Closing is graceful where an answer may still
+//! polls hyper, follows orders and checks timeouts. Closing is graceful where an answer may still
 //! be under way (the other side is given a moment to read it), abrupt where the client is the
 //! problem.
 
@@ -241,7 +241,7 @@ where
     }
 }
 
-/// Turns a connection until it is done, has waited too long, or is told to end.
+/// Polls a connection until it is done, has waited too long, or is ordered to end.
 async fn turn<C>(
     signals: &ConnectionSignals,
     mut watch: ConnectionWatch,
@@ -333,7 +333,7 @@ where
     (Ending::Closed, None)
 }
 
-/// Runs the streams of HTTP/2 connections in tasks that somebody waits for.
+/// Runs the streams of HTTP/2 connections in tasks that the connection waits for.
 #[derive(Clone)]
 struct TrackedExecutor(TaskTracker);
 

@@ -57,7 +57,7 @@ impl<S> GuardedIo<S> {
         self.inner
     }
 
-    /// Says whether these bytes are to be swallowed, and remembers the status if they are.
+    /// Returns whether these bytes are to be swallowed, and remembers the status if they are.
     fn keeps_back(&mut self, bytes: &[u8]) -> bool {
         if self.refused_status.is_some() {
             return true;

@@ -23,7 +23,7 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 }
 
-/// Who counts what the edge does. Called on rare events only, never once per request.
+/// Counts what the edge does. Called on rare events only, never once per request.
 pub trait Observer: Send + Sync + 'static {
     /// A connection was accepted.
     fn connection_opened(&self) {}

@@ -1,7 +1,7 @@
 //! From sockets to requests: accept loop, TLS, protocol detection, limits, timeouts, drain.
 //!
 //! Owns every byte before a request has a head and after a reply has a body. Deliberately knows no
-//! route, no verb of the pipeline and no store. Invariants: every connection holds a permit and is
+//! route, no phase of a request and no store. Invariants: every connection holds a permit and is
 //! a task that [`serve`] waits for; every wait has a timeout of [`EdgeLimits`]; whatever a client
 //! sends, its connection ends and the others do not notice.
 
@@ -43,11 +43,11 @@ pub use limits::EdgeLimits;
 
 /// Shortest and longest wait after a failed accept.
 const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// Time for a connection that was told to give way to do so, before another one is told.
+/// Time for a connection that was ordered to close to do so, before another one is ordered to.
 const GIVE_WAY_TIMEOUT: Duration = Duration::from_millis(20);
 /// Wait for a place where all connections have a request, before they are looked through again.
 const CROWDED_WAIT: Duration = Duration::from_millis(100);
-/// Resolution at which connections are told by the time of their last request.
+/// Resolution at which connections are ordered by the time of their last request.
 const TICK: Duration = Duration::from_secs(1);
 /// Time for the tasks of aborted connections to end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -384,7 +384,7 @@ impl<H> Drop for OpenEntry<H> {
     }
 }
 
-/// Says whether a failed accept concerns only the connection that was to be accepted.
+/// Returns whether a failed accept concerns only the connection that was to be accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

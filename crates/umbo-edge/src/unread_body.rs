@@ -97,7 +97,7 @@ impl<B> Lent<B> {
 impl<B> Drop for Lent<B> {
     fn drop(&mut self) {
         if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
-            // Nobody waits where the client has left.
+            // The client may have left.
             let _ = back.send(body);
         }
     }

@@ -17,14 +17,18 @@ pub(crate) struct Callers {
 
 impl Callers {
     /// Counts one sample.
-    pub(crate) fn record(&mut self, caller: &CallerId) {
+    pub(crate) fn record(&mut self, caller: &str) {
         self.total += 1;
-        if let Some((_, count)) = self.counts.iter_mut().find(|(held, _)| held == caller) {
+        if let Some((_, count)) = self
+            .counts
+            .iter_mut()
+            .find(|(held, _)| held.as_str() == caller)
+        {
             *count += 1;
         } else if self.counts.len() < CALLERS_MAX {
-            self.counts.push((caller.clone(), 1));
+            self.counts.push((CallerId::new(caller), 1));
         } else if let Some(least) = self.counts.iter_mut().min_by_key(|(_, count)| *count) {
-            *least = (caller.clone(), least.1 + 1);
+            *least = (CallerId::new(caller), least.1 + 1);
         }
     }
 
@@ -64,7 +68,7 @@ mod tests {
                 6..=8 => "shop".to_owned(),
                 _ => format!("passer-by-{read}"),
             };
-            callers.record(&CallerId::new(&caller));
+            callers.record(&caller);
         }
         let shares = callers.shares();
         assert_eq!(shares[0].0.as_str(), "crawler");
@@ -76,9 +80,9 @@ mod tests {
     #[test]
     fn a_caller_that_stopped_is_forgotten() {
         let mut callers = Callers::default();
-        callers.record(&CallerId::new("gone"));
+        callers.record("gone");
         for _ in 0..100 {
-            callers.record(&CallerId::new("here"));
+            callers.record("here");
         }
         callers.halve();
         let names: Vec<_> = callers.shares().into_iter().map(|(name, _)| name).collect();

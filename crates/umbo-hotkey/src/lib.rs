@@ -74,7 +74,7 @@
 //! };
 //! let context = ReadContext { now, criticality: Criticality::Critical, price, age_max: None };
 //! // `Cache-Control: no-cache` does not come here: it reads the store; `max-age` is `age_max`.
-//! let value = match shield.lookup(&key, &context, &caller) {
+//! let value = match shield.lookup(&key, &context, caller.as_str()) {
 //!     Lookup::Hit { served, is_refresh_due } => {
 //!         if is_refresh_due {
 //!             shield.refresh(&key, &context, fetch(row.clone()));

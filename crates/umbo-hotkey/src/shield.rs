@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use umbo_types::{CallerId, Key, NamespaceId, PartitionKey, RequestUnits};
+use umbo_types::{Key, NamespaceId, PartitionKey, RequestUnits};
 
 use crate::callers::Callers;
 use crate::coalesce::fetched::{FlightError, Payload, Served};
@@ -180,7 +180,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
     }
 
     /// Returns whether an operator has blocked a key; if so, records the caller.
-    pub fn is_blocked(&self, key: &KeyRef<'_>, caller: &CallerId) -> bool {
+    pub fn is_blocked(&self, key: &KeyRef<'_>, caller: &str) -> bool {
         if !self.filter.may_hold(key.hash()) {
             return false;
         }
@@ -194,7 +194,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
 
     /// Looks a read up: one probe of the hot set, and for a hot key one of the local cache.
     #[inline]
-    pub fn lookup(&self, key: &KeyRef<'_>, context: &ReadContext, caller: &CallerId) -> Lookup<V> {
+    pub fn lookup(&self, key: &KeyRef<'_>, context: &ReadContext, caller: &str) -> Lookup<V> {
         if self.filter.may_hold(key.hash()) {
             self.lookup_hot(key, context, caller)
         } else {
@@ -202,7 +202,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         }
     }
 
-    fn lookup_hot(&self, key: &KeyRef<'_>, context: &ReadContext, caller: &CallerId) -> Lookup<V> {
+    fn lookup_hot(&self, key: &KeyRef<'_>, context: &ReadContext, caller: &str) -> Lookup<V> {
         let hot = self.hot.load();
         let Some(entry) = hot.find(key) else {
             return Lookup::Cold;

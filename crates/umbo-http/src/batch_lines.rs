@@ -2,19 +2,15 @@
 //!
 //! Values that need no unescaping are slices of the request body.
 
-use std::borrow::Cow;
-use std::time::Duration;
-
 use bytes::Bytes;
-use umbo_api::batch::{MatchField, Text, WriteLine, WriteOp};
-use umbo_api::path::KeyEncoding;
-use umbo_api::row::{CONTENT_FIELD_EXPECTED, RowFieldError, is_content_field};
+use umbo_api::batch::MatchField;
+use umbo_api::row::EXPIRES_AT_EXPECTED;
 use umbo_control::NamespaceEntry;
+use umbo_rows::{Expiry, LineChange, LineError, LoadChange, ParsedLine, line};
 use umbo_store::{Change, Condition, Mutation};
-use umbo_types::{Key, Timestamp, Value, Version, limits};
+use umbo_types::{Timestamp, Version, limits};
 
-use crate::fields::{EXPIRES_AT_EXPECTED, EXPIRES_AT_MS, parse_number};
-use crate::json_body::json_object;
+use crate::fields::version_of;
 use crate::request_error::RequestError;
 
 /// Reads the lines of a batch; blank lines do not count.
@@ -49,102 +45,61 @@ fn mutation(
     namespace: &NamespaceEntry,
     now: Timestamp,
 ) -> Result<Mutation, RequestError> {
-    let line: WriteLine<'_> = json_object(line)?;
-    let condition = condition(line.if_match.as_ref(), line.if_none_match.as_ref())?;
-    let expires_at = expiry(line.ttl, line.expires_at, now)?;
-    let field = |error: RowFieldError| RequestError::BadBody(error.to_string());
-    let partition = pair("pk", line.pk, line.pk64, body)
-        .and_then(|found| found.ok_or(RowFieldError::Neither("pk")))
-        .map_err(field)?;
-    let sort = pair("sk", line.sk, line.sk64, body)
-        .map_err(field)?
-        .unwrap_or_default();
-    let bytes = pair("v", line.v, line.v64, body).map_err(field)?;
-    let key = Key::new(partition, sort)?;
-    let change = match (line.op, bytes) {
-        (WriteOp::Put, Some(bytes)) => {
-            let text =
-                |text: Option<Text<'_>>| text.map_or_else(Bytes::new, |text| own(text, body));
-            let content_type = content_field(text(line.content_type))?;
-            let content_encoding = content_field(text(line.content_encoding))?;
-            let value = Value::new(bytes, content_type, content_encoding)?;
-            if expires_at.is_some_and(|at| at <= now) {
-                return Err(RequestError::RowExpired);
-            }
-            let expires_at = expires_at.or_else(|| namespace.default_expiry(now));
-            Change::Put { value, expires_at }
+    let ParsedLine {
+        key,
+        change,
+        if_match,
+        if_none_match,
+    } = line::parse(line, body)?;
+    let instant = |expiry: Option<Expiry>| {
+        let expires_at = expiry.map(|expiry| expiry.instant(now));
+        if expires_at.is_some_and(|at| at <= now) {
+            return Err(RequestError::RowExpired);
         }
-        (WriteOp::Put, None) => return Err(field(RowFieldError::Neither("v"))),
-        (WriteOp::Del, None) if expires_at.is_none() => Change::Delete,
-        (WriteOp::Del, _) => {
-            return Err(RequestError::BadBody(
-                "a 'del' has no value and no expiry".to_owned(),
-            ));
-        }
+        Ok(expires_at)
+    };
+    let change = match change {
+        LineChange::Row(LoadChange::Put { value, expiry }) => Change::Put {
+            value,
+            expires_at: instant(expiry)?.or_else(|| namespace.default_expiry(now)),
+        },
+        LineChange::Row(LoadChange::Delete) => Change::Delete,
+        LineChange::Increment { by, expiry } => Change::Increment {
+            by,
+            expires_at: instant(expiry)?,
+            default_expiry: namespace.default_expiry(now),
+        },
     };
     Ok(Mutation {
         key,
         change,
-        condition,
+        condition: condition(if_match.as_ref(), if_none_match.as_ref())?,
     })
 }
 
-/// Refuses content types and encodings that could not be header values again.
-fn content_field(bytes: Bytes) -> Result<Bytes, RequestError> {
-    if is_content_field(&bytes) {
-        return Ok(bytes);
-    }
-    Err(RequestError::BadBody(format!(
-        "a content type or encoding is {CONTENT_FIELD_EXPECTED}"
-    )))
-}
-
-fn pair(
-    name: &'static str,
-    text: Option<Text<'_>>,
-    base64: Option<Text<'_>>,
-    body: &Bytes,
-) -> Result<Option<Bytes>, RowFieldError> {
-    match (text, base64) {
-        (Some(_), Some(_)) => Err(RowFieldError::Both(name)),
-        (Some(text), None) => Ok(Some(own(text, body))),
-        (None, Some(encoded)) => KeyEncoding::Base64Url
-            .decode(encoded.0.as_bytes())
-            .map(|bytes| Some(bytes.into()))
-            .map_err(|_| RowFieldError::BadBase64(name)),
-        (None, None) => Ok(None),
-    }
-}
-
-/// Keeps a text: as a slice of the body it was read from, where it lies there.
-fn own(text: Text<'_>, body: &Bytes) -> Bytes {
-    match text.0 {
-        Cow::Borrowed(text) => body.slice_ref(text.as_bytes()),
-        Cow::Owned(text) => text.into(),
-    }
-}
-
-fn expiry(
-    ttl: Option<u64>,
-    expires_at: Option<u64>,
-    now: Timestamp,
-) -> Result<Option<Timestamp>, RequestError> {
-    let bad = |name, value: u64, expected| RequestError::BadParameter {
-        name,
-        value: value.to_string(),
-        expected,
-    };
-    match (ttl, expires_at) {
-        (Some(_), Some(_)) => Err(RequestError::Contradiction {
-            one: "ttl",
-            other: "expires_at",
-        }),
-        (None, Some(at)) if !EXPIRES_AT_MS.contains(&at) => {
-            Err(bad("expires_at", at, EXPIRES_AT_EXPECTED))
+impl From<LineError> for RequestError {
+    fn from(error: LineError) -> Self {
+        match error {
+            LineError::Key(error) => error.into(),
+            LineError::Value(error) => error.into(),
+            LineError::ExpiresAt(at) => Self::BadParameter {
+                name: "expires_at",
+                value: at.to_string(),
+                expected: EXPIRES_AT_EXPECTED,
+            },
+            LineError::TwoExpiries => Self::Contradiction {
+                one: "ttl",
+                other: "expires_at",
+            },
+            LineError::Json(_)
+            | LineError::Field(_)
+            | LineError::ContentField
+            | LineError::DeleteWithValue
+            | LineError::ByWithoutIncrement
+            | LineError::IncrementWithoutBy
+            | LineError::IncrementWithValue
+            | LineError::IncrementAmongRows => Self::BadBody(error.to_string()),
         }
-        (Some(ttl), None) => Ok(Some(now.saturating_add(Duration::from_secs(ttl)))),
-        (None, Some(at)) => Ok(Some(Timestamp::from_millis(at))),
-        (None, None) => Ok(None),
     }
 }
 
@@ -174,7 +129,7 @@ fn condition(
             let tag = text
                 .strip_prefix('"')
                 .and_then(|rest| rest.strip_suffix('"'));
-            let version = tag.and_then(parse_number).map(Version);
+            let version = tag.and_then(version_of);
             let version =
                 version.ok_or_else(|| bad("if_match", field, "a version, an ETag or \"*\""))?;
             Ok(Condition::VersionIn(vec![version]))

@@ -19,6 +19,16 @@ pub enum CacheStatus {
 }
 
 impl CacheStatus {
+    /// Returns the name for people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit { .. } => "hit",
+            Self::Collapsed => "collapsed",
+            Self::Miss => "miss",
+            Self::Bypass => "bypass",
+        }
+    }
+
     /// Returns whether the store was asked by this request.
     pub const fn is_read(self) -> bool {
         matches!(self, Self::Miss | Self::Bypass)

@@ -14,13 +14,18 @@ use umbo_types::{Key, NamespaceId, ShardId};
 const MAC_LEN: usize = 16;
 const FORMAT_RANGE: u8 = 1;
 const FORMAT_SCAN: u8 = 2;
+/// Each has another format where the id of the dataset follows that of the namespace, as it is another one.
+const OF_DATASET: u8 = 0x80;
 
-/// Says why a cursor cannot be used.
+/// Why a cursor cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CursorError {
     /// Not made here, or changed.
     #[error("was not made by this server or has been changed")]
     Forged,
+    /// Made for a version that is not there any more.
+    #[error("belongs to a version of the namespace that has been dropped")]
+    Dropped,
     /// Made for another route, namespace, partition, or with other parameters.
     #[error("belongs to a request with other parameters")]
     Foreign,
@@ -40,6 +45,8 @@ impl std::fmt::Debug for CursorKey {
 pub struct RangeCursor {
     /// Namespace of the partition.
     pub namespace: NamespaceId,
+    /// Dataset that the range is read from.
+    pub dataset: NamespaceId,
     /// Partition key.
     pub partition: Bytes,
     /// What is still to be visited.
@@ -55,6 +62,8 @@ pub struct RangeCursor {
 pub struct ScanCursor {
     /// The namespace.
     pub namespace: NamespaceId,
+    /// Dataset that the scan is read from.
+    pub dataset: NamespaceId,
     /// Number of segments.
     pub segments: u32,
     /// Which of them.
@@ -71,8 +80,7 @@ impl CursorKey {
 
     /// Writes a range cursor.
     pub fn seal_range(&self, cursor: &RangeCursor) -> String {
-        let mut content = vec![FORMAT_RANGE];
-        content.put_u32(cursor.namespace.0);
+        let mut content = begin(FORMAT_RANGE, cursor.namespace, cursor.dataset);
         content.put_u64(cursor.selectors);
         content.put_u8(u8::from(cursor.reverse) | u8::from(cursor.rest.end.is_some()) << 1);
         put_bytes(&mut content, &cursor.partition);
@@ -85,14 +93,13 @@ impl CursorKey {
 
     /// Reads a range cursor.
     pub fn open_range(&self, text: &[u8]) -> Result<RangeCursor, CursorError> {
-        let content = self.open(text, FORMAT_RANGE)?;
-        parse_range(content).ok_or(CursorError::Forged)
+        let (content, ids) = self.open(text, FORMAT_RANGE)?;
+        parse_range(content, ids).ok_or(CursorError::Forged)
     }
 
     /// Writes a scan cursor.
     pub fn seal_scan(&self, cursor: &ScanCursor) -> String {
-        let mut content = vec![FORMAT_SCAN];
-        content.put_u32(cursor.namespace.0);
+        let mut content = begin(FORMAT_SCAN, cursor.namespace, cursor.dataset);
         content.put_u32(cursor.segments);
         content.put_u32(cursor.segment);
         content.put_u16(cursor.after.shard.0);
@@ -103,8 +110,8 @@ impl CursorKey {
 
     /// Reads a scan cursor.
     pub fn open_scan(&self, text: &[u8]) -> Result<ScanCursor, CursorError> {
-        let content = self.open(text, FORMAT_SCAN)?;
-        parse_scan(content).ok_or(CursorError::Forged)
+        let (content, ids) = self.open(text, FORMAT_SCAN)?;
+        parse_scan(content, ids).ok_or(CursorError::Forged)
     }
 
     fn mac(&self, content: &[u8]) -> [u8; MAC_LEN] {
@@ -118,7 +125,8 @@ impl CursorKey {
         URL_SAFE_NO_PAD.encode(content)
     }
 
-    fn open(&self, text: &[u8], format: u8) -> Result<Bytes, CursorError> {
+    /// Returns what follows the ids of namespace and dataset, and these.
+    fn open(&self, text: &[u8], format: u8) -> Result<(Bytes, Ids), CursorError> {
         let mut content = URL_SAFE_NO_PAD
             .decode(text)
             .map_err(|_| CursorError::Forged)?;
@@ -130,11 +138,29 @@ impl CursorKey {
         if !bool::from(self.mac(&content).ct_eq(&mac)) {
             return Err(CursorError::Forged);
         }
-        match content.first() {
-            Some(&first) if first == format => Ok(Bytes::from(content).slice(1..)),
-            _ => Err(CursorError::Foreign),
+        let mut content = Bytes::from(content);
+        let first = content.try_get_u8().map_err(|_| CursorError::Foreign)?;
+        if first & !OF_DATASET != format {
+            return Err(CursorError::Foreign);
         }
+        let mut id = || content.try_get_u32().map_err(|_| CursorError::Forged);
+        let namespace = id()?;
+        let dataset = if first == format { namespace } else { id()? };
+        Ok((content, (NamespaceId(namespace), NamespaceId(dataset))))
     }
+}
+
+/// Those of a namespace and of one of its datasets.
+type Ids = (NamespaceId, NamespaceId);
+
+fn begin(format: u8, namespace: NamespaceId, dataset: NamespaceId) -> Vec<u8> {
+    let is_other = namespace != dataset;
+    let mut content = vec![format | if is_other { OF_DATASET } else { 0 }];
+    content.put_u32(namespace.0);
+    if is_other {
+        content.put_u32(dataset.0);
+    }
+    content
 }
 
 fn put_bytes(content: &mut Vec<u8>, bytes: &[u8]) {
@@ -147,8 +173,7 @@ fn take_bytes(content: &mut Bytes) -> Option<Bytes> {
     (content.len() >= len).then(|| content.split_to(len))
 }
 
-fn parse_range(mut content: Bytes) -> Option<RangeCursor> {
-    let namespace = NamespaceId(content.try_get_u32().ok()?);
+fn parse_range(mut content: Bytes, (namespace, dataset): Ids) -> Option<RangeCursor> {
     let selectors = content.try_get_u64().ok()?;
     let flags = content.try_get_u8().ok()?;
     let partition = take_bytes(&mut content)?;
@@ -161,6 +186,7 @@ fn parse_range(mut content: Bytes) -> Option<RangeCursor> {
     let rest = SortRange { start, end };
     Some(RangeCursor {
         namespace,
+        dataset,
         partition,
         rest,
         reverse: flags & 1 != 0,
@@ -168,8 +194,7 @@ fn parse_range(mut content: Bytes) -> Option<RangeCursor> {
     })
 }
 
-fn parse_scan(mut content: Bytes) -> Option<ScanCursor> {
-    let namespace = NamespaceId(content.try_get_u32().ok()?);
+fn parse_scan(mut content: Bytes, (namespace, dataset): Ids) -> Option<ScanCursor> {
     let segments = content.try_get_u32().ok()?;
     let segment = content.try_get_u32().ok()?;
     let shard = ShardId(content.try_get_u16().ok()?);
@@ -177,6 +202,7 @@ fn parse_scan(mut content: Bytes) -> Option<ScanCursor> {
     let key = Key::new(partition, take_bytes(&mut content)?).ok()?;
     Some(ScanCursor {
         namespace,
+        dataset,
         segments,
         segment,
         after: ScanPosition { shard, key },
@@ -201,6 +227,8 @@ mod tests {
             .prop_map(|(namespace, partition, start, end, reverse, selectors)| {
                 RangeCursor {
                     namespace: NamespaceId(namespace),
+                    // Of every second namespace it is the first one.
+                    dataset: NamespaceId(namespace | 1),
                     partition,
                     rest: SortRange { start, end },
                     reverse,

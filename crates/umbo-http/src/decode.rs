@@ -1,101 +1,23 @@
-//! The first verb: HTTP becomes a typed operation. Nothing past this point knows HTTP.
+//! The decode phase: HTTP becomes a typed operation. Nothing past this point knows HTTP.
 //!
 //! Hot path. The raw path is decoded, not a UTF-8 string made of it, so any bytes are a key.
 //! Routes are recognised first, because a caller is identified before anything else is looked at.
 
-use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, Uri};
+use bytes::Bytes;
+use http::{HeaderValue, Uri};
 use umbo_api::header;
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, is_content_field};
 use umbo_store::{Atomicity, Change, Condition, Durability, SortRange};
-use umbo_types::{Key, Namespace, Operation, PartitionKey, Timestamp, Value, Verb, limits};
+use umbo_types::{Key, Operation, PartitionKey, Timestamp, Value, limits};
 
+use crate::byte_range::AskedRange;
 use crate::fields::{Fields, Tags};
+use crate::idempotency_key::KeyedRequest;
+use crate::key_path::{key_bytes, key_in_path, key_of};
 use crate::query::Query;
 use crate::request_error::{KeyPart, RequestError};
-
-/// A recognised data-plane route, borrowed from the path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Route<'a> {
-    /// What the request does.
-    pub operation: Operation,
-    /// Name in the path, a valid one.
-    pub namespace: &'a str,
-    /// What follows the resource.
-    rest: &'a str,
-    /// Whether the body is left out of the answer.
-    is_head: bool,
-    /// Whether a put stores the value that is there.
-    is_touch: bool,
-}
-
-impl Route<'_> {
-    /// Returns the verb that a grant must hold.
-    pub const fn verb(&self) -> Verb {
-        match self.operation {
-            Operation::Scan => Verb::Scan,
-            operation if operation.is_write() => Verb::Write,
-            _ => Verb::Read,
-        }
-    }
-}
-
-/// Recognises a data-plane route; none where the path is not of the data plane.
-pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, RequestError>> {
-    let (namespace, resource) = path.strip_prefix("/v1/ns/")?.split_once('/')?;
-    let (resource, rest) = match resource.split_once('/') {
-        Some((resource, rest)) => (resource, Some(rest)),
-        None => (resource, None),
-    };
-    let (operation, rest) = match (resource, rest) {
-        ("kv", Some(rest)) => (
-            match *method {
-                Method::GET | Method::HEAD => Ok(Operation::Get),
-                Method::PUT | Method::PATCH => Ok(Operation::Put),
-                Method::DELETE => Ok(Operation::Delete),
-                _ => Err("GET, HEAD, PUT, PATCH, DELETE"),
-            },
-            rest,
-        ),
-        ("range", Some(rest)) if !rest.contains('/') => (
-            match *method {
-                Method::GET => Ok(Operation::Range),
-                Method::DELETE => Ok(Operation::DeleteRange),
-                _ => Err("GET, DELETE"),
-            },
-            rest,
-        ),
-        ("batch", Some("get")) => (post(method, Operation::MultiGet), ""),
-        ("batch", Some("write")) => (post(method, Operation::BatchWrite), ""),
-        ("scan", None) => (post(method, Operation::Scan), ""),
-        ("explain", None) => (post(method, Operation::Explain), ""),
-        ("usage", None) if *method == Method::GET => (Ok(Operation::Usage), ""),
-        ("usage", None) => (Err("GET"), ""),
-        _ => return None,
-    };
-    let is_head = *method == Method::HEAD;
-    let is_touch = *method == Method::PATCH;
-    Some(match (Namespace::check(namespace.as_bytes()), operation) {
-        (_, Err(allowed)) => Err(RequestError::MethodNotAllowed { allowed }),
-        (Err(error), Ok(_)) => Err(error.into()),
-        (Ok(()), Ok(operation)) => Ok(Route {
-            operation,
-            namespace,
-            rest,
-            is_head,
-            is_touch,
-        }),
-    })
-}
-
-fn post(method: &Method, operation: Operation) -> Result<Operation, &'static str> {
-    if *method == Method::POST {
-        Ok(operation)
-    } else {
-        Err("POST")
-    }
-}
+pub use crate::route::{Route, route};
 
 /// A get.
 #[derive(Debug)]
@@ -110,6 +32,10 @@ pub struct GetAsk {
     pub if_none_match: Option<Tags>,
     /// Content codings that the client accepts; any where absent.
     pub accept_encoding: Option<HeaderValue>,
+    /// The part that is asked for; none for the whole.
+    pub range: Option<AskedRange>,
+    /// `If-Range`: the part is sent only where the answer has this tag, the whole otherwise.
+    pub if_range: Option<HeaderValue>,
 }
 
 /// How a write is made.
@@ -119,13 +45,15 @@ pub enum WriteKind {
     Put,
     /// The value that is there is stored again, with another expiry.
     Touch,
+    /// The number that is there is incremented.
+    Increment,
     /// The row is removed.
     Delete,
     /// The row stays, and the answer says what a delete would remove.
     DeleteDryRun,
 }
 
-/// A put, touch or delete.
+/// A put, touch, increment or delete.
 #[derive(Debug)]
 pub struct WriteAsk {
     /// The row.
@@ -138,6 +66,8 @@ pub struct WriteAsk {
     pub condition: Condition,
     /// When it is acknowledged, where the request says it.
     pub durability: Option<Durability>,
+    /// Its idempotency key, with the digest of all but the body; none of a dry run.
+    pub keyed: Option<KeyedRequest>,
 }
 
 /// How rows are laid out in an answer.
@@ -193,7 +123,7 @@ pub struct DeleteRangeAsk {
 }
 
 /// A batch write.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct BatchAsk {
     /// Which rows are applied together.
     pub atomicity: Atomicity,
@@ -201,23 +131,31 @@ pub struct BatchAsk {
     pub is_minimal: bool,
     /// When it is acknowledged, where the request says it.
     pub durability: Option<Durability>,
+    /// Its idempotency key, with the digest of all but the body.
+    pub keyed: Option<KeyedRequest>,
 }
 
 /// Decodes a get.
 pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, RequestError> {
     Ok(GetAsk {
         key: key_in_path(route.rest, uri)?,
-        is_head: route.is_head,
+        is_head: route.is_head(),
         if_match: fields.if_match_tags()?,
         if_none_match: fields.if_none_match_tags()?,
         accept_encoding: fields.accept_encoding.cloned(),
+        // RFC 9110, section 14.2: the field is defined for GET alone.
+        range: fields
+            .range
+            .filter(|_| !route.is_head())
+            .and_then(AskedRange::parse),
+        if_range: fields.if_range.cloned(),
     })
 }
 
 /// What a touch must say.
-const TOUCH_EXPECTED: &str = "it or Umbo-Expires-At on a touch";
+const TOUCH_EXPECTED: &str = "it or Umbo-Expires-At on a touch, or Umbo-Increment";
 
-/// Decodes a put, touch or delete.
+/// Decodes a put, touch, increment or delete.
 pub fn write(
     route: &Route<'_>,
     uri: &Uri,
@@ -225,10 +163,10 @@ pub fn write(
     now: Timestamp,
 ) -> Result<WriteAsk, RequestError> {
     let (key, kind) = if route.operation == Operation::Put {
-        let kind = if route.is_touch {
-            WriteKind::Touch
-        } else {
-            WriteKind::Put
+        let kind = match (route.is_touch(), fields.increment) {
+            (true, None) => WriteKind::Touch,
+            (true, Some(_)) => WriteKind::Increment,
+            (false, _) => WriteKind::Put,
         };
         (key_in_path(route.rest, uri)?, kind)
     } else {
@@ -247,7 +185,16 @@ pub fn write(
             expected: TOUCH_EXPECTED,
         });
     }
-    let change = if route.operation == Operation::Put {
+    if kind != WriteKind::Increment {
+        fields.refuse_increment()?;
+    }
+    let change = if let Some(by) = fields.increment()? {
+        Change::Increment {
+            by,
+            expires_at,
+            default_expiry: None,
+        }
+    } else if route.operation == Operation::Put {
         Change::Put {
             value: Value::new(
                 Bytes::new(),
@@ -259,12 +206,30 @@ pub fn write(
     } else {
         Change::Delete
     };
+    let mut keyed = KeyedRequest::read(fields)?.filter(|_| kind != WriteKind::DeleteDryRun);
+    if let Some(keyed) = &mut keyed {
+        let kind = match kind {
+            WriteKind::Put => "put",
+            WriteKind::Touch => "touch",
+            WriteKind::Increment => "increment",
+            WriteKind::Delete | WriteKind::DeleteDryRun => "delete",
+        };
+        for part in [
+            kind.as_bytes(),
+            key.partition.as_bytes(),
+            key.sort.as_bytes(),
+        ] {
+            keyed.add(Some(part));
+        }
+        keyed.add_fields(fields);
+    }
     Ok(WriteAsk {
         key,
         kind,
         change,
         condition: fields.write_condition()?,
         durability: fields.durability()?,
+        keyed,
     })
 }
 
@@ -299,40 +264,6 @@ fn layout(fields: &Fields<'_>) -> Layout {
     } else {
         Layout::Lines
     }
-}
-
-/// Decodes `{pk}[/{sk…}]`; the first slash ends the partition key, the sort key may hold more.
-pub fn key_in_path(rest: &str, uri: &Uri) -> Result<Key, RequestError> {
-    let encoding = match uri.query() {
-        None => KeyEncoding::Percent,
-        query => Query::read(query, "enc")?.key_encoding()?,
-    };
-    key_of(rest, encoding)
-}
-
-/// Decodes `{pk}[/{sk…}]` of this encoding.
-pub fn key_of(rest: &str, encoding: KeyEncoding) -> Result<Key, RequestError> {
-    let (partition, sort) = rest.split_once('/').unwrap_or((rest, ""));
-    if encoding == KeyEncoding::Percent && !rest.contains('%') {
-        // One buffer for both keys.
-        let mut keys = BytesMut::with_capacity(partition.len() + sort.len());
-        keys.extend_from_slice(partition.as_bytes());
-        keys.extend_from_slice(sort.as_bytes());
-        let mut partition_bytes = keys.freeze();
-        let sort_bytes = partition_bytes.split_off(partition.len());
-        return Ok(Key::new(partition_bytes, sort_bytes)?);
-    }
-    let partition = key_bytes(partition, KeyPart::Partition, encoding)?;
-    Ok(Key::new(
-        partition,
-        key_bytes(sort, KeyPart::Sort, encoding)?,
-    )?)
-}
-
-fn key_bytes(text: &str, part: KeyPart, encoding: KeyEncoding) -> Result<Vec<u8>, RequestError> {
-    encoding
-        .decode(text.as_bytes())
-        .map_err(|problem| RequestError::BadKeyText { part, problem })
 }
 
 /// Reads `start`, `end` and `prefix`; the flag says whether any of them bounds the range. An empty one
@@ -406,6 +337,13 @@ pub fn delete_range(
     fields: &Fields<'_>,
 ) -> Result<DeleteRangeAsk, RequestError> {
     let query = Query::read(uri.query(), "start, end, prefix, all, dry_run, enc")?;
+    fields.refuse_increment()?;
+    if fields.idempotency_key.is_some() {
+        return Err(RequestError::BadHeader {
+            name: header::IDEMPOTENCY_KEY,
+            expected: "none on a delete of a range, which is repeated without one",
+        });
+    }
     let encoding = query.key_encoding()?;
     let partition = PartitionKey::new(key_bytes(route.rest, KeyPart::Partition, encoding)?)?;
     let (range, is_bounded) = sort_range(&query, encoding)?;
@@ -433,16 +371,27 @@ pub fn batch(uri: &Uri, fields: &Fields<'_>) -> Result<BatchAsk, RequestError> {
         Some(value) => return Err(crate::query::bad("atomic", value, "partition or none")),
     };
     let is_minimal = fields.is_preferred("return=minimal");
+    fields.refuse_increment()?;
+    let mut keyed = KeyedRequest::read(fields)?;
+    if let Some(keyed) = &mut keyed {
+        keyed.add(Some(b"batch"));
+        keyed.add(Some(match atomicity {
+            Atomicity::None => b"none",
+            Atomicity::Partition => b"partition",
+        }));
+    }
     Ok(BatchAsk {
         atomicity,
         is_minimal,
         durability: fields.durability()?,
+        keyed,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Method;
     use proptest::prelude::*;
 
     fn routed(method: &Method, path: &str) -> Option<Result<Operation, RequestError>> {
@@ -475,6 +424,20 @@ mod tests {
             (Method::POST, "/v1/ns/a/scan", Some(Operation::Scan)),
             (Method::POST, "/v1/ns/a/explain", Some(Operation::Explain)),
             (Method::GET, "/v1/ns/a/usage", Some(Operation::Usage)),
+            (Method::POST, "/v1/ns/a/loads", Some(Operation::Load)),
+            (Method::GET, "/v1/ns/a/versions", Some(Operation::Load)),
+            (
+                Method::POST,
+                "/v1/ns/a/versions/2/activate",
+                Some(Operation::Load),
+            ),
+            (Method::GET, "/v1/ns/a/versions/2/x", None),
+            (
+                Method::PUT,
+                "/v1/ns/a/loads/i/parts/0",
+                Some(Operation::Load),
+            ),
+            (Method::GET, "/v1/ns/a/loads/i/x", None),
             (Method::GET, "/v1/ns/a/usage/x", None),
             (Method::GET, "/v1/ns/a/range/x/y", None),
             (Method::GET, "/v1/ns/a/kv", None),

@@ -1,13 +1,14 @@
-//! The last verb: an outcome becomes HTTP. The only place where one does.
+//! The last phase: an outcome becomes HTTP. The only place where one does.
 //!
-//! Hot path. No wildcard stands where answers are told apart.
+//! Hot path. A match over answers has no wildcard.
 
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName,
-    HeaderValue, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, VARY,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
@@ -17,17 +18,22 @@ use umbo_api::ru::Ru;
 use umbo_api::{ErrorCode, Outcome, Problem, header};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::Advertised;
-use umbo_store::{StoreError, Written};
-use umbo_types::{Criticality, RequestUnits, Row, Timestamp, Version};
+use umbo_store::{NUMBER_TYPE, StoreError, Written};
+use umbo_types::{Criticality, LargeRef, RequestUnits, Row, Timestamp};
 
+use crate::byte_range::{self, ByteRange};
 use crate::cache_status::CacheStatus;
+use crate::content_digest::{self, ContentDigest};
 use crate::decode::Layout;
-use crate::digits;
+use crate::load_answer::{self, LoadAnswer};
 use crate::problem::FailedRequest;
+use crate::representation::Representation;
 use crate::request_error::RequestError;
 use crate::request_id::RequestId;
 use crate::shed_report::ShedReport;
 use crate::{cache_fields, problem, rate_limit_fields};
+
+pub use crate::representation::etag;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
 const EXPIRES_AT: HeaderName = HeaderName::from_static(header::EXPIRES_AT);
@@ -38,11 +44,14 @@ const CHARGED_TO: HeaderName = HeaderName::from_static(header::CHARGED_TO);
 const CRITICALITY_APPLIED: HeaderName = HeaderName::from_static(header::CRITICALITY_APPLIED);
 const PROBLEM_CODE: HeaderName = HeaderName::from_static(header::PROBLEM);
 const OUTCOME: HeaderName = HeaderName::from_static(header::OUTCOME);
+const REPLAYED: HeaderName = HeaderName::from_static(header::REPLAYED);
+const EXISTED: HeaderName = HeaderName::from_static(header::EXISTED);
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static(content_digest::NAME);
+const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// The content coding of what is coded in none.
-pub const IDENTITY: &str = "identity";
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const TEXT: HeaderValue = HeaderValue::from_static(NUMBER_TYPE);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 /// Room for nearly every problem and its header fields, so that neither grows while it is written: what
@@ -56,18 +65,18 @@ const NOT_APPLIED: &str = Outcome::NotApplied.as_str();
 #[derive(Debug)]
 pub enum Answer {
     /// A row was read.
-    Row {
-        /// The row.
-        row: Row,
-        /// Whether only its headers are sent.
-        is_head: bool,
-    },
+    Row(RowAnswer),
     /// The client has the row already.
-    NotModified(Row),
+    NotModified(RowAnswer),
     /// A row was stored.
     Put(Written),
+    /// A number was incremented.
+    Incremented(Written),
     /// A row was removed, or was not there.
-    Deleted,
+    Deleted {
+        /// Whether it was there.
+        existed: bool,
+    },
     /// Rows were read, and more may follow.
     Page {
         /// How the rows are laid out.
@@ -88,19 +97,109 @@ pub enum Answer {
     Explanation(Box<ExplainAnswer>),
     /// What was spent.
     Usage(Box<UsageAnswer>),
+    /// Something about loads.
+    Load(LoadAnswer),
+}
+
+/// A row as its client gets it.
+#[derive(Debug)]
+pub struct RowAnswer {
+    /// The row, with the bytes of the representation.
+    pub row: Row,
+    /// Which one it is.
+    pub representation: Representation,
+    /// Whether other clients may get another one.
+    pub varies: bool,
+    /// The part that is sent; none for the whole.
+    pub part: Option<ByteRange>,
+    /// Whether only its headers are sent.
+    pub is_head: bool,
+}
+
+impl RowAnswer {
+    /// Returns the large value whose bytes are to be sent after the head; none where there is none.
+    pub fn streamed(&self) -> Option<LargeRef> {
+        self.row.value.large().filter(|_| !self.is_head)
+    }
+
+    fn write_to(self, response: &mut Response<ReplyBody>) -> StatusCode {
+        self.add_headers(response);
+        let headers = response.headers_mut();
+        let value = self.row.value;
+        headers.insert(
+            CONTENT_TYPE,
+            stored(value.content_type.clone()).unwrap_or(OCTETS),
+        );
+        let encoding = match self.representation {
+            Representation::Stored => {
+                stored(value.content_encoding.clone()).filter(|encoding| encoding != "identity")
+            }
+            Representation::Identity => None,
+            Representation::Zstd => Some(HeaderValue::from_static("zstd")),
+        };
+        if let Some(encoding) = encoding {
+            headers.insert(CONTENT_ENCODING, encoding);
+        }
+        if self.is_head {
+            headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        }
+        if let Some(large) = value.large() {
+            return add_large(headers, &large, self.part);
+        }
+        let Some(part) = self.part else {
+            *response.body_mut() = ReplyBody::Full(value.bytes);
+            return StatusCode::OK;
+        };
+        headers.insert(CONTENT_RANGE, part.to_header());
+        let bytes = value.bytes.slice(part.first as usize..=part.last as usize);
+        *response.body_mut() = ReplyBody::Full(bytes);
+        StatusCode::PARTIAL_CONTENT
+    }
+
+    fn add_headers(&self, response: &mut Response<ReplyBody>) {
+        let headers = response.headers_mut();
+        headers.insert(ETAG, self.representation.etag(self.row.version));
+        if let Some(at) = self.row.expires_at {
+            headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
+        }
+        if self.varies {
+            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+    }
+}
+
+/// Adds the length and the digests (RFC 9530) of a large value, whose bytes follow.
+fn add_large(headers: &mut HeaderMap, large: &LargeRef, part: Option<ByteRange>) -> StatusCode {
+    let digest = ContentDigest(large.sha256).to_header();
+    headers.insert(REPR_DIGEST, digest.clone());
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let Some(part) = part else {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(large.len));
+        headers.insert(CONTENT_DIGEST, digest);
+        return StatusCode::OK;
+    };
+    headers.insert(
+        CONTENT_LENGTH,
+        HeaderValue::from(part.last - part.first + 1),
+    );
+    headers.insert(CONTENT_RANGE, part.to_header());
+    StatusCode::PARTIAL_CONTENT
 }
 
 impl Answer {
     /// Returns the bytes of the body that are held for it; small ones need not be told.
     pub fn held_len(&self) -> usize {
         match self {
-            Self::Row { row, is_head } if !is_head => row.value.bytes.len(),
+            // A part holds the bytes that it is a part of.
+            Self::Row(answer) if !answer.is_head => answer.row.value.bytes.len(),
             Self::Page { text, .. } => text.len(),
             Self::Batch { lines, .. } => lines.len(),
-            Self::Row { .. }
+            Self::Load(answer) => answer.held_len(),
+            Self::Row(_)
             | Self::NotModified(_)
             | Self::Put(_)
-            | Self::Deleted
+            | Self::Incremented(_)
+            | Self::Deleted { .. }
             | Self::DeletedRange(_)
             | Self::Explanation(_)
             | Self::Usage(_) => 0,
@@ -124,6 +223,8 @@ pub struct ResponseMeta<'a> {
     pub charged_to: Option<HeaderValue>,
     /// What took how long, where the client asked for it.
     pub timing: Option<Timing>,
+    /// Whether the answer is that of an earlier request with the same idempotency key.
+    pub is_replayed: bool,
     /// The criticality in effect, where it is lower than the one that the request claimed.
     pub lowered_criticality: Option<Criticality>,
 }
@@ -153,24 +254,9 @@ impl Timing {
 pub fn answer(answer: Answer) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Empty);
     *response.status_mut() = match answer {
-        Answer::Row { row, .. } => {
-            row_headers(&mut response, &row);
-            let headers = response.headers_mut();
-            headers.insert(
-                CONTENT_TYPE,
-                stored(row.value.content_type).unwrap_or(OCTETS),
-            );
-            // A value that was decoded for its client is one of `identity`.
-            if let Some(encoding) = stored(row.value.content_encoding)
-                && encoding != IDENTITY
-            {
-                headers.insert(CONTENT_ENCODING, encoding);
-            }
-            *response.body_mut() = ReplyBody::Full(row.value.bytes);
-            StatusCode::OK
-        }
-        Answer::NotModified(row) => {
-            row_headers(&mut response, &row);
+        Answer::Row(answer) => answer.write_to(&mut response),
+        Answer::NotModified(answer) => {
+            answer.add_headers(&mut response);
             StatusCode::NOT_MODIFIED
         }
         Answer::Put(written) => {
@@ -181,10 +267,22 @@ pub fn answer(answer: Answer) -> Response<ReplyBody> {
                 StatusCode::CREATED
             }
         }
-        Answer::Deleted => StatusCode::NO_CONTENT,
+        Answer::Incremented(written) => {
+            let number = written.number.unwrap_or_default().to_string();
+            full(&mut response, TEXT, number.into());
+            let headers = response.headers_mut();
+            headers.insert(ETAG, etag(written.version));
+            headers.insert(EXISTED, flag(written.existed));
+            StatusCode::OK
+        }
+        Answer::Deleted { existed } => {
+            response.headers_mut().insert(EXISTED, flag(existed));
+            StatusCode::NO_CONTENT
+        }
         Answer::DeletedRange(answer) => json(&mut response, &answer),
         Answer::Explanation(answer) => json(&mut response, &*answer),
         Answer::Usage(answer) => json(&mut response, &*answer),
+        Answer::Load(answer) => load_answer::encode(&mut response, answer),
         Answer::Batch { lines, is_partial } => {
             full(&mut response, NDJSON, lines);
             if is_partial {
@@ -203,6 +301,10 @@ pub fn answer(answer: Answer) -> Response<ReplyBody> {
         }
     };
     response
+}
+
+const fn flag(flag: bool) -> HeaderValue {
+    HeaderValue::from_static(if flag { "true" } else { "false" })
 }
 
 fn json(response: &mut Response<ReplyBody>, answer: &impl serde::Serialize) -> StatusCode {
@@ -235,23 +337,15 @@ pub fn add_meta(response: &mut Response<ReplyBody>, meta: ResponseMeta<'_>) {
     if let Some(payer) = meta.charged_to {
         headers.insert(CHARGED_TO, payer);
     }
+    if meta.is_replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("?1"));
+    }
     if let Some(criticality) = meta.lowered_criticality {
         let name = HeaderValue::from_static(criticality.as_str());
         headers.insert(CRITICALITY_APPLIED, name);
     }
     if let Some(timing) = meta.timing.and_then(Timing::to_header) {
         headers.insert(SERVER_TIMING, timing);
-    }
-}
-
-fn row_headers(response: &mut Response<ReplyBody>, row: &Row) {
-    let headers = response.headers_mut();
-    headers.insert(ETAG, etag(row.version));
-    if let Some(at) = row.expires_at {
-        headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
-    }
-    if !row.value.content_encoding.is_empty() {
-        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
 }
 
@@ -264,21 +358,13 @@ fn stored(field: Bytes) -> Option<HeaderValue> {
     }
 }
 
-/// Returns the entity tag of a version.
-pub fn etag(version: Version) -> HeaderValue {
-    // Twenty digits at most, and the quotes.
-    let mut text = [b'"'; 22];
-    let end = text.len() - 1;
-    let first = digits::put(&mut text, end, version.0);
-    HeaderValue::from_bytes(&text[first - 1..]).expect("digits in quotes are a header value")
-}
-
 /// Makes the response to a request that was refused or failed, without what [`add_meta`] adds.
 pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<ReplyBody> {
     if let RequestError::Shed(report) = failure {
         return shed(report, request);
     }
     let mut response = problem_response(&problem::of_request(failure, request));
+    load_answer::add_offset(&mut response, failure);
     let headers = response.headers_mut();
     headers.insert(PROBLEM_CODE, code(failure.code()));
     if let RequestError::MethodNotAllowed { allowed } = failure
@@ -288,6 +374,9 @@ pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<
     }
     if let RequestError::UnsupportedCoding { accepted } = failure {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+    }
+    if let RequestError::RangeNotSatisfiable { len } = failure {
+        headers.insert(CONTENT_RANGE, byte_range::unsatisfied(*len));
     }
     if let RequestError::Rejected(rejection) = failure {
         rate_limit_fields::insert_spent(headers, rejection);
@@ -392,16 +481,4 @@ pub fn write_json(out: &mut BytesMut, value: &impl serde::Serialize) {
 pub fn write_json_line(out: &mut BytesMut, value: &impl serde::Serialize) {
     write_json(out, value);
     out.put_u8(b'\n');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tag_is_the_version_in_quotes() {
-        for version in [0, 7, 10, 1_789_000_000_000_000, u64::MAX] {
-            assert_eq!(etag(Version(version)), format!("\"{version}\""));
-        }
-    }
 }

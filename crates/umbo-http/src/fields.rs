@@ -6,11 +6,14 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
+use umbo_api::hot::REASON_LEN_MAX;
+use umbo_api::row::{EXPIRES_AT_EXPECTED, EXPIRES_AT_MS};
 use umbo_api::{header, time_to_live};
 use umbo_quota::nearest;
 use umbo_store::{Condition, Durability};
 use umbo_types::{Attribute, Criticality, Timestamp, Version};
 
+use crate::representation::Representation;
 use crate::request_error::RequestError;
 
 /// Longest time a caller may ask for, in milliseconds.
@@ -22,11 +25,14 @@ mod name {
     pub(super) const ACCEPT_ENCODING: &str = "accept-encoding";
     pub(super) const AUTHORIZATION: &str = "authorization";
     pub(super) const CACHE_CONTROL: &str = "cache-control";
+    pub(super) const CONTENT_DIGEST: &str = crate::content_digest::NAME;
     pub(super) const CONTENT_ENCODING: &str = "content-encoding";
     pub(super) const CONTENT_TYPE: &str = "content-type";
     pub(super) const IF_MATCH: &str = "if-match";
     pub(super) const IF_NONE_MATCH: &str = "if-none-match";
+    pub(super) const IF_RANGE: &str = "if-range";
     pub(super) const PREFER: &str = "prefer";
+    pub(super) const RANGE: &str = "range";
     pub(super) const TRACEPARENT: &str = "traceparent";
 }
 
@@ -69,18 +75,25 @@ known_fields! {
     accept name::ACCEPT;
     accept_encoding name::ACCEPT_ENCODING;
     authorization name::AUTHORIZATION;
+    content_digest name::CONTENT_DIGEST;
     content_encoding name::CONTENT_ENCODING;
     content_type name::CONTENT_TYPE;
     if_match name::IF_MATCH;
     if_none_match name::IF_NONE_MATCH;
+    if_range name::IF_RANGE;
     prefer name::PREFER;
+    range name::RANGE;
     traceparent name::TRACEPARENT;
     attempt header::ATTEMPT;
     criticality header::CRITICALITY;
     durability header::DURABILITY;
     expires_at header::EXPIRES_AT;
+    idempotency_key header::IDEMPOTENCY_KEY;
+    idempotency_ttl header::IDEMPOTENCY_TTL;
+    increment header::INCREMENT;
     org header::ORG;
     quota_user header::QUOTA_USER;
+    reason header::REASON;
     request_id header::REQUEST_ID;
     retry_ticket header::RETRY_TICKET;
     session header::SESSION;
@@ -150,6 +163,24 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns why an operator makes a change.
+    pub fn change_reason(&self) -> Result<Option<String>, RequestError> {
+        let Some(value) = self.reason else {
+            return Ok(None);
+        };
+        let text = std::str::from_utf8(value.as_bytes()).ok();
+        let is_line = |text: &&str| {
+            (1..=REASON_LEN_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+        };
+        let bad = RequestError::BadHeader {
+            name: header::REASON,
+            expected: "1 to 256 bytes of UTF-8 on one line",
+        };
+        text.filter(is_line)
+            .map(|text| Some(text.to_owned()))
+            .ok_or(bad)
+    }
+
     /// Returns the time the caller still has.
     pub fn timeout(&self) -> Result<Option<Duration>, RequestError> {
         let bounds = 1..=TIMEOUT_MS_MAX;
@@ -162,7 +193,7 @@ impl<'a> Fields<'a> {
         Ok(number?.map(Duration::from_millis))
     }
 
-    /// Says whether the client marks the request as sent again.
+    /// Returns whether the client marks the request as sent again.
     pub fn is_repeated(&self) -> Result<bool, RequestError> {
         let attempt = number(self.attempt, header::ATTEMPT, 1..=100, "1 to 100")?;
         Ok(attempt.is_some_and(|attempt| attempt > 1))
@@ -243,6 +274,29 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns what an increment adds.
+    pub fn increment(&self) -> Result<Option<i64>, RequestError> {
+        let Some(value) = self.increment else {
+            return Ok(None);
+        };
+        let by = umbo_store::number_of(value.as_bytes(), b"");
+        by.map(Some).ok_or(RequestError::BadHeader {
+            name: header::INCREMENT,
+            expected: "a number from -9223372036854775808 to 9223372036854775807, without a plus sign",
+        })
+    }
+
+    /// Refuses the fields of an increment where the route has none.
+    pub fn refuse_increment(&self) -> Result<(), RequestError> {
+        match self.increment {
+            None => Ok(()),
+            Some(_) => Err(RequestError::BadHeader {
+                name: header::INCREMENT,
+                expected: "PATCH of a row with it",
+            }),
+        }
+    }
+
     /// Returns the condition of a write.
     pub fn write_condition(&self) -> Result<Condition, RequestError> {
         match (self.if_match, self.if_none_match) {
@@ -277,7 +331,7 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// Says whether `Prefer` names a preference.
+    /// Returns whether `Prefer` names a preference.
     pub fn is_preferred(&self, preference: &str) -> bool {
         let text = self
             .prefer
@@ -300,12 +354,6 @@ impl<'a> Fields<'a> {
         }
     }
 }
-
-/// Expiries that a request can name: to the year 9999, and from 2001, because a smaller number is one of
-/// seconds.
-pub const EXPIRES_AT_MS: RangeInclusive<u64> = 1_000_000_000_000..=253_402_300_799_999;
-/// What an expiry is.
-pub const EXPIRES_AT_EXPECTED: &str = "milliseconds since the Unix epoch, 1000000000000 or more (for a number of seconds: times 1000)";
 
 fn unknown(name: &str) -> RequestError {
     let own = NAMES.iter().copied();
@@ -344,6 +392,16 @@ pub fn parse_number(text: &str) -> Option<u64> {
     if is_plain { text.parse().ok() } else { None }
 }
 
+/// Returns the version of a tag that this server gives: of the value as it was stored, or of another
+/// representation of it, which says which after a semicolon.
+pub(crate) fn version_of(tag: &str) -> Option<Version> {
+    let (version, representation) = tag.split_once(';').unwrap_or((tag, ""));
+    let is_known = Representation::ALL
+        .into_iter()
+        .any(|known| known.tag_suffix().trim_start_matches(';') == representation);
+    parse_number(version).filter(|_| is_known).map(Version)
+}
+
 /// Reads a list of entity tags (RFC 9110, section 8.8.3).
 pub fn tags(value: &HeaderValue, name: &'static str) -> Result<Tags, RequestError> {
     let bad = || RequestError::BadHeader {
@@ -363,7 +421,7 @@ pub fn tags(value: &HeaderValue, name: &'static str) -> Result<Tags, RequestErro
         let inner = quoted.strip_prefix('"').ok_or_else(bad)?;
         let (tag, after) = inner.split_once('"').ok_or_else(bad)?;
         // A tag this server never gave matches nothing, which is what leaving it out means.
-        list.extend(parse_number(tag).map(Version));
+        list.extend(version_of(tag));
         let after = after.trim_start();
         rest = match after.strip_prefix(',') {
             Some(more) => more.trim_start(),
@@ -394,6 +452,10 @@ mod tests {
         assert_eq!(
             read_tags("\"1\", W/\"2\" ,\"x\"").unwrap(),
             versions(&[1], &[2])
+        );
+        assert_eq!(
+            read_tags("\"1;zstd\", W/\"2;identity\", \"3;gzip\", \"4;\"").unwrap(),
+            versions(&[1, 4], &[2])
         );
         for bad in ["1", "\"1", "\"1\" \"2\"", "W/1"] {
             assert!(read_tags(bad).is_err(), "{bad}");

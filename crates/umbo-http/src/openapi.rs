@@ -7,20 +7,26 @@ mod cluster;
 mod content;
 mod cost;
 mod data;
+mod fleet;
 mod headers;
 mod hot;
+mod loads;
+mod observe;
 mod operation;
 mod parameter;
 mod quotas;
 mod responses;
 mod shed;
+mod versions;
+mod why;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use umbo_api::{
-    admin as admin_types, batch, cluster as cluster_types, hot as hot_types, problem, quota, row,
-    shed as shed_types, stream,
+    admin as admin_types, batch, cluster as cluster_types, fleet as fleet_types, hot as hot_types,
+    loads as load_types, observe as observe_types, problem, quota, row, shed as shed_types, stream,
+    versions as version_types, why as why_types,
 };
 use utoipa::OpenApi;
 
@@ -43,7 +49,18 @@ use self::responses::Problems;
     quota::ExplainBody,
     quota::ExplainAnswer,
     quota::UsageAnswer,
+    quota::CallerList,
+    quota::CallerUsage,
+    load_types::LoadSpec,
+    load_types::LoadInfo,
+    load_types::LoadList,
+    load_types::PartInfo,
+    load_types::SealBody,
+    load_types::RejectLine,
+    version_types::VersionList,
+    version_types::VersionChange,
     admin_types::NamespaceInfo,
+    admin_types::CompressionSetting,
     admin_types::NamespaceSize,
     admin_types::NamespaceSettings,
     admin_types::NamespaceSpec,
@@ -62,6 +79,14 @@ use self::responses::Problems;
     hot_types::HotListed,
     hot_types::HotListingSpec,
     shed_types::ShedStatus,
+    why_types::RequestExplanation,
+    why_types::CallerRefusals,
+    fleet_types::FleetList,
+    fleet_types::FleetAnswers,
+    observe_types::HistoryReport,
+    observe_types::HeatReport,
+    observe_types::HeatRowReport,
+    observe_types::EventList,
     quota::PolicyList,
     quota::PolicyChange,
     quota::QuotaUsers,
@@ -73,24 +98,30 @@ struct Schemas;
 fn operations() -> impl Iterator<Item = &'static Operation> {
     let data_plane = data::GROUPS.into_iter().flatten().chain(cost::OPERATIONS);
     data_plane
+        .chain(loads::OPERATIONS)
+        .chain(versions::OPERATIONS)
         .chain(admin::OPERATIONS)
         .chain(cluster::OPERATIONS)
         .chain(quotas::OPERATIONS)
         .chain(hot::GROUPS.into_iter().flatten())
         .chain(shed::OPERATIONS)
+        .chain(why::OPERATIONS)
+        .chain(observe::OPERATIONS)
+        .chain(fleet::OPERATIONS)
 }
 
 /// What the operations are sorted by.
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 9] = [
     ("rows", "One row by its key."),
     ("many rows", "Ranges, batches and scans."),
+    ("loads", "Datasets, uploaded in parts, and versions."),
     ("cost", "What requests cost, and what was spent."),
     ("namespaces", "Sets of rows with settings of their own."),
     ("tokens", "Credentials of callers."),
     ("quotas", "Who may use how much."),
     (
         "operation",
-        "Hot keys, overload, shards and nodes, settings.",
+        "Hot keys, overload, shards and nodes, settings, history.",
     ),
     ("service", "What the server is, and whether it serves."),
 ];
@@ -100,18 +131,19 @@ fn tag(path: &str) -> &'static str {
     let (name, _) = if path.starts_with("/v1/ns/") {
         match path {
             _ if is_of("/kv/") => TAGS[0],
-            _ if is_of("/explain") || is_of("/usage") => TAGS[2],
+            _ if is_of("/loads") || is_of("/versions") => TAGS[2],
+            _ if is_of("/explain") || is_of("/usage") => TAGS[3],
             _ => TAGS[1],
         }
     } else if let Some(resource) = path.strip_prefix("/admin/v1/") {
         match resource.split('/').next() {
-            Some("namespaces") => TAGS[3],
-            Some("tokens") => TAGS[4],
-            Some("quotas") => TAGS[5],
-            _ => TAGS[6],
+            Some("namespaces") => TAGS[4],
+            Some("tokens") => TAGS[5],
+            Some("quotas") => TAGS[6],
+            _ => TAGS[7],
         }
     } else {
-        TAGS[7]
+        TAGS[8]
     };
     name
 }
@@ -125,10 +157,15 @@ struct Components {
 
 impl Components {
     /// Returns the reference to a parameter; of two that differ under one name the later stands where it is used.
-    /// Its name says what it is: generators make types of parameters and schemas alike.
+    /// Its name says what it is: generators make types of parameters and schemas alike, and some tell names apart
+    /// without regard to case (`Range` of a header, `range` of a query).
     fn parameter(&mut self, one: &Parameter) -> Value {
         let written = parameter(one);
-        let name = format!("{}Parameter", one.name);
+        let kind = match one.place {
+            In::Header | In::RequiredHeader => "Header",
+            In::Path | In::Query | In::RequiredQuery => "Parameter",
+        };
+        let name = format!("{}{kind}", one.name);
         let reference = json!({"$ref": format!("#/components/parameters/{name}")});
         let shared = self
             .parameters
@@ -227,7 +264,9 @@ fn parameter(parameter: &Parameter) -> Value {
     let (place, is_required) = match parameter.place {
         In::Path => ("path", true),
         In::Query => ("query", false),
+        In::RequiredQuery => ("query", true),
         In::Header => ("header", false),
+        In::RequiredHeader => ("header", true),
     };
     json!({
         "name": parameter.name,

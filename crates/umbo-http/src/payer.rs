@@ -1,13 +1,13 @@
-//! Who pays: the caller of the credential, or whom a caller that may delegate names.
+//! The payer: the caller of the credential, or the one that a caller with the permission `delegate` names.
 //!
-//! Hot path: a request that names nobody allocates nothing here. The names count for quotas and
+//! Hot path: a request that names no payer allocates nothing here. The names count for quotas and
 //! nothing else; what a request may do is decided by the credential alone.
 
 use http::HeaderValue;
 use umbo_api::header;
 use umbo_control::NamespaceEntry;
 use umbo_quota::Subject;
-use umbo_types::{Attributes, Caller, Operation, OwnedAttributes, Verb};
+use umbo_types::{Attributes, Caller, Operation, OwnedAttributes, Permission};
 
 use crate::fields::Fields;
 use crate::request_error::RequestError;
@@ -16,7 +16,7 @@ use crate::request_error::RequestError;
 const NAME_LEN_MAX: usize = 128;
 
 /// Whom a request names beside the caller of its credential.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Payer {
     /// Whether the request named anybody, honoured or not.
     is_named: bool,
@@ -24,7 +24,7 @@ pub struct Payer {
 }
 
 /// Names as sent; each is visible ASCII.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct PayerNames {
     caller: Option<HeaderValue>,
     attributes: Attributes<Option<HeaderValue>>,
@@ -41,7 +41,7 @@ impl Payer {
         if !fields.names_payer() {
             return Ok(Self::default());
         }
-        let is_delegate = caller.is_allowed(Verb::Delegate, namespace);
+        let is_delegate = caller.is_allowed(Permission::Delegate, namespace);
         let honoured = is_delegate.then(|| PayerNames::read(fields)).transpose()?;
         Ok(Self {
             is_named: true,
@@ -66,7 +66,7 @@ impl Payer {
         }
     }
 
-    /// Says whether it is known whom the caller calls for.
+    /// Returns whether it is known whom the caller calls for.
     pub const fn has_attributes(&self) -> bool {
         self.honoured.is_some()
     }

@@ -1,7 +1,7 @@
-//! A failure becomes a problem body (RFC 9457): what a client is told, and when to come back.
+//! A failure becomes a problem body (RFC 9457): the text for the client, and when to come back.
 //!
-//! What a client is told is kept apart from what the log says: paths and causes stay inside. No
-//! wildcard stands where codes are told apart.
+//! The text for the client is kept apart from that for the log: paths and causes stay inside. No
+//! match over codes has a wildcard.
 
 pub(crate) mod shed;
 
@@ -42,6 +42,9 @@ pub struct FailedRequest<'a> {
 pub fn of_request(failure: &RequestError, request: &FailedRequest<'_>) -> Problem {
     let mut problem = of_part(failure, request.spent_at_node.as_ref());
     problem.request_id.push_str(request.request_id.as_str());
+    if !failure.code().is_answer() {
+        problem.why = Some(format!("umbo why {}", request.request_id.as_str()));
+    }
     if request.is_change {
         let outcome = failure.effect();
         problem.outcome = Some(outcome);
@@ -66,6 +69,9 @@ pub fn of_part(failure: &RequestError, spent_at_node: Option<&(Arc<Policy>, Limi
 
 /// The same, as far as the failure tells it.
 fn of_row(failure: &RequestError) -> Problem {
+    if let RequestError::Replayed(first) = failure {
+        return of_row(first);
+    }
     let code = failure.code();
     let mut problem = Problem::new(code, detail(failure));
     problem.shard = failure.shard().map(|shard| shard.0);
@@ -110,8 +116,8 @@ fn of_row(failure: &RequestError) -> Problem {
     problem
 }
 
-/// Returns what a client is told; causes and paths are for the log.
-fn detail(failure: &RequestError) -> String {
+/// Returns the text for the client; causes and paths are for the log.
+pub fn detail(failure: &RequestError) -> String {
     match failure {
         RequestError::Store(error) => store_detail(error),
         RequestError::Control(error) => control_detail(error),
@@ -170,6 +176,7 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::StorageFailed
         | ErrorCode::StorageFull
         | ErrorCode::DataDamaged
+        | ErrorCode::UploadGone
         | ErrorCode::WriteQueueFull => Some(Scope::Shard),
         ErrorCode::AnswerMemoryFull
         | ErrorCode::BodyMemoryFull
@@ -181,18 +188,29 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         ErrorCode::Forbidden | ErrorCode::QuotaExceeded | ErrorCode::Unauthenticated => {
             Some(Scope::Caller)
         }
-        ErrorCode::NamespaceBeingRemoved
+        ErrorCode::IdempotencyFull
+        | ErrorCode::LoadBuilding
+        | ErrorCode::LoadLimit
+        | ErrorCode::NamespaceBeingRemoved
         | ErrorCode::NamespaceExists
-        | ErrorCode::NamespaceNotFound => Some(Scope::Namespace),
+        | ErrorCode::NamespaceNotFound
+        | ErrorCode::VersionInUse
+        | ErrorCode::VersionNotFound
+        | ErrorCode::VersionNotReady
+        | ErrorCode::VersionSuperseded => Some(Scope::Namespace),
         ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
         ErrorCode::BatchTooLarge
         | ErrorCode::BodyTooLarge
         | ErrorCode::ClientClosed
         | ErrorCode::DeadlineBeforeStore
         | ErrorCode::DeadlineInStore
+        | ErrorCode::DigestMismatch
         | ErrorCode::HeadersTooLarge
+        | ErrorCode::HotKeyListed
         | ErrorCode::HotKeyNotListed
         | ErrorCode::HotListFull
+        | ErrorCode::IdempotencyMismatch
+        | ErrorCode::IncrementOverflow
         | ErrorCode::Internal
         | ErrorCode::InvalidBody
         | ErrorCode::InvalidCursor
@@ -203,18 +221,29 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::KeyNotFound
         | ErrorCode::KeyTooLarge
         | ErrorCode::LastAdmin
+        | ErrorCode::LoadNotFound
+        | ErrorCode::LoadState
         | ErrorCode::MethodNotAllowed
+        | ErrorCode::NotANumber
         | ErrorCode::NotAcceptable
+        | ErrorCode::OffsetMismatch
+        | ErrorCode::PartDiffers
+        | ErrorCode::PartNotFound
+        | ErrorCode::PartsMissing
         | ErrorCode::PreconditionFailed
+        | ErrorCode::QuotaExists
         | ErrorCode::QuotaInvalid
         | ErrorCode::QuotaNotFound
         | ErrorCode::QuotaOfFile
+        | ErrorCode::RangeNotSatisfiable
+        | ErrorCode::RecordNotFound
         | ErrorCode::RequestTimeout
         | ErrorCode::RouteNotFound
         | ErrorCode::TokenNotFound
         | ErrorCode::TokenOfFile
         | ErrorCode::UnboundedDelete
         | ErrorCode::UnsupportedCoding
+        | ErrorCode::UnsupportedFormat
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => None,
     }
@@ -227,15 +256,17 @@ const fn wait_ms(code: ErrorCode) -> Option<u64> {
         | ErrorCode::BodyMemoryFull
         | ErrorCode::WriteQueueFull
         | ErrorCode::TooManyReaders
-        | ErrorCode::TooManyRequestsInFlight => Some(100),
+        | ErrorCode::TooManyRequestsInFlight
+        | ErrorCode::UploadGone => Some(100),
         ErrorCode::StorageFailed => Some(500),
         ErrorCode::NamespaceBeingRemoved
         | ErrorCode::RecordsUnavailable
         | ErrorCode::ShardUnavailable
         | ErrorCode::ShuttingDown => Some(1_000),
-        ErrorCode::RecordsStale | ErrorCode::RecordsUnreadable | ErrorCode::StorageFull => {
-            Some(5_000)
-        }
+        ErrorCode::IdempotencyFull
+        | ErrorCode::RecordsStale
+        | ErrorCode::RecordsUnreadable
+        | ErrorCode::StorageFull => Some(5_000),
         _ => None,
     }
 }

@@ -98,7 +98,7 @@ pub(crate) fn insert_spent(headers: &mut HeaderMap, rejection: &Rejection) {
     insert(headers, &rejection.policy, limit, 0, reset);
 }
 
-/// Says that nothing is left of a limit that the node of a shard keeps. How much was spent beyond it is
+/// Tells that nothing is left of a limit that the node of a shard keeps. How much was spent beyond it is
 /// the node's to know: from when there is enough again until all is back it takes a whole burst.
 pub(crate) fn insert_spent_at_node(
     headers: &mut HeaderMap,
@@ -110,7 +110,7 @@ pub(crate) fn insert_spent_at_node(
     insert(headers, policy, limit, 0, wait.saturating_add(refill));
 }
 
-/// Says whether an answer tells of a limit.
+/// Returns whether an answer tells of a limit.
 pub(crate) fn is_told(headers: &HeaderMap) -> bool {
     headers.contains_key(RATELIMIT)
 }

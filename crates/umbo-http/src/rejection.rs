@@ -1,4 +1,4 @@
-//! What a caller is told whose quota is spent: which policy, how much it allows, what was asked
+//! The refusal of a caller whose quota is spent: which policy, how much it allows, what was asked
 //! for, and when to come back.
 //!
 //! The wait is the limiter's and stays exact: it covers the refill that is reserved for others, and the

@@ -4,15 +4,13 @@
 //! wildcard every error says its code and whether a change that failed by it took effect.
 
 mod cause;
+mod effect;
 
 use std::time::Duration;
 
+use umbo_api::ErrorCode;
 use umbo_api::path::PathError;
-use umbo_api::{ErrorCode, Outcome};
 use umbo_control::ControlError;
-use umbo_control::auth::AuthError;
-use umbo_control::hot_lists::HotKeyError;
-use umbo_control::policies::QuotaError;
 use umbo_edge::body::BodyError;
 use umbo_edge::content_coding::{ContentCoding, InflateError, UnknownCoding};
 use umbo_quota::Rejection;
@@ -21,7 +19,7 @@ use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
 
 use crate::shed_report::ShedReport;
 
-use cause::{control_code, control_shard, store_code, store_shard};
+use cause::{control_code, control_shard, store_code, store_shard, write_code};
 
 /// Which key of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,13 +172,22 @@ pub enum RequestError {
     /// The body could not be read.
     #[error("{0}")]
     Body(#[from] BodyError),
+    /// The body is not the one whose digest was sent.
+    #[error("'content-digest': the body has another SHA-256")]
+    DigestMismatch,
+    /// The value has no byte of the part that is asked for.
+    #[error("'range': the value has {len} bytes, and none of the range")]
+    RangeNotSatisfiable {
+        /// Length of the value, in bytes.
+        len: u64,
+    },
     /// The caller may not do this.
-    #[error("'{caller}' holds no grant '{verb}' on namespace '{namespace}'")]
+    #[error("'{caller}' holds no grant '{permission}' on namespace '{namespace}'")]
     Forbidden {
         /// The caller.
         caller: String,
-        /// The verb it lacks.
-        verb: &'static str,
+        /// The permission it lacks.
+        permission: &'static str,
         /// Where it lacks it.
         namespace: String,
     },
@@ -207,6 +214,12 @@ pub enum RequestError {
         /// Index of the row that was refused.
         index: usize,
     },
+    /// A row of a batch was refused so when the batch was first sent with the same idempotency key.
+    #[error("{0}")]
+    Replayed(Box<Self>),
+    /// The store refused the write for another reason that the rows or the idempotency records give.
+    #[error("{}", cause::refused_text(.0))]
+    WriteRefused(WriteError),
     /// The store failed.
     #[error("{0}")]
     Store(#[from] StoreError),
@@ -244,7 +257,7 @@ pub enum RequestError {
     /// A shard is overloaded, and the request had to give way.
     #[error("{0}")]
     Shed(ShedReport),
-    /// As many requests are in flight as the pod takes.
+    /// The dispatcher's limit of requests in flight is reached.
     #[error("{max} requests are in flight, as many as this pod takes")]
     TooManyInFlight {
         /// The bound.
@@ -259,6 +272,14 @@ pub enum RequestError {
     /// The response would be larger than a multi-get may be.
     #[error("the rows before this one fill the answer; ask for this one again")]
     AnswerFull,
+    /// There is no record of a request.
+    #[error("there is no record of request '{id}': {why}")]
+    NotRecorded {
+        /// The id.
+        id: String,
+        /// Why there may be none.
+        why: String,
+    },
     /// A defect.
     #[error("internal error: {0}")]
     Internal(String),
@@ -289,24 +310,6 @@ fn timeout_text(timeout: Duration) -> String {
     format!("{} ms given", timeout.as_millis())
 }
 
-impl From<AuthError> for RequestError {
-    fn from(error: AuthError) -> Self {
-        Self::Control(error.into())
-    }
-}
-
-impl From<QuotaError> for RequestError {
-    fn from(error: QuotaError) -> Self {
-        Self::Control(error.into())
-    }
-}
-
-impl From<HotKeyError> for RequestError {
-    fn from(error: HotKeyError) -> Self {
-        Self::Control(error.into())
-    }
-}
-
 impl From<UnknownCoding> for RequestError {
     fn from(UnknownCoding: UnknownCoding) -> Self {
         Self::UnsupportedCoding {
@@ -322,16 +325,6 @@ impl From<InflateError> for RequestError {
                 len_max: len_max as u64,
             }),
             InflateError::Malformed(_) => Self::BadBody(format!("the body: {error}")),
-        }
-    }
-}
-
-impl From<WriteError> for RequestError {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::ConditionFailed { current } => Self::PreconditionFailed { current },
-            WriteError::GroupAborted { index } => Self::GroupAborted { index },
-            WriteError::Store(error) => Self::Store(error),
         }
     }
 }
@@ -360,12 +353,16 @@ impl RequestError {
             Self::UnboundedDelete => ErrorCode::UnboundedDelete,
             Self::BadBody(_) | Self::RowExpired => ErrorCode::InvalidBody,
             Self::BatchTooLarge { .. } | Self::AnswerFull => ErrorCode::BatchTooLarge,
-            Self::BadValue(RowError::ValueTooLarge(_)) => ErrorCode::ValueTooLarge,
+            Self::BadValue(RowError::ValueTooLarge(_) | RowError::LongerThanAny(_)) => {
+                ErrorCode::ValueTooLarge
+            }
             Self::UnsupportedCoding { .. } => ErrorCode::UnsupportedCoding,
             Self::NotAcceptable { .. } => ErrorCode::NotAcceptable,
             Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,
             Self::Body(BodyError::TimedOut { .. }) => ErrorCode::RequestTimeout,
             Self::Body(BodyError::Aborted { .. }) => ErrorCode::ClientClosed,
+            Self::DigestMismatch => ErrorCode::DigestMismatch,
+            Self::RangeNotSatisfiable { .. } => ErrorCode::RangeNotSatisfiable,
             Self::Forbidden { .. } => ErrorCode::Forbidden,
             Self::KeyBlocked => ErrorCode::AbnormalUsageDetected,
             Self::TooManyReaders => ErrorCode::TooManyReaders,
@@ -373,6 +370,8 @@ impl RequestError {
             Self::PreconditionFailed { .. } | Self::GroupAborted { .. } => {
                 ErrorCode::PreconditionFailed
             }
+            Self::Replayed(error) => error.code(),
+            Self::WriteRefused(error) => write_code(error),
             Self::Store(error) => store_code(error),
             Self::RangeCutShort {
                 source: StoreError::DeadlinePassed { .. },
@@ -386,85 +385,18 @@ impl RequestError {
             Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
             Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
             Self::AnswerMemoryFull => ErrorCode::AnswerMemoryFull,
-            Self::Internal(_) => ErrorCode::Internal,
+            Self::NotRecorded { .. } => ErrorCode::RecordNotFound,
+            // No client chooses the form of a value.
+            Self::BadValue(RowError::BadForm(_)) | Self::Internal(_) => ErrorCode::Internal,
         }
     }
 
-    /// Says whether it was for want of time, be it before the store was asked or after.
+    /// Returns whether it was for want of time, be it before the store was asked or after.
     pub fn is_late(&self) -> bool {
         let code = self.code();
         matches!(
             code,
             ErrorCode::DeadlineBeforeStore | ErrorCode::DeadlineInStore
-        )
-    }
-
-    /// Returns whether a write that failed this way took effect. Without a wildcard: who adds a failure says it.
-    pub fn effect(&self) -> Outcome {
-        match self {
-            Self::Control(error) => error.effect(),
-            Self::Store(error) => match error.outcome() {
-                umbo_store::Outcome::Applied => Outcome::Applied,
-                umbo_store::Outcome::NotApplied => Outcome::NotApplied,
-                umbo_store::Outcome::Unknown => Outcome::Unknown,
-            },
-            Self::DeadlineInStore { .. } | Self::RangeCutShort { .. } | Self::Internal(_) => {
-                Outcome::Unknown
-            }
-            Self::RouteNotFound
-            | Self::MethodNotAllowed { .. }
-            | Self::BadNamespace(_)
-            | Self::BadKeyText { .. }
-            | Self::BadKey(_)
-            | Self::UnknownParameter { .. }
-            | Self::RepeatedParameter { .. }
-            | Self::BadParameter { .. }
-            | Self::Contradiction { .. }
-            | Self::BadHeader { .. }
-            | Self::UnknownHeader { .. }
-            | Self::BadCursor(_)
-            | Self::UnboundedDelete
-            | Self::BadBody(_)
-            | Self::BatchTooLarge { .. }
-            | Self::BadValue(_)
-            | Self::RowExpired
-            | Self::UnsupportedCoding { .. }
-            | Self::NotAcceptable { .. }
-            | Self::Body(_)
-            | Self::Forbidden { .. }
-            | Self::KeyBlocked
-            | Self::TooManyReaders
-            | Self::KeyNotFound
-            | Self::PreconditionFailed { .. }
-            | Self::GroupAborted { .. }
-            | Self::DeadlineBeforeStore { .. }
-            | Self::Rejected(_)
-            | Self::Shed(_)
-            | Self::TooManyInFlight { .. }
-            | Self::BodyMemoryFull
-            | Self::AnswerMemoryFull
-            | Self::AnswerFull => Outcome::NotApplied,
-        }
-    }
-
-    /// Returns whether the store refused the work before it began any of it.
-    pub const fn is_unbegun(&self) -> bool {
-        matches!(
-            self,
-            Self::Shed(_)
-                | Self::AnswerMemoryFull
-                | Self::DeadlineBeforeStore { .. }
-                | Self::Store(
-                    StoreError::Unavailable {
-                        outcome: umbo_store::Outcome::NotApplied,
-                        ..
-                    } | StoreError::QueueFull { .. }
-                        | StoreError::NodeBusy { .. }
-                        | StoreError::QuotaExceeded { .. }
-                        | StoreError::DeadlinePassed { .. }
-                        | StoreError::NamespaceGone { .. }
-                        | StoreError::Closing
-                )
         )
     }
 

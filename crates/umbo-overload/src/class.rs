@@ -44,7 +44,11 @@ impl Class {
             Operation::Scan => Some(Self::Scan),
             Operation::Put | Operation::Delete => Some(Self::PointWrite),
             Operation::DeleteRange | Operation::BatchWrite => Some(Self::BulkWrite),
-            Operation::Explain | Operation::Usage | Operation::Admin | Operation::Service => None,
+            Operation::Load
+            | Operation::Explain
+            | Operation::Usage
+            | Operation::Admin
+            | Operation::Service => None,
         }
     }
 

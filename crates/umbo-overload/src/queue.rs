@@ -1,13 +1,13 @@
-//! The queue of a shard: who gets one of its slots, who waits, who is shed.
+//! The queue of a shard: which request gets a permit, which waits, which is shed.
 //!
-//! Owns the limit of requests in flight ([`limit`], how it begins, and what it is compared with), those
-//! who wait ([`tiers`]), when a tier is overloaded ([`codel`]), what is kept for the lower tiers
-//! ([`floor`]), who is turned away because the runtime is late ([`late_runtime`]), and the queue that puts them
+//! Owns the limit of requests in flight ([`limit`], how it begins, and what it is compared with), the requests
+//! that wait ([`tiers`]), when a tier is overloaded ([`codel`]), what is kept for the lower tiers
+//! ([`floor`]), which requests are shed because the runtime is late ([`late_runtime`]), and the queue that puts them
 //! together ([`queue`]). Each shard has a queue of its own, and queues share nothing: a shard that
-//! stalls fills its own slots and its own queue.
+//! stalls uses up its own permits and its own queue.
 //!
 //! Deliberately wakes no task itself: a queue is generic over what wakes a waiting request, and hands it
-//! back with a admission once its lock is released.
+//! back with an admission once its lock is released.
 
 pub(crate) mod admission;
 pub(crate) mod admission_queue;

@@ -7,6 +7,7 @@ use umbo_store::{Deleted, Page, RecordsCopy, ScanPage, ShardStatus, WriteError, 
 use umbo_types::{Row, ShardId};
 
 use crate::error::NodeError;
+use crate::mail::Letter;
 
 /// One answer, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub enum Outcome {
     RecordsKept(Vec<ShardResult>),
     /// The newest copy of Umbo's own records that the node keeps; none if it never received one.
     KeptRecords(Option<Arc<RecordsCopy>>),
+    /// Letters: the descriptions of dispatchers, the questions to one, or the replies to a question.
+    Letters(Vec<Letter>),
     /// The whole request failed.
     Failed(NodeError),
 }

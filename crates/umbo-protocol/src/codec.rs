@@ -1,12 +1,17 @@
 //! The one codec: from domain types to bytes and back.
 
 pub(crate) mod answers;
+mod chunks;
 mod errors;
 pub(crate) mod greetings;
+mod idempotency;
+mod mail;
 mod mutations;
 mod records;
 pub(crate) mod requests;
+mod results;
 mod rows;
+mod sort_range;
 mod statuses;
 
 use umbo_types::{Key, Timestamp};

@@ -9,7 +9,7 @@ use crate::codec::greetings;
 use crate::error::DecodeError;
 use crate::frame::{
     BATCH, CANCEL, CHUNK, CREDIT, Chunk, DRAINING, DispatcherFrame, FRAME_LEN_MAX, Frame, HELLO,
-    LENGTH_LEN, NodeFrame, NodeStamp, OPTIONAL, PING, PONG, PREFACE, WELCOME,
+    LENGTH_LEN, MAIL, NodeFrame, NodeStamp, OPTIONAL, PING, PONG, PREFACE, WELCOME,
 };
 use crate::wire::Reader;
 
@@ -144,6 +144,7 @@ impl Body for (NodeStamp, NodeFrame) {
             CREDIT => NodeFrame::Credit(reader.u32("credit")?),
             PONG => NodeFrame::Pong,
             DRAINING => NodeFrame::Draining,
+            MAIL => NodeFrame::Mail,
             kind if kind >= OPTIONAL => NodeFrame::Skipped,
             kind => return Err(DecodeError::UnknownFrame(kind)),
         };

@@ -43,6 +43,7 @@ pub(crate) const PONG: u8 = 6;
 pub(crate) const DRAINING: u8 = 7;
 /// Unknown kinds from here up are skipped.
 pub(crate) const OPTIONAL: u8 = 0x80;
+pub(crate) const MAIL: u8 = 0x80;
 
 /// The beginning of every frame of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,6 +100,8 @@ pub enum NodeFrame {
     Pong,
     /// The node stops: sent requests are answered, no more may be sent.
     Draining,
+    /// Questions of other dispatchers wait for this one.
+    Mail,
     /// A frame of an unknown kind that may be ignored.
     Skipped,
 }

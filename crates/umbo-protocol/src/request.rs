@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use umbo_store::{DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest, WriteRequest};
+use umbo_store::{
+    ChunkRequest, DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest, WriteRequest,
+};
 use umbo_types::{Criticality, Key, NamespaceId, OwnedAttributes, RequestUnits};
+
+use crate::mail::{MailRequest, QuestionRequest};
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +78,8 @@ impl<'a> From<&'a Request> for RequestRef<'a> {
 pub enum Ask {
     /// One row.
     Get(NamespaceId, Key),
+    /// Read a chunk of a large value of the row of this key. The answer is a row whose value is the chunk.
+    Chunk(Key, Box<ChunkRequest>),
     /// Rows of any shards of the node.
     MultiGet(NamespaceId, Vec<Key>),
     /// One chunk of a range.
@@ -92,4 +98,10 @@ pub enum Ask {
     KeepRecords(Arc<RecordsCopy>),
     /// The newest copy of Umbo's own records that the node keeps.
     KeptRecords,
+    /// The dispatchers that are connected to the node.
+    Members,
+    /// The dispatcher's mail.
+    Mail(MailRequest),
+    /// A question to other dispatchers; answered when all of them have replied, or at its deadline.
+    Question(QuestionRequest),
 }

@@ -342,7 +342,7 @@ impl Bucket {
         self.window.refusals.load(Relaxed)
     }
 
-    /// Returns all that was charged, in atoms. Exact while nobody spends.
+    /// Returns all that was charged, in atoms. Exact while no request spends.
     pub(crate) fn spent(&self) -> i64 {
         let level = self.words.level.load(Relaxed);
         level

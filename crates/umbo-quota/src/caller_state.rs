@@ -155,7 +155,7 @@ pub(crate) struct MatchedPolicy {
     pub(crate) unit: Unit,
     /// Whether its policy is more than a shadow.
     pub(crate) is_enforced: bool,
-    /// Whether callers are told what is left to them: it is enforced, and somebody configured it.
+    /// Whether callers see what is left to them: it is enforced, and an operator configured it.
     pub(crate) is_told: bool,
     /// Whether it has a bucket for each shard.
     pub(crate) by_shard: bool,

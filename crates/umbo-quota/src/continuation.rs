@@ -1,5 +1,5 @@
 //! What a part of a request costs that was admitted with its first one: a long range is fetched piece
-//! by piece, and whoever keeps the quotas of shards sees each piece by itself.
+//! by piece, and the node that keeps the quotas of a shard sees each piece by itself.
 //!
 //! It costs the rows, bytes and time that it took, and neither the price of a request nor a place
 //! among those that are counted by the number. It is never rejected, as a request is not that has

@@ -140,7 +140,7 @@ pub struct CostHint {
 }
 
 /// A charge in every unit that a policy can count; it is always that of one request. Kept as it was
-/// counted: of the units that nobody asks for no atoms are made.
+/// counted: units that no policy counts by are not computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CostByUnit {
     /// In micro-RU.

@@ -11,7 +11,7 @@ use crate::subject::Subject;
 /// Something of a request by which a policy can count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dimension {
-    /// Who pays.
+    /// The payer.
     Caller,
     /// For whom the caller calls, as far as one attribute says.
     Attribute(Attribute),

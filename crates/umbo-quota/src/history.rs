@@ -19,7 +19,7 @@ const SLOTS_KEPT: u64 = 720;
 /// Slots of all tracks together; 48 bytes each.
 const SLOTS_MAX: usize = 200_000;
 
-/// The record of a pod.
+/// The record of a dispatcher.
 #[derive(Debug, Default)]
 pub(crate) struct DemandHistory {
     slot: u64,

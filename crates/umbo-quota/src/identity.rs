@@ -1,4 +1,4 @@
-//! Hashes that stand for accounts and buckets: 128 bits under a secret seed, so that nobody can
+//! Hashes that stand for accounts and buckets: 128 bits under a secret seed, so that no client can
 //! choose names that meet.
 
 use smallvec::SmallVec;

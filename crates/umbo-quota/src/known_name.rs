@@ -1,9 +1,9 @@
-//! Names from closed lists, and what somebody probably meant who wrote another.
+//! Names from closed lists, and the nearest of them to an unknown one.
 
 /// Edits that a misspelt name may be away from the one suggested for it.
 const EDITS_MAX: usize = 2;
 
-/// Says that a name is in no list, which names are, and which one is near.
+/// A name is in no list; the names that are, and the nearest of them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such {what}: '{name}'{} (there are: {})", suggestion(*.nearest), .known.join(", "))]
 pub struct UnknownName {

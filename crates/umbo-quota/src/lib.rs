@@ -52,8 +52,8 @@ pub use policy::{
 };
 pub use replay::{Replay, ReplayRow};
 pub use report::{
-    Advertised, Breakdown, BucketReport, Explanation, Meeting, OTHERS, PolicyReport,
-    RESIDUAL_CLASSES, Rejection, Residual, ShardUsage, Tally, UsageReport, UsageRow,
+    Advertised, Breakdown, BucketReport, Explanation, Meeting, MetPolicy, OTHERS, PolicyReport,
+    PricedRequest, RESIDUAL_CLASSES, Rejection, Residual, ShardUsage, Tally, UsageReport, UsageRow,
 };
 pub use request::Request;
 pub use reservation::{Reservation, ShardShare};

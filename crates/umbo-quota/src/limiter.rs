@@ -1,10 +1,10 @@
-//! Who may spend how much, for one pod: policies, accounts and buckets put together.
+//! Which caller may spend how much, at one dispatcher: policies, accounts and buckets put together.
 //!
 //! A request is priced and admitted by all policies that match it, or refused by one and charged to
 //! none. What concerns a caller is found once per set of policies and kept with its account; a
 //! request then costs one look-up and one addition for each policy. Nothing here grows without
 //! bound: accounts and buckets that may go make room, buckets only where they are full, so that
-//! nobody gets a fresh burst by being forgotten. Those for whom there is no room share one bucket of
+//! no caller gets a fresh burst by being forgotten. Callers for whom there is no room share one bucket of
 //! each policy.
 //!
 //! Hot path: [`Limiter::admit`] and what it calls allocate nothing for an account that is known.
@@ -58,7 +58,7 @@ pub struct LimiterSettings {
     pub seed: u64,
 }
 
-/// Admission by quotas, for one pod.
+/// Admission by quotas, for one dispatcher.
 #[derive(Debug)]
 pub struct Limiter {
     pub(crate) active_policies: ArcSwap<ActivePolicies>,

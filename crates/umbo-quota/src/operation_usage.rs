@@ -2,8 +2,8 @@
 //! next request like it will cost.
 //!
 //! A request counts in four words, and four locked additions would be half of what it costs to admit
-//! and settle it. So threads take turns, which costs one: whoever has the turn adds by load and store.
-//! A turn is a few loads and stores long, so nobody waits for it but by a rare bad luck.
+//! and settle it. So threads take turns, which costs one: the thread that has the turn adds by load and store.
+//! A turn is a few loads and stores long, so that a thread hardly ever waits for it.
 
 use std::sync::atomic::{
     AtomicI64, AtomicU64,

@@ -7,7 +7,7 @@ use umbo_types::glob;
 
 use crate::limits::PATTERN_LEN_MAX;
 
-/// Says why a text is no pattern.
+/// Why a text is no pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Nothing.

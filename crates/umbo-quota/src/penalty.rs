@@ -1,7 +1,7 @@
 //! What a request pays above its plain price while a shard that it needs is overloaded.
 //!
 //! The penalty is the plain price times the price multiplier less one. It makes the caller's own
-//! buckets drain faster, so that the caller backs off; nobody else's buckets pay it, nor those that
+//! buckets drain faster, so that the caller backs off; no other caller's buckets pay it, nor those that
 //! belong to a shard or count something other than request units. Invariants:
 //! - half of a burst is the reserve for the caller's higher tiers. A request that pays a penalty is
 //!   admitted where the bucket covers both prices above the reserve, or is full; and no penalty takes

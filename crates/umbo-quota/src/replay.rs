@@ -32,7 +32,7 @@ pub struct Replay {
     pub reach: Duration,
     /// By bucket, those that would have been asked.
     pub rows: Vec<ReplayRow>,
-    /// Requests of the record that were not kept for want of room, whoever they were of.
+    /// Requests of the record that were not kept for want of room, of any caller.
     pub missed: u64,
 }
 

@@ -1,10 +1,11 @@
-//! What operators and callers are shown: copies of the counters, made when somebody asks.
+//! What operators and callers are shown: copies of the counters, made on request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_types::{NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId};
 
+use crate::bucket::Bucket;
 use crate::policy::{Limit, Policy};
 use crate::retry_ticket::RetryTicket;
 
@@ -25,6 +26,22 @@ pub struct Tally {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
+}
+
+impl Tally {
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            rejected: self.rejected + other.rejected,
+            charged: self.charged.saturating_add(other.charged),
+            penalty: self.penalty.saturating_add(other.penalty),
+            rows: self.rows + other.rows,
+            read_bytes: self.read_bytes + other.read_bytes,
+            write_bytes: self.write_bytes + other.write_bytes,
+        }
+    }
 }
 
 /// One line of the usage.
@@ -154,6 +171,44 @@ pub struct Explanation {
     pub meets: Vec<Meeting>,
 }
 
+/// What a request would cost.
+#[derive(Debug, Clone, Copy)]
+pub struct PricedRequest {
+    /// The estimate.
+    pub estimate: RequestUnits,
+    /// What it is made of.
+    pub breakdown: Breakdown,
+    /// Requests of the same caller, namespace and operation that it has learned from.
+    pub samples: u64,
+}
+
+/// A policy that a request meets, as it is shown to a visitor.
+#[derive(Debug, Clone, Copy)]
+pub struct MetPolicy<'a> {
+    /// The policy.
+    pub policy: &'a Arc<Policy>,
+    /// The shard, for a policy that counts by shard.
+    pub shard: Option<ShardId>,
+    /// What the request would take, in atoms.
+    pub price: u64,
+    /// Balance in atoms.
+    pub balance: i64,
+    /// Whether the balance covers the price now.
+    pub is_covered: bool,
+    /// Whether the policy decides, or only counts.
+    pub is_enforced: bool,
+    /// How long until it covers the price; zero where it does.
+    pub wait: Duration,
+    pub(crate) bucket: &'a Bucket,
+}
+
+impl MetPolicy<'_> {
+    /// Returns rate and burst.
+    pub fn limit(&self) -> Limit {
+        self.bucket.limit()
+    }
+}
+
 /// A policy that a request meets.
 #[derive(Debug, Clone)]
 pub struct Meeting {
@@ -175,7 +230,7 @@ pub struct Meeting {
     pub wait: Duration,
 }
 
-/// Budget that a caller is told of.
+/// The budget in a caller's headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Advertised<'a> {
     /// The tightest enforced policy that somebody configured.

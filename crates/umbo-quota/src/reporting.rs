@@ -1,4 +1,4 @@
-//! What a limiter tells those who ask: usage, policies, buckets, explanations, replays.
+//! Reports of a limiter: usage, policies, buckets, explanations, replays.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,8 @@ use crate::penalty::covered_at;
 use crate::policy::Policy;
 use crate::replay::{Replay, replay};
 use crate::report::{
-    BucketReport, Explanation, Meeting, PolicyReport, ShardUsage, UsageReport, UsageRow,
+    BucketReport, Explanation, Meeting, MetPolicy, PolicyReport, PricedRequest, ShardUsage, Tally,
+    UsageReport, UsageRow,
 };
 use crate::request::Request;
 use crate::reservation::{ShardShare, part};
@@ -62,6 +63,20 @@ impl Limiter {
             .filter_map(|operation| self.pricing.residuals.of(operation))
             .collect();
         report
+    }
+
+    /// Shows what each caller used of each namespace since its account was made, summed over the operations.
+    /// One pass over the accounts, without an allocation: for once a second.
+    pub fn visit_callers(&self, mut see: impl FnMut(&Arc<str>, &Tally)) {
+        self.accounts.for_each(|entry| {
+            let record = &entry.account.record;
+            let tallies =
+                Operation::PRICED.map(|operation| record.cell(operation).tally(operation));
+            let sum = tallies
+                .iter()
+                .fold(Tally::default(), |sum, one| sum.plus(one));
+            see(&record.caller, &sum);
+        });
     }
 
     /// Returns what one caller used of one namespace since the start, or since its account was last
@@ -163,6 +178,38 @@ impl Limiter {
         shares: &[ShardShare],
         now: Instant,
     ) -> Explanation {
+        let mut meets = Vec::new();
+        let priced = self.visit_policies(request, shares, now, |met| {
+            meets.push(Meeting {
+                policy: Arc::clone(met.policy),
+                label: met.bucket.label.to_string(),
+                shard: met.shard,
+                limit: met.bucket.limit(),
+                price: met.price,
+                balance: met.balance,
+                admits: met.is_covered || !met.is_enforced,
+                wait: met.wait,
+            });
+        });
+        meets.sort_by(|one: &Meeting, other| one.policy.name.cmp(&other.policy.name));
+        Explanation {
+            estimate: priced.estimate,
+            breakdown: priced.breakdown,
+            price_multiplier: request.price_multiplier,
+            samples: priced.samples,
+            meets,
+        }
+    }
+
+    /// Shows every policy that a request meets to a visitor, with what its bucket has now, and returns what the
+    /// request would cost. Takes nothing from any bucket, and allocates nothing for those that there are.
+    pub fn visit_policies(
+        &self,
+        request: &Request<'_>,
+        shares: &[ShardShare],
+        now: Instant,
+        mut see: impl FnMut(&MetPolicy<'_>),
+    ) -> PricedRequest {
         let now = self.pricing.millis(now);
         let subject = &request.subject;
         let account = self.account(subject, now);
@@ -172,7 +219,6 @@ impl Limiter {
         let penalty = request.price_multiplier.penalty(plain);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);
         let mut pays_penalty = false;
-        let mut meets = Vec::new();
         for matched in account
             .matched_policies()
             .filter(|matched| matched.is_met(subject))
@@ -184,7 +230,7 @@ impl Limiter {
                     let bucket = self.find_bucket(&matched.active, subject, Some(share.shard), now);
                     let price = part(price, (share.parts, all));
                     let shard = Some(share.shard);
-                    meets.push(meeting(matched, &bucket, shard, (price, 0), now));
+                    see(&met(matched, &bucket, shard, (price, 0), now));
                 }
             } else {
                 let own = self.own_bucket(matched, subject, None, now);
@@ -194,7 +240,7 @@ impl Limiter {
                     } else {
                         0
                     };
-                    meets.push(meeting(matched, bucket, None, (price, penalty), now));
+                    see(&met(matched, bucket, None, (price, penalty), now));
                 }
             }
         }
@@ -203,13 +249,10 @@ impl Limiter {
         if pays_penalty {
             breakdown.penalty = penalty;
         }
-        meets.sort_by(|one: &Meeting, other| one.policy.name.cmp(&other.policy.name));
-        Explanation {
+        PricedRequest {
             estimate: plain.saturating_add(breakdown.penalty),
             breakdown,
-            price_multiplier: request.price_multiplier,
             samples: cell.samples(),
-            meets,
         }
     }
 
@@ -227,7 +270,7 @@ impl Limiter {
         )
     }
 
-    /// Returns all that was charged to the buckets of a policy, in atoms. Exact while nobody spends.
+    /// Returns all that was charged to the buckets of a policy, in atoms. Exact while no request spends.
     pub fn spent(&self, policy: &str) -> i64 {
         let mut spent = 0;
         let mut see = |bucket: &Bucket| {
@@ -263,13 +306,13 @@ fn rows(record: &CallerUsage) -> impl Iterator<Item = UsageRow> {
     rows.filter(|row| row.tally.requests > 0 || row.tally.rejected > 0)
 }
 
-fn meeting(
-    matched: &MatchedPolicy,
-    bucket: &Bucket,
+fn met<'a>(
+    matched: &'a MatchedPolicy,
+    bucket: &'a Bucket,
     shard: Option<ShardId>,
     (plain, penalty): (u64, u64),
     now: Millis,
-) -> Meeting {
+) -> MetPolicy<'a> {
     let look = bucket.look(plain, now, None);
     let price = plain.saturating_add(penalty);
     let due = (!look.admits).then(|| bucket.due(now, None));
@@ -277,16 +320,15 @@ fn meeting(
         .then(|| covered_at(bucket, price, look.balance, now))
         .flatten();
     let due = due.max(covered_at);
-    let wait = due.map_or(Duration::ZERO, |due| now.until(due));
-    Meeting {
-        policy: Arc::clone(&matched.active.policy),
-        label: bucket.label.to_string(),
+    MetPolicy {
+        policy: &matched.active.policy,
         shard,
-        limit: bucket.limit(),
         price,
         balance: look.balance,
-        admits: due.is_none() || !matched.is_enforced,
-        wait,
+        is_covered: due.is_none(),
+        is_enforced: matched.is_enforced,
+        wait: due.map_or(Duration::ZERO, |due| now.until(due)),
+        bucket,
     }
 }
 

@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// An expected share of 1.
 const WHOLE: u64 = 1 << 20;
-/// The least expected share: what comes after all is noticed.
-const SHARE_MIN: u64 = WHOLE / 64;
+/// The least expected share. A flood of more times the refill than its inverse would push the horizon ahead
+/// without end, and one of the cheapest requests can be hundreds of times the refill of a small quota.
+const SHARE_MIN: u64 = WHOLE / 16_384;
 /// Graces of refill that the expected share remembers: a few, so that neither one ticket decides it
 /// nor a flood lasts for long before it does.
 const MEMORY_GRACES: u64 = 3;
@@ -222,8 +223,9 @@ mod tests {
 
     use super::*;
 
-    const COST: u64 = 10;
-    const GRACE: u64 = 100;
+    /// Far more than one, so that a small share of it is something.
+    const COST: u64 = 100_000;
+    const GRACE: u64 = 10 * COST;
 
     fn reserve(refill: &ReservedRefill, turnout: &Turnout, axis: u64, times: u64) {
         for _ in 0..times {
@@ -237,24 +239,24 @@ mod tests {
         let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
         assert!(!refill.is_any());
         reserve(&refill, &turnout, 0, 20);
-        assert_eq!(refill.ahead(0), 200);
-        let unclaimed = |axis| refill.unclaimed(&turnout, axis, GRACE);
-        assert_eq!((unclaimed(0), unclaimed(70)), (0, 70));
+        assert_eq!(refill.ahead(0), 20 * COST);
+        let unclaimed = |refills| refill.unclaimed(&turnout, refills * COST, GRACE) / COST;
+        assert_eq!((unclaimed(0), unclaimed(7)), (0, 7));
         refill.claim(&turnout, COST);
-        assert_eq!(unclaimed(70), 60);
-        assert_eq!(unclaimed(110), 100, "the first look");
-        assert_eq!(unclaimed(210), 90, "what was due then has lapsed");
-        assert_eq!(unclaimed(310), 0);
+        assert_eq!(unclaimed(7), 6);
+        assert_eq!(unclaimed(11), 10, "the first look");
+        assert_eq!(unclaimed(21), 9, "what was due then has lapsed");
+        assert_eq!(unclaimed(31), 0);
         assert!(!refill.is_any());
     }
 
-    /// Serves a bucket of 100 atoms a grace for some graces, with `issued` tickets in each, of which one in
+    /// Serves a bucket for some graces, with so many `times` the tickets that the refill is good for, of which one in
     /// `every` is brought when it is due. Returns how far ahead refill is reserved after each grace.
     fn serve(
         refill: &ReservedRefill,
         turnout: &Turnout,
         graces: u64,
-        issued: u64,
+        times: u64,
         every: u64,
     ) -> Vec<u64> {
         let mut waiting = BTreeMap::<u64, u64>::new();
@@ -267,7 +269,7 @@ mod tests {
                 for tickets in std::mem::replace(&mut waiting, due).into_values() {
                     (0..tickets).for_each(|_| refill.claim(turnout, COST));
                 }
-                for _ in 0..issued / COST {
+                for _ in 0..times {
                     let due = refill
                         .reserve(turnout, axis, COST, false, Some)
                         .unwrap_or(axis);
@@ -284,32 +286,35 @@ mod tests {
 
     #[test]
     fn a_flood_that_forgets_its_tickets_makes_nobody_wait_for_long() {
-        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
-        // Ten times the refill, of which a twentieth comes back.
-        let ahead = serve(&refill, &turnout, 100, 100, 20);
-        let most = ahead.iter().max();
-        assert!(most <= Some(&(30 * GRACE)), "{ahead:?}");
-        assert!(
-            ahead[20..].iter().all(|ahead| *ahead <= 5 * GRACE),
-            "{ahead:?}"
-        );
+        // So many times the refill, of which one in so many comes back.
+        for (times, every) in [(10, 20), (120, 400), (1_000, 10_000), (1_000, 1_000_000)] {
+            let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
+            let ahead = serve(&refill, &turnout, 100, times, every);
+            let most = ahead.iter().max();
+            // Before anything has lapsed all of them may come.
+            assert!(most <= Some(&(2 * times * GRACE)), "{ahead:?}");
+            assert!(
+                ahead[32..].iter().all(|ahead| *ahead <= 5 * GRACE),
+                "{times} {every} {ahead:?}"
+            );
+        }
     }
 
     #[test]
     fn a_crowd_that_comes_back_is_told_the_truth() {
         let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
-        let ahead = serve(&refill, &turnout, 50, 10, 1);
+        let ahead = serve(&refill, &turnout, 50, 1, 1);
         assert_eq!(turnout.share.load(Relaxed), WHOLE, "{ahead:?}");
     }
 
     #[test]
     fn trust_comes_back_where_the_crowd_does_and_where_nobody_waits() {
         let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
-        serve(&refill, &turnout, 50, 100, 1_000_000);
+        serve(&refill, &turnout, 50, 10, 1_000_000);
         assert!(turnout.share.load(Relaxed) < WHOLE / 16);
-        serve(&refill, &turnout, 50, 10, 1);
+        serve(&refill, &turnout, 50, 1, 1);
         assert!(turnout.share.load(Relaxed) > WHOLE / 2);
-        serve(&refill, &turnout, 50, 100, 1_000_000);
+        serve(&refill, &turnout, 50, 10, 1_000_000);
         for second in 0..20 {
             let axis = turnout.looked_at.load(Relaxed) + (second + 1) * 10 * GRACE;
             refill.follow(&turnout, axis, GRACE);
@@ -320,10 +325,10 @@ mod tests {
     #[test]
     fn what_would_begin_too_late_is_not_reserved() {
         let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
-        let near = |ahead| (ahead <= 20).then_some(ahead);
+        let near = |ahead| (ahead <= 2 * COST).then_some(ahead);
         let reserved: Vec<_> = (0..4)
             .map(|_| refill.reserve(&turnout, 0, COST, false, near))
             .collect();
-        assert_eq!(reserved, [Some(0), Some(10), Some(20), None]);
+        assert_eq!(reserved, [Some(0), Some(COST), Some(2 * COST), None]);
     }
 }

@@ -1,6 +1,6 @@
 //! A concurrent map of bounded size that evicts only what may go.
 //!
-//! Keys are 128-bit keyed hashes of what they stand for: the seed is secret, so nobody can choose two
+//! Keys are 128-bit keyed hashes of what they stand for: the seed is secret, so no client can choose two
 //! that meet. Each stripe is a lock over an `lru` cache. A full stripe makes room by looking from the cold
 //! end for an entry that may go, as its owner says; where there is none, the map is full.
 

@@ -1,11 +1,11 @@
-//! Who asks for what: all that a policy can match or count by.
+//! The subject of a request: all that a policy can match or count by.
 
 use umbo_types::{Attributes, NamespaceId, Operation};
 
 /// What is known of a request when it is to be admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject<'a> {
-    /// Who pays.
+    /// The payer.
     pub caller: &'a str,
     /// Name of the namespace.
     pub namespace: &'a str,

@@ -95,7 +95,7 @@ impl FromStr for Unit {
     }
 }
 
-/// Says why a text is no amount of a unit.
+/// Why a text is no amount of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
     /// It is no number that can be held exactly.

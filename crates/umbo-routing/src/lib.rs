@@ -6,6 +6,7 @@
 
 mod cluster_map;
 mod home;
+mod placements;
 mod shard_map;
 mod slot;
 
@@ -14,5 +15,6 @@ pub use cluster_map::{
     SuccessionError,
 };
 pub use home::RecordsHome;
+pub use placements::Placements;
 pub use shard_map::{ShardMap, ShardMapError, SlotRange};
 pub use slot::{SLOTS, Slot};

@@ -1,9 +1,11 @@
 //! The shard map: contiguous ranges of slots, each owned by one shard.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
+use crate::placements::Placements;
 use crate::slot::{SLOTS, Slot};
 
 /// Slots `first..=last` owned by one shard.
@@ -47,10 +49,22 @@ pub enum ShardMapError {
 }
 
 /// The owner of each slot. Total: every slot has exactly one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// The map also has the placements of datasets, which clones share and comparisons leave out: see
+/// [`Placements`].
+#[derive(Debug, Clone)]
 pub struct ShardMap {
     owners: Box<[ShardId]>,
+    placements: Arc<Placements>,
 }
+
+impl PartialEq for ShardMap {
+    fn eq(&self, other: &Self) -> bool {
+        self.owners == other.owners
+    }
+}
+
+impl Eq for ShardMap {}
 
 impl ShardMap {
     /// Divides the slots evenly, in order, among shards `0..shards`.
@@ -61,6 +75,7 @@ impl ShardMap {
         let owner = |slot: u16| ShardId((u32::from(slot) * u32::from(shards) / 4_096) as u16);
         Ok(Self {
             owners: (0..SLOTS).map(owner).collect(),
+            placements: Arc::default(),
         })
     }
 
@@ -86,6 +101,7 @@ impl ShardMap {
             .map(|(slot, owner)| owner.ok_or(ShardMapError::Gap(slot)));
         Ok(Self {
             owners: owners.collect::<Result<_, _>>()?,
+            placements: Arc::default(),
         })
     }
 
@@ -112,7 +128,17 @@ impl ShardMap {
 
     /// Returns the shard that owns a partition.
     pub fn locate(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId {
-        self.owner(Slot::of(namespace, partition))
+        self.owner(self.slot(namespace, partition))
+    }
+
+    /// Returns the slot of a partition: that of its namespace's first dataset.
+    pub fn slot(&self, namespace: NamespaceId, partition: &PartitionKey) -> Slot {
+        Slot::of(self.placements.of(namespace), partition)
+    }
+
+    /// Returns where the datasets are placed.
+    pub fn placements(&self) -> &Placements {
+        &self.placements
     }
 
     /// Returns the slots of segment `segment` of `segments`; the segments divide the slots evenly and in

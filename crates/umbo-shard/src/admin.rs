@@ -1,13 +1,13 @@
-//! The admin port of a node: health, readiness, metrics, and the map in effect.
+//! The admin port of a node: health, readiness, metrics and their history, and the map in effect.
 //!
 //! It exposes no key, value or caller, and changes nothing.
 
 use std::fmt::Write;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -19,8 +19,11 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use umbo_observe::Range;
 use umbo_store::{ShardState, ShardStatus};
-use umbo_telemetry::metrics::{CONTENT_TYPE, NodeScrape, ProcessSample, ShardGauges};
+use umbo_telemetry::metrics::{
+    CONTENT_TYPE, DiskGauges, MetricVisitor, MetricsText, NodeScrape, ProcessSample, ShardGauges,
+};
 
 use crate::node::Node;
 use crate::quota::ShardQuota;
@@ -76,6 +79,7 @@ fn router(node: &Arc<Node>) -> Router {
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
+        .route("/history", get(history))
         .route("/cluster-map", get(cluster_map))
         .with_state(Arc::clone(node))
 }
@@ -106,8 +110,40 @@ async fn readiness(State(node): State<Arc<Node>>) -> (StatusCode, String) {
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    let process = tokio::task::spawn_blocking(ProcessSample::read);
-    let process = process.await.unwrap_or_default();
+    let text = tokio::task::spawn_blocking(move || {
+        let mut text = MetricsText::new();
+        visit(&node, &mut text);
+        text.into_text()
+    });
+    let text = text.await.unwrap_or_default();
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text)
+}
+
+/// Shows the history in the form of the dispatchers' `/admin/v1/history`. `range` is as there.
+async fn history(
+    State(node): State<Arc<Node>>,
+    RawQuery(query): RawQuery,
+) -> Result<impl IntoResponse, (StatusCode, &'static str)> {
+    let range = match query.as_deref() {
+        None | Some("") => Some(Range::Hour),
+        Some(query) => {
+            let range = query.strip_prefix("range=");
+            range.and_then(|range| Range::by_name(range.as_bytes()))
+        }
+    };
+    let range = range.ok_or((StatusCode::BAD_REQUEST, "range is 5m, 1h, 24h or 30d\n"))?;
+    let now_ms = node.clock().wall().as_millis();
+    let history = node
+        .history()
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let view = history.view(range, |_| true);
+    drop(history);
+    Ok(axum::Json(view.report(now_ms)))
+}
+
+/// Shows the metrics of a node to a visitor.
+pub fn visit(node: &Node, visitor: &mut dyn MetricVisitor) {
     let bad_reads = node.bad_reads();
     let shards = node.shards();
     let shards: Vec<_> = (shards.iter())
@@ -118,7 +154,7 @@ async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
             ..gauges(status)
         })
         .collect();
-    let text = node.metrics().render(&NodeScrape {
+    let scrape = NodeScrape {
         version: env!("CARGO_PKG_VERSION"),
         shards: &shards,
         in_flight: node.requests_in_flight() as u64,
@@ -126,9 +162,13 @@ async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
         connections: node.connections_open() as u64,
         map_version: node.cluster_map().version(),
         ceilings: node.quota().map_or(0, ShardQuota::quota_count),
-        process,
-    });
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text)
+        disk: node.disk_space().map(|space| DiskGauges {
+            size_bytes: space.size,
+            free_bytes: space.free,
+        }),
+        process: ProcessSample::read(),
+    };
+    node.metrics().visit(&scrape, visitor);
 }
 
 fn gauges(status: &ShardStatus) -> ShardGauges {
@@ -137,8 +177,13 @@ fn gauges(status: &ShardStatus) -> ShardGauges {
         is_available: status.state == ShardState::Available,
         rows: status.rows,
         file_bytes: status.file_bytes,
+        live_bytes: status.live_bytes(),
         queued_mutations: status.queued,
         commits: status.commits,
+        syncs: status.syncs,
+        sync_nanos: status.sync_nanos,
+        cache_hits: status.cache_hits,
+        cache_misses: status.cache_misses,
         mutations: status.mutations,
         reclaimed_rows: status.reclaimed,
         lost_async_writes: status.lost_async,

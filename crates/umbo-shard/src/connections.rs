@@ -4,17 +4,18 @@
 //! its requests that were not begun, so that nothing of an older connection is begun after it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 
-use futures_util::task::AtomicWaker;
 use tokio_util::sync::CancellationToken;
+
+use crate::connection_signals::ConnectionSignals;
+use crate::post_office::PostOffice;
 
 /// The open connections, by number. Bounded by the limit on connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: Mutex<OpenTable>,
+    post_office: Arc<PostOffice>,
 }
 
 #[derive(Debug, Default)]
@@ -29,25 +30,6 @@ struct ConnectionEntry {
     /// Incarnation of the dispatcher, after its hello.
     incarnation: Option<u64>,
     ended: CancellationToken,
-}
-
-/// Signals to a connection from outside.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionSignals {
-    waker: AtomicWaker,
-    is_superseded: AtomicBool,
-}
-
-impl ConnectionSignals {
-    /// Registers the waker of the connection's task for later signals.
-    pub(crate) fn register(&self, waker: &Waker) {
-        self.waker.register(waker);
-    }
-
-    /// Returns whether the dispatcher has replaced this connection by a new one.
-    pub(crate) fn is_superseded(&self) -> bool {
-        self.is_superseded.load(Ordering::Acquire)
-    }
 }
 
 /// The entry of an open connection. Dropping it signals that the connection has ended, so it must be dropped
@@ -79,6 +61,11 @@ impl Connections {
         }
     }
 
+    /// Returns the mail of their dispatchers.
+    pub(crate) fn post_office(&self) -> &Arc<PostOffice> {
+        &self.post_office
+    }
+
     /// Returns the number of open connections.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_number.len()
@@ -91,8 +78,13 @@ impl Connections {
 
 impl OpenConnection {
     /// Returns the signals to the connection.
-    pub(crate) fn signals(&self) -> &ConnectionSignals {
+    pub(crate) fn signals(&self) -> &Arc<ConnectionSignals> {
         &self.signals
+    }
+
+    /// Returns its number.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
     }
 
     /// Sets the incarnation of the dispatcher, ends every older connection of it, and waits until they have
@@ -109,8 +101,7 @@ impl OpenConnection {
         let mut ended = Vec::new();
         for (&number, entry) in &open.by_number {
             if number < self.number && entry.incarnation == Some(incarnation) {
-                entry.signals.is_superseded.store(true, Ordering::Release);
-                entry.signals.waker.wake();
+                entry.signals.supersede();
                 ended.push(entry.ended.clone());
             }
         }
@@ -123,6 +114,7 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
+        self.connections.post_office.leave(self.number);
         let entry = self.connections.lock().by_number.remove(&self.number);
         if let Some(entry) = entry {
             entry.ended.cancel();

@@ -23,14 +23,16 @@ pub(crate) enum RequestKind {
 impl RequestKind {
     pub(crate) fn of(ask: &Ask) -> Self {
         match ask {
-            Ask::Get(..) => Self::Get,
+            Ask::Get(..) | Ask::Chunk(..) => Self::Get,
             Ask::MultiGet(..) => Self::MultiGet,
             Ask::Range(_) => Self::Range,
             Ask::Scan(_) => Self::Scan,
             Ask::Write(_) => Self::Write,
             Ask::DeleteRange(_) => Self::DeleteRange,
             Ask::KeepRecords(_) | Ask::KeptRecords => Self::Records,
-            Ask::Probe | Ask::ClusterMap => Self::Status,
+            Ask::Probe | Ask::ClusterMap | Ask::Members | Ask::Mail(_) | Ask::Question(_) => {
+                Self::Status
+            }
         }
     }
 }

@@ -5,13 +5,14 @@
 //! express deadlines on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
+use umbo_observe::History;
 use umbo_protocol::{NodeStamp, Refusal};
 use umbo_routing::{ClusterMap, Succession};
-use umbo_store::{ShardStatus, Store};
+use umbo_store::{DiskSpace, ShardStatus, Store};
 use umbo_telemetry::metrics::NodeMetrics;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Deadline, ShardId};
@@ -59,6 +60,7 @@ pub struct Node {
     refusals: LogLimiter,
     quota: OnceLock<Arc<dyn ShardQuota>>,
     tracer: OnceLock<Arc<Tracer>>,
+    history: Mutex<History>,
 }
 
 impl Node {
@@ -67,7 +69,13 @@ impl Node {
         check_named(&parts.map, &parts.name)?;
         let followed = Arc::clone(&parts.map);
         let opened = opened(&*parts.store);
-        let ownership = Ownership::new(parts.map, &parts.name, &followed, &opened);
+        let ownership = Ownership::new(
+            parts.map,
+            parts.store.shard_map(),
+            &parts.name,
+            &followed,
+            &opened,
+        );
         Ok(Self {
             admission: Arc::new(NodeAdmission::new(&parts.limits)),
             ownership: ArcSwap::from_pointee(ownership),
@@ -83,6 +91,7 @@ impl Node {
             refusals: LogLimiter::default(),
             quota: OnceLock::new(),
             tracer: OnceLock::new(),
+            history: Mutex::new(History::new()),
         })
     }
 
@@ -96,6 +105,11 @@ impl Node {
     pub fn trace(&self, tracer: Arc<Tracer>) {
         // The first one stays.
         let _ = self.tracer.set(tracer);
+    }
+
+    /// Returns the past of the metrics.
+    pub(crate) const fn history(&self) -> &Mutex<History> {
+        &self.history
     }
 
     /// Returns the name.
@@ -115,7 +129,13 @@ impl Node {
         let succession = self.cluster_map().check_successor(&map)?;
         // A node that has left the cluster still answers where its shards are.
         let opened = opened(&*self.store);
-        let ownership = Ownership::new(map, &self.name, &self.followed.load(), &opened);
+        let ownership = Ownership::new(
+            map,
+            self.store.shard_map(),
+            &self.name,
+            &self.followed.load(),
+            &opened,
+        );
         let unopened = ownership.unopened().collect();
         if succession == Succession::Newer {
             self.ownership.store(Arc::new(ownership));
@@ -129,6 +149,7 @@ impl Node {
         let opened = opened(&*self.store);
         let ownership = Ownership::new(
             self.cluster_map(),
+            self.store.shard_map(),
             &self.name,
             &self.followed.load(),
             &opened,
@@ -139,6 +160,11 @@ impl Node {
     /// Returns the status of the shards that the map assigns to the node, in order.
     pub fn shards(&self) -> Vec<ShardStatus> {
         status::own_shards(&*self.store, &self.ownership.load())
+    }
+
+    /// Returns the disk of the node's shards; none if they are on no disk.
+    pub fn disk_space(&self) -> Option<DiskSpace> {
+        self.store.disk_space()
     }
 
     /// Returns how many reads of each shard's file have failed.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use umbo_protocol::NodeError as Refused;
-use umbo_routing::{ClusterMap, RecordsHome, SuccessionError};
+use umbo_routing::{ClusterMap, RecordsHome, ShardMap, SuccessionError};
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
@@ -33,6 +33,8 @@ pub enum OwnershipError {
 #[derive(Debug)]
 pub(crate) struct Ownership {
     map: Arc<ClusterMap>,
+    /// Slots and placements, of the store: the cluster's maps know no placements.
+    shard_map: Arc<ShardMap>,
     /// The shard in which Umbo's own records are changed.
     home: RecordsHome,
     /// Indexed by shard number.
@@ -51,6 +53,7 @@ impl Ownership {
     /// opened these shards under it.
     pub(crate) fn new(
         map: Arc<ClusterMap>,
+        shard_map: Arc<ShardMap>,
         node: &str,
         followed: &ClusterMap,
         opened: &[ShardId],
@@ -68,6 +71,7 @@ impl Ownership {
         let home = map.home();
         Self {
             map,
+            shard_map,
             home,
             standings,
         }
@@ -75,6 +79,10 @@ impl Ownership {
 
     pub(crate) fn map(&self) -> &Arc<ClusterMap> {
         &self.map
+    }
+
+    pub(crate) fn shard_map(&self) -> &ShardMap {
+        &self.shard_map
     }
 
     /// Returns the shards that the map assigns to the node and that it has not opened.
@@ -95,7 +103,7 @@ impl Ownership {
         namespace: NamespaceId,
         partition: &PartitionKey,
     ) -> Result<ShardId, Refused> {
-        let shard = self.map.shard_map().locate(namespace, partition);
+        let shard = self.shard_map.locate(namespace, partition);
         self.check_for(namespace, shard).map(|()| shard)
     }
 
@@ -168,7 +176,13 @@ mod tests {
 
     fn standings(map: &ClusterMap, followed: &ClusterMap, opened: &[u16]) -> Vec<ShardStanding> {
         let opened: Vec<_> = opened.iter().copied().map(ShardId).collect();
-        let ownership = Ownership::new(Arc::new(map.clone()), "b", followed, &opened);
+        let ownership = Ownership::new(
+            Arc::new(map.clone()),
+            Arc::clone(map.shard_map()),
+            "b",
+            followed,
+            &opened,
+        );
         ownership.standings.to_vec()
     }
 
@@ -197,7 +211,13 @@ mod tests {
     fn a_shard_that_is_not_open_keeps_no_records() {
         let first = ClusterMap::create("eu", nodes(&["a", "b"]), 4).unwrap();
         let opened = [ShardId(1), ShardId(2)];
-        let ownership = Ownership::new(Arc::new(first.clone()), "b", &first, &opened);
+        let ownership = Ownership::new(
+            Arc::new(first.clone()),
+            Arc::clone(first.shard_map()),
+            "b",
+            &first,
+            &opened,
+        );
         let answers = opened.map(|shard| (shard, Ok(()))).to_vec();
         let answers = ownership.answers_for(answers);
         assert_eq!(answers.len(), 2, "{answers:?}");

@@ -4,13 +4,14 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use umbo_protocol::{Answer, Ask, Outcome};
-use umbo_store::{CallContext, RangeRequest, ScanRequest, Store, StoreError};
-use umbo_types::{Key, NamespaceId, Row, limits};
+use umbo_store::{CallContext, ChunkRequest, RangeRequest, ScanRequest, Store, StoreError};
+use umbo_types::{Key, NamespaceId, Row, Value, Version, limits};
 
 /// A read of one row or chunk.
 #[derive(Debug, Clone)]
 pub(crate) enum Read {
     Get(NamespaceId, Key),
+    Chunk(Key, Box<ChunkRequest>),
     Range(RangeRequest),
     Scan(ScanRequest),
 }
@@ -20,6 +21,7 @@ impl Read {
     pub(crate) fn of(ask: Ask) -> Result<Self, Ask> {
         match ask {
             Ask::Get(namespace, key) => Ok(Self::Get(namespace, key)),
+            Ask::Chunk(key, request) => Ok(Self::Chunk(key, request)),
             Ask::Range(mut request) => {
                 request.rows_max = request.rows_max.min(limits::CHUNK_ROWS_MAX);
                 request.bytes_max = request.bytes_max.min(limits::CHUNK_BYTES_MAX);
@@ -39,6 +41,10 @@ impl Read {
         match self {
             Self::Get(namespace, key) => {
                 outcome(store.get(call, *namespace, key).await, Outcome::Row)
+            }
+            Self::Chunk(key, request) => {
+                let chunk = store.chunk(call, key, request).await;
+                outcome(chunk, |chunk| Outcome::Row(chunk.map(chunk_row)))
             }
             Self::Range(request) => outcome(store.range(call, request).await, Outcome::Page),
             Self::Scan(request) => outcome(store.scan(call, request).await, Outcome::Scanned),
@@ -60,6 +66,7 @@ impl Read {
     pub(crate) fn size(&self, outcome: &Outcome) -> (u64, u64) {
         match (self, outcome) {
             (Self::Get(_, key), Outcome::Row(Some(row))) => (1, row_len(key, row)),
+            (Self::Chunk(..), Outcome::Row(Some(row))) => (0, row.value.bytes.len() as u64),
             (Self::Get(..), Outcome::Row(None)) => (1, 0),
             (_, Outcome::Page(page)) => (page.touched.rows, page.touched.bytes),
             (_, Outcome::Scanned(page)) => (page.touched.rows, page.touched.bytes),
@@ -79,6 +86,18 @@ impl Read {
             bytes,
             outcome,
         }
+    }
+}
+
+/// Returns a chunk as the row that it is answered as: its bytes are the value.
+fn chunk_row(bytes: bytes::Bytes) -> Row {
+    Row {
+        value: Value {
+            bytes,
+            ..Value::default()
+        },
+        version: Version(0),
+        expires_at: None,
     }
 }
 

@@ -45,6 +45,10 @@ impl SortedWrite {
         request
             .mutations
             .retain(|_| verdicts.next().is_some_and(Option::is_none));
+        if let Some(idempotency) = &mut request.idempotency {
+            let served = (0..refused.len()).filter(|&index| refused[index].is_none());
+            *idempotency = idempotency.of_part(served);
+        }
         Self { request, refused }
     }
 
@@ -93,13 +97,14 @@ impl SortedWrite {
 fn told(answer: Result<Written, WriteError>, indexes: Option<&[usize]>) -> WriteAnswer {
     match answer {
         Err(WriteError::Store(error)) => Err(error.into()),
-        Err(WriteError::GroupAborted { index }) => {
-            let index = indexes
-                .and_then(|all| all.get(index).copied())
-                .unwrap_or(index);
-            Ok(Err(WriteError::GroupAborted { index }))
+        Err(error) => {
+            let in_request = |index| {
+                let served = indexes.and_then(|all| all.get(index).copied());
+                served.unwrap_or(index)
+            };
+            Ok(Err(error.with_index(in_request)))
         }
-        other => Ok(other),
+        Ok(written) => Ok(Ok(written)),
     }
 }
 
@@ -128,7 +133,8 @@ fn mutation_len(mutation: &Mutation) -> u64 {
     let key = &mutation.key;
     let value = match &mutation.change {
         umbo_store::Change::Put { value, .. } => value.bytes.len(),
-        umbo_store::Change::Delete => 0,
+        umbo_store::Change::Upload(step) => step.len(),
+        umbo_store::Change::Delete | umbo_store::Change::Increment { .. } => 0,
     };
     (key.partition.as_bytes().len() + key.sort.as_bytes().len() + value) as u64
 }

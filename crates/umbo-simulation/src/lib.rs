@@ -6,7 +6,7 @@
 //!
 //! The worlds: `store` (one engine on a simulated disk), `records` (dispatchers over a store whose shards fail),
 //! `moves` (shards that move between nodes, with the operator's steps left out), `hop` (stores of dispatchers and nodes
-//! over a simulated network). `cargo run --release -p umbo-simulation -- --seeds 2000` runs seeds of all of them,
+//! over a simulated network), `loads` (whole dispatchers that run loads and change versions, over such a network). `cargo run --release -p umbo-simulation -- --seeds 2000` runs seeds of all of them,
 //! `--world hop --seed 0x7 --trace` replays one. `mutants/` holds patches that break mends in Umbo's code, and
 //! `tests/mutants --run NAME` shows that a world finds one.
 //!

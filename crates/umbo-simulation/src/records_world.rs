@@ -8,7 +8,7 @@
 mod admin;
 mod faults;
 mod names;
-mod process;
+pub(crate) mod process;
 mod rest;
 mod rows;
 mod shared_store;

@@ -13,11 +13,19 @@ pub enum World {
     Moves,
     /// Dispatchers' stores and nodes over a simulated network.
     Hop,
+    /// Loads, activations and rollbacks by whole dispatchers, over such a network.
+    Loads,
 }
 
 impl World {
     /// All worlds.
-    pub const ALL: [Self; 4] = [Self::Store, Self::Records, Self::Moves, Self::Hop];
+    pub const ALL: [Self; 5] = [
+        Self::Store,
+        Self::Records,
+        Self::Moves,
+        Self::Hop,
+        Self::Loads,
+    ];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -26,6 +34,7 @@ impl World {
             Self::Records => "records",
             Self::Moves => "moves",
             Self::Hop => "hop",
+            Self::Loads => "loads",
         }
     }
 
@@ -63,6 +72,21 @@ impl World {
                 "unknown outcome",
                 "unavailable",
             ],
+            Self::Loads => &[
+                "node paused",
+                "power failure",
+                "slow disk",
+                "dispatcher killed",
+                "load ready",
+                "load live",
+                "load merged",
+                "load aborted",
+                "version activated",
+                "rollback",
+                "version dropped",
+                "range removed",
+                "write of unknown outcome",
+            ],
             Self::Moves => &[
                 "move planned",
                 "step of a move left out",
@@ -96,6 +120,7 @@ impl World {
             Self::Records => run(seed, is_printed, crate::records_world::run),
             Self::Moves => run(seed, is_printed, crate::store_world::moves::run),
             Self::Hop => run(seed, is_printed, crate::store_world::hop::run),
+            Self::Loads => run(seed, is_printed, crate::store_world::loads::run),
         };
         std::thread::spawn(run)
             .join()

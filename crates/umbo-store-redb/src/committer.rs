@@ -8,8 +8,13 @@
 
 pub(crate) mod attempt;
 mod chores;
+mod datasets;
+mod idempotency;
 mod isolation;
+pub(crate) mod large;
 pub(crate) mod limits;
+mod mirrors;
+mod packing;
 pub(crate) mod plan;
 mod reclaiming;
 mod recovery;
@@ -24,18 +29,18 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
-use umbo_store::NamespaceSize;
+use umbo_store::DatasetGroups;
 use umbo_types::{Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, prepare};
-use crate::committer::chores::Chores;
+use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
     COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER, UNFLUSHED_BYTES_MAX,
 };
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::sweep_clock::SweepClock;
 use crate::committer::trace::{CommitTrace, Culprit};
-use crate::committer::writer::{LoggedChange, Purged, Swept};
+use crate::committer::writer::LoggedChange;
 use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
 use crate::queue::TakenWork;
@@ -117,10 +122,12 @@ pub(crate) struct Committer {
     unflushed: Unflushed,
     /// Namespaces whose rows the shard refuses and reclaims.
     fences: Fences,
-    /// Whether the file lacks some of the fences on the disk.
+    datasets: CommitterDatasets,
+    /// Whether the file lacks some of the fences or dataset groups on the disk.
     is_behind: bool,
     /// Earliest expiry in the index.
     next_expiry: Option<Timestamp>,
+    next_upload_due: Option<Timestamp>,
     spared: Spared,
     /// The sweeper's estimate of the time of day.
     sweep_clock: SweepClock,
@@ -139,10 +146,16 @@ pub(crate) struct OpenedState {
     pub(crate) progress: ShardProgress,
     /// Namespaces whose rows the shard refuses and reclaims.
     pub(crate) fences: Fences,
-    /// Whether the file lacks some of the fences.
+    /// The datasets that take the same writes.
+    pub(crate) groups: DatasetGroups,
+    /// Whether the file may have records of what was written of datasets that are being built.
+    pub(crate) has_written: bool,
+    /// Whether the file lacks some of the fences or groups.
     pub(crate) is_behind: bool,
     /// Earliest expiry in the index.
     pub(crate) next_expiry: Option<Timestamp>,
+    /// When the first upload without references is due.
+    pub(crate) next_upload_due: Option<Timestamp>,
 }
 
 /// A failed commit, and how far it came.
@@ -182,8 +195,11 @@ impl Committer {
             database,
             progress,
             fences,
+            groups,
+            has_written,
             is_behind,
             next_expiry,
+            next_upload_due,
         } = opened;
         let purging = &shard.counters.purging;
         purging.store(fences.purging().len() as u64, Ordering::Relaxed);
@@ -205,8 +221,10 @@ impl Committer {
             progress,
             unflushed: Unflushed::default(),
             fences,
+            datasets: CommitterDatasets::new(groups, has_written),
             is_behind,
             next_expiry,
+            next_upload_due,
             spared: Spared::default(),
             sweep_clock,
             chores_held_until: None,
@@ -326,32 +344,31 @@ impl Committer {
         is_durable: bool,
         left_out: &LeftOut,
     ) -> Result<Vec<WorkAnswer>, FailedCommit> {
-        let Some(database) = &self.database else {
-            return Err(FailedCommit::before_commit(not_open()));
-        };
-        let chores = if left_out.are_chores {
-            Chores::default()
-        } else {
-            self.chores(work.is_empty())
-        };
+        let database = self.database.as_ref();
+        let database = database.ok_or_else(|| FailedCommit::before_commit(not_open()))?;
+        let chores = (!left_out.are_chores).then(|| self.chores(work.is_empty()));
+        let chores = chores.unwrap_or_default();
         let trace = CommitTrace::default();
         let order = CommitInput {
             shard: self.file.shard(),
             work,
             replay: self.unflushed.lost(),
             fences: &self.fences,
+            datasets: &self.datasets,
             is_behind: self.is_behind,
             is_durable,
             chores,
             now,
+            next_upload_due: self.next_upload_due,
+            idempotency_bytes_max: self.file.idempotency_bytes_max,
             unreadable: &left_out.rows,
+            may_pack: !self.file.disk.has_bad_ranges(),
             spared: &self.spared,
             trace: &trace,
         };
-        let was_lost = self.unflushed.is_lost;
         let is_all_sync = self.unflushed.since.is_none() && work.iter().all(QueuedWork::is_sync);
         let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
-        let now_believed = self.sweep_until();
+        let (was_lost, believed) = (self.unflushed.is_lost, self.sweep_until());
         let record = |versions: &VersionClock| ShardProgress {
             sequence,
             version_ceiling: match (is_durable, is_all_sync) {
@@ -359,11 +376,10 @@ impl Committer {
                 (true, true) => versions.last(),
                 (true, false) => Version(versions.last().0.saturating_add(RESERVED_VERSIONS)),
             },
-            believed: now_believed,
+            believed,
             is_closed: false,
         };
-        let versions = &mut self.versions;
-        let prepared = prepare(database, &order, versions, record);
+        let prepared = prepare(database, &order, &mut self.versions, record);
         let Prepared {
             transaction,
             answers,
@@ -378,14 +394,19 @@ impl Committer {
             is_aborted: unprepared.is_aborted,
             ..FailedCommit::before_commit(unprepared.failure)
         })?;
-        let disk_now = self.file.opener.runner().now();
+        let disk_now = self.disk_now();
         let committed = guarded(|| Ok(transaction.commit()?)).and_then(|()| {
-            self.unflushed
-                .note_commit(is_durable, sequence, log, disk_now);
-            let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
+            if is_durable {
+                self.shard
+                    .counters
+                    .note_sync(self.file.opener.runner().now() - disk_now);
+            }
+            let unflushed = &mut self.unflushed;
+            unflushed.note_commit(is_durable, sequence, log, disk_now);
             // After a loss the file was opened again, and may hold a commit that failed.
-            self.shard
-                .publish(snapshot, (!was_lost).then_some(&changed[..]));
+            let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
+            let changed = (!was_lost).then_some(&changed[..]);
+            self.shard.publish(snapshot, changed);
             Ok(())
         });
         if let Err(failure) = committed {
@@ -397,42 +418,23 @@ impl Committer {
         }
         self.progress = record(&self.versions);
         if is_durable {
-            self.durable_ceiling = self.progress.version_ceiling;
-            self.durable_sequence = sequence;
-            if std::mem::take(&mut self.is_behind) {
-                self.shard.note_fenced(Arc::clone(self.fences.fenced()));
-            }
+            self.note_durable(sequence);
         }
         self.note_next_expiry(chores, &swept, now);
         self.fences.note_purged(&purged.done);
+        self.datasets.note_reclaimed(&purged);
         self.count_commit(work, mutations, (&swept, &purged), sizes);
         Ok(answers)
     }
 
-    fn note_next_expiry(&mut self, chores: Chores, swept: &Swept, now: Timestamp) {
-        if chores.sweep_until.is_some() {
-            self.next_expiry = swept.next_expiry;
-        } else {
-            // The index was not read, and may have got its first entry.
-            self.next_expiry.get_or_insert(now);
+    /// Records that all up to a commit is on the disk.
+    fn note_durable(&mut self, sequence: u64) {
+        self.durable_ceiling = self.progress.version_ceiling;
+        self.durable_sequence = sequence;
+        if std::mem::take(&mut self.is_behind) {
+            self.shard.note_fenced(Arc::clone(self.fences.fenced()));
+            self.shard.note_groups(self.datasets.groups.clone());
         }
-    }
-
-    fn count_commit(
-        &self,
-        work: &[QueuedWork],
-        mutations: u64,
-        (swept, purged): (&Swept, &Purged),
-        sizes: Vec<NamespaceSize>,
-    ) {
-        self.shard.note_sizes(sizes);
-        let counters = &self.shard.counters;
-        counters.note_swept(swept);
-        let purging = self.fences.purging().len() as u64;
-        counters.purging.store(purging, Ordering::Relaxed);
-        counters.note_namespaces(work, purged.namespace_max);
-        counters.commits.fetch_add(1, Ordering::Relaxed);
-        counters.mutations.fetch_add(mutations, Ordering::Relaxed);
     }
 
     /// Returns whether a commit of this work must be on the disk before it is answered.
@@ -446,7 +448,7 @@ impl Committer {
         }
         work.is_empty()
             || self.is_behind
-            || work.iter().any(QueuedWork::is_sync)
+            || work.iter().any(|work| work.is_sync() || work.is_building())
             || self.unflushed.is_due(self.disk_now())
             || highest > self.durable_ceiling.0
     }

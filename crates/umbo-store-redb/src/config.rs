@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use umbo_routing::ClusterMap;
 use umbo_types::ShardId;
+use umbo_types::limits::IDEMPOTENCY_BYTES_MAX;
 
 /// Settings of a [`crate::RedbStore`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub struct Config {
     pub queue_mutations_max: usize,
     /// Most bytes of keys and values that wait for a commit, per shard; more are refused.
     pub queue_bytes_max: usize,
+    /// Most bytes of keys and idempotency records that a namespace has in a shard; beyond, new idempotency keys are
+    /// refused.
+    pub idempotency_bytes_max: u64,
 }
 
 /// The cluster node of a store.
@@ -51,6 +55,7 @@ impl Default for Config {
             cache_bytes: 1 << 30,
             queue_mutations_max: 32_768,
             queue_bytes_max: 64 << 20,
+            idempotency_bytes_max: IDEMPOTENCY_BYTES_MAX,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod async_writes;
 mod bad_sectors;
+mod datasets;
 mod faulty_files;
 mod group_commit;
 mod hung_disk;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, Durability, ManualClock, Mutation, ShardState,
-    Store, WriteError, WriteRequest, Written,
+    Store, StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value, Version};
 
@@ -110,6 +111,19 @@ async fn put(
     put_in(store, NAMESPACE, key, value, durability).await
 }
 
+/// Puts a row as a load does.
+async fn load_in(
+    store: &RedbStore,
+    namespace: NamespaceId,
+    key: &str,
+    value: &str,
+) -> Result<Written, WriteError> {
+    let mut request = put_request(namespace, key, value, Durability::Sync);
+    request.mutations[0].condition = Condition::Unwritten;
+    let call = CallContext::internal();
+    store.write(&call, request).await.remove(0)
+}
+
 async fn put_in(
     store: &RedbStore,
     namespace: NamespaceId,
@@ -117,9 +131,21 @@ async fn put_in(
     value: &str,
     durability: Durability,
 ) -> Result<Written, WriteError> {
+    let request = put_request(namespace, key, value, durability);
+    let call = CallContext::internal();
+    store.write(&call, request).await.remove(0)
+}
+
+fn put_request(
+    namespace: NamespaceId,
+    key: &str,
+    value: &str,
+    durability: Durability,
+) -> WriteRequest {
     let value = Value::new(Bytes::copy_from_slice(value.as_bytes()), "", "").unwrap();
-    let request = WriteRequest {
+    WriteRequest {
         namespace,
+        epoch: 0,
         mutations: vec![Mutation {
             key: Key::new(key.to_owned(), "").unwrap(),
             change: Change::Put {
@@ -131,17 +157,18 @@ async fn put_in(
         atomicity: Atomicity::None,
         durability,
         proposed: Version(1),
-    };
-    store
-        .write(&CallContext::internal(), request)
-        .await
-        .remove(0)
+        idempotency: None,
+    }
 }
 
 async fn get(store: &RedbStore, key: &str) -> Option<String> {
+    get_in(store, NAMESPACE, key).await
+}
+
+async fn get_in(store: &RedbStore, namespace: NamespaceId, key: &str) -> Option<String> {
     let key = Key::new(key.to_owned(), "").unwrap();
     let row = store
-        .get(&CallContext::internal(), NAMESPACE, &key)
+        .get(&CallContext::internal(), namespace, &key)
         .await
         .unwrap()?;
     Some(String::from_utf8(row.value.bytes.to_vec()).unwrap())

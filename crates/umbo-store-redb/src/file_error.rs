@@ -7,7 +7,7 @@ use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redb::{CommitError, DatabaseError, StorageError, TableError, TransactionError};
+use redb::{CommitError, CursorError, DatabaseError, StorageError, TableError, TransactionError};
 
 use umbo_types::NamespaceId;
 
@@ -131,6 +131,15 @@ impl From<TableError> for FileError {
     fn from(error: TableError) -> Self {
         match error {
             TableError::Storage(error) => error.into(),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<CursorError> for FileError {
+    fn from(error: CursorError) -> Self {
+        match error {
+            CursorError::Storage(error) => error.into(),
             other => Self::Damaged(other.to_string()),
         }
     }

@@ -348,6 +348,7 @@ fn plain_file(folder: &Path, cluster: &str, shard: ShardId, opener: &Arc<dyn Ope
         },
         ownership: None,
         cache_bytes: CACHE_BYTES,
+        idempotency_bytes_max: 0,
         opener: Arc::clone(opener),
         disk: Disk::new(Arc::clone(opener)),
         kept: Arc::new(KeptRecords::none()),

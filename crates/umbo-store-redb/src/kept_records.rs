@@ -1,7 +1,7 @@
 //! The copy of Umbo's own records that a data folder keeps, in its file `records`.
 //!
-//! `format u8 | epoch u64 | number u64 | count u32, fenced ids | content | checksum u64`, integers big
-//! endian; the checksum is XXH3-64 over everything before it. Owns the file and the newest copy in memory;
+//! `format u8 | epoch u64 | number u64 | count u32, fenced ids | dataset groups | content | checksum u64`, integers
+//! big endian; a file of format 1 has no dataset groups, and is what is written where there are none; the checksum is XXH3-64 over everything before it. Owns the file and the newest copy in memory;
 //! does not interpret the content. The invariants: the copy in memory is on the disk; an older copy never
 //! replaces a newer one; a file that cannot be read is an error, never the absence of a copy.
 
@@ -16,13 +16,16 @@ use umbo_store::{RecordsCopy, RecordsRevision};
 use umbo_types::NamespaceId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::dataset_groups::{put_groups, take_groups};
 use crate::error::{OpenError, folder_error};
 use crate::fences::{put_ids, take_ids};
 use crate::file_error::FileError;
 use crate::manifest::replace_file;
 
 const FILE_NAME: &str = "records";
+/// Format without dataset groups, and with them.
 const FORMAT: u8 = 1;
+const FORMAT_WITH_DATASETS: u8 = 2;
 /// Sets the checksum apart from other uses of the same hash.
 const CHECKSUM_SEED: u64 = u64::from_be_bytes(*b"records\0");
 
@@ -125,10 +128,19 @@ impl KeptRecords {
 }
 
 fn encode(copy: &RecordsCopy) -> Vec<u8> {
-    let mut bytes = vec![FORMAT];
+    let has_datasets = !copy.datasets.is_empty();
+    let format = if has_datasets {
+        FORMAT_WITH_DATASETS
+    } else {
+        FORMAT
+    };
+    let mut bytes = vec![format];
     bytes.extend_from_slice(&copy.revision.epoch.to_be_bytes());
     bytes.extend_from_slice(&copy.revision.number.to_be_bytes());
     put_ids(&mut bytes, &copy.fenced);
+    if has_datasets {
+        put_groups(&mut bytes, &copy.datasets);
+    }
     bytes.extend_from_slice(&copy.content);
     let checksum = xxh3_64_with_seed(&bytes, CHECKSUM_SEED);
     bytes.extend_from_slice(&checksum.to_be_bytes());
@@ -142,20 +154,26 @@ fn decode(bytes: &[u8]) -> Result<RecordsCopy, String> {
         return Err("its checksum is wrong".to_owned());
     }
     let (&format, rest) = bytes.split_first().ok_or_else(cut_short)?;
-    if format != FORMAT {
+    if format != FORMAT && format != FORMAT_WITH_DATASETS {
         return Err(format!(
-            "it has format {format}, this version reads {FORMAT}"
+            "it has format {format}, this version reads {FORMAT} and {FORMAT_WITH_DATASETS}"
         ));
     }
     let (epoch, rest) = rest.split_first_chunk().ok_or_else(cut_short)?;
     let (number, rest) = rest.split_first_chunk().ok_or_else(cut_short)?;
-    let (fenced, content) = take_ids(rest).ok_or_else(cut_short)?;
+    let (fenced, rest) = take_ids(rest).ok_or_else(cut_short)?;
+    let (datasets, content) = if format == FORMAT_WITH_DATASETS {
+        take_groups(rest).ok_or_else(cut_short)?
+    } else {
+        (Vec::new(), rest)
+    };
     Ok(RecordsCopy {
         revision: RecordsRevision {
             epoch: u64::from_be_bytes(*epoch),
             number: u64::from_be_bytes(*number),
         },
         fenced,
+        datasets,
         content: Bytes::copy_from_slice(content),
     })
 }
@@ -164,11 +182,13 @@ fn decode(bytes: &[u8]) -> Result<RecordsCopy, String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use umbo_store::DatasetGroup;
 
     fn copy(number: u64) -> Arc<RecordsCopy> {
         Arc::new(RecordsCopy {
             revision: RecordsRevision { epoch: 1, number },
             fenced: vec![NamespaceId(number as u32)],
+            datasets: Vec::new(),
             content: Bytes::from(number.to_string()),
         })
     }
@@ -209,11 +229,20 @@ mod tests {
             epoch: u64,
             number: u64,
             fenced in prop::collection::vec(any::<u32>(), 0..5),
+            datasets in prop::collection::vec(any::<(u32, u32, Option<u32>, Vec<u32>)>(), 0..3),
             content in prop::collection::vec(any::<u8>(), 0..50),
         ) {
+            let group = |(epoch, id, building, kept): (u32, u32, Option<u32>, Vec<u32>)| DatasetGroup {
+                epoch,
+                live: NamespaceId(id),
+                kept: kept.into_iter().map(NamespaceId).collect(),
+                building: building.filter(|&id| id > 0).map(NamespaceId),
+                identity: NamespaceId(id / 2),
+            };
             let copy = RecordsCopy {
                 revision: RecordsRevision { epoch, number },
                 fenced: fenced.into_iter().map(NamespaceId).collect(),
+                datasets: datasets.into_iter().map(group).collect(),
                 content: content.into(),
             };
             prop_assert_eq!(decode(&encode(&copy)), Ok(copy));

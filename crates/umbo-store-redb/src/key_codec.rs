@@ -16,6 +16,9 @@ const NAMESPACE_LEN: usize = 4;
 const ESCAPED_ZERO: u8 = 0xFF;
 const TERMINATOR: u8 = 0x01;
 const BEYOND_TERMINATOR: u8 = 0x02;
+/// Follows the namespace and a zero byte in the key of an idempotency record. No partition key is empty, so no
+/// key of a row has this there.
+const IDEMPOTENCY_MARK: u8 = 0x03;
 
 /// The parts of a physical key.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,6 +94,30 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KeyParts<'_>> {
             _ => return None,
         }
     }
+}
+
+/// Encodes the key of an idempotency record, which no key of a row equals: `namespace | 0x00 0x03 | partition key and
+/// terminator as in the keys of its rows | id`. The records of a partition are together, as its rows are.
+pub(crate) fn idempotency_key(partition_prefix: &[u8], id: &[u8]) -> Vec<u8> {
+    let (namespace, partition) = partition_prefix.split_at(NAMESPACE_LEN);
+    [namespace, &[0, IDEMPOTENCY_MARK], partition, id].concat()
+}
+
+/// Returns whether a physical key is that of an idempotency record.
+pub(crate) fn is_idempotency_key(key: &[u8]) -> bool {
+    key.get(NAMESPACE_LEN..NAMESPACE_LEN + 2) == Some(&[0, IDEMPOTENCY_MARK])
+}
+
+/// Changes the namespace of a physical key, or of a bound.
+pub(crate) fn move_to(key: &mut [u8], namespace: NamespaceId) {
+    key[..NAMESPACE_LEN].copy_from_slice(&namespace.0.to_be_bytes());
+}
+
+/// Returns the physical key of the same partition and sort key in another namespace.
+pub(crate) fn in_namespace(key: &[u8], namespace: NamespaceId) -> Vec<u8> {
+    let mut key = key.to_vec();
+    move_to(&mut key, namespace);
+    key
 }
 
 /// Returns the namespace of a physical key; none if it is too short.
@@ -198,6 +225,16 @@ mod tests {
                 namespace_bounds(namespace).contains(&bytes)
             };
             prop_assert_eq!(in_namespace, other.0 == namespace);
+        }
+
+        #[test]
+        fn keys_of_records_are_none_of_rows(pair in arbitrary(), id: [u8; 16]) {
+            let (bytes, prefix_len) = encode(pair.0, &pair.1);
+            prop_assert!(!is_idempotency_key(&bytes));
+            let record = idempotency_key(&bytes[..prefix_len], &id);
+            prop_assert!(is_idempotency_key(&record));
+            prop_assert_eq!(decode(&record), None);
+            prop_assert_eq!(namespace_of(&record), Some(pair.0));
         }
 
         #[test]

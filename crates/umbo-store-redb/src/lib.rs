@@ -8,10 +8,13 @@
 //! never lost, and a failing shard does not affect the others.
 
 mod bad_read;
+mod chunk_codec;
 mod claim;
 mod committer;
 mod config;
+mod dataset_groups;
 mod disk;
+mod disk_space;
 mod error;
 #[cfg(test)]
 mod fault_tests;
@@ -48,8 +51,10 @@ mod split;
 mod store;
 mod tables;
 mod verify;
+mod walk;
 mod watched_file;
 mod work;
+mod written;
 
 pub use config::{ClusterMember, Config};
 pub use error::OpenError;

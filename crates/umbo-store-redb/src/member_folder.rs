@@ -130,6 +130,7 @@ pub(crate) fn shard_files(
                 is_accepted: member.accept.contains(&shard),
             }),
             cache_bytes,
+            idempotency_bytes_max: config.idempotency_bytes_max,
             opener: Arc::clone(opener),
             disk: Disk::new(Arc::clone(opener)),
             kept: Arc::clone(kept),

@@ -152,6 +152,7 @@ fn shard_files(
             },
             ownership: None,
             cache_bytes: config.cache_bytes / usize::from(shards),
+            idempotency_bytes_max: config.idempotency_bytes_max,
             opener: Arc::clone(opener),
             disk: Disk::new(Arc::clone(opener)),
             kept: Arc::clone(kept),

@@ -1,14 +1,14 @@
 //! Keeping copies of Umbo's own records, and raising their fences in every shard of the folder.
 //!
-//! The invariant: a shard is answered with `Ok` only if the copy is in the folder's file and the fences are
-//! in the shard's own file, both on the disk. The folder's file is written first, so that a shard which is
+//! The invariant: a shard is answered with `Ok` only if the copy is in the folder's file and its fences and dataset
+//! groups are in the shard's own file, both on the disk. The folder's file is written first, so that a shard which is
 //! opened or arrives in between raises the fences from it.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use umbo_store::{CallContext, Outcome, RecordsCopy, StoreError};
-use umbo_types::{NamespaceId, ShardId};
+use umbo_types::ShardId;
 
 use crate::file_error::FileError;
 use crate::shard::OpenShard;
@@ -34,10 +34,11 @@ impl RedbStore {
             Some(Ok(None)) | None => return self.refused(&Ok(())),
             Some(Err(failure)) => return self.refused(&Err(failure)),
         };
+        newest.place_datasets(&self.map);
         // All shards begin before the first answer is awaited.
         let begun: Vec<_> = self
             .here()
-            .map(|id| (id, self.begin_raise(id, &newest.fenced)))
+            .map(|id| (id, self.begin_raise(id, &newest)))
             .collect();
         let mut answers = Vec::with_capacity(begun.len());
         for (id, begun) in begun {
@@ -54,18 +55,18 @@ impl RedbStore {
         answers
     }
 
-    /// Sends the fences to a shard; none if it has them on its disk.
+    /// Sends the copy to a shard; none if it has what it needs of it on its disk.
     fn begin_raise(
         &self,
         id: ShardId,
-        fenced: &[NamespaceId],
+        copy: &Arc<RecordsCopy>,
     ) -> Result<Option<Raising>, StoreError> {
-        if self.served(id).open(id)?.has_fenced(fenced) {
+        if self.served(id).open(id)?.has_kept(copy) {
             return Ok(None);
         }
         let (reply, answer) = oneshot::channel();
-        let fenced = fenced.to_vec();
-        let shard = self.enqueue(id, QueuedWork::Raise(Raise { fenced, reply }))?;
+        let copy = Arc::clone(copy);
+        let shard = self.enqueue(id, QueuedWork::Raise(Raise { copy, reply }))?;
         Ok(Some((shard, answer)))
     }
 

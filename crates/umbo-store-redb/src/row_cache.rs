@@ -21,7 +21,7 @@ const ROW_PART: usize = 8;
 const ROW_OVERHEAD: usize = 320;
 /// One hit in so many moves its row to the front of its stripe, which costs more than the hit itself; rows that
 /// are read often are moved often.
-const HITS_PER_MOVE: u32 = 8;
+const HITS_PER_MOVE: u64 = 8;
 
 /// The cache.
 #[derive(Debug)]
@@ -38,7 +38,17 @@ struct CacheStripe {
     /// By the hash of the key. Of two keys with the same hash the last one read is cached.
     rows: LruCache<u64, CachedRow>,
     bytes: usize,
-    hits: u32,
+    /// Looks that found their row, and those that did not.
+    looks: CacheLooks,
+}
+
+/// Looks into a cache since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CacheLooks {
+    /// Those that found their row.
+    pub(crate) hits: u64,
+    /// Those that did not.
+    pub(crate) misses: u64,
 }
 
 /// A row and its physical key, which are parts of one allocation.
@@ -65,6 +75,7 @@ impl CachedRow {
             row: Row {
                 value: Value {
                     bytes,
+                    form: value.form,
                     content_type,
                     content_encoding,
                 },
@@ -101,7 +112,7 @@ impl RowCache {
         let stripe = || CacheStripe {
             rows: LruCache::unbounded(),
             bytes: 0,
-            hits: 0,
+            looks: CacheLooks::default(),
         };
         Self {
             generation: AtomicU64::new(0),
@@ -117,13 +128,27 @@ impl RowCache {
         let mut stripe = self.stripe(hash);
         let row = match stripe.rows.peek(&hash) {
             Some(cached) if cached.key == key => cached.row.clone(),
-            _ => return Looked::Miss(CacheTicket { hash, generation }),
+            _ => {
+                stripe.looks.misses += 1;
+                return Looked::Miss(CacheTicket { hash, generation });
+            }
         };
-        stripe.hits = (stripe.hits + 1) % HITS_PER_MOVE;
-        if stripe.hits == 0 {
+        stripe.looks.hits += 1;
+        if stripe.looks.hits.is_multiple_of(HITS_PER_MOVE) {
             stripe.rows.promote(&hash);
         }
         Looked::Hit(row)
+    }
+
+    /// Returns the looks so far.
+    pub(crate) fn looks(&self) -> CacheLooks {
+        let mut sum = CacheLooks::default();
+        for stripe in &self.stripes {
+            let stripe = stripe.lock().unwrap_or_else(PoisonError::into_inner);
+            sum.hits += stripe.looks.hits;
+            sum.misses += stripe.looks.misses;
+        }
+        sum
     }
 
     /// Caches a row, unless the snapshot that it was read from may have been replaced.
@@ -221,6 +246,21 @@ mod tests {
 
     fn keep(cache: &RowCache, key: &[u8], text: &str) {
         cache.keep(miss(cache, key), key, &row(text));
+    }
+
+    #[test]
+    fn looks_are_counted() {
+        let cache = RowCache::new(1 << 20);
+        keep(&cache, b"a", "1");
+        for _ in 0..20 {
+            hit(&cache, b"a");
+        }
+        miss(&cache, b"b");
+        let expected = CacheLooks {
+            hits: 20,
+            misses: 2,
+        };
+        assert_eq!(cache.looks(), expected);
     }
 
     #[test]

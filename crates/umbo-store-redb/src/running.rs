@@ -116,7 +116,10 @@ pub(crate) fn serve(
         mut snapshot,
         progress,
         mut fences,
+        mut groups,
+        has_written,
         next_expiry,
+        next_upload_due,
         sizes,
         ..
     } = match opened {
@@ -126,7 +129,11 @@ pub(crate) fn serve(
     // Namespaces that the folder's records fence are refused from the first request on; the committer's first
     // commit writes the fences to the shard's own file.
     let durable = Arc::clone(fences.fenced());
-    let is_behind = fences.raise(&file.kept.fenced());
+    let durable_groups = groups.clone();
+    let mut is_behind = fences.raise(&file.kept.fenced());
+    if let Some(copy) = file.kept.newest() {
+        is_behind |= groups.adopt(&copy);
+    }
     snapshot.fence(&fences);
     let id = file.shard();
     let runner = file.opener.runner();
@@ -140,7 +147,7 @@ pub(crate) fn serve(
         Arc::clone(clock),
         (snapshot, file.row_cache_bytes()),
         queue,
-        durable,
+        (durable, durable_groups),
     ));
     shard.replace_sizes(sizes);
     let name = format!("shard-{:03}", file.shard().0);
@@ -152,8 +159,11 @@ pub(crate) fn serve(
             database,
             progress,
             fences,
+            groups,
+            has_written,
             is_behind,
             next_expiry,
+            next_upload_due,
         },
     );
     running

@@ -10,8 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
-use umbo_store::{CallContext, NamespaceSize, Outcome, ShardState, ShardStatus, StoreError};
+use umbo_store::{
+    CallContext, ChunkRequest, DatasetGroups, NamespaceSize, Outcome, RecordsCopy, ShardState,
+    ShardStatus, StoreError,
+};
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
 use crate::bad_read::{at_once, isolated};
@@ -32,6 +36,10 @@ pub(crate) struct ShardCounters {
     pub(crate) commits: AtomicU64,
     /// Time that the last commit took, in nanoseconds.
     pub(crate) last_commit_nanos: AtomicU64,
+    /// Commits that were waited for until they were on the disk.
+    pub(crate) syncs: AtomicU64,
+    /// Time that those took, in nanoseconds.
+    pub(crate) sync_nanos: AtomicU64,
     /// Mutations committed.
     pub(crate) mutations: AtomicU64,
     /// Expired rows reclaimed.
@@ -46,6 +54,15 @@ pub(crate) struct ShardCounters {
     pub(crate) purging: AtomicU64,
     /// Highest id of a namespace that has or had rows.
     pub(crate) namespace_max: AtomicU32,
+}
+
+impl ShardCounters {
+    /// Counts a commit that was waited for until it was on the disk.
+    pub(crate) fn note_sync(&self, taken: Duration) {
+        let nanos = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
 }
 
 /// An open shard.
@@ -63,6 +80,8 @@ pub(crate) struct OpenShard {
     reopened: Notify,
     /// Ids that the shard's own file fences on the disk, in ascending order.
     durable_fences: ArcSwap<Arc<[NamespaceId]>>,
+    /// Dataset groups that its own file has on the disk.
+    durable_groups: ArcSwap<DatasetGroups>,
     /// The state of the disk below its file.
     pub(crate) disk: Arc<Disk>,
     /// Work for the committer.
@@ -88,7 +107,7 @@ impl OpenShard {
         clock: Arc<dyn Clock>,
         (snapshot, row_cache_bytes): (ShardSnapshot, usize),
         queue: Queue<QueuedWork>,
-        durable_fences: Arc<[NamespaceId]>,
+        (durable_fences, durable_groups): (Arc<[NamespaceId]>, DatasetGroups),
     ) -> Self {
         let counters = ShardCounters::default();
         if let Ok(highest) = isolated(|| snapshot.namespace_max()) {
@@ -104,6 +123,7 @@ impl OpenShard {
             sizes: Mutex::default(),
             reopened: Notify::new(),
             durable_fences: ArcSwap::from_pointee(durable_fences),
+            durable_groups: ArcSwap::from_pointee(durable_groups),
             disk,
             queue,
             counters,
@@ -142,6 +162,21 @@ impl OpenShard {
         Ok(row)
     }
 
+    /// Reads a chunk of a large value.
+    pub(crate) async fn chunk(
+        self: &Arc<Self>,
+        request: &ChunkRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        self.read(
+            |snapshot, _| snapshot.chunk(request),
+            || {
+                let request = *request;
+                move |snapshot: &ShardSnapshot, _: &dyn Clock| snapshot.chunk(&request)
+            },
+        )
+        .await
+    }
+
     /// Reads from the last committed state. A read that fails on the file is tried once more after the
     /// committer has opened the file again. `owned` makes the same read for another thread, if it has to wait
     /// for the disk.
@@ -155,9 +190,25 @@ impl OpenShard {
         O: FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
     {
         match self.attempt_at_once(&read) {
-            Ok(answer) => return Ok(answer),
-            Err(FileError::MustWait) => {}
-            Err(failure) => self.recover_from(failure).await?,
+            Ok(answer) => Ok(answer),
+            // Boxed, so that the future of a read that waits for nothing stays small.
+            Err(failure) => Box::pin(self.read_again(failure, owned)).await,
+        }
+    }
+
+    /// Makes a read that failed once more, where it may wait for the disk.
+    pub(crate) async fn read_again<T, O>(
+        self: &Arc<Self>,
+        failure: FileError,
+        owned: impl Fn() -> O + Send + Sync,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        O: FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
+    {
+        match failure {
+            FileError::MustWait => {}
+            failure => self.recover_from(failure).await?,
         }
         let failure = match self.attempt_waiting(owned()).await {
             Ok(answer) => return Ok(answer),
@@ -242,8 +293,13 @@ impl OpenShard {
         Ok(reply.answer)
     }
 
+    /// Returns whether the shard's own file has what it needs of a copy of the records on the disk.
+    pub(crate) fn has_kept(&self, copy: &RecordsCopy) -> bool {
+        self.has_fenced(&copy.fenced) && self.durable_groups.load().has(copy)
+    }
+
     /// Returns whether all of these namespaces are fenced by the shard's own file, on the disk.
-    pub(crate) fn has_fenced(&self, ids: &[NamespaceId]) -> bool {
+    fn has_fenced(&self, ids: &[NamespaceId]) -> bool {
         let durable = self.durable_fences.load();
         let is_fenced = |&id: &NamespaceId| id == NamespaceId::SYSTEM || is_fenced(&durable, id);
         ids.iter().all(is_fenced)
@@ -252,6 +308,11 @@ impl OpenShard {
     /// Records which namespaces the shard's own file fences on the disk.
     pub(crate) fn note_fenced(&self, ids: Arc<[NamespaceId]>) {
         self.durable_fences.store(Arc::new(ids));
+    }
+
+    /// Records which dataset groups the shard's own file has on the disk.
+    pub(crate) fn note_groups(&self, groups: DatasetGroups) {
+        self.durable_groups.store(Arc::new(groups));
     }
 
     /// Makes readers see another state, in which the rows differ whose keys have these hashes; without them,
@@ -300,6 +361,7 @@ impl OpenShard {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let looks = self.rows.looks();
         ShardStatus {
             shard: self.id,
             state: match &*state {
@@ -321,6 +383,11 @@ impl OpenShard {
             sizes: sizes
                 .as_ref()
                 .map(|sizes| sizes.values().copied().collect()),
+            sizes_omitted: 0,
+            syncs: count(&self.counters.syncs),
+            sync_nanos: count(&self.counters.sync_nanos),
+            cache_hits: looks.hits,
+            cache_misses: looks.misses,
         }
     }
 

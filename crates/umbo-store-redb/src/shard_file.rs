@@ -8,10 +8,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, TableError,
+    TableHandle as _,
+};
+use umbo_store::DatasetGroups;
 use umbo_types::{ShardId, Timestamp};
 
 use crate::bad_read::isolated;
+use crate::committer::large::first_due;
+use crate::dataset_groups::{self, META_DATASETS};
 use crate::disk::Disk;
 use crate::fences::{Fences, META_FENCES};
 use crate::file_error::{FileError, guarded};
@@ -21,7 +27,8 @@ use crate::shard_ownership::{META_OWNER, ShardOwnership};
 use crate::sizes::{self, Sizes};
 use crate::snapshot::ShardSnapshot;
 use crate::tables::{
-    EXPIRY, META, META_IDENTITY, META_PROGRESS, ROWS, ShardIdentity, ShardProgress, next_expiry,
+    EXPIRY, IDEMPOTENCY_EXPIRY, META, META_IDENTITY, META_PROGRESS, ROWS, ShardIdentity,
+    ShardProgress, WRITTEN, next_expiry,
 };
 use crate::watched_file::WatchedFile;
 
@@ -39,6 +46,8 @@ pub(crate) struct ShardFile {
     pub(crate) ownership: Option<ShardOwnership>,
     /// Memory for its pages and rows.
     pub(crate) cache_bytes: usize,
+    /// Most bytes of keys and idempotency records of a namespace.
+    pub(crate) idempotency_bytes_max: u64,
     /// How it is opened.
     pub(crate) opener: Arc<dyn Opener>,
     /// The state of its disk.
@@ -57,8 +66,14 @@ pub(crate) struct OpenedFile {
     pub(crate) progress: ShardProgress,
     /// Its fences.
     pub(crate) fences: Fences,
+    /// Its dataset groups.
+    pub(crate) groups: DatasetGroups,
+    /// Whether it may have records of what was written of datasets that are being built.
+    pub(crate) has_written: bool,
     /// Earliest expiry in the index.
     pub(crate) next_expiry: Option<Timestamp>,
+    /// When the first upload without references is due.
+    pub(crate) next_upload_due: Option<Timestamp>,
     /// Sizes of its namespaces; none if the file does not have them.
     pub(crate) sizes: Option<Sizes>,
     /// Whether redb had to read the whole file to repair it.
@@ -134,18 +149,26 @@ impl ShardFile {
         self.check_identity(&transaction)?;
         let progress = progress(&transaction)?;
         let fences = fences(&transaction)?;
-        let expiry = transaction.open_table(EXPIRY)?;
-        let next_expiry = match isolated(|| next_expiry(&expiry, &BTreeSet::new())) {
+        let next_expiry = match isolated(|| earliest_expiry(&transaction)) {
             // The shard serves nevertheless: the sweeper meets the bad page, and pauses.
             Err(FileError::Unreadable(_)) => Some(Timestamp(0)),
             next_expiry => next_expiry?,
+        };
+        let next_upload_due = match isolated(|| first_due(&transaction)) {
+            Err(FileError::Unreadable(_)) => Some(Timestamp(0)),
+            next_due => next_due?,
         };
         Ok(OpenedFile {
             database,
             snapshot: ShardSnapshot::of(&transaction, &fences)?,
             progress,
             fences,
+            groups: groups(&transaction)?,
+            has_written: transaction
+                .list_tables()?
+                .any(|table| table.name() == WRITTEN.name()),
             next_expiry,
+            next_upload_due,
             sizes: isolated(|| sizes::read(&transaction)).unwrap_or_default(),
             was_repaired,
         })
@@ -217,6 +240,18 @@ impl ShardFile {
     }
 }
 
+/// Returns the earliest expiry of rows and idempotency records.
+fn earliest_expiry(transaction: &ReadTransaction) -> Result<Option<Timestamp>, FileError> {
+    let none = BTreeSet::new();
+    let of_rows = next_expiry(&transaction.open_table(EXPIRY)?, &none)?;
+    let of_records = match transaction.open_table(IDEMPOTENCY_EXPIRY) {
+        // A file of a version without such records, or one that has not had any commit.
+        Err(TableError::TableDoesNotExist(_)) => None,
+        table => next_expiry(&table?, &none)?,
+    };
+    Ok([of_rows, of_records].into_iter().flatten().min())
+}
+
 fn empty() -> FileError {
     FileError::Damaged("the file is empty".to_owned())
 }
@@ -229,6 +264,15 @@ fn progress(transaction: &ReadTransaction) -> Result<ShardProgress, FileError> {
 fn fences(transaction: &ReadTransaction) -> Result<Fences, FileError> {
     Fences::decode(&record(transaction, META_FENCES)?)
         .ok_or_else(|| FileError::Damaged("the record of its fences cannot be decoded".to_owned()))
+}
+
+fn groups(transaction: &ReadTransaction) -> Result<DatasetGroups, FileError> {
+    let Some(record) = transaction.open_table(META)?.get_owned(META_DATASETS)? else {
+        return Ok(DatasetGroups::default());
+    };
+    dataset_groups::decode(record.value()).ok_or_else(|| {
+        FileError::Damaged("the record of its datasets cannot be decoded".to_owned())
+    })
 }
 
 pub(crate) fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, FileError> {

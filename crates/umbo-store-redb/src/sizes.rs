@@ -1,4 +1,4 @@
-//! The sizes of the namespaces in a shard: rows, and bytes of keys and rows as stored.
+//! The sizes of the namespaces in a shard: rows, and bytes of keys and rows as stored, those of large values included.
 //!
 //! Owns their records among the metadata of the file, one a namespace, and a marker that they are kept. Every
 //! commit that changes rows changes them in the same transaction, so they are exact: after a crash too, and
@@ -14,6 +14,7 @@ use umbo_types::NamespaceId;
 
 use crate::file_error::FileError;
 use crate::key_codec;
+use crate::row_codec;
 use crate::tables::{META, ROWS};
 
 /// Name of the marker.
@@ -22,6 +23,8 @@ const META_SIZES: &str = "sizes";
 const PREFIX: &str = "size/";
 /// First name beyond them.
 const BEYOND_PREFIX: &str = "size0";
+/// Names of the records of what the idempotency records of a namespace take, which are always kept.
+const IDEMPOTENCY_PREFIX: &str = "idempotency/";
 const FORMAT: u8 = 1;
 
 type Meta<'txn> = Table<'txn, &'static str, &'static [u8]>;
@@ -30,24 +33,71 @@ pub(crate) type Sizes = BTreeMap<NamespaceId, NamespaceSize>;
 
 /// Rows and bytes that a transaction adds to each namespace and takes from it.
 #[derive(Debug, Default)]
-pub(crate) struct SizeChanges(BTreeMap<NamespaceId, (i64, i64)>);
+pub(crate) struct SizeChanges(BTreeMap<NamespaceId, SizeChange>);
+
+#[derive(Debug, Default)]
+struct SizeChange {
+    rows: i64,
+    bytes: i64,
+    saved: i64,
+}
 
 impl SizeChanges {
-    /// Counts a row of this many bytes that was stored under `key`.
-    pub(crate) fn add(&mut self, key: &[u8], row_len: usize) {
-        self.count(key, 1, signed(key.len() + row_len));
+    /// Counts a row that was stored under `key`.
+    pub(crate) fn add(&mut self, key: &[u8], row: &[u8]) {
+        self.count(key, row, 1);
     }
 
-    /// Counts a row of this many bytes that was removed from under `key`.
-    pub(crate) fn take(&mut self, key: &[u8], row_len: usize) {
-        self.count(key, -1, -signed(key.len() + row_len));
+    /// Counts a row that was removed from under `key`.
+    pub(crate) fn take(&mut self, key: &[u8], row: &[u8]) {
+        self.count(key, row, -1);
     }
 
-    fn count(&mut self, key: &[u8], rows: i64, bytes: i64) {
+    fn count(&mut self, key: &[u8], row: &[u8], sign: i64) {
         if let Some(namespace) = key_codec::namespace_of(key) {
             let change = self.0.entry(namespace).or_default();
-            *change = (change.0 + rows, change.1 + bytes);
+            change.rows += sign;
+            let beside = row_codec::large(row).map_or(0, |large| large.len as usize);
+            change.bytes += sign * signed(key.len() + row.len() + beside);
+            change.saved += sign * signed(row_codec::saved_len(row));
         }
+    }
+
+    /// Returns the bytes of idempotency records that a namespace has, with the changes.
+    pub(crate) fn idempotency_bytes(
+        &self,
+        meta: &impl ReadableTable<&'static str, &'static [u8]>,
+        namespace: NamespaceId,
+    ) -> Result<u64, FileError> {
+        let record = meta.get(&name_of(IDEMPOTENCY_PREFIX, namespace)[..])?;
+        let [_, bytes, _] = record
+            .and_then(|record| decode(record.value()))
+            .unwrap_or_default();
+        let change = self.0.get(&namespace).map_or(0, |change| change.bytes);
+        Ok(bytes.saturating_add_signed(change))
+    }
+
+    /// Changes the records of what idempotency records take. One that cannot be decoded begins anew: then the
+    /// bound on them is reached later.
+    pub(crate) fn record_idempotency(&self, meta: &mut Meta<'_>) -> Result<(), FileError> {
+        for (&namespace, change) in &self.0 {
+            let name = name_of(IDEMPOTENCY_PREFIX, namespace);
+            let before = meta.get(&name[..])?;
+            let before = before.and_then(|record| decode(record.value()));
+            let [rows, bytes, _] = before.unwrap_or_default();
+            let size = NamespaceSize {
+                namespace,
+                rows: rows.saturating_add_signed(change.rows),
+                bytes: bytes.saturating_add_signed(change.bytes),
+                bytes_saved: 0,
+            };
+            if size.rows == 0 {
+                meta.remove(&name[..])?;
+            } else {
+                meta.insert(&name[..], &encode(size)[..])?;
+            }
+        }
+        Ok(())
     }
 
     /// Changes the records, and returns those that were changed; none in a file without the marker. A record
@@ -57,17 +107,19 @@ impl SizeChanges {
             return Ok(Vec::new());
         }
         let mut changed = Vec::with_capacity(self.0.len());
-        for (&namespace, &(rows, bytes)) in &self.0 {
-            let name = name_of(namespace);
+        for (&namespace, change) in &self.0 {
+            let name = name_of(PREFIX, namespace);
             let before = meta.get(&name[..])?;
-            let Some(before) = before.map_or(Some((0, 0)), |record| decode(record.value())) else {
+            let before = before.map_or(Some([0; 3]), |record| decode(record.value()));
+            let Some([rows, bytes, saved]) = before else {
                 meta.remove(META_SIZES)?;
                 return Ok(Vec::new());
             };
             let size = NamespaceSize {
                 namespace,
-                rows: before.0.saturating_add_signed(rows),
-                bytes: before.1.saturating_add_signed(bytes),
+                rows: rows.saturating_add_signed(change.rows),
+                bytes: bytes.saturating_add_signed(change.bytes),
+                bytes_saved: saved.saturating_add_signed(change.saved),
             };
             if size.rows == 0 {
                 meta.remove(&name[..])?;
@@ -97,7 +149,7 @@ pub(crate) fn read(transaction: &ReadTransaction) -> Result<Option<Sizes>, FileE
         let (name, record) = entry?;
         let id = name.value().strip_prefix(PREFIX);
         let id = id.and_then(|id| u32::from_str_radix(id, 16).ok());
-        let (Some(id), Some((rows, bytes))) = (id, decode(record.value())) else {
+        let (Some(id), Some([rows, bytes, bytes_saved])) = (id, decode(record.value())) else {
             return Ok(None);
         };
         let namespace = NamespaceId(id);
@@ -105,6 +157,7 @@ pub(crate) fn read(transaction: &ReadTransaction) -> Result<Option<Sizes>, FileE
             namespace,
             rows,
             bytes,
+            bytes_saved,
         };
         sizes.insert(namespace, size);
     }
@@ -116,7 +169,7 @@ pub(crate) fn recount(transaction: &WriteTransaction) -> Result<Sizes, FileError
     let mut changes = SizeChanges::default();
     for entry in transaction.open_table(ROWS)?.iter()? {
         let (key, row) = entry?;
-        changes.add(key.value(), row.value().len());
+        changes.add(key.value(), row.value());
     }
     let mut meta = transaction.open_table(META)?;
     meta.retain_in(PREFIX..BEYOND_PREFIX, |_, _| false)?;
@@ -130,25 +183,34 @@ fn signed(len: usize) -> i64 {
     (len as u64).cast_signed()
 }
 
-fn name_of(namespace: NamespaceId) -> String {
-    format!("{PREFIX}{:08x}", namespace.0)
+fn name_of(prefix: &str, namespace: NamespaceId) -> String {
+    format!("{prefix}{:08x}", namespace.0)
 }
 
-fn encode(size: NamespaceSize) -> [u8; 17] {
-    let mut record = [FORMAT; 17];
-    record[1..9].copy_from_slice(&size.rows.to_be_bytes());
-    record[9..].copy_from_slice(&size.bytes.to_be_bytes());
+/// Encodes a record. The bytes that compression saves stand in it only where there are some, so that files without
+/// compressed values are as those of earlier versions.
+fn encode(size: NamespaceSize) -> Vec<u8> {
+    let mut record = vec![FORMAT];
+    record.extend_from_slice(&size.rows.to_be_bytes());
+    record.extend_from_slice(&size.bytes.to_be_bytes());
+    if size.bytes_saved > 0 {
+        record.extend_from_slice(&size.bytes_saved.to_be_bytes());
+    }
     record
 }
 
-/// Decodes rows and bytes; none if the record is not valid.
-fn decode(record: &[u8]) -> Option<(u64, u64)> {
+/// Decodes rows, bytes and saved bytes; none if the record is not valid.
+fn decode(record: &[u8]) -> Option<[u64; 3]> {
     let (&[FORMAT], rest) = record.split_first_chunk()? else {
         return None;
     };
-    let (rows, bytes) = rest.split_first_chunk()?;
-    let bytes = bytes.try_into().ok()?;
-    Some((u64::from_be_bytes(*rows), u64::from_be_bytes(bytes)))
+    let (rows, rest) = rest.split_first_chunk()?;
+    let (bytes, rest) = rest.split_first_chunk()?;
+    let saved = match rest {
+        [] => [0; 8],
+        saved => saved.try_into().ok()?,
+    };
+    Some([*rows, *bytes, saved].map(u64::from_be_bytes))
 }
 
 #[cfg(test)]
@@ -161,8 +223,15 @@ mod tests {
             namespace: NamespaceId(7),
             rows: 3,
             bytes: u64::MAX,
+            bytes_saved: 0,
         };
-        assert_eq!(decode(&encode(size)), Some((3, u64::MAX)));
+        assert_eq!(decode(&encode(size)), Some([3, u64::MAX, 0]));
+        assert_eq!(encode(size).len(), 17, "as it was before");
+        let size = NamespaceSize {
+            bytes_saved: 9,
+            ..size
+        };
+        assert_eq!(decode(&encode(size)), Some([3, u64::MAX, 9]));
         for record in [&[][..], &[FORMAT], &[2; 17], &[FORMAT; 16], &[FORMAT; 18]] {
             assert_eq!(decode(record), None);
         }
@@ -171,9 +240,10 @@ mod tests {
     #[test]
     fn names_are_within_their_bounds() {
         for id in [0, 1, u32::MAX] {
-            let name = name_of(NamespaceId(id));
+            let name = name_of(PREFIX, NamespaceId(id));
             assert!((PREFIX..BEYOND_PREFIX).contains(&&name[..]), "{name}");
         }
         assert!(!(PREFIX..BEYOND_PREFIX).contains(&META_SIZES));
+        assert!(!(PREFIX..BEYOND_PREFIX).contains(&IDEMPOTENCY_PREFIX));
     }
 }

@@ -37,5 +37,7 @@ fn op(namespace: NamespaceId, index: usize, mutation: Mutation) -> Op {
         prefix_len,
         change: mutation.change,
         condition: mutation.condition,
+        identity: namespace,
+        live: None,
     }
 }

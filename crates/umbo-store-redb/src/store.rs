@@ -8,18 +8,20 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::{Mutex, oneshot};
 use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, Outcome, Page, RangeRequest, RecordsCopy,
-    RecordsRevision, ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, WriteError,
-    WriteRequest, Written,
+    CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, DiskSpace, Outcome, Page,
+    RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision, RowBatch, RowSink, ScanPage,
+    ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
 use crate::config::{ClusterMember, Config};
+use crate::disk_space::disk_space;
 use crate::error::OpenError;
-use crate::file_error::FileError;
 use crate::kept_records::KeptRecords;
 use crate::key_codec;
 use crate::open::open_folder;
@@ -28,14 +30,13 @@ use crate::plain_files::PlainFiles;
 use crate::report::OpenReport;
 use crate::running::{RunningStore, ServedShard, serve};
 use crate::shard::OpenShard;
-use crate::snapshot::{ChunkBuilder, Limits, Segment, ShardSnapshot};
 use crate::split::split;
 use crate::work::{DeleteRange, QueuedWork, Write, WriteAnswer};
 
 /// The store contract with one redb file per shard.
 #[derive(Debug)]
 pub struct RedbStore {
-    map: Arc<ShardMap>,
+    pub(crate) map: Arc<ShardMap>,
     /// Indexed by shard number.
     pub(crate) shards: Box<[ArcSwap<ServedShard>]>,
     report: OpenReport,
@@ -101,6 +102,9 @@ impl RedbStore {
             was_created: folder.was_created,
         };
         let map = Arc::new(folder.manifest.shard_map.clone());
+        if let Some(copy) = folder.kept.newest() {
+            copy.place_datasets(&map);
+        }
         running.manifest = Some(folder.manifest);
         Ok(Self {
             map,
@@ -151,29 +155,6 @@ impl RedbStore {
         !matches!(**self.served(id), ServedShard::Elsewhere(_))
     }
 
-    /// Reads a chunk of a scan on a thread that may wait for the disk of a shard.
-    async fn scan_waiting(
-        &self,
-        request: &ScanRequest,
-        id: ShardId,
-    ) -> Result<ScanPage, ScanFailure> {
-        let served: Vec<_> = self.shards.iter().map(ArcSwap::load_full).collect();
-        let (map, request) = (Arc::clone(&self.map), request.clone());
-        let disk = Arc::clone(&self.served(id).open(id)?.disk);
-        let read = move || {
-            let served = |id: ShardId| Arc::clone(&served[usize::from(id.0)]);
-            Ok(scan_shards(&map, &request, served, true))
-        };
-        let read = disk.wait(read).await;
-        read.unwrap_or_else(|failure| Err(ScanFailure::File(id, failure)))
-    }
-
-    /// Reads a chunk of a scan if all of it is in memory.
-    fn scan_at_once(&self, request: &ScanRequest) -> Result<ScanPage, ScanFailure> {
-        let served = |id: ShardId| self.shards[usize::from(id.0)].load_full();
-        scan_shards(&self.map, request, served, false)
-    }
-
     fn stop_taking_writes(&self) {
         for shard in &self.shards {
             shard.load().close();
@@ -194,86 +175,17 @@ pub(crate) fn elsewhere(member: Option<&ClusterMember>, id: ShardId) -> ServedSh
     ServedShard::Elsewhere(reason.unwrap_or_default())
 }
 
-/// Reads a chunk of a scan; a failure carries its shard.
-fn scan_shards(
-    map: &ShardMap,
-    request: &ScanRequest,
-    served: impl Fn(ShardId) -> Arc<ServedShard>,
-    may_wait: bool,
-) -> Result<ScanPage, ScanFailure> {
-    let mut ids = request.shards(map);
-    let is_here = |id| !matches!(*served(id), ServedShard::Elsewhere(_));
-    ids.retain(|&id| request.shard == Some(id) || is_here(id));
-    let mut after = request.after.as_ref();
-    let first = match after {
-        None => 0,
-        Some(after) => ids
-            .iter()
-            .position(|&id| id == after.shard)
-            .ok_or_else(|| no_such_position(after.shard))?,
-    };
-    let limits = Limits::of(request.rows_max, request.bytes_max, request.keys_only);
-    let mut chunk = ChunkBuilder::new(limits);
-    for &id in &ids[first..] {
-        let segment = Segment {
-            shard: id,
-            namespace: request.namespace,
-            slots: request.slots.clone(),
-            after: after.take().map(|after| after.key.clone()),
-        };
-        let served = served(id);
-        let shard = served.open(id)?;
-        let read = |snapshot: &ShardSnapshot, clock: &dyn Clock| {
-            snapshot.scan(&segment, clock.wall(), &mut chunk)
-        };
-        let read = if may_wait {
-            shard.attempt(read)
-        } else {
-            shard.attempt_at_once(read)
-        };
-        read.map_err(|failure| ScanFailure::File(id, failure))?;
-        if chunk.is_cut() {
-            break;
-        }
-    }
-    let (rows, resume_after, touched) = chunk.finish();
-    Ok(ScanPage {
-        rows,
-        resume_after,
-        touched,
-    })
-}
-
-/// Why a chunk of a scan was not read.
-enum ScanFailure {
-    /// The file of a shard failed; the read may be tried again.
-    File(ShardId, FileError),
-    /// An error that a retry does not help.
-    Store(StoreError),
-}
-
-impl From<StoreError> for ScanFailure {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-fn no_such_position(shard: ShardId) -> StoreError {
-    StoreError::Unavailable {
-        shard,
-        reason: "it owns none of the slots of this scan".to_owned(),
-        outcome: Outcome::NotApplied,
-    }
-}
-
 #[async_trait]
 impl Store for RedbStore {
-    fn answers_at_once(&self) -> bool {
-        true
-    }
-
     fn shard_map(&self) -> Arc<ShardMap> {
         Arc::clone(&self.map)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            answers_at_once: true,
+            ..Capabilities::ONE_WRITER
+        }
     }
 
     async fn get(
@@ -301,46 +213,48 @@ impl Store for RedbStore {
         rows
     }
 
-    async fn range(&self, _call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let id = self.map.locate(request.namespace, &request.partition);
-        let served = self.served(id);
-        let shard = served.open(id)?;
-        shard
-            .read(
-                |snapshot, clock| snapshot.range(request, clock.wall()),
-                || {
-                    let request = request.clone();
-                    move |snapshot: &ShardSnapshot, clock: &dyn Clock| {
-                        snapshot.range(&request, clock.wall())
-                    }
-                },
-            )
-            .await
+    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+        let mut rows = RowBatch::default();
+        let page = self.range_into(call, request, &mut rows).await?;
+        Ok(Page { rows, ..page })
+    }
+
+    async fn range_into(
+        &self,
+        _call: &CallContext,
+        request: &RangeRequest,
+        rows: &mut dyn RowSink,
+    ) -> Result<Page, StoreError> {
+        self.walk_range(request, rows).await
     }
 
     async fn scan(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        let read = match self.scan_at_once(request) {
-            Err(ScanFailure::File(id, FileError::MustWait)) => self.scan_waiting(request, id).await,
-            read => read,
-        };
-        let (id, failure) = match read {
-            Ok(page) => return Ok(page),
-            Err(ScanFailure::Store(error)) => return Err(error),
-            Err(ScanFailure::File(id, failure)) => (id, failure),
-        };
-        self.served(id).open(id)?.recover_from(failure).await?;
-        let read = self.scan_waiting(request, id).await;
-        read.map_err(|failure| match failure {
-            ScanFailure::Store(error) => error,
-            ScanFailure::File(id, failure) => match self.served(id).open(id) {
-                Ok(shard) => shard.error(failure, Outcome::NotApplied),
-                Err(error) => error,
-            },
-        })
+        let mut rows = RowBatch::default();
+        let page = self.scan_into(call, request, &mut rows).await?;
+        Ok(ScanPage { rows, ..page })
+    }
+
+    async fn scan_into(
+        &self,
+        _call: &CallContext,
+        request: &ScanRequest,
+        rows: &mut dyn RowSink,
+    ) -> Result<ScanPage, StoreError> {
+        self.walk_scan(request, rows).await
+    }
+
+    async fn chunk(
+        &self,
+        _call: &CallContext,
+        key: &Key,
+        request: &ChunkRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let id = self.map.locate(request.namespace, &key.partition);
+        self.served(id).open(id)?.chunk(request).await
     }
 
     async fn write(
@@ -359,10 +273,13 @@ impl Store for RedbStore {
             let (reply, answer) = oneshot::channel();
             let work = QueuedWork::Write(Write {
                 namespace,
+                epoch: request.epoch,
+                group: None,
                 ops,
                 atomicity: request.atomicity,
                 durability: request.durability,
                 proposed,
+                idempotency: request.idempotency.clone(),
                 deadline: call.deadline,
                 reply,
             });
@@ -411,6 +328,8 @@ impl Store for RedbStore {
         let (reply, answer) = oneshot::channel();
         let work = QueuedWork::DeleteRange(DeleteRange {
             namespace: request.namespace,
+            epoch: request.epoch,
+            group: None,
             prefix_len: bounds.0.len() - request.range.start.len(),
             bounds,
             rows_max: request.rows_max,
@@ -422,6 +341,19 @@ impl Store for RedbStore {
         shard.answer(call, answer).await?
     }
 
+    async fn close(&self) {
+        self.stop_taking_writes();
+        // Concurrent calls of close wait here until the store is closed.
+        let mut running = self.running.lock().await;
+        let ending = std::mem::take(&mut *running);
+        let kept = Arc::clone(&self.kept);
+        self.opener.runner().off_runtime(move || kept.close()).await;
+        ending.ended().await;
+    }
+}
+
+#[async_trait]
+impl RecordsKeeper for RedbStore {
     async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
         self.keep(copy).await
     }
@@ -432,6 +364,12 @@ impl Store for RedbStore {
 
     fn records_revision(&self) -> RecordsRevision {
         self.kept.revision()
+    }
+}
+
+impl StoreReport for RedbStore {
+    fn disk_space(&self) -> Option<DiskSpace> {
+        disk_space(self.folder())
     }
 
     fn bad_reads(&self) -> Vec<(ShardId, u64)> {
@@ -453,16 +391,6 @@ impl Store for RedbStore {
                 }),
             })
             .collect()
-    }
-
-    async fn close(&self) {
-        self.stop_taking_writes();
-        // Concurrent calls of close wait here until the store is closed.
-        let mut running = self.running.lock().await;
-        let ending = std::mem::take(&mut *running);
-        let kept = Arc::clone(&self.kept);
-        self.opener.runner().off_runtime(move || kept.close()).await;
-        ending.ended().await;
     }
 }
 

@@ -12,10 +12,24 @@ use umbo_types::{NamespaceId, Timestamp, Version};
 use crate::file_error::FileError;
 use crate::key_codec;
 
+/// A table of encoded rows by key.
+pub(crate) type RowTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
+/// A table of expiries and keys, in order of expiry.
+pub(crate) type ExpiryTable = TableDefinition<'static, &'static [u8], ()>;
+
 /// Physical key → encoded row.
 pub(crate) const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 /// Expiry and physical key, in order of expiry.
 pub(crate) const EXPIRY: TableDefinition<'static, &[u8], ()> = TableDefinition::new("expiry");
+/// Key of an idempotency record → the record, encoded as a row is; absent in files of versions that had none.
+pub(crate) const IDEMPOTENCY: TableDefinition<'static, &[u8], &[u8]> =
+    TableDefinition::new("idempotency");
+/// Expiry and key of each idempotency record, in order of expiry; the same rules as for [`EXPIRY`].
+pub(crate) const IDEMPOTENCY_EXPIRY: TableDefinition<'static, &[u8], ()> =
+    TableDefinition::new("idempotency_expiry");
+/// What clients have written of the datasets that are being built: see [`crate::written`]; absent in files that never
+/// had one.
+pub(crate) const WRITTEN: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("written");
 /// Metadata records of the shard.
 pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 

@@ -3,14 +3,17 @@
 //! Keys are encoded before they are queued, on the caller's thread, so that the one committer of a shard does
 //! only what must be done in order. Work whose caller no longer waits for the reply is withdrawn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use umbo_store::{
-    Atomicity, Change, Condition, Deleted, Durability, StoreError, WriteError, Written,
+    Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability, Idempotency,
+    RecordsCopy, StoreError, WriteError, Written,
 };
-use umbo_types::{Deadline, NamespaceId, Version};
+use umbo_types::{Deadline, NamespaceId, StoredForm, Version};
 
+use crate::key_codec;
 use crate::queue::WorkSize;
 
 /// Most rows that one step of a range removal touches.
@@ -53,6 +56,10 @@ pub(crate) struct Op {
     pub(crate) change: Change,
     /// The condition for the change.
     pub(crate) condition: Condition,
+    /// Namespace under which an idempotency record of the change is kept.
+    pub(crate) identity: NamespaceId,
+    /// Of a row of a load, whose dataset is being built: the dataset that is live meanwhile.
+    pub(crate) live: Option<NamespaceId>,
 }
 
 impl Op {
@@ -65,17 +72,31 @@ impl Op {
     pub(crate) fn bytes(&self) -> usize {
         let value = match &self.change {
             Change::Put { value, .. } => crate::row_codec::encoded_len_max(value),
-            Change::Delete => 0,
+            Change::Upload(step) => step.len(),
+            Change::Delete | Change::Increment { .. } => 0,
         };
         self.key.len() + value
+    }
+
+    /// Returns whether the mutation is about an upload, which must be on the disk before anything refers to it.
+    fn is_of_upload(&self) -> bool {
+        match &self.change {
+            Change::Upload(_) => true,
+            Change::Put { value, .. } => value.form == StoredForm::Large,
+            Change::Delete | Change::Increment { .. } => false,
+        }
     }
 }
 
 /// The mutations of a request that belong to this shard.
 #[derive(Debug)]
 pub(crate) struct Write {
-    /// The namespace of all of them.
+    /// The namespace of all of them, as the sender names it.
     pub(crate) namespace: NamespaceId,
+    /// Epoch of the group that the sender knows.
+    pub(crate) epoch: u32,
+    /// The datasets that take the write; set when it is admitted.
+    pub(crate) group: Option<Arc<DatasetGroup>>,
     /// The mutations, in order.
     pub(crate) ops: Vec<Op>,
     /// Which mutations belong together.
@@ -84,6 +105,8 @@ pub(crate) struct Write {
     pub(crate) durability: Durability,
     /// Version proposed by the dispatcher.
     pub(crate) proposed: Version,
+    /// By what a repetition is recognised; its lines are those of the whole request.
+    pub(crate) idempotency: Option<Idempotency>,
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
     /// Receives the answers, one for each mutation in order.
@@ -93,8 +116,12 @@ pub(crate) struct Write {
 /// One step of the removal of a range.
 #[derive(Debug)]
 pub(crate) struct DeleteRange {
-    /// The namespace.
+    /// The namespace, as the sender names it.
     pub(crate) namespace: NamespaceId,
+    /// Epoch of the group that the sender knows.
+    pub(crate) epoch: u32,
+    /// The datasets that lose the rows; set when the work is admitted.
+    pub(crate) group: Option<Arc<DatasetGroup>>,
     /// First physical key, and first one beyond.
     pub(crate) bounds: (Vec<u8>, Vec<u8>),
     /// Length of the part of the key that the partition shares.
@@ -109,12 +136,12 @@ pub(crate) struct DeleteRange {
     pub(crate) reply: oneshot::Sender<Reply<Result<Deleted, StoreError>>>,
 }
 
-/// The raising of fences.
+/// The raising of the fences of a copy of the records, and the keeping of its dataset groups.
 #[derive(Debug)]
 pub(crate) struct Raise {
-    /// Namespaces to fence, in addition to those already fenced.
-    pub(crate) fenced: Vec<NamespaceId>,
-    /// Receives the answer, once the fences are on the disk.
+    /// The copy.
+    pub(crate) copy: Arc<RecordsCopy>,
+    /// Receives the answer, once both are on the disk.
     pub(crate) reply: oneshot::Sender<Reply<Result<(), StoreError>>>,
 }
 
@@ -141,7 +168,7 @@ impl WorkAnswer {
     }
 }
 
-/// Answers all work of a commit. Each piece is told how long the commit took, and its share by rows; none
+/// Answers all work of a commit. Each answer says how long the commit took, and its share by rows; none
 /// where that is not known.
 pub(crate) fn answer_all(work: Vec<QueuedWork>, answers: Vec<WorkAnswer>, took: Option<Duration>) {
     let rows: u64 = answers.iter().map(WorkAnswer::rows).sum();
@@ -202,6 +229,71 @@ impl QueuedWork {
         }
     }
 
+    /// Returns the highest namespace that gets rows by the work; none if it touches no rows.
+    pub(crate) fn namespace_max(&self) -> Option<NamespaceId> {
+        let group = match self {
+            Self::Write(write) => write.group.as_ref(),
+            Self::DeleteRange(_) | Self::Raise(_) => None,
+        };
+        let mirrors = group.and_then(|group| group.ids().max());
+        self.namespace().max(mirrors)
+    }
+
+    /// Returns the dataset and the epoch by which the sender names it, where it knows a group.
+    pub(crate) fn epoch(&self) -> Option<(NamespaceId, u32)> {
+        match self {
+            Self::Write(write) => {
+                let is_of_client = |op: &Op| op.condition != Condition::Unwritten;
+                let known = (write.namespace, write.epoch);
+                (write.epoch > 0 && write.ops.iter().any(is_of_client)).then_some(known)
+            }
+            Self::DeleteRange(delete) => {
+                (delete.epoch > 0).then_some((delete.namespace, delete.epoch))
+            }
+            Self::Raise(_) => None,
+        }
+    }
+
+    /// Gives the work to the dataset that decides it, if its namespace has several.
+    pub(crate) fn assign(&mut self, groups: &DatasetGroups) {
+        let Some(group) = self.namespace().and_then(|id| groups.of(id)) else {
+            return;
+        };
+        match self {
+            Self::Write(write) => {
+                let is_building = group.building == Some(write.namespace);
+                for op in &mut write.ops {
+                    op.identity = group.identity;
+                    if op.condition == Condition::Unwritten {
+                        op.live = is_building.then_some(group.live);
+                    } else {
+                        key_codec::move_to(&mut op.key, group.live);
+                    }
+                }
+                write.group = Some(Arc::new(group.clone()));
+            }
+            Self::DeleteRange(delete) => {
+                key_codec::move_to(&mut delete.bounds.0, group.live);
+                key_codec::move_to(&mut delete.bounds.1, group.live);
+                delete.group = Some(Arc::new(group.clone()));
+            }
+            Self::Raise(_) => {}
+        }
+    }
+
+    /// Returns whether the commit of the work cannot be made again from its changes: it records what is written of a
+    /// dataset that is being built, or is not recorded there.
+    pub(crate) fn is_building(&self) -> bool {
+        match self {
+            Self::Write(write) => write.ops.iter().any(|op| op.live.is_some()),
+            Self::DeleteRange(delete) => {
+                let group = delete.group.as_ref();
+                group.is_some_and(|group| group.building.is_some())
+            }
+            Self::Raise(_) => false,
+        }
+    }
+
     /// Returns whether the caller no longer waits for the answer.
     pub(crate) fn is_withdrawn(&self) -> bool {
         match self {
@@ -232,7 +324,9 @@ impl QueuedWork {
     /// Returns whether the work must be on the disk before it is answered.
     pub(crate) fn is_sync(&self) -> bool {
         match self {
-            Self::Write(write) => write.durability == Durability::Sync,
+            Self::Write(write) => {
+                write.durability == Durability::Sync || write.ops.iter().any(Op::is_of_upload)
+            }
             Self::DeleteRange(delete) => delete.durability == Durability::Sync,
             Self::Raise(_) => true,
         }

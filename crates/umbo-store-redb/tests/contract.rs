@@ -52,3 +52,8 @@ impl Restart for Redb {
 
 umbo_store::contract_suite!(Redb);
 umbo_store::restart_suite!(Redb);
+
+mod compressed {
+    umbo_store::contract_suite!(umbo_store::suite::Compressed<super::Redb>);
+    umbo_store::restart_suite!(umbo_store::suite::Compressed<super::Redb>);
+}

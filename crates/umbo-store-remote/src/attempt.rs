@@ -91,6 +91,7 @@ impl RemoteStore {
                     // Boxed, because this branch is rare and makes the future large.
                     let target = (shard, kind);
                     Box::pin(self.settle(failure, &node, call, target, &mut tries)).await?;
+                    call.note_retry();
                 }
             }
         }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use umbo_protocol::{Ask, Outcome};
 use umbo_routing::{RecordsHome, ShardMap};
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, NodeStatus, Page, RangeRequest, RecordsCopy,
-    RecordsRevision, RemoteStats, ScanPage, ScanRequest, ShardStatus, Store, StoreError,
-    WriteError, WriteRequest, Written,
+    CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, NodeStatus, Page,
+    RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision, RemoteStats, ScanPage, ScanRequest,
+    ShardStatus, Store, StoreError, StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
@@ -21,8 +22,8 @@ impl Store for RemoteStore {
         Arc::clone(self.shard_map())
     }
 
-    fn home(&self) -> RecordsHome {
-        self.topology().map.home()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ONE_WRITER
     }
 
     fn is_reachable(&self, shard: ShardId) -> bool {
@@ -80,6 +81,21 @@ impl Store for RemoteStore {
         self.walk(call, request).await
     }
 
+    async fn chunk(
+        &self,
+        call: &CallContext,
+        key: &Key,
+        request: &ChunkRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        self.check_open()?;
+        let shard = self.locate(request.namespace, &key.partition);
+        let ask = Ask::Chunk(key.clone(), Box::new(*request));
+        match self.ask(call, shard, AccessKind::Read, ask).await? {
+            Outcome::Row(chunk) => Ok(chunk.map(|row| row.value.bytes)),
+            _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
+        }
+    }
+
     async fn write(
         &self,
         call: &CallContext,
@@ -105,6 +121,17 @@ impl Store for RemoteStore {
         }
     }
 
+    async fn close(&self) {
+        self.end().await;
+    }
+}
+
+#[async_trait]
+impl RecordsKeeper for RemoteStore {
+    fn home(&self) -> RecordsHome {
+        self.topology().map.home()
+    }
+
     async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
         if let Err(error) = self.check_open() {
             let shards = self.status().into_iter();
@@ -123,7 +150,9 @@ impl Store for RemoteStore {
     fn records_revision(&self) -> RecordsRevision {
         self.common.records_revision()
     }
+}
 
+impl StoreReport for RemoteStore {
     fn status(&self) -> Vec<ShardStatus> {
         self.shards()
     }
@@ -134,10 +163,6 @@ impl Store for RemoteStore {
 
     fn remote_stats(&self) -> Option<RemoteStats> {
         Some(self.stats())
-    }
-
-    async fn close(&self) {
-        self.end().await;
     }
 }
 

@@ -117,8 +117,10 @@ impl ManyRows for Writes {
 
     fn ask(&self, indexes: &[usize]) -> Ask {
         let mutations = &self.request.mutations;
+        let idempotency = self.request.idempotency.as_ref();
         Ask::Write(WriteRequest {
             mutations: indexes.iter().map(|&at| mutations[at].clone()).collect(),
+            idempotency: idempotency.map(|one| one.of_part(indexes.iter().copied())),
             ..self.request
         })
     }
@@ -132,13 +134,13 @@ impl ManyRows for Writes {
             return None;
         };
         let converted = rows.into_iter().map(|row| match row {
-            Ok(Err(WriteError::GroupAborted { index })) => {
-                // The node's indexes refer to the message that it received.
-                let index = indexes.get(index).copied().unwrap_or(index);
-                Ok(Err(WriteError::GroupAborted { index }))
-            }
             Ok(Err(WriteError::Store(error))) => self.converted(NodeError::Store(error)),
-            Ok(result) => Ok(result),
+            Ok(Err(error)) => {
+                // The node's indexes refer to the message that it received.
+                let in_request = |index| indexes.get(index).copied().unwrap_or(index);
+                Ok(Err(error.with_index(in_request)))
+            }
+            Ok(Ok(written)) => Ok(Ok(written)),
             Err(error) => self.converted(error),
         });
         Some(converted.collect())

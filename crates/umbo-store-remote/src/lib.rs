@@ -8,7 +8,7 @@
 //! failure, `connection` queues it and is the wait for it, `in_flight` keeps the table of pending requests,
 //! `transfer` moves the bytes. `fan_out` and `walk` are for requests of many shards, `records` for
 //! copies of Umbo's own records; `link`, `dial`, `connector`, `tls` and `watch` keep a node connected;
-//! `clock_offset` estimates its clock; `topology` and `map_keeper` find the node of a shard.
+//! `fleet` and `mail` carry questions between dispatchers; `clock_offset` estimates the clock of a node; `topology` and `map_keeper` find the node of a shard.
 
 mod attempt;
 mod budget;
@@ -21,9 +21,12 @@ mod counters;
 mod dial;
 mod dial_error;
 mod fan_out;
+mod fleet;
 mod in_flight;
 mod link;
+mod mail;
 mod map_keeper;
+mod membership;
 mod node;
 mod peer_maps;
 mod records;

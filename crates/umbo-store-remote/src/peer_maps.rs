@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use umbo_routing::ClusterMap;
-use umbo_store::Store as _;
+use umbo_store::{Store as _, StoreReport};
 use umbo_types::Clock;
 
 use crate::settings::RemoteSettings;

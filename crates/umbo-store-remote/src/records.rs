@@ -26,6 +26,7 @@ impl RemoteStore {
         &self,
         copy: Arc<RecordsCopy>,
     ) -> Vec<(ShardId, Result<(), StoreError>)> {
+        copy.place_datasets(self.shard_map());
         let topology = Arc::clone(&self.topology());
         let ask = Ask::KeepRecords(copy);
         let asked = topology.nodes.iter().map(|node| self.ask_node(node, &ask));
@@ -66,7 +67,10 @@ impl RemoteStore {
             }
         }
         match (newest, failure) {
-            (Some(copy), _) => Ok(Some(copy)),
+            (Some(copy), _) => {
+                copy.place_datasets(self.shard_map());
+                Ok(Some(copy))
+            }
             // A node that cannot be asked may have one.
             (None, Some(error)) => Err(error),
             (None, None) => Ok(None),

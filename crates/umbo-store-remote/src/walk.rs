@@ -35,7 +35,7 @@ impl RemoteStore {
                 shard: Some(shard),
                 after: after.take(),
                 rows_max: rows_max - chunk.len() as u32,
-                bytes_max: bytes_max.saturating_sub(chunk.bytes() as u32),
+                bytes_max: bytes_max.saturating_sub(chunk.plain_bytes() as u32),
                 ..request.clone()
             };
             let asking = later.as_ref().unwrap_or(call);
@@ -59,7 +59,7 @@ impl RemoteStore {
             let is_read = touched.bytes >= u64::from(CHUNK_BYTES_MAX) && !chunk.is_empty();
             let is_full = is_read
                 || chunk.len() as u32 >= rows_max
-                || chunk.bytes() as u32 >= bytes_max.max(1);
+                || chunk.plain_bytes() as u32 >= bytes_max.max(1);
             if resume_after.is_some() || (is_full && shards.peek().is_some()) {
                 let resume_after = resume_after.or_else(|| end_of(&chunk, shard));
                 return Ok(ScanPage {

@@ -4,7 +4,7 @@
 //! An embedded store uses little of it; a remote store sends it to the node.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use umbo_types::{CallerId, Criticality, Deadline, OwnedAttributes, RequestUnits};
@@ -32,6 +32,7 @@ pub struct CallContext {
     service_time: AtomicU64,
     /// In nanoseconds; 0 until it is known.
     busy_time: AtomicU64,
+    retries: AtomicU32,
 }
 
 impl CallContext {
@@ -47,6 +48,7 @@ impl CallContext {
             traceparent: None,
             service_time: AtomicU64::new(0),
             busy_time: AtomicU64::new(0),
+            retries: AtomicU32::new(0),
         }
     }
 
@@ -70,7 +72,18 @@ impl CallContext {
             traceparent: self.traceparent.clone(),
             service_time: AtomicU64::new(0),
             busy_time: AtomicU64::new(0),
+            retries: AtomicU32::new(0),
         }
+    }
+
+    /// Records that the call was sent once more, after it certainly had no effect or because it only reads.
+    pub fn note_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often the call was sent once more; 0 for a store in this process.
+    pub fn retries(&self) -> u32 {
+        self.retries.load(Ordering::Relaxed)
     }
 
     /// Records the service time of the shard itself, if it is known apart from the network time. Adds up over

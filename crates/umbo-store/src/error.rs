@@ -133,16 +133,81 @@ pub enum WriteError {
         /// Index of the first mutation of the group that was refused, within the request.
         index: usize,
     },
+    /// The value to be incremented is not the decimal text of a signed 64-bit number. The row stays as it is.
+    #[error("the value is not the decimal text of a signed 64-bit number")]
+    NotANumber,
+    /// The sum would not be a signed 64-bit number. The row stays as it is.
+    #[error("the sum with {current} is not a signed 64-bit number")]
+    IncrementOverflow {
+        /// The number that is stored.
+        current: i64,
+    },
+    /// Another request of the same caller in this partition has used the idempotency key.
+    #[error("the idempotency key belongs to another request")]
+    IdempotencyMismatch,
+    /// The idempotency records of the namespace take as much of the shard as they may.
+    #[error("the idempotency records of the namespace fill their {bytes_max} bytes of the shard")]
+    IdempotencyFull {
+        /// How much they may take, in bytes of keys and records.
+        bytes_max: u64,
+    },
+    /// The upload that the mutation is about is not there, is not as long as the reference or the chunk says, or takes no
+    /// more chunks. Send the value again.
+    #[error("the bytes of the large value are not there, or not all of them")]
+    UploadGone,
+    /// An earlier request with the same idempotency key was refused with this error.
+    #[error("{0}")]
+    Replayed(Box<Self>),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl WriteError {
+    /// Returns whether the store decided the mutation, by the rows that it saw: what an idempotency record keeps.
+    pub const fn is_decision(&self) -> bool {
+        match self {
+            Self::ConditionFailed { .. }
+            | Self::GroupAborted { .. }
+            | Self::NotANumber
+            | Self::IncrementOverflow { .. } => true,
+            Self::IdempotencyMismatch
+            | Self::IdempotencyFull { .. }
+            | Self::UploadGone
+            | Self::Replayed(_)
+            | Self::Store(_) => false,
+        }
+    }
+
+    /// Returns the error with the index that it names changed to that of another list of the same mutations.
+    #[must_use]
+    pub fn with_index(self, at: impl Fn(usize) -> usize) -> Self {
+        match self {
+            Self::GroupAborted { index } => Self::GroupAborted { index: at(index) },
+            Self::Replayed(error) => Self::Replayed(Box::new(error.with_index(at))),
+            other => other,
+        }
+    }
+
+    /// Returns the error without the mark that it is that of an earlier request, and whether it had the mark.
+    pub fn into_first(self) -> (Self, bool) {
+        match self {
+            Self::Replayed(error) => (*error, true),
+            other => (other, false),
+        }
+    }
+
     /// Returns whether the mutation took effect.
     pub const fn outcome(&self) -> Outcome {
         match self {
-            Self::ConditionFailed { .. } | Self::GroupAborted { .. } => Outcome::NotApplied,
+            Self::ConditionFailed { .. }
+            | Self::GroupAborted { .. }
+            | Self::NotANumber
+            | Self::IncrementOverflow { .. }
+            | Self::IdempotencyMismatch
+            | Self::IdempotencyFull { .. }
+            | Self::UploadGone => Outcome::NotApplied,
+            Self::Replayed(error) => error.outcome(),
             Self::Store(error) => error.outcome(),
         }
     }

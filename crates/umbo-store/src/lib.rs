@@ -1,30 +1,63 @@
 //! The store contract: what every storage engine of Umbo promises.
 //!
-//! Owns the [`Store`] trait with its requests, answers and error, the in-memory reference, and (feature
-//! `testing`) the contract suite that every engine must pass. Deliberately does not depend on HTTP or on any
+//! Owns the [`Store`] trait with its requests, answers and error, what an engine declares beyond it
+//! ([`Capabilities`]), the in-memory reference, and (feature `testing`) the contract suite that every engine must
+//! pass, and [`WrappedStore`] for tests that stand between a store and its user. Deliberately does not depend on HTTP or on any
 //! engine. Start with [`Store`].
 
 mod call;
+mod capabilities;
+#[cfg(feature = "testing")]
+mod compressed_store;
+pub mod compression;
+mod dataset_group;
+mod dataset_groups;
 mod error;
+mod fleet;
+mod idempotency;
+mod idempotency_record;
+mod increment;
+mod large;
 #[cfg(feature = "testing")]
 mod manual_clock;
 mod memory;
 mod records;
+mod report;
 mod request;
 mod row_batch;
+mod row_sink;
 mod store;
 #[cfg(feature = "testing")]
 pub mod suite;
+#[cfg(feature = "testing")]
+mod wrapped;
 
 pub use call::CallContext;
+pub use capabilities::{Capabilities, VersionOrder};
+#[cfg(feature = "testing")]
+pub use compressed_store::CompressedStore;
+pub use dataset_group::DatasetGroup;
+pub use dataset_groups::DatasetGroups;
 pub use error::{Outcome, StoreError, WriteError};
+pub use fleet::{AnswerQuestion, Fleet, FleetMember};
+pub use idempotency::{DIGEST_LEN, Idempotency};
+pub use idempotency_record::IdempotencyRecord;
+pub use increment::{Counter, NUMBER_TYPE, increment, number_of};
+pub use large::{ChunkRequest, READ_GRACE, UPLOAD_IDLE, UploadState, UploadStep};
 #[cfg(feature = "testing")]
 pub use manual_clock::ManualClock;
 pub use memory::MemoryStore;
-pub use records::{RecordsCopy, RecordsRevision};
+pub use records::{RecordsCopy, RecordsKeeper, RecordsRevision, place_datasets};
+pub use report::{
+    DiskSpace, NamespaceSize, NodeStatus, RemoteStats, ShardState, ShardStatus, StoreReport,
+};
 pub use request::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
-    RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, Touched, WriteRequest, Written,
+    RangeRequest, RowStamp, ScanPage, ScanPosition, ScanRequest, SortRange, Touched, WriteRequest,
+    Written,
 };
 pub use row_batch::{RowBatch, RowRef};
-pub use store::{NamespaceSize, NodeStatus, RemoteStats, ShardState, ShardStatus, Store};
+pub use row_sink::RowSink;
+pub use store::Store;
+#[cfg(feature = "testing")]
+pub use wrapped::WrappedStore;

@@ -9,27 +9,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use umbo_routing::{ShardMap, ShardMapError, Slot};
+use bytes::Bytes;
+use umbo_routing::{ShardMap, ShardMapError};
 use umbo_types::{Clock, Deadline, Key, NamespaceId, Row, ShardId};
 
 use crate::call::CallContext;
+use crate::capabilities::{Capabilities, VersionOrder};
 use crate::error::{Outcome, StoreError, WriteError};
+use crate::large::ChunkRequest;
 use crate::memory::chunk::RowCollector;
 use crate::memory::shard::MemoryShard;
-use crate::records::{RecordsCopy, RecordsRevision};
+use crate::records::{RecordsCopy, RecordsKeeper, RecordsRevision};
+use crate::report::{ShardState, ShardStatus, StoreReport};
 use crate::request::{
     DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPage, ScanRequest, WriteRequest, Written,
 };
-use crate::store::{ShardState, ShardStatus, Store};
+use crate::store::Store;
 
 mod chunk;
+mod idempotency;
+mod rows;
 mod shard;
+mod uploads;
 
 /// A store that keeps its rows in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     map: Arc<ShardMap>,
     shards: Vec<Mutex<MemoryShard>>,
+    versions: VersionOrder,
     clock: Arc<dyn Clock>,
     /// The newest copy of Umbo's own records that was passed in; its fences apply.
     records: Mutex<Option<Arc<RecordsCopy>>>,
@@ -37,11 +45,23 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes an empty store of `shards` shards that uses `clock` for expiry and deadlines.
+    /// Makes an empty store of `shards` shards that uses `clock` for expiry and deadlines, and whose versions
+    /// grow along a shard.
     pub fn new(shards: u16, clock: Arc<dyn Clock>) -> Result<Self, ShardMapError> {
+        Self::with_versions(VersionOrder::Shard, shards, clock)
+    }
+
+    /// Makes an empty store whose versions grow as `versions` says.
+    pub fn with_versions(
+        versions: VersionOrder,
+        shards: u16,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ShardMapError> {
+        let shard = |_| Mutex::new(MemoryShard::new(versions));
         Ok(Self {
             map: Arc::new(ShardMap::even(shards)?),
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            shards: (0..shards).map(shard).collect(),
+            versions,
             clock,
             records: Mutex::default(),
             is_closing: AtomicBool::new(false),
@@ -100,12 +120,16 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    fn answers_at_once(&self) -> bool {
-        true
-    }
-
     fn shard_map(&self) -> Arc<ShardMap> {
         Arc::clone(&self.map)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            answers_at_once: true,
+            versions: self.versions,
+            ..Capabilities::ONE_WRITER
+        }
     }
 
     async fn get(
@@ -158,7 +182,7 @@ impl Store for MemoryStore {
                 .filter(|after| after.shard == id)
                 .map(|after| &after.key);
             let is_wanted = |partition: &_| {
-                let slot = Slot::of(request.namespace, partition);
+                let slot = self.map.slot(request.namespace, partition);
                 request.slots.contains(&slot.index())
             };
             let now = self.clock.wall();
@@ -175,6 +199,18 @@ impl Store for MemoryStore {
             resume_after,
             touched,
         })
+    }
+
+    async fn chunk(
+        &self,
+        _call: &CallContext,
+        key: &Key,
+        request: &ChunkRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let id = self.map.locate(request.namespace, &key.partition);
+        let shard = self.lock(id);
+        self.check_fence(id, request.namespace)?;
+        Ok(shard.chunk(request))
     }
 
     async fn write(
@@ -224,26 +260,42 @@ impl Store for MemoryStore {
         Ok(shard.delete_range(&request, self.clock.wall()))
     }
 
+    async fn close(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+        // A write that saw the store open holds its shard's lock until it is done.
+        for id in 0..self.shards.len() as u16 {
+            drop(self.lock(ShardId(id)));
+        }
+    }
+}
+
+#[async_trait]
+impl RecordsKeeper for MemoryStore {
     async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
-        let fenced = {
+        let newest = {
             let mut kept = self.lock_records();
             if kept
                 .as_ref()
                 .is_none_or(|kept| kept.revision < copy.revision)
             {
-                *kept = Some(copy);
+                *kept = Some(Arc::clone(&copy));
             }
-            kept.as_ref()
-                .map(|kept| kept.fenced.clone())
-                .unwrap_or_default()
+            kept.clone().unwrap_or(copy)
         };
+        newest.place_datasets(&self.map);
         let ids = (0..self.shards.len() as u16).map(ShardId);
         ids.map(|id| {
             // Work that was admitted before the fence has released the lock by then.
             let mut shard = self.lock(id);
-            for &namespace in fenced.iter().filter(|&&id| id != NamespaceId::SYSTEM) {
+            shard.adopt(&newest);
+            for &namespace in newest
+                .fenced
+                .iter()
+                .filter(|&&id| id != NamespaceId::SYSTEM)
+            {
                 shard.purge(namespace);
             }
+            shard.sweep_uploads(self.clock.wall());
             (id, Ok(()))
         })
         .collect()
@@ -257,35 +309,22 @@ impl Store for MemoryStore {
         let kept = self.lock_records();
         kept.as_ref().map(|copy| copy.revision).unwrap_or_default()
     }
+}
 
+impl StoreReport for MemoryStore {
     fn status(&self) -> Vec<ShardStatus> {
         (0..self.shards.len() as u16)
             .map(|id| {
                 let shard = self.lock(ShardId(id));
                 ShardStatus {
-                    shard: ShardId(id),
-                    state: ShardState::Available,
                     rows: shard.rows(),
-                    file_bytes: 0,
-                    queued: 0,
-                    commits: shard.commits(),
-                    mutations: shard.mutations(),
-                    reclaimed: 0,
-                    lost_async: 0,
-                    purging: 0,
-                    expired: 0,
+                    commits: shard.changes().0,
+                    mutations: shard.changes().1,
                     namespace_max: shard.namespace_max(),
                     sizes: Some(shard.sizes()),
+                    ..ShardStatus::new(ShardId(id), ShardState::Available)
                 }
             })
             .collect()
-    }
-
-    async fn close(&self) {
-        self.is_closing.store(true, Ordering::SeqCst);
-        // A write that saw the store open holds its shard's lock until it is done.
-        for id in 0..self.shards.len() as u16 {
-            drop(self.lock(ShardId(id)));
-        }
     }
 }

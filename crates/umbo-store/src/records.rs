@@ -5,8 +5,37 @@
 //! fences in every shard; it does not interpret the records. The invariant: of two copies the one with the
 //! higher revision is valid, and copies with equal revisions are equal.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use bytes::Bytes;
-use umbo_types::NamespaceId;
+use umbo_routing::{RecordsHome, ShardMap};
+use umbo_types::{NamespaceId, ShardId};
+
+use crate::dataset_group::DatasetGroup;
+use crate::error::StoreError;
+
+/// What a store does with copies of Umbo's own records.
+#[async_trait]
+pub trait RecordsKeeper {
+    /// Returns the shard in which Umbo's own records are changed.
+    fn home(&self) -> RecordsHome {
+        RecordsHome::default()
+    }
+
+    /// Passes a copy of Umbo's own records to the store. Every node keeps the newest one durably, and every
+    /// shard keeps its fences and dataset groups durably. Answers by shard, in order of their ids, `Ok` if those of
+    /// this copy, or of a newer one, are on the disk. Passing the same copy again is cheap and has the same
+    /// answer; an older copy than the kept one changes nothing.
+    async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)>;
+
+    /// Returns the newest copy that any reachable node keeps; none if no copy was ever passed. Fails if no
+    /// node can be asked, or a copy cannot be read.
+    async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError>;
+
+    /// Returns the highest revision of a copy that the store has received or heard of, at no cost.
+    fn records_revision(&self) -> RecordsRevision;
+}
 
 /// Position of a copy in the order of all copies: by epoch, then by number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +55,30 @@ pub struct RecordsCopy {
     /// Namespaces that were removed, in ascending order. Shards refuse all work for them and purge their
     /// rows. Never holds [`NamespaceId::SYSTEM`]; an id that is in one copy is in every later one.
     pub fenced: Vec<NamespaceId>,
+    /// Datasets of the namespaces that have more than one, or whose one has another id than the namespace; in
+    /// ascending order of `live`. Each copy has all of them; no dataset is in two groups, and none is fenced.
+    pub datasets: Vec<DatasetGroup>,
     /// All records, in the encoding of their owner. Opaque to a store.
     pub content: Bytes,
+}
+
+impl RecordsCopy {
+    /// Places the datasets of the copy in a map, unless it has those of a newer one: their partitions are where their
+    /// namespace has them. A store does so with every copy that it keeps or reads; who learns of records in another way
+    /// does it before the first call that names a dataset.
+    pub fn place_datasets(&self, map: &ShardMap) {
+        place_datasets(map, self.revision, &self.datasets);
+    }
+}
+
+/// As [`RecordsCopy::place_datasets`], for the groups of a revision.
+pub fn place_datasets(map: &ShardMap, revision: RecordsRevision, groups: &[DatasetGroup]) {
+    let placed = |group: &DatasetGroup| {
+        let identity = group.identity;
+        let ids: Vec<_> = group.ids().map(|id| (id, identity)).collect();
+        ids
+    };
+    let placed = groups.iter().flat_map(placed);
+    map.placements()
+        .replace((revision.epoch, revision.number), placed);
 }

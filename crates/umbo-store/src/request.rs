@@ -6,6 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use umbo_routing::ShardMap;
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Value, Version};
 
+use crate::idempotency::Idempotency;
+use crate::large::UploadStep;
 use crate::row_batch::RowBatch;
 
 /// Sort keys from `start` (included) to `end` (excluded), bytewise.
@@ -203,16 +205,62 @@ pub enum Condition {
     Present,
     /// There is a visible row with one of these versions (`If-Match: "…"`).
     VersionIn(Vec<Version>),
+    /// No visible row is newer than this instant, which is that of the data of a load. A row is as new as the instant
+    /// that it was put with under such a condition, else as its version. A row that is put keeps the instant, its
+    /// `as_of`; the next write drops it.
+    NotNewerThan(Timestamp),
+    /// No client has written the row since its dataset is being built, nor removed it, whether it was there or not.
+    /// Fails on every dataset that is not being built. What is written under it is written to that dataset alone, and
+    /// a later one replaces an earlier one.
+    Unwritten,
+}
+
+/// What a condition is decided by: the version of a visible row, and its `as_of` if a load has put it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowStamp {
+    /// Version of the row.
+    pub version: Version,
+    /// Instant of its data, if it was put under [`Condition::NotNewerThan`].
+    pub as_of: Option<Timestamp>,
+}
+
+impl From<Version> for RowStamp {
+    fn from(version: Version) -> Self {
+        let as_of = None;
+        Self { version, as_of }
+    }
 }
 
 impl Condition {
-    /// Returns whether the condition holds for a visible row of this version, or for none.
+    /// Returns whether the condition holds for a visible row of this version that no load has put, or for none.
     pub fn holds(&self, current: Option<Version>) -> bool {
+        self.holds_for(current.map(RowStamp::from))
+    }
+
+    /// Returns whether the condition holds for a visible row, or for none. [`Self::Unwritten`] is not about a row: it
+    /// never holds here, and a shard that builds the dataset decides it.
+    pub fn holds_for(&self, current: Option<RowStamp>) -> bool {
         match self {
             Self::Always => true,
+            Self::Unwritten => false,
             Self::Absent => current.is_none(),
             Self::Present => current.is_some(),
-            Self::VersionIn(versions) => current.is_some_and(|now| versions.contains(&now)),
+            Self::VersionIn(versions) => current.is_some_and(|row| versions.contains(&row.version)),
+            Self::NotNewerThan(at) => current.is_none_or(|row| {
+                let newest = Version::proposed_at(*at);
+                row.as_of
+                    .map_or(row.version <= newest, |as_of| as_of <= *at)
+            }),
+        }
+    }
+
+    /// Returns the `as_of` of a row that is put under this condition.
+    pub const fn as_of(&self) -> Option<Timestamp> {
+        match self {
+            Self::NotNewerThan(at) => Some(*at),
+            Self::Always | Self::Absent | Self::Present | Self::VersionIn(_) | Self::Unwritten => {
+                None
+            }
         }
     }
 }
@@ -229,6 +277,19 @@ pub enum Change {
     },
     /// Removes the row.
     Delete,
+    /// Adds to the number that is the value, as decimal text of a signed 64-bit number; an absent row counts as 0.
+    /// The row keeps its media type, and one that is created has [`crate::NUMBER_TYPE`].
+    Increment {
+        /// What is added.
+        by: i64,
+        /// Expiry that the row gets; none keeps that of the row.
+        expires_at: Option<Timestamp>,
+        /// Expiry of a row that is created, where `expires_at` names none.
+        default_expiry: Option<Timestamp>,
+    },
+    /// Changes an upload of the shard of the row, and the row not at all: the condition is not looked at. A step is
+    /// applied or refused by itself, whatever becomes of its group, and on the disk when it is answered.
+    Upload(UploadStep),
 }
 
 /// One change of one row.
@@ -247,8 +308,11 @@ pub struct Mutation {
 /// Mutations of one key are applied in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteRequest {
-    /// The namespace.
+    /// The namespace: one of the datasets of a group, or an id without a group.
     pub namespace: NamespaceId,
+    /// Epoch of the group that the sender knows; 0 if it knows none. A shard that knows a lower one decides the
+    /// write on `namespace`, any other on the dataset that is live: see [`DatasetGroup`](crate::DatasetGroup).
+    pub epoch: u32,
     /// The mutations; at least one.
     pub mutations: Vec<Mutation>,
     /// Which mutations are applied together.
@@ -257,6 +321,8 @@ pub struct WriteRequest {
     pub durability: Durability,
     /// Version proposed by the clock above the engine; the store may raise it.
     pub proposed: Version,
+    /// By what a repetition is recognised; none for a write that is applied each time.
+    pub idempotency: Option<Idempotency>,
 }
 
 /// A mutation that was applied.
@@ -266,18 +332,37 @@ pub struct Written {
     pub version: Version,
     /// Whether there was a visible row before.
     pub existed: bool,
+    /// The new number, of an increment.
+    pub number: Option<i64>,
+    /// Whether the answer is that of an earlier request with the same idempotency key, and nothing was applied now.
+    pub is_replayed: bool,
+}
+
+impl Written {
+    /// Makes the answer to a put or delete that was applied now.
+    pub const fn new(version: Version, existed: bool) -> Self {
+        Self {
+            version,
+            existed,
+            number: None,
+            is_replayed: false,
+        }
+    }
 }
 
 /// Removal of the rows of a range, one bounded step of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeleteRangeRequest {
-    /// Namespace of the partition.
+    /// Namespace of the partition: one of the datasets of a group, or an id without a group.
     pub namespace: NamespaceId,
+    /// As [`WriteRequest::epoch`].
+    pub epoch: u32,
     /// The partition.
     pub partition: PartitionKey,
     /// The range of its rows.
     pub range: SortRange,
-    /// Most rows to remove in this step; at least 1. Each step is atomic.
+    /// Most rows to remove in this step; at least 1. Each step is atomic. Of a group, a step ends where it has
+    /// removed as many of any of its datasets.
     pub rows_max: u32,
     /// When the step is acknowledged.
     pub durability: Durability,

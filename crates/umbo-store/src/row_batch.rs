@@ -1,6 +1,6 @@
 //! Many rows in one buffer: a chunk of a range costs two allocations, instead of two per row.
 
-use umbo_types::{Timestamp, Version};
+use umbo_types::{StoredForm, Timestamp, Version};
 
 /// A row of a batch, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,9 +9,11 @@ pub struct RowRef<'a> {
     pub partition: &'a [u8],
     /// Sort key.
     pub sort: &'a [u8],
-    /// Value; empty if only keys were requested.
+    /// Value, in its form; empty if only keys were requested.
     pub value: &'a [u8],
-    /// Length of the stored value, even if only keys were requested.
+    /// How its bytes are kept.
+    pub form: StoredForm,
+    /// Length of the value as the client stored it, even if only keys were requested.
     pub value_len: u32,
     /// Media type; empty if there is none.
     pub content_type: &'a [u8],
@@ -24,12 +26,23 @@ pub struct RowRef<'a> {
 }
 
 impl RowRef<'_> {
-    /// Returns the bytes of the row as it is stored: keys, media type, content encoding and value, also where
-    /// the value is left out.
+    /// Returns the bytes of the row as it is stored: keys, media type, content encoding and value, in its form. The
+    /// value must not have been left out.
     pub const fn stored_bytes(&self) -> u64 {
         let keys = self.partition.len() + self.sort.len();
         let types = self.content_type.len() + self.content_encoding.len();
-        (keys + types) as u64 + self.value_len as u64
+        (keys + types + self.value.len()) as u64
+    }
+
+    /// Returns the bytes that a reader gets of the row: keys, and the value where it is not left out.
+    pub const fn returned_bytes(&self) -> usize {
+        let value = match self.form {
+            _ if self.value.is_empty() => 0,
+            StoredForm::Plain | StoredForm::Zstd => self.value_len as usize,
+            // The bytes of a large value stay where they are.
+            StoredForm::Large => self.value.len(),
+        };
+        self.partition.len() + self.sort.len() + value
     }
 }
 
@@ -42,6 +55,7 @@ struct RowPlace {
     type_len: u8,
     encoding_len: u8,
     held_len: u32,
+    form: StoredForm,
     value_len: u32,
     version: Version,
     expires_at: Option<Timestamp>,
@@ -80,6 +94,7 @@ impl RowBatch {
             type_len: row.content_type.len() as u8,
             encoding_len: row.content_encoding.len() as u8,
             held_len: row.value.len() as u32,
+            form: row.form,
             value_len: row.value_len,
             version: row.version,
             expires_at: row.expires_at,
@@ -101,6 +116,7 @@ impl RowBatch {
                 content_type: take(entry.type_len.into()),
                 content_encoding: take(entry.encoding_len.into()),
                 value: take(entry.held_len as usize),
+                form: entry.form,
                 value_len: entry.value_len,
                 version: entry.version,
                 expires_at: entry.expires_at,
@@ -112,6 +128,27 @@ impl RowBatch {
     /// content encoding, value.
     pub fn buffer(&self) -> &[u8] {
         &self.buffer
+    }
+
+    /// Returns the bytes that the batch has once its compressed values are in the plain form.
+    pub fn plain_bytes(&self) -> usize {
+        let grown = |entry: &RowPlace| match (entry.held_len, entry.form) {
+            (0, _) | (_, StoredForm::Plain | StoredForm::Large) => 0,
+            (held, StoredForm::Zstd) => (entry.value_len as usize).saturating_sub(held as usize),
+        };
+        self.buffer.len() + self.entries.iter().map(grown).sum::<usize>()
+    }
+
+    /// Sets the forms of rows, by their places; none of a place without a row.
+    pub fn set_form(&mut self, place: usize, form: StoredForm) -> Option<()> {
+        self.entries.get_mut(place)?.form = form;
+        Some(())
+    }
+
+    /// Returns the places of the rows that are not in the plain form, with their forms.
+    pub fn forms(&self) -> impl Iterator<Item = (usize, StoredForm)> {
+        let forms = self.entries.iter().map(|entry| entry.form).enumerate();
+        forms.filter(|(_, form)| *form != StoredForm::Plain)
     }
 
     /// Returns the number of rows.
@@ -146,6 +183,7 @@ mod tests {
                 partition: b"p",
                 sort: b"",
                 value: b"v\0\xff",
+                form: StoredForm::Plain,
                 value_len: 3,
                 content_type: b"text/plain",
                 content_encoding: b"",
@@ -156,6 +194,7 @@ mod tests {
                 partition: b"",
                 sort: b"s",
                 value: b"",
+                form: StoredForm::Zstd,
                 value_len: 99,
                 content_type: b"",
                 content_encoding: b"gzip",

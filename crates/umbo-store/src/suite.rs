@@ -14,15 +14,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::compressed_store::CompressedStore;
 use crate::manual_clock::ManualClock;
 use crate::store::Store;
 
 pub mod atomic;
 pub mod condition;
+pub mod datasets;
 pub mod differential;
 pub mod expiry;
 pub mod fence;
+pub mod idempotency;
 pub mod keys;
+pub mod large;
 pub mod lifecycle;
 pub mod point;
 pub mod range;
@@ -45,6 +49,29 @@ pub trait Engine: Sized + Send + Sync + 'static {
 
     /// Returns the store.
     fn store(&self) -> Arc<dyn Store>;
+}
+
+/// An engine that is given every value compressed: the suite on it holds the engine within to what it promises of the
+/// forms of values.
+#[derive(Debug)]
+pub struct Compressed<E>(E);
+
+#[async_trait]
+impl<E: Engine> Engine for Compressed<E> {
+    async fn create(clock: Arc<ManualClock>) -> Self {
+        Self(E::create(clock).await)
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(CompressedStore(self.0.store()))
+    }
+}
+
+#[async_trait]
+impl<E: Restart> Restart for Compressed<E> {
+    async fn reopen(self) -> Self {
+        Self(self.0.reopen().await)
+    }
 }
 
 /// An engine whose rows outlive the process.
@@ -93,7 +120,8 @@ macro_rules! contract_suite {
                 conditions_on_a_present_row,
                 conditions_on_an_absent_row,
                 mutations_of_one_key_are_applied_in_order,
-                a_refused_mutation_stands_alone;
+                a_refused_mutation_stands_alone,
+                older_data_never_replaces_newer;
             atomic:
                 a_group_is_applied_together,
                 a_refused_group_leaves_no_trace,
@@ -139,6 +167,26 @@ macro_rules! contract_suite {
                 conditional_increments_lose_nothing,
                 shards_tell_their_state,
                 a_closed_store_takes_no_writes;
+            idempotency:
+                a_repeated_write_is_answered_from_its_record,
+                a_refusal_is_replayed_if_it_is_kept,
+                a_key_is_that_of_one_request,
+                a_batch_is_replayed_row_by_row,
+                an_atomic_group_is_replayed_whole,
+                equal_requests_in_flight_are_applied_once,
+                a_late_write_leaves_no_record,
+                increments_are_exact,
+                increments_keep_the_expiry;
+            large:
+                a_large_value_comes_back,
+                a_part_of_a_large_value_is_none,
+                a_large_value_is_put_on_a_condition,
+                a_large_value_goes_with_its_last_row,
+                an_upload_without_a_row_goes;
+            datasets:
+                datasets_take_the_same_writes,
+                idempotency_records_outlive_an_activation,
+                rows_of_loads_need_a_dataset_that_is_built;
             sizes:
                 sizes_follow_the_rows;
             differential:
@@ -159,10 +207,17 @@ macro_rules! restart_suite {
                 rows_outlive_a_restart,
                 removals_outlive_a_restart,
                 conditions_outlive_a_restart,
+                as_of_outlives_a_restart,
                 closing_keeps_async_writes,
                 a_close_amid_writes_is_clean;
             fence:
                 fences_outlive_a_restart;
+            idempotency:
+                records_outlive_a_restart;
+            large:
+                large_values_outlive_a_restart;
+            datasets:
+                datasets_outlive_restarts;
             sizes:
                 sizes_outlive_a_restart;
             version:

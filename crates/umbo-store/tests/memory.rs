@@ -20,6 +20,10 @@ impl Engine for Memory {
 
 umbo_store::contract_suite!(Memory);
 
+mod compressed {
+    umbo_store::contract_suite!(umbo_store::suite::Compressed<super::Memory>);
+}
+
 /// A case that no suite names would never run.
 #[test]
 fn every_case_is_named_by_a_suite() {

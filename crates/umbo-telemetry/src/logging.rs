@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 use std::time::SystemTime;
 
 use tracing::Subscriber;
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -58,7 +58,7 @@ pub enum LogError {
 /// A handle to change the log of the running process.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
-    filter: reload::Handle<EnvFilter, Registry>,
+    filter: reload::Handle<Targets, Registry>,
 }
 
 impl LogHandle {
@@ -90,13 +90,11 @@ pub fn init(settings: &LogSettings) -> Result<LogHandle, LogError> {
     Ok(handle)
 }
 
-fn parse_filter(filter: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::builder()
-        .parse(filter)
-        .map_err(|source| LogError::Filter {
-            filter: filter.to_owned(),
-            source,
-        })
+fn parse_filter(filter: &str) -> Result<Targets, LogError> {
+    filter.parse().map_err(|source| LogError::Filter {
+        filter: filter.to_owned(),
+        source,
+    })
 }
 
 fn build<W>(

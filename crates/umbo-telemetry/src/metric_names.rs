@@ -1,15 +1,17 @@
-//! Every metric of Umbo: name, kind, unit, labels and help text, in this one file.
+//! Every metric of Umbo: names, kind, unit, labels and help text, in this one file.
 //!
-//! Owns the names and the closed sets of label values. Values are kept elsewhere. Names follow the Prometheus
-//! form of the `OpenTelemetry` conventions: base units (seconds, bytes), `_total` on counters. A test checks
-//! every name.
+//! Owns the names and the closed sets of label values. Values are kept elsewhere. A metric has two names, one in
+//! the text for Prometheus (base units as suffixes, `_total` on counters) and one over OTLP (dots, and the unit
+//! beside the name). A test checks every name.
 
 /// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only increases, until the process restarts.
     Counter,
-    /// Increases and decreases.
+    /// Increases and decreases; sums over labels and processes mean something.
+    UpDownCounter,
+    /// Increases and decreases; a sum over labels or processes means nothing.
     Gauge,
     /// Counts observations by size.
     Histogram,
@@ -20,7 +22,7 @@ impl MetricKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
-            Self::Gauge => "gauge",
+            Self::UpDownCounter | Self::Gauge => "gauge",
             Self::Histogram => "histogram",
         }
     }
@@ -29,12 +31,16 @@ impl MetricKind {
 /// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// Name as scraped.
+    /// Name in the text for Prometheus.
     pub name: &'static str,
     /// Kind of series.
     pub kind: MetricKind,
     /// Label names, in the order they are written.
     pub labels: &'static [&'static str],
+    /// Name over OTLP: that of the semantic conventions of `OpenTelemetry` where one means the same.
+    pub otlp_name: &'static str,
+    /// Unit over OTLP, by UCUM: what the text for Prometheus has as the suffix of the name.
+    pub unit: &'static str,
     /// Meaning, one sentence.
     pub help: &'static str,
 }
@@ -49,7 +55,7 @@ pub const CODE: &str = "code";
 pub const KIND: &str = "kind";
 /// Label that names a quota policy.
 pub const POLICY: &str = "policy";
-/// Label that names a caller; only the callers that used most have a series.
+/// Label that names a caller; only the few that use most now have a series.
 pub const CALLER: &str = "caller";
 /// Label with the upper bound of the ratio of cost to estimate.
 pub const RATIO: &str = "ratio";
@@ -69,12 +75,16 @@ pub const CLASS: &str = "class";
 pub const SHARD: &str = "shard";
 /// Label that names the kind of a request to a shard node, one of [`NODE_REQUESTS_ASKED`].
 pub const REQUEST: &str = "request";
-/// Label that names the outcome of a request to a shard node, one of [`NODE_OUTCOMES`].
+/// Label that names the outcome of a request: at a shard node one of [`NODE_OUTCOMES`], elsewhere `served`,
+/// `refused`, `rejected`, `shed` or `failed`.
 pub const OUTCOME: &str = "outcome";
 /// Label that holds the name of a shard node, as in the map of its cluster.
 pub const NODE_NAME: &str = "node";
 /// Label that holds the version of the program.
 pub const VERSION: &str = "version";
+
+/// Tier of requests that ended before it was known.
+pub const TIER_UNKNOWN: &str = "unknown";
 
 /// Kinds of requests to a shard node.
 pub const NODE_REQUESTS_ASKED: [&str; 9] = [
@@ -108,13 +118,17 @@ pub const STATUSES: [u16; 23] = [
 pub const STATUS_OTHER: &str = "other";
 
 macro_rules! metrics {
-    ($all:ident $($constant:ident $name:literal $kind:ident [$($label:ident),*] $help:literal;)+) => {
+    ($all:ident $(
+        $constant:ident $name:literal $kind:ident [$($label:ident),*] $otlp_name:literal $unit:literal $help:literal;
+    )+) => {
         $(
             #[doc = $help]
             pub const $constant: Metric = Metric {
                 name: $name,
                 kind: MetricKind::$kind,
                 labels: &[$($label),*],
+                otlp_name: $otlp_name,
+                unit: $unit,
                 help: $help,
             };
         )+
@@ -125,226 +139,292 @@ macro_rules! metrics {
 }
 
 metrics! { ALL
-    BUILD_INFO "umbo_build_info" Gauge [VERSION]
+    BUILD_INFO "umbo_build_info" Gauge [VERSION] "umbo.build" "1"
         "Always 1; the label is the version of the program.";
-    REQUESTS "umbo_requests_total" Counter [OPERATION, STATUS]
+    REQUESTS "umbo_requests_total" Counter [OPERATION, STATUS] "umbo.request.count" "{request}"
         "Requests answered.";
-    REQUEST_DURATION "umbo_request_duration_seconds" Histogram [OPERATION]
+    REQUEST_OUTCOMES "umbo_request_outcomes_total" Counter [OPERATION, TIER, OUTCOME] "umbo.request.outcomes" "{request}"
+        "Requests by what became of them: served, refused as invalid, rejected, shed or failed.";
+    REQUEST_DURATION "umbo_request_duration_seconds" Histogram [OPERATION] "http.server.request.duration" "s"
         "Time from the request's head to the end of the answer.";
-    STORE_DURATION "umbo_store_duration_seconds" Histogram [OPERATION]
+    STORE_DURATION "umbo_store_duration_seconds" Histogram [OPERATION] "umbo.store.operation.duration" "s"
         "Service time of the store, without any queue of the dispatcher.";
-    REQUEST_BYTES "umbo_request_bytes_total" Counter [OPERATION]
+    REQUEST_BYTES "umbo_request_bytes_total" Counter [OPERATION] "umbo.request.body.io" "By"
         "Bytes of request bodies read.";
-    RESPONSE_BYTES "umbo_response_bytes_total" Counter [OPERATION]
+    RESPONSE_BYTES "umbo_response_bytes_total" Counter [OPERATION] "umbo.response.body.io" "By"
         "Bytes of answer bodies written.";
-    REQUESTS_IN_FLIGHT "umbo_requests_in_flight" Gauge [OPERATION]
+    REQUESTS_IN_FLIGHT "umbo_requests_in_flight" UpDownCounter [OPERATION] "http.server.active_requests" "{request}"
         "Requests begun and not yet answered.";
-    REQUEST_UNITS "umbo_request_units_total" Counter [OPERATION]
+    REQUEST_UNITS "umbo_request_units_total" Counter [OPERATION] "umbo.request.cost" "{RU}"
         "Request units charged.";
-    REQUESTS_ADMITTED "umbo_requests_admitted_total" Counter [OPERATION]
+    REQUESTS_ADMITTED "umbo_requests_admitted_total" Counter [OPERATION] "umbo.request.admitted" "{request}"
         "Requests that every quota admitted.";
-    REQUESTS_REJECTED "umbo_requests_rejected_total" Counter [OPERATION]
+    REQUESTS_REJECTED "umbo_requests_rejected_total" Counter [OPERATION] "umbo.request.rejected" "{request}"
         "Requests that a quota rejected.";
-    REQUESTS_REPEATED "umbo_requests_repeated_total" Counter [OPERATION]
+    REQUESTS_REPEATED "umbo_requests_repeated_total" Counter [OPERATION] "umbo.request.repeated" "{request}"
         "Requests that their client marked as retries.";
-    ESTIMATES "umbo_estimates_total" Counter [OPERATION, RATIO]
+    ESTIMATES "umbo_estimates_total" Counter [OPERATION, RATIO] "umbo.estimate.count" "{request}"
         "One request in eight, by the ratio of its cost to its estimate; the label is the upper bound.";
-    ESTIMATED_REQUEST_UNITS "umbo_estimated_request_units_total" Counter [OPERATION]
+    ESTIMATED_REQUEST_UNITS "umbo_estimated_request_units_total" Counter [OPERATION] "umbo.estimate.estimated_cost" "{RU}"
         "Estimated cost of the requests whose estimates are counted, in request units.";
-    SAMPLED_REQUEST_UNITS "umbo_sampled_request_units_total" Counter [OPERATION]
+    SAMPLED_REQUEST_UNITS "umbo_sampled_request_units_total" Counter [OPERATION] "umbo.estimate.actual_cost" "{RU}"
         "Actual cost of the same requests, in request units; the difference to the estimate is the error.";
-    POLICY_REJECTED "umbo_policy_rejected_total" Counter [POLICY]
+    POLICY_REJECTED "umbo_policy_rejected_total" Counter [POLICY] "umbo.policy.rejected" "{request}"
         "Requests that the policy rejected.";
-    POLICY_SHADOW_REJECTED "umbo_policy_shadow_rejected_total" Counter [POLICY]
+    POLICY_SHADOW_REJECTED "umbo_policy_shadow_rejected_total" Counter [POLICY] "umbo.policy.shadow_rejected" "{request}"
         "Requests that the policy would have rejected if it were enforced.";
-    POLICY_FORGIVEN "umbo_policy_forgiven_total" Counter [POLICY]
+    POLICY_FORGIVEN "umbo_policy_forgiven_total" Counter [POLICY] "umbo.policy.forgiven" "{unit}"
         "Debt beyond what a bucket of the policy may owe, written off; in the policy's unit.";
-    POLICY_BUCKETS "umbo_policy_buckets" Gauge [POLICY]
+    POLICY_BUCKETS "umbo_policy_buckets" UpDownCounter [POLICY] "umbo.policy.buckets" "{bucket}"
         "Token buckets of the policy.";
-    POLICY_UTILISATION "umbo_policy_utilisation_ratio" Gauge [POLICY]
+    POLICY_UTILISATION "umbo_policy_utilisation_ratio" Gauge [POLICY] "umbo.policy.utilization" "1"
         "Highest ratio of requested rate to limit among the buckets of the policy.";
-    CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER]
-        "Request units charged to the callers that used most.";
-    HOTKEY_READS "umbo_hotkey_reads_total" Counter []
+    CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER] "umbo.caller.cost" "{RU}"
+        "Request units charged to the callers that use most now.";
+    HOTKEY_READS "umbo_hotkey_reads_total" Counter [] "umbo.hotkey.reads" "{read}"
         "Reads that the detection of hot keys has counted.";
-    HOTKEY_HITS "umbo_hotkey_hits_total" Counter []
+    HOTKEY_HITS "umbo_hotkey_hits_total" Counter [] "umbo.hotkey.hits" "{read}"
         "Reads answered from the local cache.";
-    HOTKEY_NEGATIVE_HITS "umbo_hotkey_negative_hits_total" Counter []
+    HOTKEY_NEGATIVE_HITS "umbo_hotkey_negative_hits_total" Counter [] "umbo.hotkey.negative_hits" "{read}"
         "Those of the hits that found nothing.";
-    HOTKEY_LEADERS "umbo_hotkey_leaders_total" Counter []
+    HOTKEY_LEADERS "umbo_hotkey_leaders_total" Counter [] "umbo.hotkey.leaders" "{read}"
         "Reads of the store that concurrent reads could join.";
-    HOTKEY_FOLLOWERS "umbo_hotkey_followers_total" Counter []
+    HOTKEY_FOLLOWERS "umbo_hotkey_followers_total" Counter [] "umbo.hotkey.followers" "{read}"
         "Reads that joined one in flight.";
-    HOTKEY_ELECTIONS "umbo_hotkey_elections_total" Counter []
+    HOTKEY_ELECTIONS "umbo_hotkey_elections_total" Counter [] "umbo.hotkey.elections" "{read}"
         "Leading reads that failed and were replaced.";
-    HOTKEY_CROWDED "umbo_hotkey_crowded_total" Counter []
+    HOTKEY_CROWDED "umbo_hotkey_crowded_total" Counter [] "umbo.hotkey.crowded" "{read}"
         "Reads refused because too many waited.";
-    HOTKEY_OVERTAKEN "umbo_hotkey_overtaken_total" Counter []
+    HOTKEY_OVERTAKEN "umbo_hotkey_overtaken_total" Counter [] "umbo.hotkey.overtaken" "{read}"
         "Reads in flight that others stopped joining because of a write or their deadline.";
-    HOTKEY_STALE "umbo_hotkey_stale_total" Counter []
+    HOTKEY_STALE "umbo_hotkey_stale_total" Counter [] "umbo.hotkey.stale" "{read}"
         "Results not cached because a write came in between.";
-    HOTKEY_UNCOUNTED "umbo_hotkey_uncounted_total" Counter []
+    HOTKEY_UNCOUNTED "umbo_hotkey_uncounted_total" Counter [] "umbo.hotkey.uncounted" "{read}"
         "Reads not counted, because the detector held the sketch at that moment.";
-    HOTKEY_KEYS "umbo_hotkey_keys" Gauge [STANDING]
+    HOTKEY_KEYS "umbo_hotkey_keys" UpDownCounter [STANDING] "umbo.hotkey.keys" "{key}"
         "Keys that are hot, pinned or blocked; each counts once.";
-    HOTKEY_READ_RATE "umbo_hotkey_reads_per_second" Gauge []
+    HOTKEY_READ_RATE "umbo_hotkey_reads_per_second" Gauge [] "umbo.hotkey.read_rate" "{read}/s"
         "Reads a second of the dispatcher, decayed with a half-life of two seconds.";
-    HOTKEY_THRESHOLD_RATE "umbo_hotkey_threshold_reads_per_second" Gauge []
+    HOTKEY_THRESHOLD_RATE "umbo_hotkey_threshold_reads_per_second" Gauge [] "umbo.hotkey.threshold_rate" "{read}/s"
         "Current threshold of a hot key, in reads a second.";
-    HOTKEY_FLIGHTS "umbo_hotkey_flights" Gauge []
+    HOTKEY_FLIGHTS "umbo_hotkey_flights" UpDownCounter [] "umbo.hotkey.flights" "{read}"
         "Current reads of the store that other reads can join.";
-    HOTKEY_CACHE_ENTRIES "umbo_hotkey_cache_entries" Gauge []
+    HOTKEY_CACHE_ENTRIES "umbo_hotkey_cache_entries" UpDownCounter [] "umbo.hotkey.cache.entries" "{entry}"
         "Results in the local cache.";
-    HOTKEY_CACHE_BYTES "umbo_hotkey_cache_bytes" Gauge []
+    HOTKEY_CACHE_BYTES "umbo_hotkey_cache_bytes" UpDownCounter [] "umbo.hotkey.cache.size" "By"
         "Memory of the answers in the local cache.";
-    HOTKEY_DETECTION_BYTES "umbo_hotkey_detection_bytes" Gauge []
+    HOTKEY_DETECTION_BYTES "umbo_hotkey_detection_bytes" UpDownCounter [] "umbo.hotkey.detection.size" "By"
         "Memory of the hot-key detection.";
-    HOTKEY_KEY_READ_RATE "umbo_hotkey_key_reads_per_second" Gauge [NAMESPACE, KEY]
+    HOTKEY_KEY_READ_RATE "umbo_hotkey_key_reads_per_second" Gauge [NAMESPACE, KEY] "umbo.hotkey.key.read_rate" "{read}/s"
         "Reads a second of the keys that are read most, over the last three seconds.";
-    HOTKEY_KEY_HIT_RATIO "umbo_hotkey_key_hit_ratio" Gauge [NAMESPACE, KEY]
+    HOTKEY_KEY_HIT_RATIO "umbo_hotkey_key_hit_ratio" Gauge [NAMESPACE, KEY] "umbo.hotkey.key.hit_ratio" "1"
         "Share of the reads of these keys that the local cache answered since they became hot or listed.";
-    SHARD_LIMIT "umbo_shard_limit" Gauge [SHARD]
+    SHARD_LIMIT "umbo_shard_limit" Gauge [SHARD] "umbo.shard.concurrency_limit" "{request}"
         "Concurrency limit of the shard; adapts to its latency.";
-    SHARD_IN_FLIGHT "umbo_shard_in_flight" Gauge [SHARD]
+    SHARD_IN_FLIGHT "umbo_shard_in_flight" UpDownCounter [SHARD] "umbo.shard.active_requests" "{request}"
         "Requests in flight at the shard; may exceed the limit for a while after it fell.";
-    SHARD_WAITING "umbo_shard_waiting" Gauge [SHARD, TIER]
+    SHARD_WAITING "umbo_shard_waiting" UpDownCounter [SHARD, TIER] "umbo.shard.queue.length" "{request}"
         "Requests in the queue of the shard.";
-    SHARD_WAITING_UNITS "umbo_shard_waiting_request_units" Gauge [SHARD]
+    SHARD_WAITING_UNITS "umbo_shard_waiting_request_units" UpDownCounter [SHARD] "umbo.shard.queue.cost" "{RU}"
         "Estimated cost of the requests in the queue of the shard.";
-    SHARD_OLDEST_WAITING "umbo_shard_oldest_waiting_seconds" Gauge [SHARD]
+    SHARD_OLDEST_WAITING "umbo_shard_oldest_waiting_seconds" Gauge [SHARD] "umbo.shard.queue.oldest" "s"
         "Wait so far of the oldest request in the queue.";
-    SHARD_OVERLOADED "umbo_shard_overloaded" Gauge [SHARD]
+    SHARD_OVERLOADED "umbo_shard_overloaded" Gauge [SHARD] "umbo.shard.overloaded" "1"
         "1 while the shard is under pressure or its queue sheds requests, else 0.";
-    SHARD_LATENCY_RATIO "umbo_shard_latency_ratio" Gauge [SHARD, CLASS]
+    SHARD_LATENCY_RATIO "umbo_shard_latency_ratio" Gauge [SHARD, CLASS] "umbo.shard.latency_ratio" "1"
         "Usual p95 of the shard's service time divided by that of the last seconds; 1 is healthy, 0.3 is overloaded.";
-    SHARD_PRESSURE "umbo_shard_pressure" Gauge [SHARD, CLASS]
+    SHARD_PRESSURE "umbo_shard_pressure" Gauge [SHARD, CLASS] "umbo.shard.pressure" "1"
         "How overloaded the shard is, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag. It raises the price of low tiers.";
-    QUEUED "umbo_queued_total" Counter [TIER]
+    QUEUED "umbo_queued_total" Counter [TIER] "umbo.queue.queued" "{request}"
         "Requests that had to wait in the queue of a shard.";
-    QUEUE_EXPIRED "umbo_queue_expired_total" Counter [TIER]
+    QUEUE_EXPIRED "umbo_queue_expired_total" Counter [TIER] "umbo.queue.expired" "{request}"
         "Requests whose deadline passed in the queue of a shard.";
-    SHED "umbo_shed_total" Counter [TIER, SIGNAL]
+    SHED "umbo_shed_total" Counter [TIER, SIGNAL] "umbo.request.shed" "{request}"
         "Parts of requests shed because of a shard; a request for several shards can count at each.";
-    OVERLOAD_EPISODES "umbo_overload_episodes_total" Counter []
+    PRICE_MULTIPLIER "umbo_price_multiplier_ratio" Gauge [TIER] "umbo.price.multiplier" "1"
+        "Highest price of the tier at any shard, over its plain price; 1 without an overload.";
+    OVERLOAD_EPISODES "umbo_overload_episodes_total" Counter [] "umbo.overload.episodes" "{episode}"
         "Overloads of shards that began.";
-    RUNTIME_LAG "umbo_runtime_lag_seconds" Gauge []
+    RUNTIME_LAG "umbo_runtime_lag_seconds" Gauge [] "umbo.runtime.lag" "s"
         "Delay of the server's tasks.";
-    REFUSED "umbo_refused_total" Counter [CODE, KIND]
+    REFUSED "umbo_refused_total" Counter [CODE, KIND] "umbo.request.refused" "{request}"
         "Requests answered with a problem: refused as invalid, rejected, shed, or failed.";
-    STREAMS_ABORTED "umbo_streams_aborted_total" Counter []
+    STREAMS_ABORTED "umbo_streams_aborted_total" Counter [] "umbo.stream.aborted" "{stream}"
         "Streamed answers that ended before their end line.";
-    CONNECTIONS "umbo_connections" Gauge []
+    LOAD_ROWS "umbo_load_rows_total" Counter [OUTCOME] "umbo.load.rows" "{row}"
+        "Rows of loads: applied, skipped because the namespace has newer data or they have expired, or rejected.";
+    LOAD_BYTES "umbo_load_bytes_total" Counter [] "umbo.load.io" "By"
+        "Bytes of keys and values of rows of loads that were applied.";
+    LOADS_ENDED "umbo_loads_ended_total" Counter [OUTCOME] "umbo.load.ended" "{load}"
+        "Loads whose rows this process has all applied, so that they are live or ready, or that failed.";
+    CONNECTIONS "umbo_connections" UpDownCounter [] "umbo.connection.count" "{connection}"
         "Open connections of clients.";
-    CONNECTIONS_ACCEPTED "umbo_connections_accepted_total" Counter []
+    CONNECTIONS_ACCEPTED "umbo_connections_accepted_total" Counter [] "umbo.connection.accepted" "{connection}"
         "Connections accepted.";
-    CONNECTIONS_EVICTED "umbo_connections_evicted_total" Counter []
+    CONNECTIONS_EVICTED "umbo_connections_evicted_total" Counter [] "umbo.connection.evicted" "{connection}"
         "Idle connections closed to make room for another one.";
-    CONNECTIONS_TURNED_AWAY "umbo_connections_turned_away_total" Counter []
+    CONNECTIONS_TURNED_AWAY "umbo_connections_turned_away_total" Counter [] "umbo.connection.turned_away" "{connection}"
         "Connections refused because their address had reached its limit.";
-    TLS_HANDSHAKES_FAILED "umbo_tls_handshakes_failed_total" Counter []
+    TLS_HANDSHAKES_FAILED "umbo_tls_handshakes_failed_total" Counter [] "umbo.connection.tls_failed" "{connection}"
         "Connections whose TLS handshake failed.";
-    RECORDS_EPOCH "umbo_records_epoch" Gauge []
+    RECORDS_EPOCH "umbo_records_epoch" Gauge [] "umbo.records.epoch" "{epoch}"
         "Epoch of Umbo's own records that are in effect; grows when an operator promotes another home.";
-    RECORDS_REVISION "umbo_records_revision" Gauge []
+    RECORDS_REVISION "umbo_records_revision" Gauge [] "umbo.records.revision" "{revision}"
         "Revision of Umbo's own records that is in effect.";
-    RECORDS_AGE "umbo_records_age_seconds" Gauge []
+    RECORDS_AGE "umbo_records_age_seconds" Gauge [] "umbo.records.age" "s"
         "Time since that revision was last found to be the newest.";
-    RECORDS_UNREADABLE "umbo_records_unreadable" Gauge []
+    RECORDS_UNREADABLE "umbo_records_unreadable" Gauge [] "umbo.records.unreadable" "1"
         "1 while a newer revision exists and cannot be read, else 0.";
-    NAMESPACES_REMOVING "umbo_namespaces_removing" Gauge []
+    NAMESPACES_REMOVING "umbo_namespaces_removing" UpDownCounter [] "umbo.namespace.removing" "{namespace}"
         "Namespaces whose removal some shards have not confirmed.";
-    ANSWER_BYTES "umbo_answer_memory_bytes" Gauge []
+    ANSWER_BYTES "umbo_answer_memory_bytes" UpDownCounter [] "umbo.response.memory" "By"
         "Bytes of answers over 4 KiB that their clients have not read yet.";
-    SHARD_AVAILABLE "umbo_shard_available" Gauge [SHARD]
+    SHARD_AVAILABLE "umbo_shard_available" Gauge [SHARD] "umbo.shard.available" "1"
         "1 while the shard serves reads and writes, else 0.";
-    SHARD_REQUESTS "umbo_shard_requests_total" Counter [SHARD]
+    SHARD_REQUESTS "umbo_shard_requests_total" Counter [SHARD] "umbo.shard.requests" "{request}"
         "Requests for the shard; a request for several shards counts at each.";
-    SHARD_ROWS "umbo_shard_rows" Gauge [SHARD]
+    SHARD_LIVE_BYTES "umbo_shard_live_bytes" UpDownCounter [SHARD] "umbo.shard.live.size" "By"
+        "Bytes of the rows in the shard's file, with what is stored beside their keys and values.";
+    SHARD_ROWS "umbo_shard_rows" UpDownCounter [SHARD] "umbo.shard.rows" "{row}"
         "Rows stored, expired ones that await reclaiming included.";
-    SHARD_FILE_BYTES "umbo_shard_file_bytes" Gauge [SHARD]
+    SHARD_FILE_BYTES "umbo_shard_file_bytes" UpDownCounter [SHARD] "umbo.shard.file.size" "By"
         "Size of the shard's file.";
-    SHARD_QUEUED_MUTATIONS "umbo_shard_queued_mutations" Gauge [SHARD]
+    SHARD_QUEUED_MUTATIONS "umbo_shard_queued_mutations" UpDownCounter [SHARD] "umbo.shard.queued_mutations" "{mutation}"
         "Mutations waiting for a commit.";
-    SHARD_COMMITS "umbo_shard_commits_total" Counter [SHARD]
+    SHARD_COMMITS "umbo_shard_commits_total" Counter [SHARD] "umbo.shard.commits" "{commit}"
         "Commits to the disk.";
-    SHARD_MUTATIONS "umbo_shard_mutations_total" Counter [SHARD]
+    SHARD_SYNCS "umbo_shard_syncs_total" Counter [SHARD] "umbo.shard.sync.count" "{commit}"
+        "Commits that were waited for until they were on the disk.";
+    SHARD_SYNC_TIME "umbo_shard_sync_seconds_total" Counter [SHARD] "umbo.shard.sync.time" "s"
+        "Time that commits took until they were on the disk; divided by the number of syncs it is that of one.";
+    ROW_CACHE_HITS "umbo_row_cache_hits_total" Counter [SHARD] "umbo.row_cache.hits" "{read}"
+        "Reads of a row that the shard's cache of rows answered.";
+    ROW_CACHE_MISSES "umbo_row_cache_misses_total" Counter [SHARD] "umbo.row_cache.misses" "{read}"
+        "Reads of a row that visited the pages of the shard's file.";
+    SHARD_MUTATIONS "umbo_shard_mutations_total" Counter [SHARD] "umbo.shard.mutations" "{mutation}"
         "Mutations committed.";
-    SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" Counter [SHARD]
+    SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" Counter [SHARD] "umbo.shard.reclaimed_rows" "{row}"
         "Expired rows whose space was reclaimed.";
-    SHARD_LOST_ASYNC_WRITES "umbo_shard_lost_async_writes_total" Counter [SHARD]
+    SHARD_LOST_ASYNC_WRITES "umbo_shard_lost_async_writes_total" Counter [SHARD] "umbo.shard.lost_async_writes" "{write}"
         "Asynchronous writes that were acknowledged and then lost to a failing disk.";
-    STORE_BAD_READS "umbo_store_bad_reads_total" Counter [SHARD]
+    STORE_BAD_READS "umbo_store_bad_reads_total" Counter [SHARD] "umbo.shard.bad_reads" "{read}"
         "Reads of a shard's file that failed, or needed a part that is known to be unreadable.";
-    SHARD_EXPIRED_ROWS "umbo_shard_expired_rows" Gauge [SHARD]
+    SHARD_EXPIRED_ROWS "umbo_shard_expired_rows" UpDownCounter [SHARD] "umbo.shard.expired_rows" "{row}"
         "Expired rows that are known to await reclaiming.";
-    SHARD_PURGING_NAMESPACES "umbo_shard_purging_namespaces" Gauge [SHARD]
+    SHARD_PURGING_NAMESPACES "umbo_shard_purging_namespaces" UpDownCounter [SHARD] "umbo.shard.purging_namespaces" "{namespace}"
         "Removed namespaces whose rows may not all be reclaimed yet.";
-    SHARD_REQUEST_UNITS "umbo_shard_request_units_total" Counter [SHARD]
+    SHARD_REQUEST_UNITS "umbo_shard_request_units_total" Counter [SHARD] "umbo.shard.cost" "{RU}"
         "Request units charged for the shard's part of its requests.";
-    PROCESS_CPU "process_cpu_seconds_total" Counter []
+    DISK_SIZE "umbo_disk_size_bytes" Gauge [] "umbo.disk.size" "By"
+        "Size of the disk that has the shards.";
+    DISK_FREE "umbo_disk_free_bytes" Gauge [] "umbo.disk.free" "By"
+        "Space of that disk that this process may still use.";
+    PROCESS_CPU "process_cpu_seconds_total" Counter [] "process.cpu.time" "s"
         "CPU time spent, user and system.";
-    PROCESS_RESIDENT_MEMORY "process_resident_memory_bytes" Gauge []
+    PROCESS_RESIDENT_MEMORY "process_resident_memory_bytes" UpDownCounter [] "process.memory.usage" "By"
         "Resident memory.";
-    PROCESS_OPEN_FDS "process_open_fds" Gauge []
+    PROCESS_OPEN_FDS "process_open_fds" UpDownCounter [] "process.unix.file_descriptor.count" "{file_descriptor}"
         "Open file descriptors.";
-    PROCESS_MAX_FDS "process_max_fds" Gauge []
+    PROCESS_MAX_FDS "process_max_fds" Gauge [] "umbo.process.file_descriptor.limit" "{file_descriptor}"
         "Most file descriptors the process may open.";
-    PROCESS_START_TIME "process_start_time_seconds" Gauge []
+    PROCESS_START_TIME "process_start_time_seconds" Gauge [] "umbo.process.start_time" "s"
         "Start of the process, seconds since the Unix epoch.";
 }
 
 // Metrics of a shard node, which also has those under `SHARD_` and `PROCESS_`.
 metrics! { NODE
-    NODE_REQUESTS "umbo_node_requests_total" Counter [REQUEST, OUTCOME]
+    NODE_REQUESTS "umbo_node_requests_total" Counter [REQUEST, OUTCOME] "umbo.node.requests" "{request}"
         "Answered requests of dispatchers, by kind and outcome.";
-    NODE_SERVICE_TIME "umbo_node_service_seconds_total" Counter [REQUEST]
+    NODE_SERVICE_TIME "umbo_node_service_seconds_total" Counter [REQUEST] "umbo.node.service_time" "s"
         "Service time of requests at the node.";
-    NODE_IN_FLIGHT "umbo_node_requests_in_flight" Gauge []
+    NODE_IN_FLIGHT "umbo_node_requests_in_flight" UpDownCounter [] "umbo.node.active_requests" "{request}"
         "Requests that wait for the store.";
-    NODE_REQUEST_MEMORY "umbo_node_request_memory_bytes" Gauge []
+    NODE_REQUEST_MEMORY "umbo_node_request_memory_bytes" UpDownCounter [] "umbo.node.request.memory" "By"
         "Bytes of requests that arrive or wait for the store.";
-    NODE_FRAMES "umbo_node_frames_total" Counter []
+    NODE_FRAMES "umbo_node_frames_total" Counter [] "umbo.node.received.frames" "{frame}"
         "Frames received; requests divided by frames is the mean batch size.";
-    NODE_RECEIVED "umbo_node_received_bytes_total" Counter []
+    NODE_RECEIVED "umbo_node_received_bytes_total" Counter [] "umbo.node.received.io" "By"
         "Bytes of frames received.";
-    NODE_SENT_FRAMES "umbo_node_sent_frames_total" Counter []
+    NODE_SENT_FRAMES "umbo_node_sent_frames_total" Counter [] "umbo.node.sent.frames" "{frame}"
         "Frames sent.";
-    NODE_SENT "umbo_node_sent_bytes_total" Counter []
+    NODE_SENT "umbo_node_sent_bytes_total" Counter [] "umbo.node.sent.io" "By"
         "Bytes of frames sent.";
-    NODE_CONNECTIONS "umbo_node_connections" Gauge []
+    NODE_CONNECTIONS "umbo_node_connections" UpDownCounter [] "umbo.node.connection.count" "{connection}"
         "Open connections of dispatchers.";
-    NODE_CONNECTIONS_REFUSED "umbo_node_connections_refused_total" Counter []
+    NODE_CONNECTIONS_REFUSED "umbo_node_connections_refused_total" Counter [] "umbo.node.connection.refused" "{connection}"
         "Connections of peers that expected another cluster or node, or use another version.";
-    NODE_CONNECTIONS_BROKEN "umbo_node_connections_broken_total" Counter []
+    NODE_CONNECTIONS_BROKEN "umbo_node_connections_broken_total" Counter [] "umbo.node.connection.broken" "{connection}"
         "Connections that the node closed because their peer broke the protocol, was silent or read nothing.";
-    NODE_MAP_VERSION "umbo_node_map_version" Gauge []
+    NODE_MAP_VERSION "umbo_node_map_version" Gauge [] "umbo.node.map_version" "{version}"
         "Version of the cluster map in effect.";
-    NODE_CEILINGS "umbo_node_ceilings" Gauge []
+    NODE_CEILINGS "umbo_node_ceilings" UpDownCounter [] "umbo.node.shard_quotas" "{quota}"
         "Per-shard quotas that the node enforces for all dispatchers.";
 }
 
 // Metrics of a dispatcher in front of shard nodes, in addition to all others.
 metrics! { REMOTE
-    REMOTE_NODE_UP "umbo_remote_node_up" Gauge [NODE_NAME]
+    REMOTE_NODE_UP "umbo_remote_node_up" Gauge [NODE_NAME] "umbo.remote.node_up" "1"
         "1 while the shard node is reachable, else 0.";
-    REMOTE_NODE_MAP_VERSION "umbo_remote_node_map_version" Gauge [NODE_NAME]
+    REMOTE_NODE_MAP_VERSION "umbo_remote_node_map_version" Gauge [NODE_NAME] "umbo.remote.node_map_version" "{version}"
         "Version of the cluster map that the shard node uses.";
-    REMOTE_IN_FLIGHT "umbo_remote_requests_in_flight" Gauge [NODE_NAME]
+    REMOTE_IN_FLIGHT "umbo_remote_requests_in_flight" UpDownCounter [NODE_NAME] "umbo.remote.active_requests" "{request}"
         "Requests in flight at the shard node.";
-    REMOTE_REQUESTS "umbo_remote_requests_total" Counter []
+    REMOTE_REQUESTS "umbo_remote_requests_total" Counter [] "umbo.remote.requests" "{request}"
         "Requests sent to shard nodes, retries included.";
-    REMOTE_SENT_FRAMES "umbo_remote_sent_frames_total" Counter []
+    REMOTE_SENT_FRAMES "umbo_remote_sent_frames_total" Counter [] "umbo.remote.sent.frames" "{frame}"
         "Messages sent to shard nodes; requests divided by messages is the mean batch size.";
-    REMOTE_FRAMES "umbo_remote_frames_total" Counter []
+    REMOTE_FRAMES "umbo_remote_frames_total" Counter [] "umbo.remote.received.frames" "{frame}"
         "Messages received from shard nodes.";
-    REMOTE_RETRIES "umbo_remote_retries_total" Counter []
+    REMOTE_RETRIES "umbo_remote_retries_total" Counter [] "umbo.remote.retries" "{request}"
         "Requests sent again after their connection was lost, or to another node.";
-    REMOTE_CONNECTIONS "umbo_remote_connections_total" Counter []
+    REMOTE_CONNECTIONS "umbo_remote_connections_total" Counter [] "umbo.remote.connection.made" "{connection}"
         "Connections made to shard nodes.";
-    REMOTE_CONNECTIONS_REFUSED "umbo_remote_connections_refused_total" Counter []
+    REMOTE_CONNECTIONS_REFUSED "umbo_remote_connections_refused_total" Counter [] "umbo.remote.connection.refused" "{connection}"
         "Connections to shard nodes that failed or were refused.";
-    REMOTE_CONNECTIONS_LOST "umbo_remote_connections_lost_total" Counter []
+    REMOTE_CONNECTIONS_LOST "umbo_remote_connections_lost_total" Counter [] "umbo.remote.connection.lost" "{connection}"
         "Connections to shard nodes that were lost, or closed because the node was silent.";
+}
+
+/// Returns whether a counter may have begun before this process did: a dispatcher shows what its shard nodes count.
+pub fn may_count_elsewhere(metric: &Metric) -> bool {
+    [
+        SHARD_COMMITS,
+        SHARD_SYNCS,
+        SHARD_SYNC_TIME,
+        ROW_CACHE_HITS,
+        ROW_CACHE_MISSES,
+        SHARD_MUTATIONS,
+        SHARD_RECLAIMED_ROWS,
+        SHARD_LOST_ASYNC_WRITES,
+        STORE_BAD_READS,
+    ]
+    .iter()
+    .any(|one| one.name == metric.name)
+}
+
+/// Returns the name of a label as an attribute over OTLP: as spans have it, where they do.
+pub fn otlp_attribute(label: &'static str) -> &'static str {
+    match label {
+        OPERATION => "umbo.operation",
+        STATUS => "http.response.status_code",
+        CODE => "error.type",
+        KIND => "umbo.kind",
+        POLICY => "umbo.policy",
+        CALLER => "umbo.caller",
+        RATIO => "umbo.ratio",
+        NAMESPACE => "umbo.namespace",
+        KEY => "umbo.key_hash",
+        STANDING => "umbo.standing",
+        TIER => "umbo.criticality",
+        SIGNAL => "umbo.signal",
+        CLASS => "umbo.class",
+        SHARD => "umbo.shard",
+        REQUEST => "umbo.request",
+        OUTCOME => "umbo.outcome",
+        NODE_NAME => "umbo.node",
+        VERSION => "service.version",
+        other => other,
+    }
 }
 
 /// Index of the series of a status: its index in [`STATUSES`], or their number for any other.
@@ -388,6 +468,31 @@ mod tests {
                 "{name}"
             );
             assert!(metric.help.ends_with('.'), "{name}");
+            let otlp = metric.otlp_name;
+            assert!(
+                all[..at].iter().all(|other| other.otlp_name != otlp),
+                "{otlp}"
+            );
+            let prefixes = ["umbo.", "http.server.", "process."];
+            assert!(
+                prefixes.iter().any(|prefix| otlp.starts_with(prefix)),
+                "{otlp}"
+            );
+            let suffixes = [("_seconds", "s"), ("_bytes", "By"), ("_units", "{RU}")];
+            let plain = name.trim_end_matches("_total");
+            for (suffix, unit) in suffixes {
+                assert_eq!(plain.ends_with(suffix), metric.unit == unit, "{name}");
+                assert!(!otlp.ends_with(suffix), "{otlp}");
+            }
+            assert!(!plain.ends_with("_ratio") || metric.unit == "1", "{name}");
+            assert_eq!(
+                name.ends_with("_per_second"),
+                metric.unit == "{read}/s",
+                "{name}"
+            );
+            for label in metric.labels {
+                assert!(otlp_attribute(label).contains('.'), "{label}");
+            }
             if metric.kind == MetricKind::Histogram {
                 assert!(name.ends_with("_seconds") || name.ends_with("_bytes"));
             }

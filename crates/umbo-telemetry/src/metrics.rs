@@ -1,4 +1,4 @@
-//! Hot-path counters of a process, and their text for Prometheus.
+//! Hot-path counters of a process, their text for Prometheus and their messages for OTLP.
 //!
 //! Owns the counts of requests: recording needs no label string, no allocation and no lock. Each live thread
 //! updates a slot of its own (`thread_slot`), and a scrape adds the slots up. Counters have no series per
@@ -10,29 +10,40 @@ mod buckets;
 mod counters;
 mod hotkey;
 mod node;
+mod otlp;
+mod outcome;
 mod overload;
 mod process;
 mod quota;
 mod remote;
 mod render;
+mod sampler;
+mod slow;
 mod text;
 mod thread_slot;
+mod visit;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use umbo_types::{Operation, RequestUnits};
+use umbo_types::{Criticality, Operation, RequestUnits};
 
-use self::counters::{Access, CounterSlot};
+use self::counters::{Access, CounterSlot, NO_TIER};
 use crate::metric_names::status_index;
 
 pub use self::hotkey::{HotKeyGauges, HotKeySeries};
 pub use self::node::{NodeMetrics, NodeScrape, NodeTally};
+pub(crate) use self::otlp::{Starts, attribute, unix_nanos};
+pub use self::outcome::RequestOutcome;
 pub use self::overload::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
-pub use self::process::ProcessSample;
+pub use self::process::{DiskGauges, ProcessSample};
 pub use self::quota::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
 pub use self::remote::{RemoteGauges, RemoteNodeGauges};
 pub use self::render::{CONTENT_TYPE, RecordsGauges, Scrape, ShardGauges};
+pub use self::sampler::{HistorySampler, HistorySamples, StepSamples};
+pub use self::slow::SlowBounds;
+pub use self::text::MetricsText;
+pub use self::visit::{DurationHistogram, MetricValue, MetricVisitor};
 
 /// Counters of one process, or of one of several servers in a process.
 #[derive(Debug)]
@@ -45,6 +56,11 @@ pub struct RequestMetrics {
     connections_evicted: AtomicU64,
     connections_turned_away: AtomicU64,
     tls_handshakes_failed: AtomicU64,
+    /// Applied, skipped and rejected.
+    load_rows: [AtomicU64; 3],
+    load_bytes: AtomicU64,
+    /// Live and failed.
+    loads_ended: [AtomicU64; 2],
 }
 
 /// An error code, as the label of its counter.
@@ -73,6 +89,9 @@ impl RequestMetrics {
             connections_evicted: AtomicU64::new(0),
             connections_turned_away: AtomicU64::new(0),
             tls_handshakes_failed: AtomicU64::new(0),
+            load_rows: Default::default(),
+            load_bytes: AtomicU64::new(0),
+            loads_ended: Default::default(),
         }
     }
 
@@ -109,6 +128,19 @@ impl RequestMetrics {
         counters.request_bytes.add(access, request_bytes);
         counters.response_bytes.add(access, response_bytes);
         counters.duration.observe(access, buckets::nanos(elapsed));
+    }
+
+    /// Counts what became of one request; `tier` is none where it was not known yet.
+    #[inline]
+    pub fn record_outcome(
+        &self,
+        operation: Operation,
+        tier: Option<Criticality>,
+        outcome: RequestOutcome,
+    ) {
+        let (slot, access) = self.slot();
+        let tier = tier.map_or(NO_TIER, |tier| tier as usize);
+        slot.operation(operation).outcomes[tier][outcome as usize].add(access, 1);
     }
 
     /// Records the service time of one store call.
@@ -157,6 +189,19 @@ impl RequestMetrics {
     pub fn record_stream_aborted(&self) {
         let (slot, access) = self.slot();
         slot.streams_aborted.add(access, 1);
+    }
+
+    /// Counts what became of rows of loads: applied, skipped and rejected ones, and the bytes of those applied.
+    pub fn record_load_rows(&self, rows: [u64; 3], bytes: u64) {
+        for (counter, rows) in self.load_rows.iter().zip(rows) {
+            counter.fetch_add(rows, Relaxed);
+        }
+        self.load_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts one load whose rows this process has all applied, or that failed.
+    pub fn record_load_ended(&self, has_failed: bool) {
+        self.loads_ended[usize::from(has_failed)].fetch_add(1, Relaxed);
     }
 
     /// Counts one connection whose TLS handshake failed.

@@ -22,6 +22,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use umbo_types::Clock;
 
 use self::export::Exporter;
+use crate::otlp::OtlpResource;
 
 pub use self::export::TraceError;
 pub use self::node::NodeSummary;
@@ -41,8 +42,8 @@ pub struct TraceSettings {
     pub sample_ratio: f64,
     /// A request that took at least this long gets a span even if it was not sampled.
     pub slow: Duration,
-    /// Version of the program, sent to the collector.
-    pub version: String,
+    /// The process as the collector sees it.
+    pub resource: OtlpResource,
     /// Seed of the sampling decision.
     pub seed: u64,
 }
@@ -111,7 +112,7 @@ impl Tracer {
             return Ok(Self::disabled(clock));
         };
         Ok(Self {
-            exporter: Some(Exporter::connect(endpoint, &settings.version)?),
+            exporter: Some(Exporter::connect(endpoint, &settings.resource)?),
             ids: RandomIdGenerator::default(),
             clock,
             threshold: threshold(settings.sample_ratio),

@@ -5,14 +5,14 @@
 
 /// Facts of one certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Facts {
+pub struct CertificateFacts {
     /// Subject like `CN=shard-1,O=Umbo`, in the order of the certificate; parts of other kinds are
     /// left out.
-    pub(super) subject: String,
+    pub subject: String,
     /// First second of its validity, since the Unix epoch.
-    pub(super) not_before: u64,
+    pub not_before: u64,
     /// Last second of its validity, since the Unix epoch.
-    pub(super) not_after: u64,
+    pub not_after: u64,
 }
 
 const SEQUENCE: u8 = 0x30;
@@ -21,7 +21,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// Parses a certificate; none if it is not valid.
-pub(super) fn read(der: &[u8]) -> Option<Facts> {
+pub(super) fn read(der: &[u8]) -> Option<CertificateFacts> {
     let (_, certificate, _) = element(der)?;
     let (_, mut rest, _) = element(certificate)?;
     if rest.first() == Some(&VERSION) {
@@ -38,7 +38,7 @@ pub(super) fn read(der: &[u8]) -> Option<Facts> {
     let (tag, not_before, after) = element(validity)?;
     let not_before = seconds(tag, not_before)?;
     let (tag, not_after, _) = element(after)?;
-    Some(Facts {
+    Some(CertificateFacts {
         subject: name(subject)?,
         not_before,
         not_after: seconds(tag, not_after)?,

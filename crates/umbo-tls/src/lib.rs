@@ -4,6 +4,7 @@
 //! files in effect. A connection keeps the files that it began with.
 
 mod certificate;
+mod inspect;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
+
+pub use self::certificate::CertificateFacts;
+pub use self::inspect::{describe, verify};
 
 /// Name of HTTP/2 in ALPN.
 pub const ALPN_HTTP2: &[u8] = b"h2";

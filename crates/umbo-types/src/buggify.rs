@@ -2,8 +2,8 @@
 //! `BUGGIFY`.
 //!
 //! `buggify!("name")` is `false` in every build but a simulation's (feature `simulation`), and there until
-//! [`on_this_thread`] sets a decision. A point guards an event that the code must survive anyway: a failure
-//! of the next step, a wait, a smaller batch.
+//! `on_this_thread`, which that feature brings, sets a decision. A point guards an event that the code must survive
+//! anyway: a failure of the next step, a wait, a smaller batch.
 
 /// Returns whether the simulation causes a rare event at this point. Always `false` outside a simulation.
 #[macro_export]

@@ -1,6 +1,6 @@
-//! Callers and their permissions: verbs × namespace pattern, plus an upper bound on criticality.
+//! Callers and their grants: permissions × namespace pattern, plus an upper bound on criticality.
 //!
-//! A grant is written `verbs:pattern`, for example `read,scan:listing-*`; `*` as verbs is all of
+//! A grant is written `permissions:pattern`, for example `read,scan:listing-*`; `*` as permissions is all of
 //! them. A pattern is a namespace name in which each `*` stands for any run of characters.
 
 use std::fmt;
@@ -28,7 +28,7 @@ impl CallerId {
 
 /// A permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verb {
+pub enum Permission {
     /// Get, multi-get, range.
     Read,
     /// Put, delete, delete range, batch write.
@@ -37,17 +37,20 @@ pub enum Verb {
     Scan,
     /// Calling on behalf of another caller.
     Delegate,
-    /// The admin API.
+    /// Reading the admin API and metrics.
+    Observe,
+    /// The admin API. Includes [`Permission::Observe`].
     Admin,
 }
 
-impl Verb {
-    /// All verbs, in the order they are printed.
-    pub const ALL: [Self; 5] = [
+impl Permission {
+    /// All permissions, in the order they are printed.
+    pub const ALL: [Self; 6] = [
         Self::Read,
         Self::Write,
         Self::Scan,
         Self::Delegate,
+        Self::Observe,
         Self::Admin,
     ];
 
@@ -58,6 +61,7 @@ impl Verb {
             Self::Write => "write",
             Self::Scan => "scan",
             Self::Delegate => "delegate",
+            Self::Observe => "observe",
             Self::Admin => "admin",
         }
     }
@@ -66,9 +70,19 @@ impl Verb {
         1 << self as u8
     }
 
+    /// Returns the bits of the permissions that allow what this one does.
+    const fn bits_allowing(self) -> u8 {
+        match self {
+            Self::Observe => Self::Observe.bit() | Self::Admin.bit(),
+            _ => self.bit(),
+        }
+    }
+
     fn parse(name: &str) -> Result<Self, GrantError> {
-        let verb = Self::ALL.into_iter().find(|verb| verb.as_str() == name);
-        verb.ok_or_else(|| GrantError::UnknownVerb(name.to_owned()))
+        let permission = Self::ALL
+            .into_iter()
+            .find(|permission| permission.as_str() == name);
+        permission.ok_or_else(|| GrantError::UnknownPermission(name.to_owned()))
     }
 }
 
@@ -76,11 +90,13 @@ impl Verb {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
     /// There is no colon.
-    #[error("a grant is written verbs:namespace-pattern (like read,write:listing-*), not '{0}'")]
+    #[error(
+        "a grant is written permissions:namespace-pattern (like read,write:listing-*), not '{0}'"
+    )]
     NoColon(String),
-    /// An unknown verb.
-    #[error("no such verb: '{0}' (read, write, scan, delegate, admin or *)")]
-    UnknownVerb(String),
+    /// An unknown permission.
+    #[error("no such permission: '{0}' (read, write, scan, delegate, observe, admin or *)")]
+    UnknownPermission(String),
     /// The pattern contains a character that no namespace name has.
     #[error("'{0}' can match no namespace name")]
     BadPattern(String),
@@ -89,41 +105,45 @@ pub enum GrantError {
 /// Permissions on the namespaces that a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    verbs: u8,
+    permissions: u8,
     pattern: NamespacePattern,
 }
 
 impl Grant {
-    /// Makes the grant of every verb on every namespace.
+    /// Makes the grant of every permission on every namespace.
     pub fn everything() -> Self {
         Self {
-            verbs: Verb::ALL.iter().fold(0, |bits, verb| bits | verb.bit()),
+            permissions: Permission::ALL
+                .iter()
+                .fold(0, |bits, permission| bits | permission.bit()),
             pattern: NamespacePattern("*".into()),
         }
     }
 
-    /// Reads a grant of a token that was made before. `bulk`, a verb of former versions that allowed nothing,
+    /// Reads a grant of a token that was made before. `bulk`, a permission of former versions that allowed nothing,
     /// is left out; none is returned where nothing else is granted.
     pub fn of_made_token(text: &str) -> Result<Option<Self>, GrantError> {
-        let Some((verbs, pattern)) = text.split_once(':') else {
+        let Some((permissions, pattern)) = text.split_once(':') else {
             return text.parse().map(Some);
         };
-        let verbs = verbs.split(',').map(str::trim);
-        let kept: Vec<&str> = verbs.filter(|verb| *verb != "bulk").collect();
+        let permissions = permissions.split(',').map(str::trim);
+        let kept: Vec<&str> = permissions
+            .filter(|permission| *permission != "bulk")
+            .collect();
         if kept.is_empty() {
             return Ok(None);
         }
         format!("{}:{pattern}", kept.join(",")).parse().map(Some)
     }
 
-    /// Returns whether the grant covers `verb` on `namespace`.
-    pub fn allows(&self, verb: Verb, namespace: &str) -> bool {
-        self.verbs & verb.bit() != 0 && self.pattern.matches(namespace)
+    /// Returns whether the grant covers `permission` on `namespace`.
+    pub fn allows(&self, permission: Permission, namespace: &str) -> bool {
+        self.permissions & permission.bits_allowing() != 0 && self.pattern.matches(namespace)
     }
 
-    /// Returns whether the grant covers `verb` on every namespace.
-    pub fn allows_everywhere(&self, verb: Verb) -> bool {
-        self.verbs & verb.bit() != 0 && &*self.pattern.0 == "*"
+    /// Returns whether the grant covers `permission` on every namespace.
+    pub fn allows_everywhere(&self, permission: Permission) -> bool {
+        self.permissions & permission.bits_allowing() != 0 && &*self.pattern.0 == "*"
     }
 }
 
@@ -131,19 +151,19 @@ impl FromStr for Grant {
     type Err = GrantError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (verbs, pattern) = text
+        let (permissions, pattern) = text
             .split_once(':')
             .ok_or_else(|| GrantError::NoColon(text.to_owned()))?;
         let mut bits = 0;
-        for name in verbs.split(',').map(str::trim) {
+        for name in permissions.split(',').map(str::trim) {
             if name == "*" {
-                bits = Self::everything().verbs;
+                bits = Self::everything().permissions;
                 continue;
             }
-            bits |= Verb::parse(name)?.bit();
+            bits |= Permission::parse(name)?.bit();
         }
         Ok(Self {
-            verbs: bits,
+            permissions: bits,
             pattern: pattern.parse()?,
         })
     }
@@ -151,15 +171,15 @@ impl FromStr for Grant {
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.verbs == Self::everything().verbs {
+        if self.permissions == Self::everything().permissions {
             return write!(f, "*:{}", self.pattern.0);
         }
         let mut separator = "";
-        for verb in Verb::ALL
+        for permission in Permission::ALL
             .into_iter()
-            .filter(|verb| self.verbs & verb.bit() != 0)
+            .filter(|permission| self.permissions & permission.bit() != 0)
         {
-            write!(f, "{separator}{}", verb.as_str())?;
+            write!(f, "{separator}{}", permission.as_str())?;
             separator = ",";
         }
         write!(f, ":{}", self.pattern.0)
@@ -211,11 +231,11 @@ impl Caller {
         }
     }
 
-    /// Returns whether any grant covers `verb` on `namespace`.
-    pub fn is_allowed(&self, verb: Verb, namespace: &str) -> bool {
+    /// Returns whether any grant covers `permission` on `namespace`.
+    pub fn is_allowed(&self, permission: Permission, namespace: &str) -> bool {
         self.grants
             .iter()
-            .any(|grant| grant.allows(verb, namespace))
+            .any(|grant| grant.allows(permission, namespace))
     }
 }
 
@@ -253,11 +273,11 @@ mod tests {
         ));
         assert!(matches!(
             "fly:*".parse::<Grant>(),
-            Err(GrantError::UnknownVerb(_))
+            Err(GrantError::UnknownPermission(_))
         ));
         assert!(matches!(
             ":*".parse::<Grant>(),
-            Err(GrantError::UnknownVerb(_))
+            Err(GrantError::UnknownPermission(_))
         ));
         assert!(matches!(
             "read:".parse::<Grant>(),
@@ -277,10 +297,32 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_verb_and_namespace_together() {
+    fn who_may_change_may_observe_and_not_the_reverse() {
+        let admin: Grant = "admin:geo".parse().unwrap();
+        assert!(
+            admin.allows(Permission::Observe, "geo") && !admin.allows(Permission::Observe, "other")
+        );
+        assert_eq!(admin.to_string(), "admin:geo");
+        let observer: Grant = "observe:*".parse().unwrap();
+        assert!(observer.allows_everywhere(Permission::Observe));
+        for permission in [
+            Permission::Admin,
+            Permission::Read,
+            Permission::Write,
+            Permission::Scan,
+            Permission::Delegate,
+        ] {
+            assert!(!observer.allows(permission, "geo"), "{permission:?}");
+        }
+    }
+
+    #[test]
+    fn a_grant_is_permission_and_namespace_together() {
         let grant: Grant = "read,scan:geo*".parse().unwrap();
-        assert!(grant.allows(Verb::Read, "geo") && grant.allows(Verb::Scan, "geo-2"));
-        assert!(!grant.allows(Verb::Write, "geo") && !grant.allows(Verb::Read, "other"));
-        assert!(!grant.allows_everywhere(Verb::Read));
+        assert!(grant.allows(Permission::Read, "geo") && grant.allows(Permission::Scan, "geo-2"));
+        assert!(
+            !grant.allows(Permission::Write, "geo") && !grant.allows(Permission::Read, "other")
+        );
+        assert!(!grant.allows_everywhere(Permission::Read));
     }
 }

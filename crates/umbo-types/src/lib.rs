@@ -22,7 +22,7 @@ pub mod row;
 pub mod version;
 
 pub use attribute::{Attribute, Attributes, OwnedAttributes};
-pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Verb};
+pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Permission};
 pub use clock::{Clock, Deadline, Timestamp};
 pub use criticality::{Criticality, UnknownCriticality};
 pub use decimal::DecimalError;
@@ -32,5 +32,5 @@ pub use key::{
 pub use operation::Operation;
 pub use price_multiplier::PriceMultiplier;
 pub use request_units::RequestUnits;
-pub use row::{Row, RowError, Value};
+pub use row::{FormError, LargeRef, Row, RowError, StoredForm, UploadId, Value};
 pub use version::{Version, VersionClock};

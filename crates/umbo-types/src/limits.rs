@@ -10,8 +10,13 @@ pub const NAMESPACE_LEN_MAX: usize = 64;
 pub const PARTITION_KEY_LEN_MAX: usize = 1_024;
 /// Longest sort key, in bytes. The empty sort key is plain key-value.
 pub const SORT_KEY_LEN_MAX: usize = 2_048;
-/// Largest value, in bytes.
+/// Largest value that is stored in its row, in bytes. Longer ones are large values, stored in chunks beside it.
 pub const VALUE_LEN_MAX: usize = 1 << 20;
+/// Largest value of all, in bytes.
+pub const LARGE_VALUE_LEN_MAX: u64 = 64 << 20;
+/// Bytes of each chunk of a large value but the last. With its key, its checksum and the head of a page it just fits the
+/// 256 KiB that an engine of 4 KiB pages gives it, which come in powers of two: a chunk of 256 KiB would take 512.
+pub const LARGE_CHUNK_LEN: usize = 252 << 10;
 /// Longest stored `Content-Type` or `Content-Encoding`, in bytes.
 pub const CONTENT_FIELD_LEN_MAX: usize = 255;
 /// Most keys in one multi-get.
@@ -38,8 +43,21 @@ pub const TTL_SECONDS_MAX: u64 = 315_360_000;
 pub const CHUNK_ROWS_MAX: u32 = 1_024;
 /// Bytes after which a store ends a chunk of a range or scan; one row may exceed it.
 pub const CHUNK_BYTES_MAX: u32 = 256 << 10;
+/// Most bytes of keys and idempotency records that a namespace has in a shard. A record of one row takes about 150, so
+/// this is 7 million of them: 2,000 new keys a second at the default of one hour.
+pub const IDEMPOTENCY_BYTES_MAX: u64 = 1 << 30;
+/// Longest idempotency key, in characters.
+pub const IDEMPOTENCY_KEY_LEN_MAX: usize = 255;
+/// How long an idempotency record is in effect where the request does not say it, in seconds: longer than any client
+/// of Umbo repeats a request.
+pub const IDEMPOTENCY_SECONDS_DEFAULT: u64 = 3_600;
+/// Longest time that an idempotency record is in effect, in seconds.
+pub const IDEMPOTENCY_SECONDS_MAX: u64 = 86_400;
 
 const _: () = assert!(VALUE_LEN_MAX <= MULTI_GET_BYTES_MAX);
+const _: () = assert!((VALUE_LEN_MAX as u64) < LARGE_VALUE_LEN_MAX);
+const _: () = assert!(LARGE_CHUNK_LEN <= VALUE_LEN_MAX);
 const _: () = assert!(VALUE_LEN_MAX < BATCH_BODY_LEN_MAX);
 const _: () = assert!(ATOMIC_ROWS_MAX <= BATCH_ROWS_MAX);
 const _: () = assert!(PAGE_BYTES_DEFAULT <= PAGE_BYTES_MAX);
+const _: () = assert!(IDEMPOTENCY_SECONDS_DEFAULT <= IDEMPOTENCY_SECONDS_MAX);

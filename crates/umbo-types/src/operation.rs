@@ -19,6 +19,8 @@ pub enum Operation {
     BatchWrite,
     /// Reads a whole namespace.
     Scan,
+    /// Creates, uploads, follows or ends a load.
+    Load,
     /// Computes the cost of a request without executing it.
     Explain,
     /// Reports the usage of callers.
@@ -31,7 +33,7 @@ pub enum Operation {
 
 impl Operation {
     /// All operations, in the order of their declaration. Those that touch rows come first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Get,
         Self::Put,
         Self::Delete,
@@ -40,6 +42,7 @@ impl Operation {
         Self::MultiGet,
         Self::BatchWrite,
         Self::Scan,
+        Self::Load,
         Self::Explain,
         Self::Usage,
         Self::Admin,
@@ -57,6 +60,7 @@ impl Operation {
             Self::MultiGet => "multi-get",
             Self::BatchWrite => "batch-write",
             Self::Scan => "scan",
+            Self::Load => "load",
             Self::Explain => "explain",
             Self::Usage => "usage",
             Self::Admin => "admin",
@@ -87,7 +91,7 @@ impl Operation {
             Self::MultiGet => Some(5),
             Self::BatchWrite => Some(6),
             Self::Scan => Some(7),
-            Self::Explain | Self::Usage | Self::Admin | Self::Service => None,
+            Self::Load | Self::Explain | Self::Usage | Self::Admin | Self::Service => None,
         }
     }
 

@@ -1,16 +1,24 @@
 //! Rows: the values of keys.
 
+mod form;
+mod large;
+
 use bytes::Bytes;
 
+pub use self::form::{FormError, PLAIN_LEN_LEN, StoredForm};
+pub use self::large::{LargeRef, UploadId};
+
 use crate::clock::Timestamp;
-use crate::limits::{CONTENT_FIELD_LEN_MAX, VALUE_LEN_MAX};
+use crate::limits::{CONTENT_FIELD_LEN_MAX, LARGE_VALUE_LEN_MAX, VALUE_LEN_MAX};
 use crate::version::Version;
 
-/// The value of a key as a client stores it: the bytes and their encoding.
+/// The value of a key: the bytes and their encoding, and the form in which they are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Value {
-    /// The bytes, as sent. At most 1 MiB.
+    /// The bytes; in the plain form as the client sent them. At most 1 MiB.
     pub bytes: Bytes,
+    /// How they are kept.
+    pub form: StoredForm,
     /// Media type as sent; empty if the client sent none. Visible ASCII and spaces.
     pub content_type: Bytes,
     /// Content encoding as sent; empty for the identity. Visible ASCII and spaces.
@@ -23,6 +31,12 @@ pub enum RowError {
     /// The value has this many bytes.
     #[error("a value has at most {VALUE_LEN_MAX} bytes, this one has {0}")]
     ValueTooLarge(usize),
+    /// The value has this many bytes, more than a large one may have.
+    #[error("a value has at most {LARGE_VALUE_LEN_MAX} bytes, this one has {0} or more")]
+    LongerThanAny(u64),
+    /// The bytes are of no value in their form.
+    #[error("{0}")]
+    BadForm(#[from] FormError),
     /// A content field has this many bytes.
     #[error(
         "a content type or encoding has at most {CONTENT_FIELD_LEN_MAX} bytes, this one has {0}"
@@ -31,7 +45,7 @@ pub enum RowError {
 }
 
 impl Value {
-    /// Checks every length.
+    /// Makes a value in the plain form; checks every length.
     pub fn new(
         bytes: impl Into<Bytes>,
         content_type: impl Into<Bytes>,
@@ -39,6 +53,7 @@ impl Value {
     ) -> Result<Self, RowError> {
         let value = Self {
             bytes: bytes.into(),
+            form: StoredForm::Plain,
             content_type: content_type.into(),
             content_encoding: content_encoding.into(),
         };
@@ -51,6 +66,41 @@ impl Value {
             }
         }
         Ok(value)
+    }
+
+    /// Returns the value with its bytes in this form; checks that they begin as the form does.
+    pub fn in_form(self, form: StoredForm) -> Result<Self, RowError> {
+        form.plain_len(&self.bytes)?;
+        Ok(Self { form, ..self })
+    }
+
+    /// Returns the value whose bytes are stored beside its row.
+    #[must_use]
+    pub fn of_large(self, large: &LargeRef) -> Self {
+        Self {
+            bytes: Bytes::copy_from_slice(&large.encode()),
+            form: StoredForm::Large,
+            ..self
+        }
+    }
+
+    /// Returns where the bytes of a large value are; none of other values, and of bytes that are no reference.
+    pub fn large(&self) -> Option<LargeRef> {
+        match self.form {
+            StoredForm::Large => LargeRef::decode(&self.bytes),
+            StoredForm::Plain | StoredForm::Zstd => None,
+        }
+    }
+
+    /// Returns the number of bytes that a shard keeps for the value, those of a large one beside its row included.
+    pub fn stored_len(&self) -> usize {
+        let beside = self.large().map_or(0, |large| large.len as usize);
+        self.bytes.len() + beside
+    }
+
+    /// Returns the number of bytes that the client stored. Of bytes that are of no value in their form it is 0.
+    pub fn plain_len(&self) -> usize {
+        self.form.plain_len(&self.bytes).unwrap_or(0)
     }
 }
 

@@ -10,8 +10,8 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 use crate::cli_error::CliError;
 use crate::command::{
-    bench, cluster, completion, config, dispatcher, dlq, hot, kv, man, ns, quota, serve, shard,
-    shed, status, token, top, version,
+    bench, cluster, completion, config, dispatcher, dlq, doctor, events, fleet, hot, kv, load, man,
+    ns, quota, serve, shard, shed, status, token, top, version, why,
 };
 use crate::connection::Connection;
 use crate::output;
@@ -39,6 +39,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Read and write rows
     Kv(kv::Arguments),
+    /// Upload datasets that the server applies by itself
+    Load(load::Arguments),
     /// Send rows again that failed in an import
     Dlq(dlq::Arguments),
     /// Manage namespaces
@@ -49,16 +51,24 @@ enum Command {
     Hot(hot::Arguments),
     /// Show on one screen how a server is: version, namespaces, shards, callers, and what is wrong
     Status,
+    /// Check this machine, its settings and the server, and say what is wrong
+    Doctor(doctor::Arguments),
     /// Watch hot keys, callers and shards live
     Top(top::Arguments),
+    /// List what operators changed and what happened, and follow it
+    Events(events::Arguments),
     /// Show how overloaded the server is and what it sheds
     Shed(shed::Arguments),
+    /// Show why a request was refused or slow, or why a caller is refused
+    Why(why::Arguments),
     /// Measure this machine: gets, puts and ranges a second, and what limits them
     Bench(bench::Arguments),
     /// Plan the map of a cluster, and show its nodes
     Cluster(cluster::Arguments),
     /// Run a shard node of a cluster; list and check shards
     Shard(shard::Arguments),
+    /// List the dispatchers of a cluster
+    Fleet,
     /// Manage tokens
     Token(token::Arguments),
     /// Print the completion script of a shell
@@ -72,8 +82,8 @@ enum Command {
     Serve(serve::Arguments),
     /// Run a dispatcher in front of the shard nodes of a cluster
     Dispatcher(dispatcher::Arguments),
-    /// Print the version
-    Version,
+    /// Print the version; list, compare and activate the versions of a namespace
+    Version(version::Arguments),
 }
 
 impl Cli {
@@ -98,23 +108,28 @@ impl Cli {
         match self.command {
             None => run_default(),
             Some(Command::Kv(arguments)) => arguments.run(connection),
+            Some(Command::Load(arguments)) => arguments.run(connection),
             Some(Command::Dlq(arguments)) => arguments.run(connection),
             Some(Command::Ns(arguments)) => arguments.run(connection),
             Some(Command::Quota(arguments)) => arguments.run(connection),
             Some(Command::Hot(arguments)) => arguments.run(connection),
             Some(Command::Status) => status::run(connection),
+            Some(Command::Doctor(arguments)) => arguments.run(connection),
             Some(Command::Top(arguments)) => arguments.run(connection),
+            Some(Command::Events(arguments)) => arguments.run(connection),
             Some(Command::Shed(arguments)) => arguments.run(connection),
+            Some(Command::Why(arguments)) => arguments.run(connection),
             Some(Command::Bench(arguments)) => arguments.run(connection),
             Some(Command::Cluster(arguments)) => arguments.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),
+            Some(Command::Fleet) => fleet::run(connection),
             Some(Command::Token(arguments)) => arguments.run(connection),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::tree()),
             Some(Command::Man(arguments)) => arguments.run(Self::tree()),
             Some(Command::Config(arguments)) => arguments.run(),
             Some(Command::Serve(arguments)) => arguments.run(),
             Some(Command::Dispatcher(arguments)) => arguments.run(),
-            Some(Command::Version) => version::run(connection.listing_format()),
+            Some(Command::Version(arguments)) => arguments.run(connection),
         }
         .map(|()| ExitCode::SUCCESS)
     }
@@ -129,7 +144,7 @@ const CLIENT_OPTIONS: [&str; 6] = [
     "timeout",
     "criticality",
 ];
-/// Commands that call no server; `shard` is one where nothing follows it.
+/// Commands that call no server; `shard` and `version` are such where nothing follows them.
 const LOCAL: [&str; 7] = [
     "serve",
     "dispatcher",
@@ -144,7 +159,8 @@ const LOCAL: [&str; 7] = [
 /// Variables of the environment may be meant for other commands.
 fn ignored_option(matches: &ArgMatches) -> Option<String> {
     let (name, mut inner) = matches.subcommand()?;
-    if !LOCAL.contains(&name) || (name == "shard" && inner.subcommand_name().is_some()) {
+    let is_of_both = matches!(name, "shard" | "version");
+    if !LOCAL.contains(&name) || (is_of_both && inner.subcommand_name().is_some()) {
         return None;
     }
     while let Some((_, below)) = inner.subcommand() {
@@ -196,6 +212,7 @@ mod tests {
         for line in [
             "umbo serve --listen 127.0.0.1:0",
             "umbo shard ls --token x",
+            "umbo version ls demo --token x",
             "umbo kv get demo a --server h:1",
             "umbo config show -o json",
             "umbo --token x status",

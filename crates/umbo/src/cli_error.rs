@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use umbo_api::loads::LoadState;
 use umbo_client::Error;
 use umbo_control::auth::AuthError;
 use umbo_routing::{ClusterMapError, SuccessionError};
@@ -158,9 +159,24 @@ pub(crate) enum CliError {
         /// Where to find them, with the separator before it.
         hint: String,
     },
+    /// A load has ended before all its rows were applied.
+    #[error("load {id} is {state}: {reason}")]
+    LoadEnded {
+        /// Its id.
+        id: String,
+        /// Failed or aborted.
+        state: LoadState,
+        /// Why.
+        reason: String,
+    },
     /// The input of an import has no rows.
     #[error("{0}")]
     NotRows(String),
+    /// A row has a value that no line of an export holds.
+    #[error(
+        "row {0} has a large value, which an export does not hold: leave such rows out with --without-large, and read each with 'umbo kv get --file'"
+    )]
+    LargeValue(String),
     /// Rows are missing in the input of an import.
     #[error("{0}")]
     Incomplete(String),
@@ -176,6 +192,12 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// Checks have found something that has to be mended; it was reported.
+    #[error("problems: {problems}")]
+    Unwell {
+        /// How many.
+        problems: usize,
     },
     /// Ctrl-C; the work done until then was reported.
     #[error("interrupted")]
@@ -215,9 +237,12 @@ impl CliError {
             Self::Interrupted => INTERRUPTED,
             Self::Client(error) => client_exit_code(error),
             Self::Output(_)
+            | Self::LoadEnded { .. }
+            | Self::LargeValue(_)
             | Self::File { .. }
             | Self::Start(_)
             | Self::Tokens(_)
+            | Self::Unwell { .. }
             | Self::DataFolder(_)
             | Self::BadFiles { .. }
             | Self::NotGiven { .. } => 1,
@@ -230,7 +255,10 @@ impl CliError {
 
     /// Prints the error on stderr, as one readable block.
     pub(crate) fn report(&self) {
-        if matches!(self, Self::OutputClosed | Self::Interrupted) {
+        if matches!(
+            self,
+            Self::OutputClosed | Self::Interrupted | Self::Unwell { .. }
+        ) {
             return;
         }
         // Without stderr there is nowhere to report it.

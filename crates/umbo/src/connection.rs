@@ -9,6 +9,7 @@ use umbo_types::Criticality;
 
 use crate::cli_error::CliError;
 use crate::output::Format;
+use crate::run_to_end::run_to_end;
 
 /// So many requests for each that is taken that none is held back.
 const NO_RESTRAINT: f64 = 1e12;
@@ -82,10 +83,27 @@ pub(crate) struct Connection {
     output: Option<Format>,
 }
 
+/// Why a change is made.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ChangeReason {
+    /// Reason to show with the change in 'umbo events'
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
 impl Connection {
     /// Makes a client.
     pub(crate) fn client(&self) -> Result<Client, CliError> {
         Ok(Client::new(&self.options())?)
+    }
+
+    /// Makes a client for a change, which the server shows among its events with this reason.
+    pub(crate) fn changing_client(&self, reason: &ChangeReason) -> Result<Client, CliError> {
+        let client = self.client()?;
+        Ok(match &reason.reason {
+            Some(reason) => client.with_reason(reason)?,
+            None => client,
+        })
     }
 
     /// Makes a client for bulk work: paced, and with the lowest criticality if the command line has none, so
@@ -122,6 +140,14 @@ impl Connection {
             timeout: TIMEOUT,
             criticality: None,
             output: None,
+        }
+    }
+
+    /// Names another server of the same fleet: credentials and the rest stay.
+    pub(crate) fn with_server(&self, server: &str) -> Self {
+        Self {
+            server: server.to_owned(),
+            ..self.clone()
         }
     }
 
@@ -166,11 +192,11 @@ fn with_scheme(server: &str) -> String {
 pub(crate) fn block_on<T>(
     future: impl Future<Output = Result<T, CliError>>,
 ) -> Result<T, CliError> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(CliError::start)?
-        .block_on(future)
+        .map_err(CliError::start)?;
+    run_to_end(&runtime, future)
 }
 
 #[cfg(test)]

@@ -11,13 +11,14 @@ mod command;
 mod connection;
 mod map_file;
 mod node;
+mod otlp;
 mod output;
 mod reload_watch;
+mod run_to_end;
 mod series;
 mod server;
 mod settings;
 mod signals;
-mod spans;
 
 /// Measured: a tenth less CPU per request than the system's allocator.
 #[global_allocator]

@@ -1,7 +1,7 @@
 //! A shard node: the parts of `umbo shard` wired together, and the order in which they stop.
 //!
 //! A stop loses nothing: readiness turns false, every dispatcher is notified, pending requests are answered,
-//! the store writes all acknowledged rows to the disk, spans are exported. The admin port closes last.
+//! the last metrics are exported, the store writes all acknowledged rows to the disk, the last spans are exported. The admin port closes last.
 
 mod open;
 mod peers;
@@ -13,25 +13,30 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_shard::{Node, admin, server};
+use umbo_shard::{Node, admin, observe, server};
 use umbo_store::Store as _;
 use umbo_store_redb::RedbStore;
 use umbo_telemetry::logging::LogHandle;
+use umbo_telemetry::metrics::MetricVisitor;
 
 use self::open::OpenedNode;
 pub(crate) use self::open::ShardExceptions;
 use self::reload::Reload;
 use crate::cli_error::CliError;
 use crate::map_file;
+use crate::otlp::{self, MetricsExport};
 use crate::reload_watch::ReloadWatch;
+use crate::server::HISTORY_FOLDER;
 use crate::settings::{Loaded, SettingsSources};
 use crate::signals::Signals;
-use crate::spans;
 
 /// Gives away the shards that the map's file has given to other nodes since it was read last: an operator who
 /// stops a node under a plan copies its files next.
-async fn give_away(store: &RedbStore, node: &Node, path: &Path) {
-    let map = match map_file::read(path) {
+async fn give_away(store: &RedbStore, node: &Node, path: Option<&str>) {
+    let Some(path) = path else {
+        return;
+    };
+    let map = match map_file::read(Path::new(path)) {
         Ok(map) => Arc::new(map),
         Err(error) => {
             tracing::warn!(%error, "the map cannot be read, so shards that it may have moved are not given away");
@@ -43,6 +48,31 @@ async fn give_away(store: &RedbStore, node: &Node, path: &Path) {
     }
     if let Err(error) = store.give_away(&map).await {
         tracing::warn!(%error, "the shards that the new map moves could not be given away");
+    }
+}
+
+/// The export of a node's metrics.
+struct Exporting {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Exporting {
+    fn begin(metrics: Option<MetricsExport>, node: &Arc<Node>) -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        if let Some(metrics) = metrics {
+            let node = Arc::clone(node);
+            let visit = move |visitor: &mut dyn MetricVisitor| admin::visit(&node, visitor);
+            tasks.spawn(metrics.run(visit, stop.clone()));
+        }
+        Self { tasks, stop }
+    }
+
+    /// Exports the last metrics.
+    async fn end(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 
@@ -63,6 +93,7 @@ pub(crate) async fn run(
         node,
         shard_quotas,
         tracer,
+        metrics_export,
         store,
         tls,
         port,
@@ -98,6 +129,10 @@ pub(crate) async fn run(
         Arc::clone(&node),
         stop_last.clone(),
     ));
+    let folder = store.folder().join(HISTORY_FOLDER);
+    let (observed, stop_observing) = (Arc::clone(&node), stop_last.clone());
+    background.spawn(async move { observe(observed, &folder, stop_observing).await });
+    let exporting = Exporting::begin(metrics_export, &node);
     let serving = server::serve_tls(port, tls, Arc::clone(&node), stop.clone());
     let mut serving = tokio::spawn(serving);
     signals.stop_requested().await;
@@ -117,11 +152,11 @@ pub(crate) async fn run(
             serving.abort();
         }
     }
-    if let Some(path) = map_file {
-        give_away(&store, &node, Path::new(&path)).await;
-    }
+    give_away(&store, &node, map_file.as_deref()).await;
+    // Before the store closes: its shards have metrics.
+    exporting.end().await;
     store.close().await;
-    spans::end(tracer).await;
+    otlp::end(tracer).await;
     stop_last.cancel();
     background.close();
     background.wait().await;

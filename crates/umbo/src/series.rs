@@ -47,12 +47,25 @@ impl Series {
         self.of(name).first().map_or(0.0, |one| one.value)
     }
 
-    /// Returns the values of a name by one of its labels.
+    /// Returns the sums of a name by one of its labels.
     pub(crate) fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
-        let mut values = BTreeMap::new();
+        self.fold_by(name, label, |sum, value| sum + value)
+    }
+
+    /// Returns the values of a name by one of its labels; what has the same label is folded.
+    pub(crate) fn fold_by(
+        &self,
+        name: &str,
+        label: &str,
+        fold: impl Fn(f64, f64) -> f64,
+    ) -> BTreeMap<String, f64> {
+        let mut values: BTreeMap<String, f64> = BTreeMap::new();
         for one in self.of(name) {
-            if let Some(value) = one.labels.get(label) {
-                *values.entry(value.clone()).or_default() += one.value;
+            if let Some(label) = one.labels.get(label) {
+                let folded = values
+                    .get(label)
+                    .map_or(one.value, |held| fold(*held, one.value));
+                values.insert(label.clone(), folded);
             }
         }
         values

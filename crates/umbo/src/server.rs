@@ -1,9 +1,10 @@
 //! The server: the parts of `umbo serve` and `umbo dispatcher` wired together, and the order in which they stop.
 //!
 //! A stop loses nothing: readiness turns false, requests in flight finish, the store writes all acknowledged
-//! rows to the disk, spans are exported. The admin port closes last, so that operators can watch.
+//! rows to the disk, the last metrics and spans are exported. The admin port closes last, so that operators can watch.
 
 mod clock;
+mod observe;
 mod open;
 mod ports;
 mod reload;
@@ -17,19 +18,24 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use umbo_admin::{Observer, visit_metrics};
+use umbo_api::observe::EventKind;
 use umbo_dispatcher::Dispatcher;
 use umbo_store::Store;
 use umbo_telemetry::logging::LogHandle;
+use umbo_telemetry::metrics::MetricVisitor;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
 
 use crate::cli_error::CliError;
+use crate::otlp::{self, MetricsExport};
 use crate::reload_watch::ReloadWatch;
 use crate::settings::{Loaded, SettingsSources};
 use crate::signals::Signals;
-use crate::spans;
 
 pub(crate) use self::clock::{ClockWatch, SystemClock, warn_if_behind};
+pub(crate) use self::observe::HISTORY_FOLDER;
+use self::observe::{happened, observe};
 use self::open::OpenedServer;
 use self::ports::{Doors, Ports};
 use self::reload::Reload;
@@ -74,13 +80,15 @@ impl Server {
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
-        let (dispatcher, ports) = match role {
+        let (dispatcher, observer, ports) = match role {
             Role::Serve => {
                 let dispatcher = opened.dispatcher(&loaded).await?;
+                // The first request sees the history.
+                let observer = opened.observer(&dispatcher);
                 opened.refuse_unauthenticated(settings.server.insecure)?;
                 // Before the ports open: early connections are served and not refused.
-                doors.open(&dispatcher, &settings.server);
-                (dispatcher, begin())
+                doors.open(&dispatcher, &opened, &settings.server);
+                (dispatcher, observer, begin())
             }
             Role::Dispatcher => {
                 let ports = begin();
@@ -93,11 +101,15 @@ impl Server {
                     }
                 };
                 opened.refuse_unauthenticated(settings.server.insecure)?;
-                doors.open(&dispatcher, &settings.server);
-                (dispatcher, ports)
+                doors.open(&dispatcher, &opened, &settings.server);
+                let observer = opened.observer(&dispatcher);
+                (dispatcher, observer, ports)
             }
         };
         opened.announce();
+        let version = env!("CARGO_PKG_VERSION");
+        let text = format!("the server serves, version {version}");
+        happened(&dispatcher, EventKind::Started, &text);
         let reload = Reload {
             watch,
             started_with: settings.clone(),
@@ -109,6 +121,10 @@ impl Server {
         };
         let clock = Arc::clone(&opened.clock);
         let background = Background::begin(&dispatcher, clock, reload);
+        background.watch(observer);
+        if let Some(metrics) = opened.metrics_export {
+            background.export(metrics, &dispatcher);
+        }
         if let Some(store) = opened.store.embedded() {
             background.spawn(async move { store.retry_opening().await });
         }
@@ -137,6 +153,7 @@ impl Server {
         let is_patient = signals.stop_requested().await;
         let stopping = async {
             dispatcher.begin_drain();
+            happened(&dispatcher, EventKind::Stopping, "the server stops");
             tracing::info!("stopping: /readyz fails from now on");
             // Load balancers must see it before the port closes.
             if is_patient {
@@ -153,7 +170,7 @@ impl Server {
             }
         }
         store.close().await;
-        spans::end(tracer).await;
+        otlp::end(tracer).await;
         Ok(())
     }
 }
@@ -181,6 +198,9 @@ impl Background {
         background.spawn(async move { tick_queues(&dispatcher).await });
         let dispatcher = shared();
         background.spawn(async move { tick(&dispatcher).await });
+        let dispatcher = shared();
+        background.spawn(async move { umbo_dispatcher::run_loads(&dispatcher).await });
+
         background
     }
 
@@ -188,6 +208,19 @@ impl Background {
         let stop = self.stop.clone();
         self.tasks
             .spawn(async move { stop.run_until_cancelled(work).await });
+    }
+
+    /// Records the history until the end, and then writes the rest of it.
+    fn watch(&self, observer: Observer) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(observe(observer, stop));
+    }
+
+    /// Exports the metrics until the end, and then the last ones.
+    fn export(&self, metrics: MetricsExport, dispatcher: &Arc<Dispatcher>) {
+        let (dispatcher, stop) = (Arc::clone(dispatcher), self.stop.clone());
+        let visit = move |visitor: &mut dyn MetricVisitor| visit_metrics(&dispatcher, visitor);
+        self.tasks.spawn(metrics.run(visit, stop));
     }
 
     async fn end(self) {

@@ -20,8 +20,8 @@ pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
 pub(crate) use self::loaded::{Loaded, SettingsSources};
 pub(crate) use self::section::{
-    AuthSettings, CostSection, HotkeySection, LogSection, OverloadSection, QuotaSection,
-    RecordsSection, ServerSettings, StoreSettings, TlsSettings, TraceSection,
+    AuthSettings, CostSection, HotkeySection, LogSection, MetricsSection, OverloadSection,
+    QuotaSection, RecordsSection, ServerSettings, StoreSettings, TlsSettings, TraceSection,
 };
 
 /// All settings.
@@ -52,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) shard: ShardSection,
     /// The log.
     pub(crate) log: LogSection,
+    /// Metrics that are sent to a collector.
+    pub(crate) metrics: MetricsSection,
     /// Spans.
     pub(crate) trace: TraceSection,
 }

@@ -128,17 +128,13 @@ fn any_bytes_go_in_and_come_out() {
             .lines()
             .any(|line| line.starts_with("0x00ff  0xff "))
     );
-    server.run(
-        2,
-        &[
-            "kv",
-            "put",
-            "n",
-            "k",
-            "--file",
-            &server.file("large", vec![0; 1_100_000]),
-        ],
-    );
+    let large: Vec<u8> = value.repeat(110);
+    let file = server.file("large", &large);
+    server.run(0, &["kv", "put", "n", "k", "--file", &file]);
+    assert_eq!(server.run(0, &["kv", "get", "n", "k"]).out, large);
+    let file = server.file("too-large", vec![0; (64 << 20) + 1]);
+    server.run(1, &["kv", "put", "n", "k", "--file", &file]);
+    assert_eq!(server.run(0, &["kv", "get", "n", "k"]).out, large);
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn namespaces_are_listed_with_their_sizes() {
         .unwrap()
         .split_whitespace()
         .collect();
-    assert_eq!((cells[0], cells[5]), ("demo", "10"));
+    assert_eq!((cells[0], cells[6]), ("demo", "10"));
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl Lab {
         Ok(to)
     }
 
-    /// Makes or changes a policy of the server.
+    /// Makes a policy of the server.
     pub(crate) fn put_policy(&mut self, name: &str, policy: &str) -> Result<(), Failure> {
         let request = self.admin_request("PUT", &format!("quotas/{name}"), policy.as_bytes());
         self.send_once(UMBO, std::iter::once(request)).map(drop)

@@ -27,8 +27,8 @@ fn sum(text: &str, series: &str) -> f64 {
     values.sum()
 }
 
-/// Returns the body of what a server answers.
-fn get(port: u16, target: &str, fields: &str) -> Result<String, Failure> {
+/// Returns the body of what a server answers to a `GET`, which must succeed.
+pub(crate) fn get(port: u16, target: &str, fields: &str) -> Result<String, Failure> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut socket =
         TcpStream::connect_timeout(&address, TIMEOUT).map_err(Failure::io("cannot connect"))?;

@@ -12,10 +12,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPage, ScanRequest,
-    ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, Page, RangeRequest, ScanPage, ScanRequest, Store, StoreError, WrappedStore,
+    WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
@@ -149,9 +148,9 @@ impl ModelledStore {
 }
 
 #[async_trait]
-impl Store for ModelledStore {
-    fn shard_map(&self) -> Arc<ShardMap> {
-        self.inner.shard_map()
+impl WrappedStore for ModelledStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
     }
 
     async fn get(
@@ -215,36 +214,5 @@ impl Store for ModelledStore {
             self.commit(shard, request.mutations.len()).await;
         }
         self.inner.write(call, request).await
-    }
-
-    async fn delete_range(
-        &self,
-        call: &CallContext,
-        request: DeleteRangeRequest,
-    ) -> Result<Deleted, StoreError> {
-        self.inner.delete_range(call, request).await
-    }
-
-    async fn keep_records(
-        &self,
-        copy: Arc<umbo_store::RecordsCopy>,
-    ) -> Vec<(ShardId, Result<(), StoreError>)> {
-        self.inner.keep_records(copy).await
-    }
-
-    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
-        self.inner.kept_records().await
-    }
-
-    fn records_revision(&self) -> umbo_store::RecordsRevision {
-        self.inner.records_revision()
-    }
-
-    fn status(&self) -> Vec<ShardStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -1,6 +1,6 @@
 //! The admin API of the nodes and shards behind this dispatcher.
 //!
-//! Needs a grant of `admin` on `*`: a node is of no namespace. Where the shards are in this process
+//! Needs a grant of `observe` on `*`: a node is of no namespace. Where the shards are in this process
 //! there are no nodes.
 
 use axum::Json;
@@ -11,7 +11,7 @@ use umbo_api::cluster::{ClusterStatus, NodeInfo};
 use umbo_http::query::Query;
 use umbo_store::{NodeStatus, ShardState, ShardStatus};
 
-use super::{DispatcherState, full_admin};
+use super::{DispatcherState, full_observer};
 use crate::admin_error::AdminError;
 
 pub(crate) async fn show(
@@ -19,7 +19,7 @@ pub(crate) async fn show(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<ClusterStatus>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let nodes = dispatcher.store.nodes().into_iter().map(node).collect();
     Ok(Json(ClusterStatus { nodes }))
@@ -30,7 +30,7 @@ pub(crate) async fn list_shards(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<ShardList>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let ranges = dispatcher.shard_map.ranges();
     let nodes = dispatcher.store.nodes();
@@ -122,6 +122,11 @@ mod tests {
             expired: 0,
             namespace_max: umbo_types::NamespaceId::SYSTEM,
             sizes: None,
+            sizes_omitted: 0,
+            syncs: 0,
+            sync_nanos: 0,
+            cache_hits: 0,
+            cache_misses: 0,
         };
         let info = shard(shard_status(ShardState::Available), 10, Some(&status(None)));
         assert_eq!(

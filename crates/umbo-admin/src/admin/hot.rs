@@ -1,24 +1,25 @@
 //! The admin API of hot keys: what is hot, and the lists of pinned and blocked keys.
 //!
-//! Keys are the customer's data, so a key needs a grant of `admin` on its namespace: to be seen and
-//! to be listed. A row is named as in the data plane (`ns/{ns}/kv/{pk}[/{sk…}]`), any key by the id
-//! that the report tells (`id/{id}`). A key on a list is replaced by the next one that lists it.
+//! Keys are the customer's data, so a key needs a grant on its namespace: `observe` to be seen, `admin` to
+//! be listed. A row is named as in the data plane (`ns/{ns}/kv/{pk}[/{sk…}]`), any key by the id
+//! that the report tells (`id/{id}`). How a key stands on a list is changed only under `If-Match`.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use http::{HeaderMap, StatusCode, Uri};
+use http::header::ETAG;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use umbo_api::hot::{HotList, HotListed, HotListing, HotListingSpec, HotReport, REASON_LEN_MAX};
-use umbo_control::hot_lists::{HotKeyError, KeyId, ListEntry};
+use umbo_control::hot_lists::{HotKeyError, KeyId, ListChange, ListEntry, PutOutcome, version};
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::phase::identify;
 use umbo_http::query::Query;
-use umbo_http::{RequestError, decode};
-use umbo_types::{Caller, Namespace, Timestamp, Verb};
+use umbo_http::{RequestError, encode, key_path};
+use umbo_types::{Caller, Namespace, Permission, Timestamp};
 
-use super::{BODY_LEN_MAX, DispatcherState, EVERYWHERE, caller, json_body};
+use super::{BODY_LEN_MAX, DispatcherState, EVERYWHERE, caller, condition, json_body, origin};
 use crate::admin_error::AdminError;
 use crate::hot_report::report;
 
@@ -31,14 +32,14 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Json<HotReport>, AdminError> {
     let caller = caller(&dispatcher, &headers)?;
-    let is_admin = |name: &str| caller.is_allowed(Verb::Admin, name);
+    let is_seen = |name: &str| caller.is_allowed(Permission::Observe, name);
     let namespaces = dispatcher.control.namespaces.live();
-    // Who is admin of nothing learns nothing of the dispatcher either.
-    if !namespaces.iter().any(|info| is_admin(&info.name)) {
-        identify::authorize(&caller, Verb::Admin, EVERYWHERE)?;
+    // Who may observe no namespace learns nothing of the dispatcher either.
+    if !namespaces.iter().any(|info| is_seen(&info.name)) {
+        identify::authorize(&caller, Permission::Observe, EVERYWHERE)?;
     }
     Query::read(query.as_deref(), "")?;
-    Ok(Json(report(&dispatcher, is_admin)?))
+    Ok(Json(report(&dispatcher, is_seen)?))
 }
 
 pub(crate) async fn put(
@@ -46,7 +47,8 @@ pub(crate) async fn put(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<HotListed>), AdminError> {
+) -> Result<(StatusCode, [(HeaderName, HeaderValue); 1], Json<HotListed>), AdminError> {
+    let condition = condition(&headers)?;
     let target = HotTarget::read(&dispatcher, &headers, &uri, true)?;
     let spec: HotListingSpec = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
     let listing = listing(spec, &target.caller, dispatcher.clock.wall())?;
@@ -54,41 +56,37 @@ pub(crate) async fn put(
         list,
         namespace,
         id,
+        caller,
         dry_run,
-        ..
     } = target;
     let key = id.name(&namespace, &dispatcher.control.key_hasher);
     let entry = ListEntry {
         id: id.clone(),
         listing: listing.clone(),
     };
+    let mut origin = origin(&caller, &headers)?;
+    origin.reason = origin.reason.or_else(|| listing.reason.clone());
     let worker = Arc::clone(&dispatcher);
-    let is_new = dispatcher
-        .control
-        .run_to_end(async move { worker.control.list_key(list, &entry, dry_run).await })
-        .await?;
-    if !dry_run {
-        tracing::info!(
-            list = list.as_str(),
-            namespace,
-            key = key.hash,
-            by = listing.by,
-            until_ms = listing.until,
-            "listed a key"
-        );
-    }
+    let put = async move {
+        let control = &worker.control;
+        control
+            .list_key(list, &entry, &condition, dry_run, &origin)
+            .await
+    };
+    let PutOutcome { listing, change } = dispatcher.control.run_to_end(put).await?;
+    let tag = [(ETAG, encode::etag(version(&listing)))];
     let standing = dispatcher.control.hot_lists.standing(&id);
     let listed = HotListed {
         key,
         standing: standing.unwrap_or(list.standing()),
         listing,
     };
-    let status = if is_new && !dry_run {
+    let status = if change == ListChange::Added && !dry_run {
         StatusCode::CREATED
     } else {
         StatusCode::OK
     };
-    Ok((status, Json(listed)))
+    Ok((status, tag, Json(listed)))
 }
 
 pub(crate) async fn remove(
@@ -97,25 +95,14 @@ pub(crate) async fn remove(
     headers: HeaderMap,
 ) -> Result<StatusCode, AdminError> {
     let HotTarget {
-        list,
-        namespace,
-        id,
-        caller,
-        ..
+        list, id, caller, ..
     } = HotTarget::read(&dispatcher, &headers, &uri, false)?;
-    let hash = dispatcher.control.key_hasher.hash(&id);
+    let origin = origin(&caller, &headers)?;
     let worker = Arc::clone(&dispatcher);
     dispatcher
         .control
-        .run_to_end(async move { worker.control.unlist_key(list, &id).await })
+        .run_to_end(async move { worker.control.unlist_key(list, &id, &origin).await })
         .await?;
-    tracing::info!(
-        list = list.as_str(),
-        namespace,
-        key = hash,
-        by = caller.id.as_str(),
-        "took a key off its list"
-    );
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -162,8 +149,8 @@ impl HotTarget {
             Some(("ns", row)) => {
                 let (name, row) = row.split_once("/kv/").ok_or(RequestError::RouteNotFound)?;
                 Namespace::check(name.as_bytes())?;
-                identify::authorize(&caller, Verb::Admin, name)?;
-                let key = decode::key_of(row, query.key_encoding()?)?;
+                identify::authorize(&caller, Permission::Admin, name)?;
+                let key = key_path::key_of(row, query.key_encoding()?)?;
                 let namespace = dispatcher.control.namespaces.find(name)?;
                 (name.to_owned(), KeyId::row(namespace.id, &key))
             }
@@ -187,10 +174,10 @@ fn name_of(dispatcher: &Dispatcher, caller: &Caller, id: &KeyId) -> Result<Strin
     let all = dispatcher.control.namespaces.live();
     let found = all.into_iter().find(|info| info.id == id.namespace().0);
     if let Some(info) = found {
-        identify::authorize(caller, Verb::Admin, &info.name)?;
+        identify::authorize(caller, Permission::Admin, &info.name)?;
         return Ok(info.name);
     }
-    identify::authorize(caller, Verb::Admin, EVERYWHERE)?;
+    identify::authorize(caller, Permission::Admin, EVERYWHERE)?;
     Err(HotKeyError::NamespaceGone.into())
 }
 

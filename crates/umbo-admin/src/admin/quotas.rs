@@ -1,6 +1,7 @@
 //! The admin API of quotas: policies, who they count, and what one would do.
 //!
-//! A policy is of no namespace, so every route needs a grant of `admin` on `*`. A change says what
+//! A policy is of no namespace, so every route needs a grant on `*`: `observe` to see policies, `admin` to
+//! change and simulate them. A change says what
 //! stood in effect before and what stands afterwards; a dry run says the same and does nothing. The
 //! word `simulate` is taken by the route of that name: no stored policy can be called so.
 
@@ -20,7 +21,7 @@ use umbo_http::query::Query;
 use umbo_http::{RequestError, encode};
 use umbo_types::Version;
 
-use super::{DispatcherState, PathText, condition, full_admin, json_body};
+use super::{DispatcherState, PathText, condition, full_admin, full_observer, json_body, origin};
 use crate::admin_error::AdminError;
 
 /// Longest body with a policy: room for as many overrides as one may have, each pattern at its longest.
@@ -35,7 +36,7 @@ pub(crate) async fn list_policies(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<PolicyList>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     Ok(Json(dispatcher.control.policies.list()))
 }
@@ -46,7 +47,7 @@ pub(crate) async fn describe_policy(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<(Option<Tag>, Json<PolicyInfo>), AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let info = dispatcher.control.policies.describe(&name)?;
     Ok((tag(info.version), Json(info)))
@@ -59,7 +60,7 @@ pub(crate) async fn put_policy(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Option<Tag>, Json<PolicyChange>), AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    let origin = origin(&*full_admin(&dispatcher, &headers)?, &headers)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let condition = condition(&headers)?;
     let spec: PolicySpec = json_body(&dispatcher, &headers, body, POLICY_LEN_MAX)
@@ -75,7 +76,12 @@ pub(crate) async fn put_policy(
     let worker = Arc::clone(&dispatcher);
     let (change, is_new) = dispatcher
         .control
-        .run_to_end(async move { worker.control.put_policy(&spec, &condition, dry_run).await })
+        .run_to_end(async move {
+            worker
+                .control
+                .put_policy(&spec, &condition, dry_run, &origin)
+                .await
+        })
         .await?;
     let status = if is_new && !dry_run {
         StatusCode::CREATED
@@ -91,7 +97,7 @@ pub(crate) async fn remove_policy(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<PolicyChange>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    let origin = origin(&*full_admin(&dispatcher, &headers)?, &headers)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let condition = condition(&headers)?;
     let worker = Arc::clone(&dispatcher);
@@ -100,7 +106,7 @@ pub(crate) async fn remove_policy(
         .run_to_end(async move {
             worker
                 .control
-                .remove_policy(&name, &condition, dry_run)
+                .remove_policy(&name, &condition, dry_run, &origin)
                 .await
         })
         .await?;
@@ -113,7 +119,7 @@ pub(crate) async fn list_users(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<QuotaUsers>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     let query = Query::read(query.as_deref(), "limit")?;
     let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
     let limit = limit.unwrap_or(USERS_DEFAULT);

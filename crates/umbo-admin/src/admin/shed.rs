@@ -1,7 +1,7 @@
 //! The admin API of overload: which shards are overloaded, who pays for it, who waits, and when it
 //! was so.
 //!
-//! Needs a grant of `admin` on `*`: a shard is of no namespace. Where nothing is shed because of
+//! Needs a grant of `observe` on `*`: a shard is of no namespace. Where nothing is shed because of
 //! shards there are none to show, and the answer says so.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use umbo_overload::{
 };
 use umbo_types::{Criticality, Timestamp};
 
-use super::{DispatcherState, full_admin};
+use super::{DispatcherState, full_observer};
 use crate::admin_error::AdminError;
 
 pub(crate) async fn show(
@@ -28,7 +28,7 @@ pub(crate) async fn show(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<ShedStatus>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let now = (dispatcher.clock.monotonic(), dispatcher.clock.wall());
     let status = dispatcher

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::admin::CompressionSetting;
 use crate::batch::KeyFields;
 use crate::quantity::Quantity;
 use crate::whole_number;
@@ -13,9 +14,11 @@ use crate::whole_number;
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"operation": "range", "pk": "listing-7", "limit": 100}))]
 pub struct ExplainBody {
-    /// What it would do: `get`, `put`, `delete`, `range`, `delete-range`, `multi-get`,
-    /// `batch-write` or `scan`.
-    #[schema(pattern = "^(get|put|delete|range|delete-range|multi-get|batch-write|scan)$")]
+    /// What it would do: `get`, `put`, `touch` (estimated as a put, and charged for the read, too), `increment`,
+    /// `delete`, `range`, `delete-range`, `multi-get`, `batch-write` or `scan`.
+    #[schema(
+        pattern = "^(get|put|touch|increment|delete|range|delete-range|multi-get|batch-write|scan)$"
+    )]
     pub operation: String,
     /// Partition key as text; of a get, put, delete, range or delete-range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,6 +55,10 @@ pub struct ExplainBody {
         deserialize_with = "whole_number::optional"
     )]
     pub bytes: Option<u64>,
+    /// Whether it would have an idempotency key, whose record is charged as written bytes; of a put, touch, increment,
+    /// delete or batch write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
     /// Keys of a multi-get or batch write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10000)]
@@ -73,6 +80,10 @@ pub struct ExplainBody {
     }]
 }))]
 pub struct ExplainAnswer {
+    /// How values that are written to the namespace are kept: what is moved at the store is charged, so a compressed
+    /// value costs what its compressed bytes do. The estimate is of the bytes before. `off` where absent.
+    #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
+    pub compression: CompressionSetting,
     /// Request units that would be reserved before the work, and settled after it.
     pub estimate_ru: f64,
     /// What the estimate is made of.

@@ -23,9 +23,9 @@ pub struct UsageAnswer {
     /// The part of it that overloads of shards added to the plain prices.
     #[serde(default)]
     pub penalty: f64,
-    /// By caller and operation, highest usage first; without the permission `admin` only the caller's own.
+    /// By caller and operation, highest usage first; without the permission `observe` only the caller's own.
     pub rows: Vec<UsageRow>,
-    /// By shard, in order, for all callers together; only with the permission `admin`.
+    /// By shard, in order, for all callers together; only with the permission `observe`.
     pub shards: Vec<ShardUsage>,
 }
 
@@ -51,6 +51,53 @@ pub struct UsageRow {
     pub read_bytes: u64,
     /// Bytes written to the store.
     pub write_bytes: u64,
+}
+
+/// The callers and what they have spent through this dispatcher since its start, highest usage first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallerList {
+    /// As many as were asked for.
+    pub callers: Vec<CallerTotals>,
+    /// How many there are in all.
+    pub total: u64,
+}
+
+/// What a caller has spent on all namespaces together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallerTotals {
+    /// The caller that paid; `(all others)` for the sum of callers that were idle for long.
+    pub caller: String,
+    /// Requests admitted.
+    pub requests: u64,
+    /// Requests rejected; nothing was charged for them.
+    pub rejected: u64,
+    /// Charged, in request units.
+    pub ru: f64,
+    /// The part of it that overloads of shards added to the plain prices.
+    pub penalty: f64,
+    /// Bytes read from the store.
+    pub read_bytes: u64,
+    /// Bytes written to the store.
+    pub write_bytes: u64,
+}
+
+/// What a caller has spent, by namespace and operation, highest usage first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallerUsage {
+    /// Name; it has no rows where nothing was counted for it.
+    pub caller: String,
+    /// By namespace and operation.
+    pub rows: Vec<CallerUsageRow>,
+}
+
+/// Usage of an operation on a namespace by a caller.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallerUsageRow {
+    /// Name of the namespace; its number where it was removed.
+    pub namespace: String,
+    /// The usage.
+    #[serde(flatten)]
+    pub usage: UsageRow,
 }
 
 /// Usage of a shard.

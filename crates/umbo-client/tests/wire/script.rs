@@ -42,6 +42,13 @@ async fn answer(State(script): State<Shared>, request: Request) -> Response<Body
 }
 
 pub(crate) async fn serve(answers: impl IntoIterator<Item = Response<Body>>) -> (Client, Shared) {
+    serve_with(answers, |_| {}).await
+}
+
+pub(crate) async fn serve_with(
+    answers: impl IntoIterator<Item = Response<Body>>,
+    change: impl FnOnce(&mut Options),
+) -> (Client, Shared) {
     let script = Shared::default();
     script.lock().unwrap().answers.extend(answers);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -56,6 +63,7 @@ pub(crate) async fn serve(answers: impl IntoIterator<Item = Response<Body>>) -> 
     options.retry.wait_first = Duration::from_micros(10);
     // A script has more refusals than a server that is asked on should give.
     options.restraint_factor = 1e9;
+    change(&mut options);
     (Client::new(&options).unwrap(), script)
 }
 

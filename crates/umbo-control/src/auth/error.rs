@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Says why something about tokens cannot be done.
+/// Why an operation on tokens was refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     /// The request carries no `Authorization` (`Unauthenticated`).
@@ -29,7 +29,7 @@ pub enum AuthError {
         /// Its id.
         id: String,
     },
-    /// Nobody could manage tokens any more (`LastAdmin`).
+    /// No token that could manage tokens would be left (`LastAdmin`).
     #[error("token {id} is the last that holds admin:*, and other tokens exist")]
     LastAdmin {
         /// Its id.
@@ -62,7 +62,7 @@ pub enum AuthError {
         /// What is wrong, and where.
         reason: String,
     },
-    /// Everybody may write the token file, so nobody may believe it (`Internal`).
+    /// Everybody may write the token file, so it proves nothing (`Internal`).
     #[error("token file {} may be written by everybody; chmod 600 it", path.display())]
     WorldWritable {
         /// Which.

@@ -119,7 +119,7 @@ pub fn append_token(
     })
 }
 
-/// Replaces a file in one step: whoever reads sees the old or the new one, also after a crash.
+/// Replaces a file in one step: a reader sees the old or the new one, also after a crash.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -201,7 +201,7 @@ mod tests {
         for (text, expected) in [
             (
                 good.replace("admin:*", "fly:*"),
-                "token 1 (admin): grants: no such verb: 'fly'",
+                "token 1 (admin): grants: no such permission: 'fly'",
             ),
             (
                 good.replace("salt = \"", "salt = \"!"),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use subtle::ConstantTimeEq as _;
 use umbo_api::admin::TokenInfo;
-use umbo_types::{Caller, CallerId, Criticality, Grant, Timestamp, Verb, limits};
+use umbo_types::{Caller, CallerId, Criticality, Grant, Permission, Timestamp, limits};
 
 use super::error::AuthError;
 use super::token::{HASH_LEN, ID_LEN, Token, TokenId};
@@ -127,21 +127,21 @@ impl TokenRecord {
         std::str::from_utf8(&self.id).expect("ids are made of letters and digits")
     }
 
-    /// Says whether `token` is the one of this record, in a time that does not depend on it.
+    /// Returns whether `token` is the one of this record, in a time that does not depend on it.
     pub fn is_of(&self, token: &Token) -> bool {
         token.hash(&self.salt).ct_eq(&self.hash).into()
     }
 
-    /// Says whether the token has ended at `now`.
+    /// Returns whether the token has ended at `now`.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| now >= end)
     }
 
-    /// Says whether the token may manage tokens.
+    /// Returns whether the token may manage tokens.
     pub fn is_admin(&self) -> bool {
         self.grants
             .iter()
-            .any(|grant| grant.allows_everywhere(Verb::Admin))
+            .any(|grant| grant.allows_everywhere(Permission::Admin))
     }
 
     /// Returns what the admin API shows of it. `source` is where it is kept.

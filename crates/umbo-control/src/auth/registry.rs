@@ -51,7 +51,7 @@ impl TokenRegistry {
         })
     }
 
-    /// Lets nobody in without a token from now on, also if there should be none left: a server that
+    /// Requires a token from now on, also if there should be none left: a server that
     /// others can reach must not open because its token file was emptied.
     pub fn keep_closed(&self) {
         self.is_kept_closed.store(true, Relaxed);
@@ -78,7 +78,7 @@ impl TokenRegistry {
         });
     }
 
-    /// Says whether requests need a token: as soon as there is any.
+    /// Returns whether requests need a token: as soon as there is any.
     pub fn is_required(&self) -> bool {
         self.is_kept_closed.load(Relaxed) || !self.in_effect.load().is_empty()
     }
@@ -114,7 +114,7 @@ impl TokenRegistry {
         }
     }
 
-    /// Says whether a token may be made: the first one must be able to make others.
+    /// Returns whether a token may be made: the first one must be able to make others.
     pub fn check_create(&self, record: &TokenRecord) -> Result<(), AuthError> {
         if self.is_required() || record.is_admin() {
             Ok(())
@@ -123,7 +123,7 @@ impl TokenRegistry {
         }
     }
 
-    /// Says whether a token may be revoked: it is of the store, and another one that has not expired
+    /// Returns whether a token may be revoked: it is of the store, and another one that has not expired
     /// at `now` can still manage tokens, or it is the only token and the server may open again.
     pub fn check_revoke(&self, id: &str, now: Timestamp) -> Result<(), AuthError> {
         let in_effect = self.in_effect.load();

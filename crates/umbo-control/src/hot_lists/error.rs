@@ -3,7 +3,7 @@
 use umbo_api::ErrorCode;
 use umbo_api::hot::HotList;
 
-/// Says why something about hot keys cannot be done.
+/// Why an operation on the lists of hot keys was refused or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HotKeyError {
     /// The layer is turned off (`HotKeysDisabled`).
@@ -12,6 +12,12 @@ pub enum HotKeyError {
     /// The key is not on the list (`HotKeyNotListed`).
     #[error("this key is not {}", .0.as_str())]
     NotListed(HotList),
+    /// The key is on the list already, for another reason or time (`HotKeyListed`).
+    #[error(
+        "this key is {} already, for another reason or time; to replace that, send its ETag or * in If-Match",
+        .0.as_str()
+    )]
+    Listed(HotList),
     /// There is no room on the list (`HotListFull`).
     #[error("{max} keys are {} already, and the list is full", .list.as_str())]
     TooMany {
@@ -42,6 +48,7 @@ impl HotKeyError {
         match self {
             Self::Disabled => ErrorCode::HotKeysDisabled,
             Self::NotListed(_) => ErrorCode::HotKeyNotListed,
+            Self::Listed(_) => ErrorCode::HotKeyListed,
             Self::TooMany { .. } | Self::TooLong { .. } => ErrorCode::HotListFull,
             Self::BadId => ErrorCode::InvalidKey,
             Self::NamespaceGone => ErrorCode::NamespaceNotFound,

@@ -4,7 +4,7 @@
 use umbo_api::ErrorCode;
 use umbo_quota::{PolicyError, PolicySetError};
 
-/// Says why something about policies cannot be done.
+/// Why an operation on policies was refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// The policy contradicts itself or cannot be read (`QuotaInvalid`).
@@ -40,6 +40,14 @@ pub enum QuotaError {
         /// The name.
         name: String,
     },
+    /// A policy of this name is stored and is another one (`QuotaExists`).
+    #[error(
+        "policy '{name}' is stored already and is another one; to replace it, send its ETag in If-Match"
+    )]
+    Exists {
+        /// The name.
+        name: String,
+    },
     /// The policy is of the policy file, which only its owner changes (`QuotaOfFile`).
     #[error("policy '{name}' stands in the policy file of this server; change it there")]
     OfFile {
@@ -54,6 +62,7 @@ impl QuotaError {
         match self {
             Self::Policy(_) | Self::Set { .. } | Self::OtherName { .. } => ErrorCode::QuotaInvalid,
             Self::NotFound { .. } | Self::BuiltIn { .. } => ErrorCode::QuotaNotFound,
+            Self::Exists { .. } => ErrorCode::QuotaExists,
             Self::OfFile { .. } => ErrorCode::QuotaOfFile,
         }
     }

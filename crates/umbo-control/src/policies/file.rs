@@ -13,7 +13,7 @@ use umbo_quota::{Policy, PolicySet, PolicySetError};
 use super::error::QuotaError;
 use crate::quota_spec::{self, read_policies};
 
-/// Says why a policy file cannot be used.
+/// Why a policy file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyFileError {
     /// It cannot be read.
@@ -73,7 +73,7 @@ impl FilePolicies {
         }
     }
 
-    /// Says whether one of the policies has this name.
+    /// Returns whether one of the policies has this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|policy| *policy.name == *name)
     }
@@ -83,7 +83,7 @@ impl FilePolicies {
         self.0.len()
     }
 
-    /// Says whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

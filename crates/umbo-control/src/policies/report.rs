@@ -70,7 +70,7 @@ pub(super) fn simulated(policy: &Policy, replay: Replay) -> SimulateAnswer {
     }
 }
 
-/// Says what the figures of a simulation leave out.
+/// Returns what the figures of a simulation leave out.
 fn notes(policy: &Policy, missed: u64) -> Vec<String> {
     let unrecorded = Attribute::ALL.map(Dimension::Attribute);
     let dimensions = policy.matches.dimensions();

@@ -28,6 +28,7 @@ impl RecordSet {
         Ok(RecordsCopy {
             revision: self.revision,
             fenced: self.fenced()?,
+            datasets: self.datasets()?,
             content: content.freeze(),
         })
     }
@@ -56,6 +57,11 @@ impl RecordSet {
         if set.fenced()? != copy.fenced {
             return Err(damaged(
                 "its fences are not those of its records".to_owned(),
+            ));
+        }
+        if set.datasets()? != copy.datasets {
+            return Err(damaged(
+                "its datasets are not those of its records".to_owned(),
             ));
         }
         Ok(set)

@@ -284,10 +284,12 @@ impl Home {
         let call = CallContext::internal_until(deadline);
         let request = WriteRequest {
             namespace: NamespaceId::SYSTEM,
+            epoch: 0,
             mutations,
             atomicity: Atomicity::Partition,
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
+            idempotency: None,
         };
         let no_answer = || ChangeError::NoAnswer { shard, timeout };
         let writing = self.store.write(&call, request);
@@ -297,9 +299,17 @@ impl Home {
         match written.into_iter().next() {
             Some(Ok(_)) if buggify!("records-answer-lost") => Err(no_answer()),
             Some(Ok(_)) => Ok(()),
-            Some(Err(WriteError::ConditionFailed { .. } | WriteError::GroupAborted { .. })) => {
-                Err(ChangeError::Conflict { shard })
-            }
+            // Changes of the records are puts and removals without an idempotency: only a condition refuses one.
+            Some(Err(
+                WriteError::ConditionFailed { .. }
+                | WriteError::GroupAborted { .. }
+                | WriteError::NotANumber
+                | WriteError::IncrementOverflow { .. }
+                | WriteError::IdempotencyMismatch
+                | WriteError::IdempotencyFull { .. }
+                | WriteError::UploadGone
+                | WriteError::Replayed(_),
+            )) => Err(ChangeError::Conflict { shard }),
             Some(Err(WriteError::Store(error))) => Err(ChangeError::Store(error)),
             None => Err(no_answer()),
         }

@@ -15,6 +15,11 @@ fn set() -> impl Strategy<Value = RecordSet> {
     (rows, fences, any::<u64>(), any::<u32>()).prop_map(|(rows, fences, number, last)| {
         let rows = rows.into_iter().filter(|(kind, ..)| *kind != Kind::Fence);
         let mut edits = rows.fold(Edits::none(), |edits, (kind, name, content)| {
+            // A copy tells the datasets of namespaces, so those are read.
+            let content = match kind {
+                Kind::Namespace => namespace(&content),
+                _ => content,
+            };
             edits.put(kind, &name, content)
         });
         for id in fences {
@@ -29,6 +34,15 @@ fn set() -> impl Strategy<Value = RecordSet> {
         };
         set.changed(&edits.with_last_namespace(last))
     })
+}
+
+/// Returns the record of a namespace whose id is made of some bytes.
+fn namespace(bytes: &[u8]) -> Vec<u8> {
+    let id = bytes
+        .iter()
+        .fold(1_u32, |id, &byte| id.wrapping_mul(31) ^ u32::from(byte))
+        .max(1);
+    format!(r#"{{"id":{id},"created_at":7,"durability":"sync","state":"live"}}"#).into_bytes()
 }
 
 proptest! {

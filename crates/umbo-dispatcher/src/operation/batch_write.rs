@@ -6,7 +6,9 @@
 
 mod parts;
 
+use std::collections::HashSet;
 use std::pin::pin;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::Uri;
@@ -16,12 +18,16 @@ use umbo_api::batch::{BatchEnd, BatchEndLine, Skipped, WriteRow, WriteRowError};
 use umbo_http::decode::{self, BatchAsk, Route};
 use umbo_http::{Answer, Fields, RequestError, batch_lines, encode, problem};
 use umbo_quota::{ActualUsage, CostHint};
-use umbo_store::{Atomicity, Change, Mutation, StoreError, WriteError, WriteRequest, Written};
+use umbo_store::{
+    Atomicity, Change, Idempotency, Mutation, StoreError, WriteError, WriteRequest, Written,
+};
 use umbo_types::{Key, RequestUnits, Timestamp, Version, limits};
 
 use self::parts::{Part, PartOutcome};
 use super::Operate;
 use super::body::RequestBody;
+use super::stored_form::store_all;
+use super::write::NUMBER_LEN;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::{queue, read_through};
@@ -38,6 +44,8 @@ pub(crate) struct BatchWrite {
     parts: Vec<Part>,
     /// What became of each line.
     results: Vec<Result<Done, RequestError>>,
+    /// By what a repetition is recognised; the lines are those of all parts.
+    idempotency: Option<Idempotency>,
 }
 
 impl Operate for BatchWrite {
@@ -54,6 +62,7 @@ impl Operate for BatchWrite {
             ask: decode::batch(uri, fields)?,
             parts: Vec::new(),
             results: Vec::new(),
+            idempotency: None,
         })
     }
 
@@ -75,19 +84,34 @@ impl Operate for BatchWrite {
     {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
         let text = body.read_text(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
-        let mut rows = batch_lines::parse(&text.await?, admitted.namespace(), context.now)?;
+        let text = text.await?;
+        let mut rows = batch_lines::parse(&text, admitted.namespace(), context.now)?;
+        if let Some(keyed) = &mut self.ask.keyed {
+            keyed.add(Some(&text));
+            let caller = &admitted.identified().caller.id;
+            self.idempotency = Some(keyed.idempotency(caller, context.now, true, Vec::new()));
+        }
         refuse_blocked(admitted, &mut rows);
         if self.ask.atomicity == Atomicity::Partition {
             check_atomic(&rows)?;
         }
+        store_all(rows.iter_mut().flatten(), admitted.namespace()).await;
         admitted
             .reserve_answer(rows.len() * ROW_ANSWER_LEN, usize::MAX)
             .await?;
         let namespace = admitted.namespace_id();
+        let mut recorded = HashSet::new();
         for (index, row) in rows.into_iter().enumerate() {
             self.results.push(row.map(|mutation| {
-                let done = Done::begin(&mutation);
+                let mut done = Done::begin(&mutation);
                 let partition = &mutation.key.partition;
+                if self.idempotency.is_some() {
+                    done.record_bytes = if recorded.insert(partition.clone()) {
+                        Idempotency::charged_bytes(partition.as_bytes().len() as u64, 1)
+                    } else {
+                        Idempotency::charged_bytes_of_more(1)
+                    };
+                }
                 let shard = dispatcher.shard_map.locate(namespace, partition);
                 parts::add(&mut self.parts, shard, index, mutation);
                 done
@@ -104,7 +128,8 @@ impl Operate for BatchWrite {
             return Ok(Vec::new());
         }
         let template = WriteRequest {
-            namespace: located.namespace_id(),
+            namespace: located.dataset(),
+            epoch: located.namespace().epoch,
             mutations: Vec::new(),
             atomicity: self.ask.atomicity,
             durability: self
@@ -112,9 +137,12 @@ impl Operate for BatchWrite {
                 .durability
                 .unwrap_or_else(|| located.namespace().durability()),
             proposed: Version::proposed_at(located.context().now),
+            idempotency: self.idempotency.take(),
         };
         let (dispatcher, call, parts) = (located.dispatcher, located.call(), &mut self.parts);
-        let writing = async { Ok(parts::write(dispatcher, &call, parts, &template).await) };
+        let namespace = Arc::clone(&located.identified().namespace);
+        let writing =
+            async { Ok(parts::write(dispatcher, &call, &namespace, parts, &template).await) };
         let written: Vec<PartOutcome> = queue::ask(located, pin!(writing)).await?;
         match namespace_gone(&written) {
             Some(gone) => Err(gone),
@@ -129,6 +157,14 @@ impl Operate for BatchWrite {
     ) -> Result<Reply, RequestError> {
         if !self.parts.is_empty() {
             settle(&mut self.results, &self.parts, written, located)?;
+            let all = self.parts.iter().flat_map(|part| &part.lines);
+            let mut answered = all.map(|&line| match &self.results[line] {
+                Ok(done) => done.written.is_some_and(|written| written.is_replayed),
+                Err(failure) => matches!(failure, RequestError::Replayed(_)),
+            });
+            located
+                .log
+                .replayed(answered.all(|is_replayed| is_replayed));
         }
         let charged = located.charge.close();
         let is_minimal = self.ask.is_minimal;
@@ -143,8 +179,9 @@ fn refuse_blocked(admitted: &Admitted<'_>, rows: &mut [Result<Mutation, RequestE
     }
     for row in rows {
         let check = |mutation: &Mutation| {
-            let key = Some(&mutation.key);
-            read_through::check_blocked(admitted.dispatcher, key, admitted.identified())
+            let identified = admitted.identified();
+            let (namespace, payer) = (identified.namespace.id, identified.payer_name());
+            read_through::check_blocked(admitted.dispatcher, namespace, &mutation.key, payer)
         };
         if let Some(Err(failure)) = row.as_ref().ok().map(check) {
             *row = Err(failure);
@@ -176,7 +213,13 @@ fn settle(
             if !outcome.as_ref().is_err_and(RequestError::is_unbegun) {
                 work.rows += 1;
                 work.writes += 1;
-                work.write_bytes += done.bytes;
+                let is_replayed = match &outcome {
+                    Ok(written) => written.is_replayed,
+                    Err(failure) => matches!(failure, RequestError::Replayed(_)),
+                };
+                if !is_replayed {
+                    work.write_bytes += done.bytes + done.record_bytes;
+                }
             }
             match outcome {
                 Ok(written) => done.written = Some(written),
@@ -227,6 +270,8 @@ struct Done {
     is_put: bool,
     /// Bytes of keys and value that a put writes; a removal writes none.
     bytes: u64,
+    /// Bytes that its share of an idempotency record is charged.
+    record_bytes: u64,
 }
 
 impl Done {
@@ -235,12 +280,15 @@ impl Done {
         let keys = partition.as_bytes().len() + sort.as_bytes().len();
         let put = match &mutation.change {
             Change::Put { value, .. } => Some((keys + value.bytes.len()) as u64),
+            Change::Increment { .. } => Some(keys as u64 + NUMBER_LEN),
+            Change::Upload(_) => Some(keys as u64),
             Change::Delete => None,
         };
         Self {
             written: None,
             is_put: put.is_some(),
             bytes: put.unwrap_or(0),
+            record_bytes: 0,
         }
     }
 }
@@ -251,6 +299,9 @@ fn at_line(failure: RequestError, lines: &[usize]) -> RequestError {
         RequestError::GroupAborted { index } => RequestError::GroupAborted {
             index: lines.get(index).copied().unwrap_or(index),
         },
+        RequestError::Replayed(failure) => {
+            RequestError::Replayed(Box::new(at_line(*failure, lines)))
+        }
         other => other,
     }
 }
@@ -273,6 +324,8 @@ fn answer(
                     status: if is_new { 201 } else { 204 },
                     skipped: None,
                     version: done.written.map(|written| written.version.0),
+                    number: done.written.and_then(|written| written.number),
+                    replayed: done.written.is_some_and(|written| written.is_replayed),
                     error: None,
                 }
             }
@@ -286,6 +339,8 @@ fn answer(
                     status: 200,
                     skipped: Some(Skipped::Expired),
                     version: None,
+                    number: None,
+                    replayed: false,
                     error: None,
                 }
             }
@@ -318,6 +373,8 @@ fn refused_row(index: usize, failure: &RequestError, located: &Located<'_>) -> W
         status: problem.status,
         skipped: None,
         version: None,
+        number: None,
+        replayed: matches!(failure, RequestError::Replayed(_)),
         error: Some(WriteRowError {
             type_uri: problem.type_uri,
             detail: problem.detail,

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use http::HeaderValue;
 use http_body::{Body, SizeHint};
 use tokio::sync::SemaphorePermit;
-use umbo_edge::body::{BodyError, BodyLimits, read_bounded};
+use umbo_edge::body::{BodyError, BodyLimits, next_piece, read_bounded};
 use umbo_edge::content_coding::ContentCoding;
-use umbo_http::RequestError;
-use umbo_types::Deadline;
+use umbo_http::content_digest::ContentDigest;
+use umbo_http::{Fields, RequestError};
+use umbo_types::{Deadline, NamespaceId};
 
+use super::received::Received;
 use crate::dispatcher::Dispatcher;
 use crate::phase::identify::Context;
 use crate::request_log::RequestLog;
@@ -25,7 +27,11 @@ pub(crate) struct RequestBody<'a, B> {
     stream: B,
     /// Its `Content-Encoding`.
     coding: Option<&'a HeaderValue>,
-    received: Option<Bytes>,
+    /// Its `Content-Digest`.
+    digest: Option<&'a HeaderValue>,
+    received: Option<Received>,
+    /// Whether its pieces were read: they cannot be read again, but for what was kept of them.
+    is_spent: bool,
     /// Its part of the shared memory.
     memory: Option<SemaphorePermit<'a>>,
 }
@@ -36,16 +42,14 @@ where
     B::Error: std::fmt::Display,
 {
     /// Begins with a body of which nothing was read.
-    pub(crate) const fn new(
-        dispatcher: &'a Dispatcher,
-        stream: B,
-        coding: Option<&'a HeaderValue>,
-    ) -> Self {
+    pub(crate) const fn new(dispatcher: &'a Dispatcher, stream: B, fields: &Fields<'a>) -> Self {
         Self {
             dispatcher,
             stream,
-            coding,
+            coding: fields.content_encoding,
+            digest: fields.content_digest,
             received: None,
+            is_spent: false,
             memory: None,
         }
     }
@@ -77,11 +81,11 @@ where
         if let Some(memory) = &mut self.memory {
             drop(memory.split(memory.num_permits() - permits(text.len() as u64) as usize));
         }
-        self.received = Some(text.clone());
+        self.received = Some(Received::Small(text.clone()));
         Ok(text)
     }
 
-    /// Reads a body of at most `len_max` bytes, as it was sent.
+    /// Reads a body of at most `len_max` bytes, as it was sent, and holds it against its digest.
     pub(crate) async fn read(
         &mut self,
         log: &mut RequestLog,
@@ -89,9 +93,10 @@ where
         len_max: usize,
     ) -> Result<Bytes, RequestError> {
         let len_max = len_max as u64;
-        if let Some(bytes) = &self.received {
+        if let Some(Received::Small(bytes)) = &self.received {
             return Ok(bytes.clone());
         }
+        let digest = ContentDigest::read(self.digest)?;
         let hint = self.stream.size_hint();
         if hint.lower() > len_max {
             return Err(BodyError::TooLarge { len_max }.into());
@@ -107,8 +112,65 @@ where
         };
         let bytes = read_bounded(&mut self.stream, limits).await?;
         log.received(bytes.len());
-        self.received = Some(bytes.clone());
+        if let Some(digest) = digest {
+            digest.check(&bytes)?;
+        }
+        self.received = Some(Received::Small(bytes.clone()));
         Ok(bytes)
+    }
+
+    /// Returns whether the body may have more than so many bytes.
+    pub(crate) fn may_exceed(&self, len: usize) -> bool {
+        match &self.received {
+            Some(Received::Small(_)) => false,
+            Some(Received::Large(_)) => true,
+            None => {
+                let upper = self.stream.size_hint().upper();
+                upper.is_none_or(|upper| upper > len as u64)
+            }
+        }
+    }
+
+    /// Returns what was received before.
+    pub(crate) fn received(&self) -> Option<Received> {
+        self.received.clone()
+    }
+
+    /// Keeps what was received in pieces, for a repetition of the request.
+    pub(crate) fn keep(&mut self, received: Received) {
+        self.received = Some(received);
+    }
+
+    /// Returns whether the request can be repeated with this body for a namespace: it was not begun, or what was received
+    /// is there.
+    pub(crate) fn is_whole_for(&self, namespace: NamespaceId) -> bool {
+        match &self.received {
+            Some(Received::Small(_)) => true,
+            Some(Received::Large(upload)) => upload.namespace_id() == namespace,
+            None => !self.is_spent,
+        }
+    }
+
+    /// Begins to read the body piece by piece, which can be done once, and takes its part of the shared memory. Returns
+    /// its digest, which is for the reader to compare.
+    pub(crate) async fn begin_pieces(
+        &mut self,
+        memory: u64,
+        deadline: Deadline,
+    ) -> Result<Option<ContentDigest>, RequestError> {
+        self.is_spent = true;
+        let digest = ContentDigest::read(self.digest)?;
+        let upper = self.stream.size_hint().upper();
+        let memory = upper.map_or(memory, |upper| upper.min(memory));
+        self.memory = Some(take_memory(self.dispatcher, memory, deadline).await?);
+        Ok(digest)
+    }
+
+    /// Reads the next piece, within the time that a body has; none at the end.
+    pub(crate) async fn next_piece(&mut self) -> Result<Option<Bytes>, RequestError> {
+        let timeout = self.dispatcher.limits.body_timeout;
+        let next = tokio::time::timeout(timeout, next_piece(&mut self.stream)).await;
+        Ok(next.unwrap_or(Err(BodyError::TimedOut { timeout }))?)
     }
 
     /// Gives back its part of the shared memory: the bytes are counted elsewhere from now on.
@@ -122,7 +184,8 @@ fn permits(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX)
 }
 
-async fn take_memory(
+/// Takes a part of the memory of bodies.
+pub(crate) async fn take_memory(
     dispatcher: &Dispatcher,
     bytes: u64,
     deadline: Deadline,

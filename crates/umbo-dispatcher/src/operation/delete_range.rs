@@ -135,7 +135,8 @@ async fn remove(
 ) -> Result<Timed<()>, RequestError> {
     let mut time = StoreTime::default();
     let mut request = DeleteRangeRequest {
-        namespace: namespace.id,
+        namespace: namespace.dataset,
+        epoch: namespace.epoch,
         partition: ask.partition.clone(),
         range: ask.range.clone(),
         rows_max: STEP_ROWS,
@@ -163,8 +164,26 @@ async fn remove(
         time += timed.time;
         let step = match timed.answer {
             Ok(step) => step,
-            // What was removed before was of the removed namespace, too.
-            Err(gone @ StoreError::NamespaceGone { .. }) => return Err(gone.into()),
+            Err(
+                gone @ StoreError::NamespaceGone {
+                    namespace: dropped, ..
+                },
+            ) => {
+                let found = dispatcher.control.find_after_drop(dropped, namespace);
+                match Box::pin(found).await {
+                    Ok(Some(found)) => {
+                        (request.namespace, request.epoch) = (found.dataset, found.epoch);
+                        continue;
+                    }
+                    // What was removed before was of the removed namespace, too.
+                    Ok(None) => return Err(gone.into()),
+                    Err(_) if answer.rows > 0 => {
+                        let (rows, source) = (answer.rows, gone);
+                        return Err(RequestError::RangeCutShort { rows, source });
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
             Err(source) if answer.rows > 0 => {
                 let rows = answer.rows;
                 return Err(RequestError::RangeCutShort { rows, source });
@@ -191,7 +210,7 @@ async fn count(
 ) -> Result<Timed<()>, RequestError> {
     let mut time = StoreTime::default();
     let mut request = RangeRequest {
-        namespace: namespace.id,
+        namespace: namespace.dataset,
         partition: ask.partition.clone(),
         range: ask.range.clone(),
         reverse: false,

@@ -3,10 +3,12 @@
 //! Nothing of it is done, nothing is debited, and nothing is charged for the answer.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use http::Uri;
 use http_body::Body;
+use umbo_api::admin::CompressionSetting;
 use umbo_api::batch::KeyFields;
 use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
 use umbo_control::quota_spec::limit_of;
@@ -14,10 +16,12 @@ use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, json_body, rejection};
 use umbo_quota::{CostHint, Explanation, Meeting, Policy, ShardShare, format_amount};
 use umbo_routing::ShardMap;
+use umbo_store::Idempotency;
 use umbo_types::{Key, NamespaceId, Operation, Timestamp, limits};
 
 use super::Operate;
 use super::body::RequestBody;
+use super::write::NUMBER_LEN;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::shares;
@@ -68,7 +72,11 @@ impl Operate for Explain {
         let shares = shards(map, located.namespace_id(), operation, &ask)?;
         let hint = hint(operation, &ask)?;
         let explanation = located.charge.explain(operation, hint, &shares);
-        Ok(answer(&explanation, &shares))
+        let compression = located.namespace().compression();
+        Ok(ExplainAnswer {
+            compression,
+            ..answer(&explanation, &shares)
+        })
     }
 
     async fn settle(
@@ -80,7 +88,15 @@ impl Operate for Explain {
     }
 }
 
+/// What a touch is called: it is admitted as a put of a length that is not known before the row is read.
+const TOUCH: &str = "touch";
+/// What an increment is called: it is admitted as a put of a number.
+const INCREMENT: &str = "increment";
+
 fn operation(ask: &ExplainBody) -> Result<Operation, RequestError> {
+    if ask.operation == TOUCH || ask.operation == INCREMENT {
+        return Ok(Operation::Put);
+    }
     let is_meant = |operation: &Operation| operation.as_str() == ask.operation;
     let found = Operation::ALL.into_iter().find(is_meant);
     found
@@ -88,7 +104,7 @@ fn operation(ask: &ExplainBody) -> Result<Operation, RequestError> {
         .ok_or_else(|| RequestError::BadParameter {
             name: "operation",
             value: ask.operation.chars().take(64).collect(),
-            expected: "get, put, delete, range, delete-range, multi-get, batch-write or scan",
+            expected: "get, put, touch, increment, delete, range, delete-range, multi-get, batch-write or scan",
         })
 }
 
@@ -116,18 +132,29 @@ fn hint(operation: Operation, ask: &ExplainBody) -> Result<CostHint, RequestErro
             bytes_max: bytes_max(),
             body_len: None,
         },
-        Operation::Put => CostHint {
-            body_len: Some(ask.bytes.unwrap_or(0) + key(ask)?.sort.as_bytes().len() as u64),
-            ..CostHint::default()
-        },
+        Operation::Put if ask.operation != TOUCH => {
+            let key = key(ask)?;
+            let value_len = match &ask.operation[..] {
+                INCREMENT => NUMBER_LEN,
+                _ => ask.bytes.unwrap_or(0),
+            };
+            let sort_len = key.sort.as_bytes().len() as u64;
+            CostHint {
+                body_len: Some(value_len + sort_len + record_bytes(ask, [&key].into_iter())),
+                ..CostHint::default()
+            }
+        }
         Operation::Delete => CostHint {
-            body_len: Some(0),
+            body_len: Some(record_bytes(ask, [&key(ask)?].into_iter())),
             ..CostHint::default()
         },
-        Operation::BatchWrite => CostHint {
-            body_len: ask.bytes,
-            ..CostHint::default()
-        },
+        Operation::BatchWrite => {
+            let keys = keys(ask)?;
+            CostHint {
+                body_len: ask.bytes.map(|len| len + record_bytes(ask, keys.iter())),
+                ..CostHint::default()
+            }
+        }
         _ => CostHint::default(),
     })
 }
@@ -141,11 +168,7 @@ fn shards(
 ) -> Result<Vec<ShardShare>, RequestError> {
     match operation {
         Operation::MultiGet | Operation::BatchWrite => {
-            let keys = ask.keys.iter().enumerate();
-            let keys: Vec<Key> = keys
-                .map(|(index, fields)| json_body::key(index, fields))
-                .collect::<Result<_, _>>()?;
-            Ok(shares::by_keys(map, namespace, keys.iter()))
+            Ok(shares::by_keys(map, namespace, keys(ask)?.iter()))
         }
         Operation::Scan => Ok(shares::by_slots(map, 0..=umbo_routing::SLOTS - 1, None)),
         _ => {
@@ -153,6 +176,28 @@ fn shards(
             Ok(vec![ShardShare { shard, parts: 1 }])
         }
     }
+}
+
+/// Returns the bytes that the idempotency records of the request would be charged.
+fn record_bytes<'a>(ask: &ExplainBody, keys: impl Iterator<Item = &'a Key>) -> u64 {
+    if ask.idempotent != Some(true) {
+        return 0;
+    }
+    let mut partitions = HashSet::new();
+    keys.map(|key| {
+        if partitions.insert(&key.partition) {
+            Idempotency::charged_bytes(key.partition.as_bytes().len() as u64, 1)
+        } else {
+            Idempotency::charged_bytes_of_more(1)
+        }
+    })
+    .sum()
+}
+
+fn keys(ask: &ExplainBody) -> Result<Vec<Key>, RequestError> {
+    let keys = ask.keys.iter().enumerate();
+    keys.map(|(index, fields)| json_body::key(index, fields))
+        .collect()
 }
 
 fn key(ask: &ExplainBody) -> Result<Key, RequestError> {
@@ -171,6 +216,7 @@ fn key(ask: &ExplainBody) -> Result<Key, RequestError> {
 fn answer(explanation: &Explanation, shares: &[ShardShare]) -> ExplainAnswer {
     let parts = explanation.breakdown;
     ExplainAnswer {
+        compression: CompressionSetting::Off,
         estimate_ru: explanation.estimate.as_f64(),
         breakdown: ExplainBreakdown {
             base: parts.base.as_f64(),

@@ -1,18 +1,23 @@
 //! Get: one row by its key. Hot path.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Uri;
 use http_body::Body;
-use umbo_edge::content_coding::{ContentCoding, is_accepted};
+use umbo_edge::content_coding::{ContentCoding, is_accepted, is_named};
+use umbo_http::byte_range::ByteRange;
 use umbo_http::decode::{self, GetAsk, Route};
-use umbo_http::encode::IDENTITY;
 use umbo_http::fields::Tags;
-use umbo_http::{Answer, Fields, RequestError};
+use umbo_http::{Answer, Fields, Representation, RequestError, RowAnswer};
 use umbo_quota::ActualUsage;
-use umbo_types::{Key, Row, Timestamp, Version, limits};
+use umbo_store::compression::{self, DamagedValue};
+use umbo_types::{Key, Row, StoredForm, Timestamp, Value, Version, limits};
 
 use super::Operate;
 use super::body::RequestBody;
+use super::stored_form::damaged;
+use crate::large_read::LargeRead;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::read_through;
@@ -60,7 +65,11 @@ impl Operate for Get {
 
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Option<Row>, RequestError> {
         let row = read_through::row(located, &self.0.key).await?;
-        let len = row.as_ref().map_or(0, |row| row.value.bytes.len());
+        // The chunks of a large value hold their memory one by one.
+        let len = row.as_ref().map_or(0, |row| match row.value.form {
+            StoredForm::Large => row.value.bytes.len(),
+            StoredForm::Plain | StoredForm::Zstd => row.value.plain_len(),
+        });
         if self.0.is_head || located.hold_answer(len).is_ok() {
             return Ok(row);
         }
@@ -77,7 +86,7 @@ impl Operate for Get {
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
         let ask = self.0;
-        located.settle(ActualUsage {
+        let work = ActualUsage {
             // A row that is absent was looked up too.
             rows: 1,
             read_bytes: row.as_ref().map_or(0, |row| {
@@ -85,38 +94,123 @@ impl Operate for Get {
             }),
             reads: 1,
             ..ActualUsage::default()
-        });
-        let current = row.as_ref().map(|row| row.version);
-        // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
-        if let Some(tags) = &ask.if_match
-            && !is_matched(tags, current, false)
-        {
-            return Err(RequestError::PreconditionFailed { current });
-        }
-        let row = row.ok_or(RequestError::KeyNotFound)?;
-        let answer = match &ask.if_none_match {
-            Some(tags) if is_matched(tags, current, true) => Answer::NotModified(row),
-            _ => {
-                let accepted = ask.accept_encoding.as_ref();
-                let row = match &row.value.content_encoding {
-                    stored if stored.is_empty() => row,
-                    stored if is_accepted(accepted, stored) => row,
-                    _ => Box::pin(decoded(row)).await?,
-                };
-                Answer::Row {
-                    row,
-                    is_head: ask.is_head,
-                }
-            }
         };
-        Ok(answer.into())
+        let answered = answer(&ask, row, located).await;
+        if let Ok(Answer::Row(answer)) = &answered
+            && let Some(large) = answer.streamed()
+        {
+            located.progress(work);
+            let of = (Arc::clone(&located.identified().namespace), ask.key);
+            let call = located.call();
+            let whole = (0, large.len);
+            let part = answer
+                .part
+                .map_or(whole, |part| (part.first, part.last + 1));
+            let read = LargeRead::new(located.dispatcher, of, large, part, call, work);
+            return Ok(Reply::large(answered?, read));
+        }
+        located.settle(work);
+        Ok(answered?.into())
     }
 }
 
+/// Makes the answer of the row that was read.
+async fn answer(
+    ask: &GetAsk,
+    row: Option<Row>,
+    located: &Located<'_>,
+) -> Result<Answer, RequestError> {
+    let current = row.as_ref().map(|row| row.version);
+    // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
+    if let Some(tags) = &ask.if_match
+        && !is_matched(tags, current, false)
+    {
+        return Err(RequestError::PreconditionFailed { current });
+    }
+    let row = row.ok_or(RequestError::KeyNotFound)?;
+    let is_unchanged = |tags: &Tags| is_matched(tags, current, true);
+    let is_unchanged = ask.if_none_match.as_ref().is_some_and(is_unchanged);
+    let mut answer = choose(row, ask);
+    if is_unchanged {
+        return Ok(Answer::NotModified(answer));
+    }
+    if show(&mut answer).is_err() {
+        let map = &located.dispatcher.shard_map;
+        let shard = map.locate(located.namespace_id(), &ask.key.partition);
+        return Err(damaged(shard));
+    }
+    if answer.representation == Representation::Identity {
+        decode(&mut answer.row).await?;
+    }
+    answer.part = part(&answer, ask)?;
+    Ok(Answer::Row(answer))
+}
+
+/// Chooses the representation for a client. The row has the bytes that are stored.
+fn choose(row: Row, ask: &GetAsk) -> RowAnswer {
+    let accepted = ask.accept_encoding.as_ref();
+    let Value {
+        form,
+        content_encoding,
+        ..
+    } = &row.value;
+    let is_compressed = *form == StoredForm::Zstd && content_encoding.is_empty();
+    let representation =
+        if is_compressed && ask.range.is_none() && is_named(accepted, ContentCoding::Zstd) {
+            Representation::Zstd
+        } else if content_encoding.is_empty() || is_accepted(accepted, content_encoding) {
+            Representation::Stored
+        } else {
+            Representation::Identity
+        };
+    RowAnswer {
+        representation,
+        varies: is_compressed || !content_encoding.is_empty(),
+        part: None,
+        is_head: ask.is_head,
+        row,
+    }
+}
+
+/// Undoes the form in which the store keeps the value; its frame stays for a client that reads zstd.
+fn show(answer: &mut RowAnswer) -> Result<(), DamagedValue> {
+    let value = std::mem::take(&mut answer.row.value);
+    answer.row.value = if answer.representation == Representation::Zstd {
+        let frame = compression::zstd_frame(&value);
+        Value {
+            bytes: frame.ok_or(DamagedValue)?,
+            form: StoredForm::Plain,
+            ..value
+        }
+    } else {
+        compression::plain(value)?
+    };
+    Ok(())
+}
+
+/// Returns the part that is asked for; none where the whole is the answer. `If-Range` with a date or a weak tag is
+/// equal to no tag (RFC 9110, section 13.1.5).
+fn part(answer: &RowAnswer, ask: &GetAsk) -> Result<Option<ByteRange>, RequestError> {
+    let Some(range) = ask.range else {
+        return Ok(None);
+    };
+    let tag = || answer.representation.etag(answer.row.version);
+    if ask.if_range.as_ref().is_some_and(|asked| *asked != tag()) {
+        return Ok(None);
+    }
+    let len = answer.row.value.plain_len() as u64;
+    let part = range
+        .of(len)
+        .ok_or(RequestError::RangeNotSatisfiable { len })?;
+    Ok(Some(part))
+}
+
 /// Decodes a value for a client that does not accept its coding; refuses one that cannot be decoded.
-async fn decoded(mut row: Row) -> Result<Row, RequestError> {
+async fn decode(row: &mut Row) -> Result<(), RequestError> {
     let value = &mut row.value;
-    let plain = match ContentCoding::parse(&value.content_encoding) {
+    let coding = ContentCoding::parse(&value.content_encoding);
+    // A large value is sent as it was stored.
+    let plain = match coding.filter(|_| value.form != StoredForm::Large) {
         Some(coding) => coding.inflate(&value.bytes, DECODED_LEN_MAX).await.ok(),
         None => None,
     };
@@ -125,8 +219,7 @@ async fn decoded(mut row: Row) -> Result<Row, RequestError> {
         return Err(RequestError::NotAcceptable { stored });
     };
     value.bytes = plain;
-    value.content_encoding = Bytes::from_static(IDENTITY.as_bytes());
-    Ok(row)
+    Ok(())
 }
 
 /// Returns whether any tag matches; weak tags count only in a weak comparison.

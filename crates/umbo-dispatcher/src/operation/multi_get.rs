@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::Uri;
 use http_body::{Body, SizeHint};
 use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
-use umbo_api::row::{RowFields, ValueField};
+use umbo_api::row::RowFields;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, encode, json_body, problem};
 use umbo_quota::CostHint;
@@ -20,6 +20,7 @@ use umbo_types::{Key, Row, Timestamp, limits};
 use self::gather::{Gathered, KEYS_AT_ONCE, gather};
 use super::Operate;
 use super::body::RequestBody;
+use crate::page::value_field;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::read_through::Rows;
@@ -186,7 +187,7 @@ fn failure_of_all(rows: &[Option<Result<Option<Row>, RequestError>>]) -> Option<
     in_store.or_else(|| late.next()).cloned()
 }
 
-/// Says whether a row still fits into the answer. The first always does.
+/// Returns whether a row still fits into the answer. The first always does.
 fn fits(row: &Row, lines: &BytesMut) -> bool {
     lines.is_empty() || lines.len() + row.value.bytes.len() <= limits::MULTI_GET_BYTES_MAX
 }
@@ -232,7 +233,7 @@ fn write_line(
             expires_at: row.expires_at.map(Timestamp::as_millis),
             content_type: &row.value.content_type,
             content_encoding: &row.value.content_encoding,
-            value: ValueField::Bytes(&row.value.bytes),
+            value: value_field(row.value.form, &row.value.bytes),
             ..key_fields
         }
         .write(lines),

@@ -3,16 +3,17 @@
 use bytes::Bytes;
 use http::Uri;
 use http_body::{Body, SizeHint};
+use umbo_control::NamespaceEntry;
 use umbo_http::cursor::{CursorError, CursorKey};
 use umbo_http::decode::{self, RangeAsk, Route};
 use umbo_http::{Fields, RequestError};
 use umbo_quota::CostHint;
 use umbo_store::{RangeRequest, SortRange};
-use umbo_types::{NamespaceId, Timestamp};
+use umbo_types::Timestamp;
 
 use super::Operate;
 use super::body::RequestBody;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageSource, PageWalk};
+use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::read_through;
@@ -23,7 +24,7 @@ use crate::reply::Reply;
 pub(crate) struct Range(RangeAsk);
 
 impl Operate for Range {
-    type Fetched = (PageWalk, ChunkRows);
+    type Fetched = (PageWalk, ChunkRead);
 
     fn decode(
         route: &Route<'_>,
@@ -61,10 +62,14 @@ impl Operate for Range {
 
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
         let cursor_key = &located.dispatcher.cursor_key;
-        let (request, selectors) = self.request(cursor_key, located.namespace_id())?;
+        let (request, selectors) = self.request(cursor_key, located.namespace())?;
         let context = located.context();
         let deadline = context.is_timeout_named.then_some(context.deadline);
-        let source = PageSource::Range { request, selectors };
+        let source = PageSource::Range {
+            namespace: located.namespace_id(),
+            request,
+            selectors,
+        };
         let mut walk = PageWalk::new(
             located.dispatcher,
             source,
@@ -73,23 +78,23 @@ impl Operate for Range {
             located.call(),
             deadline,
         );
-        let rows = match walk.next_range() {
+        let read = match walk.next_range() {
             Some(request) => {
-                let page = read_through::page(located, &request).await?;
-                walk.take_up(page)
+                let page = read_through::page(located, &request, walk.rows()).await?;
+                walk.take_up(&page)
             }
             // No row can lie between these bounds.
-            None => ChunkRows::default(),
+            None => ChunkRead::default(),
         };
-        Ok((walk, rows))
+        Ok((walk, read))
     }
 
     async fn settle(
         self,
-        (mut walk, rows): Self::Fetched,
+        (mut walk, read): Self::Fetched,
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
-        let first = walk.encode(&rows, located.log, located.charge);
+        let first = walk.encode(read, located.log, located.charge)?;
         Ok(Reply::page(walk, first))
     }
 }
@@ -99,23 +104,29 @@ impl Range {
     fn request(
         &self,
         cursor_key: &CursorKey,
-        namespace: NamespaceId,
+        namespace: &NamespaceEntry,
     ) -> Result<(RangeRequest, u64), RequestError> {
         let ask = &self.0;
+        let mut dataset = namespace.dataset;
         let mut selectors = digest(&ask.range, ask.reverse);
         let (mut range, mut reverse) = (ask.range.clone(), ask.reverse);
         if let Some(text) = &ask.cursor {
             let cursor = cursor_key.open_range(text)?;
-            let is_own = cursor.namespace == namespace
+            let is_own = cursor.namespace == namespace.id
                 && cursor.partition == ask.partition.as_bytes()
                 && (!ask.is_selective || cursor.selectors == selectors);
             if !is_own {
                 return Err(CursorError::Foreign.into());
             }
+            // A page goes on in the version in which it began.
+            dataset = cursor.dataset;
+            if !namespace.has_dataset(dataset) {
+                return Err(CursorError::Dropped.into());
+            }
             (range, reverse, selectors) = (cursor.rest, cursor.reverse, cursor.selectors);
         }
         let request = RangeRequest {
-            namespace,
+            namespace: dataset,
             partition: ask.partition.clone(),
             range,
             reverse,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Uri;
 use http_body::{Body, SizeHint};
 use umbo_api::batch::ScanBody;
+use umbo_control::{ControlError, NamespaceEntry};
 use umbo_http::cursor::{CursorError, CursorKey};
 use umbo_http::decode::{self, Layout, PageBounds, Route, page_bounds};
 use umbo_http::{Fields, RequestError, json_body};
@@ -17,7 +18,7 @@ use umbo_types::{NamespaceId, Timestamp, limits};
 
 use super::Operate;
 use super::body::RequestBody;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRows, PageSource, PageWalk};
+use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::{queue, shares};
@@ -42,10 +43,12 @@ struct Selection {
     segments: u32,
     segment: u32,
     after: Option<ScanPosition>,
+    /// That of a cursor or of a version that is named; none for the live one.
+    dataset: Option<NamespaceId>,
 }
 
 impl Operate for Scan {
-    type Fetched = (PageWalk, ChunkRows);
+    type Fetched = (PageWalk, ChunkRead);
 
     fn decode(
         _route: &Route<'_>,
@@ -81,8 +84,8 @@ impl Operate for Scan {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
         let text = body.read_text(admitted.log, context, BODY_LEN_MAX);
         let ask = parse(&text.await?)?;
-        let namespace = admitted.namespace_id();
-        self.selection = Selection::read(&ask, self.layout, &dispatcher.cursor_key, namespace)?;
+        let key = &dispatcher.cursor_key;
+        self.selection = Selection::read(&ask, self.layout, key, admitted.namespace())?;
         let selection = &self.selection;
         let visited = selection.after.as_ref().map(|after| after.shard);
         let shares = shares::by_slots(&dispatcher.shard_map, selection.slots.clone(), visited);
@@ -94,7 +97,7 @@ impl Operate for Scan {
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
         let selection = &self.selection;
         let request = ScanRequest {
-            namespace: located.namespace_id(),
+            namespace: selection.dataset.unwrap_or_else(|| located.dataset()),
             slots: selection.slots.clone(),
             shard: None,
             after: selection.after.clone(),
@@ -105,6 +108,7 @@ impl Operate for Scan {
         let context = located.context();
         let deadline = context.is_timeout_named.then_some(context.deadline);
         let source = PageSource::Scan {
+            namespace: located.namespace_id(),
             request,
             segments: selection.segments,
             segment: selection.segment,
@@ -117,16 +121,16 @@ impl Operate for Scan {
             located.call(),
             deadline,
         );
-        let rows = queue::ask(located, pin!(walk.read())).await?;
-        Ok((walk, rows))
+        let read = queue::ask(located, pin!(walk.read())).await?;
+        Ok((walk, read))
     }
 
     async fn settle(
         self,
-        (mut walk, rows): Self::Fetched,
+        (mut walk, read): Self::Fetched,
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
-        let first = walk.encode(&rows, located.log, located.charge);
+        let first = walk.encode(read, located.log, located.charge)?;
         Ok(Reply::page(walk, first))
     }
 }
@@ -140,6 +144,7 @@ impl Selection {
             segments: 1,
             segment: 0,
             after: None,
+            dataset: None,
         }
     }
 
@@ -148,13 +153,16 @@ impl Selection {
         ask: &ScanBody,
         layout: Layout,
         cursor_key: &CursorKey,
-        namespace: NamespaceId,
+        namespace: &NamespaceEntry,
     ) -> Result<Self, RequestError> {
+        let version = ask.version.map(|number| namespace.version(number));
+        let mut dataset = version.transpose().map_err(ControlError::from)?;
         let (mut segments, mut segment) = (ask.segments.unwrap_or(1), ask.segment.unwrap_or(0));
         let mut after = None;
         if let Some(text) = &ask.cursor {
             let cursor = cursor_key.open_scan(text.as_bytes())?;
-            let is_own = cursor.namespace == namespace
+            let is_own = cursor.namespace == namespace.id
+                && dataset.is_none_or(|asked| asked == cursor.dataset)
                 && ask
                     .segments
                     .is_none_or(|segments| segments == cursor.segments)
@@ -162,7 +170,11 @@ impl Selection {
             if !is_own {
                 return Err(CursorError::Foreign.into());
             }
+            if !namespace.has_dataset(cursor.dataset) {
+                return Err(CursorError::Dropped.into());
+            }
             (segments, segment, after) = (cursor.segments, cursor.segment, Some(cursor.after));
+            dataset = Some(cursor.dataset);
         }
         let slots =
             ShardMap::segment(segment, segments).ok_or_else(|| RequestError::BadParameter {
@@ -177,6 +189,7 @@ impl Selection {
             segments,
             segment,
             after,
+            dataset,
         })
     }
 }

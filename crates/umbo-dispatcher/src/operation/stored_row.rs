@@ -16,12 +16,12 @@ pub(super) async fn stored_row(
     key: &Key,
 ) -> Result<Option<Row>, RequestError> {
     let (dispatcher, call) = (located.dispatcher, located.call());
-    let namespace = located.namespace_id();
+    let (namespace, dataset) = (located.namespace_id(), located.dataset());
     let shard = dispatcher.shard_map.locate(namespace, &key.partition);
     let work = async {
         let context = call.context();
         let reading = async {
-            let row = dispatcher.store.get(&context, namespace, key).await;
+            let row = dispatcher.store.get(&context, dataset, key).await;
             Answered::new(&context, row)
         };
         let timed = with_permit(dispatcher, shard, &call, pin!(reading)).await?;

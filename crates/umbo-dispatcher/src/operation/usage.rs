@@ -52,7 +52,7 @@ impl Operate for Usage {
     }
 
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<UsageReport, RequestError> {
-        if !located.identified().is_by_admin() {
+        if !located.identified().is_by_observer() {
             return Ok(UsageReport {
                 rows: located.charge.own_usage(),
                 ..UsageReport::default()
@@ -93,17 +93,6 @@ fn answer(namespace: &NamespaceEntry, mut report: UsageReport) -> UsageAnswer {
             .as_f64()
     };
     let (all, penalty) = (sum(|tally| tally.charged), sum(|tally| tally.penalty));
-    let row = |row: umbo_quota::UsageRow| UsageRow {
-        caller: row.caller.to_string(),
-        operation: row.operation.as_str().to_owned(),
-        requests: row.tally.requests,
-        rejected: row.tally.rejected,
-        ru: row.tally.charged.as_f64(),
-        penalty: row.tally.penalty.as_f64(),
-        rows: row.tally.rows,
-        read_bytes: row.tally.read_bytes,
-        write_bytes: row.tally.write_bytes,
-    };
     let shard = |usage: umbo_quota::ShardUsage| ShardUsage {
         shard: usage.shard.0,
         requests: usage.requests,
@@ -113,7 +102,22 @@ fn answer(namespace: &NamespaceEntry, mut report: UsageReport) -> UsageAnswer {
         namespace: namespace.info.name.clone(),
         ru: all,
         penalty,
-        rows: report.rows.into_iter().map(row).collect(),
+        rows: report.rows.iter().map(row).collect(),
         shards: report.shards.into_iter().map(shard).collect(),
+    }
+}
+
+/// Returns a row of a report of usage as an answer has it.
+pub fn row(row: &umbo_quota::UsageRow) -> UsageRow {
+    UsageRow {
+        caller: row.caller.to_string(),
+        operation: row.operation.as_str().to_owned(),
+        requests: row.tally.requests,
+        rejected: row.tally.rejected,
+        ru: row.tally.charged.as_f64(),
+        penalty: row.tally.penalty.as_f64(),
+        rows: row.tally.rows,
+        read_bytes: row.tally.read_bytes,
+        write_bytes: row.tally.write_bytes,
     }
 }

@@ -1,7 +1,8 @@
-//! Put, touch and delete: one row by its key. Hot path.
+//! Put, touch, increment and delete: one row by its key. Hot path.
 //!
 //! A touch is a read of the row and a put of the value that was read, on the condition that the row still has that
-//! version; so every engine has it. It gives the row a new version.
+//! version; so every engine has it. It gives the row a new version. Of a touch with an idempotency key the store
+//! records only that it was applied: a condition that was false between read and put is tried again.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,30 +11,41 @@ use bytes::Bytes;
 use http::Uri;
 use http_body::{Body, SizeHint};
 use umbo_api::batch::DeleteRangeAnswer;
-use umbo_edge::body::BodyError;
 use umbo_hotkey::WriteScope;
 use umbo_http::decode::{self, Route, WriteAsk, WriteKind};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::{ActualUsage, CostHint};
-use umbo_store::{Atomicity, Change, Condition, Mutation, WriteError, WriteRequest, Written};
-use umbo_types::{Key, Row, RowError, Timestamp, Version, limits};
+use umbo_store::{
+    Atomicity, Change, Condition, Idempotency, Mutation, WriteError, WriteRequest, Written,
+};
+use umbo_types::{Key, LargeRef, Row, RowError, Timestamp, Version, limits};
 
 use super::Operate;
 use super::body::RequestBody;
+use super::large_upload::receive;
+use super::received::{LargeUpload, Received};
+use super::stored_form::stored;
 use super::stored_row::stored_row;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::queue;
 use crate::phase::write_through::write_through;
 use crate::reply::Reply;
+use crate::request_log::RequestLog;
 use crate::store_call::Answered;
 
+/// Bytes that an increment is charged for its value: the longest decimal text of a number.
+pub(super) const NUMBER_LEN: u64 = 20;
 /// How often a touch reads the row again because it was written meanwhile.
 const TOUCH_ATTEMPTS: usize = 8;
 
-/// A put, touch or delete.
+/// A put, touch, increment or delete.
 #[derive(Debug)]
-pub(crate) struct Write(WriteAsk);
+pub(crate) struct Write {
+    ask: WriteAsk,
+    /// The bytes of a large value, until the row refers to them.
+    upload: Option<Arc<LargeUpload>>,
+}
 
 /// What became of a write.
 #[derive(Debug)]
@@ -56,24 +68,35 @@ impl Operate for Write {
         fields: &Fields<'_>,
         now: Timestamp,
     ) -> Result<Self, RequestError> {
-        decode::write(route, uri, fields, now).map(Self)
+        let ask = decode::write(route, uri, fields, now)?;
+        Ok(Self { ask, upload: None })
     }
 
     fn key(&self) -> Option<&Key> {
-        Some(&self.0.key)
+        Some(&self.ask.key)
     }
 
     fn hint(&self, body: &SizeHint) -> CostHint {
-        let body_len = match self.0.kind {
+        let body_len = match self.ask.kind {
             WriteKind::Put => {
-                let sort_len = self.0.key.sort.as_bytes().len() as u64;
-                body.exact().map(|len| len + sort_len)
+                let sort_len = self.ask.key.sort.as_bytes().len() as u64;
+                // Chunks of a large value are charged as they come.
+                let is_small = |len: &u64| *len <= limits::VALUE_LEN_MAX as u64;
+                let len = body.exact().filter(is_small);
+                let is_large = body.exact().is_some() && len.is_none();
+                let beside = if is_large {
+                    Some(LargeRef::LEN as u64)
+                } else {
+                    None
+                };
+                len.or(beside).map(|len| len + sort_len)
             }
             WriteKind::Touch => None,
+            WriteKind::Increment => Some(self.ask.key.sort.as_bytes().len() as u64 + NUMBER_LEN),
             WriteKind::Delete | WriteKind::DeleteDryRun => Some(0),
         };
         CostHint {
-            body_len,
+            body_len: body_len.map(|len| len + record_bytes(&self.ask)),
             ..CostHint::default()
         }
     }
@@ -91,31 +114,53 @@ impl Operate for Write {
         let (namespace, now) = (admitted.namespace_id(), admitted.context().now);
         let shard = dispatcher
             .shard_map
-            .locate(namespace, &self.0.key.partition);
-        let located = admitted.locate_at(shard)?;
-        if self.0.kind == WriteKind::Put
-            && let Change::Put { value, expires_at } = &mut self.0.change
+            .locate(namespace, &self.ask.key.partition);
+        let mut located = admitted.locate_at(shard)?;
+        if self.ask.kind == WriteKind::Put
+            && let Change::Put { value, expires_at } = &mut self.ask.change
         {
             let announced = body.size_hint().lower();
-            if announced > limits::VALUE_LEN_MAX as u64 {
-                return Err(RowError::ValueTooLarge(announced as usize).into());
+            if announced > limits::LARGE_VALUE_LEN_MAX {
+                return Err(RowError::LongerThanAny(announced).into());
             }
             queue::turn_away(&located, shard)?;
-            let read = body.read(located.log, located.context(), limits::VALUE_LEN_MAX);
-            value.bytes = read.await.map_err(|error| match error {
-                RequestError::Body(BodyError::TooLarge { len_max }) => {
-                    RequestError::BadValue(RowError::ValueTooLarge(len_max as usize + 1))
+            let received = if body.may_exceed(limits::VALUE_LEN_MAX) {
+                Box::pin(receive(&mut located, &self.ask.key, body)).await?
+            } else {
+                let read = body.read(located.log, located.context(), limits::VALUE_LEN_MAX);
+                Received::Small(read.await?)
+            };
+            *value = match received {
+                Received::Small(bytes) => {
+                    // What the client sent, in whichever form it is stored.
+                    if let Some(keyed) = &mut self.ask.keyed {
+                        keyed.add(Some(&bytes));
+                    }
+                    value.bytes = bytes;
+                    stored(std::mem::take(value), located.namespace()).await
                 }
-                other => other,
-            })?;
+                Received::Large(upload) => {
+                    let large = *upload.reference();
+                    if let Some(keyed) = &mut self.ask.keyed {
+                        keyed.add_large(&large);
+                    }
+                    self.upload = Some(upload);
+                    located.charge.renew_deadline();
+                    std::mem::take(value).of_large(&large)
+                }
+            };
             // From here on the bound on writes in the queue counts it.
             body.release_memory();
             *expires_at = expires_at.or_else(|| located.namespace().default_expiry(now));
         } else {
-            // One who sends a value with a touch believes that it is stored.
-            if self.0.kind == WriteKind::Touch && body.size_hint().exact() != Some(0) {
-                let detail = "a touch has no body: PUT stores another value";
+            // The sender of a touch with a value believes that the value is stored.
+            let is_patch = matches!(self.ask.kind, WriteKind::Touch | WriteKind::Increment);
+            if is_patch && body.size_hint().exact() != Some(0) {
+                let detail = "a touch or increment has no body: PUT stores another value";
                 return Err(RequestError::BadBody(detail.to_owned()));
+            }
+            if let Change::Increment { default_expiry, .. } = &mut self.ask.change {
+                *default_expiry = located.namespace().default_expiry(now);
             }
             queue::turn_away(&located, shard)?;
         }
@@ -123,13 +168,20 @@ impl Operate for Write {
     }
 
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
-        let ask = &mut self.0;
+        let ask = &mut self.ask;
         match ask.kind {
-            WriteKind::Put | WriteKind::Delete => {
+            WriteKind::Put | WriteKind::Increment | WriteKind::Delete => {
                 let condition = std::mem::replace(&mut ask.condition, Condition::Always);
                 let change = std::mem::replace(&mut ask.change, Change::Delete);
-                let work = written(&ask.key, &change);
+                let mut work = written(&ask.key, &change);
                 let decided = write(located, ask, change, condition).await?;
+                add_record(&mut work, ask, located.log);
+                // A replayed answer is of an earlier upload.
+                if matches!(&decided, Ok(written) if !written.is_replayed)
+                    && let Some(upload) = self.upload.take()
+                {
+                    upload.keep();
+                }
                 Ok((Done::Decided(decided), work))
             }
             WriteKind::Touch => Box::pin(touch(located, ask)).await,
@@ -143,17 +195,20 @@ impl Operate for Write {
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
         // A condition that was false cost as much as one that was true.
-        let is_refused = matches!(&done, Done::Decided(Err(error))
-            if !matches!(error, WriteError::ConditionFailed { .. }));
+        let is_refused =
+            matches!(&done, Done::Decided(Err(error)) if matches!(error, WriteError::Store(_)));
         if !is_refused {
             located.settle(work);
         }
         let answer = match done {
             Done::Decided(written) => {
                 let written = written?;
-                match self.0.kind {
+                match self.ask.kind {
                     WriteKind::Put | WriteKind::Touch => Answer::Put(written),
-                    WriteKind::Delete | WriteKind::DeleteDryRun => Answer::Deleted,
+                    WriteKind::Increment => Answer::Incremented(written),
+                    WriteKind::Delete | WriteKind::DeleteDryRun => Answer::Deleted {
+                        existed: written.existed,
+                    },
                 }
             }
             Done::NothingThere => return Err(RequestError::KeyNotFound),
@@ -171,8 +226,13 @@ async fn write(
     condition: Condition,
 ) -> Result<Result<Written, WriteError>, RequestError> {
     let namespace = located.namespace_id();
+    let (caller, now) = (&located.identified().caller.id, located.context().now);
+    let keeps_refusals = ask.kind != WriteKind::Touch;
+    let keyed = ask.keyed.as_ref();
+    let idempotency = keyed.map(|one| one.idempotency(caller, now, keeps_refusals, vec![0]));
     let request = WriteRequest {
-        namespace,
+        namespace: located.dataset(),
+        epoch: located.namespace().epoch,
         mutations: vec![Mutation {
             key: ask.key.clone(),
             change,
@@ -182,7 +242,8 @@ async fn write(
         durability: ask
             .durability
             .unwrap_or_else(|| located.namespace().durability()),
-        proposed: Version::proposed_at(located.context().now),
+        proposed: Version::proposed_at(now),
+        idempotency,
     };
     let (dispatcher, mut call) = (located.dispatcher, located.call());
     call.is_continued = ask.kind == WriteKind::Touch;
@@ -195,7 +256,34 @@ async fn write(
     let scopes = [WriteScope::Row(namespace, &ask.key)];
     let writing = write_through(dispatcher, shard, &call, scopes, put);
     let written = queue::ask(located, pin!(writing)).await?.pop();
-    written.ok_or_else(|| RequestError::Internal("a write was not answered".to_owned()))
+    let written =
+        written.ok_or_else(|| RequestError::Internal("a write was not answered".to_owned()))?;
+    Ok(match written {
+        Ok(written) => {
+            located.log.replayed(written.is_replayed);
+            Ok(written)
+        }
+        Err(error) => {
+            let (error, is_replayed) = error.into_first();
+            located.log.replayed(is_replayed);
+            Err(error)
+        }
+    })
+}
+
+/// Returns the answer to an earlier touch with the same idempotency key; none where there was none. The write asks for
+/// the record alone: its condition is never true.
+async fn earlier_touch(
+    located: &mut Located<'_>,
+    ask: &WriteAsk,
+) -> Result<Option<Done>, RequestError> {
+    if ask.keyed.is_none() {
+        return Ok(None);
+    }
+    let never = Condition::VersionIn(Vec::new());
+    let decided = write(located, ask, Change::Delete, never).await?;
+    let is_none = matches!(decided, Err(WriteError::ConditionFailed { .. }));
+    Ok((!is_none).then_some(Done::Decided(decided)))
 }
 
 /// Stores the value that is there with another expiry. Reads again where the row was written in between; a
@@ -206,7 +294,7 @@ async fn touch(
 ) -> Result<(Done, ActualUsage), RequestError> {
     let expires_at = match ask.change {
         Change::Put { expires_at, .. } => expires_at,
-        Change::Delete => None,
+        Change::Delete | Change::Increment { .. } | Change::Upload(_) => None,
     };
     let mut work = ActualUsage::default();
     let mut current = None;
@@ -214,11 +302,15 @@ async fn touch(
         let row = stored_row(located, &ask.key).await?;
         add_read(&mut work, &ask.key, row.as_ref());
         current = row.as_ref().map(|row| row.version);
-        if !ask.condition.holds(current) {
+        let Some(row) = row.filter(|_| ask.condition.holds(current)) else {
+            // The row may have changed since the touch was applied.
+            if let Some(done) = earlier_touch(located, ask).await? {
+                return Ok((done, work));
+            }
+            if ask.condition.holds(current) {
+                return Ok((Done::NothingThere, work));
+            }
             break;
-        }
-        let Some(row) = row else {
-            return Ok((Done::NothingThere, work));
         };
         let value = row.value;
         let change = Change::Put { value, expires_at };
@@ -227,6 +319,7 @@ async fn touch(
         let decided = write(located, ask, change, unchanged).await?;
         work.write_bytes += cost.write_bytes;
         work.writes += cost.writes;
+        add_record(&mut work, ask, located.log);
         if !matches!(decided, Err(WriteError::ConditionFailed { .. })) {
             return Ok((Done::Decided(decided), work));
         }
@@ -235,7 +328,7 @@ async fn touch(
     Ok((Done::Decided(refused), work))
 }
 
-/// Says what a delete would remove.
+/// Returns what a delete would remove.
 async fn count(
     located: &mut Located<'_>,
     ask: &WriteAsk,
@@ -250,7 +343,7 @@ async fn count(
     }
     let answer = DeleteRangeAnswer {
         rows: work.rows,
-        bytes: work.read_bytes,
+        bytes: row.as_ref().map_or(0, |row| plain_bytes(&ask.key, row)),
         dry_run: true,
     };
     Ok((Done::Counted(answer), work))
@@ -260,7 +353,8 @@ async fn count(
 fn written(key: &Key, change: &Change) -> ActualUsage {
     let write_bytes = match change {
         Change::Put { value, .. } => (key.sort.as_bytes().len() + value.bytes.len()) as u64,
-        Change::Delete => 0,
+        Change::Increment { .. } => key.sort.as_bytes().len() as u64 + NUMBER_LEN,
+        Change::Delete | Change::Upload(_) => 0,
     };
     ActualUsage {
         rows: 1,
@@ -268,6 +362,27 @@ fn written(key: &Key, change: &Change) -> ActualUsage {
         writes: 1,
         ..ActualUsage::default()
     }
+}
+
+/// Returns the bytes that are charged for the idempotency record of a request.
+fn record_bytes(ask: &WriteAsk) -> u64 {
+    let partition_len = ask.key.partition.as_bytes().len() as u64;
+    let record = ask.keyed.as_ref();
+    record.map_or(0, |_| Idempotency::charged_bytes(partition_len, 1))
+}
+
+/// Adds what the idempotency record takes; a repetition writes nothing.
+fn add_record(work: &mut ActualUsage, ask: &WriteAsk, log: &RequestLog) {
+    if log.is_replayed() {
+        work.write_bytes = 0;
+    } else {
+        work.write_bytes += record_bytes(ask);
+    }
+}
+
+/// Returns the bytes of sort key and value as the client stored them.
+fn plain_bytes(key: &Key, row: &Row) -> u64 {
+    (key.sort.as_bytes().len() + row.value.plain_len()) as u64
 }
 
 /// Adds a read of the row; one that is read more than once is one row.

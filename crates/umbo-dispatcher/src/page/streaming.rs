@@ -11,8 +11,10 @@ use bytes::Bytes;
 use futures_util::stream;
 use umbo_api::stream::ErrorLine;
 use umbo_edge::body::{ReplyAborted, ReplyBody};
+use umbo_http::cursor::CursorError;
 use umbo_http::problem::FailedRequest;
 use umbo_http::{RequestError, encode, problem};
+use umbo_store::StoreError;
 
 use super::{EncodedChunk, PageWalk};
 use crate::charge::Charge;
@@ -82,6 +84,13 @@ impl PageWalk {
     }
 }
 
+impl Drop for PageStream {
+    fn drop(&mut self) {
+        let Self { log, charge, .. } = self;
+        log.end(|at| Some(charge.end(at)));
+    }
+}
+
 impl PageStream {
     /// Reads and encodes the next chunk.
     async fn read_on(mut self) -> (Self, Result<EncodedChunk, RequestError>) {
@@ -92,9 +101,20 @@ impl PageStream {
     async fn next_chunk(&mut self) -> Result<EncodedChunk, RequestError> {
         let Self { walk, charge, log } = self;
         log.reserve_piece().await?;
-        let timed = walk.read().await?;
+        let timed = match walk.read().await {
+            Err(RequestError::Store(gone @ StoreError::NamespaceGone { namespace, .. })) => {
+                let control = &walk.dispatcher.control;
+                let found = control.find_after_drop(namespace, &charge.identified().namespace);
+                return Err(match Box::pin(found).await {
+                    // A page never goes on in another version than that in which it began.
+                    Ok(Some(_)) => CursorError::Dropped.into(),
+                    Ok(None) | Err(_) => gone.into(),
+                });
+            }
+            read => read?,
+        };
         log.stored(timed.time);
-        Ok(walk.encode(&timed.answer, log, charge))
+        walk.encode(timed.answer, log, charge)
     }
 
     fn error_line(&mut self, error: &RequestError) -> Bytes {

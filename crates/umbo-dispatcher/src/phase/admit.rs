@@ -54,7 +54,7 @@ impl Admitted<'_> {
         &self.identified().namespace
     }
 
-    /// Returns the id of the namespace.
+    /// Returns the id of the namespace, by which its partitions are divided among the shards.
     pub(crate) fn namespace_id(&self) -> NamespaceId {
         self.namespace().id
     }

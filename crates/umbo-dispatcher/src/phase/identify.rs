@@ -11,7 +11,7 @@ use umbo_http::decode::Route;
 use umbo_http::fields::{Fields, Freshness};
 use umbo_http::{Payer, RequestError};
 use umbo_quota::BroughtTicket;
-use umbo_types::{Caller, Criticality, Deadline, Operation, Timestamp, Verb};
+use umbo_types::{Caller, Criticality, Deadline, Operation, Permission, Timestamp};
 
 use crate::dispatcher::Dispatcher;
 use crate::request_log::RequestLog;
@@ -32,12 +32,12 @@ pub(crate) struct Context {
 }
 
 /// A request whose caller is known and may make it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Identified {
     pub(crate) operation: Operation,
     pub(crate) started: Instant,
     pub(crate) caller: Arc<Caller>,
-    /// Who pays, where the caller calls for another one.
+    /// The payer, where the caller calls for another one.
     pub(crate) payer: Payer,
     pub(crate) criticality: Criticality,
     pub(crate) namespace: Arc<NamespaceEntry>,
@@ -57,8 +57,12 @@ impl Identified {
         check_in_flight(dispatcher)?;
         let (now, started) = (dispatcher.clock.wall(), log.started());
         let caller = caller(dispatcher, fields, now, started)?;
-        authorize(&caller, route.verb(), route.namespace)?;
         log.called_by(&caller);
+        let is_observed = route.operation == Operation::Usage
+            && caller.is_allowed(Permission::Observe, route.namespace);
+        if !is_observed {
+            authorize(&caller, route.permission(), route.namespace)?;
+        }
         let claimed = fields.claimed_criticality()?;
         let criticality = criticality(route.operation, claimed, &caller);
         log.ranked(criticality, claimed.is_some_and(|tier| tier > criticality));
@@ -88,10 +92,15 @@ impl Identified {
         })
     }
 
-    /// Returns whether the caller administers the namespace.
-    pub(crate) fn is_by_admin(&self) -> bool {
+    /// Returns the name of the caller that pays.
+    pub(crate) fn payer_name(&self) -> &str {
+        self.payer.name(&self.caller)
+    }
+
+    /// Returns whether the caller may see what others do with the namespace.
+    pub(crate) fn is_by_observer(&self) -> bool {
         let namespace = &self.namespace.info.name;
-        self.caller.is_allowed(Verb::Admin, namespace)
+        self.caller.is_allowed(Permission::Observe, namespace)
     }
 }
 
@@ -117,13 +126,17 @@ pub fn caller(
 }
 
 /// Refuses a caller that holds no grant.
-pub fn authorize(caller: &Caller, verb: Verb, namespace: &str) -> Result<(), RequestError> {
-    if caller.is_allowed(verb, namespace) {
+pub fn authorize(
+    caller: &Caller,
+    permission: Permission,
+    namespace: &str,
+) -> Result<(), RequestError> {
+    if caller.is_allowed(permission, namespace) {
         return Ok(());
     }
     Err(RequestError::Forbidden {
         caller: caller.id.as_str().to_owned(),
-        verb: verb.as_str(),
+        permission: permission.as_str(),
         namespace: namespace.to_owned(),
     })
 }

@@ -9,7 +9,7 @@ use umbo_hotkey::ReadContext;
 use umbo_http::{CacheStatus, RequestError};
 use umbo_overload::Entry;
 use umbo_quota::{ActualUsage, ShardShare};
-use umbo_types::{CallerId, NamespaceId, RequestUnits, ShardId};
+use umbo_types::{NamespaceId, RequestUnits, ShardId};
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
@@ -85,14 +85,19 @@ impl<'a> Located<'a> {
         &self.identified().namespace
     }
 
-    /// Returns the id of the namespace.
+    /// Returns the id of the namespace, by which its partitions are divided among the shards.
     pub(crate) fn namespace_id(&self) -> NamespaceId {
         self.namespace().id
     }
 
-    /// Returns who calls.
-    pub(crate) fn caller_id(&self) -> &CallerId {
-        &self.identified().caller.id
+    /// Returns the id under which the rows are stored.
+    pub(crate) fn dataset(&self) -> NamespaceId {
+        self.namespace().dataset
+    }
+
+    /// Returns the name of the caller that pays.
+    pub(crate) fn payer_name(&self) -> &str {
+        self.identified().payer_name()
     }
 
     /// Waits for room for an answer of `len_min` to `len_max` bytes, as far as it is likely to need any.
@@ -112,19 +117,12 @@ impl<'a> Located<'a> {
         self.log.hold_answer(len)
     }
 
-    /// Returns what the queue of a shard goes by.
+    /// Returns the attributes by which the queue of a shard orders the request.
     pub(crate) fn entry(&self) -> Entry {
-        let identified = self.identified();
-        Entry {
-            criticality: identified.criticality,
-            caller: self.charge.caller_hash(),
-            price: self.charge.charged(),
-            deadline: identified.context.deadline,
-            is_above_share: self.charge.is_above_share(self.shard),
-        }
+        self.charge.entry(self.shard)
     }
 
-    /// Returns what the queue of a shard is told of the request.
+    /// Returns what the queue of a shard needs to know of the request.
     pub(crate) fn call(&self) -> StoreCall {
         let identified = self.identified();
         StoreCall {

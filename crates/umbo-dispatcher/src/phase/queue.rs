@@ -2,7 +2,7 @@
 //! the deadline.
 //!
 //! Hot path: where there is a permit nothing is allocated, and no timer made. A permit is given back on
-//! every way out, also when the one who waits for it has left.
+//! every way out, also when the request that waits for it is dropped.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -37,6 +37,7 @@ pub(crate) async fn ask<T>(
 ) -> Result<T, RequestError> {
     located.debit()?;
     located.log.phase(Phase::Wait);
+    located.log.asks();
     located.charge.begin_store();
     let context = located.context();
     let Some(result) = until(context.deadline, work).await else {
@@ -67,6 +68,8 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
     dispatcher: P,
     shard: ShardId,
     began: Instant,
+    /// How long the queue took to give it.
+    waited: Duration,
     operation: Operation,
     /// When the client waits for the answer no longer.
     deadline: Deadline,
@@ -83,12 +86,18 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
         let answered = work.await;
         let now = self.dispatcher.clock.monotonic();
         let elapsed = now.saturating_duration_since(self.began);
-        let taken = answered.service_time.unwrap_or(elapsed);
+        let (taken, retries) = (answered.service_time.unwrap_or(elapsed), answered.retries);
         let charged = self.charged(answered.busy_time.unwrap_or(taken));
         self.served(taken, elapsed, now);
         Timed {
             answer: answered.answer,
-            time: StoreTime { taken, charged },
+            time: StoreTime {
+                taken,
+                charged,
+                waited: self.waited,
+                held: elapsed,
+                retries,
+            },
         }
     }
 
@@ -159,11 +168,12 @@ pub(crate) async fn permit_of<P: Deref<Target = Dispatcher>>(
     shard: ShardId,
     call: &StoreCall,
 ) -> Result<HeldPermit<P>, RequestError> {
-    let (permit, began) = admitted(&dispatcher, shard, call).await?;
+    let (permit, began, waited) = admitted(&dispatcher, shard, call).await?;
     Ok(HeldPermit {
         dispatcher,
         shard,
         began,
+        waited,
         operation: call.operation,
         deadline: call.entry.deadline,
         permit,
@@ -179,12 +189,12 @@ fn queue(
     overload.and_then(|overload| overload.queue(shard, operation))
 }
 
-/// Returns a permit, none if shedding is off, and since when it is held.
+/// Returns a permit, none if shedding is off, since when it is held, and how long it was waited for.
 async fn admitted(
     dispatcher: &Dispatcher,
     shard: ShardId,
     call: &StoreCall,
-) -> Result<(Option<Permit>, Instant), RequestError> {
+) -> Result<(Option<Permit>, Instant, Duration), RequestError> {
     let (entry, timeout) = (&call.entry, call.timeout);
     let late = || RequestError::DeadlineBeforeStore {
         shard: Some(shard),
@@ -196,7 +206,7 @@ async fn admitted(
         if entry.deadline.has_passed(now) {
             return Err(late());
         }
-        return Ok((None, now));
+        return Ok((None, now, Duration::ZERO));
     };
     let (mut wakeups, mut admission) = (Wakeups::new(), None);
     let waiter = || {
@@ -209,7 +219,7 @@ async fn admitted(
         deliver(queue, wakeups, now);
     }
     let admission = match (entered, admission) {
-        (Entered::Permit(permit), _) => return Ok((Some(permit), now)),
+        (Entered::Permit(permit), _) => return Ok((Some(permit), now, Duration::ZERO)),
         (Entered::Shed(shed), _) => Admission::Shed(shed),
         (Entered::Queued(ticket), Some(admission)) => {
             let waiting = Waiting {
@@ -223,7 +233,11 @@ async fn admitted(
         (Entered::Expired | Entered::Queued(_), _) => Admission::Expired,
     };
     match admission {
-        Admission::Permit(permit) => Ok((Some(permit), dispatcher.clock.monotonic())),
+        Admission::Permit(permit) => {
+            let began = dispatcher.clock.monotonic();
+            let delay = began.saturating_duration_since(now);
+            Ok((Some(permit), began, delay))
+        }
         Admission::Shed(shed) => Err(RequestError::Shed(report(shard, shed))),
         Admission::Expired => Err(late()),
     }
@@ -238,7 +252,7 @@ fn report(shard: ShardId, shed: Shed) -> ShedReport {
     }
 }
 
-/// One who waits at a queue. Dropping it gives up the place, and the permit that is on its way.
+/// A request that waits at a queue. Dropping it gives up its place, and the permit that is on its way.
 struct Waiting<'a> {
     dispatcher: &'a Dispatcher,
     queue: &'a AdmissionQueue<Waiter>,
@@ -248,7 +262,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     async fn admission(mut self, deadline: Deadline) -> Admission {
-        // The queue lets go of who is late when it comes to them; the client is told in time.
+        // The queue drops late requests only when their turn comes; the client gets its answer in time.
         let told = timeout_at(deadline.instant().into(), &mut self.admission).await;
         match told {
             Ok(Ok(admission)) => admission,
@@ -266,7 +280,7 @@ impl Drop for Waiting<'_> {
         if self.queue.cancel(self.ticket, now).is_some() {
             return;
         }
-        // A admission is on its way, or there.
+        // An admission is on its way, or there.
         self.admission.close();
         if let Ok(Admission::Permit(permit)) = self.admission.try_recv() {
             let mut wakeups = Wakeups::new();

@@ -1,6 +1,6 @@
 //! The wait for a node that is away for a moment, as one that restarts.
 //!
-//! Comes before a slot is asked for, so that the shard is not taken for slow: until then nothing of
+//! Comes before a permit is asked for, so that the shard is not taken for slow: until then nothing of
 //! the request has reached the store.
 
 use tokio::time::timeout_at;
@@ -11,7 +11,7 @@ use umbo_types::{Deadline, ShardId};
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
 
-/// Waits while the node of a shard is away for a moment. Who has no time left is told what it is.
+/// Waits while the node of a shard is away for a moment. A request whose time is over is told the node's state.
 pub(crate) async fn wait_until_reachable(
     dispatcher: &Dispatcher,
     shard: ShardId,

@@ -13,41 +13,35 @@ use std::sync::Arc;
 
 use umbo_hotkey::{AnswerSource, KeyRef, LeaderToken, Lookup, Served, StoreRead};
 use umbo_http::{CacheStatus, RequestError};
-use umbo_store::{Page, RangeRequest};
+use umbo_store::{Page, RangeRequest, RowBatch, RowSink};
 use umbo_telemetry::trace::Phase;
-use umbo_types::{CallerId, Key, Operation, Row, ShardId};
+use umbo_types::{Key, NamespaceId, Operation, Row, ShardId};
 
-use self::cacheable::{CacheableRead, ReadTime, flight_error, mixed_up, shared_row};
+use self::cacheable::{CacheableRead, Place, ReadTime, flight_error, mixed_up, shared_row};
 pub(crate) use self::rows::{ReadRow, Rows};
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::{HotShield, SharedRead};
-use crate::phase::identify::Identified;
 use crate::phase::locate::Located;
 use crate::phase::queue::{self, with_permit};
 use crate::phase::reach;
 use crate::store_call::{Answered, StoreCall, Timed};
 
 /// Refuses a request for a key that an operator has blocked, before it costs anything. A refused request is
-/// counted, so that operators see whether requests go on, and of which caller.
+/// counted, so that operators see whether requests go on, and which caller pays for them.
 pub(crate) fn check_blocked(
     dispatcher: &Dispatcher,
-    key: Option<&Key>,
-    identified: &Identified,
+    namespace: NamespaceId,
+    key: &Key,
+    payer: &str,
 ) -> Result<(), RequestError> {
-    // Rows of a batch are checked one by one, ranges with their selectors.
-    let (Some(shield), Some(key)) = (dispatcher.hot_keys.blocking(), key) else {
+    let Some(shield) = dispatcher.hot_keys.blocking() else {
         return Ok(());
     };
-    let named = shield.seed().row(identified.namespace.id, key);
-    refuse_blocked(shield, &named, &identified.caller.id)
+    refuse_blocked(shield, &shield.seed().row(namespace, key), payer)
 }
 
-fn refuse_blocked(
-    shield: &HotShield,
-    key: &KeyRef<'_>,
-    caller: &CallerId,
-) -> Result<(), RequestError> {
-    if shield.is_blocked(key, caller) {
+fn refuse_blocked(shield: &HotShield, key: &KeyRef<'_>, payer: &str) -> Result<(), RequestError> {
+    if shield.is_blocked(key, payer) {
         shield.count(key);
         return Err(RequestError::KeyBlocked);
     }
@@ -61,47 +55,61 @@ pub(crate) async fn row(located: &mut Located<'_>, key: &Key) -> Result<Option<R
         .dispatcher
         .shard_map
         .locate(namespace, &key.partition);
-    let cacheable = CacheableRead::Row(namespace, key);
-    shared_row(read(located, &cacheable, shard).await?)
+    let cacheable = CacheableRead::Row(Place::of(located), key);
+    let mut none = RowBatch::default();
+    shared_row(read(located, &cacheable, shard, &mut none).await?)
 }
 
-/// Reads the first chunk of a range.
+/// Reads the first chunk of a range, whose rows go to `rows`. Those of the page have gone there.
 pub(crate) async fn page(
     located: &mut Located<'_>,
     request: &RangeRequest,
+    rows: &mut dyn RowSink,
 ) -> Result<Arc<Page>, RequestError> {
     let map = &located.dispatcher.shard_map;
     let shard = map.locate(request.namespace, &request.partition);
-    let cacheable = CacheableRead::range(request);
-    match read(located, &cacheable, shard).await? {
-        SharedRead::Page(page) => Ok(page),
-        SharedRead::Row(_) => Err(mixed_up()),
+    let cacheable = CacheableRead::range(located.namespace_id(), request);
+    match read(located, &cacheable, shard, rows).await? {
+        SharedRead::Page(_, page) => {
+            rows.append(&page.rows);
+            Ok(page)
+        }
+        SharedRead::Row(..) => Err(mixed_up()),
     }
 }
 
+/// Returns the result, which has the rows of a page if other requests may share it; else they go to `rows`.
 async fn read(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
+    rows: &mut dyn RowSink,
 ) -> Result<SharedRead, RequestError> {
     let dispatcher = located.dispatcher;
     let Some(shield) = dispatcher.hot_keys.shield() else {
-        return direct(located, cacheable, shard).await;
+        return direct(located, cacheable, shard, rows).await;
     };
     located.log.phase(Phase::Shield);
     let key = cacheable.key(shield.seed());
     // Rows were checked before anything was charged. A block holds for `no-cache` too.
     if dispatcher.hot_keys.blocking().is_some() {
-        refuse_blocked(shield, &key, located.caller_id())?;
+        refuse_blocked(shield, &key, located.payer_name())?;
     }
     shield.count(&key);
     if located.context().freshness.is_bypassed {
         located.served_by(CacheStatus::Bypass);
-        return direct(located, cacheable, shard).await;
+        return direct(located, cacheable, shard, rows).await;
     }
     let read_context = located.read_context();
-    match shield.lookup(&key, &read_context, located.caller_id()) {
+    match shield.lookup(&key, &read_context, located.payer_name()) {
         Lookup::Blocked => Err(RequestError::KeyBlocked),
+        // Another version was activated since it was cached, or the request goes on in an earlier one.
+        Lookup::Hit { served, .. } if served.value.answer.dataset() != cacheable.dataset() => {
+            drop(shield.begin_write([cacheable.scope()]));
+            let result = direct(located, cacheable, shard, rows).await?;
+            located.served_by(CacheStatus::Miss);
+            Ok(result)
+        }
         Lookup::Hit {
             served,
             is_refresh_due,
@@ -121,14 +129,14 @@ async fn read(
             located.served_by(cache_status(dispatcher, &served));
             Ok(served.value.answer)
         }
-        Lookup::Cold if dispatcher.store.answers_at_once() => {
-            let result = direct(located, cacheable, shard).await?;
+        Lookup::Cold if dispatcher.store.capabilities().answers_at_once => {
+            let result = direct(located, cacheable, shard, rows).await?;
             located.served_by(CacheStatus::Miss);
             Ok(result)
         }
         // Boxed, so that the future of a plain read stays small.
         Lookup::Cold | Lookup::Miss => {
-            Box::pin(join_or_lead(shield, located, cacheable, shard)).await
+            Box::pin(join_or_lead(shield, located, cacheable, shard, rows)).await
         }
     }
 }
@@ -139,6 +147,7 @@ async fn join_or_lead(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
+    rows: &mut dyn RowSink,
 ) -> Result<SharedRead, RequestError> {
     let dispatcher = located.dispatcher;
     // Only now, so that a quota of the shard does not count what never reaches it.
@@ -166,6 +175,12 @@ async fn join_or_lead(
         })
     };
     let served = queue::ask(located, pin!(sharing)).await?;
+    if served.value.answer.dataset() != cacheable.dataset() {
+        // The leader reads another version.
+        let result = direct(located, cacheable, shard, rows).await?;
+        located.served_by(CacheStatus::Miss);
+        return Ok(result);
+    }
     located.served_by(cache_status(dispatcher, &served));
     Ok(served.value.answer)
 }
@@ -175,11 +190,12 @@ async fn direct(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
+    rows: &mut dyn RowSink,
 ) -> Result<SharedRead, RequestError> {
     located.debit()?;
     queue::turn_away(located, shard)?;
     let (dispatcher, call) = (located.dispatcher, located.call());
-    let fetching = pin!(fetch(dispatcher, cacheable, &call));
+    let fetching = pin!(fetch(dispatcher, cacheable, &call, rows));
     let work = pin!(with_permit(dispatcher, shard, &call, fetching));
     queue::ask(located, work).await?
 }
@@ -189,16 +205,17 @@ async fn fetch(
     dispatcher: &Dispatcher,
     cacheable: &CacheableRead<'_>,
     call: &StoreCall,
+    rows: &mut dyn RowSink,
 ) -> Answered<Result<SharedRead, RequestError>> {
     let (store, context) = (&dispatcher.store, call.context());
     let answer = match cacheable {
-        CacheableRead::Row(namespace, key) => {
-            let row = store.get(&context, *namespace, key).await;
-            row.map(SharedRead::Row)
+        CacheableRead::Row(place, key) => {
+            let row = store.get(&context, place.dataset, key).await;
+            row.map(|row| SharedRead::Row(place.dataset, row))
         }
-        CacheableRead::Range(request, _) => {
-            let page = store.range(&context, request).await;
-            page.map(|page| SharedRead::Page(Arc::new(page)))
+        CacheableRead::Range(_, request, _) => {
+            let page = store.range_into(&context, request, rows).await;
+            page.map(|page| SharedRead::Page(request.namespace, Arc::new(page)))
         }
     };
     Answered::new(&context, answer.map_err(RequestError::from))

@@ -1,4 +1,4 @@
-//! Writes: the shield is told before the store is asked and after it has answered.
+//! Writes: they are announced to the shield before the store is asked, and ended after it has answered.
 
 use std::future::Future;
 use std::pin::Pin;

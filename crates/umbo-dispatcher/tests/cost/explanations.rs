@@ -54,6 +54,22 @@ async fn a_put_is_explained_to_the_micro_unit() {
     assert_eq!(pod.quota.spent("small"), 8_050_000);
 }
 
+/// A touch is admitted as a put of unknown length.
+#[tokio::test]
+async fn a_touch_is_explained_as_what_it_is_admitted_with() {
+    let pod = TestDispatcher::open(&[by_caller("small", "100", "200")]).await;
+    let explain = async |body: serde_json::Value| {
+        let reply = pod.ask("POST", EXPLAIN, &[], body.to_string()).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.json()
+    };
+    let touch = explain(json!({"operation": "touch", "pk": "p", "sk": "s"})).await;
+    assert_eq!(touch["breakdown"]["base"], 6.0);
+    assert_eq!(touch["shards"][0]["share"], 1.0);
+    let put = explain(json!({"operation": "put", "pk": "p", "sk": "s", "bytes": 8_191})).await;
+    assert!(touch["estimate_ru"].as_f64() < put["estimate_ru"].as_f64());
+}
+
 #[tokio::test]
 async fn an_explanation_says_when_a_request_would_be_rejected() {
     let pod = TestDispatcher::open(&[by_caller("tiny", "1", "1")]).await;
@@ -123,6 +139,7 @@ async fn usage_shows_ones_own_rows_and_an_administrator_all() {
     let writer = pod
         .token(&operator, "writer", &["read,write:listings"])
         .await;
+    let deleter = pod.token(&operator, "deleter", &["write:listings"]).await;
     let target = "/v1/ns/listings/kv/p";
     let put = pod
         .ask("PUT", target, &[("authorization", &writer)], "four")
@@ -147,7 +164,7 @@ async fn usage_shows_ones_own_rows_and_an_administrator_all() {
         })
     );
     let denied = pod
-        .ask("GET", USAGE, &[("authorization", &operator)], "")
+        .ask("GET", USAGE, &[("authorization", &deleter)], "")
         .await;
     assert_eq!(denied.status, 403);
     let both = pod.token(&operator, "both", &["read,admin:listings"]).await;

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use umbo_routing::ShardMap;
 use umbo_store::{
     CallContext, DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, RangeRequest,
-    ScanPage, ScanPosition, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest,
+    ScanPage, ScanPosition, ScanRequest, Store, StoreError, WrappedStore, WriteError, WriteRequest,
     Written,
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
@@ -114,9 +113,9 @@ impl TestStore {
 }
 
 #[async_trait]
-impl Store for TestStore {
-    fn shard_map(&self) -> Arc<ShardMap> {
-        self.inner.shard_map()
+impl WrappedStore for TestStore {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
     }
 
     fn is_reachable(&self, shard: ShardId) -> bool {
@@ -124,7 +123,7 @@ impl Store for TestStore {
     }
 
     async fn reachable(&self, shard: ShardId) {
-        if !self.is_reachable(shard) {
+        if !WrappedStore::is_reachable(self, shard) {
             std::future::pending::<()>().await;
         }
     }
@@ -202,28 +201,5 @@ impl Store for TestStore {
     ) -> Result<Deleted, StoreError> {
         self.enter(request.namespace).await?;
         self.inner.delete_range(call, request).await
-    }
-
-    async fn keep_records(
-        &self,
-        copy: Arc<umbo_store::RecordsCopy>,
-    ) -> Vec<(ShardId, Result<(), StoreError>)> {
-        self.inner.keep_records(copy).await
-    }
-
-    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
-        self.inner.kept_records().await
-    }
-
-    fn records_revision(&self) -> umbo_store::RecordsRevision {
-        self.inner.records_revision()
-    }
-
-    fn status(&self) -> Vec<ShardStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::support::{Site, TestDispatcher};
 
 const ROW: &str = "ns/shop/kv/listing:17";
+const TERMS: &str = r#"{"reason":"a","ttl":60}"#;
 const DATA: &str = "/v1/ns/shop/kv/listing:17";
 
 async fn pod(site: &Site) -> TestDispatcher {
@@ -98,20 +99,61 @@ async fn a_key_that_is_pinned_and_blocked_is_blocked() {
 }
 
 #[tokio::test]
-async fn the_next_one_who_lists_a_key_says_how_it_stands() {
+async fn a_listed_key_stays_as_it_stands_unless_a_condition_says_otherwise() {
     let site = Site::new();
     let pod = pod(&site).await;
-    let first = pod.list("blocked", ROW, r#"{"reason":"a","ttl":60}"#).await;
+    let first = pod.list("blocked", ROW, TERMS).await;
     assert_eq!(first.status, 201);
+    assert_eq!(first.header("etag"), "\"1700000000000\"");
     site.clock.advance(Duration::from_secs(1));
-    let next = pod.list("blocked", ROW, "{}").await;
-    assert_eq!(next.status, 200);
+    // A repetition changes nothing: its time does not begin anew.
+    let same = pod.list("blocked", ROW, TERMS).await;
+    assert_eq!((same.status, &same.body), (200, &first.body));
+    for other in ["", r#"{"reason":"a"}"#, r#"{"reason":"a","ttl":61}"#] {
+        let detail = pod.list("blocked", ROW, other).await;
+        let detail = detail.refused(409, "hot-key-listed").clone();
+        assert!(detail.contains("If-Match"), "{detail}");
+    }
+    assert_eq!(
+        pod.keys().await[0]["blocked"]["until"],
+        1_700_000_060_000_u64
+    );
+    // The id names the same key.
+    let id = format!("id/{}", first.body["id"].as_str().unwrap());
+    pod.list("blocked", &id, "")
+        .await
+        .refused(409, "hot-key-listed");
+}
+
+#[tokio::test]
+async fn a_condition_decides_whether_a_listed_key_is_replaced() {
+    let site = Site::new();
+    let pod = pod(&site).await;
+    let path = format!("/admin/v1/hot/blocked/{ROW}");
+    let put = async |field, tag: &str, body: &str| {
+        let fields = [(field, tag)];
+        pod.ask_with("PUT", &path, &fields, body.to_owned()).await
+    };
+    let none = put("if-match", "*", TERMS).await;
+    none.refused(412, "precondition-failed");
+    let first = put("if-none-match", "*", TERMS).await;
+    assert_eq!(first.status, 201);
+    let again = put("if-none-match", "*", TERMS).await;
+    again.refused(412, "precondition-failed");
+    // Of one moment, yet of another version.
+    let next = put("if-match", first.header("etag"), "").await;
+    assert_eq!(
+        (next.status, next.header("etag")),
+        (200, "\"1700000000001\"")
+    );
     assert_eq!(next.body["id"], first.body["id"]);
-    assert_eq!(next.body["at"], 1_700_000_001_000_u64);
     assert!(next.body.get("until").is_none() && next.body.get("reason").is_none());
+    let late = put("if-match", first.header("etag"), TERMS).await;
+    late.refused(412, "precondition-failed");
+    assert_eq!(put("if-match", "*", TERMS).await.status, 200);
+    assert_eq!(pod.keys().await[0]["blocked"]["reason"], "a");
     // The id names the same key.
     let id = format!("id/{}", next.body["id"].as_str().unwrap());
-    assert_eq!(pod.list("blocked", &id, "").await.status, 200);
     assert_eq!(pod.unlist("blocked", &id).await.status, 204);
     assert_eq!(pod.get(DATA).await.status, 404);
 }

@@ -109,6 +109,24 @@ async fn conditions_are_about_the_stored_policy() {
 }
 
 #[tokio::test]
+async fn without_a_condition_a_stored_policy_stays() {
+    let site = Site::new();
+    let pod = site.pod().await;
+    let made = pod.put_if(&policy("reads", 1), &[]).await;
+    assert_eq!(made.status, 201);
+    let before = site.records().await;
+    let same = pod.put_if(&policy("reads", 1), &[]).await;
+    assert_eq!((same.status, same.tag()), (200, made.tag()));
+    let other = pod.put_if(&policy("reads", 2), &[]).await;
+    let detail = other.refused(409, "quota-exists");
+    assert!(detail.contains("If-Match"), "{detail}");
+    assert!(site.records().await == before, "a refusal wrote something");
+    assert_eq!(pod.get("reads").await.tag(), made.tag());
+    let replaced = pod.put_if(&policy("reads", 2), &[("if-match", "*")]).await;
+    assert_eq!(replaced.status, 200);
+}
+
+#[tokio::test]
 async fn of_changes_at_the_same_moment_one_wins() {
     let site = Site::new();
     let pods = [site.pod().await, site.pod().await];

@@ -1,14 +1,11 @@
 //! A store that takes its time: before each answer, whoever else waits gets a turn. Without it, what
 //! two pods do at the same moment would never interleave over a store in memory.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use tokio::task::yield_now;
-use umbo_routing::ShardMap;
 use umbo_store::{
     CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, RangeRequest, ScanPage,
-    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    ScanRequest, Store, StoreError, WrappedStore, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row};
 
@@ -16,9 +13,9 @@ use umbo_types::{Key, NamespaceId, Row};
 pub(crate) struct SlowStore(pub(crate) MemoryStore);
 
 #[async_trait]
-impl Store for SlowStore {
-    fn shard_map(&self) -> Arc<ShardMap> {
-        self.0.shard_map()
+impl WrappedStore for SlowStore {
+    fn inner(&self) -> &dyn Store {
+        &self.0
     }
 
     async fn get(
@@ -71,28 +68,5 @@ impl Store for SlowStore {
     ) -> Result<Deleted, StoreError> {
         yield_now().await;
         self.0.delete_range(call, request).await
-    }
-
-    async fn keep_records(
-        &self,
-        copy: Arc<umbo_store::RecordsCopy>,
-    ) -> Vec<(umbo_types::ShardId, Result<(), StoreError>)> {
-        self.0.keep_records(copy).await
-    }
-
-    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
-        self.0.kept_records().await
-    }
-
-    fn records_revision(&self) -> umbo_store::RecordsRevision {
-        self.0.records_revision()
-    }
-
-    fn status(&self) -> Vec<ShardStatus> {
-        self.0.status()
-    }
-
-    async fn close(&self) {
-        self.0.close().await;
     }
 }

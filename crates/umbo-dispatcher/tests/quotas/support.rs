@@ -200,10 +200,12 @@ impl Site {
         });
         let request = WriteRequest {
             namespace: NamespaceId::SYSTEM,
+            epoch: 0,
             mutations: mutations.into(),
             atomicity: Atomicity::Partition,
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
+            idempotency: None,
         };
         let written = self.store.write(&CallContext::internal(), request).await;
         assert!(written.iter().all(Result::is_ok), "{written:?}");
@@ -246,8 +248,12 @@ impl TestDispatcher {
             .await
     }
 
+    /// Stores a policy, in the place of the stored one of its name if there is one.
     pub(crate) async fn put(&self, policy: &Value) -> Answer {
-        self.put_if(policy, &[]).await
+        let stored = self.get(policy["name"].as_str().unwrap()).await;
+        let tag = stored.headers.get("etag").map(|tag| tag.to_str().unwrap());
+        let condition = tag.map(|tag| ("if-match", tag));
+        self.put_if(policy, condition.as_slice()).await
     }
 
     pub(crate) async fn put_if(&self, policy: &Value, headers: &[(&str, &str)]) -> Answer {

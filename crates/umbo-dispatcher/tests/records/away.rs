@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_store::Store as _;
+use umbo_store::RecordsKeeper;
 
 use crate::store::FaultyStore;
 use crate::support::{Site, path};

@@ -8,3 +8,4 @@ mod removal;
 mod steps;
 mod store;
 mod support;
+mod versions;

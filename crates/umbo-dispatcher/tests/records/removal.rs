@@ -169,10 +169,10 @@ async fn writes_through_a_dispatcher_that_knows_the_old_namespace_go_to_the_new_
     let keys = r#"{"keys":[{"pk":"k"}]}"#;
     let got = other.ask("POST", "/v1/ns/x/batch/get", keys).await;
     got.refused(404, "namespace-not-found");
-    let records: u64 = umbo_store::Store::status(&*site.store)
+    let records: u64 = umbo_store::StoreReport::status(&*site.store)
         .iter()
         .map(|status| status.rows)
         .sum();
-    // The head, the secret, and a fence for each namespace that ever was.
-    assert_eq!(records, 2 + 6, "no row is left that belongs to none");
+    // The head, the secret, and for each namespace that ever was a fence and the events of its creation and removal.
+    assert_eq!(records, 2 + 6 * 3, "no row is left that belongs to none");
 }

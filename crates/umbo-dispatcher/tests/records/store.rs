@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
-use umbo_routing::ShardMap;
 use umbo_store::{
     CallContext, DeleteRangeRequest, Deleted, MemoryStore, Outcome, Page, RangeRequest,
-    RecordsCopy, RecordsRevision, ScanPage, ScanRequest, ShardStatus, Store, StoreError,
-    WriteError, WriteRequest, Written,
+    RecordsCopy, RecordsKeeper, Store, StoreError, StoreReport, WrappedStore, WriteError,
+    WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
 
@@ -38,6 +37,8 @@ pub(crate) struct FaultyStore {
     full: Mutex<BTreeSet<ShardId>>,
     /// Whether Umbo's own records cannot be reached.
     is_home_away: AtomicBool,
+    /// A shard that has not heard that a dataset was dropped, that dataset, and the one that decides its writes there.
+    lagging: Mutex<Option<(ShardId, NamespaceId, NamespaceId)>>,
     /// Lets a walk over the records go on, where it is held.
     walks: Semaphore,
     is_walk_held: AtomicBool,
@@ -51,6 +52,7 @@ impl FaultyStore {
             fault: Mutex::default(),
             full: Mutex::default(),
             is_home_away: AtomicBool::new(false),
+            lagging: Mutex::default(),
             walks: Semaphore::new(0),
             is_walk_held: AtomicBool::new(false),
         })
@@ -71,6 +73,11 @@ impl FaultyStore {
 
     pub(crate) fn fill(&self, shard: u16) {
         self.full.lock().unwrap().insert(ShardId(shard));
+    }
+
+    /// Makes a shard take writes of a dataset that was dropped, as one that has not heard of it does: by the live one.
+    pub(crate) fn lag(&self, shard: u16, dropped: NamespaceId, live: NamespaceId) {
+        *self.lagging.lock().unwrap() = Some((ShardId(shard), dropped, live));
     }
 
     pub(crate) fn cut_home(&self) {
@@ -130,9 +137,9 @@ fn unavailable(shard: ShardId, outcome: Outcome) -> StoreError {
 }
 
 #[async_trait]
-impl Store for FaultyStore {
-    fn shard_map(&self) -> Arc<ShardMap> {
-        self.inner.shard_map()
+impl WrappedStore for FaultyStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
     }
 
     async fn get(
@@ -145,15 +152,6 @@ impl Store for FaultyStore {
         self.inner.get(call, namespace, key).await
     }
 
-    async fn multi_get(
-        &self,
-        call: &CallContext,
-        namespace: NamespaceId,
-        keys: &[Key],
-    ) -> Vec<Result<Option<Row>, StoreError>> {
-        self.inner.multi_get(call, namespace, keys).await
-    }
-
     async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
         self.check_read(request.namespace, &request.partition)?;
         let page = self.inner.range(call, request).await;
@@ -163,18 +161,10 @@ impl Store for FaultyStore {
         page
     }
 
-    async fn scan(
-        &self,
-        call: &CallContext,
-        request: &ScanRequest,
-    ) -> Result<ScanPage, StoreError> {
-        self.inner.scan(call, request).await
-    }
-
     async fn write(
         &self,
         call: &CallContext,
-        request: WriteRequest,
+        mut request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         let mutations = request.mutations.len();
         let shard = self.shard(request.namespace, &request.mutations[0].key.partition);
@@ -184,6 +174,12 @@ impl Store for FaultyStore {
             return all(StoreError::Full { shard, outcome });
         }
         if request.namespace != NamespaceId::SYSTEM {
+            let lagging = *self.lagging.lock().unwrap();
+            if let Some((_, _, live)) =
+                lagging.filter(|one| (one.0, one.1) == (shard, request.namespace))
+            {
+                request.namespace = live;
+            }
             return self.inner.write(call, request).await;
         }
         if self.is_home_away.load(SeqCst) {
@@ -203,11 +199,19 @@ impl Store for FaultyStore {
         }
     }
 
+    /// A shard that lags hears of the drop with the first step.
     async fn delete_range(
         &self,
         call: &CallContext,
-        request: DeleteRangeRequest,
+        mut request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
+        let shard = self.shard(request.namespace, &request.partition);
+        let is_it = |one: &mut (ShardId, NamespaceId, NamespaceId)| {
+            (one.0, one.1) == (shard, request.namespace)
+        };
+        if let Some((_, _, live)) = self.lagging.lock().unwrap().take_if(is_it) {
+            request.namespace = live;
+        }
         self.inner.delete_range(call, request).await
     }
 
@@ -235,21 +239,5 @@ impl Store for FaultyStore {
             }
         }
         answers
-    }
-
-    async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError> {
-        self.inner.kept_records().await
-    }
-
-    fn records_revision(&self) -> RecordsRevision {
-        self.inner.records_revision()
-    }
-
-    fn status(&self) -> Vec<ShardStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -101,7 +101,7 @@ impl Site {
             long_reads: LongReads::default(),
             limits: DispatcherLimits {
                 requests_in_flight_max: 100,
-                body_memory_max: 1 << 20,
+                body_memory_max: 8 << 20,
                 answer_memory_max: 256 << 20,
                 body_timeout: Duration::from_secs(5),
                 default_timeout: Duration::from_secs(5),

@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::held::HeldBytes;
 
-/// Says that a stream failed half-way.
+/// A stream failed half-way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the answer was aborted")]
 pub struct ReplyAborted;

@@ -1,6 +1,6 @@
 //! The leader of a read, and the read it makes.
 //!
-//! Both end on drop or go on without the one who drops them. A leader that is dropped before its read
+//! Both end on drop, or go on without the request that drops them. A leader that is dropped before its read
 //! has completed, because it panicked or its task was ended, counts as failed. A read that is dropped
 //! goes on in a task, because others may wait for it.
 

@@ -93,7 +93,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         wakeups.wake();
     }
 
-    /// Begins a write; the guard is told what it touches.
+    /// Begins a write; the guard knows what it touches.
     pub(crate) fn begin_write(&self) -> WriteGuard {
         self.generations.begin()
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Barrier;
 
-use umbo_types::{CallerId, RequestUnits};
+use umbo_types::RequestUnits;
 
 use super::*;
 
@@ -299,7 +299,7 @@ fn heat_is_told_with_its_bounds() {
         for tracked in &pod.detector.hot {
             // As 50 reads that cost 20 request units.
             let price = RequestUnits::from_micros(20_000_000);
-            tracked.key.record_read(&CallerId::new("shop"), price);
+            tracked.key.record_read("shop", price);
         }
         pod.tick();
     }

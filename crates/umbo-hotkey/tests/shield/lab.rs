@@ -133,7 +133,8 @@ impl Lab {
     pub(crate) fn lookup(&self, name: &str) -> Lookup<Option<Bytes>> {
         let row = key(name);
         let key = self.shield.seed().row(NAMESPACE, &row);
-        self.shield.lookup(&key, &self.context(), &self.caller)
+        self.shield
+            .lookup(&key, &self.context(), self.caller.as_str())
     }
 
     /// Reads as a point get does.
@@ -196,7 +197,7 @@ pub(crate) async fn read_through(
     if let Lookup::Hit {
         served,
         is_refresh_due,
-    } = shield.lookup(key, context, caller)
+    } = shield.lookup(key, context, caller.as_str())
     {
         if is_refresh_due {
             shield.refresh(key, context, fetch);

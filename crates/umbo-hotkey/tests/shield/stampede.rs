@@ -25,7 +25,7 @@ async fn attack(lab: &mut Lab, is_direct: bool, rate: u64, millis: u64) -> (u64,
         lab.shield.count(&name);
         let (reads, context) = (lab.reads(), lab.context());
         let fetch = read(&lab.store, row.clone());
-        match lab.shield.lookup(&name, &context, &lab.caller) {
+        match lab.shield.lookup(&name, &context, lab.caller.as_str()) {
             Lookup::Hit { is_refresh_due, .. } => {
                 if is_refresh_due {
                     lab.shield.refresh(&name, &context, fetch);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, NS};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, NS, REASON};
 
 /// What any request of the admin API can meet.
 pub(super) const ADMIN: &[ErrorCode] = &[
@@ -113,7 +113,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         about: "An absent body is one without fields. A namespace that exists is not changed: the answer says so, \
                 or is 409 where the body names another setting than it has. With If-Match its settings are \
                 replaced, and a field that is absent takes its default.",
-        parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE],
+        parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE, &REASON],
         body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[
             (
@@ -177,7 +177,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
                 confirmed that it refuses it. A shard that is away keeps the name until it is back, or an \
                 operator vouches that it never comes back. The space of the rows is reclaimed in the \
                 background.",
-        parameters: &[&NS, &DRY_RUN, &ABANDON_SHARD],
+        parameters: &[&NS, &DRY_RUN, &ABANDON_SHARD, &REASON],
         body: None,
         answers: &[
             (
@@ -208,7 +208,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/admin/v1/tokens",
         id: "listTokens",
         summary: "List tokens",
-        about: "Without their secrets, which nobody has.",
+        about: "Without their secrets, which the server does not keep.",
         parameters: &[],
         body: None,
         answers: &[(200, "The tokens, by id.", Content::Json("TokenList"), &[])],
@@ -220,8 +220,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "createToken",
         summary: "Create a token",
         about: "From the first token on, every request needs one; so the first must hold admin:*. Where it is \
-                not known whether the token was made, the problem holds it, so that nobody is kept out by a \
-                token that nobody has.",
+                not known whether the token was made, the problem holds it, so that no token takes effect \
+                that no caller holds.",
         parameters: &[&CONTENT_ENCODING],
         body: Some((Content::Json("NewToken"), true)),
         answers: &[(
@@ -239,7 +239,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Revoke a token",
         about: "At once on this server, within a second on the others; on one that is cut off from the home \
                 of the records after records.stale_max at the latest.",
-        parameters: &[&TOKEN_ID, &DRY_RUN],
+        parameters: &[&TOKEN_ID, &DRY_RUN, &REASON],
         body: None,
         answers: &[
             (
@@ -275,7 +275,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/",
         id: "root",
         summary: "Say what this is",
-        about: "Header Link names the document, the contract and the status (RFC 8631).",
+        about: "Header Link names the document, the contract and the status (RFC 8631). A client that prefers \
+                text/html gets what /page answers.",
         parameters: &[],
         body: None,
         answers: &[(
@@ -284,6 +285,18 @@ pub(super) const OPERATIONS: &[Operation] = &[
             Content::Json("ServiceInfo"),
             &["Link"],
         )],
+        errors: &[SERVICE],
+    },
+    Operation {
+        method: "get",
+        path: "/page",
+        id: "showPage",
+        summary: "Show the operators' page",
+        about: "For browsers. It needs no token; what it shows it asks the admin API for, with the token that it is \
+                given. Its files are below /page/.",
+        parameters: &[],
+        body: None,
+        answers: &[(200, "The page.", Content::Text("text/html"), &[])],
         errors: &[SERVICE],
     },
     Operation {

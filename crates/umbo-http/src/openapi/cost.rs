@@ -117,8 +117,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/v1/ns/{ns}/usage",
         id: "usage",
         summary: "What was spent",
-        about: "By caller, operation and shard, through this pod since it was started. Without the \
-                grant admin the rows of the caller alone, and no shards.",
+        about: "By caller, operation and shard, through this pod since it was started. Needs the grant \
+                read or observe; without observe it has the rows of the caller alone, and no shards.",
         parameters: &[&NS],
         body: None,
         answers: &[(200, "The usage.", Content::Json("UsageAnswer"), &[])],

@@ -4,8 +4,9 @@ use umbo_api::ErrorCode;
 
 use super::operation::{Content, Operation, Parameter};
 use super::parameter::{
-    ACCEPT_ENCODING, ALL, ATOMIC, CONTENT_ENCODING, CRITICALITY, CURSOR, DRY_RUN, DURABILITY, ENC,
-    END, EXPIRES, IF_MATCH, IF_NONE, IF_NONE_MATCH, KEYS_ONLY, LIMIT, MAX_BYTES, NS, PK, PREFER,
+    ACCEPT_ENCODING, ALL, ATOMIC, BYTE_RANGE, CONTENT_DIGEST, CONTENT_ENCODING, CRITICALITY,
+    CURSOR, DRY_RUN, DURABILITY, ENC, END, EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_TTL, IF_MATCH,
+    IF_NONE, IF_NONE_MATCH, IF_RANGE, INCREMENT, KEYS_ONLY, LIMIT, MAX_BYTES, NS, PK, PREFER,
     PREFIX, REVERSE, SK, START, TIMEOUT, TTL,
 };
 
@@ -26,7 +27,7 @@ pub(super) const ANY: &[ErrorCode] = &[
     ErrorCode::Unauthenticated,
     ErrorCode::UriTooLong,
 ];
-const STORE: &[ErrorCode] = &[
+pub(super) const STORE: &[ErrorCode] = &[
     ErrorCode::AbnormalUsageDetected,
     ErrorCode::DataDamaged,
     ErrorCode::DeadlineBeforeStore,
@@ -40,16 +41,20 @@ const STORE: &[ErrorCode] = &[
     ErrorCode::TooManyRequestsInFlight,
     ErrorCode::AnswerMemoryFull,
 ];
-const WRITE: &[ErrorCode] = &[ErrorCode::StorageFull, ErrorCode::WriteQueueFull];
+pub(super) const WRITE: &[ErrorCode] = &[ErrorCode::StorageFull, ErrorCode::WriteQueueFull];
+/// What a write with an idempotency key can meet.
+const KEYED: &[ErrorCode] = &[ErrorCode::IdempotencyFull, ErrorCode::IdempotencyMismatch];
 pub(super) const BODY: &[ErrorCode] = &[
     ErrorCode::BodyMemoryFull,
     ErrorCode::BodyTooLarge,
     ErrorCode::ClientClosed,
+    ErrorCode::DigestMismatch,
 ];
 
 /// Parameters of a read that is asked for in a body.
 const READ_MANY: &[&Parameter] = &[
     &NS,
+    &CONTENT_DIGEST,
     &CONTENT_ENCODING,
     &ACCEPT_ENCODING,
     &TIMEOUT,
@@ -57,7 +62,32 @@ const READ_MANY: &[&Parameter] = &[
     &PREFER,
 ];
 
-const ROW_HEADERS: &[&str] = &["ETag", "Umbo-Expires-At", "Cache-Status", "Age", "Vary"];
+const ROW_HEADERS: &[&str] = &[
+    "Content-Digest",
+    "Repr-Digest",
+    "ETag",
+    "Umbo-Expires-At",
+    "Cache-Status",
+    "Age",
+    "Vary",
+];
+const PART_HEADERS: &[&str] = &[
+    "Content-Range",
+    "Repr-Digest",
+    "ETag",
+    "Umbo-Expires-At",
+    "Cache-Status",
+    "Age",
+    "Vary",
+];
+const HEAD_HEADERS: &[&str] = &[
+    "Accept-Ranges",
+    "ETag",
+    "Umbo-Expires-At",
+    "Cache-Status",
+    "Age",
+    "Vary",
+];
 const CACHE_HEADERS: &[&str] = &["Cache-Status", "Age"];
 
 const GET_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
@@ -66,6 +96,12 @@ const GET_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         "The value, as it was stored.",
         Content::Bytes,
         ROW_HEADERS,
+    ),
+    (
+        206,
+        "The part of the value that Range asks for.",
+        Content::Bytes,
+        PART_HEADERS,
     ),
     (
         304,
@@ -79,7 +115,7 @@ const HEAD_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         200,
         "The row is there; Content-Length is its size.",
         Content::None,
-        ROW_HEADERS,
+        HEAD_HEADERS,
     ),
     (
         304,
@@ -89,15 +125,33 @@ const HEAD_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
     ),
 ];
 const PUT_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
-    (201, "Stored; there was no row.", Content::None, &["ETag"]),
-    (204, "Stored; a row was replaced.", Content::None, &["ETag"]),
+    (
+        201,
+        "Stored; there was no row.",
+        Content::None,
+        &["ETag", "Umbo-Replayed"],
+    ),
+    (
+        204,
+        "Stored; a row was replaced.",
+        Content::None,
+        &["ETag", "Umbo-Replayed"],
+    ),
 ];
-const TOUCH_ANSWERS: &[(u16, &str, Content, &[&str])] = &[(
-    204,
-    "The row has the new expiry, and a new version.",
-    Content::None,
-    &["ETag"],
-)];
+const TOUCH_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+    (
+        200,
+        "The new number, as decimal text: of an increment.",
+        Content::Text("text/plain"),
+        &["ETag", "Umbo-Existed", "Umbo-Replayed"],
+    ),
+    (
+        204,
+        "The row has the new expiry, and a new version.",
+        Content::None,
+        &["ETag", "Umbo-Replayed"],
+    ),
+];
 const DELETE_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
     (
         200,
@@ -105,7 +159,12 @@ const DELETE_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         Content::Json("DeleteRangeAnswer"),
         &[],
     ),
-    (204, "No row has this key now.", Content::None, &[]),
+    (
+        204,
+        "No row has this key now.",
+        Content::None,
+        &["Umbo-Existed", "Umbo-Replayed"],
+    ),
 ];
 const GET_ERRORS: &[&[ErrorCode]] = &[
     ANY,
@@ -116,34 +175,55 @@ const GET_ERRORS: &[&[ErrorCode]] = &[
         ErrorCode::PreconditionFailed,
     ],
 ];
+const PART_ERRORS: &[&[ErrorCode]] = &[
+    ANY,
+    STORE,
+    &[
+        ErrorCode::KeyNotFound,
+        ErrorCode::NotAcceptable,
+        ErrorCode::PreconditionFailed,
+        ErrorCode::RangeNotSatisfiable,
+    ],
+];
 const PUT_ERRORS: &[&[ErrorCode]] = &[
     ANY,
     STORE,
     WRITE,
+    KEYED,
     BODY,
-    &[ErrorCode::PreconditionFailed, ErrorCode::ValueTooLarge],
+    &[
+        ErrorCode::PreconditionFailed,
+        ErrorCode::UploadGone,
+        ErrorCode::ValueTooLarge,
+    ],
 ];
 const TOUCH_ERRORS: &[&[ErrorCode]] = &[
     ANY,
     STORE,
     WRITE,
+    KEYED,
     &[
+        ErrorCode::IncrementOverflow,
         ErrorCode::InvalidBody,
         ErrorCode::KeyNotFound,
+        ErrorCode::NotANumber,
         ErrorCode::PreconditionFailed,
     ],
 ];
-const DELETE_ERRORS: &[&[ErrorCode]] = &[ANY, STORE, WRITE, &[ErrorCode::PreconditionFailed]];
+const DELETE_ERRORS: &[&[ErrorCode]] =
+    &[ANY, STORE, WRITE, KEYED, &[ErrorCode::PreconditionFailed]];
 
 macro_rules! key_operations {
     ($path:literal, $suffix:literal, [$($key:expr),*]) => {
         [
             Operation {
                 method: "get", path: $path, id: concat!("get", $suffix), summary: "Get a row",
-                about: "Answers the raw bytes with the content type and encoding they came with.",
+                about: "Answers the raw bytes with the content type and encoding they came with. A value of more than 1 MiB is \
+                        read as it is sent, with its SHA-256 in Repr-Digest, and in Content-Digest where it is sent \
+                        whole.",
                 parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &ACCEPT_ENCODING,
-                    &TIMEOUT, &CRITICALITY, &PREFER],
-                body: None, answers: GET_ANSWERS, errors: GET_ERRORS,
+                    &BYTE_RANGE, &IF_RANGE, &TIMEOUT, &CRITICALITY, &PREFER],
+                body: None, answers: GET_ANSWERS, errors: PART_ERRORS,
             },
             Operation {
                 method: "head", path: $path, id: concat!("head", $suffix),
@@ -155,27 +235,32 @@ macro_rules! key_operations {
             Operation {
                 method: "put", path: $path, id: concat!("put", $suffix), summary: "Put a row",
                 about: "Stores the raw body and its Content-Type, whichever it is. Acknowledged means on the disk, unless durability \
-                        is async.",
-                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE,
-                    &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
+                        is async. A body of more than 1 MiB, and up to 64, is stored \
+                        in chunks as it comes, each charged by itself, and becomes visible whole or not at all.",
+                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE, &CONTENT_DIGEST,
+                    &IDEMPOTENCY_KEY, &IDEMPOTENCY_TTL, &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
                 body: Some((Content::AnyBytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
             },
             Operation {
                 method: "patch", path: $path, id: concat!("touch", $suffix),
-                summary: "Change the expiry of a row",
-                about: "The value stays, and is not sent; the request has no body. Umbo-TTL or Umbo-Expires-At is \
+                summary: "Increment the number of a row, or change its expiry",
+                about: "The request has no body. With Umbo-Increment the number that the row holds, decimal text of a \
+                        signed 64-bit number, is incremented atomically, and answered; an absent row counts as 0. The \
+                        row keeps its media type, and its expiry unless one is named; a new row is text/plain and \
+                        gets the namespace's default expiry. Costs as much as a put of the number. Without \
+                        Umbo-Increment the value stays, and Umbo-TTL or Umbo-Expires-At is \
                         needed. The row gets a new version, as if the same value had been put. Costs as much as \
                         that put, and the bytes that are read for it. 412 also where the row is written again \
                         and again meanwhile.",
-                parameters: &[&NS, $($key,)* &ENC, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE,
-                    &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
+                parameters: &[&NS, $($key,)* &ENC, &INCREMENT, &TTL, &EXPIRES, &IF_MATCH, &IF_NONE,
+                    &IDEMPOTENCY_KEY, &IDEMPOTENCY_TTL, &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: TOUCH_ANSWERS, errors: TOUCH_ERRORS,
             },
             Operation {
                 method: "delete", path: $path, id: concat!("delete", $suffix),
                 summary: "Delete a row", about: "Succeeds whether or not the row was there.",
-                parameters: &[&NS, $($key,)* &ENC, &DRY_RUN, &IF_MATCH, &IF_NONE, &DURABILITY,
-                    &TIMEOUT, &CRITICALITY, &PREFER],
+                parameters: &[&NS, $($key,)* &ENC, &DRY_RUN, &IF_MATCH, &IF_NONE, &IDEMPOTENCY_KEY,
+                    &IDEMPOTENCY_TTL, &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: DELETE_ANSWERS, errors: DELETE_ERRORS,
             },
         ]
@@ -294,10 +379,14 @@ const MANY: [Operation; 3] = [
         summary: "Write many rows",
         about: "Takes a WriteLine a line, at most 10,000 and 16 MiB. Answers a line a row, then \
                 the end line; 207 where any row failed, and the others are done. Lines of one key \
-                are applied in order.",
+                are applied in order. With an idempotency key there is one record for each partition, and a \
+                repetition is answered row by row: rows that were decided as they were, others by doing them now.",
         parameters: &[
             &NS,
             &ATOMIC,
+            &IDEMPOTENCY_KEY,
+            &IDEMPOTENCY_TTL,
+            &CONTENT_DIGEST,
             &CONTENT_ENCODING,
             &ACCEPT_ENCODING,
             &DURABILITY,
@@ -311,19 +400,20 @@ const MANY: [Operation; 3] = [
                 200,
                 "Every row was applied.",
                 Content::Lines(&["WriteRow", "BatchEndLine"]),
-                &[],
+                &["Umbo-Replayed"],
             ),
             (
                 207,
                 "Some rows failed.",
                 Content::Lines(&["WriteRow", "BatchEndLine"]),
-                &[],
+                &["Umbo-Replayed"],
             ),
         ],
         errors: &[
             ANY,
             STORE,
             WRITE,
+            KEYED,
             BODY,
             &[
                 ErrorCode::BatchTooLarge,

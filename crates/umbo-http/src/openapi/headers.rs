@@ -8,13 +8,23 @@ const ANY: [&str; 2] = ["Umbo-Request-Id", "Umbo-RU"];
 /// Name and meaning.
 const ALL: &[(&str, &str)] = &[
     ("Accept-Encoding", "Content codings that the route reads."),
+    ("Accept-Ranges", "bytes: parts of the value can be read."),
     ("Age", "Age of an answer from the local cache, in seconds."),
     (
         "Cache-Status",
         "How a read was answered: from the local cache, together with another request, or by the store (RFC 9211).",
     ),
+    (
+        "Content-Digest",
+        "The SHA-256 of the body, as sha-256=:BASE64:, where it is a large value as a whole.",
+    ),
+    (
+        "Content-Range",
+        "Which part of the value it is, and the length of the whole.",
+    ),
     ("ETag", "Version, in quotes."),
     ("Link", "What describes the server (RFC 8631)."),
+    ("Location", "Where what was created is."),
     (
         "RateLimit",
         "What is left of the tightest limit (draft-ietf-httpapi-ratelimit-headers).",
@@ -24,9 +34,18 @@ const ALL: &[(&str, &str)] = &[
         "What the tightest limit is (draft-ietf-httpapi-ratelimit-headers).",
     ),
     (
+        "Repr-Digest",
+        "The SHA-256 of all bytes of a large value, as sha-256=:BASE64:, also where a part is sent.",
+    ),
+    (
         "Retry-After",
         "Wait before a repetition, in seconds, rounded up.",
     ),
+    (
+        "Upload-Complete",
+        "Whether all of a part is kept: ?1 or ?0.",
+    ),
+    ("Upload-Offset", "Bytes that are kept of a part."),
     (
         "Umbo-Charged-To",
         "Who paid, where the request named a payer.",
@@ -35,6 +54,7 @@ const ALL: &[(&str, &str)] = &[
         "Umbo-Criticality-Applied",
         "Criticality in effect, where it is lower than the one that the request named.",
     ),
+    ("Umbo-Existed", "Whether there was a row: true or false."),
     (
         "Umbo-Expires-At",
         "Expiry of the row, in milliseconds since the Unix epoch.",
@@ -52,6 +72,10 @@ const ALL: &[(&str, &str)] = &[
         "State of the token bucket of the tightest limit, exactly.",
     ),
     ("Umbo-RU", "What the request was charged, in request units."),
+    (
+        "Umbo-Replayed",
+        "?1 where this is the answer to an earlier request with the same Idempotency-Key, and nothing was applied now.",
+    ),
     ("Umbo-Request-Id", "Id of the request."),
     (
         "Umbo-Retry-After-Ms",

@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{CONTENT_ENCODING, DRY_RUN, ENC, NS, PK, SK};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, ENC, IF_MATCH, IF_NONE, NS, PK, REASON, SK};
 
 fn list() -> Value {
     json!({"$ref": "#/components/schemas/HotList"})
@@ -32,9 +32,18 @@ const CHANGE: &[ErrorCode] = &[
     ErrorCode::NamespaceNotFound,
 ];
 
+/// What listing a key can meet beside that.
+const LISTED: &[ErrorCode] = &[
+    ErrorCode::HotKeyListed,
+    ErrorCode::HotListFull,
+    ErrorCode::PreconditionFailed,
+];
+
 const ABOUT_PUT: &str = "In effect at once on this server, within a second on the others, and after a \
                          restart. A key that is listed already \
-                         stands there as this request says. An absent body is one without fields.";
+                         is left as it is, or is 409 where the request names another reason or time. With If-Match \
+                         that is replaced, and a field that is absent takes its default. An absent body is one \
+                         without fields.";
 const ABOUT_REMOVE: &str = "In effect at once on this server, within a second on the others.";
 
 /// Both changes of one path.
@@ -47,13 +56,13 @@ macro_rules! list_operations {
                 id: concat!("list", $what),
                 summary: "Pin or block a key",
                 about: ABOUT_PUT,
-                parameters: &[&LIST, $($parameter,)+ &DRY_RUN, &CONTENT_ENCODING],
+                parameters: &[&LIST, $($parameter,)+ &DRY_RUN, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE, &REASON],
                 body: Some((Content::Json("HotListingSpec"), false)),
                 answers: &[
-                    (200, "It was listed already; or how it would stand, in a dry run.", Content::Json("HotListed"), &[]),
-                    (201, "It is listed now.", Content::Json("HotListed"), &[]),
+                    (200, "It was listed already; or how it would stand, in a dry run.", Content::Json("HotListed"), &["ETag"]),
+                    (201, "It is listed now.", Content::Json("HotListed"), &["ETag"]),
                 ],
-                errors: &[ADMIN, BODY, CHANGE, $more, &[ErrorCode::HotListFull]],
+                errors: &[ADMIN, BODY, CHANGE, $more, LISTED],
             },
             Operation {
                 method: "delete",
@@ -92,7 +101,7 @@ const REPORTS: [Operation; 2] = [
         id: "reportHotKeys",
         summary: "List hot keys",
         about: "Keys that are hot, pinned or blocked on this pod, of namespaces on which the caller \
-                holds admin, and what the layer of hot keys does.",
+                holds observe, and what the layer of hot keys does.",
         parameters: &[],
         body: None,
         answers: &[(
@@ -108,7 +117,7 @@ const REPORTS: [Operation; 2] = [
         path: "/admin/v1/metrics",
         id: "showMetrics",
         summary: "Show the metrics",
-        about: "What /metrics of the admin port answers, to callers with admin on every namespace.",
+        about: "What /metrics of the admin port answers, to callers with observe on every namespace.",
         parameters: &[],
         body: None,
         answers: &[(200, "Prometheus text.", Content::Text("text/plain"), &[])],

@@ -8,7 +8,11 @@ use umbo_api::ErrorCode;
 pub(super) enum In {
     Path,
     Query,
+    /// A query parameter that must be there.
+    RequiredQuery,
     Header,
+    /// A header field that must be there.
+    RequiredHeader,
 }
 
 /// One parameter.

@@ -1,10 +1,9 @@
 //! Parameters of the data plane in the `OpenAPI` document, and the schemas of their values.
 
 use serde_json::{Value, json};
+use umbo_api::row::EXPIRES_AT_MS;
 use umbo_api::time_to_live;
 use umbo_types::limits;
-
-use crate::fields::EXPIRES_AT_MS;
 
 use super::operation::{In, Parameter};
 
@@ -56,6 +55,15 @@ fn coding() -> Value {
 }
 fn durability() -> Value {
     json!({"type": "string", "enum": ["sync", "async"]})
+}
+fn idempotency_key() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 512})
+}
+fn increment() -> Value {
+    json!({"type": "integer", "format": "int64"})
+}
+fn reason() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 256})
 }
 fn atomic() -> Value {
     json!({"type": "string", "enum": ["partition", "none"], "default": "none"})
@@ -116,6 +124,34 @@ pub(super) const DURABILITY: Parameter = Parameter {
     schema: durability,
     about: "When the write is acknowledged: on the disk, or once readers see it.",
 };
+pub(super) const IDEMPOTENCY_KEY: Parameter = Parameter {
+    name: "Idempotency-Key",
+    place: In::Header,
+    schema: idempotency_key,
+    about: "Names the request: a quoted string of 1 to 255 visible ASCII characters, chosen by the client. A second \
+            request of the same caller with the same key, in the same partition, changes nothing and is answered as \
+            the first was, with Umbo-Replayed: ?1; a different one is refused with 422. What failed for want of \
+            time, room or quota is not recorded, and done by the repetition. The record is charged as written bytes.",
+};
+pub(super) const IDEMPOTENCY_TTL: Parameter = Parameter {
+    name: "Umbo-Idempotency-TTL",
+    place: In::Header,
+    schema: ttl,
+    about: "How long repetitions with the key are recognised: 1 second to 24 hours; an hour where absent.",
+};
+pub(super) const INCREMENT: Parameter = Parameter {
+    name: "Umbo-Increment",
+    place: In::Header,
+    schema: increment,
+    about: "What is added to the number that the row holds, or to 0 where there is no row.",
+};
+/// Of a change by an operator.
+pub(super) const REASON: Parameter = Parameter {
+    name: "Umbo-Reason",
+    place: In::Header,
+    schema: reason,
+    about: "Why the change is made: shown with it among the events. UTF-8, 256 bytes at most.",
+};
 pub(super) const IF_MATCH: Parameter = Parameter {
     name: "If-Match",
     place: In::Header,
@@ -147,6 +183,26 @@ pub(super) const ACCEPT_ENCODING: Parameter = Parameter {
     schema: text,
     about: "gzip or zstd: answers of 1 KiB and more are compressed. A stored value whose coding is not accepted is \
             decoded, or refused with 406.",
+};
+pub(super) const BYTE_RANGE: Parameter = Parameter {
+    name: "Range",
+    place: In::Header,
+    schema: text,
+    about: "One part of the value: bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH. Anything else is ignored, several \
+            ranges too.",
+};
+pub(super) const IF_RANGE: Parameter = Parameter {
+    name: "If-Range",
+    place: In::Header,
+    schema: text,
+    about: "An entity tag: the part is sent only where the value still has it, the whole otherwise.",
+};
+pub(super) const CONTENT_DIGEST: Parameter = Parameter {
+    name: "Content-Digest",
+    place: In::Header,
+    schema: text,
+    about: "sha-256=:BASE64: of the body as it is sent (RFC 9530); another body is refused. Other algorithms are \
+            ignored.",
 };
 pub(super) const START: Parameter = Parameter {
     name: "start",

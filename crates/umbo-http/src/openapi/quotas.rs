@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
 use super::operation::{Content, In, Operation, Parameter};
-use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE};
+use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, REASON};
 
 /// What a change of a policy can meet.
 const CHANGE: &[ErrorCode] = &[
@@ -14,6 +14,9 @@ const CHANGE: &[ErrorCode] = &[
     ErrorCode::QuotaOfFile,
 ];
 
+fn callers() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1000})
+}
 fn users() -> Value {
     json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
 }
@@ -30,9 +33,48 @@ const LIMIT: Parameter = Parameter {
     schema: users,
     about: "Most users.",
 };
+const CALLERS: Parameter = Parameter {
+    name: "limit",
+    place: In::Query,
+    schema: callers,
+    about: "Most callers.",
+};
+const CALLER: Parameter = Parameter {
+    name: "caller",
+    place: In::Path,
+    schema: word,
+    about: "Name of the caller.",
+};
 
 /// The operations.
 pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "get",
+        path: "/admin/v1/callers",
+        id: "listCallers",
+        summary: "List callers",
+        about: "What each has spent through this pod since it was started, on all namespaces together.",
+        parameters: &[&CALLERS],
+        body: None,
+        answers: &[(
+            200,
+            "The callers, highest usage first.",
+            Content::Json("CallerList"),
+            &[],
+        )],
+        errors: &[ADMIN],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/callers/{caller}",
+        id: "describeCaller",
+        summary: "Describe a caller",
+        about: "What it has spent through this pod since it was started, by namespace and operation.",
+        parameters: &[&CALLER],
+        body: None,
+        answers: &[(200, "Its usage.", Content::Json("CallerUsage"), &[])],
+        errors: &[ADMIN],
+    },
     Operation {
         method: "get",
         path: "/admin/v1/quotas",
@@ -67,14 +109,22 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "putPolicy",
         summary: "Store a quota policy",
         about: "In effect at once on this pod, at the next refresh on the others. Conditions are \
-                about the stored policy of this name, also where one is built in. A field that is \
-                absent takes its default.",
-        parameters: &[&NAME, &DRY_RUN, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE],
+                about the stored policy of this name, also where one is built in. Without a \
+                condition a stored one stays: 200 where it is the same, 409 where it is another. \
+                A field that is absent takes its default.",
+        parameters: &[
+            &NAME,
+            &DRY_RUN,
+            &CONTENT_ENCODING,
+            &IF_MATCH,
+            &IF_NONE,
+            &REASON,
+        ],
         body: Some((Content::Json("PolicySpec"), true)),
         answers: &[
             (
                 200,
-                "It replaced a stored one; or what it would change, in a dry run.",
+                "It replaced a stored one, or is the same; or what it would change, in a dry run.",
                 Content::Json("PolicyChange"),
                 &["ETag"],
             ),
@@ -85,7 +135,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
                 &["ETag"],
             ),
         ],
-        errors: &[ADMIN, BODY, CHANGE, &[ErrorCode::QuotaInvalid]],
+        errors: &[
+            ADMIN,
+            BODY,
+            CHANGE,
+            &[ErrorCode::QuotaExists, ErrorCode::QuotaInvalid],
+        ],
     },
     Operation {
         method: "delete",
@@ -93,7 +148,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "removePolicy",
         summary: "Remove a stored quota policy",
         about: "Where one of the same name is built in, that one is in effect again.",
-        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE],
+        parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE, &REASON],
         body: None,
         answers: &[(
             200,

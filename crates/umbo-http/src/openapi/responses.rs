@@ -100,6 +100,7 @@ fn problem(operation: &Operation, status: u16, codes: &[ErrorCode], told: &[&str
         401 => &["WWW-Authenticate"],
         412 => &["ETag"],
         415 => &["Accept-Encoding"],
+        416 => &["Content-Range"],
         _ => &[],
     };
     let outcome: &[&str] = if operation.is_change() {

@@ -41,6 +41,8 @@ pub(crate) fn text(
     put(itoa::Buffer::new().format(after_ms).as_bytes());
     put(b"},\"request_id\":\"");
     put(request_id.as_bytes());
+    put(b"\",\"why\":\"umbo why ");
+    put(request_id.as_bytes());
     put(b"\"}");
     out
 }
@@ -50,7 +52,7 @@ pub(crate) fn wait_ms(report: &ShedReport) -> u64 {
     jittered((report.wait.as_micros().div_ceil(1_000) as u64).max(1))
 }
 
-/// Adds up to a fifth, so that those who were refused together do not come back together.
+/// Adds up to a fifth, so that requests that were refused together do not come back together.
 pub(super) fn jittered(wait_ms: u64) -> u64 {
     let part = u128::from(wait_ms) * u128::from(fastrand::u64(..)) / (5 * u128::from(u64::MAX));
     wait_ms + part as u64
@@ -88,6 +90,7 @@ mod tests {
                 let mut problem = super::super::of_row(&RequestError::Shed(report));
                 problem.outcome = operation.is_write().then_some(Outcome::NotApplied);
                 problem.request_id = "a-1".to_owned();
+                problem.why = Some("umbo why a-1".to_owned());
                 let after_ms = problem.retry.after_ms.unwrap();
                 assert!((124..=149).contains(&after_ms), "{after_ms}");
                 let text = String::from_utf8(text(&report, operation, after_ms, &id)).unwrap();

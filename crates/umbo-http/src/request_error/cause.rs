@@ -2,8 +2,34 @@
 
 use umbo_api::ErrorCode;
 use umbo_control::ControlError;
-use umbo_store::StoreError;
+use umbo_store::{StoreError, WriteError};
 use umbo_types::ShardId;
+
+/// Returns what a client is told of a refusal that the rows or the idempotency records give.
+pub(super) fn refused_text(error: &WriteError) -> String {
+    match error {
+        WriteError::IdempotencyMismatch => {
+            "this Idempotency-Key was used for another request in the same partition".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+pub(super) const fn write_code(error: &WriteError) -> ErrorCode {
+    match error {
+        WriteError::NotANumber => ErrorCode::NotANumber,
+        WriteError::IncrementOverflow { .. } => ErrorCode::IncrementOverflow,
+        WriteError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
+        WriteError::IdempotencyFull { .. } => ErrorCode::IdempotencyFull,
+        WriteError::UploadGone => ErrorCode::UploadGone,
+        WriteError::ConditionFailed { .. } | WriteError::GroupAborted { .. } => {
+            ErrorCode::PreconditionFailed
+        }
+        WriteError::Store(error) => store_code(error),
+        // `From` takes the mark off.
+        WriteError::Replayed(_) => ErrorCode::Internal,
+    }
+}
 
 pub(super) fn control_code(error: &ControlError) -> ErrorCode {
     match error {
@@ -17,6 +43,8 @@ pub(super) fn control_code(error: &ControlError) -> ErrorCode {
         ControlError::Auth(error) => error.code(),
         ControlError::Quota(error) => error.code(),
         ControlError::HotKey(error) => error.code(),
+        ControlError::Load(error) => error.code(),
+        ControlError::DatasetUnconfirmed { .. } => ErrorCode::ShardUnavailable,
         ControlError::ConditionFailed { .. } => ErrorCode::PreconditionFailed,
         ControlError::Store(error) => store_code(error),
         ControlError::NoAnswer { .. } => ErrorCode::DeadlineInStore,
@@ -31,6 +59,7 @@ pub(super) fn control_shard(error: &ControlError) -> Option<ShardId> {
         }
         ControlError::TokenUnknown { source, .. } => control_shard(source),
         ControlError::Store(error) => store_shard(error),
+        ControlError::DatasetUnconfirmed { shards } => shards.first().copied().map(ShardId),
         ControlError::NamespaceNotFound { .. }
         | ControlError::NamespaceExists { .. }
         | ControlError::NamespaceBeingRemoved { .. }
@@ -39,6 +68,7 @@ pub(super) fn control_shard(error: &ControlError) -> Option<ShardId> {
         | ControlError::Auth(_)
         | ControlError::Quota(_)
         | ControlError::HotKey(_)
+        | ControlError::Load(_)
         | ControlError::ConditionFailed { .. }
         | ControlError::Internal(_) => None,
     }

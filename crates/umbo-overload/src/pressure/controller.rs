@@ -4,7 +4,7 @@
 //! every 100 ms, does all the judging under one lock that only reports share.
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ struct ShardSamples {
     /// The longest service time of each class that is charged, in nanoseconds; 0 where all of it is.
     charged_max: [AtomicU64; CLASSES],
     shares: FairShares,
+    /// The greatest pressure of any class at the last tick, as the bits of an `f32`.
+    pressure: AtomicU32,
 }
 
 /// Knows the pressure of each shard, and by how much it raises whose price.
@@ -92,6 +94,7 @@ impl OverloadController {
             slices: std::array::from_fn(|_| TimeSlices::new()),
             charged_max: Default::default(),
             shares: FairShares::new(),
+            pressure: AtomicU32::new(0),
         };
         Self {
             shards: (0..shards).map(|_| shard()).collect(),
@@ -128,6 +131,14 @@ impl OverloadController {
     pub fn is_raised(&self, shard: ShardId) -> bool {
         let shard = self.shards.get(usize::from(shard.0));
         shard.is_some_and(|shard| shard.prices.load(Relaxed) != 0)
+    }
+
+    /// Returns the greatest pressure of any class of work on a shard as of the last tick, from 0 to 1; 0 of a
+    /// shard that does not exist. One relaxed load.
+    #[inline]
+    pub fn pressure(&self, shard: ShardId) -> f32 {
+        let shard = self.shards.get(usize::from(shard.0));
+        shard.map_or(0.0, |shard| f32::from_bits(shard.pressure.load(Relaxed)))
     }
 
     /// Returns by how much the price of a caller's request for a shard is raised. Without pressure this is
@@ -175,6 +186,8 @@ impl OverloadController {
             let input = input(view.shard);
             let (prices, change) = monitor.tick(&view, &input, elapsed_ms, log, &self.settings);
             self.shards[at].prices.store(prices.word(), Relaxed);
+            let pressure = monitor.pressure().to_bits();
+            self.shards[at].pressure.store(pressure, Relaxed);
             let charged_max = self.shards[at].charged_max.iter();
             for (word, time) in charged_max.zip(monitor.charged_max()) {
                 let nanos = time.map_or(0, |time| time.as_nanos() as u64);

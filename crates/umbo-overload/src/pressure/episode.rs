@@ -10,7 +10,7 @@ use super::pressure_controller::PressureInput;
 use crate::class::Class;
 
 /// One overload of one shard, from the first tick with pressure or a request shed since the tick before, to the last
-/// of these or with a raised price.
+/// of these or with a raised price. A second without any of them ends it, so that one crowd makes one episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverloadEpisode {
     /// Number of the episode, from 1.
@@ -35,7 +35,7 @@ pub struct OverloadEpisode {
     pub p95_long: Duration,
     /// When it began.
     pub started: Instant,
-    /// When it ended; none while it goes on.
+    /// When it ended, a second before that is known; none while it goes on.
     pub ended: Option<Instant>,
     /// Requests shed by the queues since, by tier, lowest first.
     pub shed: [u64; Criticality::ALL.len()],

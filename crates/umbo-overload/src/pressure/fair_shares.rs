@@ -1,7 +1,7 @@
 //! Which callers have more than their fair share of a shard's present work.
 //!
 //! What the quotas charge is added up by tier and caller for a second, and the second before is compared:
-//! the fair share of a tier is its work divided by its callers. Callers are told apart by their flow, which
+//! the fair share of a tier is its work divided by its callers. Callers are distinguished by their flow, which
 //! changes every second. Recording and asking take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -16,7 +16,7 @@ pub(crate) const BUCKETS: usize = OCTAVES * PER_OCTAVE as usize;
 const OCTAVES: usize = 22;
 /// Buckets of an octave: of the times in one, the longest is an eighth longer than the shortest.
 const PER_OCTAVE: u64 = 8;
-/// Shortest time that is told from shorter ones is two to this power, in nanoseconds.
+/// All times shorter than two to this power, in nanoseconds, count as one.
 const FIRST_EXPONENT: u32 = 10;
 const NANOS_MIN: u64 = 1 << FIRST_EXPONENT;
 const NANOS_MAX: u64 = (NANOS_MIN << OCTAVES) - 1;

@@ -14,8 +14,8 @@ use umbo_types::{Criticality, PriceMultiplier};
 pub(crate) const EXPONENT_MAX: u8 = 3;
 /// Stages that a tick climbs under full pressure: the first multiplier is felt within half a second.
 const RISE: f64 = 0.25;
-/// Stages that a tick without pressure takes back.
-const FALL: f64 = 0.5;
+/// Stages that a tick without pressure takes back: twice as fast as full pressure climbs.
+const FALL: f64 = 2.0 * RISE;
 /// Parts of an exponent in the word: as many as a byte has room for, a power of two so that halves are exact.
 const PARTS: f64 = (1_u32 << (u8::MAX / EXPONENT_MAX).ilog2()) as f64;
 /// Stages of a tier: callers above their fair share, then all.

@@ -17,7 +17,7 @@ pub struct PressureSettings {
     /// near the limit does not come and go.
     pub release_above: f64,
     /// p95 below which nothing is an overload: where a store answers from memory within microseconds, a
-    /// busy processor alone makes it three times as slow, and nobody minds.
+    /// busy processor alone makes it three times as slow, without harm.
     pub p95_min: Duration,
     /// Time after which an overload that does not end is taken for normal, and the baseline follows again.
     pub thaw_after: Duration,

@@ -13,6 +13,7 @@ use super::report::{ClassReport, PriceReport, ShardReport};
 use super::settings::PressureSettings;
 use super::time_slices::TimeSlices;
 use crate::class::Class;
+use crate::estimate::SLICE;
 
 /// What the tick finds at a shard.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,8 @@ pub(crate) struct ShardMonitor {
     controller: PressureController,
     prices: Prices,
     episode: Option<OverloadEpisode>,
+    /// The last tick with a cause of an episode or a raised price.
+    active: Option<Instant>,
     /// Requests shed by the queues, now and when the episode began.
     shed: [u64; Criticality::ALL.len()],
     shed_before: [u64; Criticality::ALL.len()],
@@ -50,6 +53,7 @@ impl ShardMonitor {
             controller: PressureController::default(),
             prices: Prices::default(),
             episode: None,
+            active: None,
             shed: Default::default(),
             shed_before: Default::default(),
             shed_by_queue: Default::default(),
@@ -81,6 +85,9 @@ impl ShardMonitor {
         self.prices = prices;
         // Queues shed between two ticks, too, without pressure at either.
         let cause = worst.or_else(|| shedding(by_queue_before, input.shed_by_queue));
+        if cause.is_some() || !self.controller.is_at_rest() {
+            self.active = Some(view.now);
+        }
         let change = match cause {
             Some(cause) if self.episode.is_none() => {
                 self.shed_before = shed_before;
@@ -88,8 +95,8 @@ impl ShardMonitor {
                 self.episode = Some(episode.clone());
                 Some(EpisodeChange::Begun(episode))
             }
-            None if self.controller.is_at_rest() => {
-                let ended = self.end(view.now);
+            None if self.is_quiet(view.now) => {
+                let ended = self.end();
                 if let Some(ended) = &ended {
                     log.end(ended.clone());
                 }
@@ -114,6 +121,13 @@ impl ShardMonitor {
     /// Returns the episode under way.
     pub(crate) const fn episode(&self) -> Option<&OverloadEpisode> {
         self.episode.as_ref()
+    }
+
+    /// Returns the greatest pressure of any class.
+    pub(crate) fn pressure(&self) -> f32 {
+        let classes = Class::ALL.into_iter();
+        let pressures = classes.map(|class| self.controller.pressure(class));
+        pressures.fold(0.0, f64::max) as f32
     }
 
     /// Returns the state for people.
@@ -185,9 +199,15 @@ impl ShardMonitor {
         episode.shed = std::array::from_fn(|tier| self.shed[tier] - self.shed_before[tier]);
     }
 
-    fn end(&mut self, now: Instant) -> Option<OverloadEpisode> {
+    /// Returns whether the shard has been at rest for so long that what comes next is another episode.
+    fn is_quiet(&self, now: Instant) -> bool {
+        self.active
+            .is_none_or(|active| now.saturating_duration_since(active) >= SLICE)
+    }
+
+    fn end(&mut self) -> Option<OverloadEpisode> {
         let mut ended = self.episode.take()?;
-        ended.ended = Some(now);
+        ended.ended = self.active;
         Some(ended)
     }
 }

@@ -58,7 +58,7 @@ impl TimeSlices {
         }
     }
 
-    /// Says whether the slice under way takes no more.
+    /// Returns whether the slice under way takes no more.
     pub(crate) fn is_full(&self) -> bool {
         self.live.load(Ordering::Relaxed) >= IS_FULL
     }
@@ -109,18 +109,7 @@ impl SliceCounts<'_> {
     /// Returns the p95 by nearest rank: the smallest sample that at least 95 % do not exceed.
     /// None without samples.
     pub(crate) fn p95(self) -> Option<Place> {
-        let samples = self.samples();
-        let rank = samples - samples / P95_ONE_IN;
-        let mut before = 0;
-        for bucket in 0..BUCKETS {
-            let count = self.of(bucket);
-            // Counts may have grown meanwhile, so the rank is always reached.
-            if count > 0 && before + count >= rank {
-                return Some(Place::within(bucket, rank - before, count));
-            }
-            before += count;
-        }
-        None
+        p95_of(|bucket| self.of(bucket))
     }
 
     /// Returns how many samples lie above each of `places`, and how many there are.
@@ -138,6 +127,25 @@ impl SliceCounts<'_> {
         }
         (above, samples)
     }
+}
+
+/// Returns the p95 of counts that may grow while they are read: those of the first look say which sample it is, and the
+/// second one finds it, or one before it.
+fn p95_of(count_of: impl Fn(usize) -> u32) -> Option<Place> {
+    let samples: u32 = (0..BUCKETS).map(&count_of).sum();
+    if samples == 0 {
+        return None;
+    }
+    let rank = samples - samples / P95_ONE_IN;
+    let mut before = 0;
+    for bucket in 0..BUCKETS {
+        let count = count_of(bucket);
+        if before + count >= rank {
+            return Some(Place::within(bucket, rank - before, count));
+        }
+        before += count;
+    }
+    None
 }
 
 #[cfg(test)]

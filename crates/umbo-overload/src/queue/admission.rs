@@ -10,11 +10,11 @@ use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 pub struct Entry {
     /// Its tier.
     pub criticality: Criticality,
-    /// A hash of whoever pays: callers of a tier share it by request units.
+    /// A hash of the payer: payers of a tier share it by request units.
     pub caller: u64,
     /// Its estimate.
     pub price: RequestUnits,
-    /// When nobody waits for it any more.
+    /// When its client stops waiting for it.
     pub deadline: Deadline,
     /// Whether its caller has more than its fair share of the shard's present work.
     pub is_above_share: bool,
@@ -24,13 +24,13 @@ pub struct Entry {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a permit that is not given back is lost"]
 pub struct Permit {
-    /// Slot time that was charged to the floor of the tier, in nanoseconds; 0 for others.
+    /// Permit time that was charged to the floor of the tier, in nanoseconds; 0 for others.
     pub(crate) floor_ns: u64,
     pub(crate) criticality: Criticality,
 }
 
 impl Permit {
-    /// Says whether it was issued because its tier had less than its floor, past higher tiers.
+    /// Returns whether it was issued because its tier had less than its floor, past higher tiers.
     pub const fn is_by_floor(&self) -> bool {
         self.floor_ns > 0
     }
@@ -50,7 +50,7 @@ pub enum ServiceOutcome {
     Unknown,
 }
 
-/// Who waits, for [`AdmissionQueue::cancel`](crate::AdmissionQueue::cancel).
+/// A request that waits, for [`AdmissionQueue::cancel`](crate::AdmissionQueue::cancel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueTicket {
     pub(crate) index: u32,
@@ -62,9 +62,9 @@ pub struct QueueTicket {
 pub enum ShedReason {
     /// Its tier has waited too long for too long.
     Overload,
-    /// As many wait as may.
+    /// The queue is full, by the number of requests.
     Length,
-    /// As much work waits as may.
+    /// The queue is full, by the sum of their estimates.
     Work,
     /// A higher tier took its place.
     Displaced,
@@ -85,19 +85,19 @@ impl ShedReason {
     }
 }
 
-/// That a request was shed.
+/// A request was shed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shed {
     /// Why.
     pub reason: ShedReason,
     /// Its tier.
     pub criticality: Criticality,
-    /// How long it should stay away, at least one interval: longer while the overload lasts. Whoever
-    /// tells a client adds jitter.
+    /// How long its client should stay away, at least one interval: longer while the overload lasts. Jitter is
+    /// added where the client is answered.
     pub wait: Duration,
 }
 
-/// What becomes of whoever waited.
+/// How the wait of a request ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It has a permit.
@@ -108,12 +108,12 @@ pub enum Admission {
     Expired,
 }
 
-/// What becomes of a request at the queue.
+/// What the queue does with a request that enters.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entered {
     /// It has a permit.
     Permit(Permit),
-    /// It waits, and will be wakeups with a admission.
+    /// It waits, and will be woken with an admission.
     Queued(QueueTicket),
     /// It is shed.
     Shed(Shed),
@@ -121,7 +121,7 @@ pub enum Entered {
     Expired,
 }
 
-/// Who is to be wakeups, and with what. The queue has forgotten them: a permit in here is lost where it
+/// Requests to wake, each with its admission. The queue has forgotten them: a permit in here is lost where it
 /// is not delivered or given back.
 pub type Wakeups<W> = SmallVec<[(W, Admission); 2]>;
 

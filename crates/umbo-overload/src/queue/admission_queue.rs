@@ -22,18 +22,18 @@ use super::settings::QueueSettings;
 use super::status::QueueStatus;
 use crate::estimate::SAMPLES_MIN;
 
-/// A request waits. Below are those in flight, above those who have left.
+/// A request waits. Below are the requests in flight, above those that have left.
 const WAITING: u64 = 1 << 31;
-/// One who has left.
+/// One request that has left.
 const LEFT: u64 = WAITING << 1;
-/// Those in flight.
+/// The requests in flight.
 const IN_FLIGHT: u64 = WAITING - 1;
 /// Of the requests that leave while none waits, one in so many is learned from.
 const SAMPLED: u64 = 16;
 /// All of the first are, until those of the others are enough: a shard of which little is asked is known too.
 const FIRST: u64 = SAMPLED * SAMPLES_MIN as u64;
 
-/// The queue of one shard. `W` is whatever wakes one who waits.
+/// The queue of one shard. `W` wakes a request that waits.
 #[derive(Debug)]
 pub struct AdmissionQueue<W> {
     word: AtomicU64,
@@ -58,7 +58,7 @@ impl<W> AdmissionQueue<W> {
 
     /// Asks for a permit. `waiter` is called only where the request has to wait.
     ///
-    /// Others may be wakeups by it: they are added to `wakeups`.
+    /// Others may be woken by it: they are added to `wakeups`.
     #[inline]
     pub fn enter(
         &self,
@@ -134,11 +134,11 @@ impl<W> AdmissionQueue<W> {
         waiter
     }
 
-    /// Looks after those who wait: sheds who has waited too long, at a shard that stands still too.
+    /// Looks after the requests that wait: sheds those that have waited too long, also at a shard that stands still.
     ///
     /// To be called every few milliseconds. `lag` is by how much the runtime runs late: it is counted
-    /// as if everybody had waited that much longer, and where it stays high, the lowest tiers are
-    /// turned away, also while there are limit.
+    /// as if every request had waited that much longer, and where it stays high, the lowest tiers are
+    /// shed at the entry, also while there are permits.
     pub fn tick(&self, now: Instant, lag: Duration, wakeups: &mut Wakeups<W>) {
         let mut state = self.lock();
         let word = self.word.load(Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl<W> AdmissionQueue<W> {
         state.shrink();
     }
 
-    /// Says whether a request would find a permit now. Another one may be faster.
+    /// Returns whether a request would find a permit now. Another one may be faster.
     #[inline]
     pub fn has_room(&self) -> bool {
         let limit = u64::from(self.limit.load(Ordering::Relaxed));
@@ -161,7 +161,7 @@ impl<W> AdmissionQueue<W> {
         self.word.load(Ordering::Relaxed) & WAITING != 0
     }
 
-    /// Says how things stand.
+    /// Returns the state of the queue.
     pub fn status(&self, now: Instant) -> QueueStatus {
         let state = self.lock();
         let in_flight = (self.word.load(Ordering::Relaxed) & IN_FLIGHT) as u32;
@@ -197,11 +197,11 @@ impl<W> AdmissionQueue<W> {
         wakeups: &mut Wakeups<W>,
     ) -> Entered {
         let mut state = self.lock();
-        // What is turned away must cost little, and changes nothing: the tick looks after those who wait.
+        // A request that is shed at the entry must cost little, and changes nothing: the tick looks after the others.
         if let Some(shed) = state.turn_away(entry, now) {
             return Entered::Shed(shed);
         }
-        // Who waits is seen from here on, and who leaves comes to this lock. What became free a
+        // From here on it is seen that a request waits, and requests that leave take this lock. What became free a
         // moment ago is seen here.
         if state.is_empty() && !self.begin_waiting(state.permits()) {
             return Entered::Permit(Permit::ordinary(entry.criticality));
@@ -231,7 +231,7 @@ impl<W> AdmissionQueue<W> {
         }
     }
 
-    /// Gives what limit there are to those who wait, and sheds who has to be of the others: in this
+    /// Gives the free permits to requests that wait, and sheds of the others those that have to be shed: in this
     /// order, so that no permit goes to a lower tier because a higher one has just been shed.
     fn attend(&self, state: &mut QueueState<W>, now: Instant, wakeups: &mut Wakeups<W>) {
         // While a request waits, permits are taken only here.
@@ -252,8 +252,8 @@ impl<W> AdmissionQueue<W> {
         }
     }
 
-    /// Learns from one who left while nobody waited, where that can be had without waiting, and
-    /// where there was so much room that nobody was in the way.
+    /// Learns from a request that left while none waited, if the lock is free, and
+    /// where there was so much room that no request was in another's way.
     fn sample(&self, outcome: ServiceOutcome, in_flight: u64) {
         let limit = u64::from(self.limit.load(Ordering::Relaxed));
         if in_flight * 2 <= limit

@@ -3,8 +3,8 @@
 //! A queue that empties now and then is a good queue, however long it gets in between; one whose
 //! delay never falls to the *target* for a whole *interval* stands, and only costs time. Four
 //! departures:
-//! - The delay is the age of the oldest who waits, not that of whoever is served: newest first, who
-//!   is served is always young, and a queue that rots would look well.
+//! - The delay is the age of the oldest request that waits, not that of the one that is served: newest first,
+//!   the one that is served is always young, and a queue that stands would look well.
 //! - The interval slides, so that the minimum over it is exact: it is over the target as long as
 //!   the age has not once been at or below it.
 //! - A request whose deadline is far has a longer target: a tenth of the time that is left to it.
@@ -92,12 +92,12 @@ impl Codel {
         self.shed_at = Some(now);
     }
 
-    /// Says whether the delay is above the target, and may yet be a moment's.
+    /// Returns whether the delay is above the target, and may yet be a moment's.
     pub(crate) const fn is_pressed(&self) -> bool {
         self.above_since.is_some() && self.overloaded_since.is_none()
     }
 
-    /// Says whether the queue is overloaded.
+    /// Returns whether the queue is overloaded.
     pub(crate) const fn is_overloaded(&self) -> bool {
         self.overloaded_since.is_some()
     }

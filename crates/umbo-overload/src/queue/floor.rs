@@ -15,7 +15,7 @@ const USUAL_REQUESTS: i64 = 16;
 /// The accounts of all tiers, in nanoseconds of one permit.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// Slots of a hundred.
+    /// Permits of a hundred.
     percent: i64,
     /// How much of its earnings a tier can save, as nanoseconds in which they are earned.
     saved_ns: i64,

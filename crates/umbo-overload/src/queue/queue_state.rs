@@ -1,4 +1,4 @@
-//! What a queue holds under its lock: those who wait, and what decides about them.
+//! What a queue holds under its lock: the requests that wait, and what decides about them.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const SHED_AT_ONCE_MAX: usize = 256;
 /// may be needed before the next arrives. A request beyond is shed at once, which costs nothing.
 const OVERLOADED_WAITING: u32 = 2;
 
-/// The queue of a queue.
+/// The state of a queue.
 #[derive(Debug)]
 pub(crate) struct QueueState<W> {
     settings: QueueSettings,
@@ -96,7 +96,7 @@ impl<W> QueueState<W> {
         self.tiers.shrink();
     }
 
-    /// Learns from one who left while there was room.
+    /// Learns from a request that left while there was room.
     pub(crate) fn learn_calm(&mut self, outcome: ServiceOutcome) {
         if let ServiceOutcome::Served {
             operation,
@@ -107,7 +107,7 @@ impl<W> QueueState<W> {
         }
     }
 
-    /// Learns from one who left while others wait, and settles with the floor of its tier.
+    /// Learns from a request that left while others wait, and settles with the floor of its tier.
     pub(crate) fn left(&mut self, permit: &Permit, outcome: ServiceOutcome, now: Instant) {
         let mut took = None;
         if let ServiceOutcome::Served {
@@ -122,7 +122,7 @@ impl<W> QueueState<W> {
             .settle(tier(permit.criticality), permit.floor_ns, took);
     }
 
-    /// Adds one who waits.
+    /// Adds a request that waits.
     pub(crate) fn push(&mut self, entry: &Entry, waiter: W, now: Instant) -> QueueTicket {
         self.counts[tier(entry.criticality)].queued += 1;
         self.tiers.push(entry, waiter, now)
@@ -134,7 +134,7 @@ impl<W> QueueState<W> {
         Some(waiter)
     }
 
-    /// Sheds an entry for which nobody else would be: its callers have as much waiting as others.
+    /// Sheds an entry in whose favour no other would be shed: its callers have as much waiting as others.
     pub(crate) fn turn_away(&mut self, entry: &Entry, now: Instant) -> Option<Shed> {
         let own = tier(entry.criticality);
         let is_lowest = || self.tiers.lowest().is_none_or(|lowest| lowest >= own);
@@ -150,7 +150,7 @@ impl<W> QueueState<W> {
         Some(self.shed(own, reason, now))
     }
 
-    /// Says whether as many of an overloaded tier wait as may be needed.
+    /// Returns whether as many requests of an overloaded tier wait as may be needed.
     fn has_enough(&self, tier: usize) -> bool {
         let enough = OVERLOADED_WAITING * self.permits().max(INITIAL);
         self.codels[tier].is_overloaded() && self.tiers.len_of(tier) >= enough as usize
@@ -167,7 +167,7 @@ impl<W> QueueState<W> {
         }
     }
 
-    /// Makes room for one more, if need be at the cost of others, or says reason there is none.
+    /// Makes room for one more, if need be at the cost of others, or returns why there is none.
     pub(crate) fn make_room(
         &mut self,
         entry: &Entry,

@@ -1,11 +1,11 @@
-//! What may be set of a queue, and what a queue of writes is set to.
+//! Settings of a queue, and of a queue of writes.
 
 use umbo_types::RequestUnits;
 
 use super::codel::CodelSettings;
 use super::limit::LimitSettings;
 
-/// What a queue is made for.
+/// Settings of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSettings {
     /// Bounds of the requests in flight.
@@ -15,27 +15,27 @@ pub struct QueueSettings {
     /// Share of the limit, in percent, that each tier keeps however much of higher ones waits; 0 to
     /// 25. Default 10.
     pub floor_percent: u32,
-    /// Most that wait. Default 4,096.
+    /// Most requests that wait. Default 4,096.
     pub waiting_max: usize,
-    /// Most that the estimates of those who wait may come to. A request that is more by itself waits
+    /// Largest sum of the estimates of the requests that wait. A request that is more by itself waits
     /// alone. Default one million RU.
     pub work_max: RequestUnits,
 }
 
-/// Slots of a store that works on what it has gathered as one.
-const GROUP_SLOTS: u32 = 128;
+/// Permits of a store that commits what it has gathered in one group.
+const GROUP_PERMITS: u32 = 128;
 
 impl QueueSettings {
-    /// The same for a store that gathers what it is given and does it as one, as it commits writes.
+    /// The same for a store that gathers requests and does them as one group, as it commits writes.
     ///
-    /// The more such a store has the more it does, and the longer each takes: no knee is to be found by
-    /// service times. So the limit are a fixed number, 128, or fewer where fewer are allowed.
+    /// The more requests such a store has the more it does, and the longer each takes: service times show no
+    /// knee. So the limit is a fixed number, 128, or less where less is allowed.
     #[must_use]
     pub const fn for_groups(mut self) -> Self {
-        let limit = if self.limit.max < GROUP_SLOTS {
+        let limit = if self.limit.max < GROUP_PERMITS {
             self.limit.max
         } else {
-            GROUP_SLOTS
+            GROUP_PERMITS
         };
         self.limit = LimitSettings {
             min: limit,

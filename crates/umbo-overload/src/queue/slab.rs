@@ -1,4 +1,4 @@
-//! Those who wait, in one piece of memory, and the lists that run through it.
+//! Requests that wait, in one piece of memory, and the lists that run through it.
 //!
 //! Every node is in two lists, that of its tier and that of its caller, both in the order of
 //! arrival. Adding and removing take the same few steps wherever a node stands.
@@ -60,12 +60,12 @@ impl SlabList {
     }
 }
 
-/// One who waits.
+/// A request that waits.
 #[derive(Debug)]
 pub(crate) struct QueuedRequest<W> {
     pub(crate) waiter: W,
     pub(crate) entered: Instant,
-    /// When nobody waits for it any more.
+    /// When its client stops waiting for it.
     pub(crate) expires: Instant,
     /// In micro-RU.
     pub(crate) price: u64,

@@ -1,4 +1,4 @@
-//! How things stand at a queue, for operators.
+//! The state of a queue, for operators.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use umbo_types::{Criticality, RequestUnits};
 
 use super::admission::ShedReason;
 
-/// What became of those who had to wait; each only grows. Who found a permit free is not counted here.
+/// Outcomes of the requests that had to wait; each only grows. A request that found a permit free is not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TierCounts {
     /// Had to wait.
@@ -15,7 +15,7 @@ pub struct TierCounts {
     pub served: u64,
     /// Got one past higher tiers, by the floor of their own; among `served`.
     pub served_by_floor: u64,
-    /// Were shed, in the order of [`ShedReason::ALL`]; also those who did not get to wait.
+    /// Were shed, in the order of [`ShedReason::ALL`]; also those that were shed at the entry.
     pub shed: [u64; ShedReason::ALL.len()],
     /// Had their deadline pass.
     pub expired: u64,
@@ -38,22 +38,22 @@ impl TierCounts {
 pub struct TierStatus {
     /// How many wait.
     pub waiting: usize,
-    /// For how long the oldest of them has waited; zero where nobody waits.
+    /// For how long the oldest of them has waited; zero where none waits.
     pub oldest: Duration,
     /// For how long the tier has been overloaded; `None` where it is not.
     pub overloaded_for: Option<Duration>,
-    /// What became of the others.
+    /// Outcomes of the others.
     pub counts: TierCounts,
 }
 
 /// A queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueStatus {
-    /// Slots there are now.
+    /// Permits that there are now.
     pub limit: u32,
-    /// Slots that are taken; more than there are for a while after the limit fell.
+    /// Permits that are out; more than there are for a while after the limit fell.
     pub in_flight: u32,
-    /// What the estimates of those who wait come to.
+    /// Sum of the estimates of the requests that wait.
     pub work: RequestUnits,
     /// By how much the runtime ran late at the last tick.
     pub lag: Duration,
@@ -67,7 +67,7 @@ pub struct QueueStatus {
 }
 
 impl QueueStatus {
-    /// Returns how things stand at two queues of one shard together.
+    /// Returns the state of two queues of one shard together.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.limit = self.limit.saturating_add(other.limit);
@@ -90,7 +90,7 @@ impl QueueStatus {
         self.tiers.iter().map(|tier| tier.waiting).sum()
     }
 
-    /// Says whether any tier is overloaded.
+    /// Returns whether any tier is overloaded.
     pub fn is_overloaded(&self) -> bool {
         self.tiers.iter().any(|tier| tier.overloaded_for.is_some())
     }

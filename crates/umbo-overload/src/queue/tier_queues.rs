@@ -1,8 +1,8 @@
-//! Who waits, by tier and caller, and who of them is next.
+//! The requests that wait, by tier and caller, and which of them is next.
 //!
 //! Callers of a tier share it by request units: start-time fair queueing (Goyal, Vin, Cheng 1996).
 //! A caller that has just had much begins later in virtual time; the one that begins first is next.
-//! Callers are told apart by their flow. Two that fall together share one part, but not for long: the flow
+//! Callers are distinguished by their flow. Two that fall together share one part, but not for long: the flow
 //! changes every second.
 //!
 //! Within a flow the oldest is next, or the newest where the tier is overloaded: what came last is
@@ -39,14 +39,14 @@ struct TierQueue {
     list: SlabList,
     len: usize,
     flows: Box<[CallerFlow; FLOWS]>,
-    /// Flows in which somebody waits.
+    /// Flows in which a request waits.
     waiting: [u64; WORDS],
     turned_at: Option<Instant>,
     /// Virtual instant at which the last one served began.
     virtual_now: u64,
     /// The latest at which any begins.
     last: u64,
-    /// Number of the hash by which callers are told apart.
+    /// Number of the hash by which callers are distinguished.
     turn: u64,
 }
 
@@ -87,7 +87,7 @@ impl TierQueue {
         self.waiting.into_iter().enumerate().flat_map(bits)
     }
 
-    /// Changes the hash where it is time to. Those who wait stay where they are.
+    /// Changes the hash where it is due. Requests that wait keep their flow.
     fn turn(&mut self, now: Instant) {
         let since = *self.turned_at.get_or_insert(now);
         if now.saturating_duration_since(since) >= SLICE {
@@ -106,7 +106,7 @@ impl TierQueue {
         }
     }
 
-    /// Forgets who had how much, now that nobody waits: all begin where the last one would.
+    /// Forgets which caller had how much, now that no request waits: all begin where the last one would.
     fn forget(&mut self) {
         self.virtual_now = self.last;
         if self.last > VIRTUAL_MAX {
@@ -158,17 +158,17 @@ impl<W> TierQueues<W> {
         Some((node.entered, node.expires))
     }
 
-    /// Returns the highest tier of which somebody waits.
+    /// Returns the highest tier of which a request waits.
     pub(crate) fn highest(&self) -> Option<usize> {
         (0..TIERS).rev().find(|&tier| self.tiers[tier].len > 0)
     }
 
-    /// Returns the lowest tier of which somebody waits.
+    /// Returns the lowest tier of which a request waits.
     pub(crate) fn lowest(&self) -> Option<usize> {
         (0..TIERS).find(|&tier| self.tiers[tier].len > 0)
     }
 
-    /// Says whether the callers of an entry's hash have no more waiting than others of its tier
+    /// Returns whether the callers of an entry's hash have no more waiting than others of its tier
     /// have on average, it included.
     pub(crate) fn is_modest(&self, entry: &Entry) -> bool {
         let tier_queue = &self.tiers[tier(entry.criticality)];
@@ -183,7 +183,7 @@ impl<W> TierQueues<W> {
         (its + 1) * flows <= tier_queue.len
     }
 
-    /// Adds one who waits.
+    /// Adds a request that waits.
     pub(crate) fn push(&mut self, entry: &Entry, waiter: W, now: Instant) -> QueueTicket {
         let tier = tier(entry.criticality);
         let tier_queue = &mut self.tiers[tier];
@@ -203,7 +203,7 @@ impl<W> TierQueues<W> {
         let its = &mut tier_queue.flows[flow];
         self.slab.link(Which::Caller, &mut its.list, ticket.index);
         if its.len == 0 {
-            // Who was away saves nothing up.
+            // A caller that was away saves nothing up.
             its.begins = its.begins.max(tier_queue.virtual_now);
         }
         its.len += 1;
@@ -213,13 +213,13 @@ impl<W> TierQueues<W> {
         ticket
     }
 
-    /// Takes out whoever holds this ticket, if it still waits.
+    /// Takes out the request of this ticket, if it still waits.
     pub(crate) fn cancel(&mut self, ticket: QueueTicket) -> Option<W> {
         let index = self.slab.find(ticket)?;
         Some(self.remove(index).waiter)
     }
 
-    /// Takes out whoever of a tier is served next.
+    /// Takes out the request of a tier that is served next.
     pub(crate) fn take_next(
         &mut self,
         tier: usize,
@@ -254,7 +254,7 @@ impl<W> TierQueues<W> {
         Some(self.remove(newest))
     }
 
-    /// Takes out the newest of those callers of a tier of whom most wait.
+    /// Takes out the newest request of the flow of a tier with the most requests.
     pub(crate) fn take_of_most(&mut self, tier: usize) -> Option<QueuedRequest<W>> {
         let tier_queue = &self.tiers[tier];
         let flow = tier_queue
@@ -264,7 +264,7 @@ impl<W> TierQueues<W> {
         Some(self.remove(newest))
     }
 
-    /// Gives memory back where nobody waits.
+    /// Gives memory back while no request waits.
     pub(crate) fn shrink(&mut self) {
         self.slab.shrink();
     }

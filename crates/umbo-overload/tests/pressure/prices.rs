@@ -108,9 +108,14 @@ fn prices_are_plain_within_a_second_after_the_pressure() {
     assert!(times(&lab, Criticality::Sheddable, MODEST) > 7.9);
     ticks(&mut lab, 10, &TickInput::default());
     assert!((times(&lab, Criticality::Sheddable, GREEDY) - 1.0).abs() < 1e-9);
+    let plain = lab.instant();
+    // The episode ends a second later, as of the last raised price.
+    assert!(lab.is_engaged(0));
+    ticks(&mut lab, 10, &TickInput::default());
     let episodes = lab.overload.episodes();
     assert_eq!(episodes.len(), 1);
-    assert!(episodes[0].ended.is_some() && episodes[0].input == PressureInput::QueueDelay);
+    assert!(episodes[0].ended.is_some_and(|ended| ended < plain));
+    assert_eq!(episodes[0].input, PressureInput::QueueDelay);
     assert_eq!(episodes[0].tier_max, Some(Criticality::SheddablePlus));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_overload::{Class, OverloadController, TICK, TickInput};
+use umbo_overload::{Class, OverloadController, PressureSettings, TICK, TickInput};
 use umbo_types::{Criticality, ShardId};
 
 use crate::draw::{Draw, Shape};
@@ -41,10 +41,11 @@ fn a_fourfold_step_engages_within_a_second_and_releases_within_three() {
                 let on = lab.run_until(true, 5.0, slow);
                 lab.run(7.0, slow);
                 assert!(lab.is_engaged(0), "{rate} {shape:?} {on:?}: held");
-                let off = lab.run_until(false, 9.0, |_, _| gets(rate, shape, 400.0));
-                lab.run(10.0, |_, _| gets(rate, shape, 400.0));
+                let back = lab.instant();
+                lab.run(19.0, |_, _| gets(rate, shape, 400.0));
                 let log = lab.overload.episodes();
                 assert_eq!(log.len(), 1, "{rate} {shape:?}: {log:?}");
+                let off = log[0].ended.unwrap().saturating_duration_since(back);
                 assert_eq!(log[0].shard, ShardId(0));
                 let (ratio, class) = (log[0].ratio_min, log[0].class);
                 assert!(
@@ -120,6 +121,33 @@ fn without_a_baseline_nothing_is_judged() {
     lab.run(8.0, |_, _| gets(500.0, Shape::Lognormal, 400.0));
     lab.run(40.0, |_, _| gets(500.0, Shape::Lognormal, 4_000.0));
     assert!(lab.overload.episodes().is_empty());
+}
+
+/// A crowd that comes in bursts half a second apart is one episode, which ends with its last burst.
+#[test]
+fn bursts_of_one_crowd_are_one_episode() {
+    let start = std::time::Instant::now();
+    let controller = OverloadController::new(PressureSettings::default(), 1, start);
+    let mut shed = 0;
+    let (mut begun, mut ended) = (0, Vec::new());
+    for tick in 1..=60 {
+        // Something is shed in every fifth of the first thirty ticks, and once more after two seconds.
+        if (tick <= 30 && tick % 5 == 0) || tick == 50 {
+            shed += 3;
+        }
+        let input = TickInput {
+            shed: [shed, 0, 0, 0],
+            shed_by_queue: [shed, 0],
+            ..TickInput::default()
+        };
+        let changes = controller.tick(start + TICK * tick, |_| input);
+        begun += changes.begun.len();
+        ended.extend(changes.ended);
+    }
+    assert_eq!(begun, 2, "the crowd, and what came two seconds later");
+    let crowd = &ended[0];
+    assert_eq!(crowd.shed_total(), 18);
+    assert_eq!(crowd.ended, Some(start + TICK * 30));
 }
 
 #[test]

@@ -7,19 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Deleted, Page, ScanPage, ScanPosition, ShardStatus, Touched, WriteError, Written,
+    Deleted, Page, RecordsCopy, RowBatch, ScanPage, ScanPosition, ShardStatus, Touched,
 };
-use umbo_types::{Row, ShardId, Version, limits};
+use umbo_types::{Row, ShardId, limits};
 
-use super::errors::{error, put_error, put_store_error};
-use super::records::{copy, put_copy};
-use super::rows::{batch, put_batch, put_row, row};
+use super::errors::{error, put_error};
+use super::mail::{letters, letters_len, put_letters};
+use super::records::{copy, datasets, put_copy, put_datasets};
+use super::results::{RESULT_LEN_MIN, put_shard_result, put_written, shard_result, written};
+use super::rows::{batch, forms, put_batch, put_forms, put_row, row};
 use super::statuses::{STATUS_LEN_MIN, put_status, status};
 use super::{owned_key, put_key};
-use crate::answer::{Answer, AnswerPart, Outcome, ShardResult, WriteAnswer};
+use crate::answer::{Answer, AnswerPart, Outcome};
 use crate::error::DecodeError;
 use crate::wire::{
-    Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional, put_optional_varint,
+    REQUIRED_TAG, Reader, bad, ignored, put_bytes, put_nested, put_optional, put_optional_varint,
     put_varint,
 };
 
@@ -35,29 +37,27 @@ const CLUSTER_MAP: u8 = 9;
 const FAILED: u8 = 10;
 const RECORDS_KEPT: u8 = 11;
 const KEPT_RECORDS: u8 = 12;
+const LETTERS: u8 = 13;
 
 /// Bit of the flags of an answer.
 const HAS_MORE: u8 = 1;
 /// Optional field of an answer: its busy time in ns, where that is not its service time.
 const BUSY_TIME: u8 = 1;
+/// Optional field of a chunk: the forms of rows that are not plain. A dispatcher that does not know forms must not take
+/// their bytes for plain values.
+const FORMS: u8 = REQUIRED_TAG | 1;
 /// Optional field of chunks and of removals: the position to continue at.
 const RESUME_AFTER: u8 = 1;
-/// Optional field of a failed condition.
-const CURRENT: u8 = 1;
 /// Optional field of kept records: the copy.
 const COPY: u8 = 1;
+/// Optional field of kept records, after the copy: its dataset groups. A dispatcher that does not know them would pass
+/// a part of the copy on.
+const DATASETS: u8 = REQUIRED_TAG | 1;
 
-/// Parts of a multi-get, results of a write and of a shard.
+/// Parts of a multi-get.
 const PART_ABSENT: u8 = 1;
 const PART_ROW: u8 = 2;
 const PART_FAILED: u8 = 3;
-const APPLIED: u8 = 1;
-const CONDITION_FAILED: u8 = 2;
-const GROUP_ABORTED: u8 = 3;
-const NOT_WRITTEN: u8 = 4;
-
-/// Fewest bytes of a result of a write.
-const RESULT_LEN_MIN: usize = 2;
 
 pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     put_varint(out, answer.id);
@@ -70,6 +70,21 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     if answer.busy_time != answer.service_time {
         let busy_time = answer.busy_time.as_nanos();
         put_optional_varint(out, BUSY_TIME, u64::try_from(busy_time).unwrap_or(u64::MAX));
+    }
+    if let Some(rows) = rows_of(&answer.outcome)
+        && rows.forms().next().is_some()
+    {
+        out.push(FORMS);
+        put_nested(out, |out| put_forms(out, rows));
+    }
+}
+
+/// Returns the rows of a chunk; none of other outcomes.
+const fn rows_of(outcome: &Outcome) -> Option<&RowBatch> {
+    match outcome {
+        Outcome::Page(page) => Some(&page.rows),
+        Outcome::Scanned(page) => Some(&page.rows),
+        _ => None,
     }
 }
 
@@ -101,6 +116,7 @@ pub(crate) fn len_hint(outcome: &Outcome) -> usize {
         Outcome::ClusterMap(text) => text.len(),
         Outcome::RecordsKept(results) => results.len() * 4,
         Outcome::KeptRecords(kept) => kept.as_ref().map_or(0, |copy| copy.content.len()),
+        Outcome::Letters(letters) => letters_len(letters),
         Outcome::Deleted(_) | Outcome::Failed(_) => 0,
     }
 }
@@ -120,6 +136,11 @@ pub(crate) fn answer(reader: &mut Reader<'_>, id: u64) -> Result<Answer, DecodeE
     while let Some((tag, mut field)) = reader.optional()? {
         match tag {
             BUSY_TIME => answer.busy_time = Duration::from_nanos(field.varint()?),
+            FORMS => match &mut answer.outcome {
+                Outcome::Page(page) => forms(field, &mut page.rows)?,
+                Outcome::Scanned(page) => forms(field, &mut page.rows)?,
+                _ => return Err(bad("forms", &"in an answer without rows")),
+            },
             tag => ignored(tag, id)?,
         }
     }
@@ -199,17 +220,28 @@ fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
         }
         Outcome::KeptRecords(kept) => {
             out.push(KEPT_RECORDS);
-            put_nested(out, |out| {
-                if let Some(copy) = kept {
-                    out.push(COPY);
-                    put_nested(out, |out| put_copy(out, copy));
-                }
-            });
+            put_nested(out, |out| put_kept(out, kept.as_deref()));
+        }
+        Outcome::Letters(letters) => {
+            out.push(LETTERS);
+            put_letters(out, letters);
         }
         Outcome::Failed(error) => {
             out.push(FAILED);
             put_error(out, error);
         }
+    }
+}
+
+fn put_kept(out: &mut Vec<u8>, kept: Option<&RecordsCopy>) {
+    let Some(copy) = kept else {
+        return;
+    };
+    out.push(COPY);
+    put_nested(out, |out| put_copy(out, copy));
+    if !copy.datasets.is_empty() {
+        out.push(DATASETS);
+        put_nested(out, |out| put_datasets(out, &copy.datasets));
     }
 }
 
@@ -276,13 +308,15 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
         KEPT_RECORDS => {
             let (mut fields, mut kept) = (reader.nested()?, None);
             while let Some((tag, mut field)) = fields.optional()? {
-                match tag {
-                    COPY => kept = Some(Arc::new(copy(&mut field)?)),
-                    tag => ignored(tag, id)?,
+                match (tag, &mut kept) {
+                    (COPY, _) => kept = Some(copy(&mut field)?),
+                    (DATASETS, Some(copy)) => copy.datasets = datasets(field)?,
+                    (tag, _) => ignored(tag, id)?,
                 }
             }
-            Outcome::KeptRecords(kept)
+            Outcome::KeptRecords(kept.map(Arc::new))
         }
+        LETTERS => Outcome::Letters(letters(reader)?),
         FAILED => Outcome::Failed(error(reader, id)?),
         _ => return Err(DecodeError::UnknownKind { id }),
     })
@@ -338,81 +372,5 @@ fn part(reader: &mut Reader<'_>, id: u64) -> Result<AnswerPart, DecodeError> {
         PART_ROW => Ok(Some(row(reader, id)?)),
         PART_FAILED => Err(error(reader, id)?),
         other => return Err(bad("row", &other)),
-    })
-}
-
-fn put_written(out: &mut Vec<u8>, result: &WriteAnswer) {
-    match result {
-        Ok(Ok(written)) => {
-            out.push(APPLIED);
-            put_fixed(out, written.version.0);
-            out.push(written.existed.into());
-        }
-        Ok(Err(WriteError::ConditionFailed { current })) => {
-            out.push(CONDITION_FAILED);
-            put_nested(out, |out| {
-                if let Some(version) = current {
-                    put_optional(out, CURRENT, &version.0.to_le_bytes());
-                }
-            });
-        }
-        Ok(Err(WriteError::GroupAborted { index })) => {
-            out.push(GROUP_ABORTED);
-            put_varint(out, *index as u64);
-        }
-        Ok(Err(WriteError::Store(error))) => {
-            out.push(NOT_WRITTEN);
-            put_store_error(out, error);
-        }
-        Err(error) => {
-            out.push(NOT_WRITTEN);
-            put_error(out, error);
-        }
-    }
-}
-
-fn written(reader: &mut Reader<'_>, id: u64) -> Result<WriteAnswer, DecodeError> {
-    Ok(match reader.byte()? {
-        APPLIED => Ok(Ok(Written {
-            version: Version(reader.fixed()?),
-            existed: reader.byte()? > 0,
-        })),
-        CONDITION_FAILED => {
-            let (mut fields, mut current) = (reader.nested()?, None);
-            while let Some((tag, mut field)) = fields.optional()? {
-                match tag {
-                    CURRENT => current = Some(Version(field.fixed()?)),
-                    tag => ignored(tag, id)?,
-                }
-            }
-            Ok(Err(WriteError::ConditionFailed { current }))
-        }
-        GROUP_ABORTED => {
-            let index = reader.varint()?;
-            let index = usize::try_from(index).map_err(|_| bad("index", &index))?;
-            Ok(Err(WriteError::GroupAborted { index }))
-        }
-        NOT_WRITTEN => Err(error(reader, id)?),
-        other => return Err(bad("result", &other)),
-    })
-}
-
-fn put_shard_result(out: &mut Vec<u8>, (shard, result): &ShardResult) {
-    put_varint(out, shard.0.into());
-    match result {
-        Ok(()) => out.push(APPLIED),
-        Err(error) => {
-            out.push(NOT_WRITTEN);
-            put_error(out, error);
-        }
-    }
-}
-
-fn shard_result(reader: &mut Reader<'_>, id: u64) -> Result<ShardResult, DecodeError> {
-    let shard = ShardId(reader.u16("shard")?);
-    Ok(match reader.byte()? {
-        APPLIED => (shard, Ok(())),
-        NOT_WRITTEN => (shard, Err(error(reader, id)?)),
-        other => return Err(bad("result", &other)),
     })
 }

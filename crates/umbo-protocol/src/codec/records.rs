@@ -1,6 +1,6 @@
 //! Copies of Umbo's own records, and their revisions.
 
-use umbo_store::{RecordsCopy, RecordsRevision};
+use umbo_store::{DatasetGroup, RecordsCopy, RecordsRevision};
 use umbo_types::NamespaceId;
 
 use crate::error::DecodeError;
@@ -18,7 +18,12 @@ pub(super) fn revision(reader: &mut Reader<'_>) -> Result<RecordsRevision, Decod
     })
 }
 
-/// Encodes a copy of Umbo's own records. The fenced ids are ascending, so their differences are written.
+/// Approximate length of a dataset group, in bytes.
+pub(super) const DATASETS_LEN: usize = 24;
+/// Fewest bytes of one.
+const DATASETS_LEN_MIN: usize = 5;
+
+/// Encodes a copy of Umbo's own records, but for its dataset groups, which are an optional field beside it. The fenced ids are ascending, so their differences are written.
 pub(super) fn put_copy(out: &mut Vec<u8>, copy: &RecordsCopy) {
     put_revision(out, copy.revision);
     put_varint(out, copy.fenced.len() as u64);
@@ -45,6 +50,49 @@ pub(super) fn copy(reader: &mut Reader<'_>) -> Result<RecordsCopy, DecodeError> 
     Ok(RecordsCopy {
         revision,
         fenced,
+        datasets: Vec::new(),
         content: reader.owned()?,
     })
+}
+
+/// Encodes the dataset groups of a copy.
+pub(super) fn put_datasets(out: &mut Vec<u8>, groups: &[DatasetGroup]) {
+    put_varint(out, groups.len() as u64);
+    for group in groups {
+        put_varint(out, group.epoch.into());
+        put_varint(out, group.live.0.into());
+        put_varint(out, group.identity.0.into());
+        // The system's namespace is never a dataset.
+        put_varint(out, group.building.map_or(0, |id| id.0.into()));
+        put_varint(out, group.kept.len() as u64);
+        for id in &group.kept {
+            put_varint(out, id.0.into());
+        }
+    }
+}
+
+/// Decodes dataset groups.
+pub(super) fn datasets(mut reader: Reader<'_>) -> Result<Vec<DatasetGroup>, DecodeError> {
+    let id = |reader: &mut Reader<'_>| match reader.u32("dataset")? {
+        0 => Err(bad("dataset", &0)),
+        id => Ok(NamespaceId(id)),
+    };
+    let group = |reader: &mut Reader<'_>| {
+        let (epoch, live, identity) = (reader.u32("epoch")?, id(reader)?, id(reader)?);
+        let building = match reader.u32("dataset")? {
+            0 => None,
+            id => Some(NamespaceId(id)),
+        };
+        let kept = (0..reader.count("kept", 1)?).map(|_| id(reader));
+        Ok(DatasetGroup {
+            epoch,
+            live,
+            kept: kept.collect::<Result<_, _>>()?,
+            building,
+            identity,
+        })
+    };
+    let count = reader.count("datasets", DATASETS_LEN_MIN)?;
+    let groups = (0..count).map(|_| group(&mut reader));
+    groups.collect()
 }

@@ -8,20 +8,25 @@ use std::sync::Arc;
 use umbo_routing::SLOTS;
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
-    ScanPosition, ScanRequest, SortRange, WriteRequest,
+    ScanPosition, ScanRequest, WriteRequest,
 };
 use umbo_types::{
     Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, ShardId,
     Version, limits,
 };
 
+use super::chunks::{chunk, put_chunk};
+use super::idempotency::{idempotency, put_idempotency};
+use super::mail::{letters_len, mail, put_mail, put_question, question};
 use super::mutations::{mutation, put_mutation};
-use super::records::{copy, put_copy};
+use super::records::{DATASETS_LEN, copy, datasets, put_copy, put_datasets};
+use super::sort_range::{put_sort_range, sort_range};
 use super::{put_key, shared_key};
 use crate::error::DecodeError;
 use crate::request::{Ask, Request, RequestRef};
 use crate::wire::{
-    Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional, put_varint,
+    REQUIRED_TAG, Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional,
+    put_optional_varint, put_varint,
 };
 
 const GET: u8 = 1;
@@ -34,15 +39,26 @@ const PROBE: u8 = 7;
 const CLUSTER_MAP: u8 = 8;
 const KEEP_RECORDS: u8 = 9;
 const KEPT_RECORDS: u8 = 10;
+const MEMBERS: u8 = 11;
+const MAIL: u8 = 12;
+const QUESTION: u8 = 13;
+const CHUNK: u8 = 14;
 
 /// Optional fields of a request.
 const TRACEPARENT: u8 = 1;
 const IS_CONTINUED: u8 = 2;
 const ATTRIBUTES: u8 = 3;
-/// Optional fields of names.
-/// Optional field of a scan and of a range's end.
+/// Optional field of a write: its idempotency. A node that does not know it must refuse the write, because it would
+/// apply it each time.
+const IDEMPOTENCY: u8 = REQUIRED_TAG | 4;
+/// Optional field of a write and of a removal: the epoch of its group. A node that does not know it does not know the
+/// group either, and would make the change in one dataset alone.
+const EPOCH: u8 = REQUIRED_TAG | 5;
+/// Optional field of a copy of the records: its dataset groups. A node that does not know them would keep a part of
+/// the copy.
+const DATASETS: u8 = REQUIRED_TAG | 6;
+/// Optional field of a scan.
 const AFTER: u8 = 1;
-const END: u8 = 1;
 
 /// Bits of ranges and scans.
 const REVERSE: u8 = 1;
@@ -78,6 +94,28 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     if request.is_continued {
         put_optional(out, IS_CONTINUED, &[]);
     }
+    if let Ask::Write(WriteRequest {
+        idempotency: Some(idempotency),
+        ..
+    }) = request.ask
+    {
+        out.push(IDEMPOTENCY);
+        put_nested(out, |out| put_idempotency(out, idempotency));
+    }
+    let epoch = match request.ask {
+        Ask::Write(request) => request.epoch,
+        Ask::DeleteRange(request) => request.epoch,
+        _ => 0,
+    };
+    if epoch > 0 {
+        put_optional_varint(out, EPOCH, epoch.into());
+    }
+    if let Ask::KeepRecords(copy) = request.ask
+        && !copy.datasets.is_empty()
+    {
+        out.push(DATASETS);
+        put_nested(out, |out| put_datasets(out, &copy.datasets));
+    }
     if let Some(attributes) = request.attributes {
         out.push(ATTRIBUTES);
         put_nested(out, |out| {
@@ -103,7 +141,8 @@ pub(crate) fn len_hint(ask: &Ask) -> usize {
                     Change::Put { value, .. } => {
                         value.bytes.len() + value.content_type.len() + value.content_encoding.len()
                     }
-                    Change::Delete => 0,
+                    Change::Upload(step) => step.len(),
+                    Change::Delete | Change::Increment { .. } => 0,
                 };
                 let versions = match &mutation.condition {
                     Condition::VersionIn(versions) => versions.len() * 8,
@@ -113,14 +152,20 @@ pub(crate) fn len_hint(ask: &Ask) -> usize {
             };
             request.mutations.iter().map(len).sum()
         }
-        Ask::KeepRecords(copy) => copy.content.len() + copy.fenced.len() * 2,
+        Ask::KeepRecords(copy) => {
+            copy.content.len() + copy.fenced.len() * 2 + copy.datasets.len() * DATASETS_LEN
+        }
         Ask::Get(..)
+        | Ask::Chunk(..)
         | Ask::Range(_)
         | Ask::Scan(_)
         | Ask::DeleteRange(_)
         | Ask::Probe
         | Ask::ClusterMap
-        | Ask::KeptRecords => 0,
+        | Ask::KeptRecords
+        | Ask::Members => 0,
+        Ask::Mail(request) => request.about.len() + letters_len(&request.replies),
+        Ask::Question(request) => request.question.len() + request.to.len() * 8,
     }
 }
 
@@ -152,6 +197,23 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
                 request.traceparent = bytes::Bytes::copy_from_slice(field.raw(len)?);
             }
             IS_CONTINUED => request.is_continued = true,
+            IDEMPOTENCY => match &mut request.ask {
+                Ask::Write(write) => {
+                    write.idempotency = Some(idempotency(field, write.mutations.len())?);
+                }
+                _ => ignored(tag, id)?,
+            },
+            EPOCH => match &mut request.ask {
+                Ask::Write(write) => write.epoch = field.u32("epoch")?,
+                Ask::DeleteRange(removal) => removal.epoch = field.u32("epoch")?,
+                _ => ignored(tag, id)?,
+            },
+            DATASETS => match &mut request.ask {
+                Ask::KeepRecords(copy) => {
+                    Arc::make_mut(copy).datasets = datasets(field)?;
+                }
+                _ => ignored(tag, id)?,
+            },
             ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field, id)?)),
             tag => ignored(tag, id)?,
         }
@@ -186,6 +248,7 @@ fn attributes(mut reader: Reader<'_>, id: u64) -> Result<OwnedAttributes, Decode
 const fn kind(ask: &Ask) -> u8 {
     match ask {
         Ask::Get(..) => GET,
+        Ask::Chunk(..) => CHUNK,
         Ask::MultiGet(..) => MULTI_GET,
         Ask::Range(_) => RANGE,
         Ask::Scan(_) => SCAN,
@@ -195,6 +258,9 @@ const fn kind(ask: &Ask) -> u8 {
         Ask::ClusterMap => CLUSTER_MAP,
         Ask::KeepRecords(_) => KEEP_RECORDS,
         Ask::KeptRecords => KEPT_RECORDS,
+        Ask::Members => MEMBERS,
+        Ask::Mail(_) => MAIL,
+        Ask::Question(_) => QUESTION,
     }
 }
 
@@ -204,6 +270,7 @@ fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
             put_varint(out, namespace.0.into());
             put_key(out, key);
         }
+        Ask::Chunk(key, request) => put_chunk(out, key, request),
         Ask::MultiGet(namespace, keys) => {
             put_varint(out, namespace.0.into());
             put_varint(out, keys.len() as u64);
@@ -244,7 +311,9 @@ fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
             put_varint(out, request.rows_max.into());
             out.push(is_async(request.durability));
         }
-        Ask::Probe | Ask::ClusterMap | Ask::KeptRecords => {}
+        Ask::Probe | Ask::ClusterMap | Ask::KeptRecords | Ask::Members => {}
+        Ask::Mail(request) => put_mail(out, request),
+        Ask::Question(request) => put_question(out, request),
         Ask::KeepRecords(copy) => put_copy(out, copy),
     }
 }
@@ -252,6 +321,7 @@ fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
 fn ask(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
     Ok(match kind {
         GET => Ask::Get(namespace(reader)?, shared_key(reader)?),
+        CHUNK => chunk(reader)?,
         MULTI_GET => {
             let namespace = namespace(reader)?;
             let count = reader.count("keys", KEY_LEN_MIN)?;
@@ -279,6 +349,7 @@ fn ask(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
         WRITE => Ask::Write(write(reader, id)?),
         DELETE_RANGE => Ask::DeleteRange(DeleteRangeRequest {
             namespace: namespace(reader)?,
+            epoch: 0,
             partition: partition(reader)?,
             range: sort_range(reader, id)?,
             rows_max: rows_max(reader)?,
@@ -288,6 +359,9 @@ fn ask(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
         CLUSTER_MAP => Ask::ClusterMap,
         KEEP_RECORDS => Ask::KeepRecords(Arc::new(copy(reader)?)),
         KEPT_RECORDS => Ask::KeptRecords,
+        MEMBERS => Ask::Members,
+        MAIL => Ask::Mail(mail(reader)?),
+        QUESTION => Ask::Question(question(reader)?),
         _ => return Err(DecodeError::UnknownKind { id }),
     })
 }
@@ -317,6 +391,7 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
     let mutations = (0..count).map(|_| mutation(reader.nested()?, id));
     Ok(WriteRequest {
         namespace,
+        epoch: 0,
         mutations: mutations.collect::<Result<_, _>>()?,
         atomicity: if flags & IS_ATOMIC > 0 {
             Atomicity::Partition
@@ -325,6 +400,7 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
         },
         durability: durability(flags),
         proposed,
+        idempotency: None,
     })
 }
 
@@ -360,35 +436,6 @@ fn scan(reader: &mut Reader<'_>, id: u64) -> Result<ScanRequest, DecodeError> {
         bytes_max,
         keys_only: flags & KEYS_ONLY > 0,
     })
-}
-
-fn put_sort_range(out: &mut Vec<u8>, range: &SortRange) {
-    put_bytes(out, &range.start);
-    put_nested(out, |out| {
-        if let Some(end) = &range.end {
-            put_optional(out, END, end);
-        }
-    });
-}
-
-/// Bounds may be a byte longer than a sort key: see [`SortRange`].
-fn sort_range(reader: &mut Reader<'_>, id: u64) -> Result<SortRange, DecodeError> {
-    let start = reader.shared()?;
-    let (mut fields, mut end) = (reader.nested()?, None);
-    while let Some((tag, mut field)) = fields.optional()? {
-        match tag {
-            END => {
-                let len = field.left();
-                end = Some(bytes::Bytes::copy_from_slice(field.raw(len)?));
-            }
-            tag => ignored(tag, id)?,
-        }
-    }
-    let longest = start.len().max(end.as_ref().map_or(0, bytes::Bytes::len));
-    if longest > limits::SORT_KEY_LEN_MAX + 1 {
-        return Err(bad("range", &format_args!("a bound of {longest} bytes")));
-    }
-    Ok(SortRange { start, end })
 }
 
 fn namespace(reader: &mut Reader<'_>) -> Result<NamespaceId, DecodeError> {

@@ -1,16 +1,18 @@
 //! Rows: one, and a batch of them.
 
 use umbo_store::{RowBatch, RowRef};
-use umbo_types::{Row, Timestamp, Value, Version, limits};
+use umbo_types::{Row, StoredForm, Timestamp, Value, Version, limits};
 
 use super::{instant, instant_number};
 use crate::error::DecodeError;
 use crate::wire::{
-    Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional_varint, put_varint,
+    REQUIRED_TAG, Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional,
+    put_optional_varint, put_varint,
 };
 
-/// Tag of the expiry of a row.
+/// Optional fields of a row. A dispatcher that does not know forms must not take the bytes for a plain value.
 const EXPIRES_AT: u8 = 1;
+const FORM: u8 = REQUIRED_TAG | 1;
 /// Fewest bytes of a row of a batch: five lengths, length of the stored value, version, expiry.
 const ROW_LEN_MIN: usize = 5 + 1 + 8 + 1;
 
@@ -23,6 +25,9 @@ pub(super) fn put_row(out: &mut Vec<u8>, row: &Row) {
         if let Some(at) = row.expires_at {
             put_optional_varint(out, EXPIRES_AT, at.0);
         }
+        if row.value.form != StoredForm::Plain {
+            put_optional(out, FORM, &[row.value.form.code()]);
+        }
     });
 }
 
@@ -31,11 +36,15 @@ pub(super) fn row(reader: &mut Reader<'_>, id: u64) -> Result<Row, DecodeError> 
     let version = Version(reader.fixed()?);
     let (bytes, content_type) = (reader.owned()?, reader.owned()?);
     let value = Value::new(bytes, content_type, reader.owned()?);
-    let value = value.map_err(|error| bad("value", &error))?;
+    let mut value = value.map_err(|error| bad("value", &error))?;
     let mut expires_at = None;
     while let Some((tag, mut field)) = reader.optional()? {
         match tag {
             EXPIRES_AT => expires_at = Some(Timestamp(field.varint()?)),
+            FORM => {
+                let stored = value.in_form(form(field.byte()?)?);
+                value = stored.map_err(|error| bad("value", &error))?;
+            }
             tag => ignored(tag, id)?,
         }
     }
@@ -76,12 +85,38 @@ pub(super) fn batch(reader: &mut Reader<'_>) -> Result<RowBatch, DecodeError> {
             content_type: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
             content_encoding: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
             value: field(reader, limits::VALUE_LEN_MAX)?,
+            form: StoredForm::Plain,
             value_len: reader.u32("value_len")?,
             version: Version(reader.fixed()?),
             expires_at: instant(reader.varint()?),
         });
     }
     Ok(rows)
+}
+
+/// Writes the forms of the rows of a batch: of those that are not plain, the place and the form.
+pub(super) fn put_forms(out: &mut Vec<u8>, rows: &RowBatch) {
+    for (place, form) in rows.forms() {
+        put_varint(out, place as u64);
+        out.push(form.code());
+    }
+}
+
+/// Reads the forms of the rows of a batch.
+pub(super) fn forms(mut reader: Reader<'_>, rows: &mut RowBatch) -> Result<(), DecodeError> {
+    while !reader.is_empty() {
+        let place = reader.varint()?;
+        let form = form(reader.byte()?)?;
+        let set = usize::try_from(place)
+            .ok()
+            .and_then(|at| rows.set_form(at, form));
+        set.ok_or_else(|| bad("form", &format_args!("of row {place}, which is not there")))?;
+    }
+    Ok(())
+}
+
+pub(super) fn form(code: u8) -> Result<StoredForm, DecodeError> {
+    StoredForm::from_code(code).map_err(|error| bad("form", &error))
 }
 
 fn field<'a>(reader: &mut Reader<'a>, max: usize) -> Result<&'a [u8], DecodeError> {

@@ -1,5 +1,7 @@
 //! States of shards, with the sizes of their namespaces.
 
+use std::collections::BTreeMap;
+
 use umbo_store::{NamespaceSize, ShardState, ShardStatus};
 use umbo_types::{NamespaceId, ShardId};
 
@@ -12,6 +14,13 @@ const EXPIRED: u8 = 2;
 const NAMESPACE_MAX: u8 = 3;
 const LOST_ASYNC: u8 = 4;
 const SIZES: u8 = 5;
+const SIZES_OMITTED: u8 = 6;
+const SYNCS: u8 = 7;
+const SYNC_NANOS: u8 = 8;
+const CACHE_HITS: u8 = 9;
+const CACHE_MISSES: u8 = 10;
+/// Namespaces with compressed values, and the bytes that this saves.
+const SAVED: u8 = 11;
 
 /// Fewest bytes of a status.
 pub(super) const STATUS_LEN_MIN: usize = 10;
@@ -54,13 +63,41 @@ pub(super) fn put_status(out: &mut Vec<u8>, status: &ShardStatus) {
             }
         });
     }
+    let saving = || {
+        status
+            .sizes
+            .iter()
+            .flatten()
+            .filter(|size| size.bytes_saved > 0)
+    };
+    if saving().next().is_some() {
+        out.push(SAVED);
+        put_nested(out, |out| {
+            for size in saving() {
+                put_varint(out, size.namespace.0.into());
+                put_varint(out, size.bytes_saved);
+            }
+        });
+    }
+    if status.sizes_omitted > 0 {
+        put_optional_varint(out, SIZES_OMITTED, status.sizes_omitted);
+    }
+    for (tag, number) in [
+        (SYNCS, status.syncs),
+        (SYNC_NANOS, status.sync_nanos),
+        (CACHE_HITS, status.cache_hits),
+        (CACHE_MISSES, status.cache_misses),
+    ] {
+        if number > 0 {
+            put_optional_varint(out, tag, number);
+        }
+    }
 }
 
 pub(super) fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, DecodeError> {
     let shard = ShardId(reader.u16("shard")?);
     let (state, reason) = (reader.byte()?, reader.text("reason")?);
     let mut status = ShardStatus {
-        shard,
         state: match state {
             0 => ShardState::Available,
             1 => ShardState::ReadOnly(reason),
@@ -72,11 +109,7 @@ pub(super) fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, Dec
         commits: reader.varint()?,
         mutations: reader.varint()?,
         reclaimed: reader.varint()?,
-        lost_async: 0,
-        purging: 0,
-        expired: 0,
-        namespace_max: NamespaceId::SYSTEM,
-        sizes: None,
+        ..ShardStatus::new(shard, ShardState::Available)
     };
     while let Some((tag, mut field)) = reader.optional()? {
         match tag {
@@ -88,6 +121,20 @@ pub(super) fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, Dec
                 let sizes = (0..count).map(|_| size(&mut field));
                 status.sizes = Some(sizes.collect::<Result<_, _>>()?);
             }
+            SAVED => {
+                let mut saved = BTreeMap::new();
+                while !field.is_empty() {
+                    saved.insert(NamespaceId(field.u32("namespace")?), field.varint()?);
+                }
+                for size in status.sizes.iter_mut().flatten() {
+                    size.bytes_saved = saved.get(&size.namespace).copied().unwrap_or(0);
+                }
+            }
+            SIZES_OMITTED => status.sizes_omitted = field.varint()?,
+            SYNCS => status.syncs = field.varint()?,
+            SYNC_NANOS => status.sync_nanos = field.varint()?,
+            CACHE_HITS => status.cache_hits = field.varint()?,
+            CACHE_MISSES => status.cache_misses = field.varint()?,
             NAMESPACE_MAX => status.namespace_max = NamespaceId(field.u32("namespace_max")?),
             tag => ignored(tag, id)?,
         }
@@ -100,5 +147,6 @@ fn size(reader: &mut Reader<'_>) -> Result<NamespaceSize, DecodeError> {
         namespace: NamespaceId(reader.u32("namespace")?),
         rows: reader.varint()?,
         bytes: reader.varint()?,
+        bytes_saved: 0,
     })
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_protocol::{
-    Answer, AnswerWriter, Ask, Decoder, DispatcherFrame, Hello, NodeError, NodeFrame, NodeStamp,
-    Outcome, PREFACE, ProtocolVersion, Refusal, Request, RequestWriter, WINDOW_LEN, Welcome,
+    Answer, AnswerWriter, Ask, Decoder, DispatcherFrame, Hello, MailRequest, NodeError, NodeFrame,
+    NodeStamp, Outcome, PREFACE, ProtocolVersion, QuestionRequest, Refusal, Request, RequestWriter,
+    WINDOW_LEN, Welcome,
 };
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
@@ -16,13 +17,13 @@ use umbo_store::{
 };
 use umbo_types::{
     Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row,
-    ShardId, Timestamp, Value, Version,
+    ShardId, StoredForm, Timestamp, Value, Version,
 };
 
 /// One frame per line: its name, then its bytes as hexadecimal digits.
 const KEPT: &str = include_str!("golden/version-1.txt");
 
-const STAMP: NodeStamp = NodeStamp {
+pub(crate) const STAMP: NodeStamp = NodeStamp {
     stamp_ns: 1_500_000_000,
     map_version: 7,
     records: RecordsRevision {
@@ -31,7 +32,7 @@ const STAMP: NodeStamp = NodeStamp {
     },
 };
 
-fn key() -> Key {
+pub(crate) fn key() -> Key {
     Key::new("user-1", "s").expect("it is valid")
 }
 
@@ -46,6 +47,7 @@ fn copy() -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: STAMP.records,
         fenced: vec![NamespaceId(3), NamespaceId(500)],
+        datasets: Vec::new(),
         content: Bytes::from_static(b"records"),
     })
 }
@@ -95,13 +97,16 @@ fn asks() -> Vec<Ask> {
         }),
         Ask::Write(WriteRequest {
             namespace: NamespaceId(5),
+            epoch: 0,
             mutations,
             atomicity: Atomicity::Partition,
             durability: Durability::Async,
             proposed: Version(1 << 50),
+            idempotency: None,
         }),
         Ask::DeleteRange(DeleteRangeRequest {
             namespace: NamespaceId(5),
+            epoch: 0,
             partition: PartitionKey::new("p").expect("it is valid"),
             range: sort_range(),
             rows_max: 64,
@@ -146,6 +151,7 @@ fn rows() -> RowBatch {
         partition: b"p",
         sort: b"s",
         value: b"value",
+        form: StoredForm::Plain,
         value_len: 5,
         content_type: b"text/plain",
         content_encoding: b"",
@@ -215,7 +221,6 @@ fn errors() -> Vec<NodeError> {
 
 fn outcomes() -> Vec<Outcome> {
     let status = ShardStatus {
-        shard: ShardId(2),
         state: ShardState::ReadOnly("full".to_owned()),
         rows: 1_000,
         file_bytes: 1 << 20,
@@ -223,16 +228,12 @@ fn outcomes() -> Vec<Outcome> {
         commits: 2,
         mutations: 3,
         reclaimed: 4,
-        lost_async: 0,
         purging: 5,
         expired: 6,
         namespace_max: NamespaceId(7),
-        sizes: None,
+        ..ShardStatus::new(ShardId(2), ShardState::Available)
     };
-    let written = Written {
-        version: Version(1 << 50),
-        existed: true,
-    };
+    let written = Written::new(Version(1 << 50), true);
     let failed = WriteError::ConditionFailed {
         current: Some(Version(9)),
     };
@@ -276,6 +277,33 @@ fn outcomes() -> Vec<Outcome> {
         Outcome::KeptRecords(Some(copy())),
         Outcome::Failed(NodeError::Unsupported),
     ]
+}
+
+/// Added to version 1 later: a peer that does not know them answers that it does not.
+fn mail_requests() -> Vec<Request> {
+    let letter = (9, Bytes::from_static(b"reply"));
+    let asks = [
+        Ask::Members,
+        Ask::Mail(MailRequest {
+            about: Bytes::from_static(b"about"),
+            replies: vec![letter],
+        }),
+        Ask::Question(QuestionRequest {
+            to: vec![1, u64::MAX],
+            question: Bytes::from_static(b"question"),
+        }),
+    ];
+    let mut requests = requests();
+    requests.truncate(asks.len());
+    for (request, ask) in requests.iter_mut().zip(asks) {
+        request.ask = ask;
+    }
+    requests
+}
+
+fn letters_answer() -> Answer {
+    let letters = vec![(3, Bytes::from_static(b"letter"))];
+    Answer::without_rows(65_537, Duration::from_micros(12), Outcome::Letters(letters))
 }
 
 const TOUCHED: Touched = Touched {
@@ -361,6 +389,19 @@ fn sent() -> Vec<(&'static str, Vec<u8>)> {
         }
         writer.fill(out, &STAMP);
     });
+    add("mail-requests", &|out| {
+        let mut writer = RequestWriter::new(window);
+        for request in mail_requests() {
+            writer.push(&(&request).into());
+        }
+        writer.fill(out);
+    });
+    add("mail-answer", &|out| {
+        let mut writer = AnswerWriter::new(window);
+        writer.push(&letters_answer());
+        writer.mail();
+        writer.fill(out, &STAMP);
+    });
     add("credit-pong-draining", &|out| {
         let mut writer = AnswerWriter::new(window);
         writer.grant(1 << 20);
@@ -371,14 +412,15 @@ fn sent() -> Vec<(&'static str, Vec<u8>)> {
     frames
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |digit: u8| char::from_digit(digit.into(), 16).expect("it is below 16");
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.map(digit).collect()
 }
 
-fn kept(name: &str) -> Vec<u8> {
-    let line = KEPT
+/// Returns the bytes of a frame that is kept as text.
+pub(crate) fn frame_of(kept: &str, name: &str) -> Vec<u8> {
+    let line = kept
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let digits = line.unwrap_or_else(|| panic!("{name} is not kept"));
@@ -399,8 +441,8 @@ fn this_build_sends_what_version_1_sends() {
 #[test]
 fn this_build_reads_what_version_1_sent() {
     let mut decoder = Decoder::of_dispatcher();
-    for name in ["hello", "requests", "cancel-credit-ping"] {
-        decoder.buffer().extend_from_slice(&kept(name));
+    for name in ["hello", "requests", "mail-requests", "cancel-credit-ping"] {
+        decoder.buffer().extend_from_slice(&frame_of(KEPT, name));
     }
     assert_eq!(decoder.buffer()[..8], PREFACE);
     let mut next = || decoder.next_frame().unwrap().map(|frame| frame.body);
@@ -410,14 +452,25 @@ fn this_build_reads_what_version_1_sent() {
     };
     let read: Vec<_> = batch.map(Result::unwrap).collect();
     assert_eq!(read, requests());
+    let Some(DispatcherFrame::Requests(batch)) = next() else {
+        panic!("no mail")
+    };
+    let read: Vec<_> = batch.map(Result::unwrap).collect();
+    assert_eq!(read, mail_requests());
     assert!(matches!(next(), Some(DispatcherFrame::Ping)));
     assert!(matches!(next(), Some(DispatcherFrame::Credit(len)) if len == 1 << 20));
     assert!(matches!(next(), Some(DispatcherFrame::Cancel(ids)) if ids == [65_537]));
     assert!(next().is_none());
 
     let mut decoder = Decoder::of_node();
-    for name in ["welcome", "refused", "answers", "credit-pong-draining"] {
-        decoder.buffer().extend_from_slice(&kept(name));
+    for name in [
+        "welcome",
+        "refused",
+        "answers",
+        "mail-answer",
+        "credit-pong-draining",
+    ] {
+        decoder.buffer().extend_from_slice(&frame_of(KEPT, name));
     }
     let mut next = || {
         let (stamp, body) = decoder.next_frame().unwrap()?.body;
@@ -432,6 +485,12 @@ fn this_build_reads_what_version_1_sent() {
     };
     let read: Vec<_> = batch.map(Result::unwrap).collect();
     assert_eq!(read, answers());
+    assert!(matches!(next(), Some(NodeFrame::Mail)));
+    let Some(NodeFrame::Answers(batch)) = next() else {
+        panic!("no letters")
+    };
+    let read: Vec<_> = batch.map(Result::unwrap).collect();
+    assert_eq!(read, [letters_answer()]);
     assert!(matches!(next(), Some(NodeFrame::Pong)));
     assert!(matches!(next(), Some(NodeFrame::Draining)));
     assert!(matches!(next(), Some(NodeFrame::Credit(len)) if len == 1 << 20));

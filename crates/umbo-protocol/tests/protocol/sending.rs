@@ -42,10 +42,12 @@ fn write(id: u64, partitions: &[u8], len: usize) -> Request {
     };
     let write = WriteRequest {
         namespace: NamespaceId(1),
+        epoch: 0,
         mutations: partitions.iter().map(mutation).collect(),
         atomicity: Atomicity::None,
         durability: Durability::Sync,
         proposed: Version(1),
+        idempotency: None,
     };
     request(id, Ask::Write(write))
 }

@@ -4,20 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use proptest::collection::{btree_set, vec};
+use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use umbo_protocol::{Answer, AnswerPart, Ask, NodeError, NodeStamp, Outcome, Request, WriteAnswer};
+use umbo_protocol::{
+    Answer, AnswerPart, Ask, Letter, MailRequest, NodeError, NodeStamp, Outcome, QuestionRequest,
+    Request, WriteAnswer,
+};
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, NamespaceSize,
-    Page, RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, Mutation,
+    NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
     ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
     Written,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
-    Timestamp, Value, Version,
+    StoredForm, Timestamp, Value, Version,
 };
+
+use crate::copies::copy;
+use crate::keyed::{idempotency, refusal};
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..=max).prop_map(Bytes::from)
@@ -57,8 +63,13 @@ fn instant() -> impl Strategy<Value = Option<Timestamp>> {
 fn value() -> impl Strategy<Value = Value> {
     let len = prop_oneof![9 => 0..200_usize, 1 => 10_000..40_000_usize];
     let bytes_of = len.prop_flat_map(|len| vec(any::<u8>(), len));
-    (bytes_of, "[ -~]{0,40}", "[a-z]{0,8}")
-        .prop_map(|(bytes, kind, encoding)| Value::new(bytes, kind, encoding).expect("a value"))
+    (bytes_of, "[ -~]{0,40}", "[a-z]{0,8}", any::<bool>()).prop_map(
+        |(bytes, kind, encoding, is_compressed)| {
+            let value = Value::new(bytes, kind, encoding).expect("a value");
+            let formed = value.clone().in_form(StoredForm::Zstd);
+            formed.ok().filter(|_| is_compressed).unwrap_or(value)
+        },
+    )
 }
 
 fn row() -> impl Strategy<Value = Row> {
@@ -83,6 +94,8 @@ fn condition() -> impl Strategy<Value = Condition> {
         Just(Condition::Absent),
         Just(Condition::Present),
         vec(version(), 1..4).prop_map(Condition::VersionIn),
+        any::<u64>().prop_map(|at| Condition::NotNewerThan(Timestamp(at))),
+        Just(Condition::Unwritten),
     ]
 }
 
@@ -91,6 +104,13 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     let change = prop_oneof![
         put.prop_map(|(value, expires_at)| Change::Put { value, expires_at }),
         Just(Change::Delete),
+        (any::<i64>(), instant(), instant()).prop_map(|(by, expires_at, default_expiry)| {
+            Change::Increment {
+                by,
+                expires_at,
+                default_expiry,
+            }
+        }),
     ];
     (key(), change, condition()).prop_map(|(key, change, condition)| Mutation {
         key,
@@ -142,34 +162,41 @@ fn scan() -> impl Strategy<Value = ScanRequest> {
 fn write() -> impl Strategy<Value = WriteRequest> {
     let atomicity = prop_oneof![Just(Atomicity::None), Just(Atomicity::Partition)];
     (
-        namespace(),
+        (namespace(), any::<u32>()),
         vec(mutation(), 1..6),
         atomicity,
         durability(),
         version(),
+        option::of(idempotency()),
     )
         .prop_map(
-            |(namespace, mutations, atomicity, durability, proposed)| WriteRequest {
-                namespace,
-                mutations,
-                atomicity,
-                durability,
-                proposed,
+            |((namespace, epoch), mutations, atomicity, durability, proposed, idempotency)| {
+                let lines = (3..).take(mutations.len()).collect();
+                WriteRequest {
+                    namespace,
+                    epoch,
+                    mutations,
+                    atomicity,
+                    durability,
+                    proposed,
+                    idempotency: idempotency.map(|one| Idempotency { lines, ..one }),
+                }
             },
         )
 }
 
 fn delete_range() -> impl Strategy<Value = DeleteRangeRequest> {
     (
-        namespace(),
+        (namespace(), any::<u32>()),
         partition(),
         sort_range(),
         1..=u32::MAX,
         durability(),
     )
         .prop_map(
-            |(namespace, partition, range, rows_max, durability)| DeleteRangeRequest {
+            |((namespace, epoch), partition, range, rows_max, durability)| DeleteRangeRequest {
                 namespace,
+                epoch,
                 partition,
                 range,
                 rows_max,
@@ -191,18 +218,16 @@ fn ask() -> impl Strategy<Value = Ask> {
         Just(Ask::ClusterMap),
         copy().prop_map(|copy| Ask::KeepRecords(Arc::new(copy))),
         Just(Ask::KeptRecords),
+        Just(Ask::Members),
+        (bytes(200), letters())
+            .prop_map(|(about, replies)| Ask::Mail(MailRequest { about, replies })),
+        (vec(any::<u64>(), 0..5), bytes(200))
+            .prop_map(|(to, question)| Ask::Question(QuestionRequest { to, question })),
     ]
 }
 
-fn copy() -> impl Strategy<Value = RecordsCopy> {
-    let fenced = btree_set((1..=u32::MAX).prop_map(NamespaceId), 0..6);
-    (any::<(u64, u64)>(), fenced, bytes(200)).prop_map(|((epoch, number), fenced, content)| {
-        RecordsCopy {
-            revision: RecordsRevision { epoch, number },
-            fenced: fenced.into_iter().collect(),
-            content,
-        }
-    })
+fn letters() -> impl Strategy<Value = Vec<Letter>> {
+    vec((any::<u64>(), bytes(200)), 0..5)
 }
 
 fn attributes() -> impl Strategy<Value = OwnedAttributes> {
@@ -251,7 +276,8 @@ fn rows() -> impl Strategy<Value = RowBatch> {
                 partition: key.partition.as_bytes(),
                 sort: key.sort.as_bytes(),
                 value: if keys_only { &[] } else { &row.value.bytes },
-                value_len: row.value.bytes.len() as u32,
+                form: row.value.form,
+                value_len: row.value.plain_len() as u32,
                 content_type: &row.value.content_type,
                 content_encoding: &row.value.content_encoding,
                 version: row.version,
@@ -315,15 +341,21 @@ fn part() -> impl Strategy<Value = AnswerPart> {
 }
 
 fn write_answer() -> impl Strategy<Value = WriteAnswer> {
+    let written = (
+        version(),
+        any::<bool>(),
+        any::<Option<i64>>(),
+        any::<bool>(),
+    );
     prop_oneof![
-        (version(), any::<bool>())
-            .prop_map(|(version, existed)| Ok(Ok(Written { version, existed }))),
-        option::of(version()).prop_map(|current| Ok(Err(WriteError::ConditionFailed { current }))),
-        any::<u32>().prop_map(|index| {
-            Ok(Err(WriteError::GroupAborted {
-                index: index as usize,
-            }))
-        }),
+        written.prop_map(|(version, existed, number, is_replayed)| Ok(Ok(Written {
+            version,
+            existed,
+            number,
+            is_replayed,
+        }))),
+        refusal().prop_map(|error| Ok(Err(error))),
+        refusal().prop_map(|error| Ok(Err(WriteError::Replayed(Box::new(error))))),
         node_error().prop_map(Err),
     ]
 }
@@ -334,13 +366,14 @@ fn status() -> impl Strategy<Value = ShardStatus> {
         ".{0,20}".prop_map(ShardState::ReadOnly),
         ".{0,20}".prop_map(ShardState::Unavailable),
     ];
-    let sizes = option::of(vec(any::<(u32, u64, u64)>(), 0..4));
+    let sizes = option::of(vec(any::<(u32, u64, u64, u64)>(), 0..4));
     let numbers = any::<([u64; 9], u32)>();
     (shard(), state, numbers, sizes).prop_map(|(shard, state, (numbers, id), sizes)| {
-        let size = |(id, rows, bytes)| NamespaceSize {
+        let size = |(id, rows, bytes, bytes_saved)| NamespaceSize {
             namespace: NamespaceId(id),
             rows,
             bytes,
+            bytes_saved,
         };
         let [
             rows,
@@ -367,6 +400,11 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             expired,
             namespace_max: NamespaceId(id),
             sizes: sizes.map(|sizes| sizes.into_iter().map(size).collect()),
+            sizes_omitted: queued / 2,
+            syncs: commits / 2,
+            sync_nanos: mutations / 3,
+            cache_hits: rows / 2,
+            cache_misses: expired / 2,
         }
     })
 }
@@ -409,6 +447,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         (any::<u64>(), vec(status(), 0..4))
             .prop_map(|(version, shards)| Outcome::Status(version, shards)),
         ".{0,60}".prop_map(Outcome::ClusterMap),
+        letters().prop_map(Outcome::Letters),
         node_error().prop_map(Outcome::Failed),
     ]
 }

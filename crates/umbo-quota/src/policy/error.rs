@@ -16,7 +16,7 @@ pub(super) fn at(place: impl Into<String>, problem: impl Into<PolicyProblem>) ->
     (place.into(), problem.into())
 }
 
-/// Says which policy is refused, where, and why.
+/// The policy that is refused, where, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{policy}': {place}: {problem}")]
 pub struct PolicyError {
@@ -121,7 +121,7 @@ pub enum PolicyProblem {
         "'{0}' can match no namespace: their names are at most {NAMESPACE_LEN_MAX} of [a-z0-9._-]"
     )]
     NoNamespace(String),
-    /// A bucket of the pod that is counted by shard.
+    /// A bucket of the dispatcher that is counted by shard.
     #[error("scope 'pod' counts all shards together, but per {0} counts them apart")]
     ScopeAgainstPer(Dimensions),
     /// A unit that none of the operations does anything of.

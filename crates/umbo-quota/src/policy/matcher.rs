@@ -23,17 +23,17 @@ impl Operations {
         known_name::find("operation", name, Self::all(), Operation::as_str)
     }
 
-    /// Says whether an operation is meant; all that have a price are where none was chosen.
+    /// Returns whether an operation is meant; all that have a price are where none was chosen.
     pub const fn contains(self, operation: Operation) -> bool {
         operation.has_price() && (self.0 == 0 || self.has_chosen(operation))
     }
 
-    /// Says whether an operation was chosen.
+    /// Returns whether an operation was chosen.
     pub const fn has_chosen(self, operation: Operation) -> bool {
         self.0 & (1 << operation as u16) != 0
     }
 
-    /// Says whether none was chosen.
+    /// Returns whether none was chosen.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -73,7 +73,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Says whether a request is meant. Allocates nothing.
+    /// Returns whether a request is meant. Allocates nothing.
     pub fn matches(&self, subject: &Subject<'_>) -> bool {
         self.operations.contains(subject.operation)
             && self.patterns().all(|(dimension, pattern)| {
@@ -83,7 +83,7 @@ impl Matcher {
             })
     }
 
-    /// Says whether requests of a caller to a namespace can be meant, whatever else they bring.
+    /// Returns whether requests of a caller to a namespace can be meant, whatever else they bring.
     pub fn is_possible_for(&self, caller: &str, namespace: &str) -> bool {
         let is_open = |pattern: &Option<Pattern>, name| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(name))

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::{Policy, PolicyDraft, Source};
 use crate::limits::POLICIES_MAX;
 
-/// Name of the policy that every caller has whom nobody configured.
+/// Name of the policy of every caller that no other policy names.
 pub const DEFAULT_CALLER: &str = "default-caller";
-/// What it allows, in request units a second: far above what one pod serves, so that it stops
+/// What it allows, in request units a second: far above what one dispatcher serves, so that it stops
 /// nothing but a runaway.
 const DEFAULT_CALLER_RATE: &str = "1000000";
 
-/// Says why policies cannot be in effect together.
+/// Why policies cannot be in effect together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicySetError {
     /// Two policies have one name.
@@ -117,7 +117,7 @@ impl PolicySet {
         self.0.len()
     }
 
-    /// Says whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

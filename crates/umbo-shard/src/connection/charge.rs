@@ -38,6 +38,7 @@ impl ChargeRequest {
         };
         match read {
             Read::Get(namespace, _) => Self::read(*namespace, Operation::Get, 1),
+            Read::Chunk(_, request) => Self::read(request.namespace, Operation::Get, 0),
             Read::Range(request) => {
                 let (rows_max, bytes_max) = (request.rows_max, request.bytes_max);
                 chunk(request.namespace, Operation::Range, rows_max, bytes_max)
@@ -52,7 +53,7 @@ impl ChargeRequest {
     pub(super) fn write(request: &WriteRequest, write_bytes: u64) -> Self {
         let operation = match &request.mutations[..] {
             [one] => match one.change {
-                Change::Put { .. } => Operation::Put,
+                Change::Put { .. } | Change::Increment { .. } | Change::Upload(_) => Operation::Put,
                 Change::Delete => Operation::Delete,
             },
             _ => Operation::BatchWrite,

@@ -23,7 +23,7 @@ impl ShardStream {
         ownership: &Ownership,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
-        let shard_map = ownership.map().shard_map();
+        let shard_map = ownership.shard_map();
         let first = request.mutations.first();
         let shard = first.map_or(ShardId(0), |mutation| {
             shard_map.locate(request.namespace, &mutation.key.partition)

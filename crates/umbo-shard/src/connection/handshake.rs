@@ -18,6 +18,8 @@ pub(super) struct Greeted<Io> {
     pub(super) answers: AnswerWriter,
     /// Bytes that the dispatcher may send before it is granted more.
     pub(super) window: u32,
+    /// Identifies the process of the dispatcher.
+    pub(super) incarnation: u64,
 }
 
 /// Welcomes a dispatcher. Before that, older connections of the same dispatcher process have ended, and their
@@ -40,18 +42,19 @@ pub(super) async fn greet<Io: AsyncRead + AsyncWrite + Unpin>(
             place.supersede(hello.incarnation).await;
         }
         send(node, &mut io, &welcome).await?;
-        Ok((decoder, hello.window, welcome))
+        Ok((decoder, hello, welcome))
     };
     let greeted = timeout(within, greeting).await;
-    let (decoder, window, welcome) = greeted.unwrap_or(Err(ConnectionEnd::NoHello(within)))?;
+    let (decoder, hello, welcome) = greeted.unwrap_or(Err(ConnectionEnd::NoHello(within)))?;
     if let Some(refusal) = welcome.refusal {
         return Err(ConnectionEnd::Refused(refusal));
     }
     Ok(Greeted {
         io,
         decoder,
-        answers: AnswerWriter::new(window),
+        answers: AnswerWriter::new(hello.window),
         window: welcome.window,
+        incarnation: hello.incarnation,
     })
 }
 

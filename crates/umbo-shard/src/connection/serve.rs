@@ -73,7 +73,18 @@ impl ShardStream {
                     &Answer::without_rows(call.id, Duration::ZERO, outcome),
                 );
             }
-            Err(Ask::Get(..) | Ask::Range(_) | Ask::Scan(_)) => unreachable!("these are reads"),
+            Err(Ask::Members) => {
+                let outcome = Outcome::Letters(node.connections().post_office().members());
+                self.answer(
+                    kind,
+                    &Answer::without_rows(call.id, Duration::ZERO, outcome),
+                );
+            }
+            Err(Ask::Mail(mail)) => self.exchange_mail(&call, mail),
+            Err(Ask::Question(question)) => return self.question(&call, question, context),
+            Err(Ask::Get(..) | Ask::Chunk(..) | Ask::Range(_) | Ask::Scan(_)) => {
+                unreachable!("these are reads")
+            }
         }
         Ok(())
     }
@@ -108,6 +119,7 @@ impl ShardStream {
     ) -> Result<(), NodeError> {
         let shard = match &read {
             Read::Get(namespace, key) => ownership.locate(*namespace, &key.partition)?,
+            Read::Chunk(key, request) => ownership.locate(request.namespace, &key.partition)?,
             Read::Range(request) => ownership.locate(request.namespace, &request.partition)?,
             Read::Scan(request) => {
                 let shard = request.shard.unwrap_or(ShardId(u16::MAX));
@@ -119,7 +131,7 @@ impl ShardStream {
         let charge = ChargeRequest::of_read(&read);
         let receipt = self.charge(&call, &charge, || vec![(shard, 1)])?;
         let store = self.node.store();
-        if store.answers_at_once()
+        if store.capabilities().answers_at_once
             && let Poll::Ready(outcome) = read.run_now(&**store, &call.context, context)
         {
             let took = since(call.begun, self.node.clock().monotonic());
@@ -151,7 +163,7 @@ impl ShardStream {
         keys: Vec<Key>,
         ownership: &Ownership,
     ) -> Result<(), NodeError> {
-        let shard_map = ownership.map().shard_map();
+        let shard_map = ownership.shard_map();
         let locate = |key: &Key| shard_map.locate(namespace, &key.partition);
         check_deadline(&call, keys.first().map_or(ShardId(0), locate))?;
         let charge = ChargeRequest::read(namespace, Operation::MultiGet, keys.len() as u64);
@@ -171,7 +183,7 @@ impl ShardStream {
         let kind = RequestKind::MultiGet;
         let node = Arc::clone(&self.node);
         let store = node.store();
-        if store.answers_at_once() {
+        if store.capabilities().answers_at_once {
             let (ownership, now) = (node.ownership(), node.clock().monotonic());
             let mut answers = Vec::new();
             let mut answer = |answer| answers.push(answer);

@@ -18,6 +18,7 @@ use umbo_telemetry::metrics::NodeTally;
 use umbo_types::ShardId;
 
 use super::callers::CallerCache;
+use super::mailbox::Mailbox;
 use super::pending::{FinishedRequest, PendingReplies};
 use super::traces::RequestTraces;
 use crate::admission::{ArrivalMemory, FrameMemory};
@@ -37,6 +38,7 @@ pub(super) struct ShardStream {
     pub(super) multi_get: Option<MultiGetProgress>,
     pub(super) pending: PendingReplies,
     pub(super) answers: AnswerWriter,
+    pub(super) mailbox: Mailbox,
     pub(super) tally: NodeTally,
     backlog: VecDeque<ReceivedRequests>,
     /// Cancelled requests of the backlog.
@@ -88,7 +90,7 @@ impl Requests {
 }
 
 impl ShardStream {
-    pub(super) fn new(node: Arc<Node>, answers: AnswerWriter) -> Self {
+    pub(super) fn new(node: Arc<Node>, mailbox: Mailbox, answers: AnswerWriter) -> Self {
         Self {
             arrival: CurrentRequests {
                 requests: None,
@@ -103,6 +105,7 @@ impl ShardStream {
             multi_get: None,
             pending: PendingReplies::default(),
             answers,
+            mailbox,
             tally: NodeTally::default(),
             backlog: VecDeque::new(),
             cancelled: HashSet::new(),

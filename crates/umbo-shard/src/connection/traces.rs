@@ -148,13 +148,14 @@ impl TraceEnd {
 /// Returns the shard of a request, if it has one.
 fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
     let ownership = node.ownership();
-    let map = ownership.map().shard_map();
+    let map = ownership.shard_map();
     let one = |mut shards: Box<dyn Iterator<Item = ShardId> + '_>| {
         let first = shards.next()?;
         shards.all(|shard| shard == first).then_some(first)
     };
     match ask {
         Ask::Get(namespace, key) => Some(map.locate(*namespace, &key.partition)),
+        Ask::Chunk(key, request) => Some(map.locate(request.namespace, &key.partition)),
         Ask::Range(request) => Some(map.locate(request.namespace, &request.partition)),
         Ask::DeleteRange(request) => Some(map.locate(request.namespace, &request.partition)),
         Ask::Scan(request) => request.shard,
@@ -169,6 +170,12 @@ fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
             let shards = keys.map(|key| map.locate(request.namespace, &key.partition));
             one(Box::new(shards))
         }
-        Ask::KeepRecords(_) | Ask::KeptRecords | Ask::Probe | Ask::ClusterMap => None,
+        Ask::KeepRecords(_)
+        | Ask::KeptRecords
+        | Ask::Members
+        | Ask::Mail(_)
+        | Ask::Question(_)
+        | Ask::Probe
+        | Ask::ClusterMap => None,
     }
 }

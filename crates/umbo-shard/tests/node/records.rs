@@ -13,6 +13,7 @@ fn copy(number: u64, len: usize) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: RecordsRevision { epoch: 1, number },
         fenced: vec![NS],
+        datasets: Vec::new(),
         content: Bytes::from(vec![5; len]),
     })
 }

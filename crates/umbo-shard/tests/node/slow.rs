@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
-use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, RangeRequest, RecordsCopy,
-    RecordsRevision, ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError,
-    WriteRequest, Written,
+    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, RangeRequest, ScanPage,
+    ScanRequest, Store, StoreError, WrappedStore, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId};
+use umbo_types::{Deadline, Key, NamespaceId, Row};
 
 use crate::support::WallClock;
 
@@ -62,9 +60,9 @@ impl Slow {
 }
 
 #[async_trait]
-impl Store for Slow {
-    fn shard_map(&self) -> Arc<ShardMap> {
-        self.inner.shard_map()
+impl WrappedStore for Slow {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
     }
 
     async fn get(
@@ -118,25 +116,5 @@ impl Store for Slow {
     ) -> Result<Deleted, StoreError> {
         self.wait().await;
         self.inner.delete_range(call, request).await
-    }
-
-    async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
-        self.inner.keep_records(copy).await
-    }
-
-    async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError> {
-        self.inner.kept_records().await
-    }
-
-    fn records_revision(&self) -> RecordsRevision {
-        self.inner.records_revision()
-    }
-
-    fn status(&self) -> Vec<ShardStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -143,6 +143,7 @@ pub(crate) struct Peer {
     /// Whether what was taken over is granted back.
     pub(crate) grants: bool,
     pub(crate) pongs: usize,
+    pub(crate) mails: usize,
     /// Frames with answers that have come in, and the stamp of the last frame of all.
     pub(crate) batches: usize,
     pub(crate) stamp: NodeStamp,
@@ -163,6 +164,7 @@ impl Peer {
             is_draining: false,
             grants: true,
             pongs: 0,
+            mails: 0,
             batches: 0,
             stamp: NodeStamp::default(),
             next_id: 1,
@@ -295,6 +297,7 @@ impl Peer {
                 NodeFrame::Credit(len) => self.writer.granted(len)?,
                 NodeFrame::Pong => self.pongs += 1,
                 NodeFrame::Draining => self.is_draining = true,
+                NodeFrame::Mail => self.mails += 1,
                 NodeFrame::Skipped => {}
             }
             if self.grants
@@ -366,9 +369,11 @@ pub(crate) fn mutation(key: &Key, value: impl Into<Bytes>) -> Mutation {
 pub(crate) fn write_of(mutations: Vec<Mutation>) -> WriteRequest {
     WriteRequest {
         namespace: NS,
+        epoch: 0,
         mutations,
         atomicity: umbo_store::Atomicity::None,
         durability: umbo_store::Durability::Sync,
         proposed: Version(1),
+        idempotency: None,
     }
 }

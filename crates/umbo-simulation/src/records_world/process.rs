@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use umbo_admin::Service;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts, run_loads};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -117,6 +117,11 @@ impl Process {
         true
     }
 
+    /// Returns whether the process runs.
+    pub(crate) fn is_open(&self) -> bool {
+        self.running.borrow().is_some()
+    }
+
     /// Ends the process as `kill -9` does.
     pub(crate) fn kill(&self) {
         if let Some(running) = self.running.replace(None) {
@@ -173,16 +178,19 @@ impl Process {
 
 /// Starts the background tasks of a server. `follow` is the interval at which it checks the records.
 fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> Vec<JoinHandle<()>> {
-    let dispatcher = Arc::clone(dispatcher);
-    vec![tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(follow).await;
-            // A failure is tried again.
-            let _ = dispatcher.control.follow_records().await;
-            dispatcher.maintain();
-            dispatcher.tick();
-        }
-    })]
+    let (following, loading) = (Arc::clone(dispatcher), Arc::clone(dispatcher));
+    vec![
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(follow).await;
+                // A failure is tried again.
+                let _ = following.control.follow_records().await;
+                following.maintain();
+                following.tick();
+            }
+        }),
+        tokio::spawn(async move { run_loads(&loading).await }),
+    ]
 }
 
 fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Parts {

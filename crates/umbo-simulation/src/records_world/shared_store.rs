@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use umbo_routing::{RecordsHome, ShardMap};
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Durability,
-    MemoryStore, Mutation, Outcome, Page, RangeRequest, RecordsCopy, RecordsRevision, RowRef,
-    ScanPage, ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    Atomicity, CallContext, Capabilities, Change, ChunkRequest, Condition, DeleteRangeRequest,
+    Deleted, Durability, MemoryStore, Mutation, Outcome, Page, RangeRequest, RecordsCopy,
+    RecordsKeeper, RecordsRevision, RowRef, ScanPage, ScanRequest, ShardStatus, Store, StoreError,
+    StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
@@ -133,6 +135,7 @@ impl SharedStore {
         }
         let request = WriteRequest {
             namespace,
+            epoch: 0,
             mutations: keys
                 .into_iter()
                 .map(|key| Mutation {
@@ -144,6 +147,7 @@ impl SharedStore {
             atomicity: Atomicity::None,
             durability: Durability::Sync,
             proposed: Version(1),
+            idempotency: None,
         };
         self.rows.write(&CallContext::internal(), request).await;
     }
@@ -159,7 +163,7 @@ impl SharedStore {
             keys_only: true,
         };
         let copy = |row: RowRef<'_>| {
-            let copy = bytes::Bytes::copy_from_slice;
+            let copy = Bytes::copy_from_slice;
             Key::new(copy(row.partition), copy(row.sort)).expect("stored keys are short enough")
         };
         let page = self.rows.scan(&CallContext::internal(), &request).await;
@@ -276,6 +280,10 @@ impl Store for StoreHandle {
         self.shared.rows.shard_map()
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ONE_WRITER
+    }
+
     async fn get(
         &self,
         call: &CallContext,
@@ -323,6 +331,19 @@ impl Store for StoreHandle {
         .await?
     }
 
+    async fn chunk(
+        &self,
+        call: &CallContext,
+        key: &Key,
+        request: &ChunkRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let shard = self.locate(request.namespace, key);
+        self.call(&[shard], request.namespace, false, async |rows| {
+            rows.chunk(call, key, request).await
+        })
+        .await?
+    }
+
     async fn write(
         &self,
         call: &CallContext,
@@ -359,6 +380,11 @@ impl Store for StoreHandle {
         .await?
     }
 
+    async fn close(&self) {}
+}
+
+#[async_trait]
+impl RecordsKeeper for StoreHandle {
     fn home(&self) -> RecordsHome {
         RecordsHome::default()
     }
@@ -407,10 +433,10 @@ impl Store for StoreHandle {
         let copies = state.copies.values().map(|copy| copy.revision);
         copies.max().unwrap_or_default()
     }
+}
 
+impl StoreReport for StoreHandle {
     fn status(&self) -> Vec<ShardStatus> {
         self.shared.rows.status()
     }
-
-    async fn close(&self) {}
 }

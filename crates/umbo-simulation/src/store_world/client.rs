@@ -1,5 +1,7 @@
 //! A client of the store: all operations of the contract, on few rows.
 
+mod repeat;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -210,6 +212,8 @@ impl SimulatedClient {
         };
         let lens: Vec<_> = writes.iter().map(|_| large(&mut self.chance)).collect();
         let begun = std::cell::Cell::new(None);
+        let is_keyed = self.chance.per_mille(300);
+        let sent = std::cell::RefCell::new(None);
         let host = self.some_host();
         let session = session * 8 + host as u32;
         let answers = world.endpoints[host].ask(async |store| {
@@ -235,6 +239,7 @@ impl SimulatedClient {
                 .collect();
             let request = WriteRequest {
                 namespace: NamespaceId(asked[0].row.namespace as u32),
+                epoch: 0,
                 mutations,
                 atomicity: if is_group {
                     Atomicity::Partition
@@ -247,15 +252,20 @@ impl SimulatedClient {
                     Durability::Sync
                 },
                 proposed: Version::proposed_at(world.clock.wall()),
+                idempotency: is_keyed.then(|| Self::idempotency_of(&world, ids)),
             };
+            sent.replace(Some(request.clone()));
             tokio::time::timeout(patience, store.write(&call, request)).await
         });
-        let answers = answers.await;
+        let mut answers = answers.await.and_then(Result::ok);
         world.note_wall();
         let Some((first, end)) = begun.get() else {
             return;
         };
-        note_answers(&world, session, first..end, answers.and_then(Result::ok));
+        if let Some(request) = sent.take().filter(|_| is_keyed) {
+            self.repeat(&request, &mut answers).await;
+        }
+        note_answers(&world, session, first..end, answers);
     }
 
     /// Reads a row. Returns its version; none if the read failed.
@@ -358,6 +368,7 @@ impl SimulatedClient {
             .collect();
         let request = DeleteRangeRequest {
             namespace: NamespaceId(row.namespace as u32),
+            epoch: 0,
             partition: key_of(row).partition,
             range: SortRange::default(),
             rows_max: 1_000,
@@ -446,6 +457,14 @@ fn note_answers(
                 met("group aborted");
                 history.refuse(id);
             }
+            Err(
+                error @ (WriteError::NotANumber
+                | WriteError::IncrementOverflow { .. }
+                | WriteError::IdempotencyMismatch
+                | WriteError::IdempotencyFull { .. }
+                | WriteError::UploadGone
+                | WriteError::Replayed(_)),
+            ) => violated(&format!("a write is refused for no reason: {error}")),
             Err(WriteError::Store(error)) => {
                 note!("client {session}: write {id}: {}", kind_of(&error));
                 match error.outcome() {

@@ -5,17 +5,31 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use umbo_store::Store;
+use umbo_store::{CompressedStore, Store};
+
+/// One world in so many hands its values to the store compressed, as dispatchers do where a namespace says so.
+const COMPRESSED_WORLDS: u64 = 4;
 
 /// A process with a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Endpoint {
     store: RefCell<Option<Arc<dyn Store>>>,
+    /// Whether clients store their values compressed.
+    compresses: bool,
     /// Wakes the pending calls, in their order, when the process ends.
     ended: Notify,
 }
 
 impl Endpoint {
+    /// Begins without a store, in the world of this seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        Self {
+            store: RefCell::default(),
+            compresses: seed % COMPRESSED_WORLDS == 1,
+            ended: Notify::new(),
+        }
+    }
+
     /// Gives clients access to a store.
     pub(crate) fn begin(&self, store: Arc<dyn Store>) {
         self.store.replace(Some(store));
@@ -43,7 +57,10 @@ impl Endpoint {
         &self,
         operation: impl FnOnce(Arc<dyn Store>) -> F,
     ) -> Option<T> {
-        let store = self.store.borrow().clone()?;
+        let mut store = self.store.borrow().clone()?;
+        if self.compresses {
+            store = Arc::new(CompressedStore(store));
+        }
         tokio::select! {
             biased;
             () = self.ended.notified() => None,

@@ -49,6 +49,7 @@ impl NamespaceRemovals {
                 number: self.number,
             },
             fenced: self.fenced.clone(),
+            datasets: Vec::new(),
             content: bytes::Bytes::from(format!("records {}", self.number)),
         });
         let keep = async |store: Arc<dyn Store>| store.keep_records(copy).await;

@@ -76,18 +76,10 @@ pub async fn run(seed: u64) {
     let dispatchers = chance.between(1, 2) as usize;
     let delay = chance.weighted(&[(2, 1_000), (1, 20_000)]);
     let network = Network::new(Chance::new(seed, "network"), dispatchers, &NODES, delay);
-    let host = |name: &str| {
-        let config = Config {
-            cache_bytes: plan.cache_bytes,
-            cluster: Some(member(&map, name)),
-            ..Config::default()
-        };
-        Host::new(seed, name, config, &clock)
-    };
     let world = Rc::new(World {
-        hosts: NODES.into_iter().map(host).collect(),
+        hosts: hosts(seed, &plan, &map, &clock),
         endpoints: (0..dispatchers)
-            .map(|_| Rc::new(Endpoint::default()))
+            .map(|_| Rc::new(Endpoint::of(seed)))
             .collect(),
         clock,
         history: RefCell::default(),
@@ -133,6 +125,24 @@ pub async fn run(seed: u64) {
     }
 }
 
+/// Returns the hosts of all nodes.
+pub(super) fn hosts(
+    seed: u64,
+    plan: &StorePlan,
+    map: &Arc<ClusterMap>,
+    clock: &Arc<SimulatedClock>,
+) -> Vec<Host> {
+    let host = |name: &str| {
+        let config = Config {
+            cache_bytes: plan.cache_bytes,
+            cluster: Some(member(map, name)),
+            ..Config::default()
+        };
+        Host::new(seed, name, config, clock)
+    };
+    NODES.into_iter().map(host).collect()
+}
+
 /// Connects every dispatcher's store to the nodes.
 fn connect(world: &World, network: &Arc<Network>, map: &Arc<ClusterMap>, seed: u64) {
     for (number, endpoint) in world.endpoints.iter().enumerate() {
@@ -155,16 +165,16 @@ fn connect(world: &World, network: &Arc<Network>, map: &Arc<ClusterMap>, seed: u
 }
 
 /// Faults.
-struct Nemesis {
-    world: Rc<World>,
-    network: Arc<Network>,
-    map: Arc<ClusterMap>,
-    chance: Chance,
+pub(super) struct Nemesis {
+    pub(super) world: Rc<World>,
+    pub(super) network: Arc<Network>,
+    pub(super) map: Arc<ClusterMap>,
+    pub(super) chance: Chance,
 }
 
 impl Nemesis {
     /// Opens the store of a node and makes it accept connections.
-    async fn start(&self, node: usize) {
+    pub(super) async fn start(&self, node: usize) {
         let host = &self.world.hosts[node];
         host.open().await;
         let Some(store) = host.endpoint.store() else {
@@ -184,7 +194,8 @@ impl Nemesis {
         }
     }
 
-    async fn run(&mut self) {
+    /// Causes faults until the world is over, and removes them.
+    pub(super) async fn run(&mut self) {
         let mut faults = Vec::new();
         for fault in ALL {
             if self.chance.per_mille(400) {

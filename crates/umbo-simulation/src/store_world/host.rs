@@ -46,7 +46,7 @@ impl Host {
             disk: SimulatedDisk::new(Chance::new(seed, &format!("disk{name}"))),
             clock: Arc::clone(clock),
             config: RefCell::new(config),
-            endpoint: Rc::default(),
+            endpoint: Rc::new(Endpoint::of(seed)),
             retry: RefCell::default(),
             failed_at: Cell::new(Duration::ZERO),
         }

@@ -136,6 +136,7 @@ fn request(world: &World, namespace: NamespaceId, number: usize, len: usize) -> 
     let id = namespace.0 as usize * 1_000 + number;
     WriteRequest {
         namespace,
+        epoch: 0,
         mutations: vec![Mutation {
             key: key_of(number),
             change: Change::Put {
@@ -147,6 +148,7 @@ fn request(world: &World, namespace: NamespaceId, number: usize, len: usize) -> 
         atomicity: Atomicity::None,
         durability: Durability::Sync,
         proposed: Version::proposed_at(world.host.clock.wall()),
+        idempotency: None,
     }
 }
 

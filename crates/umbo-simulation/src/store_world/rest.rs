@@ -143,6 +143,7 @@ async fn replace_unreadable(world: &Rc<World>) {
                 .begin(u32::MAX, false, false, &[asked]);
             let request = WriteRequest {
                 namespace: NamespaceId(row.namespace as u32),
+                epoch: 0,
                 mutations: vec![umbo_store::Mutation {
                     key: key_of(&row),
                     change: umbo_store::Change::Delete,
@@ -151,6 +152,7 @@ async fn replace_unreadable(world: &Rc<World>) {
                 atomicity: umbo_store::Atomicity::None,
                 durability: Durability::Sync,
                 proposed: Version(1),
+                idempotency: None,
             };
             let answer = store
                 .write(&CallContext::internal(), request)
@@ -201,10 +203,12 @@ async fn is_live(world: &Rc<World>) -> bool {
             };
             let request = WriteRequest {
                 namespace,
+                epoch: 0,
                 mutations: vec![put],
                 atomicity: umbo_store::Atomicity::None,
                 durability: Durability::Sync,
                 proposed: Version(1),
+                idempotency: None,
             };
             let call = CallContext::internal();
             let written = store.write(&call, request).await.remove(0);

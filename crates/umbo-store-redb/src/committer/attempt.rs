@@ -4,25 +4,29 @@
 //! one step of the purge and one of the sweeper, the records of fences, of sizes and of progress.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use redb::{Database, Durability, WriteTransaction};
-use umbo_store::{Deleted, NamespaceSize, StoreError};
-use umbo_types::{ShardId, Timestamp, VersionClock};
+use umbo_store::{DatasetGroups, NamespaceSize, StoreError};
+use umbo_types::{NamespaceId, ShardId, Timestamp, VersionClock};
 
 use crate::bad_read::{isolated, unisolated};
 use crate::committer::chores::Chores;
-use crate::committer::plan::{CommitPlan, RowEffect};
+use crate::committer::datasets::CommitterDatasets;
+use crate::committer::large::LargeWriter;
+use crate::committer::mirrors::{apply_removal, mirror, read_written};
+use crate::committer::plan::{CommitPlan, UploadUse};
 use crate::committer::spared::Spared;
 use crate::committer::trace::CommitTrace;
 use crate::committer::writer::{LoggedChange, Purged, RowWriter, Swept};
+use crate::dataset_groups::{self, META_DATASETS};
 use crate::fences::{Fences, META_FENCES};
 use crate::file_error::{FileError, guarded};
 use crate::key_codec;
 use crate::row_codec;
 use crate::shard_file::begin_write;
 use crate::tables::{META, META_PROGRESS, ShardProgress};
-use crate::work::{DeleteRange, QueuedWork, REMOVED_ROWS_MAX, WorkAnswer, Write};
+use crate::work::{QueuedWork, WorkAnswer, Write};
+use crate::written::WrittenKeys;
 
 /// The input of a commit.
 pub(crate) struct CommitInput<'a> {
@@ -34,7 +38,9 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) replay: &'a [LoggedChange],
     /// Fenced namespaces: the work has no rows of theirs, and none of their changes are applied again.
     pub(crate) fences: &'a Fences,
-    /// Whether the fences are to be recorded.
+    /// The datasets that take the same writes; the work is given to those that decide it.
+    pub(crate) datasets: &'a CommitterDatasets,
+    /// Whether fences and groups are to be recorded.
     pub(crate) is_behind: bool,
     /// Whether the commit must be on the disk.
     pub(crate) is_durable: bool,
@@ -42,8 +48,15 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) chores: Chores,
     /// Time of day.
     pub(crate) now: Timestamp,
+    /// No upload is due before; none if there is none.
+    pub(crate) next_upload_due: Option<Timestamp>,
+    /// Most bytes of keys and idempotency records of a namespace.
+    pub(crate) idempotency_bytes_max: u64,
     /// Rows that cannot be read, by physical key, and the error that their changes are answered with.
     pub(crate) unreadable: &'a BTreeMap<Vec<u8>, StoreError>,
+    /// Whether new rows may be put together: not while parts of the file are known to be unreadable, as one of them
+    /// could not be told from the others.
+    pub(crate) may_pack: bool,
     /// Rows and namespaces that are not reclaimed for now.
     pub(crate) spared: &'a Spared,
     /// Records each step.
@@ -146,12 +159,23 @@ fn change(
 ) -> Result<AppliedChanges, FileError> {
     let trace = order.trace;
     let mut writer = RowWriter::of(transaction, !order.is_durable, trace)?;
+    let mut records = RowWriter::of_records(transaction, !order.is_durable, trace)?;
+    let mut large = LargeWriter::new(transaction, order.next_upload_due);
     for (index, change) in order.replay.iter().enumerate() {
         // Changes that were acknowledged before their namespace was fenced are dropped with the namespace.
         if !key_codec::namespace_of(&change.key).is_some_and(|id| order.fences.holds(id)) {
             trace.replay(index);
-            writer.replay(change)?;
-            writer.settle_index()?;
+            let tables = if key_codec::is_idempotency_key(&change.key) {
+                &mut records
+            } else {
+                &mut writer
+            };
+            tables.replay(change)?;
+            tables.settle_index()?;
+            // What a load has put is never among them.
+            if is_of_building(&order.datasets.groups, &change.key) {
+                WrittenKeys::of(transaction)?.note_row(&change.key)?;
+            }
         }
     }
     let mut answers = Vec::with_capacity(order.work.len());
@@ -162,21 +186,41 @@ fn change(
         .chunk_by(|one, next| as_write(one).is_some() && as_write(next).is_some());
     for run in runs {
         trace.work(answers.len(), as_write(&run[0]).is_some());
-        mutations += apply(&mut writer, order, run, versions, &mut answers)?;
+        let mut tables = Tables {
+            transaction,
+            rows: &mut writer,
+            records: &mut records,
+            large: &mut large,
+        };
+        mutations += apply(&mut tables, order, run, versions, &mut answers)?;
         writer.settle_index()?;
+        records.settle_index()?;
     }
-    let purging = order.fences.purging();
-    let purged_rows_max = order.chores.purged_rows_max;
-    let purged = writer.purge(purging, purged_rows_max, order.now, order.spared)?;
+    let purged = purge(transaction, order, &mut writer, &mut records)?;
     let swept = writer.sweep(&order.chores, mutations, &order.spared.entries)?;
+    let mut swept =
+        swept.with_records(records.sweep(&order.chores, mutations, &order.spared.entries)?);
+    large.settle(writer.references(), order.now)?;
+    trace.sweep(&[]);
+    swept.next_upload_due = large.sweep(order.chores.sweep_until)?;
+    drop(large);
     trace.shared();
-    let (log, changed, sizes) = writer.into_changes();
+    let (mut log, changed, sizes) = writer.into_changes();
+    let (log_of_records, _, sizes_of_records) = records.into_changes();
+    log.extend(log_of_records);
     let mut meta = unisolated(|| transaction.open_table(META))?;
     if order.is_behind || !purged.done.is_empty() {
         let mut fences = order.fences.clone();
         fences.note_purged(&purged.done);
         meta.insert(META_FENCES, &fences.encode()[..])?;
     }
+    if order.is_behind && order.datasets.groups != DatasetGroups::default() {
+        meta.insert(
+            META_DATASETS,
+            &dataset_groups::encode(&order.datasets.groups)[..],
+        )?;
+    }
+    sizes_of_records.record_idempotency(&mut meta)?;
     let sizes = sizes.record(&mut meta)?;
     meta.insert(META_PROGRESS, &progress(versions).encode()[..])?;
     drop(meta);
@@ -191,18 +235,59 @@ fn change(
     })
 }
 
+/// Returns whether a physical key is that of a row of a dataset that is being built.
+fn is_of_building(groups: &DatasetGroups, key: &[u8]) -> bool {
+    !groups.is_empty()
+        && !key_codec::is_idempotency_key(key)
+        && key_codec::namespace_of(key).is_some_and(|id| groups.is_building(id))
+}
+
+/// One step of the purge: of rows, of idempotency records, and of what was written of datasets.
+fn purge(
+    transaction: &WriteTransaction,
+    order: &CommitInput<'_>,
+    writer: &mut RowWriter<'_>,
+    records: &mut RowWriter<'_>,
+) -> Result<Purged, FileError> {
+    let rows_max = order.chores.purged_rows_max;
+    let purging = order.datasets.to_purge(order.fences.purging());
+    let mut purged = writer.purge(&purging, rows_max, order.now, order.spared)?;
+    // Idempotency records of a namespace with several datasets are kept as long as it lasts.
+    let is_held = |id: &NamespaceId| order.datasets.groups.is_identity(*id);
+    let ended: Vec<_> = purging.iter().copied().filter(|id| !is_held(id)).collect();
+    let of_records = records.purge(&ended, rows_max, order.now, order.spared)?;
+    purged.held = purged.done.iter().copied().filter(is_held).collect();
+    purged.done.retain(|id| of_records.done.contains(id));
+    if order.datasets.has_written && rows_max > 0 {
+        order.trace.shared();
+        let is_building = |id| order.datasets.groups.is_building(id);
+        let more = WrittenKeys::of(transaction)?.forget(rows_max, is_building)?;
+        purged.has_more_written = Some(more);
+    }
+    Ok(purged)
+}
+
+/// What work changes within a transaction.
+struct Tables<'a, 'txn> {
+    transaction: &'txn WriteTransaction,
+    rows: &'a mut RowWriter<'txn>,
+    records: &'a mut RowWriter<'txn>,
+    large: &'a mut LargeWriter<'txn>,
+}
+
 /// Applies one piece of work, or consecutive writes. Returns the number of mutations that take effect.
 fn apply(
-    writer: &mut RowWriter<'_>,
+    tables: &mut Tables<'_, '_>,
     order: &CommitInput<'_>,
     run: &[QueuedWork],
     versions: &mut VersionClock,
     answers: &mut Vec<WorkAnswer>,
 ) -> Result<u64, FileError> {
     match &run[0] {
-        QueuedWork::Write(_) => apply_writes(writer, order, run, versions, answers),
+        QueuedWork::Write(_) => apply_writes(tables, order, run, versions, answers),
         QueuedWork::DeleteRange(delete) => {
-            let (deleted, rows) = apply_removal(writer, delete, order.now)?;
+            let (deleted, rows) =
+                apply_removal(tables.transaction, tables.rows, delete, order.now)?;
             answers.push(WorkAnswer::DeleteRange(deleted));
             Ok(rows)
         }
@@ -213,27 +298,8 @@ fn apply(
     }
 }
 
-fn apply_removal(
-    writer: &mut RowWriter<'_>,
-    delete: &DeleteRange,
-    now: Timestamp,
-) -> Result<(Deleted, u64), FileError> {
-    let bounds = (
-        Bound::Included(&delete.bounds.0[..]),
-        Bound::Excluded(&delete.bounds.1[..]),
-    );
-    let rows_max = delete.rows_max.clamp(1, REMOVED_ROWS_MAX);
-    let removed = writer.remove_range(bounds, delete.prefix_len, rows_max, now)?;
-    let deleted = Deleted {
-        rows: removed.visible_rows,
-        bytes: removed.visible_bytes,
-        resume_after: removed.resume_after,
-    };
-    Ok((deleted, removed.rows))
-}
-
 fn apply_writes(
-    rows: &mut RowWriter<'_>,
+    tables: &mut Tables<'_, '_>,
     order: &CommitInput<'_>,
     run: &[QueuedWork],
     versions: &mut VersionClock,
@@ -242,19 +308,50 @@ fn apply_writes(
     let writes: Vec<&Write> = run.iter().filter_map(as_write).collect();
     let mut plan = CommitPlan::of(&writes);
     plan.leave_out(order.unreadable);
-    plan.read_bases(|key| rows.base(key))?;
-    plan.decide(order.shard, versions, order.now);
-    let mut row = Vec::new();
-    let written = plan.apply(order.now, |key, effect| match effect {
-        RowEffect::None => Ok(None),
-        RowEffect::Remove => rows.remove(key),
-        RowEffect::Put(head, value) => {
-            row_codec::encode(&mut row, key, head, value);
-            rows.put(key, head, &row)
+    if writes.iter().any(|write| write.idempotency.is_some()) {
+        read_records(tables, order, &mut plan)?;
+    }
+    let large = &mut *tables.large;
+    plan.use_uploads(|key, wanted| {
+        order.trace.row(key);
+        match wanted {
+            UploadUse::Step(step) => large.step(step, order.now),
+            UploadUse::Reference(reference) => large.is_whole(&reference),
         }
     })?;
+    let rows = &mut *tables.rows;
+    plan.read_bases(|key, is_counter| rows.base(key, is_counter))?;
+    if plan.has_loaded() {
+        read_written(tables.transaction, order.trace, &mut plan)?;
+    }
+    plan.decide(order.shard, versions, order.now);
+    let written = plan.apply(order.now, |changes| rows.apply(changes, order.may_pack))?;
+    mirror(tables.transaction, rows, &plan)?;
+    let mut row = Vec::new();
+    for record in plan.records.changed() {
+        row_codec::encode(&mut row, record.key, record.head, &record.value);
+        tables.records.put(record.key, record.head, &row)?;
+    }
     answers.extend(written.into_iter().map(WorkAnswer::Write));
     Ok(plan.written() as u64)
+}
+
+/// Reads the idempotency records of the writes, and what those of their namespaces take.
+fn read_records(
+    tables: &Tables<'_, '_>,
+    order: &CommitInput<'_>,
+    plan: &mut CommitPlan<'_>,
+) -> Result<(), FileError> {
+    let meta = unisolated(|| tables.transaction.open_table(META))?;
+    let sizes = tables.records.size_changes();
+    plan.records.read(
+        order.idempotency_bytes_max,
+        |key| tables.records.record(key, order.now),
+        |namespace| {
+            order.trace.shared();
+            sizes.idempotency_bytes(&meta, namespace)
+        },
+    )
 }
 
 fn as_write(work: &QueuedWork) -> Option<&Write> {

@@ -97,7 +97,8 @@ impl Committer {
         left_out: &mut LeftOut,
     ) {
         match culprit {
-            Culprit::Shared => {}
+            // After packed rows, what cannot be read is known, so the next attempt puts row by row.
+            Culprit::Shared | Culprit::Pack => {}
             Culprit::Replay(index) => {
                 tracing::error!(
                     file = %self.file.path.display(),

@@ -6,11 +6,23 @@
 //! into a B-tree cheap. The invariant: each key is changed at most once a commit, and a refused atomic group
 //! has no effect.
 
-use std::collections::BTreeMap;
+mod datasets;
+mod refusal;
+mod upload_use;
+mod visible;
 
-use umbo_store::{Atomicity, Change, Condition, StoreError, WriteError, Written};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use umbo_store::{
+    Atomicity, Change, Condition, Counter, DatasetGroup, Idempotency, StoreError, WriteError,
+    Written, increment,
+};
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
 
+use self::refusal::MutationRefusal;
+pub(crate) use self::upload_use::UploadUse;
+use crate::committer::idempotency::RecordPlan;
 use crate::row_codec::RowHead;
 use crate::work::{Op, Write, WriteAnswer};
 
@@ -19,17 +31,17 @@ use crate::work::{Op, Write, WriteAnswer};
 pub(crate) enum Base {
     /// Not read, because no condition needed it so far.
     Unread,
-    /// This row, or none.
-    Row(Option<RowHead>),
+    /// This row, or none; with its number, if an increment needs it.
+    Row(Option<RowHead>, Option<Counter>),
     /// Bytes that cannot be decoded, and why.
     Damaged(String),
 }
 
 /// The state of a key after the mutations that have been decided so far.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum KeyState<'a> {
     AsBefore,
-    Put(RowHead, &'a Value),
+    Put(RowHead, Cow<'a, Value>),
     Deleted,
 }
 
@@ -44,12 +56,30 @@ pub(crate) enum RowEffect<'a> {
     Remove,
 }
 
+/// A key, and its final change.
+pub(crate) type KeyChange<'a> = (&'a [u8], RowEffect<'a>);
+
+/// Whether a load puts a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loaded {
+    No,
+    Yes,
+    /// It would, but a client has written the row meanwhile.
+    Written,
+}
+
 #[derive(Debug)]
 struct KeyPlan<'a> {
     key: &'a [u8],
-    is_conditional: bool,
+    /// Whether the stored row decides a condition, an increment or what an idempotency record holds.
+    is_read: bool,
+    /// Whether its number is needed.
+    is_counter: bool,
     base: Base,
     state: KeyState<'a>,
+    loaded: Loaded,
+    /// The datasets that take the change.
+    group: Option<&'a DatasetGroup>,
     /// Why the key must not be changed, if so.
     refusal: Option<&'a StoreError>,
 }
@@ -64,7 +94,13 @@ enum Existed {
 
 #[derive(Debug)]
 enum Decision {
-    Written { version: Version, existed: Existed },
+    Written {
+        version: Version,
+        existed: Existed,
+        number: Option<i64>,
+    },
+    /// Recorded by an earlier request.
+    Replayed(Written),
     PushError(WriteError),
 }
 
@@ -77,6 +113,11 @@ pub(crate) struct CommitPlan<'a> {
     /// For each mutation in order of arrival, the index of its key.
     key_of: Vec<usize>,
     decisions: Vec<Option<Decision>>,
+    upload_gone: BTreeSet<usize>,
+    /// Whether other datasets take changes of any key.
+    has_groups: bool,
+    /// The idempotency records of the writes that have a key.
+    pub(super) records: RecordPlan,
 }
 
 impl<'a> CommitPlan<'a> {
@@ -93,41 +134,77 @@ impl<'a> CommitPlan<'a> {
             if keys.last().is_none_or(|last| last.key != op.key) {
                 keys.push(KeyPlan {
                     key: &op.key,
-                    is_conditional: false,
+                    is_read: false,
+                    is_counter: false,
                     base: Base::Unread,
                     state: KeyState::AsBefore,
+                    loaded: Loaded::No,
+                    group: None,
                     refusal: None,
                 });
             }
             key_of[at] = keys.len() - 1;
-            keys[key_of[at]].is_conditional |= op.condition != Condition::Always;
+            let is_counter = matches!(op.change, Change::Increment { .. });
+            let key = &mut keys[key_of[at]];
+            key.is_counter |= is_counter;
+            if op.condition == Condition::Unwritten {
+                key.loaded = Loaded::Yes;
+            }
+            key.is_read |= is_counter || !is_blind(&op.condition);
+        }
+        let mut records = RecordPlan::default();
+        let mut first = 0;
+        for write in writes {
+            if let Some(idempotency) = &write.idempotency {
+                records.add(idempotency, &write.ops);
+                for at in first..first + write.ops.len() {
+                    keys[key_of[at]].is_read = true;
+                }
+            }
+            if let Some(group) = &write.group {
+                let ops = (first..).zip(&write.ops);
+                for (at, _) in ops.filter(|(_, op)| op.condition != Condition::Unwritten) {
+                    keys[key_of[at]].group = Some(group);
+                }
+            }
+            first += write.ops.len();
         }
         Self {
             writes,
             keys,
             decisions: (0..key_of.len()).map(|_| None).collect(),
+            has_groups: writes.iter().any(|write| write.group.is_some()),
             key_of,
+            upload_gone: BTreeSet::new(),
+            records,
         }
     }
 
-    /// Refuses every change of these keys.
-    pub(crate) fn leave_out(&mut self, keys: &'a BTreeMap<Vec<u8>, StoreError>) {
-        if keys.is_empty() {
-            return;
+    /// Refuses the mutations whose use of an upload `is_served` denies. It is asked in order of arrival.
+    pub(crate) fn use_uploads<E>(
+        &mut self,
+        mut is_served: impl FnMut(&[u8], UploadUse<'_>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        for (at, op) in self.writes.iter().flat_map(|write| &write.ops).enumerate() {
+            if self.keys[self.key_of[at]].refusal.is_none()
+                && let Some(wanted) = UploadUse::of(&op.change)
+                && !is_served(&op.key, wanted)?
+            {
+                self.upload_gone.insert(at);
+            }
         }
-        for key in &mut self.keys {
-            key.refusal = keys.get(key.key);
-        }
+        Ok(())
     }
 
-    /// Calls `read` with each key whose stored row decides a condition, in order.
+    /// Calls `read` with each key whose stored row is needed before anything is decided, in order; and with
+    /// whether its number is.
     pub(crate) fn read_bases<E>(
         &mut self,
-        mut read: impl FnMut(&[u8]) -> Result<Base, E>,
+        mut read: impl FnMut(&[u8], bool) -> Result<Base, E>,
     ) -> Result<(), E> {
-        let is_read = |key: &&mut KeyPlan<'_>| key.is_conditional && key.refusal.is_none();
+        let is_read = |key: &&mut KeyPlan<'_>| key.is_read && key.refusal.is_none();
         for key in self.keys.iter_mut().filter(is_read) {
-            key.base = read(key.key)?;
+            key.base = read(key.key, key.is_counter)?;
         }
         Ok(())
     }
@@ -137,50 +214,109 @@ impl<'a> CommitPlan<'a> {
         let writes = self.writes;
         let mut first = 0;
         for write in writes {
-            let count = write.ops.len();
-            match write.atomicity {
-                Atomicity::None => {
-                    for at in first..first + count {
-                        let op = &write.ops[at - first];
-                        let decided = self.decide_one(at, op, write.proposed, versions, now);
-                        self.decisions[at] = Some(match decided {
-                            Ok(decision) => decision,
-                            Err(refusal) => Decision::PushError(refusal.into_error(shard)),
-                        });
+            match (&write.idempotency, write.atomicity) {
+                (Some(idempotency), _) => {
+                    for group in groups(&write.ops) {
+                        self.decide_once(shard, first, (write, idempotency), &group, versions, now);
                     }
                 }
-                Atomicity::Partition => {
+                (None, Atomicity::None) => {
+                    for op in 0..write.ops.len() {
+                        self.decide_alone(shard, first, write, op, versions, now);
+                    }
+                }
+                (None, Atomicity::Partition) => {
                     for group in groups(&write.ops) {
-                        self.decide_group(shard, first, write, &group, versions, now);
+                        let _ = self.decide_group(shard, first, write, &group, versions, now);
                     }
                 }
             }
-            first += count;
+            first += write.ops.len();
         }
     }
 
-    /// Calls `make` with each change, in order of the keys. `make` applies it and returns the row that was
-    /// stored before.
+    /// Decides those mutations of a partition that have no recorded outcome, and records theirs.
+    fn decide_once(
+        &mut self,
+        shard: ShardId,
+        first: usize,
+        (write, idempotency): (&'a Write, &Idempotency),
+        group: &[usize],
+        versions: &mut VersionClock,
+        now: Timestamp,
+    ) {
+        let ops: Vec<&Op> = group.iter().map(|&op| &write.ops[op]).collect();
+        let recorded = match self.records.begin(shard, idempotency, &ops) {
+            Ok(recorded) => recorded,
+            Err(refusal) => {
+                for &op in group {
+                    self.decisions[first + op] = Some(Decision::PushError(refusal.clone()));
+                }
+                return;
+            }
+        };
+        let mut left = Vec::with_capacity(group.len());
+        for (&op, recorded) in group.iter().zip(recorded) {
+            match recorded {
+                None => left.push(op),
+                Some(Ok(written)) => {
+                    self.decisions[first + op] = Some(Decision::Replayed(written));
+                }
+                Some(Err(error)) => self.decisions[first + op] = Some(Decision::PushError(error)),
+            }
+        }
+        match write.atomicity {
+            Atomicity::None => {
+                for &op in &left {
+                    self.decide_alone(shard, first, write, op, versions, now);
+                }
+            }
+            Atomicity::Partition => {
+                let is_decision = self.decide_group(shard, first, write, &left, versions, now);
+                if !is_decision {
+                    return;
+                }
+            }
+        }
+        for op in left {
+            // A damaged row that is replaced counts as one that existed.
+            let decision = self.decisions[first + op].as_ref();
+            let outcome = answer(decision, |_| true);
+            self.records.note(idempotency, &write.ops[op], &outcome);
+        }
+    }
+
+    fn decide_alone(
+        &mut self,
+        shard: ShardId,
+        first: usize,
+        write: &'a Write,
+        op: usize,
+        versions: &mut VersionClock,
+        now: Timestamp,
+    ) {
+        let decided = self.decide_one(first + op, &write.ops[op], write.proposed, versions, now);
+        self.decisions[first + op] = Some(match decided {
+            Ok(decision) => decision,
+            Err(refusal) => Decision::PushError(refusal.into_error(shard)),
+        });
+    }
+
+    /// Calls `make` with the changes of all keys, in their order. `make` applies them and returns the row that was
+    /// stored before each.
     pub(crate) fn apply<E>(
         &self,
         now: Timestamp,
-        mut make: impl FnMut(&[u8], RowEffect<'a>) -> Result<Option<RowHead>, E>,
+        make: impl FnOnce(&[KeyChange<'_>]) -> Result<Vec<Option<RowHead>>, E>,
     ) -> Result<Vec<Vec<WriteAnswer>>, E> {
-        let mut existed = vec![false; self.keys.len()];
-        for (key, existed) in self.keys.iter().zip(&mut existed) {
-            let effect = match key.state {
-                KeyState::AsBefore => RowEffect::None,
-                KeyState::Put(head, value) => RowEffect::Put(head, value),
-                KeyState::Deleted => RowEffect::Remove,
-            };
-            if effect != RowEffect::None {
-                *existed = make(key.key, effect)?.is_some_and(|head| head.is_visible(now));
-            }
-        }
+        let keys = self.keys.iter();
+        let changes: Vec<_> = keys.map(|key| (key.key, key.effect())).collect();
+        let is_visible = |head: Option<RowHead>| head.is_some_and(|head| head.is_visible(now));
+        let existed: Vec<_> = make(&changes)?.into_iter().map(is_visible).collect();
         let mut decisions = self.decisions.iter();
         let answers = self.writes.iter().map(|write| {
             let own = decisions.by_ref().take(write.ops.len());
-            own.map(|decision| answer(decision.as_ref(), &existed))
+            own.map(|decision| answer(decision.as_ref(), |id| existed[id]))
                 .collect()
         });
         Ok(answers.collect())
@@ -205,29 +341,65 @@ impl<'a> CommitPlan<'a> {
         if let Some(error) = self.keys[id].refusal {
             return Err(MutationRefusal::LeftOut(error.clone()));
         }
-        let existed = if op.condition == Condition::Always && self.keys[id].is_before() {
+        if matches!(op.change, Change::Upload(_)) && !self.upload_gone.contains(&at) {
+            return Ok(Decision::Written {
+                version: versions.next(proposed),
+                existed: Existed::Known(false),
+                number: None,
+            });
+        }
+        let is_counter = matches!(op.change, Change::Increment { .. });
+        if op.condition == Condition::Unwritten && !self.may_load(id, op) {
+            return Err(MutationRefusal::Condition(None));
+        }
+        let existed = if is_blind(&op.condition) && !is_counter && self.keys[id].is_unknown() {
             Existed::AsBase(id)
         } else {
-            let current = self.keys[id].visible_version(now)?;
-            if !op.condition.holds(current) {
-                return Err(MutationRefusal::Condition(current));
+            let current = self.keys[id].visible_stamp(now)?;
+            if op.condition != Condition::Unwritten && !op.condition.holds_for(current) {
+                return Err(MutationRefusal::Condition(current.map(|row| row.version)));
             }
             Existed::Known(current.is_some())
         };
-        let version = versions.next(proposed);
-        self.keys[id].state = match &op.change {
-            Change::Put { value, expires_at } => {
-                let head = RowHead {
-                    version,
-                    expires_at: *expires_at,
-                };
-                KeyState::Put(head, value)
+        if self.upload_gone.contains(&at) {
+            return Err(MutationRefusal::Refused(WriteError::UploadGone));
+        }
+        let (number, put) = match &op.change {
+            Change::Put { value, expires_at } => (None, Some((Cow::Borrowed(value), *expires_at))),
+            Change::Delete | Change::Upload(_) => (None, None),
+            Change::Increment {
+                by,
+                expires_at,
+                default_expiry,
+            } => {
+                let counter = self.keys[id].visible_counter(now)?;
+                let (number, value, expires_at) =
+                    increment(counter.as_ref(), *by, *expires_at, *default_expiry)
+                        .map_err(MutationRefusal::Refused)?;
+                (Some(number), Some((Cow::Owned(value), expires_at)))
             }
-            Change::Delete => KeyState::Deleted,
         };
-        Ok(Decision::Written { version, existed })
+        let version = versions.next(proposed);
+        self.keys[id].state = match put {
+            Some((value, expires_at)) => KeyState::Put(
+                RowHead {
+                    version,
+                    expires_at,
+                    as_of: op.condition.as_of(),
+                },
+                value,
+            ),
+            None => KeyState::Deleted,
+        };
+        Ok(Decision::Written {
+            version,
+            existed,
+            number,
+        })
     }
 
+    /// Decides mutations that are applied together or not at all. Returns whether the rows decided, and not a failure
+    /// of the store, after which a repetition may be decided otherwise.
     fn decide_group(
         &mut self,
         shard: ShardId,
@@ -236,12 +408,12 @@ impl<'a> CommitPlan<'a> {
         group: &[usize],
         versions: &mut VersionClock,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let mut undo = Vec::with_capacity(group.len());
         let mut refused = None;
         for &op in group {
             let id = self.key_of[first + op];
-            undo.push((id, self.keys[id].state));
+            undo.push((id, self.keys[id].state.clone()));
             let decided =
                 self.decide_one(first + op, &write.ops[op], write.proposed, versions, now);
             match decided {
@@ -253,7 +425,7 @@ impl<'a> CommitPlan<'a> {
             }
         }
         let Some((culprit, refusal)) = refused else {
-            return;
+            return true;
         };
         for (id, state) in undo.into_iter().rev() {
             self.keys[id].state = state;
@@ -261,65 +433,50 @@ impl<'a> CommitPlan<'a> {
         // Only a row that is still there after the group was undone is reported.
         let refusal = match refusal {
             MutationRefusal::Condition(_) => self.keys[self.key_of[first + culprit]]
-                .visible_version(now)
-                .map_or_else(|damage| damage, MutationRefusal::Condition),
-            damage @ (MutationRefusal::Damaged(_) | MutationRefusal::LeftOut(_)) => damage,
+                .visible_stamp(now)
+                .map_or_else(
+                    |damage| damage,
+                    |row| MutationRefusal::Condition(row.map(|row| row.version)),
+                ),
+            other @ (MutationRefusal::Damaged(_)
+            | MutationRefusal::Refused(_)
+            | MutationRefusal::LeftOut(_)) => other,
         };
         let index = write.ops[culprit].index;
         for &op in group {
             self.decisions[first + op] =
                 Some(Decision::PushError(WriteError::GroupAborted { index }));
         }
-        self.decisions[first + culprit] = Some(Decision::PushError(refusal.into_error(shard)));
+        let refusal = refusal.into_error(shard);
+        let is_decision = refusal.is_decision();
+        self.decisions[first + culprit] = Some(Decision::PushError(refusal));
+        is_decision
     }
 }
 
-impl KeyPlan<'_> {
-    fn is_before(&self) -> bool {
-        matches!(self.state, KeyState::AsBefore)
-    }
-
-    fn visible_version(&self, now: Timestamp) -> Result<Option<Version>, MutationRefusal> {
-        let visible = |head: &RowHead| head.is_visible(now).then_some(head.version);
-        match (&self.state, &self.base) {
-            (KeyState::Put(head, _), _) => Ok(visible(head)),
-            (KeyState::AsBefore, Base::Row(row)) => Ok(row.as_ref().and_then(visible)),
-            (KeyState::AsBefore, Base::Damaged(reason)) => {
-                Err(MutationRefusal::Damaged(reason.clone()))
-            }
-            // Only keys without any condition are not read, and these do not ask.
-            (KeyState::Deleted, _) | (KeyState::AsBefore, Base::Unread) => Ok(None),
-        }
-    }
+/// Returns whether a condition is not about the row that is stored.
+fn is_blind(condition: &Condition) -> bool {
+    matches!(condition, Condition::Always | Condition::Unwritten)
 }
 
-#[derive(Debug)]
-enum MutationRefusal {
-    Condition(Option<Version>),
-    Damaged(String),
-    LeftOut(StoreError),
-}
-
-impl MutationRefusal {
-    fn into_error(self, shard: ShardId) -> WriteError {
-        match self {
-            Self::Condition(current) => WriteError::ConditionFailed { current },
-            Self::Damaged(reason) => StoreError::Corrupt { shard, reason }.into(),
-            Self::LeftOut(error) => error.into(),
-        }
-    }
-}
-
-fn answer(decision: Option<&Decision>, existed_before: &[bool]) -> WriteAnswer {
+fn answer(decision: Option<&Decision>, existed_before: impl Fn(usize) -> bool) -> WriteAnswer {
     match decision.expect("every mutation is decided before any is applied") {
         Decision::PushError(error) => Err(error.clone()),
-        Decision::Written { version, existed } => Ok(Written {
-            version: *version,
-            existed: match *existed {
+        Decision::Replayed(written) => Ok(*written),
+        Decision::Written {
+            version,
+            existed,
+            number,
+        } => {
+            let existed = match *existed {
                 Existed::Known(existed) => existed,
-                Existed::AsBase(id) => existed_before[id],
-            },
-        }),
+                Existed::AsBase(id) => existed_before(id),
+            };
+            Ok(Written {
+                number: *number,
+                ..Written::new(*version, existed)
+            })
+        }
     }
 }
 

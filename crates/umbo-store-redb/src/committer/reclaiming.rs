@@ -8,13 +8,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use umbo_store::StoreError;
+use umbo_store::{NamespaceSize, StoreError};
 use umbo_types::{NamespaceId, Timestamp};
 
 use super::Committer;
 use crate::committer::chores::Chores;
 use crate::committer::limits::{IDLE_WAKE, RETRY_AFTER};
-use crate::committer::writer::{Left, Swept};
+use crate::committer::writer::{Left, Purged, Swept};
 use crate::shard::ShardCounters;
 use crate::work::QueuedWork;
 
@@ -54,13 +54,18 @@ impl Committer {
     pub(super) fn admit(&mut self, work: Vec<QueuedWork>) -> Vec<QueuedWork> {
         for piece in &work {
             if let QueuedWork::Raise(raise) = piece {
-                self.is_behind |= self.fences.raise(&raise.fenced);
+                self.is_behind |= self.fences.raise(&raise.copy.fenced);
+                self.is_behind |= self.datasets.adopt(&raise.copy);
             }
+        }
+        // One dataset decides all the work of a commit, so what a part of it knows is valid for all of it.
+        for (dataset, epoch) in work.iter().filter_map(QueuedWork::epoch) {
+            self.is_behind |= self.datasets.learn(dataset, epoch);
         }
         let shard = self.file.shard();
         let monotonic = self.clock.monotonic();
         let mut admitted = Vec::with_capacity(work.len());
-        for piece in work {
+        for mut piece in work {
             let fenced = piece.namespace().filter(|&id| self.fences.holds(id));
             if piece.is_withdrawn() {
                 let withdrawn = &self.shard.counters.withdrawn;
@@ -70,6 +75,9 @@ impl Committer {
             } else if let Some(namespace) = fenced {
                 piece.refuse(StoreError::NamespaceGone { shard, namespace });
             } else {
+                if !self.datasets.groups.is_empty() {
+                    piece.assign(&self.datasets.groups);
+                }
                 admitted.push(piece);
             }
         }
@@ -86,17 +94,24 @@ impl Committer {
         if self.is_behind {
             return Some(Duration::ZERO);
         }
-        let is_purging = self.spared.has_any_to_purge(self.fences.purging());
-        let is_expired = self.next_expiry.is_some_and(|at| at <= self.sweep_until());
+        let purging = self.datasets.to_purge(self.fences.purging());
+        let is_purging = self.datasets.has_written || self.spared.has_any_to_purge(&purging);
+        let is_expired = self.next_due().is_some_and(|at| at <= self.sweep_until());
         let now = self.disk_now();
         let is_due = is_purging
             || self.spared.is_over(now)
             || (is_expired && !self.spared.is_sweeper_held(now));
-        match self.next_expiry {
+        match self.next_due() {
             None if !is_purging && !self.spared.is_any() => None,
             _ if is_due && !self.are_chores_held() => Some(Duration::ZERO),
             _ => Some(IDLE_WAKE),
         }
+    }
+
+    /// Returns when the next row expires or upload is due.
+    fn next_due(&self) -> Option<Timestamp> {
+        let due = [self.next_expiry, self.next_upload_due];
+        due.into_iter().flatten().min()
     }
 
     /// Returns the bounds on what the next commit reclaims.
@@ -126,9 +141,38 @@ impl Committer {
         }
     }
 
+    /// Counts a commit for the shard's status.
+    pub(super) fn count_commit(
+        &self,
+        work: &[QueuedWork],
+        mutations: u64,
+        (swept, purged): (&Swept, &Purged),
+        sizes: Vec<NamespaceSize>,
+    ) {
+        self.shard.note_sizes(sizes);
+        let counters = &self.shard.counters;
+        counters.note_swept(swept);
+        let purging = self.datasets.to_purge(self.fences.purging()).len() as u64;
+        counters.purging.store(purging, Ordering::Relaxed);
+        counters.note_namespaces(work, purged.namespace_max);
+        counters.commits.fetch_add(1, Ordering::Relaxed);
+        counters.mutations.fetch_add(mutations, Ordering::Relaxed);
+    }
+
     /// Pauses reclaiming after a failed commit, because reclaiming may be the cause.
     pub(super) fn hold_chores(&mut self) {
         self.chores_held_until = Some(self.disk_now() + RETRY_AFTER);
+    }
+
+    /// Records when the next row expires, as far as a commit has read the index.
+    pub(super) fn note_next_expiry(&mut self, chores: Chores, swept: &Swept, now: Timestamp) {
+        self.next_upload_due = swept.next_upload_due;
+        if chores.sweep_until.is_some() {
+            self.next_expiry = swept.next_expiry;
+        } else {
+            // The index was not read, and may have got its first entry.
+            self.next_expiry.get_or_insert(now);
+        }
     }
 
     fn are_chores_held(&self) -> bool {
@@ -159,7 +203,7 @@ impl ShardCounters {
     pub(super) fn note_namespaces(&self, work: &[QueuedWork], found: Option<NamespaceId>) {
         if let Some(found) = found {
             self.namespace_max.store(found.0, Ordering::Relaxed);
-        } else if let Some(written) = work.iter().filter_map(QueuedWork::namespace).max() {
+        } else if let Some(written) = work.iter().filter_map(QueuedWork::namespace_max).max() {
             self.namespace_max.fetch_max(written.0, Ordering::Relaxed);
         }
     }

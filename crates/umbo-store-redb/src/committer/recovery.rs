@@ -149,7 +149,10 @@ impl Committer {
             mut snapshot,
             progress,
             fences,
+            groups,
+            has_written,
             next_expiry,
+            next_upload_due,
             sizes,
             ..
         } = self.file.open()?;
@@ -157,6 +160,9 @@ impl Committer {
         self.shard.note_fenced(Arc::clone(fences.fenced()));
         self.fences = fences;
         self.is_behind = self.fences.raise(&self.file.kept.fenced());
+        // What was learned since the file's last commit is recorded again.
+        self.is_behind |= groups != self.datasets.groups;
+        self.datasets.has_written |= has_written;
         snapshot.fence(&self.fences);
         self.database = Some(database);
         // A newer durable commit holds the asynchronous ones before it; otherwise they are lost.
@@ -168,6 +174,7 @@ impl Committer {
         self.progress = progress;
         self.durable_ceiling = progress.version_ceiling;
         self.next_expiry = next_expiry;
+        self.next_upload_due = next_upload_due;
         Ok(snapshot)
     }
 

@@ -15,6 +15,7 @@ enum CommitStep {
     Replay(usize),
     Removal(usize),
     Row,
+    Pack,
     Purge(NamespaceId),
     Sweep,
 }
@@ -30,6 +31,8 @@ pub(crate) enum Culprit {
     Removal(usize),
     /// A change of the row with this physical key.
     Row(Vec<u8>),
+    /// New rows that were put together, one of which needs the page.
+    Pack,
     /// The purge of a namespace.
     Purge(NamespaceId),
     /// The sweeper, with the entry of the expiry index; none if the index itself cannot be read.
@@ -69,9 +72,18 @@ impl CommitTrace {
         self.step.set(CommitStep::Purge(namespace));
     }
 
+    /// Begins to put new rows together.
+    pub(crate) fn pack(&self) {
+        self.step.set(CommitStep::Pack);
+    }
+
     /// Begins a change of a row, unless it is part of another step.
     pub(crate) fn row(&self, key: &[u8]) {
-        if matches!(self.step.get(), CommitStep::Shared | CommitStep::Row) {
+        let step = self.step.get();
+        if matches!(
+            step,
+            CommitStep::Shared | CommitStep::Row | CommitStep::Pack
+        ) {
             self.step.set(CommitStep::Row);
             self.set_key(key);
         }
@@ -90,6 +102,7 @@ impl CommitTrace {
             CommitStep::Replay(index) => Culprit::Replay(index),
             CommitStep::Removal(index) => Culprit::Removal(index),
             CommitStep::Row => Culprit::Row(self.key.borrow().clone()),
+            CommitStep::Pack => Culprit::Pack,
             CommitStep::Purge(namespace) => Culprit::Purge(namespace),
             CommitStep::Sweep => {
                 let entry = self.key.borrow().clone();

@@ -1,6 +1,7 @@
 //! Changes of rows within a transaction, with the expiry index kept in step.
 //!
-//! Owns every change of the row table and of the index. The invariants: after [`RowWriter::settle_index`] the
+//! Owns every change of the row table and of the index; and, as rows of a table of their own with the same kind of
+//! index, of idempotency records. The invariants: after [`RowWriter::settle_index`] the
 //! index names exactly the rows that have an expiry, apart from entries without a row, left by damage, which
 //! [`RowWriter::sweep`] removes; and every row that comes or goes is counted in [`SizeChanges`].
 
@@ -9,10 +10,13 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
+use umbo_store::{Counter, number_of};
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::bad_read::unisolated;
 use crate::committer::chores::Chores;
+use crate::committer::idempotency::StoredRecord;
+use crate::committer::large::References;
 use crate::committer::plan::Base;
 use crate::committer::spared::{Direction, Spared};
 use crate::committer::trace::CommitTrace;
@@ -21,7 +25,10 @@ use crate::key_codec;
 use crate::row_cache;
 use crate::row_codec::{self, RowHead};
 use crate::sizes::SizeChanges;
-use crate::tables::{EXPIRY, ROWS, expiry_entry, namespace_max, next_expiry, split_expiry_entry};
+use crate::tables::{
+    EXPIRY, ExpiryTable, IDEMPOTENCY, IDEMPOTENCY_EXPIRY, ROWS, RowTable, expiry_entry,
+    namespace_max, next_expiry, split_expiry_entry,
+};
 
 /// Most namespaces that one step of the purge visits if they have no rows at all.
 const PURGED_IDS_MAX: usize = 256;
@@ -66,8 +73,21 @@ pub(crate) struct Swept {
     pub(crate) rows: u64,
     /// Expiry of the next row in the index.
     pub(crate) next_expiry: Option<Timestamp>,
+    /// When the next upload is due that no row refers to.
+    pub(crate) next_upload_due: Option<Timestamp>,
     /// Expired rows that are left.
     pub(crate) left: Left,
+}
+
+impl Swept {
+    /// Adds a step of the sweeper among the idempotency records, which are no rows.
+    pub(crate) fn with_records(self, records: Self) -> Self {
+        let next = [self.next_expiry, records.next_expiry];
+        Self {
+            next_expiry: next.into_iter().flatten().min(),
+            ..self
+        }
+    }
 }
 
 /// Expired rows that a step of the sweeper left for later steps.
@@ -91,11 +111,15 @@ pub(crate) struct Purged {
     pub(crate) done: Vec<NamespaceId>,
     /// Highest namespace that has rows; looked up only if `done` is not empty.
     pub(crate) namespace_max: Option<NamespaceId>,
+    /// Namespaces that have no rows left, but idempotency records that are in effect.
+    pub(crate) held: Vec<NamespaceId>,
+    /// Whether more is to be forgotten of what was written of datasets; none if nothing was tried.
+    pub(crate) has_more_written: Option<bool>,
 }
 
-/// The tables of a shard within one transaction.
+/// The tables of a shard within one transaction: those of rows, or those of idempotency records.
 pub(crate) struct RowWriter<'txn> {
-    rows: Table<'txn, &'static [u8], &'static [u8]>,
+    pub(super) rows: Table<'txn, &'static [u8], &'static [u8]>,
     expiry: Table<'txn, &'static [u8], ()>,
     index_gone: Vec<Vec<u8>>,
     index_new: Vec<Vec<u8>>,
@@ -103,24 +127,46 @@ pub(crate) struct RowWriter<'txn> {
     /// Of the keys of all changed rows; see [`row_cache`].
     changed: Vec<u64>,
     sizes: SizeChanges,
-    trace: &'txn CommitTrace,
+    /// To uploads, of the rows that came and went.
+    references: References,
+    pub(super) trace: &'txn CommitTrace,
 }
 
 impl<'txn> RowWriter<'txn> {
-    /// Opens the tables. Changes are logged if requested.
+    /// Opens the tables of rows. Changes are logged if requested.
     pub(crate) fn of(
         transaction: &'txn WriteTransaction,
         is_logged: bool,
         trace: &'txn CommitTrace,
     ) -> Result<Self, FileError> {
+        Self::of_tables(transaction, (ROWS, EXPIRY), is_logged, trace)
+    }
+
+    /// Opens the tables of idempotency records. Changes are logged if requested.
+    pub(crate) fn of_records(
+        transaction: &'txn WriteTransaction,
+        is_logged: bool,
+        trace: &'txn CommitTrace,
+    ) -> Result<Self, FileError> {
+        let tables = (IDEMPOTENCY, IDEMPOTENCY_EXPIRY);
+        Self::of_tables(transaction, tables, is_logged, trace)
+    }
+
+    fn of_tables(
+        transaction: &'txn WriteTransaction,
+        (rows, expiry): (RowTable, ExpiryTable),
+        is_logged: bool,
+        trace: &'txn CommitTrace,
+    ) -> Result<Self, FileError> {
         Ok(Self {
-            rows: unisolated(|| transaction.open_table(ROWS))?,
-            expiry: unisolated(|| transaction.open_table(EXPIRY))?,
+            rows: unisolated(|| transaction.open_table(rows))?,
+            expiry: unisolated(|| transaction.open_table(expiry))?,
             index_gone: Vec::new(),
             index_new: Vec::new(),
             log: is_logged.then(Vec::new),
             changed: Vec::new(),
             sizes: SizeChanges::default(),
+            references: References::default(),
             trace,
         })
     }
@@ -131,16 +177,45 @@ impl<'txn> RowWriter<'txn> {
         (self.log.unwrap_or_default(), self.changed, self.sizes)
     }
 
-    /// Reads what a condition needs of a row.
-    pub(crate) fn base(&self, key: &[u8]) -> Result<Base, FileError> {
+    /// Reads what a condition needs of a row, and what an increment does if it is to be counted up.
+    pub(crate) fn base(&self, key: &[u8], is_counter: bool) -> Result<Base, FileError> {
         self.trace.row(key);
         let Some(guard) = self.rows.get(key)? else {
-            return Ok(Base::Row(None));
+            return Ok(Base::Row(None, None));
         };
         Ok(match row_codec::decode(key, guard.value()) {
-            Ok(row) => Base::Row(Some(row.head)),
+            Ok(row) => {
+                let counter = is_counter.then(|| Counter {
+                    number: number_of(row.value, row.content_encoding),
+                    content_type: Bytes::copy_from_slice(row.content_type),
+                    expires_at: row.head.expires_at,
+                });
+                Base::Row(Some(row.head), counter)
+            }
             Err(damage) => Base::Damaged(damage.to_string()),
         })
+    }
+
+    /// Reads an idempotency record.
+    pub(crate) fn record(&self, key: &[u8], now: Timestamp) -> Result<StoredRecord, FileError> {
+        self.trace.row(key);
+        let Some(guard) = self.rows.get(key)? else {
+            return Ok(StoredRecord::None);
+        };
+        Ok(match row_codec::decode(key, guard.value()) {
+            Ok(row) => StoredRecord::of(&row, now),
+            Err(damage) => StoredRecord::Damaged(damage.to_string()),
+        })
+    }
+
+    /// Returns how the sizes of namespaces have changed so far.
+    pub(crate) const fn size_changes(&self) -> &SizeChanges {
+        &self.sizes
+    }
+
+    /// Returns how the references to uploads have changed so far.
+    pub(crate) const fn references(&self) -> &References {
+        &self.references
     }
 
     /// Stores a row and returns the one that it replaces.
@@ -151,9 +226,17 @@ impl<'txn> RowWriter<'txn> {
         row: &[u8],
     ) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
+        let counts = (&mut self.sizes, &mut self.references);
+        let old = replaced(counts, key, self.rows.insert(key, row)?);
+        self.note_put(key, head, row, old);
+        Ok(old)
+    }
+
+    /// Records a row that was stored, and the one that it replaced.
+    pub(super) fn note_put(&mut self, key: &[u8], head: RowHead, row: &[u8], old: Option<RowHead>) {
         self.changed.push(row_cache::hash_of(key));
-        let old = replaced(&mut self.sizes, key, self.rows.insert(key, row)?);
-        self.sizes.add(key, row.len());
+        self.sizes.add(key, row);
+        self.references.add(row);
         let old_expiry = old.and_then(|head| head.expires_at);
         if old_expiry != head.expires_at {
             self.forget_expiry(old_expiry, key);
@@ -167,14 +250,14 @@ impl<'txn> RowWriter<'txn> {
                 row: Some(row.into()),
             });
         }
-        Ok(old)
     }
 
     /// Removes a row and returns it.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
         self.changed.push(row_cache::hash_of(key));
-        let old = replaced(&mut self.sizes, key, self.rows.remove(key)?);
+        let counts = (&mut self.sizes, &mut self.references);
+        let old = replaced(counts, key, self.rows.remove(key)?);
         self.forget_expiry(old.and_then(|head| head.expires_at), key);
         if let Some(log) = &mut self.log {
             log.push(LoggedChange {
@@ -205,6 +288,25 @@ impl<'txn> RowWriter<'txn> {
         self.remove_first(bounds, (prefix_len, Direction::Forward), rows_max, now)
     }
 
+    /// Returns the key of the row with this number (1 is the first) between two keys, if there are rows after it.
+    pub(crate) fn nth_beyond(
+        &self,
+        (start, end): (&[u8], &[u8]),
+        number: u32,
+    ) -> Result<Option<Vec<u8>>, FileError> {
+        let mut nth = None;
+        for (at, entry) in (1..).zip(self.rows.range::<&[u8]>(start..end)?) {
+            let (key, _) = entry?;
+            if at == number {
+                nth = Some(key.value().to_vec());
+            }
+            if at > number {
+                return Ok(nth);
+            }
+        }
+        Ok(None)
+    }
+
     fn remove_first(
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
@@ -231,7 +333,7 @@ impl<'txn> RowWriter<'txn> {
             {
                 removed.visible_rows += 1;
                 let sort_len = key.len().saturating_sub(prefix_len);
-                removed.visible_bytes += (sort_len + row.value.len()) as u64;
+                removed.visible_bytes += (sort_len + row.plain_len) as u64;
             }
             keys.push(key);
         }
@@ -306,7 +408,8 @@ impl<'txn> RowWriter<'txn> {
             };
             if is_due {
                 self.changed.push(row_cache::hash_of(key));
-                replaced(&mut self.sizes, key, self.rows.remove(key)?);
+                let counts = (&mut self.sizes, &mut self.references);
+                replaced(counts, key, self.rows.remove(key)?);
                 swept.rows += 1;
             }
         }
@@ -375,15 +478,17 @@ impl<'txn> RowWriter<'txn> {
 /// Counts a row that was replaced or removed, and returns its head. A damaged one counts as a row without
 /// expiry: the replacement repairs the damage.
 fn replaced(
-    sizes: &mut SizeChanges,
+    (sizes, references): (&mut SizeChanges, &mut References),
     key: &[u8],
     old: Option<redb::AccessGuard<'_, &'static [u8]>>,
 ) -> Option<RowHead> {
     old.map(|row| {
-        sizes.take(key, row.value().len());
+        sizes.take(key, row.value());
+        references.take(row.value());
         row_codec::decode_head(row.value()).unwrap_or(RowHead {
             version: umbo_types::Version(0),
             expires_at: None,
+            as_of: None,
         })
     })
 }

@@ -4,8 +4,13 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use umbo_store::{CallContext, Durability, RangeRequest, SortRange, Store};
-use umbo_types::Key;
+use umbo_store::{
+    Atomicity, CallContext, Change, Condition, DIGEST_LEN, Durability, Idempotency, Mutation,
+    RangeRequest, SortRange, Store, WriteError, WriteRequest, Written,
+};
+use umbo_types::{Key, Timestamp, Version};
+
+use crate::RedbStore;
 
 use super::faulty_files::{Fault, FileOperation};
 use super::{NAMESPACE, Rig, get, put};
@@ -196,4 +201,65 @@ async fn versions_of_lost_asynchronous_writes_are_not_given_again() {
     assert_eq!(get(&copy, key).await, None);
     let anew = put(&copy, key, "2", Durability::Sync).await.unwrap();
     assert!(anew.version > *last);
+}
+
+#[tokio::test]
+async fn an_increment_that_is_made_again_is_counted_once_and_still_recognised() {
+    let rig = Rig::new();
+    put(&rig.store, "reserve", "0", Durability::Async)
+        .await
+        .unwrap();
+    let mut counted = Vec::new();
+    for number in 0..20 {
+        if add_once(&rig.store, number).await.is_ok() {
+            counted.push(number);
+        }
+        rig.files.arm(
+            FileOperation::Sync,
+            Fault::Fail(ErrorKind::Other),
+            (number % 3).into(),
+        );
+        let _ = rig.put("durable", "2").await;
+        rig.files.disarm();
+    }
+    rig.put("durable", "3").await.unwrap();
+    assert!(counted.len() > 10, "{counted:?}");
+    let (copy, _folder) = rig.copy();
+    for store in [&rig.store, &copy] {
+        let sum = counted.len().to_string();
+        assert_eq!(get(store, "counter").await, Some(sum));
+        for &number in &counted {
+            assert!(add_once(store, number).await.unwrap().is_replayed);
+        }
+    }
+}
+
+/// Adds 1 to a counter, asynchronously, once for each number.
+async fn add_once(store: &RedbStore, number: u8) -> Result<Written, WriteError> {
+    let request = WriteRequest {
+        namespace: NAMESPACE,
+        epoch: 0,
+        mutations: vec![Mutation {
+            key: Key::new("counter", "").unwrap(),
+            change: Change::Increment {
+                by: 1,
+                expires_at: None,
+                default_expiry: None,
+            },
+            condition: Condition::Always,
+        }],
+        atomicity: Atomicity::None,
+        durability: Durability::Async,
+        proposed: Version(1),
+        idempotency: Some(Idempotency {
+            id: [number; DIGEST_LEN],
+            request: [0; DIGEST_LEN],
+            keep_until: Timestamp(u64::MAX),
+            keeps_refusals: true,
+            lines: vec![0],
+        }),
+    };
+    let call = CallContext::internal();
+    let written = store.write(&call, request);
+    written.await.remove(0)
 }

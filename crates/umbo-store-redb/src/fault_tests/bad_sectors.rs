@@ -1,5 +1,6 @@
 //! A sector that cannot be read affects only the rows on its page.
 
+mod packed;
 mod property;
 
 use std::pin::pin;
@@ -8,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Durability, Mutation, Outcome,
-    RangeRequest, RecordsCopy, RecordsRevision, ShardState, SortRange, Store, StoreError,
-    WriteError, WriteRequest, Written,
+    Atomicity, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest, Durability,
+    Idempotency, Mutation, Outcome, RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision,
+    ShardState, SortRange, Store, StoreError, StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, ShardId, Timestamp, Value, Version};
 
@@ -56,10 +57,12 @@ async fn write(
 ) -> Vec<Result<Written, WriteError>> {
     let request = WriteRequest {
         namespace: NAMESPACE,
+        epoch: 0,
         mutations,
         atomicity,
         durability: Durability::Sync,
         proposed: Version(1),
+        idempotency: None,
     };
     rig.store.write(&CallContext::internal(), request).await
 }
@@ -185,6 +188,40 @@ async fn a_sector_that_can_be_read_again_is_found_out() {
 }
 
 #[tokio::test]
+async fn a_group_that_a_bad_sector_aborted_is_applied_as_a_whole_by_its_repetition() {
+    let rig = filled().await;
+    break_text(&rig, &text(BAD));
+    let mut beside = put(BAD, "beside", None);
+    beside.key = Key::new(name(BAD), "beside").unwrap();
+    let request = WriteRequest {
+        namespace: NAMESPACE,
+        epoch: 0,
+        mutations: vec![put(BAD, "new", None), beside],
+        atomicity: Atomicity::Partition,
+        durability: Durability::Sync,
+        proposed: Version(1),
+        idempotency: Some(Idempotency {
+            id: [1; DIGEST_LEN],
+            request: [1; DIGEST_LEN],
+            keep_until: Timestamp::from_millis(100_000),
+            keeps_refusals: true,
+            lines: vec![0, 1],
+        }),
+    };
+    let call = CallContext::internal();
+    let answers = rig.store.write(&call, request.clone()).await;
+    assert_refused(&answers[0]);
+    assert_eq!(answers[1], Err(WriteError::GroupAborted { index: 0 }));
+    rig.files.heal_sectors();
+    rig.files.advance(Duration::from_secs(10));
+    for is_replayed in [false, true] {
+        for answer in rig.store.write(&call, request.clone()).await {
+            assert_eq!(answer.unwrap().is_replayed, is_replayed);
+        }
+    }
+}
+
+#[tokio::test]
 async fn one_culprit_among_a_thousand_writes_is_one_error() {
     let rig = filled().await;
     break_text(&rig, &text(BAD));
@@ -251,6 +288,7 @@ async fn conditions_and_deletes_on_a_bad_page_are_refused_alone() {
     }
     let request = DeleteRangeRequest {
         namespace: NAMESPACE,
+        epoch: 0,
         partition: key(BAD).partition,
         range: SortRange::default(),
         rows_max: 10,
@@ -272,7 +310,7 @@ fn break_branches(rig: &Rig) -> usize {
     let is_branch = |page: &&[u8]| {
         let has = |row: u32| memchr::memmem::find(page, name(row).as_bytes()).is_some();
         let any = |mut rows: std::ops::Range<u32>| rows.any(has);
-        page[0] == 2 && any(1..1_000) && !any(1_000..ROWS)
+        page[0] == 2 && any(1..BAD) && !any(BAD..ROWS)
     };
     let pages = file.chunks_exact(PAGE).enumerate();
     let branches = pages.filter(|(_, page)| is_branch(page));

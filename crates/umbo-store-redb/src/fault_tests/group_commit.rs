@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Durability, Mutation,
-    RecordsCopy, RecordsRevision, SortRange, Store, StoreError, WriteError, WriteRequest,
+    RecordsCopy, RecordsKeeper, RecordsRevision, SortRange, Store, StoreError, StoreReport,
+    WriteError, WriteRequest,
 };
 use umbo_types::{Key, NamespaceId, ShardId, Version};
 
@@ -68,6 +69,7 @@ async fn the_wait_for_the_commit_before_it_is_no_service_time_of_a_write() {
     let call = CallContext::internal();
     let request = DeleteRangeRequest {
         namespace: NAMESPACE,
+        epoch: 0,
         partition: Key::new("other", "").unwrap().partition,
         range: SortRange::default(),
         rows_max: 10,
@@ -102,10 +104,12 @@ async fn the_writes_of_a_commit_share_its_time_by_rows() {
         });
         let request = WriteRequest {
             namespace: NAMESPACE,
+            epoch: 0,
             mutations: mutations.collect(),
             atomicity: Atomicity::None,
             durability: Durability::Sync,
             proposed: Version(1),
+            idempotency: None,
         };
         waiting.push(rig.store.write(call, request));
     }
@@ -139,6 +143,7 @@ async fn what_is_given_up_before_it_is_begun_is_never_applied() {
     assert!(poll_once(waiting.as_mut()).is_none());
     let removal = DeleteRangeRequest {
         namespace: NAMESPACE,
+        epoch: 0,
         partition: Key::new("kept", "").unwrap().partition,
         range: SortRange::default(),
         rows_max: 10,

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use umbo_store::{CallContext, ShardState, Store, StoreError};
+use umbo_routing::SLOTS;
+use umbo_store::{
+    CallContext, RowBatch, RowRef, RowSink, ScanRequest, ShardState, Store, StoreError, StoreReport,
+};
 use umbo_types::{Key, ShardId};
 
 use super::{NAMESPACE, Rig};
@@ -103,4 +106,68 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
     let read = rig.store.get(&call, NAMESPACE, &key(hung[0])).await;
     assert!(read.unwrap().is_some());
     assert_eq!(rig.state(), ShardState::Available);
+}
+
+/// Takes rows, and records how many it had to forget. The disk hangs once it has the first.
+struct ForgetfulSink {
+    rig: Arc<Rig>,
+    rows: RowBatch,
+    forgotten: usize,
+}
+
+impl RowSink for ForgetfulSink {
+    fn reserve(&mut self, _rows: usize, _bytes: usize) {}
+
+    fn push(&mut self, row: RowRef<'_>) {
+        if self.rows.is_empty() && self.forgotten == 0 {
+            self.rig.files.hang(Some("shard-000.redb"));
+        }
+        self.rows.push(row);
+    }
+
+    fn clear(&mut self) {
+        self.forgotten += self.rows.len();
+        self.rows = RowBatch::default();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walk_that_waits_for_the_disk_midway_hands_on_each_row_once() {
+    let rig = Arc::new(filled().await);
+    let call = CallContext::internal();
+    let request = ScanRequest {
+        namespace: NAMESPACE,
+        slots: 0..=SLOTS - 1,
+        shard: Some(ShardId(0)),
+        after: None,
+        rows_max: 20,
+        bytes_max: u32::MAX,
+        keys_only: false,
+    };
+    let all = rig.store.scan(&call, &request).await.unwrap();
+    let released = Released(Arc::clone(&rig));
+    let walking = tokio::spawn({
+        let rig = Arc::clone(&rig);
+        async move {
+            let call = CallContext::internal();
+            let mut sink = ForgetfulSink {
+                rig: Arc::clone(&rig),
+                rows: RowBatch::default(),
+                forgotten: 0,
+            };
+            let page = rig.store.scan_into(&call, &request, &mut sink).await;
+            (page, sink)
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!walking.is_finished());
+    drop(released);
+    let (page, sink) = walking.await.unwrap();
+    let page = page.unwrap();
+    assert!(page.rows.is_empty() && sink.forgotten > 0);
+    assert_eq!(sink.rows, all.rows);
+    assert_eq!(
+        (page.resume_after, page.touched),
+        (all.resume_after, all.touched)
+    );
 }

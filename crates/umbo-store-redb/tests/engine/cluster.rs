@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use umbo_routing::{ClusterMap, ClusterNode};
-use umbo_store::{CallContext, ManualClock, Outcome, ScanRequest, ShardState, Store, StoreError};
+use umbo_store::{
+    CallContext, ManualClock, Outcome, ScanRequest, ShardState, Store, StoreError, StoreReport,
+};
 use umbo_store_redb::{
     ClusterMember, Config, HandOver, OpenError, RedbStore, reclaim_shard, release_shards,
 };

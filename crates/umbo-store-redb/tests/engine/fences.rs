@@ -3,7 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use umbo_store::{CallContext, RecordsCopy, RecordsRevision, Store, StoreError};
+use umbo_store::{
+    CallContext, RecordsCopy, RecordsKeeper, RecordsRevision, Store, StoreError, StoreReport,
+};
 use umbo_store_redb::RedbStore;
 
 use crate::rows::{NAMESPACE, clock, fill, key, open, put, try_open, write};

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::rows::{clock, fill, get, key, open, put, try_open, value, write};
-use umbo_store::{CallContext, Outcome, ShardState, Store, StoreError};
+use umbo_store::{CallContext, Outcome, ShardState, Store, StoreError, StoreReport};
 use umbo_store_redb::{OpenError, RedbStore};
 use umbo_types::{ShardId, Timestamp};
 

@@ -7,6 +7,8 @@ mod fences;
 #[cfg(test)]
 mod folder;
 #[cfg(test)]
+mod idempotency;
+#[cfg(test)]
 mod kill;
 #[cfg(test)]
 mod reclaim;

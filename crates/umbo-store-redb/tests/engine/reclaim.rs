@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::rows::{NAMESPACE, clock, get, key, later, put, try_open, write};
-use umbo_store::{SortRange, Store};
+use umbo_store::{SortRange, Store, StoreReport};
 use umbo_types::Clock;
 
 #[tokio::test]
@@ -24,6 +24,7 @@ async fn expired_rows_are_reclaimed_between_commits() {
             &umbo_store::CallContext::internal(),
             umbo_store::DeleteRangeRequest {
                 namespace: NAMESPACE,
+                epoch: 0,
                 partition: first.partition.clone(),
                 range: SortRange::default(),
                 rows_max: 10,

@@ -60,10 +60,12 @@ pub(crate) async fn write(
 ) -> Vec<Result<Written, WriteError>> {
     let request = WriteRequest {
         namespace: NAMESPACE,
+        epoch: 0,
         mutations,
         atomicity: Atomicity::None,
         durability: Durability::Sync,
         proposed: Version::proposed_at(clock.wall()),
+        idempotency: None,
     };
     store.write(&CallContext::internal(), request).await
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redb::{Database, ReadableDatabase, TableDefinition};
-use umbo_store::{NamespaceSize, Store};
+use umbo_store::{NamespaceSize, RecordsKeeper, Store, StoreReport};
 
 use crate::fences::{fencing, reclaimed};
 use crate::rows::{NAMESPACE, clock, config, fill, key, later, put, try_open, write};

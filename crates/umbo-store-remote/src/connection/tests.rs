@@ -33,10 +33,12 @@ fn put(n: usize, len: usize) -> Ask {
     };
     let request = WriteRequest {
         namespace: NS,
+        epoch: 0,
         mutations: vec![mutation],
         atomicity: Atomicity::None,
         durability: Durability::Sync,
         proposed: Version(1),
+        idempotency: None,
     };
     Ask::Write(request)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use umbo_protocol::{Ask, Outcome};
-use umbo_store::{CallContext, RecordsRevision, Store as _};
+use umbo_store::{CallContext, RecordsKeeper, RecordsRevision, Store as _, StoreReport};
 use umbo_types::Deadline;
 
 use crate::peer::{Peers, connected, settings, until};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use umbo_protocol::Outcome;
-use umbo_store::Store as _;
+use umbo_store::StoreReport;
 use umbo_types::{Row, Value, Version};
 
 use crate::peer::{answer, connected, put_varint, until};

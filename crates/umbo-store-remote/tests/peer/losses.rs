@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use umbo_protocol::{Ask, Outcome};
-use umbo_store::{Store as _, Written};
+use umbo_store::{StoreReport, Written};
 use umbo_store_remote::RemoteSettings;
 use umbo_types::Version;
 
@@ -13,10 +13,7 @@ use crate::peer::{Peers, connected, settings, until};
 use crate::rows::{key, read, unavailable_for_write, write};
 
 fn applied() -> Outcome {
-    Outcome::Written(vec![Ok(Ok(Written {
-        version: Version(9),
-        existed: false,
-    }))])
+    Outcome::Written(vec![Ok(Ok(Written::new(Version(9), false)))])
 }
 
 /// The outcome of writes that were sent is unknown; they are never sent again.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use umbo_protocol::{Ask, Outcome, Request};
-use umbo_store::{Store, Written};
+use umbo_store::{Store, StoreReport, Written};
 use umbo_types::Version;
 
 use crate::peer::{Peer, Peers, connected, settings, until};
@@ -17,15 +17,13 @@ fn value_len(request: &Request) -> usize {
     };
     match &write.mutations[0].change {
         umbo_store::Change::Put { value, .. } => value.bytes.len(),
-        umbo_store::Change::Delete => 0,
+        umbo_store::Change::Upload(step) => step.len(),
+        umbo_store::Change::Delete | umbo_store::Change::Increment { .. } => 0,
     }
 }
 
 fn applied() -> Outcome {
-    Outcome::Written(vec![Ok(Ok(Written {
-        version: Version(9),
-        existed: false,
-    }))])
+    Outcome::Written(vec![Ok(Ok(Written::new(Version(9), false)))])
 }
 
 /// A small write does not overtake a large one of its partition, but other requests do.

@@ -14,7 +14,7 @@ use umbo_protocol::{
     ReceiveWindow, Request, WINDOW_LEN, Welcome,
 };
 use umbo_routing::{ClusterMap, ClusterNode};
-use umbo_store::{RecordsRevision, Store as _};
+use umbo_store::{RecordsRevision, StoreReport};
 use umbo_store_remote::{Connector, Io, RemoteSettings, RemoteStore, Transport};
 use umbo_types::{Clock, Timestamp};
 

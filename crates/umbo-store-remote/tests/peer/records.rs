@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_protocol::{Ask, NodeError, Outcome};
-use umbo_store::{RecordsCopy, RecordsRevision, Store as _, StoreError};
+use umbo_store::{RecordsCopy, RecordsKeeper, RecordsRevision, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
 use crate::peer::connected;
@@ -13,6 +13,7 @@ fn copy(number: u64) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: RecordsRevision { epoch: 1, number },
         fenced: vec![NamespaceId(4)],
+        datasets: Vec::new(),
         // Longer than an inline body.
         content: Bytes::from(vec![b'r'; 100_000]),
     })

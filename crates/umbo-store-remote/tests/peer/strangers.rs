@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_protocol::{Ask, Hello, NodeError, Outcome, ProtocolVersion, Welcome};
-use umbo_store::{Store, StoreError};
+use umbo_store::{Store, StoreError, StoreReport};
 use umbo_store_remote::{RemoteSettings, RemoteStore};
 
 use crate::peer::{Peers, connected, put_varint, settings, until};

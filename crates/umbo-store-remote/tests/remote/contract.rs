@@ -35,3 +35,7 @@ impl Engine for Remote {
 }
 
 umbo_store::contract_suite!(Remote);
+
+mod compressed {
+    umbo_store::contract_suite!(umbo_store::suite::Compressed<super::Remote>);
+}

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use umbo_store::{CallContext, Outcome, ScanRequest, ShardState, Store, StoreError, WriteError};
+use umbo_store::{
+    CallContext, Outcome, ScanRequest, ShardState, Store, StoreError, StoreReport, WriteError,
+};
 use umbo_store_remote::RemoteSettings;
 
 use crate::cluster::{Cluster, RealClock, impatient, key_in, until};

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::watch;
-use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, RangeRequest, ScanPage,
-    ScanRequest, ShardStatus, Store, StoreError, WriteError, WriteRequest, Written,
+    CallContext, MemoryStore, Store, StoreError, WrappedStore, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row};
 
@@ -53,9 +51,9 @@ impl HeldStore {
 }
 
 #[async_trait::async_trait]
-impl Store for HeldStore {
-    fn shard_map(&self) -> Arc<ShardMap> {
-        self.rows.shard_map()
+impl WrappedStore for HeldStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.rows
     }
 
     async fn get(
@@ -68,27 +66,6 @@ impl Store for HeldStore {
         self.rows.get(call, namespace, key).await
     }
 
-    async fn multi_get(
-        &self,
-        call: &CallContext,
-        namespace: NamespaceId,
-        keys: &[Key],
-    ) -> Vec<Result<Option<Row>, StoreError>> {
-        self.rows.multi_get(call, namespace, keys).await
-    }
-
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        self.rows.range(call, request).await
-    }
-
-    async fn scan(
-        &self,
-        call: &CallContext,
-        request: &ScanRequest,
-    ) -> Result<ScanPage, StoreError> {
-        self.rows.scan(call, request).await
-    }
-
     async fn write(
         &self,
         call: &CallContext,
@@ -96,36 +73,5 @@ impl Store for HeldStore {
     ) -> Vec<Result<Written, WriteError>> {
         self.pass().await;
         self.rows.write(call, request).await
-    }
-
-    async fn delete_range(
-        &self,
-        call: &CallContext,
-        request: DeleteRangeRequest,
-    ) -> Result<Deleted, StoreError> {
-        self.rows.delete_range(call, request).await
-    }
-
-    async fn keep_records(
-        &self,
-        copy: Arc<umbo_store::RecordsCopy>,
-    ) -> Vec<(umbo_types::ShardId, Result<(), StoreError>)> {
-        self.rows.keep_records(copy).await
-    }
-
-    async fn kept_records(&self) -> Result<Option<Arc<umbo_store::RecordsCopy>>, StoreError> {
-        self.rows.kept_records().await
-    }
-
-    fn records_revision(&self) -> umbo_store::RecordsRevision {
-        self.rows.records_revision()
-    }
-
-    fn status(&self) -> Vec<ShardStatus> {
-        self.rows.status()
-    }
-
-    async fn close(&self) {
-        self.rows.close().await;
     }
 }

@@ -4,6 +4,7 @@
 mod cluster;
 mod contract;
 mod faults;
+mod fleet;
 mod held;
 mod maps;
 mod order;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use umbo_routing::{ClusterMap, Succession, SuccessionError};
-use umbo_store::Store;
+use umbo_store::StoreReport;
 use umbo_store_remote::RemoteSettings;
 
 use crate::cluster::{Cluster, Member, RealClock, key_in, until};

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use umbo_routing::{ClusterMap, ClusterNode};
-use umbo_store::Store;
+use umbo_store::StoreReport;
 use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
 
 use crate::cluster::{Cluster, RealClock, impatient, until};

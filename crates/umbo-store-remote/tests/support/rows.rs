@@ -26,10 +26,12 @@ pub(crate) fn put(key: &Key, value: &[u8]) -> Mutation {
 pub(crate) fn write_of(mutations: Vec<Mutation>) -> WriteRequest {
     WriteRequest {
         namespace: NS,
+        epoch: 0,
         mutations,
         atomicity: Atomicity::None,
         durability: Durability::Sync,
         proposed: Version(1),
+        idempotency: None,
     }
 }
 

@@ -53,16 +53,12 @@ impl<P> RowCollector<P> {
         }
         self.visited += 1;
         self.last = Some(position());
-        let value = if self.keys_only {
-            &[][..]
-        } else {
-            &row.value.bytes
-        };
-        let found = RowRef {
+        let mut found = RowRef {
             partition,
             sort,
-            value,
-            value_len: row.value.bytes.len() as u32,
+            value: &row.value.bytes,
+            form: row.value.form,
+            value_len: row.value.plain_len() as u32,
             content_type: &row.value.content_type,
             content_encoding: &row.value.content_encoding,
             version: row.version,
@@ -72,8 +68,11 @@ impl<P> RowCollector<P> {
             rows: 1,
             bytes: found.stored_bytes(),
         };
+        if self.keys_only {
+            found.value = &[];
+        }
         if !row.is_expired(now) {
-            self.bytes += (partition.len() + sort.len() + value.len()) as u64;
+            self.bytes += found.returned_bytes() as u64;
             self.rows.push(found);
         }
         true

@@ -2,48 +2,78 @@
 //!
 //! Uses no locks or clocks: the caller holds the lock and passes the time in.
 
-use std::collections::BTreeMap;
+mod datasets;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use umbo_types::{
     Key, NamespaceId, PartitionKey, Row, ShardId, SortKey, Timestamp, Version, VersionClock,
 };
 
+use crate::capabilities::VersionOrder;
+use crate::dataset_groups::DatasetGroups;
 use crate::error::WriteError;
+use crate::idempotency::Idempotency;
+use crate::large::ChunkRequest;
 use crate::memory::chunk::RowCollector;
+use crate::memory::idempotency::IdempotencyRecords;
+use crate::memory::rows::{Answer, Partition, StoredRow, changed, refuse, visible_stamp, within};
+use crate::memory::uploads::Uploads;
+use crate::records::RecordsCopy;
+use crate::report::NamespaceSize;
 use crate::request::{
-    Atomicity, Change, DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPosition, SortRange,
-    WriteRequest, Written,
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest,
+    ScanPosition, SortRange, WriteRequest, Written,
 };
-use crate::store::NamespaceSize;
 
-/// Rows of a partition by sort key. Plain bytes, since the bounds of a range may be longer than
-/// any sort key.
-type Partition = BTreeMap<Bytes, Row>;
-
-/// Result of one mutation of a request, with its index.
-type Answer = (usize, Result<Written, WriteError>);
+/// A partition of a namespace.
+type PartitionId = (NamespaceId, PartitionKey);
 
 #[derive(Debug)]
 pub(super) struct MemoryShard {
-    partitions: BTreeMap<(NamespaceId, PartitionKey), Partition>,
-    versions: VersionClock,
+    partitions: BTreeMap<PartitionId, Partition>,
+    order: VersionOrder,
+    /// The clock of each partition, or that of the shard.
+    versions: BTreeMap<Option<PartitionId>, VersionClock>,
     commits: u64,
     mutations: u64,
-}
-
-impl Default for MemoryShard {
-    fn default() -> Self {
-        Self {
-            partitions: BTreeMap::new(),
-            versions: VersionClock::after(Version(0)),
-            commits: 0,
-            mutations: 0,
-        }
-    }
+    idempotency: IdempotencyRecords,
+    uploads: Uploads,
+    /// Datasets that take the same writes.
+    groups: DatasetGroups,
+    /// What clients have written or removed of the datasets that are being built.
+    written: BTreeSet<(PartitionId, Bytes)>,
+    /// What they have removed by range.
+    written_ranges: Vec<(PartitionId, SortRange)>,
 }
 
 impl MemoryShard {
+    pub(super) fn new(order: VersionOrder) -> Self {
+        Self {
+            partitions: BTreeMap::new(),
+            order,
+            versions: BTreeMap::new(),
+            commits: 0,
+            mutations: 0,
+            idempotency: IdempotencyRecords::new(),
+            uploads: Uploads::new(),
+            groups: DatasetGroups::default(),
+            written: BTreeSet::new(),
+            written_ranges: Vec::new(),
+        }
+    }
+
+    /// Keeps the dataset groups of a copy, if it is newer.
+    pub(super) fn adopt(&mut self, copy: &RecordsCopy) {
+        if self.groups.adopt(copy) {
+            let groups = &self.groups;
+            self.written.retain(|((id, _), _)| groups.is_building(*id));
+            self.written_ranges
+                .retain(|((id, _), _)| groups.is_building(*id));
+        }
+    }
+
     pub(super) fn visible(
         &self,
         namespace: NamespaceId,
@@ -53,15 +83,30 @@ impl MemoryShard {
         self.partitions
             .get(&(namespace, key.partition.clone()))?
             .get(key.sort.as_bytes())
+            .map(|stored| &stored.row)
             .filter(|row| !row.is_expired(now))
+    }
+
+    pub(super) fn chunk(&self, request: &ChunkRequest) -> Option<Bytes> {
+        self.uploads.chunk(request)
+    }
+
+    /// Removes the uploads that no row needs any more.
+    pub(super) fn sweep_uploads(&mut self, now: Timestamp) {
+        if self.uploads.is_empty() {
+            return;
+        }
+        let rows = self.partitions.values().flat_map(BTreeMap::values);
+        let referred = rows.filter_map(|stored| Some(stored.row.value.large()?.upload));
+        self.uploads.sweep(&referred.collect(), now);
     }
 
     pub(super) fn range(&self, request: &RangeRequest, now: Timestamp) -> Page {
         let mut chunk = RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
         let id = (request.namespace, request.partition.clone());
         if let Some(rows) = self.partitions.get(&id) {
-            let mut visit = |(sort, row): (&Bytes, &Row)| {
-                chunk.visit((&[], sort), row, now, || Bytes::clone(sort))
+            let mut visit = |(sort, stored): (&Bytes, &StoredRow)| {
+                chunk.visit((&[], sort), &stored.row, now, || Bytes::clone(sort))
             };
             let rows = within(rows, &request.range);
             if request.reverse {
@@ -101,7 +146,7 @@ impl MemoryShard {
             if !is_wanted(partition) {
                 continue;
             }
-            for (sort, row) in within(rows, &range) {
+            for (sort, stored) in within(rows, &range) {
                 let position = || ScanPosition {
                     shard: id,
                     key: Key {
@@ -109,7 +154,7 @@ impl MemoryShard {
                         sort: SortKey::new(sort.clone()).expect("it was a sort key when stored"),
                     },
                 };
-                if !chunk.visit((partition.as_bytes(), sort), row, now, position) {
+                if !chunk.visit((partition.as_bytes(), sort), &stored.row, now, position) {
                     return;
                 }
             }
@@ -124,21 +169,79 @@ impl MemoryShard {
         now: Timestamp,
     ) -> Vec<Answer> {
         self.commits += 1;
-        if request.atomicity == Atomicity::None {
-            return own
-                .iter()
-                .flat_map(|&index| self.write_group(request, &[index], now))
-                .collect();
+        let is_of_client =
+            |index: &usize| request.mutations[*index].condition != Condition::Unwritten;
+        if own.iter().any(is_of_client) {
+            self.groups.learn(request.namespace, request.epoch);
+        }
+        let answers = self.write_own(request, own, now);
+        self.sweep_uploads(now);
+        answers
+    }
+
+    fn write_own(&mut self, request: &WriteRequest, own: &[usize], now: Timestamp) -> Vec<Answer> {
+        if request.idempotency.is_none() && request.atomicity == Atomicity::None {
+            return self.write_each(request, own, now);
         }
         let mut groups: BTreeMap<&PartitionKey, Vec<usize>> = BTreeMap::new();
         for &index in own {
             let partition = &request.mutations[index].key.partition;
             groups.entry(partition).or_default().push(index);
         }
+        let groups = groups.into_values();
         groups
-            .into_values()
-            .flat_map(|group| self.write_group(request, &group, now))
+            .flat_map(|group| match &request.idempotency {
+                Some(idempotency) => self.write_once(request, idempotency, &group, now),
+                None => self.write_group(request, &group, now),
+            })
             .collect()
+    }
+
+    fn write_each(&mut self, request: &WriteRequest, own: &[usize], now: Timestamp) -> Vec<Answer> {
+        own.iter()
+            .flat_map(|&index| self.write_group(request, &[index], now))
+            .collect()
+    }
+
+    /// Applies those mutations of one partition that have no recorded outcome, and records theirs.
+    fn write_once(
+        &mut self,
+        request: &WriteRequest,
+        idempotency: &Idempotency,
+        group: &[usize],
+        now: Timestamp,
+    ) -> Vec<Answer> {
+        let partition = &request.mutations[group[0]].key.partition;
+        let id = (
+            self.identity(request.namespace),
+            partition.clone(),
+            idempotency.id,
+        );
+        let mut record = match self.idempotency.begin(&id, idempotency, group.len(), now) {
+            Ok(record) => record,
+            Err(refusal) => {
+                let refuse = |&index: &usize| (index, Err(refusal.clone()));
+                return group.iter().map(refuse).collect();
+            }
+        };
+        let (mut answers, mut left) = (Vec::new(), Vec::new());
+        for &index in group {
+            match record.replay(idempotency, index) {
+                Some(answer) => answers.push((index, answer)),
+                None => left.push(index),
+            }
+        }
+        let decided = match request.atomicity {
+            _ if left.is_empty() => Vec::new(),
+            Atomicity::None => self.write_each(request, &left, now),
+            Atomicity::Partition => self.write_group(request, &left, now),
+        };
+        for (index, answer) in &decided {
+            record.note(idempotency, *index, answer);
+        }
+        self.idempotency.keep(&id, record);
+        answers.extend(decided);
+        answers
     }
 
     /// Applies mutations of one partition, all or none.
@@ -148,71 +251,185 @@ impl MemoryShard {
         group: &[usize],
         now: Timestamp,
     ) -> Vec<Answer> {
-        let partition = request.mutations[group[0]].key.partition.clone();
-        let id = (request.namespace, partition);
-        let rows = self.partitions.entry(id.clone()).or_default();
-        let mut replaced: Vec<(Bytes, Option<Row>)> = Vec::with_capacity(group.len());
+        let mut replaced: Vec<(PartitionId, Bytes, Option<StoredRow>)> = Vec::new();
         let mut answers = Vec::with_capacity(group.len());
         for &index in group {
             let mutation = &request.mutations[index];
-            let sort = Bytes::copy_from_slice(mutation.key.sort.as_bytes());
-            let current = visible_version(rows, &sort, now);
-            if !mutation.condition.holds(current) {
-                for (sort, row) in replaced.into_iter().rev() {
-                    place(rows, sort, row);
-                }
-                // Only a row that is still there after the group was undone is reported.
-                let current = visible_version(rows, &sort, now);
-                self.forget_if_empty(&id);
-                return refuse(group, index, &WriteError::ConditionFailed { current });
+            if let Change::Upload(step) = &mutation.change {
+                let done = self.uploads.step(step, now);
+                let at = (request.namespace, mutation.key.partition.clone());
+                let last = self.versions_of(&at).last();
+                answers.push((index, done.map(|()| Written::new(last, false))));
+                continue;
             }
-            let proposed = request.proposed.min(Version::latest_at(now));
-            let version = self.versions.next(proposed);
-            let row = match &mutation.change {
-                Change::Put { value, expires_at } => Some(Row {
-                    value: value.clone(),
-                    version,
-                    expires_at: *expires_at,
-                }),
-                Change::Delete => None,
-            };
-            replaced.push((sort.clone(), place(rows, sort, row)));
-            let existed = current.is_some();
-            answers.push((index, Ok(Written { version, existed })));
+            let at = (
+                self.decider(request.namespace, mutation),
+                mutation.key.partition.clone(),
+            );
+            match self.write_one(&at, request, mutation, now) {
+                Ok((written, sort, before)) => {
+                    replaced.push((at, sort, before));
+                    answers.push((index, Ok(written)));
+                }
+                Err(refusal) => {
+                    for (at, sort, row) in replaced.into_iter().rev() {
+                        self.place(&at, sort, row);
+                    }
+                    // Only a row that is still there after the group was undone is reported.
+                    let refusal = match refusal {
+                        WriteError::ConditionFailed { .. } => WriteError::ConditionFailed {
+                            current: self
+                                .visible(at.0, &mutation.key, now)
+                                .map(|row| row.version),
+                        },
+                        other => other,
+                    };
+                    return refuse(group, index, &refusal);
+                }
+            }
+        }
+        for &index in group {
+            self.mirror(request.namespace, &request.mutations[index]);
         }
         self.mutations += group.len() as u64;
-        self.forget_if_empty(&id);
         answers
     }
 
-    pub(super) fn delete_range(&mut self, request: &DeleteRangeRequest, now: Timestamp) -> Deleted {
-        let mut deleted = Deleted::default();
-        let id = (request.namespace, request.partition.clone());
-        let Some(rows) = self.partitions.get_mut(&id) else {
-            return deleted;
+    /// Applies a mutation to the dataset that decides it. Returns the answer, its sort key, and the row before.
+    fn write_one(
+        &mut self,
+        at: &PartitionId,
+        request: &WriteRequest,
+        mutation: &Mutation,
+        now: Timestamp,
+    ) -> Result<(Written, Bytes, Option<StoredRow>), WriteError> {
+        let sort = Bytes::copy_from_slice(mutation.key.sort.as_bytes());
+        let none = Partition::new();
+        let rows = self.partitions.get(at).unwrap_or(&none);
+        let current = visible_stamp(rows, &sort, now);
+        let holds = match mutation.condition {
+            Condition::Unwritten => self.is_unwritten(at, &sort),
+            _ => mutation.condition.holds_for(current),
         };
-        let mut sorts: Vec<Bytes> = within(rows, &request.range)
-            .map(|(sort, _)| sort.clone())
-            .take(request.rows_max as usize + 1)
-            .collect();
-        let has_more = sorts.len() > request.rows_max as usize;
-        sorts.truncate(request.rows_max as usize);
-        for sort in &sorts {
-            let row = rows.remove(sort).expect("it was found under the same lock");
-            if !row.is_expired(now) {
-                deleted.rows += 1;
-                deleted.bytes += (sort.len() + row.value.bytes.len()) as u64;
+        if !holds {
+            return Err(WriteError::ConditionFailed { current: None });
+        }
+        let (number, stored) = changed(rows, &self.uploads, (&sort, &mutation.change), now)?;
+        let proposed = request.proposed.min(Version::latest_at(now));
+        let version = self.versions_of(at).next(proposed);
+        let row = stored.map(|(value, expires_at)| StoredRow {
+            row: Row {
+                value,
+                version,
+                expires_at,
+            },
+            as_of: mutation.condition.as_of(),
+        });
+        let before = self.place(at, sort.clone(), row);
+        let written = Written {
+            number,
+            ..Written::new(version, current.is_some())
+        };
+        Ok((written, sort, before))
+    }
+
+    /// Returns the versions of a partition, or of the shard.
+    fn versions_of(&mut self, at: &PartitionId) -> &mut VersionClock {
+        let ordered = match self.order {
+            VersionOrder::Partition => Some((self.identity(at.0), at.1.clone())),
+            VersionOrder::Shard => None,
+        };
+        let versions = self.versions.entry(ordered);
+        versions.or_insert_with(|| VersionClock::after(Version(0)))
+    }
+
+    /// Stores a row or removes it, and returns the previous one.
+    fn place(
+        &mut self,
+        at: &PartitionId,
+        sort: Bytes,
+        row: Option<StoredRow>,
+    ) -> Option<StoredRow> {
+        let before = match row {
+            Some(row) => self
+                .partitions
+                .entry(at.clone())
+                .or_default()
+                .insert(sort, row),
+            None => self.partitions.get_mut(at)?.remove(&sort),
+        };
+        self.forget_if_empty(at);
+        before
+    }
+
+    pub(super) fn delete_range(&mut self, request: &DeleteRangeRequest, now: Timestamp) -> Deleted {
+        self.groups.learn(request.namespace, request.epoch);
+        let group = self.groups.of(request.namespace).cloned();
+        let ids: Vec<_> = match &group {
+            Some(group) => group.ids().collect(),
+            None => vec![request.namespace],
+        };
+        let sorts_of = |id: &NamespaceId| -> Vec<Bytes> {
+            let rows = self.partitions.get(&(*id, request.partition.clone()));
+            let rows = rows
+                .into_iter()
+                .flat_map(|rows| within(rows, &request.range));
+            let sorts = rows.map(|(sort, _)| sort.clone());
+            sorts.take(request.rows_max as usize + 1).collect()
+        };
+        // The step ends with the last row that any of the datasets may lose.
+        let last_of = |sorts: Vec<Bytes>| {
+            let has_more = sorts.len() > request.rows_max as usize;
+            has_more.then(|| sorts[request.rows_max as usize - 1].clone())
+        };
+        let mut deleted = Deleted {
+            resume_after: ids.iter().map(sorts_of).filter_map(last_of).min(),
+            ..Deleted::default()
+        };
+        let end = deleted.resume_after.as_ref();
+        let covered = end.map_or_else(
+            || request.range.clone(),
+            |last| {
+                let beyond = request.range.clone().beyond(last, false).start;
+                let up_to = SortRange {
+                    start: Bytes::new(),
+                    end: Some(beyond),
+                };
+                request.range.clone().intersect(up_to)
+            },
+        );
+        for (at, id) in ids.iter().enumerate() {
+            let id = (*id, request.partition.clone());
+            let rows = self.partitions.get(&id).map(|rows| {
+                let sorts = within(rows, &covered).map(|(sort, _)| sort.clone());
+                sorts.collect::<Vec<_>>()
+            });
+            for sort in rows.unwrap_or_default() {
+                let len = sort.len();
+                let row = self
+                    .place(&id, sort, None)
+                    .filter(|row| !row.row.is_expired(now));
+                if let Some(row) = row.filter(|_| at == 0) {
+                    deleted.rows += 1;
+                    deleted.bytes += (len + row.row.value.plain_len()) as u64;
+                }
             }
         }
-        deleted.resume_after = sorts.pop().filter(|_| has_more);
+        if let Some(building) = group.and_then(|group| group.building) {
+            let id = (building, request.partition.clone());
+            self.written_ranges.push((id, covered));
+        }
         self.commits += 1;
         self.mutations += deleted.rows;
-        self.forget_if_empty(&id);
+        self.sweep_uploads(now);
         deleted
     }
 
     /// Removes all rows of a namespace.
     pub(super) fn purge(&mut self, namespace: NamespaceId) {
+        if !self.groups.is_identity(namespace) {
+            self.idempotency.purge(namespace);
+        }
         self.partitions.retain(|(id, _), _| *id != namespace);
     }
 
@@ -230,14 +447,20 @@ impl MemoryShard {
                     namespace: *namespace,
                     rows: 0,
                     bytes: 0,
+                    bytes_saved: 0,
                 });
             }
             if let Some(size) = sizes.last_mut() {
-                let len = |(sort, row): (&Bytes, &Row)| {
-                    (partition.as_bytes().len() + sort.len() + row.value.bytes.len()) as u64
+                let len = |(sort, stored): (&Bytes, &StoredRow)| {
+                    (partition.as_bytes().len() + sort.len() + stored.row.value.stored_len()) as u64
                 };
                 size.rows += rows.len() as u64;
                 size.bytes += rows.iter().map(len).sum::<u64>();
+                let saved = |stored: &StoredRow| {
+                    let value = &stored.row.value;
+                    value.plain_len().saturating_sub(value.stored_len())
+                };
+                size.bytes_saved += rows.values().map(saved).sum::<usize>() as u64;
             }
         }
         sizes
@@ -247,12 +470,9 @@ impl MemoryShard {
         self.partitions.values().map(|rows| rows.len() as u64).sum()
     }
 
-    pub(super) fn commits(&self) -> u64 {
-        self.commits
-    }
-
-    pub(super) fn mutations(&self) -> u64 {
-        self.mutations
+    /// Returns the numbers of commits and of mutations so far.
+    pub(super) fn changes(&self) -> (u64, u64) {
+        (self.commits, self.mutations)
     }
 
     fn forget_if_empty(&mut self, id: &(NamespaceId, PartitionKey)) {
@@ -270,44 +490,4 @@ impl MemoryShard {
             .skip_while(move |((id, _), _)| *id < namespace)
             .take_while(move |((id, _), _)| *id == namespace)
     }
-}
-
-fn visible_version(rows: &Partition, sort: &[u8], now: Timestamp) -> Option<Version> {
-    let row = rows.get(sort).filter(|row| !row.is_expired(now));
-    row.map(|row| row.version)
-}
-
-/// Stores `row` under a sort key, and returns the previous row.
-fn place(rows: &mut Partition, sort: Bytes, row: Option<Row>) -> Option<Row> {
-    match row {
-        Some(row) => rows.insert(sort, row),
-        None => rows.remove(&sort),
-    }
-}
-
-/// Returns the rows of a sort range, in order.
-fn within<'a>(
-    rows: &'a Partition,
-    range: &SortRange,
-) -> impl DoubleEndedIterator<Item = (&'a Bytes, &'a Row)> {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
-    // A map panics on a range whose end is before its start.
-    let end = match &range.end {
-        Some(end) => Excluded(end.max(&range.start)),
-        None => Unbounded,
-    };
-    rows.range::<Bytes, _>((Included(&range.start), end))
-}
-
-/// Answers a group of which one mutation was refused.
-fn refuse(group: &[usize], refused: usize, error: &WriteError) -> Vec<Answer> {
-    let answer = |&index: &usize| {
-        let error = if index == refused {
-            error.clone()
-        } else {
-            WriteError::GroupAborted { index: refused }
-        };
-        (index, Err(error))
-    };
-    group.iter().map(answer).collect()
 }

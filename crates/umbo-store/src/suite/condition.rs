@@ -134,3 +134,44 @@ pub async fn a_refused_mutation_stands_alone<E: Engine>() {
         assert_eq!(t.get(&at(n)).await.is_some(), n % 3 != 0);
     }
 }
+
+/// Rows of a load replace what is no newer than the load's instant: older writes, and rows of loads of this instant or
+/// an older one, whenever they were put. Nothing of it depends on when a load is applied, so repeating one changes no
+/// value.
+pub async fn older_data_never_replaces_newer<E: Engine>() {
+    let t = TestSubject::<E>::fresh().await;
+    let at = key("p", "s");
+    let instant = |ms: u64| Timestamp::from_millis(START.as_millis() + ms);
+    let load = |value: &str, ms| put(&at, value).when(Condition::NotNewerThan(instant(ms)));
+    let is_refused = |answer: &Result<crate::Written, WriteError>| {
+        matches!(
+            answer,
+            Err(WriteError::ConditionFailed { current: Some(_) })
+        )
+    };
+    t.clock.set_wall(instant(100));
+    t.put(&at, "service").await;
+    let refused = t.write_one(load("older", 50)).await;
+    assert!(is_refused(&refused), "{refused:?}");
+    t.clock.set_wall(instant(200));
+    let first = applied(t.write_one(load("load 150", 150)).await);
+    let again = applied(t.write_one(load("load 150", 150)).await);
+    assert!(first.existed && again.version > first.version);
+    t.clock.set_wall(instant(300));
+    let refused = t.write_one(load("load 140", 140)).await;
+    assert!(is_refused(&refused), "{refused:?}");
+    let gone = delete(&at).when(Condition::NotNewerThan(instant(149)));
+    let refused = t.write_one(gone).await;
+    assert!(is_refused(&refused), "{refused:?}");
+    applied(t.write_one(load("load 160", 160)).await);
+    assert_eq!(t.value(&at).await.as_deref(), Some(&b"load 160"[..]));
+    // A write of a service is of its own time again.
+    t.put(&at, "service").await;
+    let refused = t.write_one(load("load 290", 290)).await;
+    assert!(is_refused(&refused), "{refused:?}");
+    t.clock.set_wall(instant(400));
+    let gone = delete(&at).when(Condition::NotNewerThan(instant(400)));
+    applied(t.write_one(gone).await);
+    applied(t.write_one(load("load 0", 0)).await);
+    assert_eq!(t.value(&at).await.as_deref(), Some(&b"load 0"[..]));
+}

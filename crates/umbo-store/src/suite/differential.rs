@@ -91,8 +91,7 @@ impl<E: Engine> Pair<E> {
         let answers = self.t.store.write(&CALL, request.clone()).await;
         let expected = self.twin.write(&request, &answers, now);
         assert_eq!(answers, expected, "{request:?}");
-        let map = self.t.store.shard_map();
-        self.versions.check(&map, &request, &answers);
+        self.versions.check(&*self.t.store, &request, &answers);
     }
 
     async fn read(&mut self) {

@@ -21,6 +21,7 @@ fn copy(number: u64, fenced: &[NamespaceId]) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: RecordsRevision { epoch: 1, number },
         fenced: fenced.to_vec(),
+        datasets: Vec::new(),
         content: Bytes::from(format!("records {number}")),
     })
 }

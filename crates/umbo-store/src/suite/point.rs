@@ -16,6 +16,7 @@ pub async fn get_returns_what_was_put<E: Engine>() {
     let at = key("p", "s");
     assert_eq!(t.get(&at).await, None);
     let stored = Value {
+        form: umbo_types::StoredForm::Plain,
         bytes: Bytes::from_static(b"\0bytes\xFF"),
         content_type: Bytes::from_static(b"text/plain; charset=utf-8"),
         content_encoding: Bytes::from_static(b"zstd"),
@@ -44,6 +45,7 @@ pub async fn put_replaces_the_whole_row<E: Engine>() {
     let at = key("p", "s");
     let rich = Change::Put {
         value: Value {
+            form: umbo_types::StoredForm::Plain,
             content_type: Bytes::from_static(b"text/html"),
             content_encoding: Bytes::from_static(b"gzip"),
             ..value("a longer first value")
@@ -132,6 +134,7 @@ pub async fn content_fields_are_kept<E: Engine>() {
             .flat_map(|kind| lengths.iter().map(move |encoding| (*kind, *encoding))),
     ) {
         let stored = Value {
+            form: umbo_types::StoredForm::Plain,
             content_type: vec![b't'; kind].into(),
             content_encoding: vec![b'e'; encoding].into(),
             ..value("body")

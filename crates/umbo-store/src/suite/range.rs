@@ -11,9 +11,9 @@ use crate::suite::Engine;
 use crate::suite::seeded::Seeded;
 use crate::suite::seen::sorts;
 use crate::suite::subject::{
-    CALL, START, TestSubject, applied, delete, key, put, put_until, whole,
+    CALL, START, TestSubject, applied, delete, key, put, put_until, served, whole,
 };
-use crate::{Atomicity, RangeRequest, SortRange, WriteRequest};
+use crate::{Atomicity, Page, RangeRequest, RowBatch, SortRange, WriteRequest};
 
 /// Chunk sizes around every edge case of the walks here.
 const CHUNKS: [u32; 5] = [1, 2, 3, 7, 10_000];
@@ -68,6 +68,12 @@ pub async fn ranges_agree_with_a_sorted_twin<E: Engine>() {
         let rows = t.walk(&request).await.into_iter();
         let rows: Vec<_> = rows.map(|row| (row.sort, row.value)).collect();
         assert_eq!(rows, expected, "{request:?}");
+        // The rows are the same where a sink takes them.
+        let page = served(t.store.range(&CALL, &request).await);
+        let mut rows = RowBatch::default();
+        let rest = served(t.store.range_into(&CALL, &request, &mut rows).await);
+        assert!(rest.rows.is_empty());
+        assert_eq!(Page { rows, ..rest }, page, "{request:?}");
     }
 }
 
@@ -306,6 +312,7 @@ pub async fn keys_only_leaves_just_the_bytes_out<E: Engine>() {
 /// One chunk is one snapshot: it never shows half of an atomic write.
 pub async fn a_chunk_is_one_snapshot<E: Engine>() {
     let t = TestSubject::<E>::fresh().await;
+    let is_snapshot = t.store.capabilities().chunk_is_snapshot;
     let generation = |n: u32| -> Vec<_> {
         let rows = (0..20_u8).map(|sort| put(&key("p", [sort]), n.to_be_bytes()));
         rows.collect()
@@ -329,7 +336,7 @@ pub async fn a_chunk_is_one_snapshot<E: Engine>() {
         let (rows, _) = t.chunk(&whole("p")).await;
         let first = rows.first().expect("there are always rows");
         let is_one = rows.iter().all(|row| row.value == first.value);
-        assert!(is_one, "two generations in one chunk");
+        assert!(is_one || !is_snapshot, "two generations in one chunk");
         tokio::task::yield_now().await;
     }
     writer.await.expect("the writer ends well");
@@ -344,7 +351,16 @@ pub async fn chunks_are_bounded_by_what_is_read<E: Engine>() {
     const VALUE_LEN: usize = 100 << 10;
     const ROWS: u8 = 8;
     let t = TestSubject::<E>::fresh().await;
-    let value = vec![b'v'; VALUE_LEN];
+    // Of bytes that no engine stores shorter.
+    let mut chance = 1_u64;
+    let value: Vec<u8> = std::iter::repeat_with(|| {
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (chance >> 56) as u8
+    })
+    .take(VALUE_LEN)
+    .collect();
     let soon = Timestamp::from_millis(START.as_millis() + 9);
     for row in 0..ROWS {
         t.put(&key("p", [row]), &value).await;

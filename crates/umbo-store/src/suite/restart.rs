@@ -30,6 +30,7 @@ pub async fn rows_outlive_a_restart<E: Restart>() {
     );
     let change = Change::Put {
         value: Value {
+            form: umbo_types::StoredForm::Plain,
             bytes: Bytes::from_static(b"\0\xFF"),
             content_type: Bytes::from_static(b"text/plain"),
             content_encoding: Bytes::from_static(b"br"),
@@ -92,6 +93,23 @@ pub async fn conditions_outlive_a_restart<E: Restart>() {
         .version
             > version
     );
+}
+
+/// The instant of the data of a row that a load has put is as durable as the row.
+pub async fn as_of_outlives_a_restart<E: Restart>() {
+    let t = TestSubject::<E>::fresh().await;
+    let at = key("p", "s");
+    let instant = |ms: u64| Timestamp::from_millis(START.as_millis() + ms);
+    let load = |value: &str, ms| put(&at, value).when(Condition::NotNewerThan(instant(ms)));
+    t.clock.set_wall(instant(100));
+    applied(t.write_one(load("50", 50)).await);
+    let t = t.restart().await;
+    let refused = t.write_one(load("49", 49)).await;
+    assert!(
+        matches!(refused, Err(WriteError::ConditionFailed { .. })),
+        "{refused:?}"
+    );
+    applied(t.write_one(load("51", 51)).await);
 }
 
 /// Closing brings also those writes to the disk that were acknowledged before they were there.

@@ -9,9 +9,9 @@ use umbo_types::{NamespaceId, Timestamp};
 use crate::suite::Engine;
 use crate::suite::seen::Seen;
 use crate::suite::subject::{
-    CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until,
+    CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, served,
 };
-use crate::{ScanRequest, WriteRequest};
+use crate::{RowBatch, ScanPage, ScanRequest, WriteRequest};
 
 /// Returns segment `segment` of `segments` of the namespace.
 fn part(segment: u32, segments: u32) -> ScanRequest {
@@ -95,6 +95,12 @@ pub async fn scanned_rows_are_whole<E: Engine>() {
     let mut request = everything(NS);
     request.keys_only = true;
     assert_eq!(t.scan(&request).await, rows);
+    // They are the same where a sink takes them.
+    let page = served(t.store.scan(&CALL, &request).await);
+    let mut rows = RowBatch::default();
+    let rest = served(t.store.scan_into(&CALL, &request, &mut rows).await);
+    assert!(rest.rows.is_empty());
+    assert_eq!(ScanPage { rows, ..rest }, page);
 }
 
 /// Equal scans of equal rows give equal orders, whatever the chunks.

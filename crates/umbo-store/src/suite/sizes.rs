@@ -23,7 +23,9 @@ fn sums(shards: &[ShardStatus]) -> Sizes {
         .flat_map(|status| status.sizes.iter().flatten())
     {
         let sum = sums.entry(size.namespace).or_default();
-        *sum = (sum.0 + size.rows, sum.1 + size.bytes);
+        // Compression changes how the bytes are kept, not how many there are.
+        let bytes = size.bytes + size.bytes_saved;
+        *sum = (sum.0 + size.rows, sum.1 + bytes);
     }
     sums
 }

@@ -122,10 +122,12 @@ impl<E: Engine> TestSubject<E> {
     pub(super) fn request(&self, mutations: Vec<Mutation>) -> WriteRequest {
         WriteRequest {
             namespace: NS,
+            epoch: 0,
             mutations,
             atomicity: Atomicity::None,
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
+            idempotency: None,
         }
     }
 
@@ -237,7 +239,7 @@ impl<E: Engine> TestSubject<E> {
         let map = self.store.shard_map();
         for row in &rows {
             let partition = key(&row.partition, "").partition;
-            let slot = umbo_routing::Slot::of(request.namespace, &partition);
+            let slot = map.slot(request.namespace, &partition);
             assert!(request.slots.contains(&slot.index()), "not in the segment");
         }
         if let Some(position) = &page.resume_after {
@@ -267,6 +269,7 @@ impl<E: Engine> TestSubject<E> {
     pub(super) fn removal(&self, partition: &str, range: SortRange) -> DeleteRangeRequest {
         DeleteRangeRequest {
             namespace: NS,
+            epoch: 0,
             partition: key(partition, "").partition,
             range,
             rows_max: 1_000,
@@ -324,7 +327,7 @@ pub(super) fn applied(answer: WriteAnswer) -> Written {
     }
 }
 
-fn served<T>(answer: Result<T, StoreError>) -> T {
+pub(super) fn served<T>(answer: Result<T, StoreError>) -> T {
     match answer {
         Ok(answer) => answer,
         Err(error) => panic!("the store failed: {error}"),

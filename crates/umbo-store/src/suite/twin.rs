@@ -155,8 +155,11 @@ impl Twin {
                 Change::Delete => {
                     self.rows.remove(&id);
                 }
+                Change::Increment { .. } | Change::Upload(_) => {
+                    unreachable!("the twin is asked for none")
+                }
             }
-            answers.push((index, Ok(Written { version, existed })));
+            answers.push((index, Ok(Written::new(version, existed))));
         }
         answers
     }

@@ -23,6 +23,17 @@ pub(crate) const fn bound_nanos(index: usize) -> u64 {
     }
 }
 
+/// The inclusive upper bounds of all buckets in nanoseconds; none of the last one, which is open.
+pub(crate) static HISTOGRAM_BOUNDS: [Option<u64>; BUCKETS] = {
+    let mut bounds = [None; BUCKETS];
+    let mut index = 0;
+    while index < BOUNDS {
+        bounds[index] = Some(bound_nanos(index));
+        index += 1;
+    }
+    bounds
+};
+
 /// Returns a duration in nanoseconds; saturates after 584 years.
 pub(crate) fn nanos(elapsed: Duration) -> u64 {
     elapsed

@@ -6,14 +6,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use umbo_types::Operation;
+use umbo_types::{Criticality, Operation};
 
 use super::buckets::BUCKETS;
+use super::outcome::RequestOutcome;
 use crate::metric_names::STATUSES;
 
 pub(super) const OPERATIONS: usize = Operation::ALL.len();
 /// One series per listed status, and one for all others.
 pub(super) const STATUS_SERIES: usize = STATUSES.len() + 1;
+
+const TIERS: usize = Criticality::ALL.len();
+/// Index of the requests whose tier was not known yet.
+pub(super) const NO_TIER: usize = TIERS;
+const OUTCOMES: usize = RequestOutcome::ALL.len();
 
 /// How a slot may be updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +78,8 @@ impl Histogram {
 #[derive(Debug)]
 pub(super) struct OperationCounters {
     pub(super) requests: [Counter; STATUS_SERIES],
+    /// By tier, with one for those of no known tier, and outcome.
+    pub(super) outcomes: [[Counter; OUTCOMES]; TIERS + 1],
     pub(super) request_bytes: Counter,
     pub(super) response_bytes: Counter,
     pub(super) begun: Counter,
@@ -88,6 +96,7 @@ impl Default for OperationCounters {
     fn default() -> Self {
         Self {
             requests: std::array::from_fn(|_| Counter::default()),
+            outcomes: std::array::from_fn(|_| Default::default()),
             request_bytes: Counter::default(),
             response_bytes: Counter::default(),
             begun: Counter::default(),

@@ -3,7 +3,7 @@
 //! Owns the series and their order. The owner of the layer passes the values in, and bounds the number of
 //! keys: only those read most, each by a hash that does not reveal the key.
 
-use super::text::{MetricsText, quoted};
+use super::visit::Families;
 use crate::metric_names as names;
 
 /// State of the hot-key layer at the time of a scrape; totals since the start.
@@ -61,7 +61,7 @@ pub struct HotKeySeries<'a> {
 }
 
 impl HotKeyGauges<'_> {
-    pub(super) fn render(&self, text: &mut MetricsText) {
+    pub(super) fn visit(&self, families: &mut Families<'_>) {
         let totals = [
             (&names::HOTKEY_READS, self.reads),
             (&names::HOTKEY_HITS, self.hits),
@@ -75,12 +75,12 @@ impl HotKeyGauges<'_> {
             (&names::HOTKEY_UNCOUNTED, self.uncounted),
         ];
         for (metric, total) in totals {
-            text.single(metric, total);
+            families.single(metric, total);
         }
         let standings = self.standings.iter();
-        text.family(&names::HOTKEY_KEYS, standings.map(|(name, n)| ([*name], n)));
-        text.single(&names::HOTKEY_READ_RATE, self.read_rate);
-        text.single(&names::HOTKEY_THRESHOLD_RATE, self.threshold_rate);
+        families.family(&names::HOTKEY_KEYS, standings.map(|(name, n)| ([*name], n)));
+        families.single(&names::HOTKEY_READ_RATE, self.read_rate);
+        families.single(&names::HOTKEY_THRESHOLD_RATE, self.threshold_rate);
         let sizes = [
             (&names::HOTKEY_FLIGHTS, self.flights),
             (&names::HOTKEY_CACHE_ENTRIES, self.cache_entries),
@@ -88,12 +88,12 @@ impl HotKeyGauges<'_> {
             (&names::HOTKEY_DETECTION_BYTES, self.detection_bytes),
         ];
         for (metric, size) in sizes {
-            text.single(metric, size);
+            families.single(metric, size);
         }
-        let labels = |key: &HotKeySeries<'_>| [quoted(key.namespace), quoted(key.key)];
+        let labels = |key: &HotKeySeries<'_>| [String::from(key.namespace), String::from(key.key)];
         let rates = self.keys.iter().map(|key| (labels(key), key.read_rate));
-        text.family(&names::HOTKEY_KEY_READ_RATE, rates);
+        families.family(&names::HOTKEY_KEY_READ_RATE, rates);
         let ratios = self.keys.iter().map(|key| (labels(key), key.hit_ratio));
-        text.family(&names::HOTKEY_KEY_HIT_RATIO, ratios);
+        families.family(&names::HOTKEY_KEY_HIT_RATIO, ratios);
     }
 }

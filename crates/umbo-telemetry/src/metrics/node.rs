@@ -1,4 +1,4 @@
-//! Counters of a shard node, and their text.
+//! Counters of a shard node, and how a visitor sees them.
 //!
 //! A connection counts locally and adds its counts to the node once a turn, so that a request costs no atomic
 //! addition.
@@ -6,9 +6,12 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::process::ProcessSample;
-use super::render::{ShardGauges, render_availability, render_process, render_shard_files};
-use super::text::{MetricsText, Seconds, quoted};
+use super::process::{DiskGauges, ProcessSample};
+use super::render::{
+    ShardGauges, visit_availability, visit_disk, visit_process, visit_shard_files,
+};
+use super::text::MetricsText;
+use super::visit::{Families, MetricVisitor, Seconds};
 use crate::metric_names::{self as names, NODE_OUTCOMES, NODE_REQUESTS_ASKED};
 
 const ASKED: usize = NODE_REQUESTS_ASKED.len();
@@ -78,6 +81,8 @@ pub struct NodeScrape<'a> {
     pub map_version: u64,
     /// Number of per-shard quotas of the node.
     pub ceilings: u64,
+    /// The disk of the shards, if they are on one of this machine.
+    pub disk: Option<DiskGauges>,
     /// The process sample, if it could be read.
     pub process: Option<ProcessSample>,
 }
@@ -114,11 +119,21 @@ impl NodeMetrics {
 
     /// Returns the text of a scrape.
     pub fn render(&self, scrape: &NodeScrape<'_>) -> String {
-        let mut text = MetricsText(String::with_capacity(8 << 10));
-        text.family(&names::BUILD_INFO, [([quoted(scrape.version)], 1_u64)]);
-        self.render_requests(&mut text);
-        text.single(&names::NODE_IN_FLIGHT, scrape.in_flight);
-        text.single(&names::NODE_REQUEST_MEMORY, scrape.request_memory);
+        let mut text = MetricsText::new();
+        self.visit(scrape, &mut text);
+        text.into_text()
+    }
+
+    /// Shows all metrics to a visitor.
+    pub fn visit(&self, scrape: &NodeScrape<'_>, visitor: &mut dyn MetricVisitor) {
+        let families = &mut Families(visitor);
+        families.family(
+            &names::BUILD_INFO,
+            [([String::from(scrape.version)], 1_u64)],
+        );
+        self.visit_requests(families);
+        families.single(&names::NODE_IN_FLIGHT, scrape.in_flight);
+        families.single(&names::NODE_REQUEST_MEMORY, scrape.request_memory);
         let counters = [
             (&names::NODE_FRAMES, &self.frames),
             (&names::NODE_RECEIVED, &self.received),
@@ -128,26 +143,26 @@ impl NodeMetrics {
             (&names::NODE_CONNECTIONS_BROKEN, &self.connections_broken),
         ];
         for (metric, counter) in counters {
-            text.single(metric, counter.load(Relaxed));
+            families.single(metric, counter.load(Relaxed));
         }
-        text.single(&names::NODE_CONNECTIONS, scrape.connections);
-        text.single(&names::NODE_MAP_VERSION, scrape.map_version);
-        text.single(&names::NODE_CEILINGS, scrape.ceilings);
-        render_availability(&mut text, scrape.shards);
-        render_shard_files(&mut text, scrape.shards);
+        families.single(&names::NODE_CONNECTIONS, scrape.connections);
+        families.single(&names::NODE_MAP_VERSION, scrape.map_version);
+        families.single(&names::NODE_CEILINGS, scrape.ceilings);
+        visit_availability(families, scrape.shards);
+        visit_shard_files(families, scrape.shards);
+        visit_disk(families, scrape.disk);
         if let Some(process) = &scrape.process {
-            render_process(&mut text, process);
+            visit_process(families, process);
         }
-        text.0
     }
 
-    fn render_requests(&self, text: &mut MetricsText) {
-        text.head(&names::NODE_REQUESTS);
+    fn visit_requests(&self, families: &mut Families<'_>) {
+        families.head(&names::NODE_REQUESTS);
         for (asked, counts) in NODE_REQUESTS_ASKED.iter().zip(&self.requests) {
             for (outcome, count) in NODE_OUTCOMES.iter().zip(counts) {
                 let count = count.load(Relaxed);
                 if count > 0 {
-                    text.sample(&names::NODE_REQUESTS, "", &[asked, outcome], count);
+                    families.sample(&names::NODE_REQUESTS, &[asked, outcome], count);
                 }
             }
         }
@@ -156,7 +171,7 @@ impl NodeMetrics {
             let nanos = nanos.load(Relaxed);
             (nanos > 0).then_some(([*asked], Seconds(nanos)))
         });
-        text.family(&names::NODE_SERVICE_TIME, times);
+        families.family(&names::NODE_SERVICE_TIME, times);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use umbo_types::{Criticality, RequestUnits};
 
-use super::text::{MetricsText, Seconds};
+use super::visit::{Families, Seconds};
 use crate::metric_names as names;
 
 /// Values by tier, in the order of [`Criticality::ALL`].
@@ -26,6 +26,8 @@ pub struct OverloadGauges<'a> {
     pub shed: &'a [(&'static str, ByTier<u64>)],
     /// Overloads since the start.
     pub episodes: u64,
+    /// Highest price multiplier of any shard.
+    pub multipliers: ByTier<f64>,
     /// By how much the runtime ran late, in nanoseconds.
     pub lag_nanos: u64,
 }
@@ -63,48 +65,49 @@ pub struct ClassGauges {
 }
 
 impl OverloadGauges<'_> {
-    pub(super) fn render(&self, text: &mut MetricsText) {
-        self.render_queues(text);
+    pub(super) fn visit(&self, families: &mut Families<'_>) {
+        self.visit_queues(families);
         let label = |class: &ClassGauges| [class.shard.to_string(), class.class.to_owned()];
         let known = self.classes.iter();
         let ratios = known.filter_map(|class| Some((label(class), class.ratio?)));
-        text.family(&names::SHARD_LATENCY_RATIO, ratios);
+        families.family(&names::SHARD_LATENCY_RATIO, ratios);
         let pressures = self.classes.iter();
         let pressures = pressures.map(|class| (label(class), class.pressure));
-        text.family(&names::SHARD_PRESSURE, pressures);
-        text.family(&names::QUEUED, by_tier(&self.queued));
-        text.family(&names::QUEUE_EXPIRED, by_tier(&self.expired));
+        families.family(&names::SHARD_PRESSURE, pressures);
+        families.family(&names::QUEUED, by_tier(&self.queued));
+        families.family(&names::QUEUE_EXPIRED, by_tier(&self.expired));
         let shed = self.shed.iter().flat_map(|(signal, shed)| {
             by_tier(shed).map(move |([tier], shed)| ([tier, *signal], shed))
         });
-        text.family(&names::SHED, shed);
-        text.single(&names::OVERLOAD_EPISODES, self.episodes);
-        text.single(&names::RUNTIME_LAG, Seconds(self.lag_nanos));
+        families.family(&names::SHED, shed);
+        families.family(&names::PRICE_MULTIPLIER, by_tier(&self.multipliers));
+        families.single(&names::OVERLOAD_EPISODES, self.episodes);
+        families.single(&names::RUNTIME_LAG, Seconds(self.lag_nanos));
     }
 
-    fn render_queues(&self, text: &mut MetricsText) {
+    fn visit_queues(&self, families: &mut Families<'_>) {
         let label = |queue: &QueueGauges| [queue.shard.to_string()];
         let queues = || self.queues.iter();
         let limit = queues().map(|queue| (label(queue), queue.limit));
-        text.family(&names::SHARD_LIMIT, limit);
+        families.family(&names::SHARD_LIMIT, limit);
         let in_flight = queues().map(|queue| (label(queue), queue.in_flight));
-        text.family(&names::SHARD_IN_FLIGHT, in_flight);
+        families.family(&names::SHARD_IN_FLIGHT, in_flight);
         let waiting = queues().flat_map(|queue| {
             let shard = queue.shard.to_string();
             by_tier(&queue.waiting)
                 .map(move |([tier], waiting)| ([shard.clone(), tier.to_owned()], waiting))
         });
-        text.family(&names::SHARD_WAITING, waiting);
+        families.family(&names::SHARD_WAITING, waiting);
         let units = queues().map(|queue| (label(queue), queue.waiting_units));
-        text.family(&names::SHARD_WAITING_UNITS, units);
+        families.family(&names::SHARD_WAITING_UNITS, units);
         let oldest = queues().map(|queue| (label(queue), Seconds(queue.oldest_nanos)));
-        text.family(&names::SHARD_OLDEST_WAITING, oldest);
+        families.family(&names::SHARD_OLDEST_WAITING, oldest);
         let overloaded = queues().map(|queue| (label(queue), u64::from(queue.is_overloaded)));
-        text.family(&names::SHARD_OVERLOADED, overloaded);
+        families.family(&names::SHARD_OVERLOADED, overloaded);
     }
 }
 
-fn by_tier(values: &ByTier<u64>) -> impl Iterator<Item = ([&'static str; 1], u64)> {
+fn by_tier<T: Copy>(values: &ByTier<T>) -> impl Iterator<Item = ([&'static str; 1], T)> {
     let tiers = Criticality::ALL.into_iter().map(Criticality::as_str);
     tiers.zip(*values).map(|(tier, value)| ([tier], value))
 }

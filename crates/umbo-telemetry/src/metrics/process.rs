@@ -20,6 +20,15 @@ pub struct ProcessSample {
     pub start_time_seconds: f64,
 }
 
+/// The disk of the process's shards at one instant, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskGauges {
+    /// How large it is.
+    pub size_bytes: u64,
+    /// What is free of it for this process.
+    pub free_bytes: u64,
+}
+
 /// The kernel's unit of time in `/proc`, fixed at 100 a second for programs on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 

@@ -1,11 +1,11 @@
 //! Metrics of the quotas: by policy, by caller, and the quality of the estimates.
 //!
 //! Owns the series and their order. The owner of the quotas passes the values in, and bounds them: policies
-//! are few, and of the callers only those that used most are included.
+//! are few, and of the callers only those that use most now are included.
 
 use umbo_types::{Operation, RequestUnits};
 
-use super::text::{MetricsText, quoted};
+use super::visit::Families;
 use crate::metric_names as names;
 
 /// State of the quotas at the time of a scrape.
@@ -13,7 +13,7 @@ use crate::metric_names as names;
 pub struct QuotaGauges<'a> {
     /// The policies in force.
     pub policies: &'a [PolicyGauges<'a>],
-    /// The callers that used most.
+    /// The callers that use most now.
     pub callers: &'a [CallerCharge<'a>],
     /// Estimates by operation.
     pub estimates: &'a [Estimates<'a>],
@@ -60,46 +60,49 @@ pub struct Estimates<'a> {
 }
 
 impl QuotaGauges<'_> {
-    pub(super) fn render(&self, text: &mut MetricsText) {
-        self.render_estimates(text);
-        self.render_policies(text);
+    pub(super) fn visit(&self, families: &mut Families<'_>) {
+        self.visit_estimates(families);
+        self.visit_policies(families);
         let callers = self.callers.iter();
-        let charged = callers.map(|one| ([quoted(one.caller)], one.charged));
-        text.family(&names::CALLER_REQUEST_UNITS, charged);
+        let charged = callers.map(|one| ([String::from(one.caller)], one.charged));
+        families.family(&names::CALLER_REQUEST_UNITS, charged);
     }
 
-    fn render_estimates(&self, text: &mut MetricsText) {
-        text.head(&names::ESTIMATES);
+    fn visit_estimates(&self, families: &mut Families<'_>) {
+        families.head(&names::ESTIMATES);
         for one in self.estimates {
             for (bound, count) in one.ratios {
                 let labels = [one.operation.as_str(), bound];
-                text.sample(&names::ESTIMATES, "", &labels, count);
+                families.sample(&names::ESTIMATES, &labels, count);
             }
         }
         let sums = self.estimates.iter();
         let sums = sums.map(|one| ([one.operation.as_str()], one.estimated));
-        text.family(&names::ESTIMATED_REQUEST_UNITS, sums);
+        families.family(&names::ESTIMATED_REQUEST_UNITS, sums);
         let sums = self.estimates.iter();
         let sums = sums.map(|one| ([one.operation.as_str()], one.actual));
-        text.family(&names::SAMPLED_REQUEST_UNITS, sums);
+        families.family(&names::SAMPLED_REQUEST_UNITS, sums);
     }
 
-    fn render_policies(&self, text: &mut MetricsText) {
+    fn visit_policies(&self, families: &mut Families<'_>) {
         type Pick = fn(&PolicyGauges<'_>) -> u64;
-        let families: [(&names::Metric, Pick); 3] = [
+        let gauges: [(&'static names::Metric, Pick); 3] = [
             (&names::POLICY_REJECTED, |p| p.rejected),
             (&names::POLICY_SHADOW_REJECTED, |p| p.shadow_rejected),
             (&names::POLICY_BUCKETS, |p| p.buckets),
         ];
-        for (metric, pick) in families {
+        for (metric, pick) in gauges {
             let policies = self.policies.iter();
-            text.family(metric, policies.map(|p| ([quoted(p.policy)], pick(p))));
+            families.family(
+                metric,
+                policies.map(|p| ([String::from(p.policy)], pick(p))),
+            );
         }
         let policies = self.policies.iter();
-        let forgiven = policies.map(|p| ([quoted(p.policy)], p.forgiven));
-        text.family(&names::POLICY_FORGIVEN, forgiven);
+        let forgiven = policies.map(|p| ([String::from(p.policy)], p.forgiven));
+        families.family(&names::POLICY_FORGIVEN, forgiven);
         let policies = self.policies.iter();
-        let utilisation = policies.map(|p| ([quoted(p.policy)], p.utilisation));
-        text.family(&names::POLICY_UTILISATION, utilisation);
+        let utilisation = policies.map(|p| ([String::from(p.policy)], p.utilisation));
+        families.family(&names::POLICY_UTILISATION, utilisation);
     }
 }

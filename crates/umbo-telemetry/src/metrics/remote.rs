@@ -3,7 +3,7 @@
 //! Owns the series and their order. The owner of the connections passes the values in: gauges by node,
 //! counters for all nodes together.
 
-use super::text::{MetricsText, quoted};
+use super::visit::Families;
 use crate::metric_names::{self as names, Metric};
 
 /// State of the connections to the shard nodes at the time of a scrape; totals since the start.
@@ -41,16 +41,16 @@ pub struct RemoteNodeGauges<'a> {
 }
 
 impl RemoteGauges<'_> {
-    pub(super) fn render(&self, text: &mut MetricsText) {
-        let label = |node: &RemoteNodeGauges<'_>| [quoted(node.name)];
+    pub(super) fn visit(&self, families: &mut Families<'_>) {
+        let label = |node: &RemoteNodeGauges<'_>| [String::from(node.name)];
         let nodes = || self.nodes.iter();
         let up = nodes().map(|node| (label(node), u64::from(node.is_up)));
-        text.family(&names::REMOTE_NODE_UP, up);
+        families.family(&names::REMOTE_NODE_UP, up);
         let versions = nodes().filter_map(|node| Some((label(node), node.map_version?)));
-        text.family(&names::REMOTE_NODE_MAP_VERSION, versions);
+        families.family(&names::REMOTE_NODE_MAP_VERSION, versions);
         let in_flight = nodes().map(|node| (label(node), node.in_flight));
-        text.family(&names::REMOTE_IN_FLIGHT, in_flight);
-        let totals: [(&Metric, u64); 7] = [
+        families.family(&names::REMOTE_IN_FLIGHT, in_flight);
+        let totals: [(&'static Metric, u64); 7] = [
             (&names::REMOTE_REQUESTS, self.requests),
             (&names::REMOTE_SENT_FRAMES, self.sent_frames),
             (&names::REMOTE_FRAMES, self.frames),
@@ -60,7 +60,7 @@ impl RemoteGauges<'_> {
             (&names::REMOTE_CONNECTIONS_LOST, self.connections_lost),
         ];
         for (metric, total) in totals {
-            text.single(metric, total);
+            families.single(metric, total);
         }
     }
 }

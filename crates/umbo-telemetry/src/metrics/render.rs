@@ -1,21 +1,24 @@
-//! Text of a scrape: the series, their order, and their values.
+//! A scrape: the families, their order, and their values, for any visitor.
 //!
 //! Series of an operation appear with its first request, so that a scrape of an idle server is short. `text`
-//! writes the lines.
+//! is the visitor that writes Prometheus' lines.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use umbo_types::{Operation, RequestUnits};
+use umbo_types::{Criticality, Operation, RequestUnits};
 
 use super::RequestMetrics;
-use super::buckets::{BOUNDS, BUCKETS, bound_nanos, nanos};
+use super::buckets::{BUCKETS, HISTOGRAM_BOUNDS, nanos};
 use super::counters::{Counter, CounterSlot, Histogram, OperationCounters, STATUS_SERIES};
 use super::hotkey::HotKeyGauges;
+use super::outcome::RequestOutcome;
 use super::overload::OverloadGauges;
-use super::process::ProcessSample;
+use super::process::{DiskGauges, ProcessSample};
 use super::quota::QuotaGauges;
 use super::remote::RemoteGauges;
-use super::text::{MetricsText, Seconds, quoted};
+use super::text::MetricsText;
+use super::visit::{DurationHistogram, Families, MetricVisitor, Seconds};
 use crate::metric_names::{self as names, Metric, STATUSES};
 
 /// Content type of the text.
@@ -36,10 +39,20 @@ pub struct ShardGauges {
     pub rows: u64,
     /// Size of its file.
     pub file_bytes: u64,
+    /// Bytes of its rows, with what the engine stores beside keys and values; none where they are unknown.
+    pub live_bytes: Option<u64>,
     /// Mutations waiting for a commit.
     pub queued_mutations: u64,
     /// Commits since the start.
     pub commits: u64,
+    /// Commits since the start that were waited for until they were on the disk.
+    pub syncs: u64,
+    /// Time that those took, in nanoseconds.
+    pub sync_nanos: u64,
+    /// Reads of a row that its cache answered.
+    pub cache_hits: u64,
+    /// Those that it did not.
+    pub cache_misses: u64,
     /// Mutations committed since the start.
     pub mutations: u64,
     /// Expired rows reclaimed since the start.
@@ -88,6 +101,8 @@ pub struct Scrape<'a> {
     pub answer_bytes: usize,
     /// State of the connections to the shard nodes, if shards are on other machines.
     pub remote: Option<RemoteGauges<'a>>,
+    /// The disk of the shards, if they are on one of this machine.
+    pub disk: Option<DiskGauges>,
     /// The process sample, if it could be read.
     pub process: Option<ProcessSample>,
 }
@@ -95,32 +110,42 @@ pub struct Scrape<'a> {
 impl RequestMetrics {
     /// Returns the text of a scrape.
     pub fn render(&self, scrape: &Scrape<'_>) -> String {
-        let mut text = MetricsText(String::with_capacity(16 << 10));
-        text.family(&names::BUILD_INFO, [([quoted(scrape.version)], 1_u64)]);
-        self.render_operations(&mut text);
-        self.render_charges(&mut text);
-        scrape.quota.render(&mut text);
-        if let Some(hotkey) = &scrape.hotkey {
-            hotkey.render(&mut text);
-        }
-        if let Some(overload) = &scrape.overload {
-            overload.render(&mut text);
-        }
-        self.render_refusals(&mut text);
-        self.render_connections(&mut text);
-        render_records(&mut text, &scrape.records);
-        text.single(&names::ANSWER_BYTES, scrape.answer_bytes as u64);
-        render_shards(&mut text, scrape.shards);
-        if let Some(remote) = &scrape.remote {
-            remote.render(&mut text);
-        }
-        if let Some(process) = scrape.process {
-            render_process(&mut text, &process);
-        }
-        text.0
+        let mut text = MetricsText::new();
+        self.visit(scrape, &mut text);
+        text.into_text()
     }
 
-    fn render_operations(&self, text: &mut MetricsText) {
+    /// Shows all metrics to a visitor.
+    pub fn visit(&self, scrape: &Scrape<'_>, visitor: &mut dyn MetricVisitor) {
+        let families = &mut Families(visitor);
+        families.family(
+            &names::BUILD_INFO,
+            [([String::from(scrape.version)], 1_u64)],
+        );
+        self.visit_operations(families);
+        self.visit_charges(families);
+        scrape.quota.visit(families);
+        if let Some(hotkey) = &scrape.hotkey {
+            hotkey.visit(families);
+        }
+        if let Some(overload) = &scrape.overload {
+            overload.visit(families);
+        }
+        self.visit_refusals(families);
+        self.visit_connections(families);
+        visit_records(families, &scrape.records);
+        families.single(&names::ANSWER_BYTES, scrape.answer_bytes as u64);
+        visit_shards(families, scrape.shards);
+        if let Some(remote) = &scrape.remote {
+            remote.visit(families);
+        }
+        visit_disk(families, scrape.disk);
+        if let Some(process) = scrape.process {
+            visit_process(families, &process);
+        }
+    }
+
+    fn visit_operations(&self, families: &mut Families<'_>) {
         let seen: Vec<Operation> = Operation::ALL
             .into_iter()
             .filter(|&operation| {
@@ -129,7 +154,7 @@ impl RequestMetrics {
                 }
             })
             .collect();
-        text.head(&names::REQUESTS);
+        families.head(&names::REQUESTS);
         for &operation in &seen {
             for at in 0..STATUS_SERIES {
                 let count = self.requests(operation, at);
@@ -137,14 +162,15 @@ impl RequestMetrics {
                     let status = STATUSES
                         .get(at)
                         .map_or_else(|| names::STATUS_OTHER.to_owned(), u16::to_string);
-                    text.sample(&names::REQUESTS, "", &[operation.as_str(), &status], count);
+                    families.sample(&names::REQUESTS, &[operation.as_str(), &status], count);
                 }
             }
         }
-        self.render_histogram(text, &names::REQUEST_DURATION, &seen, |counters| {
+        self.visit_outcomes(families, &seen);
+        self.visit_histogram(families, &names::REQUEST_DURATION, &seen, |counters| {
             &counters.duration
         });
-        self.render_histogram(text, &names::STORE_DURATION, &seen, |counters| {
+        self.visit_histogram(families, &names::STORE_DURATION, &seen, |counters| {
             &counters.store_duration
         });
         let by_operation = |pick: fn(&OperationCounters) -> &Counter| {
@@ -153,19 +179,37 @@ impl RequestMetrics {
                 ([operation.as_str()], sum)
             })
         };
-        text.family(&names::REQUEST_BYTES, by_operation(|c| &c.request_bytes));
-        text.family(&names::RESPONSE_BYTES, by_operation(|c| &c.response_bytes));
+        families.family(&names::REQUEST_BYTES, by_operation(|c| &c.request_bytes));
+        families.family(&names::RESPONSE_BYTES, by_operation(|c| &c.response_bytes));
         // `ended` is read before `begun`: a request that comes and goes meanwhile must not make the
         // difference negative.
         let ended: Vec<u64> = by_operation(|c| &c.ended).map(|(_, sum)| sum).collect();
         let in_flight = by_operation(|c| &c.begun)
             .zip(ended)
             .map(|((label, begun), ended)| (label, begun.saturating_sub(ended)));
-        text.family(&names::REQUESTS_IN_FLIGHT, in_flight);
+        families.family(&names::REQUESTS_IN_FLIGHT, in_flight);
+    }
+
+    fn visit_outcomes(&self, families: &mut Families<'_>, operations: &[Operation]) {
+        families.head(&names::REQUEST_OUTCOMES);
+        let tiers = Criticality::ALL.map(Criticality::as_str);
+        let tiers = tiers.into_iter().chain([names::TIER_UNKNOWN]);
+        for &operation in operations {
+            for (at, tier) in tiers.clone().enumerate() {
+                for outcome in RequestOutcome::ALL {
+                    let count =
+                        self.sum(|slot| &slot.operation(operation).outcomes[at][outcome as usize]);
+                    if count > 0 {
+                        let labels = [operation.as_str(), tier, outcome.as_str()];
+                        families.sample(&names::REQUEST_OUTCOMES, &labels, count);
+                    }
+                }
+            }
+        }
     }
 
     /// Writes the costs of requests; operations that cost nothing have no series.
-    fn render_charges(&self, text: &mut MetricsText) {
+    fn visit_charges(&self, families: &mut Families<'_>) {
         let by_operation = |pick: fn(&OperationCounters) -> &Counter| {
             Operation::ALL.into_iter().filter_map(move |operation| {
                 let sum = self.sum(|slot| pick(slot.operation(operation)));
@@ -174,59 +218,71 @@ impl RequestMetrics {
         };
         let charged = by_operation(|c| &c.charged_micros)
             .map(|(label, micros)| (label, RequestUnits::from_micros(micros)));
-        text.family(&names::REQUEST_UNITS, charged);
-        text.family(&names::REQUESTS_ADMITTED, by_operation(|c| &c.admitted));
-        text.family(&names::REQUESTS_REJECTED, by_operation(|c| &c.rejected));
-        text.family(&names::REQUESTS_REPEATED, by_operation(|c| &c.repeated));
+        families.family(&names::REQUEST_UNITS, charged);
+        families.family(&names::REQUESTS_ADMITTED, by_operation(|c| &c.admitted));
+        families.family(&names::REQUESTS_REJECTED, by_operation(|c| &c.rejected));
+        families.family(&names::REQUESTS_REPEATED, by_operation(|c| &c.repeated));
     }
 
-    fn render_histogram(
+    fn visit_histogram(
         &self,
-        text: &mut MetricsText,
-        metric: &Metric,
+        families: &mut Families<'_>,
+        metric: &'static Metric,
         operations: &[Operation],
         pick: fn(&OperationCounters) -> &Histogram,
     ) {
-        text.head(metric);
+        families.head(metric);
         for &operation in operations {
             let label = operation.as_str();
-            let mut cumulative = 0;
-            for at in 0..BUCKETS {
-                cumulative += self.sum(|slot| &pick(slot.operation(operation)).buckets[at]);
-                let bound = if at < BOUNDS {
-                    Seconds(bound_nanos(at)).to_string()
-                } else {
-                    "+Inf".to_owned()
-                };
-                text.bucket(metric, label, &bound, cumulative);
-            }
-            let sum = self.sum(|slot| &pick(slot.operation(operation)).sum_nanos);
-            text.sample(metric, "_sum", &[label], Seconds(sum));
-            text.sample(metric, "_count", &[label], cumulative);
+            let mut sum = 0;
+            let cumulative: [u64; BUCKETS] = std::array::from_fn(|at| {
+                sum += self.sum(|slot| &pick(slot.operation(operation)).buckets[at]);
+                sum
+            });
+            let histogram = DurationHistogram {
+                bounds: &HISTOGRAM_BOUNDS,
+                cumulative: &cumulative,
+                sum_nanos: self.sum(|slot| &pick(slot.operation(operation)).sum_nanos),
+            };
+            families.0.histogram(metric, label, &histogram);
         }
     }
 
-    fn render_refusals(&self, text: &mut MetricsText) {
+    fn visit_refusals(&self, families: &mut Families<'_>) {
         let counts = self.codes.iter().enumerate().filter_map(|(at, code)| {
             let count = self.sum(|slot| &slot.refused[at]);
             (count > 0).then_some(([code.name, code.kind], count))
         });
-        text.family(&names::REFUSED, counts);
+        families.family(&names::REFUSED, counts);
         let aborted = self.sum(|slot| &slot.streams_aborted);
-        text.single(&names::STREAMS_ABORTED, aborted);
+        families.single(&names::STREAMS_ABORTED, aborted);
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let rows = ["applied", "skipped", "rejected"]
+            .into_iter()
+            .zip(&self.load_rows);
+        families.family(
+            &names::LOAD_ROWS,
+            rows.map(|(outcome, rows)| ([outcome], count(rows))),
+        );
+        families.single(&names::LOAD_BYTES, count(&self.load_bytes));
+        let ended = ["applied", "failed"].into_iter().zip(&self.loads_ended);
+        families.family(
+            &names::LOADS_ENDED,
+            ended.map(|(outcome, ended)| ([outcome], count(ended))),
+        );
     }
 
-    fn render_connections(&self, text: &mut MetricsText) {
+    fn visit_connections(&self, families: &mut Families<'_>) {
         use std::sync::atomic::Ordering::Relaxed;
-        text.single(&names::CONNECTIONS, self.connections_open());
+        families.single(&names::CONNECTIONS, self.connections_open());
         let accepted = self.connections_accepted.load(Relaxed);
-        text.single(&names::CONNECTIONS_ACCEPTED, accepted);
+        families.single(&names::CONNECTIONS_ACCEPTED, accepted);
         let evicted = self.connections_evicted.load(Relaxed);
-        text.single(&names::CONNECTIONS_EVICTED, evicted);
+        families.single(&names::CONNECTIONS_EVICTED, evicted);
         let turned_away = self.connections_turned_away.load(Relaxed);
-        text.single(&names::CONNECTIONS_TURNED_AWAY, turned_away);
+        families.single(&names::CONNECTIONS_TURNED_AWAY, turned_away);
         let failed = self.tls_handshakes_failed.load(Relaxed);
-        text.single(&names::TLS_HANDSHAKES_FAILED, failed);
+        families.single(&names::TLS_HANDSHAKES_FAILED, failed);
     }
 
     fn requests(&self, operation: Operation, at: usize) -> u64 {
@@ -239,38 +295,41 @@ impl RequestMetrics {
     }
 }
 
-fn render_records(text: &mut MetricsText, records: &RecordsGauges) {
-    text.single(&names::RECORDS_EPOCH, records.epoch);
-    text.single(&names::RECORDS_REVISION, records.revision);
+fn visit_records(families: &mut Families<'_>, records: &RecordsGauges) {
+    families.single(&names::RECORDS_EPOCH, records.epoch);
+    families.single(&names::RECORDS_REVISION, records.revision);
     let age = Seconds(nanos(records.age));
-    text.single(&names::RECORDS_AGE, age);
+    families.single(&names::RECORDS_AGE, age);
     let is_unreadable = u64::from(records.is_unreadable);
-    text.single(&names::RECORDS_UNREADABLE, is_unreadable);
-    text.single(&names::NAMESPACES_REMOVING, records.removing);
+    families.single(&names::RECORDS_UNREADABLE, is_unreadable);
+    families.single(&names::NAMESPACES_REMOVING, records.removing);
 }
 
-fn render_shards(text: &mut MetricsText, shards: &[ShardGauges]) {
-    render_availability(text, shards);
+fn visit_shards(families: &mut Families<'_>, shards: &[ShardGauges]) {
+    visit_availability(families, shards);
     let requests = shards.iter().map(|s| ([s.shard.to_string()], s.requests));
-    text.family(&names::SHARD_REQUESTS, requests);
-    render_shard_files(text, shards);
+    families.family(&names::SHARD_REQUESTS, requests);
+    visit_shard_files(families, shards);
     let charged = shards.iter().map(|s| ([s.shard.to_string()], s.charged));
-    text.family(&names::SHARD_REQUEST_UNITS, charged);
+    families.family(&names::SHARD_REQUEST_UNITS, charged);
 }
 
-pub(super) fn render_availability(text: &mut MetricsText, shards: &[ShardGauges]) {
+pub(super) fn visit_availability(families: &mut Families<'_>, shards: &[ShardGauges]) {
     let serves = |s: &ShardGauges| ([s.shard.to_string()], u64::from(s.is_available));
-    text.family(&names::SHARD_AVAILABLE, shards.iter().map(serves));
+    families.family(&names::SHARD_AVAILABLE, shards.iter().map(serves));
 }
 
 /// Writes the status of the shards' files.
-pub(super) fn render_shard_files(text: &mut MetricsText, shards: &[ShardGauges]) {
+pub(super) fn visit_shard_files(families: &mut Families<'_>, shards: &[ShardGauges]) {
     type Pick = fn(&ShardGauges) -> u64;
-    let families: [(&Metric, Pick); 10] = [
+    let gauges: [(&'static Metric, Pick); 13] = [
         (&names::SHARD_ROWS, |s| s.rows),
         (&names::SHARD_FILE_BYTES, |s| s.file_bytes),
         (&names::SHARD_QUEUED_MUTATIONS, |s| s.queued_mutations),
         (&names::SHARD_COMMITS, |s| s.commits),
+        (&names::SHARD_SYNCS, |s| s.syncs),
+        (&names::ROW_CACHE_HITS, |s| s.cache_hits),
+        (&names::ROW_CACHE_MISSES, |s| s.cache_misses),
         (&names::SHARD_MUTATIONS, |s| s.mutations),
         (&names::SHARD_RECLAIMED_ROWS, |s| s.reclaimed_rows),
         (&names::SHARD_LOST_ASYNC_WRITES, |s| s.lost_async_writes),
@@ -278,19 +337,31 @@ pub(super) fn render_shard_files(text: &mut MetricsText, shards: &[ShardGauges])
         (&names::SHARD_EXPIRED_ROWS, |s| s.expired_rows),
         (&names::SHARD_PURGING_NAMESPACES, |s| s.purging_namespaces),
     ];
-    for (metric, pick) in families {
+    let live = shards.iter();
+    let live = live.filter_map(|s| Some(([s.shard.to_string()], s.live_bytes?)));
+    families.family(&names::SHARD_LIVE_BYTES, live);
+    let synced = |s: &ShardGauges| ([s.shard.to_string()], Seconds(s.sync_nanos));
+    families.family(&names::SHARD_SYNC_TIME, shards.iter().map(synced));
+    for (metric, pick) in gauges {
         let samples = shards.iter().map(|s| ([s.shard.to_string()], pick(s)));
-        text.family(metric, samples);
+        families.family(metric, samples);
     }
 }
 
-pub(super) fn render_process(text: &mut MetricsText, process: &ProcessSample) {
-    text.single(&names::PROCESS_CPU, process.cpu_seconds);
-    text.single(
+pub(super) fn visit_disk(families: &mut Families<'_>, disk: Option<DiskGauges>) {
+    if let Some(disk) = disk {
+        families.single(&names::DISK_SIZE, disk.size_bytes);
+        families.single(&names::DISK_FREE, disk.free_bytes);
+    }
+}
+
+pub(super) fn visit_process(families: &mut Families<'_>, process: &ProcessSample) {
+    families.single(&names::PROCESS_CPU, process.cpu_seconds);
+    families.single(
         &names::PROCESS_RESIDENT_MEMORY,
         process.resident_memory_bytes,
     );
-    text.single(&names::PROCESS_OPEN_FDS, process.open_fds);
-    text.single(&names::PROCESS_MAX_FDS, process.max_fds);
-    text.single(&names::PROCESS_START_TIME, process.start_time_seconds);
+    families.single(&names::PROCESS_OPEN_FDS, process.open_fds);
+    families.single(&names::PROCESS_MAX_FDS, process.max_fds);
+    families.single(&names::PROCESS_START_TIME, process.start_time_seconds);
 }

@@ -242,6 +242,7 @@ const OVERLOAD: OverloadGauges<'_> = OverloadGauges {
         ("queue-delay", [300, 20, 0, 0]),
     ],
     episodes: 2,
+    multipliers: [8.0, 1.5, 1.0, 1.0],
     lag_nanos: 1_250_000,
 };
 
@@ -269,8 +270,13 @@ const SHARD: ShardGauges = ShardGauges {
     charged: RequestUnits::from_micros(2_112_744),
     rows: 10,
     file_bytes: 4_096,
+    live_bytes: Some(1_024),
     queued_mutations: 3,
     commits: 7,
+    syncs: 6,
+    sync_nanos: 12_500_000,
+    cache_hits: 90,
+    cache_misses: 10,
     mutations: 12,
     reclaimed_rows: 2,
     lost_async_writes: 6,
@@ -288,6 +294,10 @@ fn a_scrape_reads_as_written_down() {
     metrics.record(Operation::Put, 507, Duration::from_mins(1), 1_000, 300);
     metrics.record(Operation::Put, 418, Duration::ZERO, 1, 2);
     metrics.record_store(Operation::Get, Duration::from_micros(2));
+    let tier = Some(Criticality::Critical);
+    metrics.record_outcome(Operation::Get, tier, RequestOutcome::Served);
+    metrics.record_outcome(Operation::Get, tier, RequestOutcome::Served);
+    metrics.record_outcome(Operation::Put, None, RequestOutcome::Refused);
     metrics.record_admitted(Operation::Get, RequestUnits::from_micros(1_112_744));
     metrics.record_admitted(Operation::Get, RequestUnits::from_micros(1_000_000));
     metrics.record_rejected(Operation::Put);
@@ -334,6 +344,10 @@ fn a_scrape_reads_as_written_down() {
         hotkey: Some(HOTKEY),
         overload: Some(OVERLOAD),
         remote: None,
+        disk: Some(DiskGauges {
+            size_bytes: 1 << 30,
+            free_bytes: 1 << 29,
+        }),
         process: Some(PROCESS),
     });
     let golden = include_str!("golden_scrape.txt");

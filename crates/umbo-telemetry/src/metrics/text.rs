@@ -1,99 +1,107 @@
 //! The Prometheus exposition format 0.0.4: `# HELP`, `# TYPE`, labels in quotes, buckets.
 //!
-//! Owns the syntax of a line. Deliberately does not depend on the metrics of Umbo.
+//! Owns the syntax of a line.
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
+use super::visit::{DurationHistogram, MetricValue, MetricVisitor, Seconds};
 use crate::metric_names::Metric;
 
-/// Nanoseconds, written as exact decimal seconds.
-pub(super) struct Seconds(pub(super) u64);
-
-impl Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (whole, nanos) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
-        if nanos == 0 {
-            return write!(f, "{whole}");
-        }
-        let digits = format!("{nanos:09}");
-        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
-    }
-}
-
 /// Escapes a label value that does not come from a closed list.
-pub(super) fn quoted(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+fn quoted(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return Cow::Borrowed(value);
+    }
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
+    Cow::Owned(escaped.replace('\n', "\\n"))
 }
 
 /// The text of a scrape.
-pub(super) struct MetricsText(pub(super) String);
+#[derive(Debug)]
+pub struct MetricsText(String);
+
+impl Default for MetricsText {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl MetricsText {
-    pub(super) fn head(&mut self, metric: &Metric) {
+    /// Makes an empty text.
+    pub fn new() -> Self {
+        // As long as most scrapes are.
+        Self(String::with_capacity(16 << 10))
+    }
+
+    /// Returns the text.
+    pub fn into_text(self) -> String {
+        self.0
+    }
+
+    fn write(
+        &mut self,
+        metric: &Metric,
+        suffix: &str,
+        labels: &[&str],
+        bound: Option<&dyn Display>,
+        value: impl Display,
+    ) {
+        let name = metric.name;
+        self.push(format_args!("{name}{suffix}"));
+        let names = metric.labels.iter();
+        let mut separator = '{';
+        for (name, value) in names.zip(labels) {
+            self.push(format_args!("{separator}{name}=\"{}\"", quoted(value)));
+            separator = ',';
+        }
+        if let Some(bound) = bound {
+            self.push(format_args!("{separator}le=\"{bound}\""));
+            separator = ',';
+        }
+        let end = if separator == '{' { "" } else { "}" };
+        self.push(format_args!("{end} {value}\n"));
+    }
+
+    fn push(&mut self, arguments: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.0.write_fmt(arguments);
+    }
+}
+
+impl MetricVisitor for MetricsText {
+    fn family(&mut self, metric: &'static Metric) {
         let Metric {
             name, kind, help, ..
         } = metric;
-        self.line(format_args!(
-            "# HELP {name} {help}\n# TYPE {name} {}",
+        self.push(format_args!(
+            "# HELP {name} {help}\n# TYPE {name} {}\n",
             kind.as_str()
         ));
     }
 
-    /// Writes a family; only its head if there is no sample.
-    pub(super) fn family<L: AsRef<str>, const N: usize>(
+    fn sample(&mut self, metric: &'static Metric, labels: &[&str], value: MetricValue) {
+        self.write(metric, "", labels, None, value);
+    }
+
+    fn histogram(
         &mut self,
-        metric: &Metric,
-        samples: impl IntoIterator<Item = ([L; N], impl Display)>,
+        metric: &'static Metric,
+        label: &str,
+        histogram: &DurationHistogram<'_>,
     ) {
-        self.head(metric);
-        for (labels, value) in samples {
-            let labels = labels.each_ref().map(AsRef::as_ref);
-            self.sample(metric, "", &labels, value);
+        let labels = [label];
+        for (bound, count) in histogram.bounds.iter().zip(histogram.cumulative) {
+            let bound: &dyn Display = match bound {
+                Some(nanos) => &Seconds(*nanos),
+                None => &"+Inf",
+            };
+            self.write(metric, "_bucket", &labels, Some(bound), count);
         }
-    }
-
-    pub(super) fn single(&mut self, metric: &Metric, value: impl Display) {
-        self.head(metric);
-        self.sample(metric, "", &[], value);
-    }
-
-    pub(super) fn sample(
-        &mut self,
-        metric: &Metric,
-        suffix: &str,
-        values: &[&str],
-        value: impl Display,
-    ) {
-        debug_assert_eq!(metric.labels.len(), values.len());
-        let labels: Vec<String> = metric
-            .labels
-            .iter()
-            .zip(values)
-            .map(|(name, value)| format!("{name}=\"{value}\""))
-            .collect();
-        let name = metric.name;
-        if labels.is_empty() {
-            self.line(format_args!("{name}{suffix} {value}"));
-        } else {
-            let labels = labels.join(",");
-            self.line(format_args!("{name}{suffix}{{{labels}}} {value}"));
-        }
-    }
-
-    pub(super) fn bucket(&mut self, metric: &Metric, label: &str, bound: &str, count: u64) {
-        let (name, label_name) = (metric.name, metric.labels[0]);
-        self.line(format_args!(
-            "{name}_bucket{{{label_name}=\"{label}\",le=\"{bound}\"}} {count}"
-        ));
-    }
-
-    pub(super) fn line(&mut self, arguments: std::fmt::Arguments<'_>) {
-        // Writing to a String cannot fail.
-        let _ = self.0.write_fmt(arguments);
-        self.0.push('\n');
+        let sum = Seconds(histogram.sum_nanos);
+        self.write(metric, "_sum", &labels, None, sum);
+        let count = histogram.cumulative.last().copied().unwrap_or(0);
+        self.write(metric, "_count", &labels, None, count);
     }
 }
 

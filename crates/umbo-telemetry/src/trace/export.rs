@@ -15,14 +15,14 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor,
 };
 
+use crate::otlp::{EXPORT_TIMEOUT, OtlpResource};
+
 /// Most spans in the queue; more are dropped.
 const QUEUE_SPANS_MAX: usize = 8_192;
 /// Most spans in one message.
 const BATCH_SPANS_MAX: usize = 512;
 /// Longest wait of a span for its batch to fill.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-/// Longest wait for the collector's answer.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest interval between two log lines about failing exports.
 const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -46,7 +46,7 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub(super) fn connect(endpoint: &str, version: &str) -> Result<Self, TraceError> {
+    pub(super) fn connect(endpoint: &str, resource: &OtlpResource) -> Result<Self, TraceError> {
         let otlp = OtlpExporter::builder()
             .with_tonic()
             .with_endpoint(endpoint)
@@ -64,11 +64,9 @@ impl Exporter {
         let mut processor = BatchSpanProcessor::builder(Quiet::new(otlp))
             .with_batch_config(config)
             .build();
+        let attributes = resource.attributes().into_iter();
         let resource = Resource::builder_empty()
-            .with_attributes([
-                KeyValue::new("service.name", "umbo"),
-                KeyValue::new("service.version", version.to_owned()),
-            ])
+            .with_attributes(attributes.map(|(name, value)| KeyValue::new(name, value)))
             .build();
         processor.set_resource(&resource);
         Ok(Self { processor })

@@ -5,7 +5,7 @@
 pub enum Phase {
     /// HTTP becomes a typed operation.
     Decode,
-    /// Who calls, and how much it matters.
+    /// The caller is identified, and its criticality determined.
     Classify,
     /// What it will cost.
     Price,

@@ -62,7 +62,7 @@ fn tracer(address: SocketAddr, sample_ratio: f64, clock: StoppedClock) -> Arc<Tr
         otlp_endpoint: Some(format!("http://{address}")),
         sample_ratio,
         slow: Duration::from_millis(500),
-        version: "1.2.3".into(),
+        resource: OtlpResource::new("1.2.3", None),
         seed: 7,
     };
     Arc::new(Tracer::from_settings(&settings, Arc::new(clock)).unwrap())

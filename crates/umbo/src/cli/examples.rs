@@ -27,6 +27,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "umbo kv get demo user-7 name",
             "umbo kv get demo user-7 name -o json",
+            "umbo kv get demo user-7 film --file film.mp4",
         ],
     ),
     (
@@ -34,6 +35,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "umbo kv put demo user-7 name --value Ada --ttl 30d",
             "umbo kv put demo user-7 photo --file photo.png --content-type image/png",
+        ],
+    ),
+    (
+        "kv inc",
+        &[
+            "umbo kv inc demo page-7 views",
+            "umbo kv inc demo stock item-7 --by -3",
         ],
     ),
     ("kv touch", &["umbo kv touch demo user-7 name --ttl 30d"]),
@@ -72,6 +80,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "umbo kv import listings rows.ndjson.zst",
             "umbo kv import listings rows.ndjson.zst --resume",
+            "umbo kv import listings rows.csv --pk country --sk city --value-rest",
             "umbo kv export listings | umbo kv import listings-copy -",
         ],
     ),
@@ -80,7 +89,36 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "umbo kv export listings -f listings.ndjson.zst",
             "umbo kv export listings -f listings.ndjson.zst --resume",
+            "umbo kv export listings -f listings.csv",
         ],
+    ),
+    (
+        "load",
+        &[
+            "umbo load push listings rows.ndjson.zst --wait",
+            "umbo load ls listings",
+        ],
+    ),
+    (
+        "load push",
+        &[
+            "umbo load push listings rows.ndjson.zst --as-of 2026-11-23T02:00:00Z --wait",
+            "umbo load push listings rows.ndjson --mode replace --activate --wait",
+            "umbo load push listings part-*.csv --pk country --sk city --value-rest --wait",
+        ],
+    ),
+    ("load ls", &["umbo load ls listings"]),
+    (
+        "load status",
+        &["umbo load status listings 019aaf2c -o json"],
+    ),
+    ("load watch", &["umbo load watch listings 019aaf2c"]),
+    ("load rejects", &["umbo load rejects listings 019aaf2c"]),
+    ("load pause", &["umbo load pause listings 019aaf2c"]),
+    ("load resume", &["umbo load resume listings 019aaf2c"]),
+    (
+        "load abort",
+        &["umbo load abort listings 019aaf2c --dry-run"],
     ),
     ("dlq", &["umbo dlq ls rows.ndjson.failed.ndjson"]),
     ("dlq ls", &["umbo dlq ls rows.ndjson.failed.ndjson"]),
@@ -138,9 +176,25 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "umbo top -o ndjson --interval 10s >> load.ndjson",
         ],
     ),
+    ("fleet", &["umbo fleet", "umbo fleet -o json"]),
+    (
+        "events",
+        &["umbo events --since 1h", "umbo events --follow -o ndjson"],
+    ),
     ("shed", &["umbo shed status"]),
     ("shed status", &["umbo shed status"]),
     ("shed log", &["umbo shed log"]),
+    (
+        "doctor",
+        &["umbo doctor", "umbo doctor --config umbo.toml --offline"],
+    ),
+    (
+        "why",
+        &[
+            "umbo why 5f3a9c01000000000007",
+            "umbo why --caller crawler --last 15m",
+        ],
+    ),
     (
         "bench",
         &[
@@ -197,7 +251,24 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["umbo serve --data /var/lib/umbo --listen 127.0.0.1:8080"],
     ),
     ("dispatcher", &["umbo dispatcher --config umbo.toml"]),
-    ("version", &["umbo version"]),
+    ("version", &["umbo version", "umbo version ls listings"]),
+    ("version ls", &["umbo version ls listings"]),
+    (
+        "version diff",
+        &[
+            "umbo version diff listings 2 3",
+            "umbo version diff listings 2 3 --keys 20",
+        ],
+    ),
+    (
+        "version activate",
+        &[
+            "umbo version activate listings 3 --dry-run",
+            "umbo version activate listings 3",
+        ],
+    ),
+    ("version rollback", &["umbo version rollback listings"]),
+    ("version rm", &["umbo version rm listings 2 --dry-run"]),
 ];
 
 fn of(path: &str) -> &'static [&'static str] {

@@ -5,6 +5,10 @@
 use umbo_api::ErrorCode;
 
 /// Returns the advice for an error code; none if there is no remedy.
+#[expect(
+    clippy::too_many_lines,
+    reason = "an arm for each code: a new one does not compile without a decision"
+)]
 pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
         ErrorCode::AbnormalUsageDetected => {
@@ -19,11 +23,31 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::DeadlineInStore => {
             "give it more time with --timeout; if it was a write, read whether it was applied"
         }
+        ErrorCode::DigestMismatch => {
+            "send it again; if it keeps happening, something changes bytes on their way"
+        }
+        ErrorCode::LoadBuilding => {
+            "'umbo version activate' or 'umbo load abort' ends the load that the answer names"
+        }
+        ErrorCode::VersionInUse
+        | ErrorCode::VersionNotFound
+        | ErrorCode::VersionNotReady
+        | ErrorCode::VersionSuperseded => "'umbo version ls' lists the versions",
+        ErrorCode::LoadLimit => "wait until a load has ended, or abort one of them",
+        ErrorCode::OffsetMismatch => "continue the upload where the answer says",
+        ErrorCode::PartDiffers => "abort the load and begin again, or send the file as it was",
+        ErrorCode::PartsMissing => {
+            "upload the parts that the answer names, then seal the load again"
+        }
         ErrorCode::Forbidden => "ask for a token with this permission, and send it with --token",
+        ErrorCode::HotKeyListed => {
+            "'umbo hot ls --listed' shows how it is listed, and --update changes that"
+        }
         ErrorCode::HotKeyNotListed | ErrorCode::HotListFull => {
             "'umbo hot ls --listed' shows what is pinned and what is blocked"
         }
         ErrorCode::HotKeysDisabled => "set hotkey.enabled to true and restart the server",
+        ErrorCode::IdempotencyFull => "wait until older records run out, or keep new ones shorter",
         ErrorCode::Internal => "look for the request id in the server's log",
         ErrorCode::InvalidCursor => "run the command again from its start",
         ErrorCode::LastAdmin => "first create a token with --grant 'admin:*'",
@@ -32,6 +56,9 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         }
         ErrorCode::NamespaceBeingRemoved => {
             "bring the nodes of these shards back; 'umbo ns ls' shows how far the removal is"
+        }
+        ErrorCode::RecordNotFound => {
+            "'umbo why --caller NAME' counts the refusals of a caller, also those without a record"
         }
         ErrorCode::RecordsStale | ErrorCode::RecordsUnavailable => {
             "'umbo shard ls' shows whether the home shard serves; its node's log has the reason"
@@ -51,6 +78,7 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::StorageFailed => "check the server's disk; its log names the shard",
         ErrorCode::StorageFull => "make room on the server's disk; writes then succeed again",
         ErrorCode::TokenNotFound => "'umbo token ls' lists the ids",
+        ErrorCode::UploadGone => "send the value again",
         ErrorCode::AnswerMemoryFull
         | ErrorCode::BodyMemoryFull
         | ErrorCode::Overloaded
@@ -59,21 +87,30 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         | ErrorCode::WriteQueueFull => "try again later, with fewer requests at a time",
         ErrorCode::Unauthenticated => "send a token with --token or UMBO_TOKEN",
         ErrorCode::NamespaceExists => "'umbo ns create --update' changes its settings",
+        ErrorCode::QuotaExists => "'umbo quota set' reads a policy before it changes it",
         ErrorCode::UnboundedDelete => "name --start, --end or --prefix, or say --all",
         ErrorCode::HeadersTooLarge
+        | ErrorCode::IdempotencyMismatch
+        | ErrorCode::IncrementOverflow
         | ErrorCode::InvalidBody
+        | ErrorCode::RangeNotSatisfiable
         | ErrorCode::InvalidHeader
         | ErrorCode::InvalidKey
         | ErrorCode::InvalidQuery
         | ErrorCode::InvalidRequest
         | ErrorCode::KeyNotFound
         | ErrorCode::KeyTooLarge
+        | ErrorCode::LoadNotFound
+        | ErrorCode::LoadState
         | ErrorCode::NamespaceNotFound
+        | ErrorCode::NotANumber
         | ErrorCode::NotAcceptable
+        | ErrorCode::PartNotFound
         | ErrorCode::QuotaInvalid
         | ErrorCode::QuotaOfFile
         | ErrorCode::TokenOfFile
         | ErrorCode::UnsupportedCoding
+        | ErrorCode::UnsupportedFormat
         | ErrorCode::UriTooLong
         | ErrorCode::ValueTooLarge => return None,
     })

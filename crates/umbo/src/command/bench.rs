@@ -5,7 +5,7 @@
 //! folder in memory tells nothing. The client is the one of `umbo-client`, on the same machine: its CPU time is
 //! measured too, and said.
 
-mod disk;
+pub(crate) mod disk;
 mod phase;
 mod temporary;
 mod verdict;
@@ -24,6 +24,7 @@ use self::temporary::TemporaryServer;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format};
+use crate::run_to_end::run_to_end;
 
 const HELP: &str = "\
 It takes about ten seconds, and removes all that it has made. It starts a server of its own, with default settings
@@ -84,7 +85,7 @@ impl Arguments {
             .enable_all()
             .build()
             .map_err(CliError::start)?;
-        runtime.block_on(async {
+        run_to_end(&runtime, async {
             tokio::select! {
                 report = self.measure(connection) => {
                     let report = report?;
@@ -216,7 +217,8 @@ impl Drop for Remover {
                 .build();
             if let Ok(runtime) = runtime {
                 // Nothing is left to remove where the self-test has ended by itself.
-                let _ = runtime.block_on(client.delete_namespace(&namespace, None));
+                let removal = client.delete_namespace(&namespace, None);
+                let _ = run_to_end(&runtime, removal);
             }
         });
         let _ = removal.join();

@@ -41,11 +41,12 @@ impl Arguments {
     }
 }
 
-const HEADER: [&str; 5] = ["NAMESPACE", "STATUS", "TYPE", "ROWS", "EXAMPLE"];
+const HEADER: [&str; 6] = ["NAMESPACE", "REASON", "STATUS", "TYPE", "ROWS", "EXAMPLE"];
 
 fn cells(kind: &FailureCount) -> Vec<String> {
     vec![
         kind.namespace.clone().unwrap_or_default(),
+        kind.reason.clone(),
         match kind.status {
             0 => String::new(),
             status => status.to_string(),

@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use umbo_api::ErrorCode;
 use umbo_api::hot::{HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec};
 use umbo_api::hot::{HotKeyName, HotPod, HotStanding};
 use umbo_api::key_text;
-use umbo_client::{Error, HotKeyRef};
+use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
 
 use super::kv::{Key, namespace, partition_key, ttl};
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ChangeReason, Connection, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo hot`.
@@ -33,11 +34,11 @@ enum Command {
     /// Keep answers of a key in the cache, even if it is read rarely
     Pin(Put),
     /// Undo pin: the server decides again whether answers of a key are kept
-    Unpin(KeyArguments),
+    Unpin(Remove),
     /// Refuse a key: its reads and writes cost nothing and do nothing
     Block(Put),
     /// Serve a key again
-    Unblock(KeyArguments),
+    Unblock(Remove),
 }
 
 #[derive(Debug, Args)]
@@ -50,9 +51,20 @@ struct Put {
     /// How long (like 30m, 2h, 7d); without limit where not given
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
+    /// Replace how a listed key stands on the list: its reason and how long
+    #[arg(long)]
+    update: bool,
     /// Only show how the key would stand on the list
     #[arg(long)]
     dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+struct Remove {
+    #[command(flatten)]
+    key: KeyArguments,
+    #[command(flatten)]
+    reason: ChangeReason,
 }
 
 #[derive(Debug, Args)]
@@ -89,9 +101,9 @@ impl Arguments {
         match self.command {
             Command::Ls { listed } => block_on(list(connection, listed)),
             Command::Pin(put) => block_on(put.run(connection, HotList::Pinned)),
-            Command::Unpin(key) => block_on(key.remove(connection, HotList::Pinned)),
+            Command::Unpin(remove) => block_on(remove.run(connection, HotList::Pinned)),
             Command::Block(put) => block_on(put.run(connection, HotList::Blocked)),
-            Command::Unblock(key) => block_on(key.remove(connection, HotList::Blocked)),
+            Command::Unblock(remove) => block_on(remove.run(connection, HotList::Blocked)),
         }
     }
 }
@@ -104,13 +116,16 @@ impl Put {
         };
         let client = connection.client()?;
         let key = self.key.key()?;
-        let (listed, is_new) = client.list_hot(list, key, &spec, self.dry_run).await?;
+        let (listed, is_new) = self.list(&client, list, key, &spec).await?;
         let format = connection.listing_format();
         output::write_one(format, &listed, &LISTED_HEADER, listed_cells)?;
         if self.dry_run {
             output::note("nothing was changed: this was a dry run");
-        } else if !is_new {
-            output::note(&format!("it was {} already", list.as_str()));
+        } else if !is_new && !self.update {
+            output::note(&format!(
+                "it was {} already, and stays as it was; --update begins its time anew",
+                list.as_str()
+            ));
         }
         if listed.standing != list.standing() {
             output::note(
@@ -121,10 +136,32 @@ impl Put {
     }
 }
 
-impl KeyArguments {
-    async fn remove(&self, connection: &Connection, list: HotList) -> Result<(), CliError> {
-        let client = connection.client()?;
-        client.unlist_hot(list, self.key()?).await?;
+impl Put {
+    /// Puts a key on a list; with `--update` also one that is there. Returns whether it is new.
+    async fn list(
+        &self,
+        client: &Client,
+        list: HotList,
+        key: HotKeyRef<'_>,
+        spec: &HotListingSpec,
+    ) -> Result<(HotListed, bool), Error> {
+        if self.update {
+            let replaced = client.list_hot(list, key, spec, Condition::Exists, self.dry_run);
+            match replaced.await {
+                Err(error) if error.code() == Some(ErrorCode::PreconditionFailed) => {}
+                answer => return answer,
+            }
+        }
+        client
+            .list_hot(list, key, spec, Condition::None, self.dry_run)
+            .await
+    }
+}
+
+impl Remove {
+    async fn run(&self, connection: &Connection, list: HotList) -> Result<(), CliError> {
+        let client = connection.changing_client(&self.reason)?;
+        client.unlist_hot(list, self.key.key()?).await?;
         output::note(&format!("the key is not {} any more", list.as_str()));
         Ok(())
     }

@@ -5,11 +5,13 @@ mod argument;
 mod batch;
 mod count;
 mod export;
-mod file_name;
+pub(super) mod file_name;
+pub(super) mod format;
 mod get;
 pub(super) mod import;
+mod inc;
 mod mget;
-mod patience;
+pub(super) mod patience;
 mod put;
 mod range;
 mod rm;
@@ -43,6 +45,8 @@ enum Command {
     Put(put::Arguments),
     /// Change the expiry of a row, without its value
     Touch(touch::Arguments),
+    /// Add to the number that a row holds
+    Inc(inc::Arguments),
     /// Remove a row, or a range of rows of a partition
     Rm(rm::Arguments),
     /// List rows of a partition, in order
@@ -68,6 +72,7 @@ impl Arguments {
             Command::Get(arguments) => block_on(arguments.run(connection)),
             Command::Put(arguments) => block_on(arguments.run(connection)),
             Command::Touch(arguments) => block_on(arguments.run(connection)),
+            Command::Inc(arguments) => block_on(arguments.run(connection)),
             Command::Rm(arguments) => block_on(arguments.run(connection)),
             Command::Range(arguments) => block_on(arguments.run(connection)),
             Command::Mget(arguments) => block_on(arguments.run(connection)),

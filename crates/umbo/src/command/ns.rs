@@ -5,18 +5,18 @@ mod partitions;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use umbo_api::ErrorCode;
 use umbo_api::admin::{
-    DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings, NamespaceSpec,
-    NamespaceState,
+    CompressionSetting, DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings,
+    NamespaceSpec, NamespaceState,
 };
 use umbo_types::Namespace;
 
 use super::kv::{Durability, namespace, ttl};
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ChangeReason, Connection, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo ns`.
@@ -56,9 +56,35 @@ struct Create {
     /// When writes without a durability of their own are acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
+    /// How values that are written from now on are kept
+    #[arg(long, value_enum, default_value_t = Compression::Off)]
+    compression: Compression,
+    /// How long the version before is kept after an activation (like 1h, 7d); a day unless said
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
+    versions_kept_for: Option<Duration>,
     /// If the namespace exists, change its settings to these
     #[arg(long)]
     update: bool,
+    #[command(flatten)]
+    reason: ChangeReason,
+}
+
+/// How values are kept.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Compression {
+    /// As they were sent
+    Off,
+    /// As zstd, where that saves a tenth or more; clients see what they stored
+    Zstd,
+}
+
+impl From<Compression> for CompressionSetting {
+    fn from(compression: Compression) -> Self {
+        match compression {
+            Compression::Off => Self::Off,
+            Compression::Zstd => Self::Zstd,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -76,6 +102,8 @@ struct Remove {
     /// of the removal before it serves
     #[arg(long, value_name = "SHARD", conflicts_with = "dry_run")]
     abandon_shard: Option<u16>,
+    #[command(flatten)]
+    reason: ChangeReason,
 }
 
 impl Arguments {
@@ -94,14 +122,16 @@ impl Arguments {
     }
 }
 
-const HEADER: [&str; 8] = [
+const HEADER: [&str; 10] = [
     "NAME",
     "ID",
     "CREATED",
     "DEFAULT-TTL",
     "DURABILITY",
+    "COMPRESSION",
     "ROWS",
     "BYTES",
+    "RATIO",
     "STATE",
 ];
 
@@ -119,8 +149,12 @@ fn cells(info: &NamespaceInfo) -> Vec<String> {
             DurabilitySetting::Sync => "sync".to_owned(),
             DurabilitySetting::Async => "async".to_owned(),
         },
+        info.settings.compression.as_str().to_owned(),
         size.map_or_else(String::new, |size| size.rows.to_string()),
         size.map_or_else(String::new, |size| size.bytes.to_string()),
+        size.map_or_else(String::new, |size| {
+            format!("{:.2}", size.compression_ratio())
+        }),
         match info.state {
             NamespaceState::Live => "live".to_owned(),
             NamespaceState::Removing => format!("removing{}", waiting(&info.waiting_for)),
@@ -167,11 +201,13 @@ async fn list(connection: &Connection) -> Result<(), CliError> {
 
 impl Create {
     async fn run(self, connection: &Connection) -> Result<(), CliError> {
-        let client = connection.client()?;
-        let ttl = self.default_ttl;
+        let client = connection.changing_client(&self.reason)?;
+        let seconds = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
         let settings = NamespaceSettings {
-            default_ttl: ttl.map(|ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)),
+            default_ttl: self.default_ttl.map(seconds),
             durability: self.durability.into(),
+            compression: self.compression.into(),
+            versions_kept_for: self.versions_kept_for.map(seconds),
         };
         let (name, spec) = (self.name.as_str(), NamespaceSpec::from(settings));
         let info = match client.put_namespace(name, &spec).await {
@@ -188,7 +224,7 @@ impl Create {
 
 impl Remove {
     async fn run(self, connection: &Connection) -> Result<(), CliError> {
-        let client = connection.client()?;
+        let client = connection.changing_client(&self.reason)?;
         let name = self.name.as_str();
         if self.dry_run {
             let removal = client.count_namespace(name).await?;

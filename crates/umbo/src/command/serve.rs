@@ -7,6 +7,7 @@ use clap::Args;
 use umbo_telemetry::logging::{self, LogHandle, LogSettings};
 
 use crate::cli_error::CliError;
+use crate::run_to_end::run_to_end;
 use crate::server::{Role, Server};
 use crate::settings::{Flag, Loaded, SettingsSources};
 
@@ -92,7 +93,7 @@ pub(super) fn block_on(server: impl Future<Output = Result<(), CliError>>) -> Re
         .enable_all()
         .build()
         .map_err(CliError::start)?;
-    runtime.block_on(server)?;
+    run_to_end(&runtime, server)?;
     tracing::info!("umbo has stopped");
     Ok(())
 }

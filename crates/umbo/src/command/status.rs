@@ -54,7 +54,7 @@ struct Inside {
     shards: Vec<ShardInfo>,
     /// None where the shards are in the server's process.
     nodes: Vec<NodeInfo>,
-    /// Those that have used most since the start first.
+    /// Of those that use most now, those that have used most since the start first.
     callers: Vec<CallerTotal>,
 }
 

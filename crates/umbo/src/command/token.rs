@@ -12,7 +12,7 @@ use umbo_types::{Clock as _, Criticality, Grant};
 
 use super::kv::ttl;
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ChangeReason, Connection, block_on};
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
@@ -36,6 +36,8 @@ enum Command {
         /// Only show the token that would be revoked
         #[arg(long)]
         dry_run: bool,
+        #[command(flatten)]
+        reason: ChangeReason,
     },
 }
 
@@ -44,7 +46,7 @@ struct Create {
     /// Name of the caller, under which its requests are counted
     #[arg(long)]
     name: String,
-    /// Permissions and their namespaces, verbs:namespace-pattern (like read,scan:listing-*); may be repeated
+    /// Grants, each permissions:namespace-pattern (like read,scan:listing-*); may be repeated
     #[arg(long = "grant", value_name = "GRANT", required = true)]
     grants: Vec<Grant>,
     /// Highest criticality it may claim
@@ -56,6 +58,8 @@ struct Create {
     /// Add the token to this file (for `umbo serve --token-file`) instead of asking a server
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    reason: ChangeReason,
 }
 
 impl Arguments {
@@ -64,8 +68,10 @@ impl Arguments {
         match self.command {
             Command::Create(create) => block_on(create.run(connection)),
             Command::Ls => block_on(list(connection)),
-            Command::Revoke { id, dry_run: false } => block_on(revoke(connection, &id)),
-            Command::Revoke { id, dry_run: true } => block_on(would_revoke(connection, &id)),
+            Command::Revoke {
+                id, dry_run: true, ..
+            } => block_on(would_revoke(connection, &id)),
+            Command::Revoke { id, reason, .. } => block_on(revoke(connection, &id, &reason)),
         }
     }
 }
@@ -82,7 +88,10 @@ impl Create {
         };
         let checked = auth::NewToken::check(&token).map_err(token_failure)?;
         let created = match &self.file {
-            None => connection.client()?.create_token(&token).await?,
+            None => {
+                let client = connection.changing_client(&self.reason)?;
+                client.create_token(&token).await?
+            }
             Some(path) => {
                 append_token(path, &checked, SystemClock.wall()).map_err(token_failure)?
             }
@@ -120,8 +129,9 @@ struct Revoked<'a> {
     id: &'a str,
 }
 
-async fn revoke(connection: &Connection, id: &str) -> Result<(), CliError> {
-    connection.client()?.revoke_token(id).await?;
+async fn revoke(connection: &Connection, id: &str, reason: &ChangeReason) -> Result<(), CliError> {
+    let client = connection.changing_client(reason)?;
+    client.revoke_token(id).await?;
     match connection.listing_format() {
         Format::Table => Ok(()),
         Format::Json | Format::Ndjson => output::write_json(&Revoked { id }),

@@ -1,4 +1,5 @@
-//! `umbo top`: the present load of a server in the terminal, once a second: hot keys, callers, shards.
+//! `umbo top`: the present load of a server in the terminal, once a second: hot keys, callers, shards, quotas,
+//! overload; of each dispatcher of a fleet in turn.
 //!
 //! Owns the loop. Rates are differences of two scrapes of the server's metrics; hot keys have rates of their
 //! own. The server keeps no state for it, and the terminal is restored however the program ends.
@@ -6,26 +7,30 @@
 mod draw;
 mod frame;
 mod screen;
+mod view;
 
 use std::io::IsTerminal as _;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use umbo_api::ErrorCode;
 use umbo_client::{Client, Error};
 
 use self::frame::{Frame, Sample};
 use self::screen::Screen;
+use self::view::{Pressed, Tab, View};
 use crate::cli_error::CliError;
 use crate::connection::{Connection, block_on};
 use crate::output::{self, Format};
 use crate::series::Series;
 
 const HELP: &str = "\
-q or Ctrl-C ends it. Callers, shards and totals need the admin permission on every namespace; the hot keys of a
-namespace need it on that namespace. Callers are the ten that have used most since the server's start; 'umbo quota
-usage' has all of them.";
+Keys: 1 to 6, Tab and the arrows choose a tab; s and S the column to sort by, r turns the order round; / filters
+(Enter keeps the filter, Esc drops it); d shows the next server of those that --dispatcher names; q or Ctrl-C ends
+it. Callers, shards, quotas and totals need the permission observe on every namespace; the hot keys of a namespace
+need it on that namespace. Callers are the twenty that use most now; 'umbo quota usage' has all of them.";
 
 /// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -42,6 +47,20 @@ pub(crate) struct Arguments {
     /// Print one frame after one interval, and end
     #[arg(long)]
     once: bool,
+    /// Subject to begin with
+    #[arg(long, value_enum, value_name = "TAB", default_value = "overview")]
+    tab: Tab,
+    /// Show only rows that contain this text
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    filter: String,
+    /// Another dispatcher of the same fleet, which the key d shows; can be repeated
+    #[arg(long = "dispatcher", value_name = "ADDRESS")]
+    dispatchers: Vec<String>,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -60,10 +79,11 @@ impl Arguments {
             match connection.listing_format() {
                 Format::Table if self.once => {
                     let (_, frame) = next(&client, &sample(&client).await?, self.interval).await?;
-                    let lines = draw::lines(&frame, draw::WIDE);
+                    let view = View::new(self.tab, self.filter);
+                    let lines = draw::lines(&frame, &view, draw::WIDE);
                     output::write_bytes((lines.join("\n") + "\n").as_bytes())
                 }
-                Format::Table => self.watch(&client).await,
+                Format::Table => self.watch(connection).await,
                 Format::Json | Format::Ndjson => self.print(&client).await,
             }
         })
@@ -83,37 +103,133 @@ impl Arguments {
     }
 
     /// Shows frame after frame, until the user ends it.
-    async fn watch(&self, client: &Client) -> Result<(), CliError> {
+    async fn watch(&self, connection: &Connection) -> Result<(), CliError> {
         if !std::io::stdout().is_terminal() {
             let message =
                 "stdout is not a terminal; add --once, or -o ndjson for one line per interval";
             return Err(CliError::Usage(message.to_owned()));
         }
+        let others = self.dispatchers.iter();
+        let others = others.map(|address| connection.with_server(address));
+        let servers: Vec<Connection> = std::iter::once(connection.clone()).chain(others).collect();
+        let mut view = View::new(self.tab, self.filter.clone());
         // A server that cannot be reached at all is reported before the screen is taken.
-        let mut last = sample(client).await?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(CliError::start)?;
-        let mut hang_up = signal(SignalKind::hangup()).map_err(CliError::start)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::start)?;
+        sample(&connection.client()?).await?;
         let mut screen = Screen::take().map_err(CliError::from_output)?;
-        screen.show(&["waiting for the first interval to end".to_owned()])?;
+        for server in servers.iter().cycle() {
+            if self.watch_one(server, &mut view, &mut screen).await? == Pressed::Quit {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a server, until the user wants another one or ends it.
+    async fn watch_one(
+        &self,
+        server: &Connection,
+        view: &mut View,
+        screen: &mut Screen,
+    ) -> Result<Pressed, CliError> {
+        let client = server.client()?;
+        let mut ends = Ends::new()?;
+        let mut shown = Shown {
+            server: server.server(),
+            frame: None,
+            note: "waiting for the first interval to end".to_owned(),
+        };
+        let mut last = sample(&client).await;
+        shown.draw(view, screen)?;
         loop {
-            let looked = tokio::select! {
-                looked = next(client, &last, self.interval) => looked,
-                () = screen.quit() => return Ok(()),
-                _ = interrupt.recv() => return Ok(()),
-                _ = terminate.recv() => return Ok(()),
-                _ = hang_up.recv() => return Ok(()),
+            let looked = {
+                let mut looking = pin!(look(&client, &last, self.interval));
+                loop {
+                    tokio::select! {
+                        looked = &mut looking => break looked,
+                        key = screen.key() => {
+                            match view.press(key, draw::columns(view.tab).len()) {
+                                Pressed::Nothing => {}
+                                Pressed::Redraw => shown.draw(view, screen)?,
+                                end => return Ok(end),
+                            }
+                        }
+                        () = ends.any() => return Ok(Pressed::Quit),
+                    }
+                }
             };
             match looked {
                 Ok((newer, frame)) => {
-                    screen.show(&draw::lines(&frame, screen.size()))?;
-                    last = newer;
+                    (shown.frame, last) = (frame, Ok(newer));
                 }
                 // A server that restarts may come back.
-                Err(failure) => screen.show(&[failure.to_string(), "trying again".to_owned()])?,
+                Err(failure) => {
+                    shown.frame = None;
+                    shown.note = format!("{failure}; trying again");
+                }
             }
+            shown.draw(view, screen)?;
         }
     }
+}
+
+/// What the screen shows of one server.
+struct Shown {
+    server: String,
+    frame: Option<Frame>,
+    /// Shown where there is no frame.
+    note: String,
+}
+
+impl Shown {
+    fn draw(&self, view: &View, screen: &mut Screen) -> Result<(), CliError> {
+        let mut size = screen.size();
+        let tabs = draw::tabs_line(view, &self.server, size.columns);
+        size.lines = size.lines.saturating_sub(1);
+        let mut lines = vec![tabs];
+        match &self.frame {
+            Some(frame) => lines.extend(draw::lines(frame, view, size)),
+            None => lines.push(draw::cut(&self.note, size.columns)),
+        }
+        screen.show(&lines)
+    }
+}
+
+/// Signals that end the program.
+struct Ends([Signal; 3]);
+
+impl Ends {
+    fn new() -> Result<Self, CliError> {
+        let on = |kind| signal(kind).map_err(CliError::start);
+        Ok(Self([
+            on(SignalKind::terminate())?,
+            on(SignalKind::hangup())?,
+            on(SignalKind::interrupt())?,
+        ]))
+    }
+
+    /// Waits for any of them.
+    async fn any(&mut self) {
+        let [terminate, hang_up, interrupt] = &mut self.0;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+/// Takes the next sample one interval from now. There is no frame where the last one could not be taken.
+async fn look(
+    client: &Client,
+    last: &Result<Sample, CliError>,
+    interval: Duration,
+) -> Result<(Sample, Option<Frame>), CliError> {
+    if let Ok(last) = last {
+        let (newer, frame) = next(client, last, interval).await?;
+        return Ok((newer, Some(frame)));
+    }
+    tokio::time::sleep(interval).await;
+    Ok((sample(client).await?, None))
 }
 
 /// Takes the next sample one interval from now, and makes a frame of both.

@@ -1,9 +1,35 @@
-//! `umbo version`: the version, as text or JSON.
+//! `umbo version`: the version of the program; with a command, the versions of a namespace.
 
+mod datasets;
+
+use clap::Args;
 use serde::Serialize;
 
 use crate::cli_error::CliError;
+use crate::connection::Connection;
 use crate::output::{self, Format};
+
+const HELP: &str = "\
+Without a command: the version of this program. With one: the versions of a namespace, which loads of mode replace
+have built. Reads see the live one. Writes go to all of them, so that going back loses none.";
+
+/// Arguments of `umbo version`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<datasets::Command>,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+        match self.command {
+            None => print_build(connection.listing_format()),
+            Some(command) => command.run(connection),
+        }
+    }
+}
 
 #[derive(Debug, Serialize)]
 struct Build {
@@ -12,8 +38,7 @@ struct Build {
     os: &'static str,
 }
 
-/// Prints the version.
-pub(crate) fn run(format: Format) -> Result<(), CliError> {
+fn print_build(format: Format) -> Result<(), CliError> {
     let build = Build {
         version: env!("CARGO_PKG_VERSION"),
         arch: std::env::consts::ARCH,

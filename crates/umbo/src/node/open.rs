@@ -17,9 +17,9 @@ use umbo_types::{Clock, ShardId};
 use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
+use crate::otlp::{MetricsExport, Otlp};
 use crate::server::{SystemClock, warn_if_behind};
 use crate::settings::{ClusterSection, Settings};
-use crate::spans;
 
 /// Shards for which an operator allows an exception.
 #[derive(Debug, Default)]
@@ -39,6 +39,7 @@ pub(super) struct OpenedNode {
     pub(super) admin_port: TcpListener,
     pub(super) shard_quotas: Arc<ShardQuotaReloader>,
     pub(super) tracer: Arc<Tracer>,
+    pub(super) metrics_export: Option<MetricsExport>,
     clock: Arc<dyn Clock>,
 }
 
@@ -71,12 +72,13 @@ impl OpenedNode {
         };
         let node = Node::new(parts).map_err(CliError::start)?;
         node.keep_quota(shard_quotas.shard_quotas.clone());
-        let tracer = spans::begin(settings, &clock)?;
-        node.trace(Arc::clone(&tracer));
+        let otlp = Otlp::begin(settings, &clock, Some(node.name().to_owned()))?;
+        node.trace(Arc::clone(&otlp.tracer));
         Ok(Self {
             node: Arc::new(node),
             shard_quotas,
-            tracer,
+            tracer: otlp.tracer,
+            metrics_export: otlp.metrics,
             store,
             tls,
             port,

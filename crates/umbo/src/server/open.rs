@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use umbo_admin::Observer;
 use umbo_api::ErrorCode;
+use umbo_api::fleet::ProcessInfo;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
@@ -20,10 +22,11 @@ use umbo_tls::{TlsFiles, TlsSource};
 use umbo_types::Clock;
 
 use super::clock::SystemClock;
+use super::observe::HISTORY_FOLDER;
 use super::store::{OpenStore, Role};
 use crate::cli_error::CliError;
+use crate::otlp::{MetricsExport, Otlp};
 use crate::settings::{Loaded, Settings};
-use crate::spans;
 
 /// Length of the kernel's queue of connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -42,6 +45,7 @@ pub(super) struct OpenedServer {
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) store: OpenStore,
     pub(super) tracer: Arc<Tracer>,
+    pub(super) metrics_export: Option<MetricsExport>,
     pub(super) metrics: Arc<RequestMetrics>,
     pub(super) clock: Arc<dyn Clock>,
     policies: FilePolicies,
@@ -63,7 +67,7 @@ impl OpenedServer {
         let policies = load_policies(settings)?;
         let store = OpenStore::open(role, settings, &clock)?;
         let quota = Arc::new(start_quota(settings, &*store.store(), &*clock)?);
-        let tracer = spans::begin(settings, &clock)?;
+        let otlp = Otlp::begin(settings, &clock, None)?;
         let cores = cores();
         let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
         let opened = Self {
@@ -71,7 +75,8 @@ impl OpenedServer {
             tls,
             tokens,
             store,
-            tracer,
+            tracer: otlp.tracer,
+            metrics_export: otlp.metrics,
             metrics,
             clock,
             policies,
@@ -79,6 +84,13 @@ impl OpenedServer {
             hot_keys: hot_keys(settings, cores)?,
         };
         Ok((opened, listeners))
+    }
+
+    /// Makes the observer of the dispatcher, and restores the history that the data folder keeps.
+    pub(super) fn observer(&self, dispatcher: &Arc<Dispatcher>) -> Observer {
+        let folder = self.store.folder();
+        let folder = folder.map(|folder| folder.join(HISTORY_FOLDER));
+        Observer::new(dispatcher, folder.as_deref())
     }
 
     /// Opens the dispatcher, which reads Umbo's own records.
@@ -140,10 +152,28 @@ impl OpenedServer {
             .map(|address| format!("{scheme}://{address}"))
     }
 
-    /// Logs the addresses that the server serves.
+    /// Returns what other dispatchers are told of this one.
+    pub(super) fn process_info(&self) -> ProcessInfo {
+        let [url, admin_url] = self.urls();
+        let machine = rustix::system::uname();
+        ProcessInfo {
+            name: format!(
+                "{}/{}",
+                machine.nodename().to_string_lossy(),
+                std::process::id()
+            ),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            url,
+            admin_url,
+            started_ms: self.clock.wall().as_millis(),
+        }
+    }
+
+    /// Logs the addresses that the server serves, and that of the operators' page.
     pub(super) fn announce(&self) {
         let [data, admin] = self.urls();
-        tracing::info!(data, admin, "umbo serves");
+        let page = format!("{admin}/");
+        tracing::info!(data, admin, page, "umbo serves");
     }
 }
 

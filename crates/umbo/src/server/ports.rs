@@ -21,12 +21,20 @@ pub(super) struct Doors {
 
 impl Doors {
     /// Passes requests on to a dispatcher from now on.
-    pub(super) fn open(&self, dispatcher: &Arc<Dispatcher>, settings: &ServerSettings) {
+    pub(super) fn open(
+        &self,
+        dispatcher: &Arc<Dispatcher>,
+        opened: &OpenedServer,
+        settings: &ServerSettings,
+    ) {
+        let about = opened.process_info();
+        let fleet = Service::join_fleet(dispatcher, opened.store.fleet(), about);
         // The check of the settings has refused a text that cannot be read.
         let cors = CorsPolicy::parse(&settings.cors_origins).unwrap_or_default();
-        let data = Service::data(dispatcher).with_cors(cors);
+        let data = Service::data(dispatcher).with_fleet(&fleet).with_cors(cors);
         self.data.open(data);
-        self.admin.open(Service::admin(dispatcher));
+        self.admin
+            .open(Service::admin(dispatcher).with_fleet(&fleet));
     }
 }
 

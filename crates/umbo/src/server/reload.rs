@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use umbo_api::observe::EventKind;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{AuthError, TokenRegistry, TokenSource};
 use umbo_control::policies::{FilePolicies, PolicyFileError};
@@ -15,6 +16,7 @@ use umbo_store_remote::RemoteStore;
 use umbo_telemetry::logging::LogHandle;
 use umbo_tls::TlsSource;
 
+use super::observe::happened;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::reload_watch::{ReloadWatch, note};
@@ -66,6 +68,8 @@ impl Reload {
         if !is_same_otherwise(settings, &self.started_with) {
             tracing::warn!("settings have changed that take effect at the next start");
         }
+        let text = "settings, certificates, tokens, policies and the map were read again";
+        happened(&self.dispatcher, EventKind::SettingsReloaded, text);
     }
 
     /// Loads the policies of a file, or none if there is no file any more.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use umbo_store::Store;
+use umbo_store::{Fleet, Store};
 use umbo_store_redb::{Config, OpenReport, RedbStore};
 use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
 use umbo_types::Clock;
@@ -58,11 +58,27 @@ impl OpenStore {
         }
     }
 
+    /// Returns the fleet; none where the store is in this process.
+    pub(super) fn fleet(&self) -> Option<Arc<dyn Fleet>> {
+        match self {
+            Self::Embedded { .. } => None,
+            Self::Remote(store) => Some(Arc::clone(store) as Arc<dyn Fleet>),
+        }
+    }
+
     /// Returns the remote store, if it is one.
     pub(super) fn remote(&self) -> Option<Arc<RemoteStore>> {
         match self {
             Self::Embedded { .. } => None,
             Self::Remote(store) => Some(Arc::clone(store)),
+        }
+    }
+
+    /// Returns the data folder, if the store is in this process.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Embedded { folder, .. } => Some(folder),
+            Self::Remote(_) => None,
         }
     }
 

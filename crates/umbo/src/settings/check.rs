@@ -95,6 +95,11 @@ impl Checker<'_> {
             &settings.trace.sample_ratio,
             0.0..=1.0,
         )?;
+        let interval = &settings.metrics.otlp_interval;
+        if !interval.0.is_zero() {
+            let intervals = milliseconds(1_000)..=HOUR;
+            self.within("metrics.otlp_interval", interval, intervals)?;
+        }
         self.within("trace.slow", &settings.trace.slow, milliseconds(1)..=HOUR)?;
         logging::check_filter(&settings.log.filter).map_err(|error| SettingsError::BadValue {
             place: self.layers.place("log.filter"),

@@ -359,7 +359,24 @@ impl From<LogFormatName> for LogFormat {
     }
 }
 
-/// `[trace]`: spans.
+/// `[metrics]`: metrics that are sent to a collector.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MetricsSection {
+    /// How often metrics are sent to the collector of `[trace]`; never at zero.
+    pub(crate) otlp_interval: TimeSpan,
+}
+
+impl Default for MetricsSection {
+    fn default() -> Self {
+        Self {
+            // The default of OpenTelemetry's own exporters.
+            otlp_interval: TimeSpan(Duration::from_mins(1)),
+        }
+    }
+}
+
+/// `[trace]`: spans, and the collector.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TraceSection {

@@ -166,7 +166,7 @@ impl SimulatedDispatcher {
             Box::pin(async move { Ok(pod.fetch(number, random).await) })
         };
         let answers_at_once = self.stampede.store_ns == 0;
-        let value = match self.shield.lookup(&key, &context, &self.caller) {
+        let value = match self.shield.lookup(&key, &context, self.caller.as_str()) {
             Lookup::Hit {
                 served,
                 is_refresh_due,

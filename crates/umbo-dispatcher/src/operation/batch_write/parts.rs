@@ -1,18 +1,19 @@
 //! The parts of a batch: what each shard is asked to write.
 //!
-//! Each part waits for a slot of its own shard and holds no other one meanwhile, so that a shard that
-//! stalls keeps nobody from the others; nor does it keep what they answered from being told.
+//! Each part waits for a permit of its own shard and holds no other one meanwhile, so that a shard that
+//! stalls delays no other part, nor the answers of the others.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
+use umbo_control::NamespaceEntry;
 use umbo_hotkey::WriteScope;
 use umbo_http::RequestError;
 use umbo_quota::ShardShare;
-use umbo_store::{Mutation, WriteError, WriteRequest, Written};
-use umbo_types::{Key, ShardId};
+use umbo_store::{Idempotency, Mutation, StoreError, WriteError, WriteRequest, Written};
+use umbo_types::{Key, NamespaceId, ShardId};
 
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
@@ -31,6 +32,9 @@ pub(super) struct Part {
 
 /// The outcome of one part: of each of its mutations, or of all of them.
 pub(crate) type PartOutcome = Result<Vec<Result<Written, WriteError>>, RequestError>;
+
+/// As [`PartOutcome`], with the time of the store.
+type PartWritten = Result<Timed<Vec<Result<Written, WriteError>>>, RequestError>;
 
 /// Adds a mutation to the part of its shard.
 pub(super) fn add(parts: &mut Vec<Part>, shard: ShardId, line: usize, mutation: Mutation) {
@@ -56,25 +60,39 @@ pub(super) fn shares(parts: &[Part]) -> Vec<ShardShare> {
     parts.iter().map(share).collect()
 }
 
-/// Writes all parts; `template` is a request without mutations.
+/// Writes all parts of a batch of `namespace`; `template` is a request without mutations.
 pub(super) async fn write(
     dispatcher: &Arc<Dispatcher>,
     call: &StoreCall,
+    namespace: &NamespaceEntry,
     parts: &mut [Part],
     template: &WriteRequest,
 ) -> Timed<Vec<PartOutcome>> {
     let mut call = call.clone();
     let mut until = call.entry.deadline.instant();
-    if parts.len() > 1 {
+    let is_divided = parts.len() > 1;
+    if is_divided {
         let budget = DeadlineBudget::until(call.entry.deadline, dispatcher.clock.monotonic());
         (call.entry.deadline, until) = (budget.work, budget.wait);
     }
     let works = parts.iter_mut().map(|part| {
         let request = WriteRequest {
             mutations: std::mem::take(&mut part.mutations),
+            idempotency: template.idempotency.as_ref().map(|all| Idempotency {
+                lines: part.lines.iter().map(|&line| line as u32).collect(),
+                ..all.clone()
+            }),
             ..template.clone()
         };
-        write_part(dispatcher, &call, until, part.shard, request)
+        // One part is the whole batch, which is repeated as any request is.
+        let again = is_divided.then(|| request.clone());
+        write_part(
+            dispatcher,
+            &call,
+            until,
+            (namespace, part.shard),
+            (request, again),
+        )
     });
     let mut time = StoreTime::default();
     let outcomes = join_all(works).await.into_iter();
@@ -90,14 +108,49 @@ pub(super) async fn write(
     }
 }
 
+/// Writes a part. Where its shard knows that the dataset was dropped and the namespace lives on, it is written once more
+/// under the live one: what other shards have applied lasts, so a batch of several parts must not be repeated as a whole.
 async fn write_part(
     dispatcher: &Arc<Dispatcher>,
     call: &StoreCall,
     until: Instant,
-    shard: ShardId,
+    (namespace, shard): (&NamespaceEntry, ShardId),
+    (request, again): (WriteRequest, Option<WriteRequest>),
+) -> PartWritten {
+    let written = write_once(dispatcher, call, until, (namespace.id, shard), request).await?;
+    let (Some(again), Some(dropped)) = (again, dropped(&written.answer)) else {
+        return Ok(written);
+    };
+    let found = dispatcher.control.find_after_drop(dropped, namespace);
+    let Some(found) = Box::pin(found).await? else {
+        return Ok(written);
+    };
+    let again = WriteRequest {
+        namespace: found.dataset,
+        epoch: found.epoch,
+        ..again
+    };
+    write_once(dispatcher, call, until, (namespace.id, shard), again).await
+}
+
+/// Returns the id that a shard has refused as removed; it refuses all of a part, or nothing.
+fn dropped(answers: &[Result<Written, WriteError>]) -> Option<NamespaceId> {
+    match answers.first() {
+        Some(Err(WriteError::Store(StoreError::NamespaceGone { namespace, .. }))) => {
+            Some(*namespace)
+        }
+        _ => None,
+    }
+}
+
+async fn write_once(
+    dispatcher: &Arc<Dispatcher>,
+    call: &StoreCall,
+    until: Instant,
+    (namespace, shard): (NamespaceId, ShardId),
     request: WriteRequest,
-) -> Result<Timed<Vec<Result<Written, WriteError>>>, RequestError> {
-    let (store, namespace) = (Arc::clone(&dispatcher.store), request.namespace);
+) -> PartWritten {
+    let store = Arc::clone(&dispatcher.store);
     let keys: Vec<Key> = request
         .mutations
         .iter()
@@ -114,7 +167,7 @@ async fn write_part(
         write_through(dispatcher, shard, call, scopes, work),
     )
     .await;
-    // It goes on where it is, and nobody waits: whether it is applied is not known.
+    // The write goes on, and no request waits for it: whether it is applied is not known.
     written.unwrap_or(Err(RequestError::DeadlineInStore {
         shard: Some(shard),
         is_write: true,

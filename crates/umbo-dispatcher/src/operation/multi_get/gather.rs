@@ -13,9 +13,11 @@ use tokio::time::sleep_until;
 use umbo_edge::answer_memory::AnswerPermit;
 use umbo_http::RequestError;
 use umbo_quota::ActualUsage;
+use umbo_store::compression;
 use umbo_types::{Key, NamespaceId, Row, ShardId, limits};
 
 use crate::dispatcher::Dispatcher;
+use crate::operation::stored_form::damaged;
 use crate::phase::read_through::{ReadRow, Rows};
 use crate::store_call::{StoreTime, Timed};
 
@@ -70,8 +72,10 @@ impl Gathered {
         self.held
     }
 
-    fn take(&mut self, index: usize, key: &Key, read: ReadRow) {
-        let ReadRow { row, is_hit, .. } = read;
+    fn take(&mut self, index: usize, key: &Key, shard: ShardId, read: ReadRow) {
+        let ReadRow {
+            mut row, is_hit, ..
+        } = read;
         if row.as_ref().is_err_and(is_free) {
             // It costs nothing, and neither does a request of nothing else.
             self.done.reads -= 1;
@@ -80,11 +84,17 @@ impl Gathered {
         }
         // A row that is absent was looked up too.
         self.done.rows += u64::from(row.is_ok() && !is_hit);
-        if let Ok(Some(row)) = &row {
+        if let Ok(Some(found)) = &mut row {
             if !is_hit {
-                self.done.read_bytes += bytes_of(key, row);
+                self.done.read_bytes += bytes_of(key, found);
             }
-            self.held += row.value.bytes.len();
+            match compression::plain(std::mem::take(&mut found.value)) {
+                Ok(value) => {
+                    self.held += value.bytes.len();
+                    found.value = value;
+                }
+                Err(_) => row = Err(damaged(shard)),
+            }
         }
         self.rows[index] = Some(row);
         if self.held > self.permit.held_len() && !self.permit.try_resize(self.held) {
@@ -117,7 +127,7 @@ impl ReadRow {
     }
 }
 
-/// Says whether a row was refused before anything was done about it.
+/// Returns whether a row was refused before anything was done about it.
 fn is_free(failure: &RequestError) -> bool {
     matches!(failure, RequestError::KeyBlocked) || failure.is_unbegun()
 }
@@ -164,10 +174,11 @@ pub(super) async fn gather(
         };
         unyielded += piece.len();
         let lane = &mut lanes[number];
+        let shard = lane.shard;
         lane.is_begun |= rows.iter().any(ReadRow::is_of_store);
         for (index, row) in piece.into_iter().zip(rows) {
             time += row.time;
-            gathered.take(index, &keys[index], row);
+            gathered.take(index, &keys[index], shard, row);
         }
         if lane.asked < lane.indexes.len() {
             asked.push(ask(number, lane));

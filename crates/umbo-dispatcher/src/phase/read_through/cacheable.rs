@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead};
+use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope};
 use umbo_http::RequestError;
 use umbo_store::{RangeRequest, StoreError};
 use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId, Timestamp, Value};
@@ -23,14 +23,33 @@ use crate::until::until;
 #[derive(Debug, Clone)]
 pub(super) enum CacheableRead<'a> {
     /// One row.
-    Row(NamespaceId, &'a Key),
-    /// The first chunk of a range.
-    Range(&'a RangeRequest, SmallVec<[u8; 64]>),
+    Row(Place, &'a Key),
+    /// The first chunk of a range of a namespace.
+    Range(NamespaceId, &'a RangeRequest, SmallVec<[u8; 64]>),
+}
+
+/// Where a row is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The namespace, by which the row is counted, listed and cached.
+    pub(super) namespace: NamespaceId,
+    /// The dataset that is read.
+    pub(super) dataset: NamespaceId,
+}
+
+impl Place {
+    /// Returns where a request reads rows.
+    pub(super) fn of(located: &Located<'_>) -> Self {
+        Self {
+            namespace: located.namespace_id(),
+            dataset: located.dataset(),
+        }
+    }
 }
 
 impl<'a> CacheableRead<'a> {
     /// Returns the read of the first chunk of a range.
-    pub(super) fn range(request: &'a RangeRequest) -> Self {
+    pub(super) fn range(namespace: NamespaceId, request: &'a RangeRequest) -> Self {
         // All that decides the result, each part of a fixed length or behind its length.
         let mut detail = SmallVec::new();
         let flags = u8::from(request.reverse) | u8::from(request.keys_only) << 1;
@@ -40,16 +59,34 @@ impl<'a> CacheableRead<'a> {
         detail.extend_from_slice(&(request.range.start.len() as u32).to_le_bytes());
         detail.extend_from_slice(&request.range.start);
         detail.extend_from_slice(request.range.end.as_deref().unwrap_or_default());
-        Self::Range(request, detail)
+        Self::Range(namespace, request, detail)
+    }
+
+    /// Returns the dataset that is read.
+    pub(super) const fn dataset(&self) -> NamespaceId {
+        match self {
+            Self::Row(place, _) => place.dataset,
+            Self::Range(_, request, _) => request.namespace,
+        }
+    }
+
+    /// Returns the scope of a write that ends what is cached of the read.
+    pub(super) const fn scope(&self) -> WriteScope<'_> {
+        match self {
+            Self::Row(place, key) => WriteScope::Row(place.namespace, key),
+            Self::Range(namespace, request, _) => {
+                WriteScope::Partition(*namespace, &request.partition)
+            }
+        }
     }
 
     /// Returns the key of the read.
     pub(super) fn key(&self, seed: KeySeed) -> KeyRef<'_> {
         match self {
-            Self::Row(namespace, key) => seed.row(*namespace, key),
-            Self::Range(request, detail) => {
+            Self::Row(place, key) => seed.row(place.namespace, key),
+            Self::Range(namespace, request, detail) => {
                 let partition = request.partition.as_bytes();
-                seed.key(request.namespace, KeyKind::Range, partition, detail)
+                seed.key(*namespace, KeyKind::Range, partition, detail)
             }
         }
     }
@@ -67,20 +104,21 @@ impl<'a> CacheableRead<'a> {
         call.entry.deadline = Deadline::after(time.monotonic, call.timeout);
         let bound = (call.entry.deadline, call.timeout);
         match self {
-            Self::Row(namespace, key) => {
-                let (namespace, key) = (*namespace, Key::clone(key));
+            Self::Row(place, key) => {
+                let (dataset, key) = (place.dataset, Key::clone(key));
                 Box::pin(async move {
                     let context = call.context();
                     let work = async {
-                        let read = dispatcher.store.get(&context, namespace, &key);
+                        let read = dispatcher.store.get(&context, dataset, &key);
                         Answered::new(&context, bounded(read, shard, bound).await)
                     };
                     let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
-                    Ok(time.fetched(fetched.and_then(SharedRead::Row)?))
+                    Ok(time.fetched(fetched.and_then(|row| SharedRead::Row(dataset, row))?))
                 })
             }
-            Self::Range(request, _) => {
+            Self::Range(_, request, _) => {
                 let request = RangeRequest::clone(request);
+                let dataset = request.namespace;
                 Box::pin(async move {
                     let context = call.context();
                     let work = async {
@@ -88,7 +126,8 @@ impl<'a> CacheableRead<'a> {
                         Answered::new(&context, bounded(read, shard, bound).await)
                     };
                     let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
-                    Ok(time.fetched(fetched.and_then(|page| SharedRead::Page(Arc::new(page)))?))
+                    let read = fetched.and_then(|page| SharedRead::Page(dataset, Arc::new(page)));
+                    Ok(time.fetched(read?))
                 })
             }
         }
@@ -119,17 +158,18 @@ impl ReadTime {
     /// Returns a result with what the shield needs of it.
     pub(super) fn fetched(self, value: Timed<SharedRead>) -> Fetched<Timed<SharedRead>> {
         let (bytes, is_found, expires_at) = match &value.answer {
-            SharedRead::Row(None) => (0, false, None),
-            SharedRead::Row(Some(row)) => {
+            SharedRead::Row(_, None) => (0, false, None),
+            SharedRead::Row(_, Some(row)) => {
                 let Value {
                     bytes,
                     content_type,
                     content_encoding,
+                    form: _,
                 } = &row.value;
                 let bytes = bytes.len() + content_type.len() + content_encoding.len();
                 (bytes, true, row.expires_at)
             }
-            SharedRead::Page(page) => {
+            SharedRead::Page(_, page) => {
                 let rows = &page.rows;
                 // The result stops being true when the first of its rows expires.
                 let expires_at = rows.iter().filter_map(|row| row.expires_at).min();
@@ -164,8 +204,8 @@ async fn bounded<T>(
 /// Returns the row of a result.
 pub(super) fn shared_row(shared: SharedRead) -> Result<Option<Row>, RequestError> {
     match shared {
-        SharedRead::Row(row) => Ok(row),
-        SharedRead::Page(_) => Err(mixed_up()),
+        SharedRead::Row(_, row) => Ok(row),
+        SharedRead::Page(..) => Err(mixed_up()),
     }
 }
 

@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use umbo_hotkey::{Lookup, ReadContext};
 use umbo_http::RequestError;
-use umbo_types::{CallerId, Key, NamespaceId, RequestUnits, Row, ShardId};
+use umbo_types::{CallerId, Key, RequestUnits, Row, ShardId};
 
-use super::cacheable::{CacheableRead, ReadTime, flight_error, shared_row};
+use super::cacheable::{CacheableRead, Place, ReadTime, flight_error, shared_row};
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
-use crate::hot_keys::HotShield;
+use crate::hot_keys::{HotShield, SharedRead};
 use crate::phase::locate::Located;
 use crate::phase::queue::with_permit;
-use crate::store_call::{Answered, StoreCall, StoreTime};
+use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
 
 /// Reads the rows of one request.
 pub(crate) struct Rows<'a> {
     dispatcher: &'a Arc<Dispatcher>,
-    namespace: NamespaceId,
-    caller: CallerId,
+    place: Place,
+    payer: CallerId,
     read_context: ReadContext,
     time: ReadTime,
     call: StoreCall,
@@ -55,8 +55,8 @@ impl<'a> Rows<'a> {
         read_context.price = RequestUnits::from_micros(price);
         Self {
             dispatcher: located.dispatcher,
-            namespace: located.namespace_id(),
-            caller: located.caller_id().clone(),
+            place: Place::of(located),
+            payer: located.charge.payer_id(),
             read_context,
             time: ReadTime::of(located),
             call: located.call(),
@@ -117,15 +117,20 @@ impl<'a> Rows<'a> {
     /// Returns the row of a key that is cached or blocked, or that is hot and read once for all requests;
     /// none for the others, which are read in one call.
     async fn lookup(&self, shield: &HotShield, shard: ShardId, key: &Key) -> Option<ReadRow> {
-        let named = shield.seed().row(self.namespace, key);
+        let named = shield.seed().row(self.place.namespace, key);
         shield.count(&named);
         let blocked = || ReadRow::hit(Err(RequestError::KeyBlocked));
         if self.is_bypassed {
-            return shield.is_blocked(&named, &self.caller).then(blocked);
+            return shield.is_blocked(&named, self.payer.as_str()).then(blocked);
         }
-        let cacheable = CacheableRead::Row(self.namespace, key);
+        let cacheable = CacheableRead::Row(self.place, key);
         let fetch = |_| cacheable.lead(self.dispatcher, shard, self.time, self.call.clone());
-        match shield.lookup(&named, &self.read_context, &self.caller) {
+        match shield.lookup(&named, &self.read_context, self.payer.as_str()) {
+            // Another version was activated since it was cached.
+            Lookup::Hit { served, .. } if served.value.answer.dataset() != self.place.dataset => {
+                drop(shield.begin_write([cacheable.scope()]));
+                None
+            }
             Lookup::Hit {
                 served,
                 is_refresh_due,
@@ -137,6 +142,11 @@ impl<'a> Rows<'a> {
             }
             Lookup::Miss => {
                 let served = shield.read(&named, &self.read_context, fetch).await;
+                let of_other =
+                    |timed: &Timed<SharedRead>| timed.answer.dataset() != self.place.dataset;
+                if served.as_ref().is_ok_and(|served| of_other(&served.value)) {
+                    return None;
+                }
                 let served = served.map_err(flight_error).map(|served| served.value);
                 let time = served.as_ref().ok().map(|timed| timed.time);
                 Some(ReadRow {
@@ -158,7 +168,7 @@ impl<'a> Rows<'a> {
             let rows = self
                 .dispatcher
                 .store
-                .multi_get(&context, self.namespace, keys);
+                .multi_get(&context, self.place.dataset, keys);
             Answered::new(&context, rows.await)
         };
         let timed = match with_permit(self.dispatcher, shard, &self.call, pin!(work)).await {

@@ -20,6 +20,21 @@ fn no_samples_have_no_quantile() {
 }
 
 #[test]
+fn a_sample_that_comes_between_the_two_looks_does_no_harm() {
+    for first in [0, 1, 19, 20, 100] {
+        let looks = std::cell::Cell::new(0);
+        let growing = |bucket: usize| {
+            let looked = looks.replace(looks.get() + 1);
+            let is_second = looked >= BUCKETS;
+            u32::from(bucket == 7) * first + u32::from(is_second && (bucket == 3 || bucket == 9))
+        };
+        let place = p95_of(growing);
+        assert_eq!(place.is_some(), first > 0, "{first}");
+        assert!(place.is_none_or(|place| place.bucket() <= 7), "{place:?}");
+    }
+}
+
+#[test]
 fn a_window_is_the_slice_under_way_and_the_one_before() {
     let slices = TimeSlices::new();
     for (count, window) in [(1, 1), (10, 11), (100, 110), (1_000, 1_100)] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use umbo_store::{Atomicity, Change, Condition, Mutation, Store};
+use umbo_store::{Atomicity, Change, Condition, Mutation, StoreReport};
 
 use super::{
     FAR, ROWS, Rig, assert_unreadable, cold, file, filled, key, put, text, try_get, write,

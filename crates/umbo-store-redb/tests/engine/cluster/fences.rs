@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use umbo_store::{Store, StoreError};
+use umbo_store::{RecordsKeeper, StoreError};
 
 use super::follow::follow;
 use super::{Cluster, ROWS, owner, planned};

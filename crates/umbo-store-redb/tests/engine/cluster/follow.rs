@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use umbo_routing::ClusterMap;
-use umbo_store::{Outcome, ShardState, Store};
+use umbo_store::{Outcome, ShardState, Store, StoreReport};
 use umbo_store_redb::{OpenError, RedbStore, ShardOpening};
 use umbo_types::ShardId;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use umbo_routing::ClusterMap;
-use umbo_store::{ShardState, Store as _};
+use umbo_store::{ShardState, Store as _, StoreReport};
 use umbo_store_redb::{
     HandOverOutcome, OpenError, RedbStore, given_shards, note_map_version, reclaim_shard,
     release_shards,

@@ -19,13 +19,13 @@ const BLOCK_LEN: usize = 4 << 10;
 
 /// Times of a sync of 4 KiB, in milliseconds.
 #[derive(Debug, Serialize)]
-pub(super) struct DiskSample {
-    pub(super) sync_p50_ms: f64,
-    pub(super) sync_p99_ms: f64,
+pub(crate) struct DiskSample {
+    pub(crate) sync_p50_ms: f64,
+    pub(crate) sync_p99_ms: f64,
 }
 
 /// Appends small blocks to a file in the folder, and syncs each.
-pub(super) fn measure(folder: &Path) -> Result<DiskSample, CliError> {
+pub(crate) fn measure(folder: &Path) -> Result<DiskSample, CliError> {
     let path = folder.join("sync-probe");
     let mut times = probe(&path).map_err(|source| CliError::File {
         verb: "write",

@@ -13,7 +13,9 @@ use clap::Args;
 use tokio::time::{Instant, sleep};
 use umbo_control::promote;
 use umbo_routing::ClusterMap;
-use umbo_store::{NodeStatus, RecordsCopy, ShardState, ShardStatus, Store};
+use umbo_store::{
+    NodeStatus, RecordsCopy, RecordsKeeper, ShardState, ShardStatus, Store, StoreReport,
+};
 use umbo_store_remote::RemoteStore;
 use umbo_types::{Clock, NamespaceId, ShardId};
 

@@ -71,8 +71,10 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
     if text == "*" {
         return Ok(Condition::Exists);
     }
-    let version = text.trim_matches('"').parse();
+    let version = text.trim_matches('"').split(';').next();
     version
+        .unwrap_or_default()
+        .parse()
         .map(Condition::Version)
         .map_err(|_| "a version is a number, as 'umbo kv range' and ETag show it, or *".to_owned())
 }

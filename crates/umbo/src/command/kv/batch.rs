@@ -20,7 +20,7 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// File of writes, one {"op":"put"|"del","pk":…,"sk":…,"v":…} a line; - for stdin
+    /// File of writes, one {"op":"put"|"del"|"inc","pk":…,"sk":…,"v":…,"by":…} a line; - for stdin
     file: PathBuf,
     /// All rows of a partition, or none of them
     #[arg(long)]

@@ -1,13 +1,15 @@
-//! `umbo kv export`: all rows of a namespace as NDJSON for import, in constant memory.
+//! `umbo kv export`: all rows of a namespace as NDJSON, CSV or Parquet for import, in constant memory.
 //!
 //! Segments are read in parallel, page by page; a page counts only when it is whole, so a page that was refused
 //! or cut off is read again from its cursor, for as long as anything is read. One thread compresses, writes and
-//! makes checkpoints ([`writer`]). The last line is an `end` line with the number of rows, without which import
-//! takes no export for whole. A file appears under its name only when it is complete.
+//! makes checkpoints ([`writer`]). The last line of NDJSON is an `end` line with the number of rows, without which
+//! import takes no export for whole. A file appears under its name only when it is complete.
 
+mod large_rows;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,10 +18,12 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use umbo_client::{Client, Error, RowReader, ScanOptions};
+use umbo_rows::{Columns, RowFormat};
 use umbo_types::Namespace;
 
 use self::writer::{Compression, ExportProgress, ExportWriter, SegmentPage, SegmentPlace};
 use super::argument::namespace;
+use super::format::FileFormat;
 use super::import::progress::bar;
 use super::patience::{Patience, is_temporary};
 use crate::cli_error::CliError;
@@ -32,7 +36,9 @@ const PAGE_BYTES: u64 = 1 << 20;
 const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 
 const HELP: &str = "\
-The last line is {\"end\":…} with the number of rows; import insists on it. What is refused or fails is read
+The last line of NDJSON is {\"end\":…} with the number of rows; import insists on it. CSV and Parquet have the
+columns pk, sk, v, version, expires_at, content_type and content_encoding; keys and values that are no text
+are in pk64, sk64 and v64. What is refused or fails is read
 again from its cursor, as long as anything is read. After an interruption, FILE.part holds the rows so far and
 FILE.progress records how far it got; --resume continues there.
 With -o json or -o ndjson the summary is a JSON object, on stdout, or on stderr if the rows are on
@@ -54,9 +60,15 @@ pub(super) struct Arguments {
     /// Segments of the namespace that are read in parallel
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     segments: u32,
+    /// Format; where not given, by the name of the file (.csv, .parquet, otherwise NDJSON)
+    #[arg(long, value_enum)]
+    format: Option<FileFormat>,
     /// Compression; where not given, by the extension of the file (.gz, .zst)
     #[arg(long, value_enum)]
     compress: Option<Compression>,
+    /// Leave out rows with large values (more than 1 MiB), which 'umbo kv get --file' reads; without this they end the export
+    #[arg(long)]
+    without_large: bool,
     /// How long to go on while no row at all is read, in addition to the wait that the server asks for
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     patience: Duration,
@@ -71,6 +83,8 @@ impl Arguments {
             client: connection.bulk_client()?,
             namespace: self.ns.clone(),
             patience: Arc::new(Mutex::new(Patience::new(self.patience))),
+            leaves_out_large: self.without_large,
+            left_out: Arc::default(),
         };
         // A server that was there once is waited for.
         source.client.reach().await?;
@@ -102,20 +116,27 @@ impl Arguments {
             bytes: progress.text_bytes,
             seconds: started.elapsed().as_secs_f64(),
         };
+        match source.left_out.load(Ordering::Relaxed) {
+            0 => {}
+            rows => output::note(&format!(
+                "{} with large values left out; 'umbo kv get --file' reads each",
+                counted(rows, "row")
+            )),
+        }
         summary.report(connection.listing_format(), self.file.is_none())
     }
 
     /// Returns where to begin: at the start, or where the last run over this file ended.
     fn progress(&self) -> Result<ExportProgress, CliError> {
-        let compression = self.compression();
-        let anew = || ExportProgress::begin(&self.ns, self.segments, compression);
+        let (format, compression) = (self.format()?, self.compression());
+        let anew = || ExportProgress::begin(&self.ns, self.segments, format, compression);
         let Some(file) = &self.file else {
             return Ok(anew());
         };
         let before = ExportProgress::load(file)?;
         if self.resume {
             let resumed = before.ok_or_else(|| nothing_to_resume(file))?;
-            resumed.check(file, &self.ns, compression)?;
+            resumed.check(file, &self.ns, format, compression)?;
             return Ok(resumed);
         }
         if let Some(before) = before {
@@ -125,6 +146,34 @@ impl Arguments {
             ));
         }
         Ok(anew())
+    }
+
+    /// Returns the format. Parquet is refused with what it cannot have.
+    fn format(&self) -> Result<FileFormat, CliError> {
+        let by_name = || {
+            self.file
+                .as_deref()
+                .map_or_else(FileFormat::default, FileFormat::of_name)
+        };
+        let format = self.format.unwrap_or_else(by_name);
+        if format != FileFormat::Parquet {
+            return Ok(format);
+        }
+        let refuse = |reason: &str| Err(CliError::Usage(reason.to_owned()));
+        if let Err(error) = RowFormat::parquet(&Columns::default()) {
+            return refuse(&error.to_string());
+        }
+        if self.compression().is_some() {
+            return refuse(
+                "Parquet is compressed within its columns; leave out --compress, .gz and .zst",
+            );
+        }
+        if self.resume {
+            return refuse(
+                "an export to Parquet cannot be continued: it has no rows without its end; leave out --resume",
+            );
+        }
+        Ok(format)
     }
 
     fn compression(&self) -> Option<Compression> {
@@ -139,7 +188,7 @@ impl Arguments {
     fn say_how_to_go_on(&self, progress: &ExportProgress) {
         let rows = counted(progress.rows, "row");
         match &self.file {
-            Some(_) if progress.rows == 0 => {}
+            Some(_) if progress.rows == 0 || !progress.is_resumable() => {}
             Some(file) => {
                 let (ns, file) = (&self.ns, file.display());
                 output::note(&format!(
@@ -166,6 +215,9 @@ struct ExportSource {
     client: Client,
     namespace: Namespace,
     patience: Arc<Mutex<Patience>>,
+    leaves_out_large: bool,
+    /// Rows that were left out.
+    left_out: Arc<AtomicU64>,
 }
 
 impl ExportSource {
@@ -209,7 +261,13 @@ impl ExportSource {
                 }
             };
             let is_last = page.as_ref().is_none_or(|page| page.cursor.is_none());
-            let page = page.unwrap_or_default();
+            let mut page = page.unwrap_or_default();
+            if self.leaves_out_large {
+                let left_out = large_rows::take_out(&mut page);
+                self.left_out.fetch_add(left_out, Ordering::Relaxed);
+            } else if let Some(row) = large_rows::first(&page) {
+                return Err(CliError::LargeValue(row));
+            }
             // A writer that has ended reports its error itself.
             if pages.send(SegmentPage { segment, page }).await.is_err() || is_last {
                 return Ok(());

@@ -2,20 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
+use umbo_rows::RowsError;
+
 use crate::cli_error::CliError;
 
 /// Appends to the name of a file.
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(in crate::command) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.to_owned().into_os_string();
     path.push(suffix);
     path.into()
 }
 
 /// Makes the error of a file that cannot be read.
-pub(super) fn read_failure(path: &Path, source: std::io::Error) -> CliError {
+pub(in crate::command) fn read_failure(path: &Path, source: std::io::Error) -> CliError {
     CliError::File {
         verb: "read",
         path: path.to_owned(),
         source,
+    }
+}
+
+/// Makes the error of a file whose rows cannot be read.
+pub(in crate::command) fn rows_failure(path: &Path, error: RowsError) -> CliError {
+    match error {
+        RowsError::Read(source) => read_failure(path, source),
+        error => CliError::NotRows(format!("{}: {error}", path.display())),
     }
 }

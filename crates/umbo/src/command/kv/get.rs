@@ -1,12 +1,15 @@
 //! `umbo kv get`: the bytes of a row on stdout, unchanged except for a line end on a terminal; with `-o
-//! json`, the row with its version, expiry and content type.
+//! json`, the row with its version, expiry and content type. With `--file`, the bytes go to a file as they come.
 
-use std::io::IsTerminal as _;
+use std::fs::{self, File};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use umbo_api::batch::KeyFields;
 use umbo_api::path::base64url;
 use umbo_api::row::JsonRow;
+use umbo_client::ValueStream;
 
 use super::argument::RowKey;
 use crate::cli_error::CliError;
@@ -18,11 +21,17 @@ use crate::output::{self, Format};
 pub(super) struct Arguments {
     #[command(flatten)]
     key: RowKey,
+    /// File that gets the bytes, for values of any length; it is there only once it is whole
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
 impl Arguments {
     /// Prints the value.
     pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+        if let Some(file) = &self.file {
+            return self.save(connection, file).await;
+        }
         let (partition, sort) = (&*self.key.pk.0, self.key.sort());
         let value = connection
             .client()?
@@ -51,10 +60,44 @@ impl Arguments {
             content_type: value.content_type,
             content_encoding: value.content_encoding,
             bytes: None,
+            large: None,
             v,
             v64,
         })
     }
+}
+
+impl Arguments {
+    /// Writes the value to a file. What is not whole stands beside it, and is removed.
+    async fn save(&self, connection: &Connection, path: &Path) -> Result<(), CliError> {
+        let (partition, sort) = (&*self.key.pk.0, self.key.sort());
+        let client = connection.client()?;
+        let value = client.get_stream(self.key.ns.as_str(), partition, sort);
+        let value = value.await?.ok_or(CliError::RowNotFound)?;
+        let mut name = path.as_os_str().to_owned();
+        name.push(".part");
+        let part = PathBuf::from(name);
+        let saved = write_all(value, &part, path).await;
+        if saved.is_err() {
+            // The error of the value says more than that of the removal.
+            let _ = fs::remove_file(&part);
+        }
+        saved
+    }
+}
+
+async fn write_all(mut value: ValueStream, part: &Path, path: &Path) -> Result<(), CliError> {
+    let failed = |source| CliError::File {
+        verb: "write",
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = File::create(part).map_err(failed)?;
+    while let Some(piece) = value.next().await? {
+        file.write_all(&piece).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)?;
+    fs::rename(part, path).map_err(failed)
 }
 
 /// Returns whether a prompt that follows would stand on the last line of the value.

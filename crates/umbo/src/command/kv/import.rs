@@ -8,16 +8,17 @@
 mod batch;
 mod checkpoint;
 pub(in crate::command) mod dead_letters;
-mod end_lines;
+pub(in crate::command) mod end_lines;
+mod ended;
 mod failed;
 mod held;
 mod lane;
 mod line;
 mod newer_rows;
-pub(super) mod progress;
+pub(in crate::command) mod progress;
 mod reader;
 pub(in crate::command) mod redrive;
-mod source;
+pub(in crate::command) mod source;
 mod transfer;
 mod window;
 
@@ -28,6 +29,9 @@ use std::time::Instant;
 
 use clap::Args;
 use tokio::sync::OnceCell;
+#[cfg(feature = "parquet")]
+use umbo_rows::{Coding, RowsError};
+use umbo_rows::{RowFormat, RowReader};
 use umbo_types::Namespace;
 
 use self::checkpoint::Checkpoint;
@@ -35,9 +39,11 @@ use self::failed::{Existing, FailedFile};
 use self::held::HeldShards;
 use self::lane::ImportTarget;
 use self::progress::{ImportState, ImportSummary, bar, describe};
+use self::source::{ImportInput, LineSource};
 use self::transfer::TransferOptions;
 use super::argument::namespace;
-use super::file_name::{read_failure, with_suffix};
+use super::file_name::{read_failure, rows_failure, with_suffix};
+use super::format::FormatOptions;
 use crate::cli_error::CliError;
 use crate::connection::Connection;
 use crate::output::{self, Format, counted};
@@ -46,7 +52,12 @@ const HELP: &str = "\
 The file has one row a line, {\"pk\":…,\"sk\":…,\"v\":…}, as 'umbo kv export' writes them; plain, or
 compressed with gzip or zstd. A line may say \"op\":\"del\", \"ttl\", \"expires_at\" and \"content_type\".
 Of two lines with the same key the later one wins. Rows with a \"version\" are an export, and must end with
-its end line.
+its end line. CSV has a header line, whose columns are named as the fields of a row, or named here with --pk,
+--sk and --value; so have the columns of Parquet.
+
+An import sends rows itself, for as long as it runs, and each is there when it is sent: for files of minutes,
+and for rows from a pipe. For a dataset that the server is to apply by itself, which may not replace newer
+rows, see 'umbo load push'.
 
 Under a quota the import sends at the rate that the server advertises. When rows are rejected or shed, it
 waits as long as the server asks; when the server restarts, until it is back. The rows of a shard that is away
@@ -74,6 +85,8 @@ pub(super) struct Arguments {
     /// Do not create the namespace
     #[arg(long)]
     no_create: bool,
+    #[command(flatten)]
+    format: FormatOptions,
     /// Where failed rows go; FILE.failed.ndjson where not given
     #[arg(long, value_name = "FILE")]
     failed: Option<PathBuf>,
@@ -86,9 +99,10 @@ impl Arguments {
     pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
         let started = Instant::now();
         let failed_path = self.failed_path()?;
-        let mut source =
-            source::open(&self.file).map_err(|error| read_failure(&self.file, error))?;
-        let is_resumable = source.size.is_some();
+        let source = source::open(&self.file).map_err(|error| read_failure(&self.file, error))?;
+        let (size, position) = (source.size, Arc::clone(&source.read));
+        let mut input = self.input(source)?;
+        let is_resumable = size.is_some();
         let checkpoint = self.checkpoint(is_resumable, &failed_path)?;
         let resumed = checkpoint.as_ref().filter(|_| self.resume);
         let before = resumed.map_or(0, |resumed| resumed.rows);
@@ -104,18 +118,14 @@ impl Arguments {
         });
         // A server that was there once is waited for.
         target.client.reach().await?;
-        let (bar, position, path) = (
-            bar(source.size),
-            Arc::clone(&source.read),
-            self.file.clone(),
-        );
+        let (bar, path) = (bar(size), self.file.clone());
         let saved = checkpoint.clone();
         let read = move |reader: reader::LineReader<'_>| {
             let reader = match saved {
                 Some(saved) => reader.with_checkpoint(saved),
                 None => reader,
             };
-            reader.run(&mut *source.reader, |error| read_failure(&path, error))
+            reader.run(&mut input, |error| rows_failure(&path, error))
         };
         let tick = || {
             for note in shared.take_notes() {
@@ -151,6 +161,26 @@ impl Arguments {
             }
             None => self.outcome(&shared, &summary),
         }
+    }
+
+    /// Returns the rows of the file, in its format.
+    fn input(&self, source: LineSource) -> Result<ImportInput, CliError> {
+        let format = self.format.row_format(&self.file)?;
+        let rows = match format {
+            RowFormat::Lines => return Ok(ImportInput::Lines(source.reader)),
+            RowFormat::Csv(_) => RowReader::decoded(&format, source.reader),
+            #[cfg(feature = "parquet")]
+            RowFormat::Parquet(_) => {
+                if self.is_stdin() {
+                    return Err(CliError::Usage(RowsError::NeedsSeek.to_string()));
+                }
+                let file = source::open_counted(&self.file, &source.read);
+                let file = file.map_err(|error| read_failure(&self.file, error))?;
+                RowReader::open(&format, Coding::Identity, file)
+            }
+        };
+        let rows = rows.map_err(|error| rows_failure(&self.file, error))?;
+        Ok(ImportInput::Table(rows))
     }
 
     /// Returns the state to begin with: nothing, or what an earlier run has left.

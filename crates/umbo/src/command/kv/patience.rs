@@ -13,7 +13,7 @@ use umbo_client::Error;
 const ATTEMPTS_MIN: u32 = 3;
 
 /// Returns whether the same request may succeed later.
-pub(super) fn is_temporary(error: &Error) -> bool {
+pub(in crate::command) fn is_temporary(error: &Error) -> bool {
     match error {
         Error::BadUrl { .. } | Error::BadOption(_) | Error::Tls(_) | Error::WaitEnded => false,
         Error::Unreachable { .. }
@@ -29,7 +29,7 @@ pub(super) fn is_temporary(error: &Error) -> bool {
 }
 
 /// The same for the status and the type of a problem.
-pub(super) fn is_temporary_problem(status: u16, type_uri: &str) -> bool {
+pub(in crate::command) fn is_temporary_problem(status: u16, type_uri: &str) -> bool {
     match type_uri.parse() {
         Ok(code) => ErrorCode::is_retryable(code),
         Err(_) => matches!(status, 408 | 419 | 429 | 500 | 502..=504 | 507),
@@ -38,7 +38,7 @@ pub(super) fn is_temporary_problem(status: u16, type_uri: &str) -> bool {
 
 /// Detects that bulk work makes no progress.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(in crate::command) struct Patience {
     limit: Duration,
     /// When something first failed since anything succeeded.
     stalled_since: Option<Instant>,
@@ -46,7 +46,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// Gives up after nothing succeeded for this long.
-    pub(super) const fn new(limit: Duration) -> Self {
+    pub(in crate::command) const fn new(limit: Duration) -> Self {
         Self {
             limit,
             stalled_since: None,
@@ -54,12 +54,17 @@ impl Patience {
     }
 
     /// Records that something succeeded.
-    pub(super) fn progress(&mut self) {
+    pub(in crate::command) fn progress(&mut self) {
         self.stalled_since = None;
     }
 
     /// Returns whether what failed in `attempts` attempts is repeated, after `wait`, if the server gave one.
-    pub(super) fn goes_on(&mut self, attempts: u32, wait: Option<Duration>, now: Instant) -> bool {
+    pub(in crate::command) fn goes_on(
+        &mut self,
+        attempts: u32,
+        wait: Option<Duration>,
+        now: Instant,
+    ) -> bool {
         let since = *self.stalled_since.get_or_insert(now);
         let stalled = now.saturating_duration_since(since);
         // The wait that the server asks for does not count.

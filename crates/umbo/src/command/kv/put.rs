@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use umbo_api::admin::DurabilitySetting;
-use umbo_client::{Condition, PutOptions};
-use umbo_types::limits::VALUE_LEN_MAX;
+use umbo_client::{Condition, PutOptions, ValueSource};
+use umbo_types::limits::{LARGE_VALUE_LEN_MAX, VALUE_LEN_MAX};
 
 use super::argument::{RowKey, condition, read_file, ttl};
 use crate::cli_error::CliError;
@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     /// Value as text; where neither this nor --file is given, the value is read from stdin
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     value: Option<String>,
-    /// File that holds the value
+    /// File that holds the value, of up to 64 MiB
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Time to live (like 90s, 10m, 30d); the namespace's default where not given
@@ -69,14 +69,17 @@ struct PutResult {
     version: u64,
 }
 
+/// Returns the length of a file that is better sent in pieces; none of stdin, which can be read once, and of others.
+fn large_len(file: &Path) -> Option<u64> {
+    let metadata = std::fs::metadata(file).ok()?;
+    let is_large = file.as_os_str() != "-" && metadata.is_file();
+    Some(metadata.len()).filter(|len| is_large && *len > VALUE_LEN_MAX as u64)
+}
+
 impl Arguments {
     /// Stores the row and prints its version.
     pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
-        let value = match (&self.value, &self.file) {
-            (Some(text), _) => text.clone().into_bytes(),
-            (None, Some(file)) => read_file(file, VALUE_LEN_MAX)?,
-            (None, None) => read_file(Path::new("-"), VALUE_LEN_MAX)?,
-        };
+        let file = self.file.as_deref().unwrap_or(Path::new("-"));
         let condition = match self.if_match {
             Some(condition) => condition,
             None if self.if_absent => Condition::Absent,
@@ -90,10 +93,16 @@ impl Arguments {
             durability: self.durability.map(Into::into),
         };
         let key = &self.key;
-        let written = connection
-            .client()?
-            .put(key.ns.as_str(), &key.pk.0, key.sort(), value, &options)
-            .await?;
+        let (client, ns, pk, sk) = (connection.client()?, key.ns.as_str(), &key.pk.0, key.sort());
+        let written = if let Some(text) = &self.value {
+            client.put(ns, pk, sk, text.clone(), &options).await?
+        } else if let Some(len) = large_len(file) {
+            let source = ValueSource::file(file.to_owned(), len);
+            client.put_stream(ns, pk, sk, &source, &options).await?
+        } else {
+            let value = read_file(file, LARGE_VALUE_LEN_MAX as usize)?;
+            client.put(ns, pk, sk, value, &options).await?
+        };
         let answer = PutResult {
             created: written.is_new,
             version: written.version,

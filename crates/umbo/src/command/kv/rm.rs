@@ -115,16 +115,7 @@ impl Arguments {
             let answer = client.delete_dry_run(ns, pk, sk, condition).await?;
             return print(connection, &answer);
         }
-        // The answer to a removal does not tell whether there was a row.
-        let was_there = match self.if_match {
-            None => client
-                .head(ns, pk, sk)
-                .await
-                .map(|head| head.is_some())
-                .ok(),
-            Some(_) => Some(true),
-        };
-        client.delete(ns, pk, sk, condition).await?;
+        let was_there = client.delete(ns, pk, sk, condition).await?;
         match connection.listing_format() {
             Format::Table => {
                 output::note(&self.removed(was_there));
@@ -133,7 +124,7 @@ impl Arguments {
             Format::Json | Format::Ndjson => output::write_json(&RemovedTotals { done: "removed" }),
         }
     }
-    /// Says what was removed, as far as it is known.
+    /// Prints what was removed, as far as it is known.
     fn removed(&self, was_there: Option<bool>) -> String {
         let pk = key_text::format(&self.key.pk.0);
         let row = match &self.key.sk {

@@ -44,6 +44,7 @@ impl Arguments {
             limit: self.limit,
             page_bytes: None,
             keys_only: self.keys_only,
+            version: None,
         };
         let reader = connection.client()?.scan(self.ns.as_str(), options);
         RowPrinter::new(connection.row_format(), None)

@@ -10,7 +10,7 @@ use umbo_client::{Client, Condition};
 
 use super::policy::{self, PolicyArguments, read_policy_file};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::{ChangeReason, Connection};
 use crate::output;
 
 const HELP: &str = "\
@@ -46,7 +46,7 @@ pub(super) struct Remove {
     common: ChangeOptions,
 }
 
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 struct ChangeOptions {
     /// Only show what would change
     #[arg(long)]
@@ -54,11 +54,13 @@ struct ChangeOptions {
     /// Only if the stored policy has this version; the one in effect now where not given
     #[arg(long, value_name = "VERSION")]
     if_match: Option<u64>,
+    #[command(flatten)]
+    reason: ChangeReason,
 }
 
 impl Set {
     pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
-        let client = connection.client()?;
+        let client = connection.changing_client(&self.common.reason)?;
         let mut puts = Vec::new();
         match (&self.file, &self.name) {
             (Some(file), _) => {
@@ -128,7 +130,7 @@ async fn put_all(
 
 impl Remove {
     pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
-        let client = connection.client()?;
+        let client = connection.changing_client(&self.common.reason)?;
         let condition = match self.common.if_match {
             Some(version) => Condition::Version(version),
             None => Condition::None,
@@ -140,7 +142,7 @@ impl Remove {
 
 impl ChangeOptions {
     /// Returns the condition under which no concurrent change is overwritten.
-    fn condition(self, before: Option<&PolicyInfo>) -> Condition {
+    fn condition(&self, before: Option<&PolicyInfo>) -> Condition {
         let seen = before.and_then(|before| before.version);
         match self.if_match.or(seen) {
             Some(version) => Condition::Version(version),

@@ -18,7 +18,7 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// get, put, delete, range, delete-range, multi-get, batch-write or scan
+    /// get, put, touch, increment, delete, range, delete-range, multi-get, batch-write or scan
     operation: String,
     /// Partition key; of a multi-get or batch-write all of its keys
     pk: Option<Key>,
@@ -33,6 +33,9 @@ pub(super) struct Arguments {
     /// Length of the value of a put or of the body of a batch-write
     #[arg(long, value_name = "BYTES")]
     bytes: Option<u64>,
+    /// With an idempotency key; of a write
+    #[arg(long)]
+    idempotent: bool,
 }
 
 impl Arguments {
@@ -52,6 +55,7 @@ impl Arguments {
             limit: self.limit,
             max_bytes: self.max_bytes,
             bytes: self.bytes,
+            idempotent: self.idempotent.then_some(true),
             ..ExplainBody::default()
         };
         let Some(partition) = &self.pk else {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::timeout;
 use umbo_routing::{ClusterMap, ClusterNode, SLOTS};
-use umbo_store::{CallContext, ScanRequest, Store as _, StoreError};
+use umbo_store::{CallContext, ScanRequest, Store as _, StoreError, StoreReport};
 use umbo_store_redb::{GivenShard, given_shards, reclaim_shard};
 use umbo_store_remote::RemoteStore;
 use umbo_types::{Clock as _, Deadline, NamespaceId, ShardId};

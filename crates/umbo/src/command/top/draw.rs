@@ -1,9 +1,13 @@
-//! A frame as lines of text. Owns the layout, and what is omitted on a small screen.
+//! A frame as lines of text. Owns the layout of each tab, the order of its rows, and what is omitted on a small
+//! screen.
+
+use std::cmp::Ordering;
 
 use bytesize::ByteSize;
 use umbo_api::hot::HotKeyInfo;
 
-use super::frame::{CallerFrame, Frame, ServerFrame, ShardFrame};
+use super::frame::{CallerFrame, Frame, PolicyFrame, ServerFrame, ShardFrame};
+use super::view::{Tab, View};
 use crate::command::hot::{callers_text, key_cells, rate, standing_text, summary};
 use crate::output::table::Table;
 
@@ -25,8 +29,122 @@ const PART_LINES_MAX: usize = 10;
 /// Most characters of a key that are shown.
 const KEY_LEN_MAX: usize = 40;
 
-/// Draws a frame.
-pub(super) fn lines(frame: &Frame, size: ScreenSize) -> Vec<String> {
+/// Draws a frame as a view looks at it: its tab, sorted and filtered.
+pub(super) fn lines(frame: &Frame, view: &View, size: ScreenSize) -> Vec<String> {
+    let mut lines = if view.tab == Tab::Overview && view.filter.is_empty() && !view.is_typing {
+        overview(frame, size)
+    } else {
+        let mut lines = vec![server_line(&frame.pod), filter_line(view)];
+        let rest = size.lines.saturating_sub(lines.len());
+        lines.extend(tab(frame, view, rest));
+        lines
+    };
+    lines.truncate(size.lines);
+    for line in &mut lines {
+        *line = cut(line, size.columns);
+    }
+    lines
+}
+
+/// Draws the line that names tabs, keys and the server; the tab in view stands in brackets.
+pub(super) fn tabs_line(view: &View, server: &str, columns: usize) -> String {
+    let whole = whole_tabs_line(view, server);
+    if whole.chars().count() <= columns {
+        return whole;
+    }
+    let tab = view.tab.as_str();
+    cut(&format!("[{tab}] 1-6 tabs  q quit  {server}"), columns)
+}
+
+fn whole_tabs_line(view: &View, server: &str) -> String {
+    let tabs = Tab::ALL.into_iter().zip(1..).map(|(tab, number)| {
+        let name = tab.as_str();
+        if tab == view.tab {
+            format!("[{number} {name}]")
+        } else {
+            format!(" {number} {name} ")
+        }
+    });
+    let tabs: String = tabs.collect();
+    format!("{tabs} s sort  r reverse  / filter  d next server  q quit  {server}")
+}
+
+fn filter_line(view: &View) -> String {
+    let header = columns(view.tab);
+    let sorted = view.sort.and_then(|at| header.get(at));
+    let order = if view.is_ascending {
+        "smallest first"
+    } else {
+        "largest first"
+    };
+    let sorted = sorted.map_or_else(String::new, |column| format!("by {column}, {order}  "));
+    match (view.filter.as_str(), view.is_typing) {
+        (filter, true) => format!("{sorted}filter: {filter}_"),
+        ("", false) => sorted,
+        (filter, false) => format!("{sorted}filter: {filter}"),
+    }
+}
+
+/// Returns the columns of a tab.
+pub(super) const fn columns(tab: Tab) -> &'static [&'static str] {
+    match tab {
+        Tab::Overview | Tab::Hot => &HOT_HEADER,
+        Tab::Callers => &CALLER_HEADER,
+        Tab::Shards => &SHARD_HEADER,
+        Tab::Quotas => &POLICY_HEADER,
+        Tab::Overload => &OVERLOAD_HEADER,
+    }
+}
+
+fn tab(frame: &Frame, view: &View, lines_max: usize) -> Vec<String> {
+    let mut rows: Vec<Vec<String>> = match view.tab {
+        Tab::Overview | Tab::Hot => frame.hot_keys.iter().map(hot_cells).collect(),
+        Tab::Callers => frame.callers.iter().map(caller_cells).collect(),
+        Tab::Shards => frame.shards.iter().map(shard_cells).collect(),
+        Tab::Quotas => frame.policies.iter().map(policy_cells).collect(),
+        Tab::Overload => frame.shards.iter().filter_map(overload_cells).collect(),
+    };
+    rows.retain(|cells| view.passes(cells));
+    if let Some(at) = view.sort {
+        rows.sort_by(|one, other| compare(&one[at], &other[at]).reverse());
+    }
+    if view.is_ascending {
+        rows.reverse();
+    }
+    // The header is a line too.
+    part(
+        columns(view.tab),
+        &rows,
+        lines_max.saturating_sub(1),
+        Vec::clone,
+    )
+}
+
+/// Compares cells as numbers with their units where both are, else as texts.
+fn compare(one: &str, other: &str) -> Ordering {
+    match (number(one), number(other)) {
+        (Some(one), Some(other)) => one.total_cmp(&other),
+        // What has no number is less than what has one.
+        (one, other) if one.is_some() != other.is_some() => one.is_some().cmp(&other.is_some()),
+        // Texts are in the order of the alphabet where the largest number comes first.
+        _ => other.cmp(one),
+    }
+}
+
+/// Reads a cell as a number: plain, in percent, or a size like `1.0 MiB`.
+fn number(cell: &str) -> Option<f64> {
+    let cell = cell.trim_end_matches('%');
+    cell.parse().ok().or_else(|| {
+        let (number, unit) = cell.split_once(' ')?;
+        let number: f64 = number.parse().ok()?;
+        let power = ["B", "KiB", "MiB", "GiB", "TiB"]
+            .iter()
+            .position(|known| *known == unit)?;
+        Some(number * 1_024_f64.powi(i32::try_from(power).ok()?))
+    })
+}
+
+fn overview(frame: &Frame, size: ScreenSize) -> Vec<String> {
     let mut lines = vec![server_line(&frame.pod), hot_line(frame), String::new()];
     let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len()) / 3);
     lines.extend(part(&HOT_HEADER, &frame.hot_keys, part_max, hot_cells));
@@ -35,10 +153,6 @@ pub(super) fn lines(frame: &Frame, size: ScreenSize) -> Vec<String> {
     lines.push(String::new());
     let rest = size.lines.saturating_sub(lines.len() + 1);
     lines.extend(part(&SHARD_HEADER, &frame.shards, rest, shard_cells));
-    lines.truncate(size.lines);
-    for line in &mut lines {
-        *line = cut(line, size.columns);
-    }
     lines
 }
 
@@ -150,8 +264,57 @@ fn shard_cells(shard: &ShardFrame) -> Vec<String> {
     ]
 }
 
+const POLICY_HEADER: [&str; 5] = [
+    "POLICY",
+    "UTILISATION",
+    "REJECTED/S",
+    "WOULD-REJECT/S",
+    "BUCKETS",
+];
+
+fn policy_cells(policy: &PolicyFrame) -> Vec<String> {
+    vec![
+        cut(&policy.policy, KEY_LEN_MAX),
+        format!("{:.1}%", policy.utilisation * 100.0),
+        rate(policy.rejected_rate),
+        rate(policy.would_reject_rate),
+        format!("{:.0}", policy.buckets),
+    ]
+}
+
+const OVERLOAD_HEADER: [&str; 8] = [
+    "SHARD",
+    "STATE",
+    "PRESSURE",
+    "RATIO",
+    "WAITING",
+    "OLDEST-MS",
+    "IN-FLIGHT",
+    "LIMIT",
+];
+
+fn overload_cells(shard: &ShardFrame) -> Option<Vec<String>> {
+    let overload = shard.overload.as_ref()?;
+    let state = if overload.is_overloaded {
+        "overloaded"
+    } else {
+        "ok"
+    };
+    let ratio = overload.latency_ratio;
+    Some(vec![
+        shard.shard.to_string(),
+        state.to_owned(),
+        format!("{:.2}", overload.pressure),
+        ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+        format!("{:.0}", overload.waiting),
+        format!("{:.1}", overload.oldest_ms),
+        format!("{:.0}", overload.in_flight),
+        format!("{:.0}", overload.limit),
+    ])
+}
+
 /// Returns the part of a text that fits.
-fn cut(text: &str, columns: usize) -> String {
+pub(super) fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
     }
@@ -162,6 +325,7 @@ fn cut(text: &str, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::OverloadFrame;
     use super::*;
     use umbo_api::hot::{HotKeyName, HotKind, HotPod, HotStanding};
 
@@ -202,7 +366,23 @@ mod tests {
             ru_rate: 11.0,
             queued: 0,
             rows: 7,
-            file_bytes: 1 << 20,
+            file_bytes: 1 << (20 + shard),
+            overload: Some(OverloadFrame {
+                is_overloaded: shard == 1,
+                pressure: f64::from(shard) / 4.0,
+                latency_ratio: None,
+                limit: 8.0,
+                in_flight: 3.0,
+                waiting: 0.0,
+                oldest_ms: 0.0,
+            }),
+        };
+        let policy = |at: usize| PolicyFrame {
+            policy: format!("policy-{at}"),
+            utilisation: 0.5,
+            rejected_rate: 1.0,
+            would_reject_rate: 0.0,
+            buckets: 3.0,
         };
         Frame {
             seconds: 1.0,
@@ -222,25 +402,37 @@ mod tests {
             hot: Some(HotPod::default()),
             callers: (0..callers).map(caller).collect(),
             shards: (0..shards).map(shard).collect(),
+            policies: (0..callers).map(policy).collect(),
+        }
+    }
+
+    fn all() -> View {
+        View::new(Tab::Overview, String::new())
+    }
+
+    fn of(tab: Tab, sort: Option<usize>, filter: &str) -> View {
+        View {
+            sort,
+            ..View::new(tab, filter.to_owned())
         }
     }
 
     #[test]
     fn everything_is_shown_where_there_is_room() {
-        let lines = lines(&frame(2, 1, 2), WIDE);
+        let lines = lines(&frame(2, 1, 2), &all(), WIDE);
         let text = lines.join("\n");
         for part in [
             "requests 1000/s  ru 1100/s  rejected 1.0/s",
             "p50 0.12 ms  p99 -",
             "shop       listing:1  0xff  row   pinned,hot  1234",
             "caller-0  5.0",
-            "1      available  10          11    0       7     1.0 MiB",
+            "1      available  10          11    0       7     2.0 MiB",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
         let mut off = frame(0, 0, 1);
         off.hot = None;
-        assert_eq!(super::lines(&off, WIDE)[1], "hot keys are off");
+        assert_eq!(super::lines(&off, &all(), WIDE)[1], "hot keys are off");
     }
 
     #[test]
@@ -250,18 +442,65 @@ mod tests {
                 columns,
                 lines: lines_max,
             };
-            let drawn = lines(&frame(50, 50, 50), size);
-            assert!(drawn.len() <= lines_max, "{lines_max}: {drawn:?}");
-            let widest = drawn.iter().map(|line| line.chars().count()).max();
-            assert!(widest.unwrap_or(0) <= columns.max(1), "{columns}");
+            for tab in Tab::ALL {
+                let drawn = lines(&frame(50, 50, 40), &of(tab, Some(1), ""), size);
+                assert!(drawn.len() <= lines_max, "{lines_max}: {drawn:?}");
+                let widest = drawn.iter().map(|line| line.chars().count()).max();
+                assert!(widest.unwrap_or(0) <= columns.max(1), "{columns}");
+            }
         }
         let drawn = lines(
             &frame(50, 2, 2),
+            &all(),
             ScreenSize {
                 columns: 200,
                 lines: 40,
             },
         );
         assert!(drawn.contains(&"and 41 more".to_owned()), "{drawn:?}");
+    }
+
+    #[test]
+    fn every_tab_has_its_rows_in_the_order_asked_for() {
+        let frame = frame(3, 12, 3);
+        let first = |view: &View| {
+            let drawn = lines(&frame, view, WIDE);
+            assert!(drawn[2].starts_with(columns(view.tab)[0]), "{drawn:?}");
+            drawn[3]
+                .split_whitespace()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        assert_eq!(first(&of(Tab::Callers, None, "")), "caller-0");
+        assert_eq!(first(&of(Tab::Callers, None, "R-11")), "caller-11");
+        assert_eq!(first(&of(Tab::Quotas, Some(0), "")), "policy-0");
+        // Sizes are compared as what they are, not as texts.
+        assert_eq!(first(&of(Tab::Shards, Some(6), "")), "2");
+        assert_eq!(first(&of(Tab::Overload, Some(2), "")), "2");
+        assert_eq!(first(&of(Tab::Overload, None, "overloaded")), "1");
+        let mut smallest = of(Tab::Overload, Some(2), "");
+        smallest.is_ascending = true;
+        assert_eq!(first(&smallest), "0");
+        assert_eq!(first(&of(Tab::Hot, None, "listing:2")), "shop");
+        let none = lines(&frame, &of(Tab::Shards, None, "no such"), WIDE);
+        assert_eq!((none.len(), none[1].as_str()), (3, "filter: no such"));
+    }
+
+    #[test]
+    fn the_tab_in_view_is_marked() {
+        let line = tabs_line(&of(Tab::Quotas, None, ""), "http://a:1", 200);
+        assert!(
+            line.contains("[5 quotas]") && line.contains(" 1 overview "),
+            "{line}"
+        );
+        let narrow = tabs_line(&of(Tab::Quotas, None, ""), "http://a:1", 20);
+        assert_eq!(narrow, "[quotas] 1-6 tabs  …");
+        let mut typing = of(Tab::Quotas, Some(1), "ab");
+        typing.is_typing = true;
+        assert_eq!(
+            filter_line(&typing),
+            "by UTILISATION, largest first  filter: ab_"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! One frame of `umbo top`: what happened between two samples, as data.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -33,6 +34,8 @@ pub(super) struct Frame {
     /// The callers that use most, in descending order.
     pub(super) callers: Vec<CallerFrame>,
     pub(super) shards: Vec<ShardFrame>,
+    /// The policies in effect.
+    pub(super) policies: Vec<PolicyFrame>,
 }
 
 /// The whole server.
@@ -73,6 +76,36 @@ pub(super) struct ShardFrame {
     pub(super) queued: u64,
     pub(super) rows: u64,
     pub(super) file_bytes: u64,
+    /// How overloaded it is; absent where overload control is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) overload: Option<OverloadFrame>,
+}
+
+/// How overloaded a shard is.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OverloadFrame {
+    pub(super) is_overloaded: bool,
+    /// From 0 to 1, of the class that it is greatest for.
+    pub(super) pressure: f64,
+    /// Usual p95 over the p95 of the moment, of the class that it is least for; absent while nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) latency_ratio: Option<f64>,
+    pub(super) limit: f64,
+    pub(super) in_flight: f64,
+    pub(super) waiting: f64,
+    pub(super) oldest_ms: f64,
+}
+
+/// A policy.
+#[derive(Debug, Serialize)]
+pub(super) struct PolicyFrame {
+    pub(super) policy: String,
+    /// Highest share of its limit that one of its buckets is asked for.
+    pub(super) utilisation: f64,
+    pub(super) rejected_rate: f64,
+    /// Requests that it would have rejected if it were enforced.
+    pub(super) would_reject_rate: f64,
+    pub(super) buckets: f64,
 }
 
 /// The requests of this command are not counted as load.
@@ -96,6 +129,7 @@ impl Frame {
             hot: hot.map(|hot| hot.pod),
             callers: callers(&before.series, &after.series, seconds),
             shards: shards(before, after, seconds),
+            policies: policies(&before.series, &after.series, seconds),
         }
     }
 }
@@ -162,6 +196,7 @@ fn shards(before: &Sample, after: &Sample, seconds: f64) -> Vec<ShardFrame> {
     };
     let requests = rates("umbo_shard_requests_total");
     let units = rates("umbo_shard_request_units_total");
+    let overload = overload(&after.series);
     let shards = after.shards.iter();
     shards
         .map(|info| ShardFrame {
@@ -172,8 +207,59 @@ fn shards(before: &Sample, after: &Sample, seconds: f64) -> Vec<ShardFrame> {
             queued: info.queued,
             rows: info.rows,
             file_bytes: info.file_bytes,
+            overload: overload(info.shard),
         })
         .collect()
+}
+
+/// Returns how overloaded each shard is.
+fn overload(series: &Series) -> impl Fn(u16) -> Option<OverloadFrame> + use<> {
+    let sum = |name| series.by(name, "shard");
+    let overloaded = sum("umbo_shard_overloaded");
+    let pressures = series.fold_by("umbo_shard_pressure", "shard", f64::max);
+    let ratios = series.fold_by("umbo_shard_latency_ratio", "shard", f64::min);
+    let (limits, in_flight) = (sum("umbo_shard_limit"), sum("umbo_shard_in_flight"));
+    let waiting = sum("umbo_shard_waiting");
+    let oldest = sum("umbo_shard_oldest_waiting_seconds");
+    move |shard| {
+        let shard = shard.to_string();
+        let of = |values: &BTreeMap<String, f64>| values.get(&shard).copied().unwrap_or(0.0);
+        Some(OverloadFrame {
+            is_overloaded: *overloaded.get(&shard)? > 0.0,
+            pressure: of(&pressures),
+            latency_ratio: ratios.get(&shard).copied(),
+            limit: of(&limits),
+            in_flight: of(&in_flight),
+            waiting: of(&waiting),
+            oldest_ms: of(&oldest) * 1e3,
+        })
+    }
+}
+
+fn policies(before: &Series, after: &Series, seconds: f64) -> Vec<PolicyFrame> {
+    let rates = |name: &str| {
+        let (known, grown) = (before.by(name, "policy"), after.by(name, "policy"));
+        move |policy: &String| {
+            let values = [&known, &grown].map(|values| values.get(policy).copied().unwrap_or(0.0));
+            growth(values[0], values[1]) / seconds
+        }
+    };
+    let rejected = rates("umbo_policy_rejected_total");
+    let would_reject = rates("umbo_policy_shadow_rejected_total");
+    let buckets = after.by("umbo_policy_buckets", "policy");
+    let utilisation = after.by("umbo_policy_utilisation_ratio", "policy");
+    let mut policies: Vec<_> = utilisation
+        .into_iter()
+        .map(|(policy, utilisation)| PolicyFrame {
+            rejected_rate: rejected(&policy),
+            would_reject_rate: would_reject(&policy),
+            buckets: buckets.get(&policy).copied().unwrap_or(0.0),
+            utilisation,
+            policy,
+        })
+        .collect();
+    policies.sort_by(|one, other| other.utilisation.total_cmp(&one.utilisation));
+    policies
 }
 
 #[cfg(test)]
@@ -218,7 +304,14 @@ mod tests {
              umbo_caller_request_units_total{caller=\"a\"} 60\n\
              umbo_caller_request_units_total{caller=\"new\"} 1000\n\
              umbo_hotkey_hits_total 8\n\
-             umbo_shard_requests_total{shard=\"3\"} 30\n",
+             umbo_shard_requests_total{shard=\"3\"} 30\n\
+             umbo_shard_overloaded{shard=\"3\"} 1\n\
+             umbo_shard_pressure{shard=\"3\",class=\"point-read\"} 0.25\n\
+             umbo_shard_pressure{shard=\"3\",class=\"point-write\"} 0.5\n\
+             umbo_shard_waiting{shard=\"3\",tier=\"critical\"} 2\n\
+             umbo_shard_waiting{shard=\"3\",tier=\"sheddable\"} 5\n\
+             umbo_policy_utilisation_ratio{policy=\"p\"} 0.75\n\
+             umbo_policy_rejected_total{policy=\"p\"} 8\n",
         );
         let frame = Frame::between(&before, &after);
         let pod = &frame.pod;
@@ -241,5 +334,10 @@ mod tests {
             (frame.shards[0].requests_rate, frame.shards[0].rows),
             (10.0, 7)
         );
+        let overload = frame.shards[0].overload.as_ref().unwrap();
+        let found = (overload.is_overloaded, overload.pressure, overload.waiting);
+        assert_eq!(found, (true, 0.5, 7.0));
+        let policy = &frame.policies[0];
+        assert_eq!((policy.utilisation, policy.rejected_rate), (0.75, 4.0));
     }
 }

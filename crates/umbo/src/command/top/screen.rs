@@ -7,6 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 use tokio::sync::mpsc;
 
 use super::draw::ScreenSize;
+use super::view::Key;
 use crate::cli_error::CliError;
 
 /// Switches to the alternate screen and hides the cursor.
@@ -19,41 +20,47 @@ const USUAL: ScreenSize = ScreenSize {
     lines: 24,
 };
 
+/// Most keys that wait to be acted on; the terminal holds the others.
+const KEYS_MAX: usize = 16;
+/// Longest sequence that a terminal sends for one key, in bytes.
+const KEY_LEN_MAX: usize = 16;
+
 /// The terminal in use.
 #[derive(Debug)]
 pub(super) struct Screen {
     /// The key mode before; none if stdin is not a terminal.
     before: Option<Termios>,
     out: io::Stdout,
-    quit: mpsc::Receiver<()>,
+    keys: mpsc::Receiver<Key>,
 }
 
 impl Screen {
     /// Prepares the terminal.
     pub(super) fn take() -> io::Result<Self> {
         let before = tcgetattr(io::stdin()).ok();
-        let (quit, quits) = mpsc::channel(1);
+        let (keys, pressed) = mpsc::channel(KEYS_MAX);
         if let Some(before) = &before {
             let mut modes = before.clone();
             // Ctrl-C still sends a signal.
             modes.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
             tcsetattr(io::stdin(), OptionalActions::Now, &modes)?;
             // Ends with the process: a read of a terminal cannot be cancelled.
-            std::thread::spawn(move || wait_for_q(&quit));
+            std::thread::spawn(move || read_keys(&keys));
         }
         let mut screen = Self {
             before,
             out: io::stdout(),
-            quit: quits,
+            keys: pressed,
         };
         screen.write(TAKE)?;
         Ok(screen)
     }
 
-    /// Waits until `q` is pressed; without limit if stdin is not a terminal.
-    pub(super) async fn quit(&mut self) {
-        if self.quit.recv().await.is_none() {
-            std::future::pending::<()>().await;
+    /// Waits for a key; without limit if stdin is not a terminal.
+    pub(super) async fn key(&mut self) -> Key {
+        match self.keys.recv().await {
+            Some(key) => key,
+            None => std::future::pending().await,
         }
     }
 
@@ -92,14 +99,23 @@ impl Drop for Screen {
     }
 }
 
-fn wait_for_q(quit: &mpsc::Sender<()>) {
+/// Reads keys until the program ends.
+fn read_keys(keys: &mpsc::Sender<Key>) {
     let mut stdin = io::stdin().lock();
-    let mut key = [0];
-    while let Ok(1) = stdin.read(&mut key) {
-        if matches!(key[0], b'q' | b'Q') {
-            // The receiver is gone when the program ends.
-            let _ = quit.blocking_send(());
-            return;
+    let mut bytes = [0; KEY_LEN_MAX];
+    while let Ok(len @ 1..) = stdin.read(&mut bytes) {
+        // A sequence arrives at once; keys that were typed ahead come together too.
+        let sent = &bytes[..len];
+        let is_sequence = sent[0] == 0x1b || !sent.is_ascii();
+        let pieces: Vec<&[u8]> = if is_sequence {
+            vec![sent]
+        } else {
+            sent.chunks(1).collect()
+        };
+        for key in pieces.into_iter().filter_map(Key::parse) {
+            if keys.blocking_send(key).is_err() {
+                return;
+            }
         }
     }
 }

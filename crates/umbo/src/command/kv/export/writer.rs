@@ -17,10 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 use umbo_api::ru::Ru;
 use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_client::RowPage;
+use umbo_rows::{TableFormat, TableWriter};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::with_suffix;
+use crate::command::kv::format::FileFormat;
 
 /// Time between two checkpoints. Each one ends a frame, which costs compression a little.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
@@ -59,6 +61,8 @@ pub(super) enum SegmentPlace {
 #[serde(deny_unknown_fields)]
 pub(super) struct ExportProgress {
     namespace: String,
+    #[serde(default)]
+    format: FileFormat,
     compression: Option<Compression>,
     /// Of each segment.
     pub(super) places: Vec<SegmentPlace>,
@@ -72,9 +76,15 @@ pub(super) struct ExportProgress {
 
 impl ExportProgress {
     /// Begins an export.
-    pub(super) fn begin(ns: &Namespace, segments: u32, compression: Option<Compression>) -> Self {
+    pub(super) fn begin(
+        ns: &Namespace,
+        segments: u32,
+        format: FileFormat,
+        compression: Option<Compression>,
+    ) -> Self {
         Self {
             namespace: ns.as_str().to_owned(),
+            format,
             compression,
             places: vec![SegmentPlace::Start; segments as usize],
             rows: 0,
@@ -107,6 +117,7 @@ impl ExportProgress {
         &self,
         file: &Path,
         ns: &Namespace,
+        format: FileFormat,
         compression: Option<Compression>,
     ) -> Result<(), CliError> {
         let refuse = |reason: &str| {
@@ -117,6 +128,9 @@ impl ExportProgress {
         };
         if self.namespace != ns.as_str() {
             return refuse("was of another namespace");
+        }
+        if self.format != format {
+            return refuse("was in another format");
         }
         if self.compression != compression {
             return refuse("was compressed in another way");
@@ -137,9 +151,13 @@ impl ExportProgress {
         std::fs::rename(new, path)
     }
 
+    /// Returns whether an export that was interrupted can be continued: Parquet has no rows without its end.
+    pub(super) fn is_resumable(&self) -> bool {
+        self.format != FileFormat::Parquet
+    }
+
     fn take(&mut self, SegmentPage { segment, page }: &SegmentPage) {
         self.rows += page.rows;
-        self.text_bytes += page.lines.len() as u64;
         self.places[*segment] = match &page.cursor {
             Some(cursor) => SegmentPlace::At(cursor.clone()),
             None => SegmentPlace::Done,
@@ -220,11 +238,18 @@ enum Frame {
     Plain(Out),
     Gzip(flate2::write::GzEncoder<Out>),
     Zstd(zstd::stream::write::Encoder<'static, Out>),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<TableWriter<Out>>),
 }
 
 impl Frame {
-    fn begin(compression: Option<Compression>, out: Out) -> io::Result<Self> {
-        Ok(match compression {
+    fn begin(progress: &ExportProgress, out: Out) -> io::Result<Self> {
+        #[cfg(feature = "parquet")]
+        if progress.format == FileFormat::Parquet {
+            let writer = TableWriter::new(TableFormat::Parquet, out, false)?;
+            return Ok(Self::Parquet(Box::new(writer)));
+        }
+        Ok(match progress.compression {
             None => Self::Plain(out),
             Some(Compression::Gzip) => {
                 let level = flate2::Compression::default();
@@ -239,6 +264,8 @@ impl Frame {
             Self::Plain(out) => out.write_all(bytes),
             Self::Gzip(out) => out.write_all(bytes),
             Self::Zstd(out) => out.write_all(bytes),
+            #[cfg(feature = "parquet")]
+            Self::Parquet(out) => write_lines(out, bytes),
         }
     }
 
@@ -248,10 +275,22 @@ impl Frame {
             Self::Plain(out) => out,
             Self::Gzip(encoder) => encoder.finish()?,
             Self::Zstd(encoder) => encoder.finish()?,
+            #[cfg(feature = "parquet")]
+            Self::Parquet(writer) => writer.finish()?,
         };
         out.flush()?;
         Ok(out)
     }
+}
+
+/// Writes rows that are lines of NDJSON.
+fn write_lines<W: Write + Send>(writer: &mut TableWriter<W>, lines: &[u8]) -> io::Result<()> {
+    for line in lines.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii) {
+        if !line.is_empty() {
+            writer.write_line(line)?;
+        }
+    }
+    Ok(())
 }
 
 /// What is written, and how far it is.
@@ -281,12 +320,30 @@ impl Output {
             None => Box::new(io::stdout()),
         };
         let out = BufWriter::with_capacity(256 << 10, out);
-        Ok(Self {
-            frame: Some(Frame::begin(progress.compression, out)?),
+        let mut output = Self {
+            frame: Some(Frame::begin(&progress, out)?),
             file,
             handle,
             progress,
-        })
+        };
+        if output.progress.format == FileFormat::Csv && output.progress.file_bytes == 0 {
+            let header = TableWriter::new(TableFormat::Csv, Vec::new(), false)?;
+            output.write(&header.finish()?)?;
+        }
+        Ok(output)
+    }
+
+    /// Writes rows that are lines of NDJSON, in the format of the export.
+    fn write_rows(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.progress.format != FileFormat::Csv {
+            self.progress.text_bytes += lines.len() as u64;
+            return self.write(lines);
+        }
+        let mut writer = TableWriter::new(TableFormat::Csv, Vec::new(), true)?;
+        write_lines(&mut writer, lines)?;
+        let text = writer.finish()?;
+        self.progress.text_bytes += text.len() as u64;
+        self.write(&text)
     }
 
     /// Writes pages until no more can come.
@@ -297,10 +354,10 @@ impl Output {
     ) -> io::Result<Self> {
         let mut checkpoint_at = Instant::now() + CHECKPOINT_INTERVAL;
         while let Some(page) = pages.blocking_recv() {
-            self.write(&page.page.lines)?;
+            self.write_rows(&page.page.lines)?;
             self.progress.take(&page);
             count(&self.progress);
-            if self.file.is_none() {
+            if self.file.is_none() || !self.progress.is_resumable() {
                 // A reader of a pipe gets whole pages as they come.
                 continue;
             }
@@ -322,7 +379,7 @@ impl Output {
     fn end_frame(&mut self) -> io::Result<()> {
         if let Some(frame) = self.frame.take() {
             let out = frame.finish()?;
-            self.frame = Some(Frame::begin(self.progress.compression, out)?);
+            self.frame = Some(Frame::begin(&self.progress, out)?);
         }
         Ok(())
     }
@@ -342,13 +399,13 @@ impl Output {
         let Some(file) = self.file.clone() else {
             return self.end_frame();
         };
-        if self.progress.rows > 0 {
+        if self.progress.rows > 0 && self.progress.is_resumable() {
             return self.checkpoint();
         }
         std::fs::remove_file(part_path(&file))
     }
 
-    /// Writes the end line, and gives the file its name.
+    /// Writes the end line of NDJSON, and gives the file its name.
     fn complete(&mut self) -> io::Result<()> {
         let end = End {
             more: false,
@@ -358,9 +415,11 @@ impl Output {
             bytes: self.progress.text_bytes,
             ru: Ru::default(),
         };
-        let mut line = serde_json::to_vec(&EndLine { end })?;
-        line.push(b'\n');
-        self.write(&line)?;
+        if self.progress.format == FileFormat::Ndjson {
+            let mut line = serde_json::to_vec(&EndLine { end })?;
+            line.push(b'\n');
+            self.write(&line)?;
+        }
         if let Some(frame) = self.frame.take() {
             frame.finish()?;
         }

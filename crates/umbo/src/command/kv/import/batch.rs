@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::window::SortWindow;
 
 /// Longest line: the content of one request.
-pub(super) const LINE_LEN_MAX: usize = (16 << 20) - 1;
+pub(super) const LINE_LEN_MAX: usize = umbo_rows::LINE_LEN_MAX;
 
 /// Lines of one request.
 #[derive(Debug)]

@@ -35,6 +35,9 @@ pub(super) struct FailureReason {
     type_uri: String,
     #[serde(default)]
     detail: String,
+    /// Who gave the row up; empty in files of earlier versions.
+    #[serde(default)]
+    reason: String,
 }
 
 impl FailureReason {
@@ -109,6 +112,8 @@ pub(in crate::command) struct FailureCount {
     /// Their namespace; absent if the entries have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) namespace: Option<String>,
+    /// Who gave them up: `given-up` here, `refused` by the server, or `unanswered`; empty if that is not known.
+    pub(in crate::command) reason: String,
     /// HTTP status; 0 if there was no answer.
     pub(in crate::command) status: u16,
     /// Name of the error code; empty if there was no answer.
@@ -120,10 +125,13 @@ pub(in crate::command) struct FailureCount {
     pub(in crate::command) example: String,
 }
 
+/// Namespace, reason, status and code of an entry.
+type Kind = (Option<String>, String, u16, String);
+
 /// Counts the entries of a file by namespace and reason, the most frequent first.
 pub(in crate::command) fn census(path: &Path) -> Result<Vec<FailureCount>, CliError> {
     let (mut lines, mut line) = (LetterLines::open(path)?, Vec::new());
-    let mut kinds: BTreeMap<(Option<String>, u16, String), (u64, String)> = BTreeMap::new();
+    let mut kinds: BTreeMap<Kind, (u64, String)> = BTreeMap::new();
     while lines.next(&mut line)?.is_some() {
         let other = |kind: &str, detail: &str| FailureReason {
             type_uri: kind.to_owned(),
@@ -136,15 +144,16 @@ pub(in crate::command) fn census(path: &Path) -> Result<Vec<FailureCount>, CliEr
             Letter::Malformed => other("(malformed)", "not an entry of a file of failed rows"),
         };
         let code = failed.code().to_owned();
-        let kind = kinds.entry((failed.namespace, failed.status, code));
+        let kind = kinds.entry((failed.namespace, failed.reason, failed.status, code));
         kind.or_insert((0, failed.detail)).0 += 1;
         line.clear();
     }
     let mut kinds: Vec<FailureCount> = kinds
         .into_iter()
         .map(
-            |((namespace, status, code), (rows, example))| FailureCount {
+            |((namespace, reason, status, code), (rows, example))| FailureCount {
                 namespace,
+                reason,
                 status,
                 code,
                 rows,

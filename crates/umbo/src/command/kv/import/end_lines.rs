@@ -7,7 +7,7 @@ use umbo_api::stream::{EndLine, ErrorLine};
 
 /// Counts the rows since the last end line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct EndCheck {
+pub(in crate::command) struct EndCheck {
     rows: u64,
     /// Whether the first of them has a version.
     needs_end: bool,
@@ -17,7 +17,7 @@ pub(super) struct EndCheck {
 
 /// What a line is in its stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum StreamPart {
+pub(in crate::command) enum StreamPart {
     /// A row, or what should be one.
     Row,
     /// An end line that is right.
@@ -28,7 +28,7 @@ pub(super) enum StreamPart {
 
 impl EndCheck {
     /// Takes a line, which is not blank.
-    pub(super) fn take(&mut self, number: u64, line: &[u8]) -> StreamPart {
+    pub(in crate::command) fn take(&mut self, number: u64, line: &[u8]) -> StreamPart {
         if starts_with_member(line, b"end")
             && let Ok(EndLine { end }) = serde_json::from_slice(line)
         {
@@ -63,7 +63,7 @@ impl EndCheck {
     }
 
     /// Returns what is missing at the end of the input; none if nothing is.
-    pub(super) fn missing(&self) -> Option<String> {
+    pub(in crate::command) fn missing(&self) -> Option<String> {
         if self.rows > 0 && self.needs_end {
             return Some("there is no end line after its last row".to_owned());
         }

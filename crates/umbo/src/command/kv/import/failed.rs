@@ -21,6 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use umbo_api::ErrorCode;
+use umbo_client::DeadLetterReason;
 
 use crate::cli_error::CliError;
 
@@ -36,6 +37,9 @@ pub(super) struct Reason {
     pub(super) type_uri: String,
     /// What happened.
     pub(super) detail: String,
+    /// Who gave the row up.
+    #[serde(rename = "reason")]
+    pub(super) given_up: DeadLetterReason,
     /// How often the row was sent; 0 if it was not.
     #[serde(skip_serializing_if = "is_at_most_one")]
     pub(super) attempts: u32,
@@ -57,6 +61,7 @@ impl Reason {
             status: ErrorCode::InvalidBody.status(),
             type_uri: ErrorCode::InvalidBody.type_uri(),
             detail,
+            given_up: DeadLetterReason::GivenUp,
             attempts: 0,
         }
     }

@@ -13,7 +13,7 @@ use tokio::sync::{OnceCell, watch};
 use umbo_api::admin::{DurabilitySetting, NamespaceSpec};
 use umbo_api::batch::{WriteLine, WriteRow, WriteRowError};
 use umbo_api::{ErrorCode, Outcome};
-use umbo_client::{BatchOptions, Client, Error};
+use umbo_client::{BatchOptions, Client, DeadLetterReason, Error};
 use umbo_types::Namespace;
 
 use super::batch::ImportBatch;
@@ -49,7 +49,7 @@ type FailedRows = Vec<(usize, Reason)>;
 pub(super) struct RetryRows {
     /// Those to send again.
     again: FailedRows,
-    /// Those whose shard is away.
+    /// Rows whose shard is away.
     away: Vec<(usize, Reason, u16)>,
     /// The longest wait that the server gave for those to send again.
     wait: Option<Duration>,
@@ -363,6 +363,7 @@ fn sort_out(
             status,
             type_uri: error.type_uri,
             detail: error.detail,
+            given_up: DeadLetterReason::Refused,
             attempts,
         };
         match error.shard {
@@ -468,6 +469,7 @@ fn reason_of(line: u64, error: &Error, attempts: u32) -> Reason {
         status,
         type_uri,
         detail,
+        given_up: DeadLetterReason::of(error),
         attempts,
     }
 }
@@ -496,6 +498,8 @@ mod tests {
             skipped: None,
             status,
             version: None,
+            number: None,
+            replayed: false,
             error: Some(WriteRowError {
                 type_uri: String::new(),
                 detail: "why".to_owned(),

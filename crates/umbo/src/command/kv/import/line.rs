@@ -38,6 +38,11 @@ pub(super) enum LineError {
     /// No partition key.
     #[error("a row needs 'pk' or 'pk64'")]
     NoPartitionKey,
+    /// An increment: a line may be sent more than once.
+    #[error(
+        "an increment is not imported, because a line may be sent twice: send it with 'umbo kv batch'"
+    )]
+    Increment,
     /// A key whose length no row can have.
     #[error("a partition key has 1 to 1,024 bytes and a sort key at most 2,048")]
     KeyLength,
@@ -85,12 +90,27 @@ pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, LineErro
             break;
         }
     }
+    if is_increment(line) {
+        return Err(LineError::Increment);
+    }
     let start = keys.len();
     let key = fields.append(line, keys);
     if key.is_err() {
         keys.truncate(start);
     }
     key
+}
+
+/// Returns whether a line is an increment. Only a line in which the word stands, or an escape, is read whole.
+fn is_increment(line: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Op<'a> {
+        #[serde(default, borrow)]
+        op: std::borrow::Cow<'a, str>,
+    }
+    let has = |text: &str| memchr::memmem::find(line, text.as_bytes()).is_some();
+    (has("\"inc\"") || has("\\u00"))
+        && serde_json::from_slice::<Op<'_>>(line).is_ok_and(|line| line.op == "inc")
 }
 
 impl LineFields {
@@ -287,6 +307,22 @@ mod tests {
         }
         let long = format!(r#"{{"pk":"{}"}}"#, "x".repeat(4_000));
         assert_eq!(key(&long), Err(KeyLength));
+    }
+
+    #[test]
+    fn increments_are_refused_however_they_are_spelled() {
+        for line in [
+            r#"{"op":"inc","pk":"a","by":1}"#,
+            r#"{"pk":"a","by":1,"op":"\u0069nc"}"#,
+        ] {
+            assert_eq!(key(line), Err(LineError::Increment), "{line}");
+        }
+        for line in [
+            r#"{"pk":"a","v":"\"inc\""}"#,
+            r#"{"pk":"\u0061","v":"inc","op":"put"}"#,
+        ] {
+            assert!(key(line).is_ok(), "{line}");
+        }
     }
 
     #[test]

@@ -14,16 +14,19 @@ use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::sync::mpsc::Sender as LaneSender;
+use umbo_rows::{RowReader, RowsError};
 
 use super::batch::{self, BatchLimits, Builder, ImportBatch, LINE_LEN_MAX};
 use super::checkpoint::{Checkpoint, Checkpoints, Place};
 use super::end_lines::StreamPart;
+use super::ended::{Ended, ReadError, Stopped};
 use super::failed::Reason;
 use super::held::Released;
 use super::line::{self, LineKind};
 use super::progress::ImportState;
-use super::source;
+use super::source::{self, ImportInput};
 use super::window::{LineKeyBuf, SortWindow};
 use crate::cli_error::CliError;
 
@@ -75,26 +78,6 @@ struct WindowUnderWay {
     place: Place,
 }
 
-/// No lane takes batches any more: the import was stopped.
-struct Stopped;
-
-enum Ended {
-    Failed(CliError),
-    Stopped,
-}
-
-impl From<Stopped> for Ended {
-    fn from(_: Stopped) -> Self {
-        Self::Stopped
-    }
-}
-
-impl From<CliError> for Ended {
-    fn from(failure: CliError) -> Self {
-        Self::Failed(failure)
-    }
-}
-
 impl<'a> LineReader<'a> {
     pub(super) fn new(
         options: ReaderOptions,
@@ -133,10 +116,10 @@ impl<'a> LineReader<'a> {
     /// sent.
     pub(super) fn run(
         mut self,
-        source: &mut dyn Read,
-        failed: impl Fn(std::io::Error) -> CliError,
+        input: &mut ImportInput,
+        failed: impl Fn(RowsError) -> CliError,
     ) -> Result<(), CliError> {
-        let result = self.run_source(source);
+        let result = self.run_source(input);
         self.wait_for_all();
         if result.is_err() || self.shared.is_stopped() {
             self.save_checkpoint();
@@ -148,10 +131,13 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    fn run_source(&mut self, source: &mut dyn Read) -> Result<(), ReadError> {
+    fn run_source(&mut self, input: &mut ImportInput) -> Result<(), ReadError> {
         // What an earlier run has left comes before what it has not read.
         self.release_held()?;
-        let read = self.read(source);
+        let read = match input {
+            ImportInput::Lines(source) => self.read(&mut **source),
+            ImportInput::Table(rows) => self.read_table(rows),
+        };
         if !matches!(read, Err(ReadError::Ended(_))) {
             self.finish()?;
         }
@@ -184,7 +170,8 @@ impl<'a> LineReader<'a> {
         let mut is_skipping = false;
         loop {
             let start = buffer.len();
-            let len = source::read_some(source, &mut buffer).map_err(ReadError::Source)?;
+            let len = source::read_some(source, &mut buffer);
+            let len = len.map_err(|error| ReadError::Source(error.into()))?;
             if len == 0 {
                 break;
             }
@@ -200,7 +187,8 @@ impl<'a> LineReader<'a> {
             if buffer.len() > LINE_LEN_MAX {
                 if !std::mem::replace(&mut is_skipping, true) {
                     self.place.lines += 1;
-                    let detail = format!("the line has more than {LINE_LEN_MAX} bytes");
+                    let max_mib = (LINE_LEN_MAX + 1) >> 20;
+                    let detail = format!("with its newline, the line is longer than {max_mib} MiB");
                     self.refuse(&buffer[..EXCERPT_LEN], detail)?;
                 }
                 buffer.clear();
@@ -210,6 +198,31 @@ impl<'a> LineReader<'a> {
         }
         if !buffer.is_empty() && !is_skipping {
             self.line(&buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the rows of a table as lines.
+    fn read_table(&mut self, rows: &mut RowReader) -> Result<(), ReadError> {
+        let mut line = BytesMut::new();
+        while let Some(row) = rows.next() {
+            let row = row.map_err(ReadError::Source)?;
+            self.place.lines = rows.line();
+            if self.place.lines <= self.lines_before {
+                continue;
+            }
+            line.clear();
+            match row {
+                Ok(row) => umbo_rows::line::write(&row, &mut line),
+                Err(rejected) => {
+                    self.shared.count_read(rejected.bytes.len() as u64 + 1);
+                    self.refuse(&rejected.bytes, rejected.reason.to_string())?;
+                    continue;
+                }
+            }
+            let line = line.trim_ascii();
+            self.shared.count_read(line.len() as u64 + 1);
+            self.row(line)?;
         }
         Ok(())
     }
@@ -447,23 +460,6 @@ impl<'a> LineReader<'a> {
             self.shared
                 .note(format!("{failure}; the import cannot be continued later"));
         }
-    }
-}
-
-enum ReadError {
-    Source(std::io::Error),
-    Ended(Ended),
-}
-
-impl From<Ended> for ReadError {
-    fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
-    }
-}
-
-impl From<CliError> for ReadError {
-    fn from(failure: CliError) -> Self {
-        Self::Ended(Ended::Failed(failure))
     }
 }
 

@@ -1,0 +1,44 @@
+//! The admin API of the fleet.
+//!
+//! Needs a grant of `observe` on `*`. Every server of the fleet refuses, by itself, what the caller may not see.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::{Extension, Json};
+use http::HeaderMap;
+use umbo_api::fleet::{FLEET_ROUTES, FleetAnswers, FleetList};
+use umbo_http::RequestError;
+use umbo_http::query::Query;
+
+use super::{DispatcherState, full_observer};
+use crate::admin_error::AdminError;
+use crate::fleet::FleetView;
+
+pub(crate) async fn list(
+    State(dispatcher): DispatcherState,
+    Extension(fleet): Extension<Arc<FleetView>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<FleetList>, AdminError> {
+    full_observer(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(fleet.list().await))
+}
+
+pub(crate) async fn ask(
+    State(dispatcher): DispatcherState,
+    Extension(fleet): Extension<Arc<FleetView>>,
+    path: http::Uri,
+    headers: HeaderMap,
+) -> Result<Json<FleetAnswers>, AdminError> {
+    let caller = full_observer(&dispatcher, &headers)?;
+    let asked = path.path_and_query().map_or("", |path| path.as_str());
+    let rest = asked.strip_prefix("/admin/v1/fleet/").unwrap_or_default();
+    let route = rest.split(['/', '?']).next().unwrap_or_default();
+    if !FLEET_ROUTES.contains(&route) {
+        return Err(RequestError::RouteNotFound.into());
+    }
+    let path = format!("/admin/v1/{rest}");
+    Ok(Json(fleet.ask(&caller, &path).await))
+}

@@ -1,0 +1,6 @@
+//! An answer of a server.
+
+use bytes::Bytes;
+
+/// An answer: its status, and its body.
+pub(super) type Answer = (u16, Bytes);

@@ -1,0 +1,102 @@
+//! Once a second: takes a sample of the metrics for the history, ranks the callers, and looks for events.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use umbo_dispatcher::Dispatcher;
+use umbo_observe::{CallerTotals, SeriesKey, names as series};
+use umbo_quota::{OTHERS, Tally};
+use umbo_telemetry::recorder::Recorder;
+
+use crate::happenings::Happenings;
+use crate::scrape;
+
+/// Records the history and the happenings of a dispatcher.
+#[derive(Debug)]
+pub struct Observer {
+    dispatcher: Arc<Dispatcher>,
+    recorder: Recorder,
+    happenings: Happenings,
+}
+
+impl Observer {
+    /// Makes the observer of a dispatcher; there should be one. History and happenings are kept in the files of a
+    /// folder, or in memory only.
+    pub fn new(dispatcher: &Arc<Dispatcher>, folder: Option<&Path>) -> Self {
+        let recorder = folder.map_or_else(Recorder::new, |folder| {
+            let now = dispatcher.clock.wall();
+            let (recorder, events) = Recorder::open(folder, now, &dispatcher.history);
+            dispatcher.control.events.restore(events);
+            recorder
+        });
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            recorder,
+            happenings: Happenings::default(),
+        }
+    }
+
+    /// Returns for how long to wait before the next sample.
+    pub fn wait(&self) -> Duration {
+        Recorder::wait(self.dispatcher.clock.wall())
+    }
+
+    /// Takes the sample of the second that has ended.
+    pub fn sample(&mut self) {
+        let dispatcher = &self.dispatcher;
+        self.happenings.look(dispatcher);
+        self.recorder.record(
+            &dispatcher.history,
+            (dispatcher.clock.monotonic(), dispatcher.clock.wall()),
+            |visitor| scrape::visit(dispatcher, visitor),
+            |elapsed| callers(dispatcher, elapsed),
+            || dispatcher.control.events.happenings_since(0),
+        );
+    }
+
+    /// Writes to the files what is not in them yet. To be called when the server stops.
+    pub fn end(&mut self) {
+        let happenings = self.dispatcher.control.events.happenings_since(0);
+        self.recorder.end(&self.dispatcher.history, &happenings);
+    }
+}
+
+/// Ranks the callers and returns the series of those that use most.
+fn callers(dispatcher: &Dispatcher, elapsed: f64) -> Vec<(SeriesKey, f64)> {
+    if elapsed <= 0.0 {
+        return Vec::new();
+    }
+    let top_callers = dispatcher.top_callers.lock();
+    let mut top_callers = top_callers.unwrap_or_else(PoisonError::into_inner);
+    top_callers.update(elapsed, |add| {
+        dispatcher.quota.visit_callers(|caller, tally| {
+            if &**caller != OTHERS {
+                add(caller, totals(tally));
+            }
+        });
+    });
+    let rates = top_callers.top().into_iter().flat_map(|(caller, rates)| {
+        [
+            (&series::CALLER_RU, rates.ru),
+            (&series::CALLER_REQUESTS, rates.requests),
+            (&series::CALLER_REJECTED, rates.rejected),
+            (&series::CALLER_BYTES, rates.bytes),
+        ]
+        .map(|(series, rate)| (SeriesKey::new(series, Arc::clone(&caller)), rate))
+    });
+    rates.collect()
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "only differences of a second count"
+)]
+fn totals(tally: &Tally) -> CallerTotals {
+    CallerTotals {
+        ru: tally.charged.as_f64(),
+        requests: tally.requests as f64,
+        rejected: tally.rejected as f64,
+        bytes: (tally.read_bytes + tally.write_bytes) as f64,
+    }
+}

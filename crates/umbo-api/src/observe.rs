@@ -1,0 +1,271 @@
+//! What operators look back at: the history of series, the heat map, and events.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::hot::{HotCaller, HotKeyInfo};
+
+/// Names of the series of the history, in the order in which they are shown.
+pub const SERIES_NAMES: [&str; 43] = [
+    "served",
+    "rejected",
+    "shed",
+    "failed",
+    "served_by_tier",
+    "rejected_by_tier",
+    "shed_by_tier",
+    "failed_by_tier",
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "latency_p999_ms",
+    "ru",
+    "hot_hits",
+    "hot_collapsed",
+    "in_flight",
+    "connections",
+    "cpu",
+    "memory_bytes",
+    "penalty",
+    "policy_utilisation",
+    "policy_rejected",
+    "policy_would_reject",
+    "node_up",
+    "caller_ru",
+    "caller_requests",
+    "caller_rejected",
+    "caller_bytes",
+    "shard_ru",
+    "shard_requests",
+    "shard_rows",
+    "shard_file_bytes",
+    "shard_live_bytes",
+    "shard_commits",
+    "shard_queued",
+    "shard_expired_rows",
+    "latency_ratio",
+    "pressure",
+    "queue_delay_ms",
+    "queue_length",
+    "syncs",
+    "sync_time",
+    "row_cache_hits",
+    "row_cache_misses",
+];
+
+/// Series of one process over a range of time. Rates are per second already.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "now_ms": 1_790_000_300_250_u64, "start_ms": 1_790_000_000_000_u64, "step_ms": 1000,
+    "series": [
+        {"name": "served", "labels": {"operation": "get"}, "unit": "requests/s", "values": [1200.0, null, 1180.5]},
+        {"name": "cpu", "labels": {}, "unit": "cores", "values": [0.41, 0.4, 0.42]}
+    ]
+}))]
+pub struct HistoryReport {
+    /// The server's clock, in milliseconds since the Unix epoch.
+    pub now_ms: u64,
+    /// Beginning of the first step, in milliseconds since the Unix epoch.
+    pub start_ms: u64,
+    /// Length of a step, in milliseconds.
+    pub step_ms: u64,
+    /// The series that have any value in the range, by the order of their names in this document and then by label.
+    pub series: Vec<SeriesReport>,
+}
+
+/// One series.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SeriesReport {
+    /// Name: what is measured.
+    pub name: String,
+    /// What the series is about: `operation`, `tier`, `caller`, `shard`, `policy` or `node`; one at most.
+    pub labels: BTreeMap<String, String>,
+    /// Unit of the values.
+    pub unit: String,
+    /// A value for each step, to seven digits; null where nothing was recorded.
+    pub values: Vec<Option<f32>>,
+}
+
+/// Request units a second by place and time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "start_ms": 1_790_000_000_000_u64, "step_ms": 1000,
+    "rows": [{"row": "0", "shard": 0, "values": [310.5, null, 298.0]}]
+}))]
+pub struct HeatReport {
+    /// Beginning of the first step, in milliseconds since the Unix epoch.
+    pub start_ms: u64,
+    /// Length of a step, in milliseconds.
+    pub step_ms: u64,
+    /// The places, in the order of their hash slots.
+    pub rows: Vec<HeatRow>,
+}
+
+/// One place of the heat map.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HeatRow {
+    /// Names the place in `/admin/v1/heat/{row}`.
+    pub row: String,
+    /// Its shard.
+    pub shard: u16,
+    /// Request units a second in each step; null where nothing was recorded.
+    pub values: Vec<Option<f32>>,
+}
+
+/// What is behind a place of the heat map at this moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HeatRowReport {
+    /// The place.
+    pub row: String,
+    /// Its shard.
+    pub shard: u16,
+    /// Request units a second, over the last second.
+    pub ru_rate: f32,
+    /// Callers of its hot keys with their share of the reads of these keys, largest first. Empty where no key is hot.
+    pub callers: Vec<HotCaller>,
+    /// Its hot, pinned and blocked keys, those read most first. Only keys of namespaces that the caller administers.
+    pub keys: Vec<HotKeyInfo>,
+}
+
+/// What kind of event it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    /// A quota policy was stored or replaced.
+    PolicyChanged,
+    /// A quota policy was removed.
+    PolicyRemoved,
+    /// A token was made.
+    TokenCreated,
+    /// A token was revoked.
+    TokenRevoked,
+    /// A namespace was created.
+    NamespaceCreated,
+    /// Settings of a namespace were changed.
+    NamespaceChanged,
+    /// A namespace was removed.
+    NamespaceRemoved,
+    /// A load was created, or its state changed.
+    LoadChanged,
+    /// A key was pinned or blocked.
+    HotKeyListed,
+    /// A key was taken off its list.
+    HotKeyUnlisted,
+    /// A shard node is not reachable.
+    NodeLost,
+    /// A shard node is reachable again.
+    NodeBack,
+    /// A shard does not serve reads and writes.
+    ShardLost,
+    /// A shard serves again.
+    ShardBack,
+    /// A shard is on another node.
+    ShardMoved,
+    /// An overload of a shard began.
+    OverloadEngaged,
+    /// An overload of a shard ended.
+    OverloadEnded,
+    /// Settings, policies or tokens were read again from their files.
+    SettingsReloaded,
+    /// The server began to serve.
+    Started,
+    /// The server began to stop.
+    Stopping,
+}
+
+impl EventKind {
+    /// Returns the name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PolicyChanged => "policy-changed",
+            Self::PolicyRemoved => "policy-removed",
+            Self::TokenCreated => "token-created",
+            Self::TokenRevoked => "token-revoked",
+            Self::NamespaceCreated => "namespace-created",
+            Self::NamespaceChanged => "namespace-changed",
+            Self::NamespaceRemoved => "namespace-removed",
+            Self::LoadChanged => "load-changed",
+            Self::HotKeyListed => "hot-key-listed",
+            Self::HotKeyUnlisted => "hot-key-unlisted",
+            Self::NodeLost => "node-lost",
+            Self::NodeBack => "node-back",
+            Self::ShardLost => "shard-lost",
+            Self::ShardBack => "shard-back",
+            Self::ShardMoved => "shard-moved",
+            Self::OverloadEngaged => "overload-engaged",
+            Self::OverloadEnded => "overload-ended",
+            Self::SettingsReloaded => "settings-reloaded",
+            Self::Started => "started",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// Something that an operator did, or that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Identifies the event. A change has the same id on every server; zero where none is given yet.
+    #[serde(default)]
+    pub id: u64,
+    /// When it was, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// What kind of event it is.
+    pub kind: EventKind,
+    /// What it is about: the name of a policy, namespace or node, the id of a token, the hash of a key, the number
+    /// of a shard; empty where it is about the server.
+    pub subject: String,
+    /// What happened, in words.
+    pub text: String,
+    /// Caller who made the change; absent of what happened without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, in the words of who made the change: the header `Umbo-Reason` of its request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was in effect before, at most 1,024 bytes of it; absent where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// What is in effect afterwards, at most 1,024 bytes of it; absent where nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+impl Event {
+    /// Makes an event that no caller brought about, without an id.
+    pub fn new(
+        at_ms: u64,
+        kind: EventKind,
+        subject: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: 0,
+            at_ms,
+            kind,
+            subject: subject.into(),
+            text: text.into(),
+            by: None,
+            reason: None,
+            before: None,
+            after: None,
+        }
+    }
+}
+
+/// Events after a cursor, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "events": [{
+        "id": 18, "at_ms": 1_790_000_000_250_u64, "kind": "policy-changed",
+        "subject": "search-reads", "text": "changed a quota policy", "by": "alice", "reason": "launch on Monday",
+        "before": "{\"rate\":100}", "after": "{\"rate\":200}"
+    }],
+    "next": "18-1832960000256000"
+}))]
+pub struct EventList {
+    /// The events; the newest thousand where there are more.
+    pub events: Vec<Event>,
+    /// The value of `since` that continues here, on any server of the cluster.
+    pub next: String,
+}

@@ -1,0 +1,240 @@
+//! Dead letters of a service: the writes that a client has given up, with why, so that they can be sent again.
+//!
+//! Owns the form of a letter, which is that of the files of failed rows that `umbo dlq` reads, and two places to put
+//! it: a file, or a function of the service. A letter is written when a call ends, never for an attempt that is
+//! repeated. What the server decided by what it has stored (a condition that was false, for example) is an answer, and
+//! makes no letter.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use umbo_api::Outcome;
+use umbo_api::batch::WriteRowError;
+
+use crate::error::Error;
+
+/// Who gave a write up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeadLetterReason {
+    /// The client, before it sent the write: the server refused too much of late, or the client was ended.
+    GivenUp,
+    /// The server refused it, as often as the client sent it.
+    Refused,
+    /// No attempt had an answer that says what became of it.
+    Unanswered,
+}
+
+impl DeadLetterReason {
+    /// Returns who gave up a write that ended with this error.
+    pub const fn of(error: &Error) -> Self {
+        match error {
+            Error::GivenUp { .. }
+            | Error::WaitEnded
+            | Error::BadUrl { .. }
+            | Error::BadOption(_) => Self::GivenUp,
+            Error::Problem { .. } | Error::Foreign { .. } => Self::Refused,
+            Error::Unreachable { .. }
+            | Error::Tls(_)
+            | Error::Transport(_)
+            | Error::Timeout(_)
+            | Error::Unconfirmed { .. }
+            | Error::TruncatedStream { .. }
+            | Error::Malformed(_) => Self::Unanswered,
+        }
+    }
+
+    /// Returns the name in a letter.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::GivenUp => "given-up",
+            Self::Refused => "refused",
+            Self::Unanswered => "unanswered",
+        }
+    }
+}
+
+/// A write that was given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Its namespace.
+    pub namespace: String,
+    /// When it was given up.
+    pub at: SystemTime,
+    /// Who gave it up.
+    pub reason: DeadLetterReason,
+    /// Whether it took effect, as far as one can know.
+    pub outcome: Outcome,
+    /// HTTP status; 0 if there was no answer.
+    pub status: u16,
+    /// Code, as the `type` of a problem; empty if there was no answer.
+    pub type_uri: String,
+    /// What happened.
+    pub detail: String,
+    /// The write, as a line of a batch. A condition of it stays: a row that has changed since is not overwritten.
+    pub line: String,
+}
+
+impl DeadLetter {
+    /// Returns the letter as an entry of a file of failed rows, without a newline. A line that is not JSON, or more
+    /// than one, is kept as text.
+    pub fn to_entry(&self) -> String {
+        #[derive(Serialize)]
+        struct Failed<'a> {
+            namespace: &'a str,
+            at: u64,
+            line: u64,
+            status: u16,
+            #[serde(rename = "type", skip_serializing_if = "str::is_empty")]
+            type_uri: &'a str,
+            detail: &'a str,
+            reason: DeadLetterReason,
+            outcome: Outcome,
+        }
+        #[derive(Serialize)]
+        struct Entry<'a> {
+            failed: Failed<'a>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            row: Option<&'a RawValue>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            text: Option<&'a str>,
+        }
+        let at = self.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let row = serde_json::from_str::<&RawValue>(&self.line).ok();
+        let row = row.filter(|row| row.get().starts_with('{'));
+        let entry = Entry {
+            failed: Failed {
+                namespace: &self.namespace,
+                at: u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
+                line: 1,
+                status: self.status,
+                type_uri: &self.type_uri,
+                detail: &self.detail,
+                reason: self.reason,
+                outcome: self.outcome,
+            },
+            row,
+            text: row.is_none().then_some(&*self.line),
+        };
+        serde_json::to_string(&entry).expect("texts, numbers and JSON are JSON")
+    }
+}
+
+/// Where the dead letters of a client go. Clones are the same place.
+#[derive(Clone)]
+pub struct DeadLetters {
+    put: Arc<dyn Fn(&DeadLetter) + Send + Sync>,
+}
+
+impl fmt::Debug for DeadLetters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeadLetters")
+    }
+}
+
+impl DeadLetters {
+    /// Passes each letter to a function, on the thread of the call that ended; it must not block for long.
+    pub fn to(put: impl Fn(&DeadLetter) + Send + Sync + 'static) -> Self {
+        Self { put: Arc::new(put) }
+    }
+
+    /// Appends each letter to a file that `umbo dlq` reads, made where there is none. A letter that cannot be written is
+    /// passed to `lost` with why, because the call that gave the write up has an error of its own to return.
+    pub fn file(
+        path: &Path,
+        lost: impl Fn(&DeadLetter, io::Error) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = Mutex::new(file);
+        Ok(Self::to(move |letter| {
+            if let Err(error) = append(&file, letter) {
+                lost(letter, error);
+            }
+        }))
+    }
+
+    pub(crate) fn put(&self, letter: &DeadLetter) {
+        (self.put)(letter);
+    }
+}
+
+/// One write of the system, so that letters of several processes do not run into one another.
+fn append(file: &Mutex<File>, letter: &DeadLetter) -> io::Result<()> {
+    let entry = letter.to_entry() + "\n";
+    let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+    file.write_all(entry.as_bytes())
+}
+
+/// Returns the letter of a write that ended with an error; none if the error is an answer.
+pub(crate) fn letter(namespace: &str, error: &Error, line: String) -> Option<DeadLetter> {
+    if error.is_decision() {
+        return None;
+    }
+    let problem = error.problem();
+    Some(DeadLetter {
+        namespace: namespace.to_owned(),
+        at: SystemTime::now(),
+        reason: DeadLetterReason::of(error),
+        outcome: error.outcome(),
+        status: error.status().unwrap_or_default(),
+        type_uri: problem.map_or_else(String::new, |problem| problem.type_uri.clone()),
+        detail: problem.map_or_else(|| error.to_string(), |problem| problem.detail.clone()),
+        line,
+    })
+}
+
+/// Returns the letter of a row of a batch that was refused; none if the refusal is an answer.
+pub(crate) fn letter_of_row(
+    namespace: &str,
+    status: u16,
+    error: &WriteRowError,
+    line: String,
+) -> Option<DeadLetter> {
+    if matches!(status, 409 | 412) {
+        return None;
+    }
+    Some(DeadLetter {
+        namespace: namespace.to_owned(),
+        at: SystemTime::now(),
+        reason: DeadLetterReason::Refused,
+        outcome: error.outcome,
+        status,
+        type_uri: error.type_uri.clone(),
+        detail: error.detail.clone(),
+        line,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn an_entry_holds_its_line_as_json_or_as_text() {
+        let of = |line: &str| DeadLetter {
+            namespace: "ns".to_owned(),
+            at: UNIX_EPOCH + Duration::from_millis(7),
+            reason: DeadLetterReason::GivenUp,
+            outcome: Outcome::NotApplied,
+            status: 429,
+            type_uri: "/v1/errors/quota-exceeded".to_owned(),
+            detail: "d".to_owned(),
+            line: line.to_owned(),
+        };
+        let head = r#"{"failed":{"namespace":"ns","at":7,"line":1,"status":429,"type":"/v1/errors/quota-exceeded","detail":"d","reason":"given-up","outcome":"not-applied"},"#;
+        for (line, rest) in [
+            (r#"{"pk":"a","v":"é"}"#, r#""row":{"pk":"a","v":"é"}}"#),
+            ("7", r#""text":"7"}"#),
+            ("{\"pk", r#""text":"{\"pk"}"#),
+        ] {
+            assert_eq!(of(line).to_entry(), format!("{head}{rest}"));
+        }
+    }
+}

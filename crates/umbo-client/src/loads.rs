@@ -1,0 +1,254 @@
+//! Loads: datasets that are uploaded in parts and applied by the server.
+//!
+//! Owns the calls. Everything but the creation comes to the same when it is sent twice, and is repeated as a read
+//! is. A part is sent whole, or on from the bytes that the server has kept of it; who uploads a file decides how it
+//! is cut.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Method, Response};
+use ring::digest::{SHA256, digest};
+use umbo_api::loads::{
+    CONTENT_DIGEST, LoadInfo, LoadList, LoadSpec, PartInfo, SealBody, UPLOAD_COMPLETE,
+    UPLOAD_OFFSET,
+};
+use umbo_api::path::percent_encode;
+
+use crate::admin::json;
+use crate::answer::{number_header, text_header};
+use crate::client::Client;
+use crate::error::Error;
+use crate::request::Request;
+use crate::retry::Repeat;
+
+/// A part to upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its number, from 0.
+    pub number: u16,
+    /// Media type of its rows.
+    pub content_type: &'static str,
+    /// Content coding; none for none.
+    pub coding: Option<&'static str>,
+    /// Its bytes as they are sent, 256 MiB at most.
+    pub body: Bytes,
+    /// SHA-256 of the bytes.
+    sha256: [u8; 32],
+}
+
+impl Part {
+    /// Makes a part.
+    pub fn new(
+        number: u16,
+        content_type: &'static str,
+        coding: Option<&'static str>,
+        body: Bytes,
+    ) -> Self {
+        let mut sha256 = [0; 32];
+        sha256.copy_from_slice(digest(&SHA256, &body).as_ref());
+        Self {
+            number,
+            content_type,
+            coding,
+            body,
+            sha256,
+        }
+    }
+
+    /// Returns the SHA-256 in hexadecimal, as [`PartInfo`] has it.
+    pub fn sha256(&self) -> String {
+        let digits = self.sha256.iter().map(|byte| format!("{byte:02x}"));
+        digits.collect()
+    }
+
+    fn request(&self, method: Method, target: String) -> Request {
+        let mut request = Request::new(method, target, Repeat::Always);
+        // It writes no rows: those are charged when they are applied.
+        request.is_write = false;
+        if let Some(coding) = self.coding {
+            request = request.with_header("content-encoding", HeaderValue::from_static(coding));
+        }
+        request
+    }
+}
+
+/// How much of a part the server has kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartOffset {
+    /// Bytes that are kept.
+    pub kept: u64,
+    /// Whether that is all of them.
+    pub is_complete: bool,
+}
+
+impl PartOffset {
+    fn of(headers: &HeaderMap) -> Result<Self, Error> {
+        let kept = number_header(headers, UPLOAD_OFFSET);
+        let kept = kept.ok_or_else(|| Error::Malformed("it has no Upload-Offset".to_owned()))?;
+        let complete = text_header(headers, UPLOAD_COMPLETE);
+        Ok(Self {
+            kept,
+            is_complete: complete.as_deref() == Some("?1"),
+        })
+    }
+}
+
+/// The rejects of a load, as they come.
+#[derive(Debug)]
+pub struct Rejects {
+    client: Client,
+    response: Response,
+}
+
+impl Rejects {
+    /// Returns the next bytes of the lines, none at their end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        self.client.chunk(&mut self.response).await
+    }
+}
+
+impl Client {
+    /// Creates a load. Not repeated where it is unknown whether one was created.
+    pub async fn create_load(&self, namespace: &str, spec: &LoadSpec) -> Result<LoadInfo, Error> {
+        let request = Request::new(Method::POST, target(namespace, ""), Repeat::IfNotApplied);
+        self.send_for_json(&request.with_body("application/json", json(spec)?))
+            .await
+    }
+
+    /// Lists the loads of a namespace, without their parts.
+    pub async fn loads(&self, namespace: &str) -> Result<LoadList, Error> {
+        self.send_for_json(&Request::read(target(namespace, "")))
+            .await
+    }
+
+    /// Describes a load.
+    pub async fn load(&self, namespace: &str, id: &str) -> Result<LoadInfo, Error> {
+        self.send_for_json(&Request::read(target(namespace, &load_path(id))))
+            .await
+    }
+
+    /// Sends a part whole. The server keeps what comes of it when the connection breaks; [`Self::load_part_offset`]
+    /// tells how much, and [`Self::continue_load_part`] sends the rest.
+    pub async fn put_load_part(
+        &self,
+        namespace: &str,
+        id: &str,
+        part: &Part,
+    ) -> Result<PartInfo, Error> {
+        let request = part.request(Method::PUT, part_target(namespace, id, part.number));
+        let digest = format!("sha-256=:{}:", STANDARD.encode(part.sha256));
+        let digest = HeaderValue::try_from(digest).expect("base64 is a header value");
+        let request = request
+            .with_body(part.content_type, part.body.clone())
+            .with_header(CONTENT_DIGEST, digest);
+        self.send_for_json(&request).await
+    }
+
+    /// Returns how much of a part is kept; none where nothing of it is, or the load is not there.
+    pub async fn load_part_offset(
+        &self,
+        namespace: &str,
+        id: &str,
+        number: u16,
+    ) -> Result<Option<PartOffset>, Error> {
+        let target = part_target(namespace, id, number);
+        let request = Request::new(Method::HEAD, target, Repeat::Always);
+        match self.send(&request).await {
+            Ok(response) => PartOffset::of(response.headers()).map(Some),
+            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends the rest of a part, from `offset` to its end. Refused with `offset-mismatch` where the server has kept
+    /// another number of bytes.
+    pub async fn continue_load_part(
+        &self,
+        namespace: &str,
+        id: &str,
+        part: &Part,
+        offset: u64,
+    ) -> Result<PartOffset, Error> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        if from > part.body.len() {
+            return Err(Error::BadOption("a part is continued within its bytes"));
+        }
+        let request = part
+            .request(Method::PATCH, part_target(namespace, id, part.number))
+            .with_body(part.content_type, part.body.slice(from..))
+            .with_header(UPLOAD_OFFSET, HeaderValue::from(offset))
+            .with_header(UPLOAD_COMPLETE, HeaderValue::from_static("?1"));
+        PartOffset::of(self.send(&request).await?.headers())
+    }
+
+    /// Says that a load has its parts, those of the numbers below `parts`, and is to be applied.
+    pub async fn seal_load(
+        &self,
+        namespace: &str,
+        id: &str,
+        parts: u32,
+    ) -> Result<LoadInfo, Error> {
+        let target = target(namespace, &format!("{}/seal", load_path(id)));
+        let request = Request::new(Method::POST, target, Repeat::Always)
+            .with_body("application/json", json(&SealBody { parts })?);
+        self.send_for_json(&request).await
+    }
+
+    /// Stops the work of a load until it is resumed.
+    pub async fn pause_load(&self, namespace: &str, id: &str) -> Result<LoadInfo, Error> {
+        self.change_load(namespace, id, "pause").await
+    }
+
+    /// Lets a load that was paused go on.
+    pub async fn resume_load(&self, namespace: &str, id: &str) -> Result<LoadInfo, Error> {
+        self.change_load(namespace, id, "resume").await
+    }
+
+    /// Ends a load; what was applied stays. A dry run changes nothing, and returns the load as it would be.
+    pub async fn abort_load(
+        &self,
+        namespace: &str,
+        id: &str,
+        is_dry_run: bool,
+    ) -> Result<LoadInfo, Error> {
+        let action = if is_dry_run {
+            "abort?dry_run=true"
+        } else {
+            "abort"
+        };
+        self.change_load(namespace, id, action).await
+    }
+
+    /// Returns the rows of a load that were rejected: lines of `RejectLine`.
+    pub async fn load_rejects(&self, namespace: &str, id: &str) -> Result<Rejects, Error> {
+        let target = target(namespace, &format!("{}/rejects", load_path(id)));
+        let response = self.send(&Request::read(target)).await?;
+        let client = self.clone();
+        Ok(Rejects { client, response })
+    }
+
+    async fn change_load(
+        &self,
+        namespace: &str,
+        id: &str,
+        action: &str,
+    ) -> Result<LoadInfo, Error> {
+        let target = target(namespace, &format!("{}/{action}", load_path(id)));
+        self.send_for_json(&Request::new(Method::POST, target, Repeat::Always))
+            .await
+    }
+}
+
+fn target(namespace: &str, rest: &str) -> String {
+    format!("/v1/ns/{namespace}/loads{rest}")
+}
+
+fn load_path(id: &str) -> String {
+    format!("/{}", percent_encode(id.as_bytes()))
+}
+
+fn part_target(namespace: &str, id: &str, number: u16) -> String {
+    target(namespace, &format!("{}/parts/{number}", load_path(id)))
+}

@@ -1,0 +1,43 @@
+//! What operators look back at: the history of series, the heat map, and events.
+
+use umbo_api::observe::{EventList, HeatReport, HeatRowReport, HistoryReport};
+use umbo_api::path::percent_encode;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::request::Request;
+
+impl Client {
+    /// Returns how series of the server that answers went, over `range` (`5m`, `1h`, `24h` or `30d`); all series
+    /// where none are named. Needs the grant `admin` on every namespace.
+    pub async fn history(&self, range: &str, series: &[&str]) -> Result<HistoryReport, Error> {
+        let mut target = format!(
+            "/admin/v1/history?range={}",
+            percent_encode(range.as_bytes())
+        );
+        if !series.is_empty() {
+            target = target + "&series=" + &percent_encode(series.join(",").as_bytes());
+        }
+        self.send_for_json(&Request::read(target)).await
+    }
+
+    /// Returns the events after `since`, the `next` of an earlier answer of any server of the cluster, or `0`; waits up to so many
+    /// seconds for one where there is none, 25 at most. Needs the grant `admin` on every namespace.
+    pub async fn events(&self, since: &str, wait_seconds: u64) -> Result<EventList, Error> {
+        let target = format!("/admin/v1/events?since={since}&wait={wait_seconds}");
+        self.send_for_json(&Request::read(target)).await
+    }
+
+    /// Returns the heat map of the server that answers, over `range` (`5m`, `1h`, `24h` or `30d`). Needs the grant
+    /// `admin` on every namespace.
+    pub async fn heat(&self, range: &str) -> Result<HeatReport, Error> {
+        let target = format!("/admin/v1/heat?range={}", percent_encode(range.as_bytes()));
+        self.send_for_json(&Request::read(target)).await
+    }
+
+    /// Returns what is behind a row of the heat map now. Needs the grant `admin` on every namespace.
+    pub async fn heat_row(&self, row: &str) -> Result<HeatRowReport, Error> {
+        let target = format!("/admin/v1/heat/{}", percent_encode(row.as_bytes()));
+        self.send_for_json(&Request::read(target)).await
+    }
+}

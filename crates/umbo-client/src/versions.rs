@@ -1,0 +1,66 @@
+//! Versions of a namespace, which loads of mode replace have built.
+//!
+//! Owns the calls. An activation by number, a removal and their dry runs come to the same when they are sent twice, and are
+//! repeated as reads are; a rollback is not, as the second one goes back to where the first began.
+
+use reqwest::Method;
+use umbo_api::versions::{VersionChange, VersionList};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::request::Request;
+use crate::retry::Repeat;
+
+impl Client {
+    /// Lists the versions of a namespace.
+    pub async fn versions(&self, namespace: &str) -> Result<VersionList, Error> {
+        let target = format!("/v1/ns/{namespace}/versions");
+        self.send_for_json(&Request::read(target)).await
+    }
+
+    /// Makes a version the live one. A dry run changes nothing, and returns what would be changed.
+    pub async fn activate_version(
+        &self,
+        namespace: &str,
+        number: u32,
+        is_dry_run: bool,
+    ) -> Result<VersionChange, Error> {
+        let target = format!("/v1/ns/{namespace}/versions/{number}/activate");
+        let target = with_dry_run(target, is_dry_run);
+        self.send_for_json(&Request::new(Method::POST, target, Repeat::Always))
+            .await
+    }
+
+    /// Makes the version the live one that was it before. A dry run changes nothing, and returns what would be changed.
+    pub async fn roll_back(
+        &self,
+        namespace: &str,
+        is_dry_run: bool,
+    ) -> Result<VersionChange, Error> {
+        let target = format!("/v1/ns/{namespace}/versions/rollback");
+        let target = with_dry_run(target, is_dry_run);
+        self.send_for_json(&Request::new(Method::POST, target, Repeat::IfNotApplied))
+            .await
+    }
+
+    /// Drops a version that is kept. A dry run changes nothing, and returns what would be changed.
+    pub async fn remove_version(
+        &self,
+        namespace: &str,
+        number: u32,
+        is_dry_run: bool,
+    ) -> Result<VersionChange, Error> {
+        let target = format!("/v1/ns/{namespace}/versions/{number}");
+        let target = with_dry_run(target, is_dry_run);
+        self.send_for_json(&Request::new(Method::DELETE, target, Repeat::IfNotApplied))
+            .await
+    }
+}
+
+fn with_dry_run(target: String, is_dry_run: bool) -> String {
+    if is_dry_run {
+        format!("{target}?dry_run=true")
+    } else {
+        target
+    }
+}

@@ -1,0 +1,237 @@
+//! Changes of loads: one function a change, each with its event.
+
+use std::sync::Arc;
+
+use umbo_api::loads::{LoadSpec, LoadState};
+use umbo_api::observe::EventKind;
+use umbo_loads::{LoadRecord, LoadStep, new_id};
+use umbo_types::NamespaceId;
+
+use crate::control_plane::ControlPlane;
+use crate::error::ControlError;
+use crate::events::{Change, Origin};
+use crate::loads::{find, forgotten, not_found};
+use crate::namespace_entry::NamespaceEntry;
+use crate::namespaces;
+use crate::records::{Edits, RecordSet};
+use crate::versions::{create_load, step_load};
+
+/// Ids this much younger than the records in effect may be of loads that other dispatchers have just made.
+const RECENT_MS: u64 = 60_000;
+
+const fn text_of(step: &LoadStep) -> &'static str {
+    match step {
+        LoadStep::Confirm => "the shards have confirmed a load",
+        LoadStep::TakePart => "the first part of a load is being uploaded",
+        LoadStep::Seal(_) => "sealed a load",
+        LoadStep::Begin => "a load is being applied",
+        LoadStep::Verify => "a version is built, and is being read back",
+        LoadStep::Ready(_) => "a version is ready",
+        LoadStep::Finish | LoadStep::Activate => "a load is live",
+        LoadStep::Supersede => "a later version was activated",
+        LoadStep::RollBack => "an earlier version was activated again",
+        LoadStep::Fail(_) => "a load failed",
+        LoadStep::Pause => "paused a load",
+        LoadStep::Resume => "resumed a load",
+        LoadStep::Abort => "aborted a load",
+    }
+}
+
+/// What the event of a step tells of the load.
+fn told(load: &LoadRecord, state: LoadState) -> String {
+    let mut text = state.as_str().to_owned();
+    if load.paused {
+        text.push_str(", paused");
+    }
+    if let Some(reason) = load.reason.as_ref().filter(|_| state == load.state) {
+        text = format!("{text}: {reason}");
+    }
+    text
+}
+
+impl ControlPlane {
+    /// Creates a load of a namespace, which `created_by` pays for. In mode replace it takes effect once every shard has
+    /// confirmed it.
+    pub async fn create_load(
+        &self,
+        namespace: &NamespaceEntry,
+        spec: &LoadSpec,
+        created_by: &str,
+        id_bits: u32,
+        origin: &Origin,
+    ) -> Result<(String, LoadRecord), ControlError> {
+        let now = self.clock.wall();
+        let id = new_id(now, id_bits);
+        let load = self.change_records(|set| {
+            let name = &namespace.info.name;
+            if !namespaces::live_ids(set)?.contains(&namespace.id) {
+                let name = name.clone();
+                return Err(ControlError::NamespaceNotFound { name });
+            }
+            let own = (name.as_str(), namespace.id);
+            let (edits, load) = create_load(set, own, spec, created_by, &id, now)?;
+            let subject = format!("{}/{id}", namespace.info.name);
+            let change = Change::new(EventKind::LoadChanged, subject, "created a load");
+            let change = change.between(None, Some(&told(&load, load.state)));
+            let event = change.event(origin, now.as_millis());
+            Ok((edits.because_of(event), load))
+        });
+        let mut load = load.await?;
+        if load.target.is_some() {
+            load = self.confirm_load(&id, origin).await?;
+        }
+        Ok((id, load))
+    }
+
+    /// Makes a step of a load, and returns what it is then; in a dry run says what it would be.
+    pub async fn step_load(
+        &self,
+        id: &str,
+        asked: &LoadStep,
+        dry_run: bool,
+        origin: &Origin,
+    ) -> Result<LoadRecord, ControlError> {
+        let now = self.clock.wall();
+        self.change_records(|set| {
+            let (edits, load, before) = step_load(set, id, asked, now)?;
+            let subject = format!("{}/{id}", load.name);
+            let change = Change::new(EventKind::LoadChanged, subject, text_of(asked));
+            let (before, after) = (told(&load, before), told(&load, load.state));
+            let change = change.between(Some(&before), Some(&after));
+            let edits = edits.because_of(change.event(origin, now.as_millis()));
+            Ok((if dry_run { Edits::none() } else { edits }, load))
+        })
+        .await
+    }
+
+    /// Finds a load of a namespace. Asks the home for one that another dispatcher may have made a moment ago.
+    pub async fn find_load(
+        &self,
+        namespace: NamespaceId,
+        id: &str,
+    ) -> Result<Arc<LoadRecord>, ControlError> {
+        let own = || {
+            let found = self.loads.get(id);
+            found.filter(|load| load.namespace_id() == namespace)
+        };
+        if let Some(load) = own() {
+            return Ok(load);
+        }
+        let made_at = id.split('-').next();
+        let made_at = made_at.and_then(|ms| u64::from_str_radix(ms, 16).ok());
+        let now = self.clock.wall().as_millis();
+        if made_at.is_some_and(|at| at.abs_diff(now) < RECENT_MS) {
+            // While the home is away, the copy here counts.
+            drop(self.refresh().await);
+        }
+        own().ok_or_else(|| not_found(id))
+    }
+
+    /// Fails loads that were never sealed, forgets those that ended long ago, and drops versions that were kept for long
+    /// enough.
+    pub async fn forget_loads(&self) -> Result<(), ControlError> {
+        let now = self.clock.wall();
+        for (id, load) in self.loads.all() {
+            if let Some(reason) = load.abandoned(now) {
+                let reason = LoadStep::Fail(reason);
+                let origin = Origin {
+                    by: load.created_by.clone(),
+                    reason: None,
+                };
+                self.step_load(&id, &reason, false, &origin).await?;
+            } else if load.is_over(now) {
+                let forget = |set: &RecordSet| {
+                    Ok(match find(set, &id) {
+                        Ok(load) if load.is_over(now) => (forgotten(Edits::none(), &id, &load), ()),
+                        _ => (Edits::none(), ()),
+                    })
+                };
+                self.change_records(forget).await?;
+            }
+        }
+        self.drop_overdue_versions().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_loads::limits::{ENDED_LOADS_MAX, OPEN_LOADS_MAX};
+
+    use super::*;
+    use crate::loads::LoadMap;
+    use umbo_api::admin::NamespaceSpec;
+    use umbo_types::Timestamp;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    fn set_with_namespace() -> (RecordSet, NamespaceEntry) {
+        let set = RecordSet::default();
+        let always = umbo_store::Condition::Always;
+        let (edits, info) =
+            namespaces::put(&set, "cities", &NamespaceSpec::default(), &always, NOW).unwrap();
+        (set.changed(&edits), NamespaceEntry::new(info, None))
+    }
+
+    fn own(namespace: &NamespaceEntry) -> (&str, NamespaceId) {
+        (&namespace.info.name, namespace.id)
+    }
+
+    fn created(set: &RecordSet, namespace: &NamespaceEntry, id: &str) -> RecordSet {
+        let spec = LoadSpec::default();
+        let (edits, _) = create_load(set, own(namespace), &spec, "loader", id, NOW).unwrap();
+        set.changed(&edits)
+    }
+
+    fn stepped(set: &RecordSet, id: &str, asked: &LoadStep) -> RecordSet {
+        let (edits, ..) = step_load(set, id, asked, NOW).unwrap();
+        set.changed(&edits)
+    }
+
+    #[test]
+    fn what_is_stored_of_a_load_is_fenced_when_it_ends_and_is_forgotten() {
+        let (set, namespace) = set_with_namespace();
+        let set = created(&set, &namespace, "a");
+        let load = find(&set, "a").unwrap();
+        assert_eq!(
+            (load.content, load.report),
+            (namespace.id.0 + 1, namespace.id.0 + 2)
+        );
+        assert_eq!(set.last_namespace, load.report);
+        assert_eq!(set.fenced(), Ok(Vec::new()));
+        let set = stepped(&set, "a", &LoadStep::Abort);
+        assert_eq!(set.fenced(), Ok(vec![load.content_id()]));
+        let (edits, _) = namespaces::begin_removal(&set, "cities", None).unwrap();
+        let set = set.changed(&edits);
+        let all = vec![namespace.id, load.content_id(), load.report_id()];
+        assert_eq!(set.fenced(), Ok(all));
+        assert!(LoadMap::read(&set).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_loads_of_a_namespace_are_bounded() {
+        let (mut set, namespace) = set_with_namespace();
+        for number in 0..OPEN_LOADS_MAX {
+            set = created(&set, &namespace, &format!("a{number:02}"));
+        }
+        let spec = LoadSpec::default();
+        let refused = create_load(&set, own(&namespace), &spec, "loader", "b", NOW).unwrap_err();
+        assert!(refused.to_string().contains("8 loads"), "{refused}");
+        for number in 0..30 {
+            let id = if number < OPEN_LOADS_MAX {
+                format!("a{number:02}")
+            } else {
+                format!("b{number:02}")
+            };
+            set = stepped(&set, &id, &LoadStep::Abort);
+            set = created(
+                &set,
+                &namespace,
+                &format!("b{:02}", number + OPEN_LOADS_MAX),
+            );
+        }
+        let loads = LoadMap::read(&set).unwrap().into_records();
+        assert_eq!(loads.len(), OPEN_LOADS_MAX + ENDED_LOADS_MAX);
+        let newest = loads.into_iter().filter(|load| load.state.is_ended());
+        assert_eq!(newest.count(), ENDED_LOADS_MAX);
+    }
+}

@@ -1,0 +1,185 @@
+//! Loads as records: which there are, and how one is created, changed and forgotten.
+//!
+//! What the states are and which steps lead from one to another is the business of `umbo-loads`. The changes of the records
+//! are made by `load_changes`. A load has two namespace ids of its own; the change that ends it fences the
+//! one with its parts, the change that forgets it the other one, so that nothing of it stays behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use umbo_api::loads::{LoadSpec, LoadState};
+use umbo_loads::limits::{ENDED_LOADS_MAX, OPEN_LOADS_MAX};
+use umbo_loads::{LoadError, LoadRecord, LoadStep};
+use umbo_types::{NamespaceId, Timestamp};
+
+use crate::error::ControlError;
+use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
+
+/// Loads by id.
+#[derive(Debug, Default)]
+pub(crate) struct LoadMap(BTreeMap<String, Arc<LoadRecord>>);
+
+impl LoadMap {
+    /// Reads the loads of a set of records.
+    pub(crate) fn read(set: &RecordSet) -> Result<Self, Unreadable> {
+        let loads =
+            records(set).map(|found| found.map(|(id, load)| (id.to_owned(), Arc::new(load))));
+        Ok(Self(loads.collect::<Result<_, _>>()?))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_records(self) -> Vec<Arc<LoadRecord>> {
+        self.0.into_values().collect()
+    }
+}
+
+fn records(set: &RecordSet) -> impl Iterator<Item = Result<(&str, LoadRecord), Unreadable>> {
+    set.of(Kind::Load).map(|(id, content)| {
+        let load: LoadRecord = RecordSet::read_json(Kind::Load, id, content)?;
+        let own = [load.namespace_id(), load.content_id(), load.report_id()];
+        if own.contains(&NamespaceId::SYSTEM) {
+            return Err(unreadable(Kind::Load, id, &"0 is no id of a namespace"));
+        }
+        Ok((id, load))
+    })
+}
+
+/// The loads in effect.
+#[derive(Debug, Default)]
+pub struct Loads {
+    snapshot: ArcSwap<LoadMap>,
+}
+
+impl Loads {
+    pub(crate) fn take_up(&self, loads: LoadMap) {
+        self.snapshot.store(Arc::new(loads));
+    }
+
+    /// Returns a load.
+    pub fn get(&self, id: &str) -> Option<Arc<LoadRecord>> {
+        self.snapshot.load().0.get(id).cloned()
+    }
+
+    /// Returns all loads, by id.
+    pub fn all(&self) -> Vec<(String, Arc<LoadRecord>)> {
+        let snapshot = self.snapshot.load();
+        let loads = snapshot.0.iter();
+        loads
+            .map(|(id, load)| (id.clone(), Arc::clone(load)))
+            .collect()
+    }
+
+    /// Returns the loads of a namespace, by id.
+    pub fn of(&self, namespace: NamespaceId) -> Vec<(String, Arc<LoadRecord>)> {
+        let mut loads = self.all();
+        loads.retain(|(_, load)| load.namespace_id() == namespace);
+        loads
+    }
+}
+
+fn bytes(load: &LoadRecord) -> Vec<u8> {
+    serde_json::to_vec(load).expect("a record is made of numbers and texts")
+}
+
+pub(crate) fn fenced(edits: Edits, id: NamespaceId) -> Edits {
+    edits.put(Kind::Fence, &id.to_string(), "removed")
+}
+
+/// Plans to forget a load; whatever is stored of it is reclaimed.
+pub(crate) fn forgotten(edits: Edits, id: &str, load: &LoadRecord) -> Edits {
+    let edits = edits.remove(Kind::Load, id);
+    fenced(fenced(edits, load.content_id()), load.report_id())
+}
+
+/// Plans to forget the loads of a namespace that is removed.
+pub(crate) fn without_loads(
+    mut edits: Edits,
+    set: &RecordSet,
+    namespace: NamespaceId,
+) -> Result<Edits, Unreadable> {
+    for found in records(set) {
+        let (id, load) = found?;
+        if load.namespace_id() == namespace {
+            edits = forgotten(edits, id, &load);
+        }
+    }
+    Ok(edits)
+}
+
+/// Returns the id that the dataset gets which the next load builds: that after its own two.
+pub(crate) fn next_dataset(set: &RecordSet) -> Result<u32, ControlError> {
+    let id = set.last_namespace.checked_add(3);
+    id.ok_or_else(|| ControlError::Internal("all namespace ids have been used".to_owned()))
+}
+
+/// Plans to create a load. A load of mode replace builds `version` in the dataset of [`next_dataset`].
+pub(crate) fn create(
+    set: &RecordSet,
+    (name, namespace): (&str, NamespaceId),
+    (spec, version): (&LoadSpec, u32),
+    created_by: &str,
+    id: &str,
+    now: Timestamp,
+) -> Result<(Edits, LoadRecord), ControlError> {
+    let own = records(set).filter(|found| {
+        let is_other = |(_, load): &(&str, LoadRecord)| load.namespace_id() != namespace;
+        !found.as_ref().is_ok_and(is_other)
+    });
+    let own = own.collect::<Result<Vec<_>, _>>()?;
+    let (ended, open): (Vec<_>, Vec<_>) =
+        own.into_iter().partition(|(_, load)| load.state.is_ended());
+    let max = OPEN_LOADS_MAX;
+    if open.len() >= max {
+        return Err(LoadError::TooMany { max }.into());
+    }
+    let dataset = next_dataset(set)?;
+    let ids = (dataset - 2, dataset - 1);
+    let building = (dataset, version);
+    let load = LoadRecord::create(spec, (name, namespace.0), ids, building, created_by, now)?;
+    let last = if load.target.is_some() {
+        dataset
+    } else {
+        ids.1
+    };
+    let mut edits = Edits::none().with_last_namespace(last);
+    edits = edits.put(Kind::Load, id, bytes(&load));
+    let beyond = ended.len().saturating_sub(ENDED_LOADS_MAX);
+    for (id, load) in &ended[..beyond] {
+        edits = forgotten(edits, id, load);
+    }
+    Ok((edits, load))
+}
+
+pub(crate) fn find(set: &RecordSet, id: &str) -> Result<LoadRecord, ControlError> {
+    let found = set.get(Kind::Load, id).ok_or_else(|| not_found(id))?;
+    Ok(RecordSet::read_json(Kind::Load, id, found)?)
+}
+
+pub(crate) fn not_found(id: &str) -> ControlError {
+    LoadError::NotFound { id: id.to_owned() }.into()
+}
+
+/// Plans a step of a load. The flag says whether it changes anything.
+pub(crate) fn step(
+    set: &RecordSet,
+    id: &str,
+    step: &LoadStep,
+    now: Timestamp,
+) -> Result<(Edits, LoadRecord, LoadState), ControlError> {
+    let mut load = find(set, id)?;
+    let before = load.state;
+    if !load.step(step, now)? {
+        return Ok((Edits::none(), load, before));
+    }
+    let mut edits = Edits::none().put(Kind::Load, id, bytes(&load));
+    if load.state.is_applied() {
+        edits = fenced(edits, load.content_id());
+    }
+    Ok((edits, load, before))
+}

@@ -1,0 +1,102 @@
+//! What the path needs of a namespace: its settings, and the ids of its datasets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbo_api::admin::{CompressionSetting, DurabilitySetting, NamespaceInfo, NamespaceState};
+use umbo_api::versions::VersionInfo;
+use umbo_loads::LoadError;
+use umbo_store::Durability;
+use umbo_types::{NamespaceId, Timestamp};
+
+use crate::datasets::Datasets;
+
+/// What the path needs of a namespace.
+#[derive(Debug, Clone)]
+pub struct NamespaceEntry {
+    /// What operators see.
+    pub info: NamespaceInfo,
+    /// By which it is known: to quotas, lists of hot keys and idempotency records; and by which its partitions are
+    /// divided among the shards.
+    pub id: NamespaceId,
+    /// Under which the rows are stored that reads see: the live dataset, `id` itself where it never had another.
+    pub dataset: NamespaceId,
+    /// Number of activations so far, by which a shard tells whether this dispatcher knows a newer live dataset.
+    pub epoch: u32,
+    /// The datasets; none where all rows are under `id`.
+    datasets: Option<Arc<Datasets>>,
+}
+
+impl NamespaceEntry {
+    pub(crate) fn new(info: NamespaceInfo, datasets: Option<Datasets>) -> Self {
+        let id = NamespaceId(info.id);
+        Self {
+            info,
+            id,
+            dataset: datasets.as_ref().map_or(id, Datasets::live),
+            epoch: datasets.as_ref().map_or(0, Datasets::epoch),
+            datasets: datasets.map(Arc::new),
+        }
+    }
+
+    /// Returns the ids under which rows of the namespace are stored.
+    pub fn datasets(&self) -> impl Iterator<Item = NamespaceId> {
+        let only = self.datasets.is_none().then_some(self.id);
+        let all = self.datasets.iter().flat_map(|all| all.ids());
+        all.chain(only)
+    }
+
+    /// Returns whether rows of the namespace are stored under an id.
+    pub fn has_dataset(&self, id: NamespaceId) -> bool {
+        self.datasets().any(|own| own == id)
+    }
+
+    /// Returns the id under which the rows of a version are stored, if it can be read.
+    pub fn version(&self, number: u32) -> Result<NamespaceId, LoadError> {
+        match &self.datasets {
+            Some(datasets) => datasets.readable(number),
+            None => Datasets::of_one(self.id).readable(number),
+        }
+    }
+
+    /// Returns the number of the live version.
+    pub fn live_version(&self) -> u32 {
+        let datasets = self.datasets.as_ref();
+        datasets.map_or(1, |datasets| datasets.live_version())
+    }
+
+    /// Returns what clients see of the versions but for their sizes, each with the id of its dataset.
+    pub fn versions(&self) -> Vec<(NamespaceId, VersionInfo)> {
+        let datasets = self.datasets.as_ref();
+        datasets.map_or_else(Vec::new, |datasets| datasets.infos())
+    }
+
+    /// Returns whether a version was kept for long enough.
+    pub(crate) fn has_overdue_version(&self, now: Timestamp) -> bool {
+        let datasets = self.datasets.as_ref();
+        datasets.is_some_and(|datasets| datasets.has_overdue(now))
+    }
+
+    /// Returns when writes that do not say are acknowledged.
+    pub const fn durability(&self) -> Durability {
+        match self.info.settings.durability {
+            DurabilitySetting::Sync => Durability::Sync,
+            DurabilitySetting::Async => Durability::Async,
+        }
+    }
+
+    /// Returns how values that are written are kept.
+    pub const fn compression(&self) -> CompressionSetting {
+        self.info.settings.compression
+    }
+
+    /// Returns when a row that names no time itself expires.
+    pub fn default_expiry(&self, now: Timestamp) -> Option<Timestamp> {
+        let seconds = self.info.settings.default_ttl?;
+        Some(now.saturating_add(Duration::from_secs(seconds)))
+    }
+
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.info.state, NamespaceState::Live)
+    }
+}

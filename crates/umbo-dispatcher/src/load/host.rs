@@ -1,0 +1,263 @@
+//! The dispatcher as the runner of loads uses it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use umbo_control::events::Origin;
+use umbo_control::{ControlError, NamespaceEntry};
+use umbo_http::{Payer, RequestError, problem};
+use umbo_loads::{
+    HostError, LoadHost, LoadRecord, LoadRunner, LoadStep, RowCounts, RowSource, WriteAnswers,
+};
+use umbo_store::{Mutation, Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, StoreError};
+use umbo_types::{
+    Caller, CallerId, Criticality, Deadline, Key, NamespaceId, Operation, PartitionKey, ShardId,
+    Timestamp, limits,
+};
+
+use super::own_rows::OwnRows;
+use crate::dispatcher::Dispatcher;
+use crate::paid_write::{paid_write, wait_of};
+use crate::phase::identify::{Context, Identified};
+use crate::phase::read_through;
+
+/// Wait before Umbo's own records are asked for a change again.
+const RECORDS_WAIT: Duration = Duration::from_secs(1);
+/// Wait before a shard is asked again that has failed.
+const FAILED_WAIT: Duration = Duration::from_secs(1);
+
+/// Applies loads, in an endless loop. To be run once in each dispatcher.
+pub async fn run_loads(dispatcher: &Arc<Dispatcher>) {
+    let host = RunnerHost {
+        dispatcher: Arc::clone(dispatcher),
+        rows: OwnRows::of_runner(dispatcher),
+    };
+    LoadRunner::new(Arc::new(host)).run().await;
+}
+
+#[derive(Debug)]
+struct RunnerHost {
+    dispatcher: Arc<Dispatcher>,
+    rows: OwnRows,
+}
+
+impl RunnerHost {
+    /// Returns the namespace of a load, unless it was removed.
+    fn namespace(&self, load: &LoadRecord) -> Result<Arc<NamespaceEntry>, HostError> {
+        let found = self.dispatcher.control.namespaces.find(&load.name);
+        let found = found.ok().filter(|entry| entry.id == load.namespace_id());
+        found.ok_or(HostError::Gone)
+    }
+
+    /// Returns who pays for the rows of a load.
+    fn payer(&self, load: &LoadRecord) -> Result<Identified, HostError> {
+        let dispatcher = &*self.dispatcher;
+        let (now, started) = (dispatcher.clock.wall(), dispatcher.clock.monotonic());
+        let timeout = dispatcher.limits.default_timeout;
+        Ok(Identified {
+            operation: Operation::BatchWrite,
+            started,
+            // What it may do was decided when the load was created and sealed.
+            caller: Arc::new(Caller {
+                id: CallerId::new(&load.created_by),
+                grants: Vec::new(),
+                criticality_max: Criticality::Sheddable,
+            }),
+            payer: Payer::default(),
+            criticality: Criticality::Sheddable,
+            namespace: self.namespace(load)?,
+            context: Context {
+                now,
+                deadline: Deadline::after(started, timeout),
+                timeout,
+                is_timeout_named: false,
+                freshness: umbo_http::fields::Freshness::default(),
+            },
+            ticket: None,
+        })
+    }
+}
+
+/// Returns when and whether something is tried again that has failed.
+fn host_error(error: &RequestError) -> HostError {
+    let reason = problem::detail(error);
+    if let Some(after) = wait_of(error) {
+        return HostError::Wait { after, reason };
+    }
+    match error {
+        RequestError::Store(StoreError::NamespaceGone { .. }) => HostError::Gone,
+        RequestError::Store(StoreError::Corrupt { .. }) => HostError::Never(reason),
+        _ => HostError::Wait {
+            after: FAILED_WAIT,
+            reason,
+        },
+    }
+}
+
+fn of_control(error: &ControlError) -> HostError {
+    match error {
+        // Another step came first.
+        ControlError::Load(_) | ControlError::NamespaceNotFound { .. } => HostError::Gone,
+        other => HostError::Wait {
+            after: RECORDS_WAIT,
+            reason: other.to_string(),
+        },
+    }
+}
+
+#[async_trait]
+impl LoadHost for RunnerHost {
+    fn now(&self) -> Timestamp {
+        self.dispatcher.clock.wall()
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.dispatcher.clock.monotonic()
+    }
+
+    fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
+        self.dispatcher.control.loads.all()
+    }
+
+    fn load(&self, id: &str) -> Option<Arc<LoadRecord>> {
+        self.dispatcher.control.loads.get(id)
+    }
+
+    async fn step(&self, id: &str, step: LoadStep) -> Result<(), HostError> {
+        let load = self.load(id).ok_or(HostError::Gone)?;
+        let origin = Origin {
+            by: load.created_by.clone(),
+            reason: None,
+        };
+        let (dispatcher, id) = (Arc::clone(&self.dispatcher), id.to_owned());
+        let change = async move {
+            let control = &dispatcher.control;
+            control.step_load(&id, &step, false, &origin).await
+        };
+        let changed = self.dispatcher.control.run_to_end(change).await;
+        changed.map(drop).map_err(|error| of_control(&error))
+    }
+
+    async fn forget_loads(&self) -> Result<(), HostError> {
+        let forgotten = self.dispatcher.control.forget_loads().await;
+        forgotten.map_err(|error| of_control(&error))
+    }
+
+    fn shard_of(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId {
+        self.dispatcher.shard_map.locate(namespace, partition)
+    }
+
+    async fn read(&self, request: &RangeRequest) -> Result<Page, HostError> {
+        self.rows
+            .range(request)
+            .await
+            .map_err(|error| host_error(&error))
+    }
+
+    async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.rows
+            .write(namespace, mutations)
+            .await
+            .map_err(|error| host_error(&error))
+    }
+
+    async fn apply(
+        &self,
+        load: &LoadRecord,
+        shard: ShardId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        let payer = self.payer(load)?;
+        let namespace = load.rows_id(payer.namespace.dataset);
+        let written = paid_write(&self.dispatcher, payer, namespace, shard, mutations).await;
+        written
+            .map(|written| written.answers)
+            .map_err(|error| host_error(&error))
+    }
+
+    async fn activate(&self, id: &str) -> Result<(), HostError> {
+        let load = self.load(id).ok_or(HostError::Gone)?;
+        let (namespace, target) = (self.namespace(&load)?, load.target.clone());
+        let version = target.ok_or(HostError::Gone)?.version;
+        let origin = Origin {
+            by: load.created_by.clone(),
+            reason: None,
+        };
+        let dispatcher = Arc::clone(&self.dispatcher);
+        let change = async move {
+            let control = &dispatcher.control;
+            control
+                .activate_version(&namespace, Some(version), false, &origin)
+                .await
+        };
+        let changed = self.dispatcher.control.run_to_end(change).await;
+        changed.map(drop).map_err(|error| of_control(&error))
+    }
+
+    fn shards(&self) -> Vec<ShardId> {
+        let map = &self.dispatcher.shard_map;
+        map.owners_of(0..=umbo_routing::SLOTS - 1)
+    }
+
+    async fn scan(
+        &self,
+        dataset: NamespaceId,
+        shard: ShardId,
+        after: Option<&ScanPosition>,
+    ) -> Result<ScanPage, HostError> {
+        let request = ScanRequest {
+            namespace: dataset,
+            slots: 0..=umbo_routing::SLOTS - 1,
+            shard: Some(shard),
+            after: after.cloned(),
+            rows_max: limits::CHUNK_ROWS_MAX,
+            bytes_max: limits::CHUNK_BYTES_MAX,
+            keys_only: false,
+        };
+        let page = self.rows.scan(shard, &request).await;
+        page.map_err(|error| host_error(&error))
+    }
+
+    fn live_dataset(&self, load: &LoadRecord) -> Result<NamespaceId, HostError> {
+        Ok(self.namespace(load)?.dataset)
+    }
+
+    fn is_blocked(&self, load: &LoadRecord, key: &Key) -> bool {
+        let checked = read_through::check_blocked(
+            &self.dispatcher,
+            load.namespace_id(),
+            key,
+            &load.created_by,
+        );
+        checked.is_err()
+    }
+
+    fn default_expiry(&self, load: &LoadRecord) -> Option<Timestamp> {
+        let namespace = self.namespace(load).ok()?;
+        namespace.default_expiry(self.now())
+    }
+
+    fn waits_for(&self, report: NamespaceId, reason: Option<String>) {
+        self.dispatcher.load_waits.set(report, reason);
+    }
+
+    fn counted(&self, counts: RowCounts) {
+        let RowCounts {
+            applied,
+            skipped,
+            rejected,
+            bytes,
+        } = counts;
+        let metrics = &self.dispatcher.metrics;
+        metrics.record_load_rows([applied, skipped, rejected], bytes);
+    }
+
+    fn ended(&self, has_failed: bool) {
+        self.dispatcher.metrics.record_load_ended(has_failed);
+    }
+}

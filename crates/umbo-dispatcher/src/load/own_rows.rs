@@ -1,0 +1,174 @@
+//! Rows of loads themselves, read and written through the queues of the shards. They cost their caller nothing: an
+//! upload is charged when its bytes are written, and the report of a load is a few small rows.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::timeout_at;
+use umbo_http::RequestError;
+use umbo_loads::RowSource;
+use umbo_overload::Entry;
+use umbo_store::{
+    Atomicity, CallContext, Durability, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
+    StoreError, WriteError, WriteRequest, Written,
+};
+use umbo_types::{Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version};
+
+use crate::dispatcher::Dispatcher;
+use crate::phase::identify::Identified;
+use crate::phase::queue::with_permit;
+use crate::phase::write_through::write_through;
+use crate::store_call::{Answered, StoreCall};
+
+/// The rows of loads, as one caller or the runner sees them.
+#[derive(Debug, Clone)]
+pub(super) struct OwnRows {
+    dispatcher: Arc<Dispatcher>,
+    criticality: Criticality,
+    /// Hash of whom the queues count the work for.
+    caller: u64,
+}
+
+impl OwnRows {
+    /// Returns the rows as a request sees them.
+    pub(super) fn of_request(
+        dispatcher: &Arc<Dispatcher>,
+        identified: &Identified,
+        caller: u64,
+    ) -> Self {
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            criticality: identified.criticality,
+            caller,
+        }
+    }
+
+    /// Returns the rows as the runner sees them: its work gives way to all other.
+    pub(super) fn of_runner(dispatcher: &Arc<Dispatcher>) -> Self {
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            criticality: Criticality::Sheddable,
+            caller: 0,
+        }
+    }
+
+    fn call(&self, operation: Operation) -> StoreCall {
+        let timeout: Duration = self.dispatcher.limits.default_timeout;
+        let deadline = Deadline::after(self.dispatcher.clock.monotonic(), timeout);
+        StoreCall {
+            operation,
+            entry: Entry {
+                criticality: self.criticality,
+                caller: self.caller,
+                price: RequestUnits::ZERO,
+                deadline,
+                is_above_share: false,
+            },
+            timeout,
+            payer: None,
+            attributes: None,
+            is_continued: false,
+            traceparent: None,
+        }
+    }
+
+    fn late(&self, shard: ShardId, is_write: bool) -> RequestError {
+        RequestError::DeadlineInStore {
+            shard: Some(shard),
+            is_write,
+            timeout: self.dispatcher.limits.default_timeout,
+        }
+    }
+
+    /// Writes rows of one partition, each alone.
+    pub(super) async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> Result<Vec<Result<Written, WriteError>>, RequestError> {
+        let dispatcher = &self.dispatcher;
+        let Some(first) = mutations.first() else {
+            return Ok(Vec::new());
+        };
+        let shard = dispatcher.shard_map.locate(namespace, &first.key.partition);
+        let call = self.call(Operation::BatchWrite);
+        let request = WriteRequest {
+            namespace,
+            epoch: 0,
+            mutations,
+            atomicity: Atomicity::None,
+            durability: Durability::Sync,
+            proposed: Version::proposed_at(dispatcher.clock.wall()),
+            idempotency: None,
+        };
+        let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
+        let work = async move {
+            let written = store.write(&to_store, request).await;
+            Answered::new(&to_store, written)
+        };
+        let writing = write_through(dispatcher, shard, &call, [], work);
+        let written = timeout_at(call.entry.deadline.instant().into(), writing).await;
+        Ok(written
+            .unwrap_or_else(|_| Err(self.late(shard, true)))?
+            .answer)
+    }
+}
+
+impl OwnRows {
+    /// Reads a chunk of a scan of one shard.
+    pub(super) async fn scan(
+        &self,
+        shard: ShardId,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, RequestError> {
+        let store = &self.dispatcher.store;
+        self.read(shard, Operation::Scan, async |context| {
+            store.scan(context, request).await
+        })
+        .await
+    }
+
+    /// Reads from a shard once it is this call's turn, within the deadline.
+    async fn read<T>(
+        &self,
+        shard: ShardId,
+        operation: Operation,
+        ask: impl AsyncFnOnce(&CallContext) -> Result<T, StoreError>,
+    ) -> Result<T, RequestError> {
+        let call = self.call(operation);
+        let context = call.context();
+        let work = async {
+            let page = ask(&context).await;
+            Answered::new(&context, page)
+        };
+        let mut work = pin!(work);
+        let reading = with_permit(&self.dispatcher, shard, &call, work.as_mut());
+        let read = timeout_at(call.entry.deadline.instant().into(), reading).await;
+        Ok(read
+            .unwrap_or_else(|_| Err(self.late(shard, false)))?
+            .answer?)
+    }
+}
+
+#[async_trait]
+impl RowSource for OwnRows {
+    type Error = RequestError;
+
+    async fn range(&self, request: &RangeRequest) -> Result<Page, RequestError> {
+        let dispatcher = &*self.dispatcher;
+        let shard = dispatcher
+            .shard_map
+            .locate(request.namespace, &request.partition);
+        let store = &dispatcher.store;
+        self.read(shard, Operation::Range, async |context| {
+            store.range(context, request).await
+        })
+        .await
+    }
+
+    fn damaged(&self, what: &str) -> RequestError {
+        RequestError::Internal(format!("what is stored of a load cannot be read: {what}"))
+    }
+}

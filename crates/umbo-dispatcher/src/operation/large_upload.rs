@@ -1,0 +1,207 @@
+//! A body that is too long for a row, on its way into the store in constant memory.
+//!
+//! The body is cut into chunks, which are written a few at a time, while the next ones come in; each write is charged by
+//! itself. What is broken off is given up at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use tokio::task::JoinSet;
+use umbo_edge::body::BodyError;
+use umbo_http::RequestError;
+use umbo_http::content_digest::{ContentDigest, DigestSum};
+use umbo_store::UploadStep;
+use umbo_types::{Key, LargeRef, RequestUnits, RowError, UploadId, limits};
+
+use super::body::RequestBody;
+use super::received::{GivingUp, LargeUpload, PATIENCE, Received, Target};
+use crate::phase::locate::Located;
+
+/// Bytes that are written together once a body is known to be a large one: each write waits for the disk, and its bytes
+/// are in memory two or three times.
+const WRITE_LEN: usize = 2 * limits::LARGE_CHUNK_LEN;
+/// Bytes for which no room is made beforehand: most bodies of unknown length are short.
+const SHORT_LEN: usize = 64 << 10;
+/// Memory of an upload, in bytes: what is written, what gathers, and what the connection gives at once.
+const MEMORY: u64 = 3 * limits::VALUE_LEN_MAX as u64;
+
+/// Receives a body that may be too long for a row: of at most [`limits::LARGE_VALUE_LEN_MAX`] bytes. One that was received
+/// before is not received again.
+pub(super) async fn receive<B>(
+    located: &mut Located<'_>,
+    key: &Key,
+    body: &mut RequestBody<'_, B>,
+) -> Result<Received, RequestError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    if let Some(received) = body.received() {
+        return Ok(received);
+    }
+    let digest = body
+        .begin_pieces(MEMORY, located.context().deadline)
+        .await?;
+    let target = Target {
+        dispatcher: Arc::clone(located.dispatcher),
+        payer: located.identified().clone(),
+        key: key.clone(),
+    };
+    let mut writer = ChunkWriter::new(target);
+    let received = writer.receive(body).await;
+    located
+        .log
+        .received(usize::try_from(writer.len).unwrap_or(usize::MAX));
+    let finished = match received {
+        Ok(()) => writer.finish(digest).await,
+        Err(error) => Err(error),
+    };
+    located.charge.paid_apart(writer.paid);
+    if !matches!(finished, Ok(Received::Large(_))) {
+        // A chunk that is being written must not come after the upload was given up.
+        writer.end_write().await.ok();
+    }
+    let received = finished?;
+    body.keep(received.clone());
+    Ok(received)
+}
+
+/// Writes a body in chunks, one write at a time, while the next chunks gather.
+struct ChunkWriter {
+    giving_up: Option<GivingUp>,
+    target: Target,
+    upload: UploadId,
+    gathered: BytesMut,
+    sum: DigestSum,
+    len: u64,
+    /// Index of the next chunk that is written.
+    next: u32,
+    writing: JoinSet<Result<RequestUnits, RequestError>>,
+    paid: RequestUnits,
+}
+
+impl ChunkWriter {
+    fn new(target: Target) -> Self {
+        let upload = UploadId(fastrand::u128(..).to_be_bytes());
+        Self {
+            giving_up: None,
+            target,
+            upload,
+            gathered: BytesMut::new(),
+            sum: DigestSum::new(),
+            len: 0,
+            next: 0,
+            writing: JoinSet::new(),
+            paid: RequestUnits::ZERO,
+        }
+    }
+
+    async fn receive<B>(&mut self, body: &mut RequestBody<'_, B>) -> Result<(), RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        while let Some(mut piece) = body.next_piece().await? {
+            self.len += piece.len() as u64;
+            if self.len > limits::LARGE_VALUE_LEN_MAX {
+                return Err(RowError::LongerThanAny(self.len).into());
+            }
+            self.sum.add(&piece);
+            while !piece.is_empty() {
+                // Whether it is a large value is known one byte beyond the longest other one.
+                let len = if self.next == 0 {
+                    limits::VALUE_LEN_MAX + 1
+                } else {
+                    WRITE_LEN
+                };
+                let room = len - self.gathered.len();
+                let taken = piece.split_to(piece.len().min(room));
+                if self.gathered.len() + taken.len() > SHORT_LEN {
+                    self.gathered.reserve(room);
+                }
+                self.gathered.extend_from_slice(&taken);
+                if self.gathered.len() == len {
+                    self.write().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what has gathered, as whole chunks; the rest stays.
+    async fn write(&mut self) -> Result<(), RequestError> {
+        self.end_write().await?;
+        let steps = self.take_steps(false);
+        self.begin_write(steps);
+        Ok(())
+    }
+
+    fn take_steps(&mut self, is_end: bool) -> Vec<UploadStep> {
+        let mut steps = Vec::new();
+        while self.gathered.len() >= limits::LARGE_CHUNK_LEN
+            || (is_end && !self.gathered.is_empty())
+        {
+            let len = self.gathered.len().min(limits::LARGE_CHUNK_LEN);
+            steps.push(UploadStep::Append {
+                upload: self.upload,
+                index: self.next,
+                bytes: self.gathered.split_to(len).freeze(),
+            });
+            self.next += 1;
+        }
+        // The rest is copied, so that the room of what is written is given back with it.
+        self.gathered = BytesMut::from(&self.gathered[..]);
+        steps
+    }
+
+    fn begin_write(&mut self, steps: Vec<UploadStep>) {
+        // A caller without a quota need not send more.
+        let is_first = self.giving_up.is_none();
+        self.giving_up
+            .get_or_insert_with(|| GivingUp::new(&self.target, self.upload));
+        let target = self.target.clone();
+        let patience = if is_first { Duration::ZERO } else { PATIENCE };
+        self.writing
+            .spawn(async move { target.write(steps, patience).await });
+    }
+
+    /// Waits for the write under way.
+    async fn end_write(&mut self) -> Result<(), RequestError> {
+        while let Some(ended) = self.writing.join_next().await {
+            let paid = ended.map_err(|defect| RequestError::Internal(defect.to_string()))??;
+            let sum = self.paid.as_micros().saturating_add(paid.as_micros());
+            self.paid = RequestUnits::from_micros(sum);
+        }
+        Ok(())
+    }
+
+    /// Ends the body: writes what is left of a long one, and holds all of it against its digest.
+    async fn finish(&mut self, digest: Option<ContentDigest>) -> Result<Received, RequestError> {
+        let sum = std::mem::take(&mut self.sum).finish();
+        if digest.is_some_and(|digest| digest != sum) {
+            return Err(RequestError::DigestMismatch);
+        }
+        if self.giving_up.is_none() {
+            return Ok(Received::Small(std::mem::take(&mut self.gathered).freeze()));
+        }
+        self.end_write().await?;
+        let steps = self.take_steps(true);
+        if !steps.is_empty() {
+            self.begin_write(steps);
+            self.end_write().await?;
+        }
+        let giving_up = self.giving_up.take();
+        let giving_up = giving_up.ok_or(RequestError::Body(BodyError::Aborted {
+            reason: "its upload was given up".to_owned(),
+        }))?;
+        let large = LargeRef {
+            upload: self.upload,
+            len: self.len,
+            sha256: sum.0,
+        };
+        let upload = LargeUpload::new(large, giving_up);
+        Ok(Received::Large(Arc::new(upload)))
+    }
+}

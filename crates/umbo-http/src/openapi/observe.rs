@@ -1,0 +1,128 @@
+//! The admin API of the history, the heat map and events in the `OpenAPI` document.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
+use umbo_api::observe::SERIES_NAMES;
+
+use super::admin::{ADMIN, word};
+use super::operation::{Content, In, Operation, Parameter};
+
+fn range() -> Value {
+    json!({"type": "string", "enum": ["5m", "1h", "24h", "30d"], "default": "1h"})
+}
+
+const RANGE: Parameter = Parameter {
+    name: "range",
+    place: In::Query,
+    schema: range,
+    about: "How far back: five minutes by second, an hour by ten seconds, a day by two minutes, thirty days by the \
+            hour.",
+};
+fn series() -> Value {
+    let names = SERIES_NAMES.join("|");
+    json!({"type": "string", "pattern": format!("^({names})(,({names}))*$")})
+}
+
+const SERIES: Parameter = Parameter {
+    name: "series",
+    place: In::Query,
+    schema: series,
+    about: "Names of series, separated by commas; all where it is absent.",
+};
+const SINCE_MS: Parameter = Parameter {
+    name: "since_ms",
+    place: In::Query,
+    schema: since,
+    about: "Only steps from the one on that holds this time, in milliseconds since the Unix epoch: for readers that \
+            have the others.",
+};
+const ROW: Parameter = Parameter {
+    name: "row",
+    place: In::Path,
+    schema: word,
+    about: "The row, as the heat map names it.",
+};
+
+fn since() -> Value {
+    json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64, "default": 0})
+}
+fn wait() -> Value {
+    json!({"type": "integer", "minimum": 0, "maximum": 25, "default": 0})
+}
+
+fn cursor() -> Value {
+    json!({"type": "string", "pattern": "^(0|[0-9]+-[0-9]+)$", "default": "0"})
+}
+
+const SINCE: Parameter = Parameter {
+    name: "since",
+    place: In::Query,
+    schema: cursor,
+    about: "Only events after this place: the `next` of an earlier answer. Another server continues with all changes \
+            that follow, and with what has happened to it since.",
+};
+const WAIT: Parameter = Parameter {
+    name: "wait",
+    place: In::Query,
+    schema: wait,
+    about: "How many seconds to wait for an event where there is none after `since`.",
+};
+
+/// The operations.
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "get",
+        path: "/admin/v1/history",
+        id: "showHistory",
+        summary: "Show how series went",
+        about: "Of the server that answers. Seconds are kept for ten minutes, steps of ten seconds for a day, steps \
+                of ten minutes for thirty days, of at most 512 series. In steps of over ten seconds a quantile is the \
+                highest of the steps within; every other value is their mean. Names: `served`, `rejected`, `shed`, \
+                `failed`, `latency_p50_ms`, `latency_p99_ms`, `latency_p999_ms` by operation; `served_by_tier`, \
+                `rejected_by_tier`, `shed_by_tier`, `failed_by_tier`, `penalty` by tier; `ru`, `hot_hits`, \
+                `hot_collapsed`, `in_flight`, `connections`, `cpu`, `memory_bytes`; `policy_rejected`, \
+                `policy_would_reject`, `policy_utilisation` by policy; `node_up` by shard node; `caller_ru`, \
+                `caller_requests`, `caller_rejected`, `caller_bytes` of the 20 callers that use most at a time; \
+                `shard_ru`, `shard_requests`, `shard_rows`, `shard_file_bytes`, `shard_live_bytes`, `shard_commits`, \
+                `shard_queued`, `shard_expired_rows`, `latency_ratio`, `pressure`, `queue_delay_ms`, `queue_length` \
+                by shard.",
+        parameters: &[&RANGE, &SERIES, &SINCE_MS],
+        body: None,
+        answers: &[(200, "The series.", Content::Json("HistoryReport"), &[])],
+        errors: &[ADMIN],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/heat",
+        id: "showHeat",
+        summary: "Show the heat map",
+        about: "Request units a second of each place over time, from the history of the server that answers.",
+        parameters: &[&RANGE],
+        body: None,
+        answers: &[(200, "The places.", Content::Json("HeatReport"), &[])],
+        errors: &[ADMIN],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/heat/{row}",
+        id: "describeHeatRow",
+        summary: "Show who is behind a row of the heat map",
+        about: "At this moment: the hot keys of the place and their callers.",
+        parameters: &[&ROW],
+        body: None,
+        answers: &[(200, "The place.", Content::Json("HeatRowReport"), &[])],
+        errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/v1/events",
+        id: "listEvents",
+        summary: "List what was changed and what happened",
+        about: "Oldest first. Changes by operators are kept with Umbo's own records, so that every server shows them: \
+                the last 500. What happened is of the server that answers: its last 1,000.",
+        parameters: &[&SINCE, &WAIT],
+        body: None,
+        answers: &[(200, "The events.", Content::Json("EventList"), &[])],
+        errors: &[ADMIN],
+    },
+];

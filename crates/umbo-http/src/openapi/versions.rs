@@ -1,0 +1,93 @@
+//! Versions in the `OpenAPI` document.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
+
+use super::data::{ANY, STORE};
+use super::operation::{Content, In, Operation, Parameter};
+use super::parameter::{DRY_RUN, NS};
+
+fn number() -> Value {
+    json!({"type": "integer", "minimum": 1})
+}
+
+const VERSION: Parameter = Parameter {
+    name: "version",
+    place: In::Path,
+    schema: number,
+    about: "Number of the version.",
+};
+
+const CHANGED: &[(u16, &str, Content, &[&str])] = &[(
+    200,
+    "What it changed, or would change in a dry run.",
+    Content::Json("VersionChange"),
+    &[],
+)];
+
+/// The operations.
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "get",
+        path: "/v1/ns/{ns}/versions",
+        id: "listVersions",
+        summary: "List versions",
+        about: "The live version, those that are kept for a rollback, and the one that a load of mode replace builds. \
+                Sizes are what the shards count now.",
+        parameters: &[&NS],
+        body: None,
+        answers: &[(200, "The versions.", Content::Json("VersionList"), &[])],
+        errors: &[ANY],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/ns/{ns}/versions/{version}/activate",
+        id: "activateVersion",
+        summary: "Activate a version",
+        about: "Reads that begin afterwards see this version: one that is ready, or one that is kept. Pages that have \
+                begun go on in theirs. The version before is kept for a day and gets all writes, so that going back loses \
+                none; older ones are dropped. Needs the grant write.",
+        parameters: &[&NS, &VERSION, &DRY_RUN],
+        body: None,
+        answers: CHANGED,
+        errors: &[
+            ANY,
+            STORE,
+            &[
+                ErrorCode::VersionNotFound,
+                ErrorCode::VersionNotReady,
+                ErrorCode::VersionSuperseded,
+            ],
+        ],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/ns/{ns}/versions/rollback",
+        id: "rollBack",
+        summary: "Roll back",
+        about: "Activates the version that was live before. Writes made since are in it. Needs the grant write.",
+        parameters: &[&NS, &DRY_RUN],
+        body: None,
+        answers: CHANGED,
+        errors: &[ANY, STORE, &[ErrorCode::VersionSuperseded]],
+    },
+    Operation {
+        method: "delete",
+        path: "/v1/ns/{ns}/versions/{version}",
+        id: "removeVersion",
+        summary: "Drop a version",
+        about: "Drops a version that is kept; its space is reclaimed. Needs the grant write.",
+        parameters: &[&NS, &VERSION, &DRY_RUN],
+        body: None,
+        answers: CHANGED,
+        errors: &[
+            ANY,
+            STORE,
+            &[
+                ErrorCode::VersionInUse,
+                ErrorCode::VersionNotFound,
+                ErrorCode::VersionSuperseded,
+            ],
+        ],
+    },
+];

@@ -1,0 +1,147 @@
+//! Which operation a path and a method are.
+
+use http::Method;
+use umbo_types::{Namespace, Operation, Permission};
+
+use crate::loads;
+use crate::request_error::RequestError;
+use crate::versions;
+
+/// A recognised data-plane route, borrowed from the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route<'a> {
+    /// What the request does.
+    pub operation: Operation,
+    /// Name in the path, a valid one.
+    pub namespace: &'a str,
+    /// What follows the resource.
+    pub(crate) rest: &'a str,
+    method: RouteMethod,
+    /// Whether it is about versions, which is the rest of what there is to know of loads.
+    is_about_versions: bool,
+}
+
+/// What a method adds to an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RouteMethod {
+    Get,
+    /// The body is left out of the answer.
+    Head,
+    /// A put stores the value that is there.
+    Patch,
+    Other,
+}
+
+impl RouteMethod {
+    fn of(method: &Method) -> Self {
+        match *method {
+            Method::GET => Self::Get,
+            Method::HEAD => Self::Head,
+            Method::PATCH => Self::Patch,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Route<'_> {
+    /// Returns whether the body is left out of the answer.
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == RouteMethod::Head
+    }
+
+    /// Returns whether a put stores the value that is there.
+    pub(crate) fn is_touch(&self) -> bool {
+        self.method == RouteMethod::Patch
+    }
+
+    /// Returns the permission that a grant must hold.
+    pub fn permission(&self) -> Permission {
+        match self.operation {
+            Operation::Scan => Permission::Scan,
+            Operation::Load if self.method != RouteMethod::Get => Permission::Write,
+            operation if operation.is_write() => Permission::Write,
+            _ => Permission::Read,
+        }
+    }
+}
+
+impl<'a> Route<'a> {
+    /// Returns whether a request about loads is about the versions that they have built.
+    pub const fn is_about_versions(&self) -> bool {
+        self.is_about_versions
+    }
+
+    /// Returns what follows the resource, after its slash.
+    pub const fn rest(&self) -> &'a str {
+        self.rest
+    }
+}
+
+/// Recognises a data-plane route; none where the path is not of the data plane.
+pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, RequestError>> {
+    let (namespace, resource) = path.strip_prefix("/v1/ns/")?.split_once('/')?;
+    let (resource, rest) = match resource.split_once('/') {
+        Some((resource, rest)) => (resource, Some(rest)),
+        None => (resource, None),
+    };
+    let (operation, rest) = match (resource, rest) {
+        ("kv", Some(rest)) => (
+            match *method {
+                Method::GET | Method::HEAD => Ok(Operation::Get),
+                Method::PUT | Method::PATCH => Ok(Operation::Put),
+                Method::DELETE => Ok(Operation::Delete),
+                _ => Err("GET, HEAD, PUT, PATCH, DELETE"),
+            },
+            rest,
+        ),
+        ("range", Some(rest)) if !rest.contains('/') => (
+            match *method {
+                Method::GET => Ok(Operation::Range),
+                Method::DELETE => Ok(Operation::DeleteRange),
+                _ => Err("GET, DELETE"),
+            },
+            rest,
+        ),
+        ("batch", Some("get")) => (post(method, Operation::MultiGet), ""),
+        ("batch", Some("write")) => (post(method, Operation::BatchWrite), ""),
+        ("scan", None) => (post(method, Operation::Scan), ""),
+        ("explain", None) => (post(method, Operation::Explain), ""),
+        ("usage", None) if *method == Method::GET => (Ok(Operation::Usage), ""),
+        ("usage", None) => (Err("GET"), ""),
+        ("loads", rest) => (
+            load(method, loads::methods(rest)?),
+            rest.unwrap_or_default(),
+        ),
+        ("versions", rest) => (
+            load(method, versions::methods(rest)?),
+            rest.unwrap_or_default(),
+        ),
+        _ => return None,
+    };
+    let method = RouteMethod::of(method);
+    let is_about_versions = resource == "versions";
+    Some(match (Namespace::check(namespace.as_bytes()), operation) {
+        (_, Err(allowed)) => Err(RequestError::MethodNotAllowed { allowed }),
+        (Err(error), Ok(_)) => Err(error.into()),
+        (Ok(()), Ok(operation)) => Ok(Route {
+            operation,
+            namespace,
+            rest,
+            method,
+            is_about_versions,
+        }),
+    })
+}
+
+fn load(method: &Method, allowed: &'static str) -> Result<Operation, &'static str> {
+    let is_allowed = allowed.split(", ").any(|name| name == method.as_str());
+    is_allowed.then_some(Operation::Load).ok_or(allowed)
+}
+
+fn post(method: &Method, operation: Operation) -> Result<Operation, &'static str> {
+    if *method == Method::POST {
+        Ok(operation)
+    } else {
+        Err("POST")
+    }
+}

@@ -1,0 +1,191 @@
+//! Why a request about a load was refused.
+
+use umbo_api::ErrorCode;
+use umbo_api::loads::{LoadState, PART_LEN_MAX, PART_NUMBER_MAX};
+use umbo_api::versions::VersionState;
+
+/// Parts that are named in an error; further ones are counted.
+const NAMED_MAX: usize = 20;
+
+/// Why a request about a load was refused. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum LoadError {
+    /// The namespace has no such load.
+    #[error("the namespace has no load '{id}'; it may have been forgotten since it ended")]
+    NotFound {
+        /// Id in the request.
+        id: String,
+    },
+    /// The load has no such part.
+    #[error("the load has no part {number}")]
+    PartNotFound {
+        /// Number of the part.
+        number: u16,
+    },
+    /// The state does not allow it.
+    #[error("the load is {state}, and cannot be {action}")]
+    State {
+        /// State of the load.
+        state: LoadState,
+        /// What was asked for.
+        action: &'static str,
+    },
+    /// Another load builds a version of the namespace.
+    #[error(
+        "load {load} builds version {version} of the namespace; finish, activate or abort it first"
+    )]
+    Building {
+        /// Id of the other load.
+        load: String,
+        /// Number of its version.
+        version: u32,
+    },
+    /// The namespace never had such a version.
+    #[error("the namespace has no version {number}")]
+    VersionNotFound {
+        /// Number in the request.
+        number: u32,
+    },
+    /// The version was dropped.
+    #[error("version {number} was dropped: it cannot be activated any more")]
+    VersionSuperseded {
+        /// Number in the request.
+        number: u32,
+    },
+    /// No version is kept.
+    #[error("the namespace has no version to go back to")]
+    NothingKept,
+    /// The version is still being built.
+    #[error("version {number} is being built by load {load}, which has not finished")]
+    VersionNotReady {
+        /// Number in the request.
+        number: u32,
+        /// Id of the load that builds it.
+        load: String,
+    },
+    /// The version is the live one, or is being built.
+    #[error("version {number} is {state}, and cannot be removed")]
+    VersionInUse {
+        /// Number in the request.
+        number: u32,
+        /// What it is to the namespace.
+        state: VersionState,
+    },
+    /// The namespace has too many loads.
+    #[error("the namespace has {max} loads that have not ended; finish or abort one first")]
+    TooMany {
+        /// How many there may be.
+        max: usize,
+    },
+    /// A field of the request is out of bounds.
+    #[error("'{field}': expected {expected}")]
+    Field {
+        /// Name of the field.
+        field: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A number that no part has.
+    #[error("'{0}' is no number of a part, from 0 to {PART_NUMBER_MAX}")]
+    PartNumber(String),
+    /// The part was uploaded with other bytes.
+    #[error("part {number} has other bytes: those that are kept have the SHA-256 {kept}")]
+    PartDiffers {
+        /// Number of the part.
+        number: u16,
+        /// SHA-256 of what is kept, in hexadecimal.
+        kept: String,
+    },
+    /// The part was begun as another format or coding.
+    #[error("part {number} was begun as '{begun}', and cannot be continued as '{sent}'")]
+    TypeDiffers {
+        /// Number of the part.
+        number: u16,
+        /// Format and coding with which it was begun.
+        begun: String,
+        /// Those of this request.
+        sent: String,
+    },
+    /// The part is too long.
+    #[error("a part has at most {PART_LEN_MAX} bytes as sent: divide it")]
+    PartTooLong,
+    /// The upload continues elsewhere than what is kept ends.
+    #[error("{kept} bytes of part {number} are kept: continue there")]
+    Offset {
+        /// Number of the part.
+        number: u16,
+        /// Bytes that are kept.
+        kept: u64,
+    },
+    /// Parts are missing.
+    #[error("{}", missing_text(.missing))]
+    PartsMissing {
+        /// Their numbers.
+        missing: Vec<u16>,
+    },
+    /// There are more parts than the load is said to have.
+    #[error("part {number} was uploaded, and the load is to have {parts} parts, from number 0 on")]
+    PartBeyond {
+        /// Number of the part.
+        number: u16,
+        /// How many the load is to have.
+        parts: u32,
+    },
+    /// The bytes are not those of the digest.
+    #[error("the body has the SHA-256 {found}, and Content-Digest says {sent}")]
+    Digest {
+        /// As sent, in hexadecimal.
+        sent: String,
+        /// Of the bytes that came, in hexadecimal.
+        found: String,
+    },
+    /// A format that is not read.
+    #[error("{0}")]
+    Format(String),
+}
+
+fn missing_text(missing: &[u16]) -> String {
+    let named: Vec<_> = missing.iter().take(NAMED_MAX).map(u16::to_string).collect();
+    let named = named.join(", ");
+    match missing.len().saturating_sub(NAMED_MAX) {
+        0 => format!("parts are missing: {named}"),
+        more => format!("parts are missing: {named} and {more} more"),
+    }
+}
+
+impl LoadError {
+    /// Returns the code under which a client hears of it.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound { .. } => ErrorCode::LoadNotFound,
+            Self::PartNotFound { .. } => ErrorCode::PartNotFound,
+            Self::State { .. } => ErrorCode::LoadState,
+            Self::Building { .. } => ErrorCode::LoadBuilding,
+            Self::VersionNotFound { .. } => ErrorCode::VersionNotFound,
+            Self::VersionSuperseded { .. } | Self::NothingKept => ErrorCode::VersionSuperseded,
+            Self::VersionNotReady { .. } => ErrorCode::VersionNotReady,
+            Self::VersionInUse { .. } => ErrorCode::VersionInUse,
+            Self::TooMany { .. } => ErrorCode::LoadLimit,
+            Self::Field { .. } | Self::PartBeyond { .. } => ErrorCode::InvalidBody,
+            Self::PartNumber(_) => ErrorCode::InvalidKey,
+            Self::PartDiffers { .. } | Self::TypeDiffers { .. } => ErrorCode::PartDiffers,
+            Self::PartTooLong => ErrorCode::BodyTooLarge,
+            Self::Offset { .. } => ErrorCode::OffsetMismatch,
+            Self::PartsMissing { .. } => ErrorCode::PartsMissing,
+            Self::Digest { .. } => ErrorCode::DigestMismatch,
+            Self::Format(_) => ErrorCode::UnsupportedFormat,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_parts_are_named_up_to_a_bound() {
+        let text = |missing: Vec<u16>| LoadError::PartsMissing { missing }.to_string();
+        assert_eq!(text(vec![3, 7]), "parts are missing: 3, 7");
+        assert!(text((0..25).collect()).ends_with("19 and 5 more"));
+    }
+}

@@ -1,0 +1,188 @@
+//! What loads need of the dispatcher that they run in.
+
+use std::fmt;
+use std::ops::{AddAssign, Deref};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use umbo_store::{
+    Mutation, Page, RangeRequest, ScanPage, ScanPosition, StoreError, WriteError, Written,
+};
+use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
+
+use crate::record::{LoadRecord, LoadStep};
+
+/// Wait before a shard is asked again that has failed.
+const FAILED_WAIT: Duration = Duration::from_secs(1);
+/// Wait before a shard is asked again that had no room for the request.
+const BUSY_WAIT: Duration = Duration::from_millis(200);
+
+/// Why something could not be done for a load.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// It cannot be done now.
+    #[error("{reason}")]
+    Wait {
+        /// When to try again.
+        after: Duration,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A namespace was removed: that of the load, or one of its own because it has ended.
+    #[error("the namespace was removed")]
+    Gone,
+    /// It can never be done.
+    #[error("{0}")]
+    Never(String),
+}
+
+impl From<StoreError> for HostError {
+    fn from(error: StoreError) -> Self {
+        let reason = error.to_string();
+        let wait = |after| Self::Wait {
+            after,
+            reason: reason.clone(),
+        };
+        match &error {
+            StoreError::NamespaceGone { .. } => Self::Gone,
+            StoreError::Corrupt { shard, .. } => Self::Never(format!(
+                "shard {shard} holds a row that is not what was written"
+            )),
+            StoreError::QuotaExceeded { retry_after, .. } => wait(*retry_after),
+            StoreError::QueueFull { .. } | StoreError::NodeBusy { .. } => wait(BUSY_WAIT),
+            StoreError::Unavailable { shard, .. } => Self::Wait {
+                after: FAILED_WAIT,
+                reason: format!("shard {shard} is unavailable"),
+            },
+            StoreError::Io { shard, .. } => Self::Wait {
+                after: FAILED_WAIT,
+                reason: format!("the disk of shard {shard} failed"),
+            },
+            StoreError::Full { .. } | StoreError::DeadlinePassed { .. } | StoreError::Closing => {
+                wait(FAILED_WAIT)
+            }
+        }
+    }
+}
+
+/// The answers to a write, in the order of its mutations.
+pub type WriteAnswers = Vec<Result<Written, WriteError>>;
+
+/// A dispatcher, as loads use it. Every call of the store goes through the queues of the shards at criticality
+/// sheddable.
+#[async_trait]
+pub trait LoadHost: fmt::Debug + Send + Sync {
+    /// Returns the time of day.
+    fn now(&self) -> Timestamp;
+
+    /// Returns a time that only grows.
+    fn monotonic(&self) -> Instant;
+
+    /// Returns all loads that this dispatcher knows of, by id.
+    fn loads(&self) -> Vec<(String, Arc<LoadRecord>)>;
+
+    /// Returns a load as this dispatcher knows it; none where it was forgotten.
+    fn load(&self, id: &str) -> Option<Arc<LoadRecord>>;
+
+    /// Makes a step of a load, durably. Refused where the state does not allow it any more.
+    async fn step(&self, id: &str, step: LoadStep) -> Result<(), HostError>;
+
+    /// Forgets loads that ended long ago, and ends those that were never sealed.
+    async fn forget_loads(&self) -> Result<(), HostError>;
+
+    /// Returns the shard of a partition.
+    fn shard_of(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId;
+
+    /// Reads rows of a load's own.
+    async fn read(&self, request: &RangeRequest) -> Result<Page, HostError>;
+
+    /// Writes rows of a load's own, of one partition and all together. The load's work is not charged twice: what is
+    /// written about it costs nothing.
+    async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError>;
+
+    /// Applies rows of a load in one shard, charged to who created it.
+    async fn apply(
+        &self,
+        load: &LoadRecord,
+        shard: ShardId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError>;
+
+    /// Makes the version that a load has built the live one.
+    async fn activate(&self, id: &str) -> Result<(), HostError>;
+
+    /// Returns all shards.
+    fn shards(&self) -> Vec<ShardId>;
+
+    /// Reads a chunk of the rows that a dataset has in a shard.
+    async fn scan(
+        &self,
+        dataset: NamespaceId,
+        shard: ShardId,
+        after: Option<&ScanPosition>,
+    ) -> Result<ScanPage, HostError>;
+
+    /// Returns the live dataset of a load's namespace.
+    fn live_dataset(&self, load: &LoadRecord) -> Result<NamespaceId, HostError>;
+
+    /// Returns whether an operator has blocked the row of a load with this key, and counts the attempt if so.
+    fn is_blocked(&self, load: &LoadRecord, key: &Key) -> bool;
+
+    /// Returns when a row expires that names no time itself.
+    fn default_expiry(&self, load: &LoadRecord) -> Option<Timestamp>;
+
+    /// Says what the run waits for whose report is in a namespace; none where it goes on or has ended.
+    fn waits_for(&self, report: NamespaceId, reason: Option<String>);
+
+    /// Counts what became of rows: applied, skipped and rejected ones.
+    fn counted(&self, counts: RowCounts);
+
+    /// Counts a load whose rows are all applied, or that failed.
+    fn ended(&self, has_failed: bool);
+}
+
+/// A dispatcher, as the runs of loads share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Host(Arc<dyn LoadHost>);
+
+impl Host {
+    /// Shares a dispatcher.
+    pub(crate) fn new(host: Arc<dyn LoadHost>) -> Self {
+        Self(host)
+    }
+}
+
+impl Deref for Host {
+    type Target = dyn LoadHost;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+/// What became of rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    /// Stored or removed.
+    pub applied: u64,
+    /// Left out: the namespace has newer data, or they have expired.
+    pub skipped: u64,
+    /// Not readable, or of a key that is blocked.
+    pub rejected: u64,
+    /// Bytes of keys and values of those that were applied.
+    pub bytes: u64,
+}
+
+impl AddAssign for RowCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.applied += more.applied;
+        self.skipped += more.skipped;
+        self.rejected += more.rejected;
+        self.bytes += more.bytes;
+    }
+}

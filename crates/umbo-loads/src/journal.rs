@@ -1,0 +1,154 @@
+//! The progress of a run of a load, and the sign that the run goes on.
+//!
+//! One row, replaced on the condition that it is as this runner left it. So of two runners of a load one learns at its
+//! next write that it was overtaken. The row is written at least every [`BEAT`](crate::limits::BEAT): one that does not
+//! change for a [`LEASE`](crate::limits::LEASE) is of a run that has ended. No clock but the observer's own is compared.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use umbo_store::{Change, Condition, Mutation, WriteError};
+use umbo_types::{Key, NamespaceId, ShardId, Value, Version};
+
+use crate::host::{Host, HostError, RowCounts};
+use crate::layout::{self, RunRecord};
+use crate::stored_rows::read_json;
+
+/// Why a run ends before its load does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Another runner has it, or the load is paused, has ended or was forgotten.
+    LetGo,
+    /// It cannot be applied.
+    Failed(String),
+    /// It cannot be applied now; another run is to continue.
+    Later {
+        /// When.
+        after: std::time::Duration,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl From<HostError> for Stop {
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::Wait { after, reason } => Self::Later { after, reason },
+            HostError::Gone => Self::LetGo,
+            HostError::Never(reason) => Self::Failed(reason),
+        }
+    }
+}
+
+/// The row of a run, as this runner left it.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    host: Host,
+    report: NamespaceId,
+    pub(crate) run: RunRecord,
+    version: Option<Version>,
+}
+
+impl Journal {
+    /// Takes the run of a load over. Refused where it changes meanwhile.
+    pub(crate) async fn take_over(
+        host: &Host,
+        report: NamespaceId,
+        runner: u64,
+    ) -> Result<Self, Stop> {
+        let found = read_json::<_, RunRecord>(host, report, &layout::run_key()).await?;
+        let (run, version) = found.map_or_else(Default::default, |(run, at)| (run, Some(at)));
+        let mut journal = Self {
+            host: host.clone(),
+            report,
+            run,
+            version,
+        };
+        journal.run.runner = runner;
+        journal.write().await?;
+        Ok(journal)
+    }
+
+    /// Records what the run waits for; none where it goes on. Told at once, and written with the row.
+    pub(crate) fn waits_for(&mut self, reason: Option<String>) {
+        self.host.waits_for(self.report, reason.clone());
+        self.run.waits = reason;
+    }
+
+    /// Writes the row.
+    pub(crate) async fn write(&mut self) -> Result<(), Stop> {
+        self.run.beat += 1;
+        let condition = self.version.map_or(Condition::Absent, |version| {
+            Condition::VersionIn(vec![version])
+        });
+        let mutation = json_row(layout::run_key(), &self.run, condition);
+        let written = self.host.write(self.report, vec![mutation]).await?;
+        match written.into_iter().next() {
+            Some(Ok(written)) => {
+                self.version = Some(written.version);
+                Ok(())
+            }
+            Some(Err(WriteError::Store(error))) => Err(HostError::from(error).into()),
+            Some(Err(_)) | None => Err(Stop::LetGo),
+        }
+    }
+
+    /// Counts what became of rows.
+    pub(crate) fn count(
+        &mut self,
+        skipped: u64,
+        rejected: u64,
+        by_shard: &BTreeMap<ShardId, RowCounts>,
+    ) {
+        let mut all = RowCounts {
+            skipped,
+            rejected,
+            ..RowCounts::default()
+        };
+        for (shard, counts) in by_shard {
+            all += *counts;
+            if counts.applied > 0 {
+                *self.run.shards.entry(shard.0).or_default() += counts.applied;
+            }
+        }
+        self.run.applied += all.applied;
+        self.run.skipped += all.skipped;
+        self.run.rejected += all.rejected;
+        self.host.counted(all);
+    }
+
+    /// Writes rows of the report beside the run's own, each alone.
+    pub(crate) async fn put_rows(&self, rows: Vec<Mutation>) -> Result<(), Stop> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let written = self.host.write(self.report, rows).await?;
+        match written.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(WriteError::Store(error)) => Err(HostError::from(error).into()),
+            Some(error) => Err(Stop::Failed(error.to_string())),
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.host.waits_for(self.report, None);
+    }
+}
+
+/// Returns a row of JSON.
+pub(crate) fn json_row(key: Key, content: &impl Serialize, condition: Condition) -> Mutation {
+    let bytes = serde_json::to_vec(content).expect("a record is made of numbers and texts");
+    Mutation {
+        key,
+        change: Change::Put {
+            value: Value {
+                bytes: bytes.into(),
+                ..Value::default()
+            },
+            expires_at: None,
+        },
+        condition,
+    }
+}

@@ -1,0 +1,196 @@
+//! Where a load is stored: the keys of its rows, and what they hold.
+//!
+//! *Content*: the bytes of each upload, in segments of [`SEGMENT_LEN`] that are partitions of their own, so that the
+//! shards share them. Within a segment a row holds up to [`PIECE_LEN`] bytes as they were sent; its sort key says where
+//! they begin and how many they are, so that what is kept is known without reading them. Rows may overlap after an
+//! upload broke off and was continued: they hold the same bytes of the same upload.
+//!
+//! *Report*: one partition for each kind of row, in the order of the parts.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use umbo_types::{Key, PartitionKey};
+
+use crate::limits::{PIECE_LEN, SEGMENT_LEN};
+
+/// Partitions of the report.
+pub const PARTS: &str = "parts";
+/// Uploads that were begun, by the number of their part.
+pub const UPLOADS: &str = "uploads";
+/// Counts of the rows of each part.
+pub const PROGRESS: &str = "progress";
+/// Rejected rows, by part and line.
+pub const REJECTS: &str = "rejects";
+/// The run: how far it is and who makes it.
+pub const RUN: &str = "run";
+
+/// A part that is whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRecord {
+    /// The upload that has its bytes.
+    pub upload: u64,
+    /// Bytes as sent.
+    pub len: u64,
+    /// Their SHA-256, in hexadecimal.
+    pub sha256: String,
+    /// Media type.
+    pub content_type: String,
+    /// Content coding; empty for none.
+    pub coding: String,
+}
+
+/// An upload that was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadRecord {
+    /// Random number of the upload.
+    pub upload: u64,
+    /// Media type.
+    pub content_type: String,
+    /// Content coding; empty for none.
+    pub coding: String,
+}
+
+/// A run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Random number of the runner; 0 where it has let go.
+    pub runner: u64,
+    /// Grows with each write, so that the row changes.
+    pub beat: u64,
+    /// Parts that were checked.
+    pub checked: u32,
+    /// Rows of them, rejected ones included.
+    pub rows: u64,
+    /// Rows of them that were rejected.
+    pub rejected: u64,
+    /// The part that is being applied.
+    pub part: u32,
+    /// Rows of it that were read so far, rejected ones included.
+    pub row: u64,
+    /// Rows that were stored or removed.
+    pub applied: u64,
+    /// Rows that were left out.
+    pub skipped: u64,
+    /// Rows that were applied, by shard.
+    #[serde(default)]
+    pub shards: BTreeMap<u16, u64>,
+    /// What it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+}
+
+/// Counts of the rows of a part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartProgress {
+    /// Rows that it holds, rejected ones included.
+    pub rows: u64,
+    /// Rows of it that were rejected.
+    pub rejected: u64,
+}
+
+fn partition(text: String) -> PartitionKey {
+    PartitionKey::new(text).expect("it is short and not empty")
+}
+
+/// Returns a partition of the report.
+pub fn report_partition(name: &str) -> PartitionKey {
+    partition(name.to_owned())
+}
+
+/// Returns the key of a row of the report that is about a part.
+pub fn part_key(name: &str, part: u16) -> Key {
+    report_key(name, part.to_be_bytes().to_vec())
+}
+
+/// Returns the key of a rejected row.
+pub fn reject_key(part: u16, line: u64) -> Key {
+    report_key(
+        REJECTS,
+        [&part.to_be_bytes()[..], &line.to_be_bytes()].concat(),
+    )
+}
+
+/// Returns the key of the run.
+pub fn run_key() -> Key {
+    report_key(RUN, Vec::new())
+}
+
+fn report_key(name: &str, sort: Vec<u8>) -> Key {
+    Key::new(name.to_owned(), sort).expect("it is short and not empty")
+}
+
+/// Reads the number of the part from a sort key.
+pub fn part_of(sort: &[u8]) -> Option<u16> {
+    sort.first_chunk().map(|part| u16::from_be_bytes(*part))
+}
+
+/// Returns the partition of the bytes from an offset on.
+pub fn segment(upload: u64, offset: u64) -> PartitionKey {
+    partition(format!("{upload:016x}/{:05}", offset / SEGMENT_LEN))
+}
+
+/// Returns the key of the row that has `len` bytes from `offset` on.
+pub fn piece_key(upload: u64, offset: u64, len: u64) -> Key {
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    let sort = [&offset.to_be_bytes()[..], &len.to_be_bytes()].concat();
+    let partition = format!("{upload:016x}/{:05}", offset / SEGMENT_LEN);
+    Key::new(partition, sort).expect("it is short and not empty")
+}
+
+/// Returns the least sort key of a piece that begins at `offset` or later.
+pub fn piece_from(offset: u64) -> Bytes {
+    Bytes::copy_from_slice(&offset.to_be_bytes())
+}
+
+/// Reads where a piece begins and ends from its sort key.
+pub fn piece_bounds(sort: &[u8]) -> Option<(u64, u64)> {
+    let (offset, len) = sort.split_first_chunk::<8>()?;
+    let offset = u64::from_be_bytes(*offset);
+    let len = u32::from_be_bytes(len.try_into().ok()?);
+    Some((offset, offset.checked_add(len.into())?))
+}
+
+/// Returns the end of the piece that begins at `offset`: pieces never go beyond a multiple of their length, and so
+/// never into another segment.
+pub const fn piece_end(offset: u64) -> u64 {
+    (offset / PIECE_LEN + 1) * PIECE_LEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_stay_in_their_segment_and_say_where_they_are() {
+        for offset in [
+            0,
+            1,
+            PIECE_LEN - 1,
+            PIECE_LEN,
+            SEGMENT_LEN - 1,
+            SEGMENT_LEN,
+            200 << 20,
+        ] {
+            let end = piece_end(offset);
+            assert!(end > offset && end - offset <= PIECE_LEN);
+            let key = piece_key(7, offset, end - offset);
+            assert_eq!(piece_bounds(key.sort.as_bytes()), Some((offset, end)));
+            assert_eq!(key.partition, segment(7, offset));
+            assert_eq!(key.partition, segment(7, end - 1));
+            assert!(key.sort.as_bytes() >= &piece_from(offset)[..]);
+            assert!(key.sort.as_bytes() < &piece_from(offset + 1)[..]);
+        }
+        assert_eq!(piece_bounds(b"short"), None);
+        assert_eq!(piece_bounds(&[0xff; 12]), None);
+    }
+
+    #[test]
+    fn rows_about_parts_are_in_their_order() {
+        let keys = [0, 1, 255, 256, 9_999].map(|part| part_key(PARTS, part));
+        assert!(keys.is_sorted());
+        assert_eq!(part_of(keys[3].sort.as_bytes()), Some(256));
+        assert!(reject_key(1, 300) < reject_key(2, 1));
+    }
+}

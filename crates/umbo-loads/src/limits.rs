@@ -1,0 +1,49 @@
+//! The bounds of loads. Sizes are bytes, unless a name says otherwise.
+
+use std::time::Duration;
+
+/// Loads of a namespace that have not ended. More would only wait for one another; each keeps its parts.
+pub const OPEN_LOADS_MAX: usize = 8;
+/// Ended loads of a namespace that are remembered: a fortnight of nightly ones.
+pub const ENDED_LOADS_MAX: usize = 14;
+/// How long an ended load is remembered.
+pub const ENDED_KEPT: Duration = Duration::from_hours(14 * 24);
+/// How long a load may take parts. One that is not sealed by then fails, so that its bytes are reclaimed.
+pub const UPLOAD_TIME_MAX: Duration = Duration::from_hours(7 * 24);
+/// How long the shards may take to confirm a load of mode replace, whose creation is answered then: far longer than its
+/// dispatcher waits, which may have gone away meanwhile.
+pub const CONFIRM_TIME_MAX: Duration = Duration::from_mins(2);
+/// Longest row of a part's bytes. One read returns one of them, and with its key it just fits the 256 KiB that an engine
+/// gives it, as a chunk of a large value does: one of 256 KiB would take 512.
+pub const PIECE_LEN: u64 = umbo_types::limits::LARGE_CHUNK_LEN as u64;
+/// Bytes of a part that are in one partition, about 8 MiB; the next ones are in another, so that shards share the work.
+pub const SEGMENT_LEN: u64 = 32 * PIECE_LEN;
+/// Most rows of a batch: what is read, divided by shard and counted together.
+pub const BATCH_ROWS_MAX: usize = 4_096;
+/// Bytes of rows from which on a batch takes no more.
+pub const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Batches of a run that are applied at a time. Of four shards each has two of them: one that it commits, and one that
+/// waits.
+pub const BATCHES_MAX: usize = 8;
+/// Rows that a request to a shard has at most, unless one batch has more. It is one commit, which writes of clients to
+/// the shard wait for, and a run has one request at each shard: so they wait for this many rows.
+pub const REQUEST_ROWS_MAX: usize = 4_096;
+/// Bytes that a request to a shard has at most, unless one batch has more.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// Rejects that are kept of a load; further ones are counted.
+pub const REJECTS_MAX: u64 = 1_000;
+/// Bytes of a rejected row that are kept.
+pub const EXCERPT_LEN_MAX: usize = 4 << 10;
+/// Longest line: that of a batch request in which it is the only row.
+pub const LINE_LEN_MAX: usize = umbo_types::limits::BATCH_BODY_LEN_MAX;
+/// A run that has not been heard of for so long has ended, and another dispatcher continues.
+pub const LEASE: Duration = Duration::from_secs(5);
+/// How often a run is heard of.
+pub const BEAT: Duration = Duration::from_secs(1);
+/// Loads that one dispatcher applies at a time: they share its memory, a few batches each.
+pub const RUNS_MAX: usize = 4;
+/// Longest reason of a failure or a wait that is kept.
+pub const REASON_LEN_MAX: usize = 512;
+
+const _: () = assert!(SEGMENT_LEN.is_multiple_of(PIECE_LEN));
+const _: () = assert!(LEASE.as_millis() >= 4 * BEAT.as_millis());

@@ -1,0 +1,112 @@
+//! The bytes of a part as a file, for readers of rows.
+//!
+//! Holds one stored row of the part at a time and asks for the next one. Knows no store: another task gives the bytes.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use bytes::Bytes;
+
+/// Gives the bytes of a part from an offset on, at least one; none where there will be no more.
+pub(crate) type Ask = Box<dyn FnMut(u64) -> Option<Bytes> + Send>;
+
+/// A part as a file.
+pub(crate) struct PartBytes {
+    ask: Ask,
+    len: u64,
+    position: u64,
+    /// Bytes from `position` on.
+    held: Bytes,
+}
+
+impl PartBytes {
+    /// Opens a part of this length, in bytes.
+    pub(crate) fn new(len: u64, ask: Ask) -> Self {
+        Self {
+            ask,
+            len,
+            position: 0,
+            held: Bytes::new(),
+        }
+    }
+}
+
+impl Read for PartBytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.position >= self.len || buffer.is_empty() {
+            return Ok(0);
+        }
+        if self.held.is_empty() {
+            let given = (self.ask)(self.position).filter(|piece| !piece.is_empty());
+            self.held = given.ok_or(io::ErrorKind::BrokenPipe)?;
+            let left = usize::try_from(self.len - self.position).unwrap_or(usize::MAX);
+            self.held.truncate(left);
+        }
+        let len = buffer.len().min(self.held.len());
+        buffer[..len].copy_from_slice(&self.held.split_to(len));
+        self.position += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for PartBytes {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.len.checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+        };
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let position = position.ok_or_else(invalid)?;
+        match position.checked_sub(self.position) {
+            Some(ahead) if ahead <= self.held.len() as u64 => {
+                let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
+                drop(self.held.split_to(ahead));
+            }
+            _ => self.held.clear(),
+        }
+        self.position = position;
+        Ok(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_read_from_any_place_and_ends_at_its_length() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let given = bytes.clone();
+        // Pieces of ten bytes, the last of which goes beyond the part.
+        let ask = move |at: u64| {
+            let from = at as usize;
+            let end = (from / 10 + 1) * 10;
+            Some(Bytes::copy_from_slice(&given[from..end.min(256)]))
+        };
+        let mut part = PartBytes::new(205, Box::new(ask));
+        let mut all = Vec::new();
+        part.read_to_end(&mut all).unwrap();
+        assert_eq!(all, bytes[..205]);
+        for (to, at) in [
+            (SeekFrom::Start(17), 17),
+            (SeekFrom::Current(-1), 18),
+            (SeekFrom::End(-5), 200),
+        ] {
+            part.seek(to).unwrap();
+            let mut two = [0; 2];
+            part.read_exact(&mut two).unwrap();
+            assert_eq!(two, [at, at + 1]);
+        }
+        part.seek(SeekFrom::Start(300)).unwrap();
+        assert_eq!(part.read(&mut [0; 9]).unwrap(), 0);
+        assert!(part.seek(SeekFrom::Current(-301)).is_err());
+    }
+
+    #[test]
+    fn bytes_that_do_not_come_are_an_error_and_no_end() {
+        let mut part = PartBytes::new(9, Box::new(|_| None));
+        assert!(part.read(&mut [0; 9]).is_err());
+        let mut part = PartBytes::new(9, Box::new(|_| Some(Bytes::new())));
+        assert!(part.read(&mut [0; 9]).is_err());
+    }
+}

@@ -1,0 +1,385 @@
+//! The rows of a stored part.
+//!
+//! A thread of their own reads them out of the bytes, since the readers of formats pull; it calls nothing of the
+//! runtime. It asks for bytes and hands batches over; a task fetches the bytes and queues the batches. Held at a time
+//! are two pieces of the part, and a batch by each: by the thread, under way, by the task, in the queue, and by who
+//! applies it.
+
+use bytes::Bytes;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use umbo_rows::{
+    Coding, Columns, FormatError, LoadChange, LoadRow, ReadRow, RowFormat, RowReader, RowsError,
+};
+use umbo_types::NamespaceId;
+
+use crate::error::LoadError;
+use crate::host::HostError;
+use crate::layout::PartRecord;
+use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT};
+use crate::part_bytes::PartBytes;
+use crate::record::LoadRecord;
+use crate::stored_rows::{RowSource, read_piece};
+
+/// Batches that wait while another one is applied.
+const BATCHES_AHEAD: usize = 1;
+/// Why the rows of a part cannot be read where no other reason is known.
+const DEFECT: &str = "the reader of its rows ended by a defect";
+
+/// Rows of a part as they were read, in order, each with its line.
+pub(crate) type Batch = Vec<(u64, ReadRow)>;
+
+fn format_of(
+    load: &LoadRecord,
+    content_type: &str,
+    coding: &str,
+) -> Result<(RowFormat, Coding), FormatError> {
+    let format = RowFormat::from_content_type(content_type, &Columns::from(load.columns.clone()))?;
+    Ok((format, Coding::from_content_encoding(coding)?))
+}
+
+/// Refuses a part of a format or coding that is not read. Returns their names as they are kept.
+pub fn check_format(
+    load: &LoadRecord,
+    content_type: &str,
+    coding: &str,
+) -> Result<(String, String), LoadError> {
+    let (format, coding) = format_of(load, content_type, coding)
+        .map_err(|error| LoadError::Format(error.to_string()))?;
+    let coding = coding.content_encoding().unwrap_or_default();
+    Ok((format.content_type().to_owned(), coding.to_owned()))
+}
+
+/// The rows of a part, batch after batch. The reading ends with its rows, its error, or when this is dropped.
+#[derive(Debug)]
+pub(crate) struct PartRows {
+    number: u16,
+    batches: Receiver<Result<Option<Batch>, HostError>>,
+    /// Ends the task when it is dropped, and with it the thread.
+    _feeding: JoinSet<()>,
+}
+
+impl PartRows {
+    /// Begins to read a part.
+    pub(crate) fn open(
+        source: impl RowSource<Error = HostError> + Send + 'static,
+        load: &LoadRecord,
+        number: u16,
+        part: &PartRecord,
+    ) -> Result<Self, HostError> {
+        let format = format_of(load, &part.content_type, &part.coding);
+        let (format, coding) = format.map_err(|error| of_part(number, &error))?;
+        let len = part.len;
+        let work = move |to: Sender<Said>| {
+            let end = read(&format, coding, len, &to);
+            drop(to.blocking_send(Said::Ended(end)));
+        };
+        let upload = (load.content_id(), part.upload, len);
+        Self::begin(source, upload, number, work)
+    }
+
+    /// Starts the thread and the task.
+    fn begin(
+        source: impl RowSource<Error = HostError> + Send + 'static,
+        upload: (NamespaceId, u64, u64),
+        number: u16,
+        work: impl FnOnce(Sender<Said>) + Send + 'static,
+    ) -> Result<Self, HostError> {
+        let (say, said) = mpsc::channel(1);
+        let thread = std::thread::Builder::new().name(format!("load-part-{number}"));
+        let started = thread.spawn(move || work(say));
+        started.map_err(|error| HostError::Wait {
+            after: BEAT,
+            reason: format!("no thread for the rows of a part: {error}"),
+        })?;
+        let (queue, batches) = mpsc::channel(BATCHES_AHEAD);
+        let mut feeding = JoinSet::new();
+        feeding.spawn(async move {
+            let end = feed(source, upload, said, &queue).await;
+            let end = end.map_err(|error| match error {
+                HostError::Never(reason) => of_part(number, &reason),
+                other => other,
+            });
+            drop(queue.send(end.map(|()| None)).await);
+        });
+        Ok(Self {
+            number,
+            batches,
+            _feeding: feeding,
+        })
+    }
+
+    /// Returns the next rows; none at the end of the part, after which it is not called again. Nothing is lost where the
+    /// call is dropped.
+    pub(crate) async fn next(&mut self) -> Result<Option<Batch>, HostError> {
+        let next = self.batches.recv().await;
+        next.unwrap_or_else(|| Err(of_part(self.number, &DEFECT)))
+    }
+}
+
+fn of_part(number: u16, error: &dyn std::fmt::Display) -> HostError {
+    HostError::Never(format!("part {number}: {error}"))
+}
+
+/// What the thread says.
+enum Said {
+    /// It needs the bytes from an offset on, and waits for them. They do not come where the reading is given up.
+    Needs(u64, oneshot::Sender<Bytes>),
+    /// It has read rows.
+    Rows(Batch),
+    /// It has ended: there are no more rows, or they cannot be read.
+    Ended(Result<(), RowsError>),
+}
+
+/// Fetches what the thread needs and queues what it has read, until it has ended. While the thread works on one piece of
+/// a part that it reads from one end to the other, the next piece is fetched.
+async fn feed(
+    source: impl RowSource<Error = HostError>,
+    (content, upload, len): (NamespaceId, u64, u64),
+    mut said: Receiver<Said>,
+    queue: &Sender<Result<Option<Batch>, HostError>>,
+) -> Result<(), HostError> {
+    // A thread that is gone does not say that it has ended.
+    let defect = || HostError::Never(DEFECT.to_owned());
+    // Where the last piece ended, and the one that begins there.
+    let (mut end, mut ahead) = (0, None);
+    loop {
+        match heard(&mut said).await.ok_or_else(defect)? {
+            Said::Needs(at, answer) => {
+                let is_next = at == end;
+                let piece = match ahead.take().filter(|_| is_next) {
+                    Some(piece) => Some(piece),
+                    None => read_piece(&source, content, upload, at).await?,
+                };
+                let missing = || HostError::Never(format!("bytes are missing, from {at} on"));
+                let piece = piece.ok_or_else(missing)?;
+                end = at + piece.len() as u64;
+                drop(answer.send(piece));
+                if is_next && end < len {
+                    // An error is met again, and told, where the bytes are needed.
+                    let next = read_piece(&source, content, upload, end).await;
+                    ahead = next.unwrap_or_default();
+                }
+            }
+            // Where the rows are not wanted any more, this task is ended.
+            Said::Rows(batch) => drop(queue.send(Ok(Some(batch))).await),
+            Said::Ended(end) => {
+                return end.map_err(|error| HostError::Never(error.to_string()));
+            }
+        }
+    }
+}
+
+/// Waits for what the thread says; none where it has ended by a defect.
+///
+/// On a runtime of one thread, as simulations have, it waits in place: no simulated time passes and nothing else runs
+/// until the thread says something, so that the order of events does not depend on how fast it is.
+async fn heard(said: &mut Receiver<Said>) -> Option<Said> {
+    if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return said.recv().await;
+    }
+    loop {
+        match said.try_recv() {
+            Ok(said) => return Some(said),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Reads the rows of a part, on the thread.
+fn read(format: &RowFormat, coding: Coding, len: u64, to: &Sender<Said>) -> Result<(), RowsError> {
+    let asked = to.clone();
+    let ask = move |at| {
+        let (answer, bytes) = oneshot::channel();
+        asked.blocking_send(Said::Needs(at, answer)).ok()?;
+        bytes.blocking_recv().ok()
+    };
+    let bytes = PartBytes::new(len, Box::new(ask));
+    let mut rows = RowReader::open(format, coding, Box::new(bytes))?;
+    let (mut batch, mut bytes) = (Batch::new(), 0);
+    while let Some(row) = rows.next() {
+        let row = row?;
+        bytes += row.as_ref().map_or(0, len_of);
+        batch.push((rows.line(), row));
+        if batch.len() >= BATCH_ROWS_MAX || bytes >= BATCH_BYTES_MAX {
+            bytes = 0;
+            let whole = std::mem::take(&mut batch);
+            if to.blocking_send(Said::Rows(whole)).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    if !batch.is_empty() {
+        drop(to.blocking_send(Said::Rows(batch)));
+    }
+    Ok(())
+}
+
+/// Returns the bytes of keys and value.
+pub(crate) fn len_of(row: &LoadRow) -> usize {
+    let keys = row.key.partition.as_bytes().len() + row.key.sort.as_bytes().len();
+    keys + match &row.change {
+        LoadChange::Put { value, .. } => value.bytes.len(),
+        LoadChange::Delete => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limits::PIECE_LEN;
+    use crate::stored_rows::tests::{CONTENT, Rows, UPLOAD};
+    use umbo_api::loads::LoadSpec;
+    use umbo_store::{Page, RangeRequest};
+    use umbo_types::Timestamp;
+
+    fn load() -> LoadRecord {
+        let ids = (CONTENT.0, CONTENT.0 + 1);
+        let spec = LoadSpec::default();
+        LoadRecord::create(&spec, ("a", 3), ids, (6, 2), "x", Timestamp(0)).unwrap()
+    }
+
+    /// Stores a part in pieces of this length.
+    async fn part(rows: &Rows, content_type: &str, bytes: &[u8], piece_len: u64) -> PartRecord {
+        for (at, piece) in bytes.chunks(piece_len as usize).enumerate() {
+            rows.put(at as u64 * piece_len, piece).await;
+        }
+        PartRecord {
+            upload: UPLOAD,
+            len: bytes.len() as u64,
+            sha256: String::new(),
+            content_type: content_type.to_owned(),
+            coding: String::new(),
+        }
+    }
+
+    fn lines(count: u64) -> Vec<u8> {
+        let line = |number| format!("{{\"pk\":\"p{number}\",\"v\":\"{number:0200}\"}}\n");
+        (0..count)
+            .flat_map(|number| line(number).into_bytes())
+            .collect()
+    }
+
+    async fn all(mut rows: PartRows) -> Result<Vec<u64>, HostError> {
+        let mut read = Vec::new();
+        while let Some(batch) = rows.next().await? {
+            assert!(!batch.is_empty() && batch.len() <= BATCH_ROWS_MAX);
+            for (line, row) in batch {
+                let key = row.unwrap().key.partition;
+                assert_eq!(key.as_bytes(), format!("p{}", line - 1).as_bytes());
+                read.push(line);
+            }
+        }
+        Ok(read)
+    }
+
+    async fn check_lines() {
+        let rows = Rows::new();
+        let part = part(&rows, "application/x-ndjson", &lines(4_500), 100_000).await;
+        let read = all(PartRows::open(rows, &load(), 7, &part).unwrap()).await;
+        assert_eq!(read, Ok((1..=4_500).collect()));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn rows_come_in_their_order_on_several_threads() {
+        check_lines().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_simulated_time_passes_while_rows_are_read() {
+        let began = tokio::time::Instant::now();
+        let other = tokio::spawn(tokio::time::sleep(Duration::from_hours(1)));
+        check_lines().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        other.abort();
+    }
+
+    #[tokio::test]
+    async fn a_table_is_read_in_pieces() {
+        let rows = Rows::new();
+        let table = "pk,v\np0,\"a,\nb\"\n";
+        let part = part(&rows, "text/csv", table.as_bytes(), 3).await;
+        let mut rows = PartRows::open(rows, &load(), 7, &part).unwrap();
+        let batch = rows.next().await.unwrap().unwrap();
+        assert_eq!(batch.len(), 1);
+        assert!(batch[0].1.is_ok(), "{batch:?}");
+        assert_eq!(rows.next().await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_part_whose_bytes_are_missing_is_an_error_and_no_end() {
+        let rows = Rows::new();
+        let mut part = part(&rows, "application/x-ndjson", &lines(9), PIECE_LEN).await;
+        let end = part.len;
+        part.len += 1;
+        let read = all(PartRows::open(rows, &load(), 7, &part).unwrap()).await;
+        let reason = format!("part 7: bytes are missing, from {end} on");
+        assert_eq!(read, Err(HostError::Never(reason)));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_ends_by_a_defect_is_an_error_and_no_end() {
+        let work = |to: Sender<Said>| {
+            to.blocking_send(Said::Rows(Batch::new()))
+                .unwrap_or_default();
+        };
+        let mut rows = PartRows::begin(Rows::new(), (CONTENT, UPLOAD, 0), 7, work).unwrap();
+        assert_eq!(rows.next().await, Ok(Some(Batch::new())));
+        let reason = format!("part 7: {DEFECT}");
+        assert_eq!(rows.next().await, Err(HostError::Never(reason)));
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_store_is_told_as_it_is() {
+        struct Away;
+        #[async_trait::async_trait]
+        impl RowSource for Away {
+            type Error = HostError;
+
+            async fn range(&self, _: &RangeRequest) -> Result<Page, HostError> {
+                Err(away())
+            }
+
+            fn damaged(&self, what: &str) -> HostError {
+                panic!("{what}")
+            }
+        }
+        fn away() -> HostError {
+            HostError::Wait {
+                after: Duration::from_secs(3),
+                reason: "shard 2 is unavailable".to_owned(),
+            }
+        }
+        let part = part(&Rows::new(), "application/x-ndjson", &lines(9), PIECE_LEN).await;
+        let read = all(PartRows::open(Away, &load(), 7, &part).unwrap()).await;
+        assert_eq!(read, Err(away()));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_reading_that_is_given_up_ends_its_thread() {
+        let thread = Arc::new(());
+        let runs = Arc::clone(&thread);
+        let (ended, end) = std::sync::mpsc::channel();
+        let work = move |to: Sender<Said>| {
+            while to.blocking_send(Said::Rows(Batch::new())).is_ok() {}
+            drop(runs);
+            ended.send(()).unwrap();
+        };
+        let mut rows = PartRows::begin(Rows::new(), (CONTENT, UPLOAD, 0), 7, work).unwrap();
+        assert_eq!(rows.next().await, Ok(Some(Batch::new())));
+        assert_eq!(Arc::strong_count(&thread), 2);
+        drop(rows);
+        tokio::task::spawn_blocking(move || end.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(Arc::strong_count(&thread), 1);
+    }
+}

@@ -1,0 +1,264 @@
+//! The runner of a dispatcher: finds loads that are sealed and that no other dispatcher works on, and applies them.
+//!
+//! A run *checks* all parts first: their bytes are those that were sent, and their rows are counted, so that a load with
+//! other rows than expected or too many rejects fails before any of them is visible. Then it *applies* the parts in
+//! order, and reads a version back that it has built, before that can be activated. Whatever it does may be repeated: checked parts are counted once they are done, and a row that is applied again
+//! has the same `as_of` and the same value. What is to wait is tried again; no row is left out because of it.
+
+mod apply;
+mod check;
+mod open_batches;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use umbo_api::loads::LoadState;
+
+use self::work::{Parts, continues, wait};
+use crate::host::{Host, HostError, LoadHost};
+use crate::journal::{Journal, Stop};
+use crate::layout::{self, RunRecord};
+use crate::limits::{BEAT, LEASE, RUNS_MAX};
+use crate::record::{LoadRecord, LoadStep, LoadTarget, shortened};
+use crate::stored_rows::read_json;
+
+/// How often a runner looks for loads.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often loads that ended long ago are looked for.
+const FORGET_INTERVAL: Duration = Duration::from_secs(30);
+/// Finds and applies loads.
+#[derive(Debug)]
+pub struct LoadRunner {
+    host: Host,
+    /// Random number of this runner.
+    number: u64,
+    /// Loads that are run here.
+    running: BTreeSet<String>,
+    /// Runs of others, with the beat that was seen last and since when it stands.
+    seen: BTreeMap<String, (u64, Instant)>,
+    forgot: Option<Instant>,
+}
+
+impl LoadRunner {
+    /// Makes the runner of a dispatcher.
+    pub fn new(host: Arc<dyn LoadHost>) -> Self {
+        Self {
+            host: Host::new(host),
+            number: fastrand::u64(1..),
+            running: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            forgot: None,
+        }
+    }
+
+    /// Finds and applies loads, in an endless loop. Dropping it ends the runs; another one continues them.
+    pub async fn run(mut self) {
+        let mut runs = JoinSet::new();
+        let mut looks = interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = looks.tick() => self.look(&mut runs).await,
+                Some(ended) = runs.join_next_with_id(), if !runs.is_empty() => self.ended(ended),
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(tokio::task::Id, String), tokio::task::JoinError>) {
+        match ended {
+            Ok((_, id)) => {
+                self.running.remove(&id);
+            }
+            Err(error) => {
+                // Which one it was is not known: each that still runs is found again by its beat.
+                tracing::error!(%error, "the run of a load ended by a defect");
+                self.running.clear();
+            }
+        }
+    }
+
+    async fn look(&mut self, runs: &mut JoinSet<String>) {
+        let now = self.host.monotonic();
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= FORGET_INTERVAL;
+        if self.forgot.is_none_or(is_due) {
+            self.forgot = Some(now);
+            if let Err(error) = self.host.forget_loads().await {
+                tracing::debug!(%error, "loads that have ended could not be forgotten; trying again");
+            }
+        }
+        let loads = self.host.loads();
+        self.seen
+            .retain(|id, _| loads.iter().any(|(other, _)| other == id));
+        for (id, load) in loads {
+            if runs.len() >= RUNS_MAX {
+                return;
+            }
+            if !load.is_to_run() || self.running.contains(&id) || !self.is_free(&id, &load).await {
+                continue;
+            }
+            self.running.insert(id.clone());
+            runs.spawn(run(self.host.clone(), id, self.number));
+        }
+    }
+
+    /// Returns whether no other runner works on a load: none has yet, the last one has let go, or it has not been heard
+    /// of for a lease.
+    async fn is_free(&mut self, id: &str, load: &LoadRecord) -> bool {
+        let key = layout::run_key();
+        let found = read_json::<_, RunRecord>(&self.host, load.report_id(), &key).await;
+        let run = match found {
+            Ok(found) => found.map(|(run, _)| run),
+            // It is looked at again.
+            Err(_) => return false,
+        };
+        let Some(run) = run.filter(|run| run.runner != 0 && run.runner != self.number) else {
+            return true;
+        };
+        let now = self.host.monotonic();
+        let (beat, since) = self.seen.entry(id.to_owned()).or_insert((run.beat, now));
+        if *beat != run.beat {
+            (*beat, *since) = (run.beat, now);
+        }
+        now.saturating_duration_since(*since) >= LEASE
+    }
+}
+
+/// Works on a load until it has ended, is paused, or is another runner's.
+async fn run(host: Host, id: String, number: u64) -> String {
+    work(&host, &id, number).await;
+    id
+}
+
+async fn work(host: &Host, id: &str, number: u64) {
+    let Some(load) = host.load(id) else {
+        return;
+    };
+    let report = load.report_id();
+    let mut journal = match Journal::take_over(host, report, number).await {
+        Ok(journal) => journal,
+        Err(stop) => {
+            tracing::debug!(
+                load = id,
+                ?stop,
+                "a load could not be taken over; trying again"
+            );
+            return;
+        }
+    };
+    tracing::info!(load = id, namespace = load.name, "applying a load");
+    let mut tries = 0;
+    loop {
+        let Err(stop) = advance(host, id, &mut journal, &mut tries).await else {
+            // It has ended.
+            return;
+        };
+        match stop {
+            Stop::LetGo => break,
+            Stop::Failed(reason) => match fail(host, id, &mut journal, &reason).await {
+                Ok(()) => return,
+                Err(Stop::Later { after, .. }) => sleep(after).await,
+                Err(Stop::LetGo | Stop::Failed(_)) => break,
+            },
+            Stop::Later { after, reason } => {
+                if wait(host, id, &mut journal, after, &reason, &mut tries)
+                    .await
+                    .is_err()
+                {
+                    break;
+                }
+            }
+        }
+    }
+    // Others need not wait for the end of the lease.
+    journal.run.runner = 0;
+    drop(journal.write().await);
+}
+
+/// Ends a load that cannot be applied. Not where another runner has gone on: it removes what this one was to read, which
+/// is no failure of the load.
+async fn fail(host: &Host, id: &str, journal: &mut Journal, reason: &str) -> Result<(), Stop> {
+    journal.write().await?;
+    tracing::warn!(load = id, reason, "a load failed");
+    match host.step(id, LoadStep::Fail(shortened(reason))).await {
+        Ok(()) => host.ended(true),
+        Err(HostError::Wait { reason, .. }) => {
+            return Err(Stop::Later {
+                after: BEAT,
+                reason,
+            });
+        }
+        // It has ended otherwise.
+        Err(HostError::Gone | HostError::Never(_)) => {}
+    }
+    Ok(())
+}
+
+/// Brings a load to its end, or as far as it gets.
+async fn advance(
+    host: &Host,
+    id: &str,
+    journal: &mut Journal,
+    tries: &mut u32,
+) -> Result<(), Stop> {
+    let load = continues(host, id)?;
+    // Those of a version that is built are not needed, and may be gone.
+    let parts = if load.state == LoadState::Ready {
+        Parts::none()
+    } else {
+        Parts::read(host, &load).await?
+    };
+    if load.state == LoadState::Sealed {
+        check::check_parts(host, id, &load, &parts, journal, tries).await?;
+        check::judge(&load, &journal.run).map_err(Stop::Failed)?;
+        journal.waits_for(None);
+        journal.write().await?;
+        host.step(id, LoadStep::Begin).await?;
+    }
+    if load.state != LoadState::Ready && load.state != LoadState::Verifying {
+        apply::apply_parts(host, id, &parts, journal, tries).await?;
+        journal.waits_for(None);
+        journal.write().await?;
+    }
+    match &load.target {
+        None => host.step(id, LoadStep::Finish).await?,
+        Some(target) => build_version(host, id, &load, target, journal, tries).await?,
+    }
+    host.ended(false);
+    tracing::info!(
+        load = id,
+        applied = journal.run.applied,
+        skipped = journal.run.skipped,
+        rejected = journal.run.rejected,
+        "the rows of a load are applied"
+    );
+    Ok(())
+}
+
+/// Brings a version whose rows are all there to where it can be activated, and activates it if the load says so.
+async fn build_version(
+    host: &Host,
+    id: &str,
+    load: &LoadRecord,
+    target: &LoadTarget,
+    journal: &mut Journal,
+    tries: &mut u32,
+) -> Result<(), Stop> {
+    if load.state != LoadState::Ready {
+        if load.state != LoadState::Verifying {
+            host.step(id, LoadStep::Verify).await?;
+        }
+        let shards = verify::verify(host, id, load, target, journal, tries).await?;
+        host.step(id, LoadStep::Ready(shards)).await?;
+    }
+    if target.activate {
+        host.activate(id).await?;
+    }
+    Ok(())
+}

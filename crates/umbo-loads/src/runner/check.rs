@@ -1,0 +1,218 @@
+//! Checks the parts of a load before any row is applied: their bytes, their rows, their rejects.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tokio::time::{Instant, interval_at};
+use umbo_api::loads::RejectLine;
+use umbo_rows::RejectedRow;
+use umbo_store::{Condition, Mutation};
+
+use super::work::{Parts, continues};
+use crate::digest::{PartDigest, hex};
+use crate::host::{Host, RowCounts};
+use crate::journal::{Journal, Stop, json_row};
+use crate::layout::{self, PartProgress, PartRecord, RunRecord};
+use crate::limits::{BEAT, EXCERPT_LEN_MAX, REJECTS_MAX};
+use crate::record::LoadRecord;
+use crate::rows::PartRows;
+use crate::stored_rows::read_piece;
+
+/// Checks the parts that have not been checked.
+pub(super) async fn check_parts(
+    host: &Host,
+    id: &str,
+    load: &LoadRecord,
+    parts: &Parts,
+    journal: &mut Journal,
+    tries: &mut u32,
+) -> Result<(), Stop> {
+    for (number, part) in parts.from(journal.run.checked) {
+        check_bytes(host, id, load, number, part, journal).await?;
+        let progress = check_rows(host, id, load, number, part, journal).await?;
+        let row = json_row(
+            layout::part_key(layout::PROGRESS, number),
+            &progress,
+            Condition::Always,
+        );
+        journal.put_rows(vec![row]).await?;
+        journal.run.rows += progress.rows;
+        journal.run.rejected += progress.rejected;
+        journal.run.checked = u32::from(number) + 1;
+        journal.waits_for(None);
+        journal.write().await?;
+        *tries = 0;
+        host.counted(RowCounts {
+            rejected: progress.rejected,
+            ..RowCounts::default()
+        });
+    }
+    Ok(())
+}
+
+/// Fails where the bytes of a part are not those that were sent.
+async fn check_bytes(
+    host: &Host,
+    id: &str,
+    load: &LoadRecord,
+    number: u16,
+    part: &PartRecord,
+    journal: &mut Journal,
+) -> Result<(), Stop> {
+    let (mut digest, mut at) = (PartDigest::default(), 0);
+    let mut beat = Instant::now();
+    while at < part.len {
+        let piece = read_piece(host, load.content_id(), part.upload, at).await?;
+        let Some(mut piece) = piece else {
+            return Err(Stop::Failed(format!(
+                "part {number}: bytes are missing, from {at} on"
+            )));
+        };
+        piece.truncate(usize::try_from(part.len - at).unwrap_or(usize::MAX));
+        at += piece.len() as u64;
+        // A piece takes a tenth of a millisecond.
+        digest.update(&piece);
+        if beat.elapsed() >= BEAT {
+            beat = Instant::now();
+            continues(host, id)?;
+            journal.write().await?;
+        }
+    }
+    if hex(&digest.finish()) != part.sha256 {
+        return Err(Stop::Failed(format!(
+            "part {number}: the bytes that are stored are not those that were sent"
+        )));
+    }
+    Ok(())
+}
+
+/// Counts the rows of a part and keeps its rejects.
+async fn check_rows(
+    host: &Host,
+    id: &str,
+    load: &LoadRecord,
+    number: u16,
+    part: &PartRecord,
+    journal: &mut Journal,
+) -> Result<PartProgress, Stop> {
+    let mut rows = PartRows::open(host.clone(), load, number, part)?;
+    let mut beats = interval_at(Instant::now() + BEAT, BEAT);
+    let mut progress = PartProgress::default();
+    loop {
+        let batch = tokio::select! {
+            batch = rows.next() => batch?,
+            _ = beats.tick() => {
+                continues(host, id)?;
+                journal.write().await?;
+                continue;
+            }
+        };
+        let Some(batch) = batch else {
+            return Ok(progress);
+        };
+        progress.rows += batch.len() as u64;
+        let mut rejects = Vec::new();
+        for row in batch.into_iter().filter_map(|(_, row)| row.err()) {
+            if journal.run.rejected + progress.rejected < REJECTS_MAX {
+                rejects.push(reject(number, &row));
+            }
+            progress.rejected += 1;
+        }
+        journal.put_rows(rejects).await?;
+    }
+}
+
+fn reject(part: u16, row: &RejectedRow) -> Mutation {
+    let bytes = &row.bytes[..row.bytes.len().min(EXCERPT_LEN_MAX)];
+    // A character may have been cut.
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    };
+    let line = RejectLine {
+        part,
+        line: row.line,
+        reason: row.reason.to_string(),
+        text: text.map(str::to_owned),
+        b64: text.is_none().then(|| URL_SAFE_NO_PAD.encode(bytes)),
+    };
+    reject_row(&line)
+}
+
+/// Returns the row of the report that lists a reject.
+pub(super) fn reject_row(line: &RejectLine) -> Mutation {
+    let key = layout::reject_key(line.part, line.line);
+    json_row(key, line, Condition::Always)
+}
+
+/// Decides by the counts of all parts whether a load is applied; an error says why not.
+pub(super) fn judge(load: &LoadRecord, run: &RunRecord) -> Result<(), String> {
+    let RunRecord { rows, rejected, .. } = *run;
+    if let Some(expected) = load.expected_rows.filter(|&expected| expected != rows) {
+        return Err(format!(
+            "its parts have {rows} rows, and {expected} are expected"
+        ));
+    }
+    let max = load.max_reject_ratio;
+    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more digits")]
+    let is_above = rejected as f64 > rows as f64 * max;
+    if is_above {
+        return Err(format!(
+            "{rejected} of {rows} rows were rejected, and max_reject_ratio is {max}"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbo_api::loads::LoadSpec;
+    use umbo_types::Timestamp;
+
+    #[test]
+    fn a_load_is_judged_by_its_rows_and_rejects() {
+        let judged = |expected_rows, max_reject_ratio, rows, rejected| {
+            let spec = LoadSpec {
+                expected_rows,
+                max_reject_ratio,
+                ..LoadSpec::default()
+            };
+            let load =
+                LoadRecord::create(&spec, ("a", 3), (4, 5), (6, 2), "x", Timestamp(0)).unwrap();
+            let run = RunRecord {
+                rows,
+                rejected,
+                ..RunRecord::default()
+            };
+            judge(&load, &run)
+        };
+        assert_eq!(judged(None, 0.0, 100, 0), Ok(()));
+        assert_eq!(judged(Some(0), 0.0, 0, 0), Ok(()));
+        assert!(judged(None, 0.0, 100, 1).unwrap_err().contains("1 of 100"));
+        assert_eq!(judged(Some(100), 0.1, 100, 10), Ok(()));
+        assert!(judged(None, 0.1, 100, 11).is_err());
+        assert!(judged(Some(99), 1.0, 100, 0).unwrap_err().contains("99"));
+    }
+
+    #[test]
+    fn a_reject_is_text_where_it_can_be() {
+        let line = |bytes: &[u8]| {
+            let row = RejectedRow {
+                line: 7,
+                reason: umbo_rows::RejectReason::TooLong,
+                bytes: bytes.to_vec().into(),
+            };
+            let umbo_store::Change::Put { value, .. } = reject(3, &row).change else {
+                panic!("a reject is stored");
+            };
+            serde_json::from_slice::<RejectLine>(&value.bytes).unwrap()
+        };
+        assert_eq!(line(b"a\tb").text.as_deref(), Some("a\tb"));
+        assert_eq!(line(b"caf\xc3").text.as_deref(), Some("caf"));
+        let bytes = line(b"\xff\xfe");
+        assert_eq!((bytes.text, bytes.b64.as_deref()), (None, Some("__4")));
+    }
+}

@@ -1,0 +1,362 @@
+//! Runs that end at any call of their dispatcher, before it or after it has had its effect, and those that continue.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use umbo_api::loads::LoadSpec;
+use umbo_store::{
+    Atomicity, CallContext, Condition, Durability, ManualClock, MemoryStore, Mutation, Outcome,
+    Page, RangeRequest, ScanPage, ScanPosition, SortRange, Store, StoreError, WriteError,
+    WriteRequest,
+};
+use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
+
+use super::*;
+use crate::digest::{PartDigest, hex};
+use crate::host::{RowCounts, WriteAnswers};
+use crate::journal::json_row;
+use crate::layout::PartRecord;
+use crate::limits::{BATCH_ROWS_MAX, SEGMENT_LEN};
+use crate::stored_rows::{all_rows, kept_len, whole};
+
+const ID: &str = "load";
+const ROWS: NamespaceId = NamespaceId(3);
+const CONTENT: NamespaceId = NamespaceId(4);
+const REPORT: NamespaceId = NamespaceId(5);
+const SHARDS: u16 = 4;
+const PARTS: u16 = 3;
+/// Of each part: two batches, the second of them short.
+const PART_ROWS: u32 = BATCH_ROWS_MAX as u32 + 100;
+/// Keys come again in the next part, and now and then within one.
+const KEYS: u32 = 5_000;
+
+#[derive(Debug)]
+struct FakeHost {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+    load: Mutex<LoadRecord>,
+    /// Calls until the dispatcher is gone.
+    calls_left: AtomicI64,
+    /// Requests to shards; every so many of them is refused.
+    requests: AtomicU64,
+    refused_each: u64,
+}
+
+impl FakeHost {
+    async fn with_load(refused_each: u64) -> Arc<Self> {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_000)));
+        let wall: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let now = clock.wall();
+        let spec = LoadSpec::default();
+        let load = LoadRecord::create(&spec, ("a", ROWS.0), (4, 5), (6, 2), "x", now);
+        let mut load = load.unwrap();
+        load.step(&LoadStep::TakePart, now).unwrap();
+        load.step(&LoadStep::Seal(PARTS.into()), now).unwrap();
+        let host = Arc::new(Self {
+            store: MemoryStore::new(SHARDS, wall).unwrap(),
+            clock,
+            load: Mutex::new(load),
+            calls_left: AtomicI64::new(i64::MAX),
+            requests: AtomicU64::new(0),
+            refused_each,
+        });
+        for part in 0..PARTS {
+            host.upload(part).await;
+        }
+        host
+    }
+
+    /// Stores a part, in pieces that are shorter than they might be.
+    async fn upload(&self, part: u16) {
+        let mut text = Vec::new();
+        for row in 0..PART_ROWS {
+            let line = format!(
+                "{{\"pk\":\"p{}\",\"v\":\"{part}-{row}\"}}\n",
+                key_of(part, row)
+            );
+            text.extend_from_slice(line.as_bytes());
+        }
+        let (upload, len) = (u64::from(part) + 1, text.len() as u64);
+        let mut digest = PartDigest::default();
+        digest.update(&text);
+        for (number, bytes) in text.chunks(40_000).enumerate() {
+            let at = number as u64 * 40_000;
+            let mut piece = json_row(
+                layout::piece_key(upload, at, bytes.len() as u64),
+                &(),
+                Condition::Always,
+            );
+            if let umbo_store::Change::Put { value, .. } = &mut piece.change {
+                value.bytes = bytes.to_vec().into();
+            }
+            self.commit(CONTENT, vec![piece]).await;
+        }
+        let record = PartRecord {
+            upload,
+            len,
+            sha256: hex(&digest.finish()),
+            content_type: "application/x-ndjson".to_owned(),
+            coding: String::new(),
+        };
+        let key = layout::part_key(layout::PARTS, part);
+        let row = json_row(key, &record, Condition::Always);
+        self.commit(REPORT, vec![row]).await;
+    }
+
+    async fn commit(&self, namespace: NamespaceId, mutations: Vec<Mutation>) -> WriteAnswers {
+        let request = WriteRequest {
+            namespace,
+            epoch: 0,
+            mutations,
+            atomicity: Atomicity::None,
+            durability: Durability::Sync,
+            proposed: Version(1),
+            idempotency: None,
+        };
+        self.store.write(&CallContext::internal(), request).await
+    }
+
+    /// A dispatcher that is gone does nothing more.
+    fn is_there(&self) -> Result<(), HostError> {
+        match self.calls_left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => Ok(()),
+            _ => Err(HostError::Gone),
+        }
+    }
+
+    fn state(&self) -> LoadState {
+        self.load.lock().unwrap().state
+    }
+
+    /// Runs the load until it has ended or the dispatcher is gone after some calls.
+    async fn run(self: &Arc<Self>, calls: i64, number: u64) {
+        self.calls_left.store(calls, Ordering::SeqCst);
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        work(&Host::new(host), ID, number).await;
+        self.calls_left.store(i64::MAX, Ordering::SeqCst);
+    }
+
+    /// Returns the rows by key.
+    async fn rows(&self) -> BTreeMap<u32, String> {
+        let mut rows = BTreeMap::new();
+        let call = CallContext::internal();
+        for key in 0..KEYS {
+            let key_of_row = Key::new(format!("p{key}"), "").unwrap();
+            let found = self.store.get(&call, ROWS, &key_of_row).await.unwrap();
+            if let Some(row) = found {
+                let text = String::from_utf8(row.value.bytes.to_vec()).unwrap();
+                rows.insert(key, text);
+            }
+        }
+        rows
+    }
+
+    async fn journal(self: &Arc<Self>) -> RunRecord {
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        let found = read_json(&Host::new(host), REPORT, &layout::run_key()).await;
+        found.unwrap().unwrap().0
+    }
+}
+
+fn key_of(part: u16, row: u32) -> u32 {
+    (row * 7 + u32::from(part) * 1_000) % KEYS
+}
+
+/// The last row with a key, in the order of parts and rows.
+fn expected() -> BTreeMap<u32, String> {
+    let parts = (0..PARTS).flat_map(|part| (0..PART_ROWS).map(move |row| (part, row)));
+    parts
+        .map(|(part, row)| (key_of(part, row), format!("{part}-{row}")))
+        .collect()
+}
+
+#[async_trait]
+impl LoadHost for FakeHost {
+    fn now(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.clock.monotonic()
+    }
+
+    fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
+        self.load(ID)
+            .map(|load| (ID.to_owned(), load))
+            .into_iter()
+            .collect()
+    }
+
+    fn load(&self, _: &str) -> Option<Arc<LoadRecord>> {
+        Some(Arc::new(self.load.lock().unwrap().clone()))
+    }
+
+    async fn step(&self, _: &str, step: LoadStep) -> Result<(), HostError> {
+        self.is_there()?;
+        let now = self.now();
+        let stepped = self.load.lock().unwrap().step(&step, now);
+        stepped.map(drop).map_err(|_| HostError::Gone)?;
+        self.is_there()
+    }
+
+    async fn forget_loads(&self) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn shard_of(&self, _: NamespaceId, partition: &PartitionKey) -> ShardId {
+        let last = partition.as_bytes().last().copied().unwrap_or_default();
+        ShardId(u16::from(last) % SHARDS)
+    }
+
+    async fn read(&self, request: &RangeRequest) -> Result<Page, HostError> {
+        self.is_there()?;
+        let page = self.store.range(&CallContext::internal(), request).await;
+        Ok(page.unwrap())
+    }
+
+    async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.is_there()?;
+        let answers = self.commit(namespace, mutations).await;
+        self.is_there()?;
+        Ok(answers)
+    }
+
+    async fn apply(
+        &self,
+        load: &LoadRecord,
+        shard: ShardId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.is_there()?;
+        // Others go on meanwhile.
+        tokio::task::yield_now().await;
+        let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        if number.is_multiple_of(self.refused_each) {
+            return Err(HostError::Wait {
+                after: Duration::from_millis(1),
+                reason: "no room".to_owned(),
+            });
+        }
+        let mut answers = WriteAnswers::new();
+        let is_cut = number.is_multiple_of(self.refused_each - 1);
+        let taken = if is_cut {
+            mutations.len() / 2
+        } else {
+            mutations.len()
+        };
+        let (mut first, rest) = (mutations, taken);
+        let rest = first.split_off(rest);
+        answers.extend(self.commit(load.namespace_id(), first).await);
+        // A commit that had no room for more.
+        let refused = || StoreError::Io {
+            shard,
+            reason: "a commit failed".to_owned(),
+            outcome: Outcome::NotApplied,
+        };
+        answers.extend(rest.iter().map(|_| Err(WriteError::Store(refused()))));
+        self.is_there()?;
+        Ok(answers)
+    }
+
+    async fn activate(&self, _: &str) -> Result<(), HostError> {
+        Err(HostError::Gone)
+    }
+
+    fn shards(&self) -> Vec<ShardId> {
+        (0..SHARDS).map(ShardId).collect()
+    }
+
+    async fn scan(
+        &self,
+        _: NamespaceId,
+        _: ShardId,
+        _: Option<&ScanPosition>,
+    ) -> Result<ScanPage, HostError> {
+        Err(HostError::Gone)
+    }
+
+    fn live_dataset(&self, _: &LoadRecord) -> Result<NamespaceId, HostError> {
+        Ok(ROWS)
+    }
+
+    fn is_blocked(&self, _: &LoadRecord, _: &Key) -> bool {
+        false
+    }
+
+    fn default_expiry(&self, _: &LoadRecord) -> Option<Timestamp> {
+        None
+    }
+
+    fn waits_for(&self, _: NamespaceId, _: Option<String>) {}
+
+    fn counted(&self, _: RowCounts) {}
+
+    fn ended(&self, _: bool) {}
+}
+
+/// Never.
+const NONE: u64 = u64::MAX;
+
+#[tokio::test]
+async fn the_bytes_of_applied_parts_are_removed_but_not_those_of_the_last() {
+    let host = FakeHost::with_load(NONE).await;
+    host.run(i64::MAX, 1).await;
+    assert_eq!(host.state(), LoadState::Live);
+    assert_eq!(host.rows().await, expected());
+    let as_host: Arc<dyn LoadHost> = Arc::<FakeHost>::clone(&host);
+    let source = Host::new(as_host);
+    for part in 0..PARTS {
+        let upload = u64::from(part) + 1;
+        let kept = kept_len(&source, CONTENT, upload).await.unwrap();
+        assert_eq!(kept > 0, part + 1 == PARTS, "part {part}: {kept}");
+        let request = whole(CONTENT, layout::segment(upload, 0), SortRange::default());
+        let mut pieces = 0;
+        all_rows(&source, request, |_| pieces += 1).await.unwrap();
+        assert_eq!(pieces > 0, part + 1 == PARTS, "part {part}");
+        assert!(kept < SEGMENT_LEN);
+    }
+}
+
+#[tokio::test]
+async fn a_load_ends_alike_wherever_its_runs_end() {
+    for seed in 0..3 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        // Some requests are refused, and some are taken in half.
+        let host = FakeHost::with_load(random.u64(9..14)).await;
+        let mut runs = 0;
+        while host.state() != LoadState::Live {
+            runs += 1;
+            assert!(runs < 200, "{:?}", host.load.lock().unwrap());
+            assert_ne!(host.state(), LoadState::Failed);
+            // Later runs have more calls, so that one comes to the end.
+            host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
+                .await;
+        }
+        assert!(runs > 1, "no run has ended early");
+        assert_eq!(host.rows().await, expected(), "seed {seed}");
+        let journal = host.journal().await;
+        let rows = u64::from(PARTS) * u64::from(PART_ROWS);
+        assert_eq!((journal.rows, journal.applied), (rows, rows), "seed {seed}");
+        assert_eq!(journal.shards.values().sum::<u64>(), rows);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_overtaken_fails_no_load() {
+    let host = FakeHost::with_load(NONE).await;
+    let as_host: Arc<dyn LoadHost> = Arc::<FakeHost>::clone(&host);
+    let shared = Host::new(as_host);
+    let mut old = Journal::take_over(&shared, REPORT, 1).await.unwrap();
+    let mut new = Journal::take_over(&shared, REPORT, 2).await.unwrap();
+    let failed = fail(&shared, ID, &mut old, "bytes are missing").await;
+    assert_eq!(failed, Err(Stop::LetGo));
+    assert_eq!(host.state(), LoadState::Sealed);
+    let failed = fail(&shared, ID, &mut new, "bytes are missing").await;
+    assert_eq!((failed, host.state()), (Ok(()), LoadState::Failed));
+}

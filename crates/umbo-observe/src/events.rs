@@ -1,0 +1,256 @@
+//! Events: what operators changed, and what happened to the process and what is behind it.
+//!
+//! Two bounded lists: changes come from Umbo's own records and have the same ids on every dispatcher; happenings are
+//! of this process. Each has a bound of its own, so that a node that comes and goes all day pushes out no change. Ids
+//! of happenings begin with the time, so that they grow over a restart and can be compared between dispatchers.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use umbo_api::observe::Event;
+
+/// Most events of a list: a few hundred bytes each.
+pub const EVENTS_MAX: usize = 1_000;
+/// Ids that one millisecond has room for.
+const IDS_PER_MILLISECOND: u64 = 1_024;
+
+/// A place behind events, on any dispatcher: behind the changes up to one, and behind the happenings up to a time.
+///
+/// Another dispatcher continues with the changes that follow, none left out, and with its own happenings since that
+/// time, as far as the clocks agree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EventCursor {
+    change: u64,
+    happening: u64,
+}
+
+impl EventCursor {
+    /// Reads a cursor as [`Display`](fmt::Display) writes it, or `0`, which is before all events.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if text == b"0" {
+            return Some(Self::default());
+        }
+        let (change, happening) = std::str::from_utf8(text).ok()?.split_once('-')?;
+        let number = |text: &str| {
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|_| is_plain)
+        };
+        Some(Self {
+            change: number(change)?,
+            happening: number(happening)?,
+        })
+    }
+
+    /// Returns whether there may be events after `other` that are not after this cursor.
+    pub fn is_after(self, other: Self) -> bool {
+        self.change > other.change || self.happening > other.happening
+    }
+
+    /// Returns the cursor behind all that is before either.
+    #[must_use]
+    pub fn later_of(self, other: Self) -> Self {
+        Self {
+            change: self.change.max(other.change),
+            happening: self.happening.max(other.happening),
+        }
+    }
+}
+
+impl fmt::Display for EventCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.change, self.happening)
+    }
+}
+
+/// The events of a process, oldest first.
+#[derive(Debug, Default)]
+pub struct EventLog {
+    changes: VecDeque<Event>,
+    happenings: VecDeque<Event>,
+    end: EventCursor,
+}
+
+impl EventLog {
+    /// Makes an empty log.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a change of Umbo's own records by its number there, which gives it its id; one that was added before
+    /// is left out.
+    pub fn push_change(&mut self, number: u64, event: Event) {
+        let id = number + 1;
+        if id > self.end.change {
+            self.end.change = id;
+            push(&mut self.changes, Event { id, ..event });
+        }
+    }
+
+    /// Adds what happened in this process, and gives it the next id.
+    pub fn push_happening(&mut self, event: Event) {
+        let id = (event.at_ms * IDS_PER_MILLISECOND).max(self.end.happening + 1);
+        self.end.happening = id;
+        push(&mut self.happenings, Event { id, ..event });
+    }
+
+    /// Adds happenings of before a restart. They keep their ids, and only those are taken that are older than all
+    /// there are.
+    pub fn restore(&mut self, mut events: Vec<Event>) {
+        let first = self.happenings.front().map_or(u64::MAX, |event| event.id);
+        events.retain(|event| event.id < first);
+        events.sort_by_key(|event| event.id);
+        for event in events.into_iter().rev() {
+            if self.happenings.len() == EVENTS_MAX {
+                return;
+            }
+            self.end.happening = self.end.happening.max(event.id);
+            self.happenings.push_front(event);
+        }
+    }
+
+    /// Returns the events after a cursor, oldest first, at most `max` of them: the newest.
+    pub fn since(&self, cursor: EventCursor, max: usize) -> Vec<Event> {
+        let changes = self.changes.iter();
+        let changes = changes.filter(|event| event.id > cursor.change);
+        let happenings = self.happenings.iter();
+        let happenings = happenings.filter(|event| event.id > cursor.happening);
+        let mut newer: Vec<&Event> = changes.chain(happenings).collect();
+        newer.sort_by_key(|event| event.at_ms);
+        let left_out = newer.len().saturating_sub(max);
+        newer.drain(..left_out);
+        newer.into_iter().cloned().collect()
+    }
+
+    /// Returns the happenings after an id, oldest first.
+    pub fn happenings_since(&self, id: u64) -> Vec<Event> {
+        let newer = self.happenings.iter().filter(|event| event.id > id);
+        newer.cloned().collect()
+    }
+
+    /// Returns the cursor behind all events.
+    pub fn end(&self) -> EventCursor {
+        self.end
+    }
+}
+
+fn push(list: &mut VecDeque<Event>, event: Event) {
+    if list.len() == EVENTS_MAX {
+        list.pop_front();
+    }
+    list.push_back(event);
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_api::observe::EventKind;
+
+    use super::*;
+
+    fn event(at_ms: u64, subject: &str) -> Event {
+        Event::new(at_ms, EventKind::NodeLost, subject, "a node is away")
+    }
+
+    fn subjects(log: &EventLog, cursor: EventCursor, max: usize) -> String {
+        let events = log.since(cursor, max);
+        events.iter().map(|event| event.subject.as_str()).collect()
+    }
+
+    #[test]
+    fn events_come_once_in_the_order_of_their_times() {
+        let mut log = EventLog::new();
+        log.push_happening(event(1_000, "a"));
+        let first = log.end();
+        // Another dispatcher's clock is behind: its change is still new here.
+        log.push_change(7, event(900, "b"));
+        log.push_change(7, event(900, "again"));
+        log.push_happening(event(1_000, "c"));
+        assert!(log.end().is_after(first) && !log.end().is_after(log.end()));
+        let start = EventCursor::default();
+        assert_eq!(subjects(&log, start, 9), "bac");
+        assert_eq!(subjects(&log, first, 9), "bc");
+        assert_eq!(subjects(&log, start, 2), "ac");
+        assert_eq!(subjects(&log, log.end(), 9), "");
+    }
+
+    #[test]
+    fn a_cursor_continues_on_another_dispatcher() {
+        let (mut one, mut other) = (EventLog::new(), EventLog::new());
+        for log in [&mut one, &mut other] {
+            log.push_change(0, event(1_000, "a"));
+        }
+        one.push_happening(event(2_000, "x"));
+        other.push_happening(event(1_500, "before"));
+        let cursor = one.end();
+        assert_eq!(subjects(&other, cursor, 9), "");
+        // It learns late of a change that was made before.
+        other.push_change(1, event(1_900, "b"));
+        other.push_happening(event(2_001, "y"));
+        assert_eq!(subjects(&other, cursor, 9), "by");
+        assert_eq!(other.end().later_of(cursor), other.end());
+    }
+
+    #[test]
+    fn cursors_read_back_and_others_are_none() {
+        for cursor in [
+            EventCursor::default(),
+            EventCursor {
+                change: 7,
+                happening: 1 << 50,
+            },
+        ] {
+            assert_eq!(
+                EventCursor::parse(cursor.to_string().as_bytes()),
+                Some(cursor)
+            );
+        }
+        assert_eq!(EventCursor::parse(b"0"), Some(EventCursor::default()));
+        for text in [
+            "",
+            "-",
+            "1",
+            "1832960000256000",
+            "1-",
+            "-1",
+            "+1-1",
+            "1-1-1",
+            "x-1",
+            "\u{ff}",
+        ] {
+            assert_eq!(EventCursor::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_flood_of_happenings_leaves_the_changes() {
+        let mut log = EventLog::new();
+        log.push_change(0, event(1, "change"));
+        for at in 0..3 * EVENTS_MAX as u64 {
+            log.push_happening(event(2 + at, "node"));
+        }
+        let all = log.since(EventCursor::default(), usize::MAX);
+        assert_eq!(
+            (all.len(), all[0].subject.as_str()),
+            (EVENTS_MAX + 1, "change")
+        );
+    }
+
+    #[test]
+    fn what_a_file_kept_comes_before_what_has_happened_since() {
+        let mut log = EventLog::new();
+        let old = [
+            Event {
+                id: 7,
+                ..event(1, "old")
+            },
+            Event {
+                id: 5,
+                ..event(1, "older")
+            },
+        ];
+        log.push_happening(event(1_000, "new"));
+        log.restore(old.to_vec());
+        let all = log.since(EventCursor::default(), 9);
+        let subjects: Vec<_> = all.iter().map(|event| event.subject.as_str()).collect();
+        assert_eq!(subjects, ["older", "old", "new"]);
+    }
+}

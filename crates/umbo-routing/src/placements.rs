@@ -1,0 +1,137 @@
+//! Where the partitions of datasets are.
+//!
+//! All datasets of a namespace take the same writes in one commit of a shard, so each partition of theirs is in the
+//! slot in which the namespace itself has it. Owns the list of the ids that are placed as another one; knows nothing
+//! of where it comes from. The invariants: of two lists the one with the higher revision is valid; and a dataset that is
+//! dropped stays where it was, so that work for it that is under way meets the fence of its own shard, and never a shard
+//! that has none of its rows and is not fenced yet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use umbo_types::NamespaceId;
+
+/// Datasets that are in no list any more and stay placed, 8 bytes each: those of the latest ids, as a shard learns of the
+/// fence of each within seconds.
+const ENDED_MAX: usize = 1_024;
+
+/// The ids that are placed as another one.
+#[derive(Debug, Default)]
+pub struct Placements {
+    /// Whether the list is not empty: all that a namespace without datasets costs is this.
+    has_any: AtomicBool,
+    list: ArcSwap<PlacementList>,
+}
+
+#[derive(Debug, Default)]
+struct PlacementList {
+    /// Epoch and number.
+    revision: (u64, u64),
+    /// In ascending order of the first.
+    placed_as: Vec<(NamespaceId, NamespaceId)>,
+    /// Those of earlier lists that this one has no more, in ascending order of the first.
+    ended: Vec<(NamespaceId, NamespaceId)>,
+}
+
+impl PlacementList {
+    fn find(of: &[(NamespaceId, NamespaceId)], namespace: NamespaceId) -> Option<NamespaceId> {
+        let found = of.binary_search_by_key(&namespace, |one| one.0);
+        found.ok().map(|at| of[at].1)
+    }
+
+    fn of(&self, namespace: NamespaceId) -> Option<NamespaceId> {
+        let ended = || Self::find(&self.ended, namespace);
+        Self::find(&self.placed_as, namespace).or_else(ended)
+    }
+
+    /// Returns the list that comes after this one.
+    fn followed_by(&self, revision: (u64, u64), placed_as: &[(NamespaceId, NamespaceId)]) -> Self {
+        let is_over = |one: &&(NamespaceId, NamespaceId)| Self::find(placed_as, one.0).is_none();
+        let before = self.ended.iter().chain(&self.placed_as);
+        let mut ended: Vec<_> = before.filter(is_over).copied().collect();
+        ended.sort_unstable();
+        ended.drain(..ended.len().saturating_sub(ENDED_MAX));
+        Self {
+            revision,
+            placed_as: placed_as.to_vec(),
+            ended,
+        }
+    }
+}
+
+impl Placements {
+    /// Returns the id whose slots a namespace has: its own, unless it is a dataset of another.
+    pub fn of(&self, namespace: NamespaceId) -> NamespaceId {
+        if !self.has_any.load(Ordering::Acquire) {
+            return namespace;
+        }
+        self.list.load().of(namespace).unwrap_or(namespace)
+    }
+
+    /// Replaces the list by that of a revision (epoch and number), unless a list of the same or a newer one is here.
+    /// `datasets` are pairs of a dataset and the namespace that it is placed as.
+    pub fn replace(
+        &self,
+        revision: (u64, u64),
+        datasets: impl Iterator<Item = (NamespaceId, NamespaceId)>,
+    ) {
+        let mut placed_as: Vec<_> = datasets.filter(|(id, other)| id != other).collect();
+        placed_as.sort_unstable();
+        self.list.rcu(|before| {
+            if before.revision < revision {
+                Arc::new(before.followed_by(revision, &placed_as))
+            } else {
+                Arc::clone(before)
+            }
+        });
+        if !self.list.load().placed_as.is_empty() {
+            // Never taken back: a list that was not empty is read from then on.
+            self.has_any.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDS: [NamespaceId; 3] = [NamespaceId(3), NamespaceId(7), NamespaceId(9)];
+
+    #[test]
+    fn the_newest_list_is_valid() {
+        let placements = Placements::default();
+        let [first, second, third] = IDS;
+        assert_eq!(IDS.map(|id| placements.of(id)), IDS);
+        placements.replace(
+            (1, 5),
+            [(third, first), (second, first), (first, first)].into_iter(),
+        );
+        assert_eq!(IDS.map(|id| placements.of(id)), [first; 3]);
+        for older in [(0, 9), (1, 4), (1, 5)] {
+            placements.replace(older, std::iter::empty());
+            assert_eq!(IDS.map(|id| placements.of(id)), [first; 3]);
+        }
+        placements.replace((2, 0), std::iter::once((third, second)));
+        assert_eq!(placements.of(third), second);
+    }
+
+    #[test]
+    fn a_dropped_dataset_stays_where_it_was_and_the_oldest_are_forgotten() {
+        let placements = Placements::default();
+        let [first, second, third] = IDS;
+        placements.replace((1, 1), [(second, first), (third, first)].into_iter());
+        placements.replace((1, 2), std::iter::once((third, first)));
+        assert_eq!(IDS.map(|id| placements.of(id)), [first; 3]);
+        placements.replace((1, 3), std::iter::empty());
+        assert_eq!(IDS.map(|id| placements.of(id)), [first; 3]);
+        for number in 0..ENDED_MAX as u32 {
+            let dataset = NamespaceId(100 + number);
+            let revision = (2, u64::from(number));
+            placements.replace(revision, std::iter::once((dataset, first)));
+        }
+        // The last one is in the list, and of the others the newest are kept.
+        assert_eq!(IDS.map(|id| placements.of(id)), [first, second, first]);
+        assert_eq!(placements.of(NamespaceId(100)), first);
+    }
+}

@@ -1,0 +1,120 @@
+//! Why a file or part cannot be read as a whole.
+
+use std::io;
+
+use crate::format::Coding;
+
+/// Why a file or part cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum RowsError {
+    /// Its bytes cannot be read: the disk or the connection failed, not what it holds.
+    #[error("{0}")]
+    Read(#[source] io::Error),
+    /// It is not what its coding says, or is cut off.
+    #[error("it is not whole {coding}: {reason}")]
+    Coding {
+        /// The coding.
+        coding: Coding,
+        /// What the decoder says.
+        reason: String,
+    },
+    /// CSV without a line.
+    #[error("it is empty: CSV begins with a line that names the columns")]
+    NoHeader,
+    /// The header is not text.
+    #[error("its first line is not UTF-8, and so names no columns")]
+    HeaderNotText,
+    /// A column is missing.
+    #[error("it has no column '{name}'; its columns are {found}")]
+    NoColumn {
+        /// The name.
+        name: String,
+        /// The columns that there are.
+        found: String,
+    },
+    /// A column stands twice.
+    #[error("it has two columns '{0}'")]
+    ColumnTwice(String),
+    /// A column that would be lost.
+    #[error(
+        "column '{name}' is no field of a row ({FIELDS}): name the columns of keys and value, or make the value a JSON \
+         object of the rest"
+    )]
+    UnknownColumn {
+        /// The name.
+        name: String,
+    },
+    /// A line without an end.
+    #[error("it has a line of more than {} MiB", crate::row::LINE_MIB_MAX)]
+    LineTooLong,
+    /// The source of CSV ends within a quote.
+    #[error("a quote in the record that begins in line {line} is not closed")]
+    UnclosedQuote {
+        /// Line in which the record begins.
+        line: u64,
+    },
+    /// A record of CSV is longer than any row.
+    #[error("the record that begins in line {line} has more than {max} MiB: a quote is not closed", max = crate::row::LINE_MIB_MAX)]
+    RecordTooLong {
+        /// Line in which it begins.
+        line: u64,
+    },
+    /// Not Parquet, or broken.
+    #[error("it cannot be read as Parquet: {0}")]
+    Parquet(String),
+    /// A needed column has a type that has no bytes.
+    #[error("column '{column}' has the type {found}, which {role} cannot have: {expected}")]
+    UnsupportedType {
+        /// The column.
+        column: String,
+        /// Its type.
+        found: String,
+        /// What it is used for.
+        role: &'static str,
+        /// What can be used for that.
+        expected: &'static str,
+    },
+    /// Parquet compressed as a whole.
+    #[error("Parquet is compressed within its columns, and read without a coding; this is {0}")]
+    CodedParquet(Coding),
+    /// Parquet from a source that cannot be read from its end.
+    #[error("Parquet is read from a file, not from a stream")]
+    NeedsSeek,
+}
+
+/// The fields of a row, which columns are named after.
+pub(crate) const FIELDS: &str =
+    "pk, pk64, sk, sk64, v, v64, op, ttl, expires_at, content_type, content_encoding, version";
+
+impl RowsError {
+    /// Returns whether what the file or part holds is wrong, so that reading it again changes nothing.
+    pub const fn is_of_content(&self) -> bool {
+        !matches!(self, Self::Read(_))
+    }
+}
+
+/// A decoder has failed, and not what it reads from.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not whole {coding}: {reason}")]
+pub(crate) struct DecodeError {
+    pub(crate) coding: Coding,
+    pub(crate) reason: String,
+}
+
+impl From<io::Error> for RowsError {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<DecodeError>() {
+            Ok(DecodeError { coding, reason }) => Self::Coding { coding, reason },
+            Err(error) => Self::Read(error),
+        }
+    }
+}
+
+impl From<RowsError> for io::Error {
+    fn from(error: RowsError) -> Self {
+        match error {
+            RowsError::Read(error) => error,
+            other => Self::new(io::ErrorKind::InvalidData, other),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Rows in files: NDJSON, CSV and Parquet, plain or compressed, read and written in constant memory.
+//!
+//! Owns what a line, a record or a column means for a row, and the words for what is wrong with it. Deliberately
+//! knows no store, no HTTP and no clock: a time to live stays one until the row is stored.
+//!
+//! The invariant: every row of a file is read, rejected with its line and reason, or named in the error that ends
+//! the file. No input panics.
+//!
+//! Start with [`RowReader`].
+
+mod csv_rows;
+mod cut;
+mod error;
+mod export_columns;
+mod format;
+pub mod line;
+mod line_error;
+mod lines;
+#[cfg(feature = "parquet")]
+mod parquet_rows;
+#[cfg(feature = "parquet")]
+mod parquet_type;
+#[cfg(feature = "parquet")]
+mod parquet_writer;
+mod reader;
+mod row;
+mod scan;
+pub mod source;
+mod table;
+mod writer;
+
+pub use cut::{CutFormat, PartCutter};
+pub use error::RowsError;
+pub use format::{Coding, Columns, FormatError, MEDIA_TYPES, RowFormat};
+pub use line::{LineChange, ParsedLine};
+pub use line_error::LineError;
+pub use reader::RowReader;
+pub use row::{
+    EXCERPT_LEN_MAX, Expiry, LINE_LEN_MAX, LoadChange, LoadRow, ReadRow, RejectReason, RejectedRow,
+};
+pub use source::ReadSeek;
+pub use writer::{TableFormat, TableWriter};

@@ -1,0 +1,254 @@
+//! A line of NDJSON as a write: what a batch, an import and a load make of it, with the same limits and the same
+//! words for what is wrong.
+//!
+//! Bytes that need no unescaping are slices of what the line was read from. What is unusual in a line is read by
+//! `serde_json`; the usual line is read by `scan.rs`, which takes nothing that the other refuses.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use umbo_api::batch::{MatchField, Text, WriteLine, WriteOp};
+use umbo_api::path::KeyEncoding;
+use umbo_api::row::{EXPIRES_AT_MS, RowFieldError, RowFields, ValueField, is_content_field};
+use umbo_types::{Key, Timestamp, Value};
+
+use crate::line_error::LineError;
+use crate::row::{Expiry, LoadChange, LoadRow};
+use crate::scan;
+
+/// A line of NDJSON that is a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsedLine {
+    /// Its key.
+    pub key: Key,
+    /// What becomes of the row.
+    pub change: LineChange,
+    /// Condition on the current version.
+    pub if_match: Option<MatchField>,
+    /// Condition that there is no row.
+    pub if_none_match: Option<MatchField>,
+}
+
+/// What a line makes of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LineChange {
+    /// What a load can do too.
+    Row(LoadChange),
+    /// Adds to the number that is stored.
+    Increment {
+        /// What is added.
+        by: i64,
+        /// When the row expires, where the line says it.
+        expiry: Option<Expiry>,
+    },
+}
+
+/// Reads a line. `owner` holds it, and is kept by the row.
+pub fn parse(line: &[u8], owner: &Bytes) -> Result<ParsedLine, LineError> {
+    let line = read(line)?;
+    let expiry = expiry(line.ttl, line.expires_at)?;
+    let partition = pair("pk", line.pk, line.pk64, owner)?
+        .ok_or(LineError::Field(RowFieldError::Neither("pk")))?;
+    let sort = pair("sk", line.sk, line.sk64, owner)?.unwrap_or_default();
+    let bytes = pair("v", line.v, line.v64, owner)?;
+    let key = Key::new(partition, sort)?;
+    let field = |text: Option<Text<'_>>| text.map_or_else(Bytes::new, |text| own(text, owner));
+    let (content_type, content_encoding) = (field(line.content_type), field(line.content_encoding));
+    let change = match (line.op, line.by) {
+        (WriteOp::Inc, Some(by)) => {
+            if bytes.is_some() || !content_type.is_empty() || !content_encoding.is_empty() {
+                return Err(LineError::IncrementWithValue);
+            }
+            LineChange::Increment { by, expiry }
+        }
+        (WriteOp::Inc, None) => return Err(LineError::IncrementWithoutBy),
+        (_, Some(_)) => return Err(LineError::ByWithoutIncrement),
+        (op, None) => LineChange::Row(change(op, bytes, [content_type, content_encoding], expiry)?),
+    };
+    Ok(ParsedLine {
+        key,
+        change,
+        if_match: line.if_match,
+        if_none_match: line.if_none_match,
+    })
+}
+
+/// Reads the fields of a line.
+pub(crate) fn read(line: &[u8]) -> Result<WriteLine<'_>, LineError> {
+    if let Some(line) = scan::write_line(line) {
+        return Ok(line);
+    }
+    // An array of the same values in their order is none, whatever serde says.
+    if line.trim_ascii_start().first() == Some(&b'[') {
+        return Err(LineError::Json("expected an object, not a list".to_owned()));
+    }
+    serde_json::from_slice(line).map_err(|error| LineError::Json(error.to_string()))
+}
+
+/// Checks and makes what becomes of a row.
+pub(crate) fn change(
+    op: WriteOp,
+    bytes: Option<Bytes>,
+    [content_type, content_encoding]: [Bytes; 2],
+    expiry: Option<Expiry>,
+) -> Result<LoadChange, LineError> {
+    match (op, bytes) {
+        (WriteOp::Put, Some(bytes)) => {
+            if !is_content_field(&content_type) || !is_content_field(&content_encoding) {
+                return Err(LineError::ContentField);
+            }
+            let value = Value::new(bytes, content_type, content_encoding)?;
+            Ok(LoadChange::Put { value, expiry })
+        }
+        (WriteOp::Put, None) => Err(LineError::Field(RowFieldError::Neither("v"))),
+        (WriteOp::Del, None) if expiry.is_none() => Ok(LoadChange::Delete),
+        (WriteOp::Del, _) => Err(LineError::DeleteWithValue),
+        (WriteOp::Inc, _) => Err(LineError::IncrementAmongRows),
+    }
+}
+
+/// Checks and makes an expiry.
+pub(crate) fn expiry(
+    ttl: Option<u64>,
+    expires_at: Option<u64>,
+) -> Result<Option<Expiry>, LineError> {
+    match (ttl, expires_at) {
+        (Some(_), Some(_)) => Err(LineError::TwoExpiries),
+        (None, Some(at)) if !EXPIRES_AT_MS.contains(&at) => Err(LineError::ExpiresAt(at)),
+        (None, Some(at)) => Ok(Some(Expiry::At(Timestamp::from_millis(at)))),
+        (Some(seconds), None) => Ok(Some(Expiry::After(Duration::from_secs(seconds)))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn pair(
+    name: &'static str,
+    text: Option<Text<'_>>,
+    base64: Option<Text<'_>>,
+    owner: &Bytes,
+) -> Result<Option<Bytes>, LineError> {
+    match (text, base64) {
+        (Some(_), Some(_)) => Err(LineError::Field(RowFieldError::Both(name))),
+        (Some(text), None) => Ok(Some(own(text, owner))),
+        (None, Some(encoded)) => KeyEncoding::Base64Url
+            .decode(encoded.0.as_bytes())
+            .map(|bytes| Some(bytes.into()))
+            .map_err(|_| LineError::Field(RowFieldError::BadBase64(name))),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Keeps a text: as a slice of what it was read from, where it lies there.
+fn own(text: Text<'_>, owner: &Bytes) -> Bytes {
+    match text.0 {
+        Cow::Borrowed("") => Bytes::new(),
+        Cow::Borrowed(text) => owner.slice_ref(text.as_bytes()),
+        Cow::Owned(text) => text.into(),
+    }
+}
+
+/// Writes a row as a line of NDJSON, with its newline.
+pub fn write(row: &LoadRow, out: &mut BytesMut) {
+    let mut fields = RowFields {
+        partition: Some(row.key.partition.as_bytes()),
+        sort: row.key.sort.as_bytes(),
+        ..RowFields::default()
+    };
+    match &row.change {
+        LoadChange::Delete => {
+            out.put_slice(b"{\"op\":\"del\",");
+            fields.write(out);
+        }
+        LoadChange::Put { value, expiry } => {
+            fields.content_type = &value.content_type;
+            fields.content_encoding = &value.content_encoding;
+            fields.value = ValueField::Bytes(&value.bytes);
+            out.put_u8(b'{');
+            match expiry {
+                Some(Expiry::At(at)) => fields.expires_at = Some(at.as_millis()),
+                Some(Expiry::After(time)) => {
+                    out.put_slice(format!("\"ttl\":{},", time.as_secs()).as_bytes());
+                }
+                None => {}
+            }
+            fields.write(out);
+        }
+    }
+    out.put_slice(b"}\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parsed(line: &str) -> Result<ParsedLine, LineError> {
+        let owner = Bytes::copy_from_slice(line.as_bytes());
+        parse(&owner.clone(), &owner)
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_named() {
+        for (line, says) in [
+            ("[]", "not a list"),
+            ("{", "EOF"),
+            (r#"{"pk":"a","v":"x","w":1}"#, "unknown field `w`"),
+            (r#"{"pk":"a","pk":"b","v":"x"}"#, "duplicate field `pk`"),
+            (r#"{"v":"x"}"#, "a row needs 'pk' or 'pk64'"),
+            (r#"{"pk":"a"}"#, "a row needs 'v' or 'v64'"),
+            (r#"{"pk":"a","v":"x","v64":"eA"}"#, "'v' or 'v64', not both"),
+            (
+                r#"{"pk64":"=","v":"x"}"#,
+                "'pk64' is not unpadded base64url",
+            ),
+            (r#"{"pk":"","v":"x"}"#, "at least one byte"),
+            (r#"{"op":"del","pk":"a","v":"x"}"#, "a 'del' has no value"),
+            (r#"{"op":"del","pk":"a","ttl":5}"#, "a 'del' has no value"),
+            (r#"{"pk":"a","v":"x","expires_at":7}"#, "milliseconds"),
+            (r#"{"pk":"a","v":"x","ttl":0}"#, "a time to live"),
+            (
+                r#"{"pk":"a","v":"x","ttl":5,"expires_at":1800000000000}"#,
+                "cannot both",
+            ),
+            (r#"{"pk":"a","v":"x","content_type":" a"}"#, "visible ASCII"),
+            (r#"{"op":"inc","pk":"a"}"#, "a number 'by'"),
+            (
+                r#"{"op":"inc","pk":"a","by":1,"v":"x"}"#,
+                "an 'inc' has no value",
+            ),
+            (r#"{"pk":"a","v":"x","by":1}"#, "is of an 'inc' only"),
+        ] {
+            let error = parsed(line).unwrap_err().to_string();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+        let long = format!(r#"{{"pk":"a","v":"{}"}}"#, "x".repeat((1 << 20) + 1));
+        assert!(matches!(parsed(&long), Err(LineError::Value(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_that_is_written_reads_back(
+            pk in prop::collection::vec(any::<u8>(), 1..9), sk in "[\\PC\"\\\\\n\u{0}]{0,9}",
+            v in prop::option::of(prop::collection::vec(any::<u8>(), 0..20)),
+            ttl in prop::option::of(1_u64..9), at in prop::option::of(1_600_000_000_000_u64..1_900_000_000_000),
+        ) {
+            let expiry = match (ttl, at) {
+                (Some(seconds), _) => Some(Expiry::After(Duration::from_secs(seconds))),
+                (None, at) => at.map(|at| Expiry::At(Timestamp::from_millis(at))),
+            };
+            let change = match v {
+                Some(v) => LoadChange::Put {
+                    value: Value::new(v, "text/plain", "").unwrap(), expiry,
+                },
+                None => LoadChange::Delete,
+            };
+            let row = LoadRow { key: Key::new(pk, sk).unwrap(), change };
+            let mut out = BytesMut::new();
+            write(&row, &mut out);
+            let line = out.freeze();
+            let parsed = parse(line.trim_ascii(), &line).unwrap();
+            prop_assert_eq!((parsed.key, parsed.change), (row.key, LineChange::Row(row.change)));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Why a line of NDJSON, or the cells that stand for one, are no row: in a batch, an import and a load alike.
+
+use umbo_api::row::{CONTENT_FIELD_EXPECTED, EXPIRES_AT_EXPECTED, RowFieldError};
+use umbo_types::{KeyError, RowError};
+
+/// Why a line is no write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// Not a JSON object of the fields of a row.
+    #[error("{0}")]
+    Json(String),
+    /// Keys or value in two forms or none.
+    #[error(transparent)]
+    Field(RowFieldError),
+    /// A key of a length that none has.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A value or content field of a length that none has.
+    #[error(transparent)]
+    Value(#[from] RowError),
+    /// A content type or encoding that is no header value.
+    #[error("a content type or encoding is {CONTENT_FIELD_EXPECTED}")]
+    ContentField,
+    /// An expiry out of bounds.
+    #[error("'expires_at' is '{0}', expected {EXPIRES_AT_EXPECTED}")]
+    ExpiresAt(u64),
+    /// An expiry in both forms.
+    #[error("'ttl' and 'expires_at' cannot both be given")]
+    TwoExpiries,
+    /// A removal that also stores something.
+    #[error("a 'del' has no value and no expiry")]
+    DeleteWithValue,
+    /// A number to add in a line that adds nothing.
+    #[error("'by' is of an 'inc' only")]
+    ByWithoutIncrement,
+    /// An increment that does not say by how much.
+    #[error("an 'inc' has a number 'by', which it adds")]
+    IncrementWithoutBy,
+    /// An increment that also stores something.
+    #[error("an 'inc' has no value, content type or encoding")]
+    IncrementWithValue,
+    /// An increment among rows that are stored as they are.
+    #[error("an 'inc' is no row of a file: sent twice, it would count twice; a batch takes it")]
+    IncrementAmongRows,
+}

@@ -1,0 +1,426 @@
+//! Parquet: columns in, rows out. Flat columns only. Holds a batch of rows and the pages that they lie in.
+//!
+//! The library decodes what a stranger has written: it is called behind `catch_unwind`, and a page or a footer that
+//! says that it is larger than the bounds here is refused before memory is taken for it.
+
+use std::io::{self, BufReader, Chain, Cursor, Read, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::DataType;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, FileReader as _, Length, SerializedFileReader};
+use parquet::schema::types::Type;
+
+use crate::csv_rows::excerpt;
+use crate::error::RowsError;
+use crate::format::Columns;
+use crate::parquet_type::{Kind, ToCell};
+use crate::row::{ReadRow, RejectReason, RejectedRow};
+use crate::source::ReadSeek;
+use crate::table::{Cell, Cells, Table};
+
+/// Longest page, decompressed, in bytes. Writers make pages of about 1 MiB; one with a value of 1 MiB is larger.
+const PAGE_LEN_MAX: u64 = 64 << 20;
+/// Longest footer, in bytes: some thousand row groups of some hundred columns.
+const FOOTER_LEN_MAX: u64 = 16 << 20;
+/// Bytes of values that a batch of rows is to hold.
+const BATCH_BYTES: u64 = 2 << 20;
+/// Most rows of a batch.
+const BATCH_ROWS_MAX: u64 = 1_024;
+/// Bytes of the header of a page that have its type and length: two fields of at most six bytes.
+const LENGTHS_LEN: u64 = 12;
+const MAGIC: &[u8] = b"PAR1";
+/// Length of the footer's length and the magic, with which a file ends.
+const TAIL_LEN: u64 = 8;
+
+/// Reads rows of Parquet.
+pub(crate) struct ParquetRows {
+    file: SerializedFileReader<Chunks>,
+    chunks: Chunks,
+    table: Table,
+    /// The columns that are read: their index, the index of their leaf, their type.
+    columns: Vec<(usize, usize, Kind)>,
+    /// Row groups that are read or being read.
+    groups: usize,
+    readers: Vec<ColumnReader>,
+    /// Rows of the present group that are not in a batch yet.
+    left: u64,
+    batch_rows: u64,
+    /// Cells of a batch: for each column of the file, one for each row.
+    batch: Vec<Vec<Cell>>,
+    /// The next row of the batch, and their number.
+    at: usize,
+    len: usize,
+    /// Rows so far.
+    row: u64,
+}
+
+impl ParquetRows {
+    /// Reads the footer, and checks the columns.
+    pub(crate) fn new(
+        source: Box<dyn ReadSeek + Send>,
+        columns: &Columns,
+    ) -> Result<Self, RowsError> {
+        let chunks = Chunks::new(source)?;
+        let file = chunks.guarded(|| SerializedFileReader::new(chunks.clone()))?;
+        chunks.lock().has_footer = true;
+        let descriptor = file.metadata().file_metadata().schema_descr_ptr();
+        let fields = descriptor.root_schema().get_fields();
+        let names = fields.iter().map(|field| field.name().to_owned()).collect();
+        let table = Table::new(names, columns)?;
+        let mut used = Vec::new();
+        let mut leaf = 0;
+        for (column, field) in fields.iter().enumerate() {
+            if table.is_read(column) {
+                used.push((column, leaf, Kind::of(field, table.is_key(column))?));
+            }
+            leaf += leaves(field);
+        }
+        Ok(Self {
+            batch: vec![Vec::new(); table.len()],
+            file,
+            chunks,
+            table,
+            columns: used,
+            groups: 0,
+            readers: Vec::new(),
+            left: 0,
+            batch_rows: 1,
+            at: 0,
+            len: 0,
+            row: 0,
+        })
+    }
+
+    /// Returns the number of the last row.
+    pub(crate) const fn row(&self) -> u64 {
+        self.row
+    }
+
+    /// Returns the next row, none at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<ReadRow>, RowsError> {
+        if self.at == self.len {
+            let chunks = self.chunks.clone();
+            chunks.guarded(|| self.read_batch())?;
+            if self.len == 0 {
+                return Ok(None);
+            }
+        }
+        self.row += 1;
+        let cells = BatchRow {
+            batch: &self.batch,
+            row: self.at,
+            table: &self.table,
+        };
+        let row = self.table.row(&cells);
+        let row = row.map_err(|reason| RejectedRow {
+            line: self.row,
+            reason,
+            bytes: cells.excerpt(&self.columns),
+        });
+        self.at += 1;
+        Ok(Some(row))
+    }
+
+    fn read_batch(&mut self) -> Result<(), ParquetError> {
+        (self.at, self.len) = (0, 0);
+        while self.left == 0 {
+            if self.groups == self.file.num_row_groups() {
+                return Ok(());
+            }
+            self.open_group()?;
+        }
+        let rows = self.left.min(self.batch_rows) as usize;
+        for ((column, _, kind), reader) in self.columns.iter().zip(&mut self.readers) {
+            let cells = &mut self.batch[*column];
+            cells.clear();
+            read_cells(reader, *kind, rows, cells)?;
+        }
+        self.left -= rows as u64;
+        self.len = rows;
+        Ok(())
+    }
+
+    fn open_group(&mut self) -> Result<(), ParquetError> {
+        let group = self.file.get_row_group(self.groups)?;
+        self.groups += 1;
+        self.left = u64::try_from(group.metadata().num_rows())?;
+        self.readers.clear();
+        let mut bytes = 0;
+        for &(_, leaf, _) in &self.columns {
+            let len = group.metadata().column(leaf).uncompressed_size();
+            bytes += u64::try_from(len).unwrap_or_default();
+            self.readers.push(group.get_column_reader(leaf)?);
+        }
+        let row_bytes = bytes / self.left.max(1) + 1;
+        self.batch_rows = (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS_MAX);
+        Ok(())
+    }
+}
+
+/// Returns the number of leaves of a field.
+fn leaves(field: &Type) -> usize {
+    if field.is_primitive() {
+        return 1;
+    }
+    field.get_fields().iter().map(|field| leaves(field)).sum()
+}
+
+fn read_cells(
+    reader: &mut ColumnReader,
+    kind: Kind,
+    rows: usize,
+    cells: &mut Vec<Cell>,
+) -> Result<(), ParquetError> {
+    match reader {
+        ColumnReader::BoolColumnReader(reader) => read_typed(reader, kind, rows, cells),
+        ColumnReader::Int32ColumnReader(reader) => read_typed(reader, kind, rows, cells),
+        ColumnReader::Int64ColumnReader(reader) => read_typed(reader, kind, rows, cells),
+        ColumnReader::FloatColumnReader(reader) => read_typed(reader, kind, rows, cells),
+        ColumnReader::DoubleColumnReader(reader) => read_typed(reader, kind, rows, cells),
+        ColumnReader::ByteArrayColumnReader(reader) => read_typed(reader, kind, rows, cells),
+        ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+            read_typed(reader, kind, rows, cells)
+        }
+        ColumnReader::Int96ColumnReader(_) => Err(ParquetError::General(
+            "a column of INT96 is not read".to_owned(),
+        )),
+    }
+}
+
+fn read_typed<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    kind: Kind,
+    rows: usize,
+    cells: &mut Vec<Cell>,
+) -> Result<(), ParquetError>
+where
+    T::T: ToCell,
+{
+    let (mut levels, mut values) = (Vec::new(), Vec::new());
+    let (records, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
+    if records != rows {
+        let message = "a column has fewer values than its row group has rows";
+        return Err(ParquetError::General(message.to_owned()));
+    }
+    let mut values = values.into_iter();
+    if levels.is_empty() {
+        cells.extend(values.by_ref().map(|value| value.to_cell(kind)));
+    } else {
+        let value = |values: &mut std::vec::IntoIter<T::T>| {
+            values
+                .next()
+                .map_or(Cell::Null, |value| value.to_cell(kind))
+        };
+        cells.extend(levels.iter().map(|&level| match level {
+            0 => Cell::Null,
+            _ => value(&mut values),
+        }));
+    }
+    if cells.len() == rows {
+        return Ok(());
+    }
+    let message = "a column has another number of values than its row group has rows";
+    Err(ParquetError::General(message.to_owned()))
+}
+
+/// A row of a batch.
+struct BatchRow<'a> {
+    batch: &'a [Vec<Cell>],
+    row: usize,
+    table: &'a Table,
+}
+
+impl Cells for BatchRow<'_> {
+    fn cell(&self, column: usize) -> Result<Cell, RejectReason> {
+        let cell = self.batch[column]
+            .get(self.row)
+            .cloned()
+            .unwrap_or(Cell::Null);
+        match &cell {
+            Cell::Text(text) if std::str::from_utf8(text).is_err() => {
+                Err(RejectReason::NotText(self.table.name(column).to_owned()))
+            }
+            _ => Ok(cell),
+        }
+    }
+}
+
+impl BatchRow<'_> {
+    fn excerpt(&self, columns: &[(usize, usize, Kind)]) -> Bytes {
+        let cells = columns.iter().filter_map(|(column, _, _)| {
+            let cell = self.batch[*column].get(self.row)?;
+            Some(cell.clone().into_bytes().unwrap_or_default())
+        });
+        let cells: Vec<Bytes> = cells.collect();
+        excerpt(cells.iter().map(|cell| &cell[..]))
+    }
+}
+
+/// A source that the library reads pieces of.
+#[derive(Clone)]
+struct Chunks {
+    source: Arc<Mutex<Source>>,
+    len: u64,
+}
+
+struct Source {
+    inner: Box<dyn ReadSeek + Send>,
+    /// Whether the footer was read, so that only pages are left.
+    has_footer: bool,
+    /// The first error of the source, which the library would make another of.
+    failure: Option<io::Error>,
+}
+
+impl Chunks {
+    /// Checks the end of the file.
+    fn new(mut source: Box<dyn ReadSeek + Send>) -> Result<Self, RowsError> {
+        let len = source.seek(SeekFrom::End(0))?;
+        let chunks = Self {
+            source: Arc::new(Mutex::new(Source {
+                inner: source,
+                has_footer: false,
+                failure: None,
+            })),
+            len,
+        };
+        let no_parquet = |reason: &str| Err(RowsError::Parquet(reason.to_owned()));
+        if len < TAIL_LEN + MAGIC.len() as u64 {
+            return no_parquet("it is too short");
+        }
+        let mut tail = [0; TAIL_LEN as usize];
+        chunks.read_exact_at(len - TAIL_LEN, &mut tail)?;
+        if !tail.ends_with(MAGIC) {
+            return no_parquet("it does not end as Parquet does: it is another file, or cut off");
+        }
+        let footer = u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]);
+        if u64::from(footer) > FOOTER_LEN_MAX.min(len - TAIL_LEN) {
+            return no_parquet("its footer is longer than 16 MiB or the file");
+        }
+        Ok(chunks)
+    }
+
+    /// Calls the library. A panic of it is an error, and so is what kept it from reading.
+    fn guarded<T>(&self, call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RowsError> {
+        let result = catch_unwind(AssertUnwindSafe(call));
+        if let Some(failure) = self.lock().failure.take() {
+            return Err(RowsError::Read(failure));
+        }
+        match result {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(ParquetError::General(text) | ParquetError::EOF(text))) => {
+                Err(RowsError::Parquet(text))
+            }
+            Ok(Err(error)) => Err(RowsError::Parquet(error.to_string())),
+            Err(_) => Err(RowsError::Parquet("it is damaged".to_owned())),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut source = self.lock();
+        let seek = source.inner.seek(SeekFrom::Start(at));
+        let read = seek.and_then(|_| source.inner.read(buffer));
+        read.map_err(|error| {
+            if error.kind() == io::ErrorKind::Interrupted {
+                return error;
+            }
+            // The library makes another error of it; the first one is kept for the caller.
+            let copy = io::Error::new(error.kind(), error.to_string());
+            source.failure.get_or_insert(error);
+            copy
+        })
+    }
+
+    fn read_exact_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let chunks = self.clone();
+        ChunkRead { chunks, at }.read_exact(buffer)
+    }
+}
+
+impl Length for Chunks {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Chunks {
+    type T = BufReader<Chain<Cursor<Vec<u8>>, ChunkRead>>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let chunks = self.clone();
+        let mut read = ChunkRead { chunks, at: start };
+        let mut head = Vec::with_capacity(LENGTHS_LEN as usize);
+        if !self.lock().has_footer {
+            return Ok(BufReader::new(Cursor::new(head).chain(read)));
+        }
+        // The library asks for a reader where the header of a page begins, and for nothing else.
+        read.by_ref().take(LENGTHS_LEN).read_to_end(&mut head)?;
+        match decompressed_len(&head) {
+            Some(len) if len <= PAGE_LEN_MAX => Ok(BufReader::new(Cursor::new(head).chain(read))),
+            Some(_) => Err(ParquetError::General(
+                "a page is longer than 64 MiB".to_owned(),
+            )),
+            None => Err(ParquetError::General("a page has no header".to_owned())),
+        }
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if start
+            .checked_add(length as u64)
+            .is_none_or(|end| end > self.len)
+        {
+            return Err(ParquetError::EOF("a page ends after the file".to_owned()));
+        }
+        let mut bytes = vec![0; length];
+        self.read_exact_at(start, &mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// Returns the length that the header of a page says: a Thrift structure in the compact protocol, whose first two
+/// fields are the type of the page and its decompressed length, both of 32 bits.
+fn decompressed_len(head: &[u8]) -> Option<u64> {
+    /// A field whose number is one more than that of the field before, of 32 bits.
+    const NEXT_I32: u8 = 0x15;
+    let mut rest = head.iter().copied();
+    let mut field = || {
+        (rest.next()? == NEXT_I32).then_some(())?;
+        let mut number = 0_u64;
+        for shift in (0..35).step_by(7) {
+            let byte = rest.next()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                // Zigzag: the sign is the lowest bit. A negative length is longer than any bound.
+                return Some(if number & 1 == 0 {
+                    number >> 1
+                } else {
+                    u64::MAX
+                });
+            }
+        }
+        None
+    };
+    field()?;
+    field()
+}
+
+/// Reads on from a place.
+struct ChunkRead {
+    chunks: Chunks,
+    at: u64,
+}
+
+impl Read for ChunkRead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.chunks.read_at(self.at, buffer)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}

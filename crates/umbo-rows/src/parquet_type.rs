@@ -1,0 +1,313 @@
+//! Types of Parquet columns, and the cells that their values become.
+
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as PhysicalType};
+use parquet::data_type::{ByteArray, FixedLenByteArray, Int96};
+use parquet::schema::types::Type;
+
+use crate::error::RowsError;
+use crate::table::Cell;
+
+/// What keys can be.
+const KEYS: &str = "text, binary, a whole number, a UUID, a date or a time stamp";
+/// What other columns can be.
+const VALUES: &str = "text, binary, a number, a boolean, a UUID, a date or a time stamp";
+const DAY_SECONDS: i64 = 86_400;
+
+/// How values of a column become cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Text, as it is.
+    Text,
+    /// Bytes, as they are.
+    Binary,
+    /// 16 bytes as `8-4-4-4-12` hexadecimal digits.
+    Uuid,
+    /// A number or boolean as JSON has it.
+    Plain,
+    /// A whole number without a sign.
+    Unsigned,
+    /// Days since the epoch, as `YYYY-MM-DD`.
+    Date,
+    /// Parts of a second since the epoch, as `YYYY-MM-DDThh:mm:ss.fffZ`; without the `Z` where it is local time.
+    Timestamp {
+        /// Parts of a second: a power of ten.
+        per_second: i64,
+        /// Digits of a part.
+        digits: usize,
+        /// Whether it is an instant and not a local time.
+        is_utc: bool,
+    },
+}
+
+impl Kind {
+    /// Returns how a column is read, or refuses its type by name.
+    pub(crate) fn of(field: &Type, is_key: bool) -> Result<Self, RowsError> {
+        let refuse = || RowsError::UnsupportedType {
+            column: field.name().to_owned(),
+            found: name(field),
+            role: if is_key { "a key" } else { "a value" },
+            expected: if is_key { KEYS } else { VALUES },
+        };
+        let info = field.get_basic_info();
+        let is_repeated =
+            info.has_repetition() && info.repetition() == parquet::basic::Repetition::REPEATED;
+        if !field.is_primitive() || is_repeated {
+            return Err(refuse());
+        }
+        let kind = Self::of_primitive(
+            field.get_physical_type(),
+            info.logical_type_ref(),
+            info.converted_type(),
+        );
+        let is_float = matches!(
+            field.get_physical_type(),
+            PhysicalType::FLOAT | PhysicalType::DOUBLE | PhysicalType::BOOLEAN
+        );
+        kind.filter(|_| !(is_key && is_float)).ok_or_else(refuse)
+    }
+
+    fn of_primitive(
+        physical: PhysicalType,
+        logical: Option<&LogicalType>,
+        converted: ConvertedType,
+    ) -> Option<Self> {
+        let timestamp = |unit: &TimeUnit, is_utc| {
+            let (per_second, digits) = match unit {
+                TimeUnit::MILLIS => (1_000, 3),
+                TimeUnit::MICROS => (1_000_000, 6),
+                TimeUnit::NANOS => (1_000_000_000, 9),
+            };
+            Self::Timestamp {
+                per_second,
+                digits,
+                is_utc,
+            }
+        };
+        Some(match (physical, logical, converted) {
+            (PhysicalType::BOOLEAN | PhysicalType::FLOAT | PhysicalType::DOUBLE, None, _) => {
+                Self::Plain
+            }
+            (
+                PhysicalType::BYTE_ARRAY,
+                Some(LogicalType::String | LogicalType::Enum | LogicalType::Json),
+                _,
+            )
+            | (
+                PhysicalType::BYTE_ARRAY,
+                None,
+                ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON,
+            ) => Self::Text,
+            (PhysicalType::BYTE_ARRAY, Some(LogicalType::Bson), _)
+            | (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE | ConvertedType::BSON)
+            | (PhysicalType::FIXED_LEN_BYTE_ARRAY, None, ConvertedType::NONE) => Self::Binary,
+            (PhysicalType::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid), _) => Self::Uuid,
+            (PhysicalType::INT32, Some(LogicalType::Date), _)
+            | (PhysicalType::INT32, None, ConvertedType::DATE) => Self::Date,
+            (PhysicalType::INT64, Some(LogicalType::Timestamp(time)), _) => {
+                timestamp(&time.unit, time.is_adjusted_to_u_t_c)
+            }
+            (PhysicalType::INT64, None, ConvertedType::TIMESTAMP_MILLIS) => {
+                timestamp(&TimeUnit::MILLIS, true)
+            }
+            (PhysicalType::INT64, None, ConvertedType::TIMESTAMP_MICROS) => {
+                timestamp(&TimeUnit::MICROS, true)
+            }
+            (PhysicalType::INT32 | PhysicalType::INT64, Some(LogicalType::Integer(int)), _) => {
+                if int.is_signed {
+                    Self::Plain
+                } else {
+                    Self::Unsigned
+                }
+            }
+            (
+                PhysicalType::INT32 | PhysicalType::INT64,
+                None,
+                ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::UINT_64,
+            ) => Self::Unsigned,
+            (
+                PhysicalType::INT32 | PhysicalType::INT64,
+                None,
+                ConvertedType::NONE
+                | ConvertedType::INT_8
+                | ConvertedType::INT_16
+                | ConvertedType::INT_32
+                | ConvertedType::INT_64,
+            ) => Self::Plain,
+            _ => return None,
+        })
+    }
+}
+
+/// Returns the name of a type, for people.
+fn name(field: &Type) -> String {
+    let info = field.get_basic_info();
+    if let Some(logical) = info.logical_type_ref() {
+        return format!("{logical:?}");
+    }
+    if info.converted_type() != ConvertedType::NONE {
+        return info.converted_type().to_string();
+    }
+    if field.is_primitive() {
+        let physical = field.get_physical_type().to_string();
+        let is_repeated =
+            info.has_repetition() && info.repetition() == parquet::basic::Repetition::REPEATED;
+        return if is_repeated {
+            format!("repeated {physical}")
+        } else {
+            physical
+        };
+    }
+    "group of columns".to_owned()
+}
+
+/// A value that becomes a cell.
+pub(crate) trait ToCell {
+    /// Makes the cell.
+    fn to_cell(self, kind: Kind) -> Cell;
+}
+
+impl ToCell for bool {
+    fn to_cell(self, _: Kind) -> Cell {
+        Cell::Plain(self.to_string())
+    }
+}
+
+impl ToCell for i32 {
+    fn to_cell(self, kind: Kind) -> Cell {
+        match kind {
+            Kind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
+            _ => i64::from(self).to_cell(kind),
+        }
+    }
+}
+
+impl ToCell for i64 {
+    fn to_cell(self, kind: Kind) -> Cell {
+        match kind {
+            Kind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
+            Kind::Date => Cell::Text(date(self).into()),
+            Kind::Timestamp {
+                per_second,
+                digits,
+                is_utc,
+            } => {
+                let (seconds, part) = (self.div_euclid(per_second), self.rem_euclid(per_second));
+                let (day, second) = (
+                    seconds.div_euclid(DAY_SECONDS),
+                    seconds.rem_euclid(DAY_SECONDS),
+                );
+                let (hour, minute) = (second / 3_600, second / 60 % 60);
+                let (date, second) = (date(day), second % 60);
+                let zone = if is_utc { "Z" } else { "" };
+                Cell::Text(
+                    format!("{date}T{hour:02}:{minute:02}:{second:02}.{part:0digits$}{zone}")
+                        .into(),
+                )
+            }
+            _ => Cell::Plain(self.to_string()),
+        }
+    }
+}
+
+impl ToCell for f32 {
+    fn to_cell(self, _: Kind) -> Cell {
+        Cell::Plain(self.to_string())
+    }
+}
+
+impl ToCell for f64 {
+    fn to_cell(self, _: Kind) -> Cell {
+        Cell::Plain(self.to_string())
+    }
+}
+
+impl ToCell for ByteArray {
+    fn to_cell(self, kind: Kind) -> Cell {
+        // A slice of its page.
+        let bytes = bytes::Bytes::copy_from_slice(self.data());
+        match kind {
+            Kind::Text => Cell::Text(bytes),
+            Kind::Uuid if bytes.len() == 16 => {
+                let digits = bytes
+                    .iter()
+                    .enumerate()
+                    .fold(String::new(), |text, (at, byte)| {
+                        let dash = if matches!(at, 4 | 6 | 8 | 10) {
+                            "-"
+                        } else {
+                            ""
+                        };
+                        format!("{text}{dash}{byte:02x}")
+                    });
+                Cell::Text(digits.into())
+            }
+            _ => Cell::Binary(bytes),
+        }
+    }
+}
+
+impl ToCell for FixedLenByteArray {
+    fn to_cell(self, kind: Kind) -> Cell {
+        ByteArray::from(self).to_cell(kind)
+    }
+}
+
+impl ToCell for Int96 {
+    fn to_cell(self, _: Kind) -> Cell {
+        Cell::Null
+    }
+}
+
+/// Returns a day as `YYYY-MM-DD`, by the algorithm `civil_from_days` of Howard Hinnant ("chrono-Compatible Low-Level
+/// Date Algorithms", 2013).
+fn date(day: i64) -> String {
+    let day = day + 719_468;
+    let (era, day_of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_instants_are_dates() {
+        for (day, text) in [
+            (0, "1970-01-01"),
+            (-1, "1969-12-31"),
+            (11_016, "2000-02-29"),
+            (20_780, "2026-11-23"),
+        ] {
+            assert_eq!(date(day), text);
+        }
+        let kind = Kind::Timestamp {
+            per_second: 1_000_000,
+            digits: 6,
+            is_utc: true,
+        };
+        let text = Cell::Text("1969-12-31T23:59:59.999999Z".into());
+        assert_eq!((-1_i64).to_cell(kind), text);
+        assert!(matches!(i64::MIN.to_cell(kind), Cell::Text(_)));
+    }
+
+    #[test]
+    fn a_uuid_is_text() {
+        let id = FixedLenByteArray::from((0..16).collect::<Vec<u8>>());
+        let text = "00010203-0405-0607-0809-0a0b0c0d0e0f";
+        assert_eq!(id.to_cell(Kind::Uuid), Cell::Text(text.into()));
+    }
+}

@@ -1,0 +1,116 @@
+//! Rows out of a file or stream, in any format.
+
+use std::io::{Read, SeekFrom};
+
+use crate::csv_rows::CsvRows;
+use crate::error::RowsError;
+use crate::format::{Coding, RowFormat};
+use crate::lines::LineRows;
+#[cfg(feature = "parquet")]
+use crate::parquet_rows::ParquetRows;
+use crate::row::ReadRow;
+use crate::source::{self, ReadSeek, Text};
+
+/// Reads rows in their order. Holds some hundred kilobytes, or one line of up to 16 MiB; of Parquet a page of each
+/// column that is read. After an error there are no more rows.
+pub struct RowReader {
+    rows: Rows,
+    has_ended: bool,
+}
+
+enum Rows {
+    Lines(LineRows<Text>),
+    Csv(Box<CsvRows>),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<ParquetRows>),
+}
+
+impl std::fmt::Debug for RowReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowReader")
+            .field("has_ended", &self.has_ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RowReader {
+    /// Reads a file from its beginning. CSV and Parquet are refused here where their columns are not those that are
+    /// asked for.
+    pub fn open(
+        format: &RowFormat,
+        coding: Coding,
+        mut source: Box<dyn ReadSeek + Send>,
+    ) -> Result<Self, RowsError> {
+        match format {
+            #[cfg(feature = "parquet")]
+            RowFormat::Parquet(columns) if coding == Coding::Identity => {
+                let rows = Rows::Parquet(Box::new(ParquetRows::new(source, columns)?));
+                let has_ended = false;
+                Ok(Self { rows, has_ended })
+            }
+            _ => {
+                source.seek(SeekFrom::Start(0))?;
+                Self::stream(format, coding, Box::new(source))
+            }
+        }
+    }
+
+    /// Reads a stream; Parquet is refused.
+    pub fn stream(
+        format: &RowFormat,
+        coding: Coding,
+        source: Box<dyn Read + Send>,
+    ) -> Result<Self, RowsError> {
+        #[cfg(feature = "parquet")]
+        if matches!(format, RowFormat::Parquet(_)) {
+            return Err(match coding {
+                Coding::Identity => RowsError::NeedsSeek,
+                coding => RowsError::CodedParquet(coding),
+            });
+        }
+        Self::decoded(format, source::decoded(coding, source)?)
+    }
+
+    /// Reads a stream that is decoded already; Parquet is refused.
+    pub fn decoded(format: &RowFormat, source: Box<dyn Read + Send>) -> Result<Self, RowsError> {
+        let source = source::without_mark(source)?;
+        let rows = match format {
+            RowFormat::Lines => Rows::Lines(LineRows::new(source)),
+            RowFormat::Csv(columns) => Rows::Csv(Box::new(CsvRows::new(source, columns)?)),
+            #[cfg(feature = "parquet")]
+            RowFormat::Parquet(_) => return Err(RowsError::NeedsSeek),
+        };
+        let has_ended = false;
+        Ok(Self { rows, has_ended })
+    }
+}
+
+impl RowReader {
+    /// Returns the line of the last row, from 1; of Parquet its row, from 1. It never goes back. 0 before the first.
+    pub fn line(&self) -> u64 {
+        match &self.rows {
+            Rows::Lines(rows) => rows.line(),
+            Rows::Csv(rows) => rows.line(),
+            #[cfg(feature = "parquet")]
+            Rows::Parquet(rows) => rows.row(),
+        }
+    }
+}
+
+impl Iterator for RowReader {
+    type Item = Result<ReadRow, RowsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_ended {
+            return None;
+        }
+        let next = match &mut self.rows {
+            Rows::Lines(rows) => rows.next(),
+            Rows::Csv(rows) => rows.next(),
+            #[cfg(feature = "parquet")]
+            Rows::Parquet(rows) => rows.next(),
+        };
+        self.has_ended = !matches!(next, Ok(Some(_)));
+        next.transpose()
+    }
+}

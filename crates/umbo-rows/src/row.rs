@@ -1,0 +1,140 @@
+//! Rows as files have them: to be stored or removed, or rejected.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use umbo_api::row::RowFieldError;
+use umbo_types::{Key, KeyError, RowError, Timestamp, Value};
+
+use crate::line_error::LineError;
+
+/// Most bytes of a rejected row that are kept.
+pub const EXCERPT_LEN_MAX: usize = 4 << 10;
+/// Longest line or record, in bytes: with its newline it fills a batch request, in which it is the only row.
+pub const LINE_LEN_MAX: usize = umbo_types::limits::BATCH_BODY_LEN_MAX - 1;
+/// The same with its newline, in MiB, for messages.
+pub(crate) const LINE_MIB_MAX: usize = (LINE_LEN_MAX + 1) >> 20;
+
+/// Returns a number with what it counts.
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A row to load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadRow {
+    /// Its key.
+    pub key: Key,
+    /// What becomes of the row with this key.
+    pub change: LoadChange,
+}
+
+/// What becomes of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoadChange {
+    /// It is stored.
+    Put {
+        /// Its value.
+        value: Value,
+        /// Its own expiry; none where the row names none.
+        expiry: Option<Expiry>,
+    },
+    /// It is removed.
+    Delete,
+}
+
+/// When a row expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// At an instant.
+    At(Timestamp),
+    /// So long after it was stored: 1 second to ten years.
+    After(Duration),
+}
+
+impl Expiry {
+    /// Returns the instant, for a row that is stored at `now`.
+    pub fn instant(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::After(time) => now.saturating_add(time),
+        }
+    }
+}
+
+/// A row that is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedRow {
+    /// Its line, from 1 (of CSV the first line of its record, the header being line 1 as a rule); of Parquet its
+    /// row, from 1.
+    pub line: u64,
+    /// Why it is not taken.
+    pub reason: RejectReason,
+    /// Its bytes, at most 4 KiB of them; of CSV and Parquet its cells as CSV.
+    pub bytes: Bytes,
+}
+
+/// A row as it was read: one to load, or one that is not taken.
+pub type ReadRow = Result<LoadRow, RejectedRow>;
+
+/// Why a row is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RejectReason {
+    /// A line of NDJSON that is no row.
+    #[error(transparent)]
+    Line(LineError),
+    /// A line of more than 16 MiB.
+    #[error("with its newline, the line is longer than {LINE_MIB_MAX} MiB")]
+    TooLong,
+    /// The line with which a stream of rows ended that has failed.
+    #[error("its stream ended with this error: rows after it are missing")]
+    StreamError,
+    /// A row with a condition.
+    #[error("a row of a load has no condition")]
+    Condition,
+    /// A record of CSV that has another number of cells than the header.
+    #[error("it has {}, and the header names {}", counted(*found, "cell"), counted(*expected, "column"))]
+    Ragged {
+        /// Columns of the header.
+        expected: usize,
+        /// Cells of the record.
+        found: usize,
+    },
+    /// A cell of CSV that is not UTF-8.
+    #[error(
+        "column '{0}' is not UTF-8 (bytes that are no text are written as base64url, in pk64, sk64 or v64)"
+    )]
+    NotText(String),
+    /// A cell that its column cannot have.
+    #[error("column '{column}': expected {expected}")]
+    BadCell {
+        /// Name of the column.
+        column: String,
+        /// What it can have.
+        expected: &'static str,
+    },
+}
+
+impl From<LineError> for RejectReason {
+    fn from(error: LineError) -> Self {
+        Self::Line(error)
+    }
+}
+
+impl From<RowFieldError> for RejectReason {
+    fn from(error: RowFieldError) -> Self {
+        Self::Line(LineError::Field(error))
+    }
+}
+
+impl From<KeyError> for RejectReason {
+    fn from(error: KeyError) -> Self {
+        Self::Line(LineError::Key(error))
+    }
+}
+
+impl From<RowError> for RejectReason {
+    fn from(error: RowError) -> Self {
+        Self::Line(LineError::Value(error))
+    }
+}

@@ -1,0 +1,135 @@
+//! World 5: loads: whole dispatchers, which run loads and activate versions, over shard nodes, a simulated network and
+//! engines on simulated disks.
+//!
+//! One client makes loads of a namespace, one after the other, and activates, rolls back, drops and aborts what they
+//! have built; others put, delete and read rows, each request by any dispatcher. Nodes and links fail as in the world of
+//! the hop, and dispatchers are killed. No acknowledged write may be lost by an activation or a rollback, no deleted row
+//! may come back, no answer may mix versions, every load must end as it would have, and nothing may be left of what was
+//! aborted or dropped.
+
+mod client;
+mod datasets;
+mod dispatcher;
+mod loader;
+mod rest;
+mod world;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use self::datasets::Datasets;
+use self::world::{LoadsWorld, SimulatedDispatcher};
+use super::endpoint::Endpoint;
+use super::hop::{self, Nemesis};
+use super::moves::{NODES, first_map};
+use super::network::Network;
+use super::world::{StorePlan, World};
+use crate::chance::Chance;
+use crate::clock::SimulatedClock;
+use crate::simulation::{is_violated, note, violated};
+
+/// Runs the world.
+pub async fn run(seed: u64) {
+    let (world, mut nemesis) = begin(seed).await;
+    let clients: Vec<_> = (0..world.stores.plan.clients.min(4))
+        .map(|number| {
+            let chance = Chance::new(seed, &format!("client {number}"));
+            tokio::task::spawn_local(client::run(Rc::clone(&world), number, chance))
+        })
+        .collect();
+    let loading = Chance::new(seed, "loader");
+    let loading = tokio::task::spawn_local(loader::run(Rc::clone(&world), loading));
+    let killing = Chance::new(seed, "kills of dispatchers");
+    let killing = tokio::task::spawn_local(dispatcher::kill_some(Rc::clone(&world), killing));
+    nemesis.run().await;
+    world.stores.is_over.set(true);
+    note!("all faults are over");
+    join(vec![killing, loading]).await;
+    world.is_over.set(true);
+    join(clients).await;
+    if !is_violated() {
+        rest::check(&world).await;
+    }
+    for number in 0..world.dispatchers.len() {
+        dispatcher::kill(&world, number);
+    }
+    for (name, host) in NODES.iter().zip(&world.stores.hosts) {
+        world.network.stop(name);
+        host.close().await;
+    }
+    note!("{} reads checked", world.datasets.borrow().reads);
+}
+
+/// Waits for tasks to end.
+async fn join(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        if let Err(error) = task.await {
+            violated(&format!("a client panicked: {error}"));
+        }
+    }
+}
+
+/// Starts nodes and dispatchers and creates the namespace, while nothing fails.
+async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
+    let mut chance = Chance::new(seed, "plan of the loads");
+    let plan = StorePlan {
+        shards: chance.between(2, 4) as u16,
+        async_per_mille: 0,
+        ttl_per_mille: 0,
+        fences: false,
+        fault_every_ms: chance.weighted(&[(1, 500), (2, 1_500), (1, 4_000)]),
+        lasts: Duration::from_millis(chance.between(5_000, 12_000)),
+        ..StorePlan::draw(&mut chance)
+    };
+    note!("{plan:?}");
+    let clock = Arc::new(SimulatedClock::new());
+    let map = Arc::new(first_map(plan.shards));
+    let dispatchers = chance.between(1, 3) as usize;
+    let delay = chance.weighted(&[(2, 1_000), (1, 10_000)]);
+    let network = Network::new(Chance::new(seed, "network"), dispatchers, &NODES, delay);
+    let endpoints = (0..dispatchers).map(|_| Rc::new(Endpoint::of(seed)));
+    let stores = Rc::new(World {
+        hosts: hop::hosts(seed, &plan, &map, &clock),
+        endpoints: endpoints.collect(),
+        clock,
+        history: RefCell::default(),
+        namespaces: RefCell::default(),
+        is_over: Cell::new(false),
+        lost: Cell::default(),
+        plan,
+    });
+    // Umbo draws the numbers of loads, uploads and runners from it. Not before the hosts are made: equal seeds would give
+    // their folders equal names.
+    fastrand::seed(seed);
+    let nemesis = Nemesis {
+        world: Rc::clone(&stores),
+        network: Arc::clone(&network),
+        map: Arc::clone(&map),
+        chance: Chance::new(seed, "nemesis"),
+    };
+    for node in 0..NODES.len() {
+        nemesis.start(node).await;
+    }
+    let world = Rc::new(LoadsWorld {
+        dispatchers: (0..dispatchers)
+            .map(|number| SimulatedDispatcher::new(seed, number, &mut chance))
+            .collect(),
+        datasets: RefCell::new(Datasets::new()),
+        partitions: chance.between(1, 3),
+        sorts: chance.between(1, 4),
+        think_micros: chance.weighted(&[(1, 40_000), (2, 150_000)]),
+        is_over: Cell::new(false),
+        stores,
+        network,
+        map,
+    });
+    for number in 0..dispatchers {
+        dispatcher::start_at_rest(&world, number).await;
+    }
+    loader::create_namespace(&world).await;
+    (world, nemesis)
+}

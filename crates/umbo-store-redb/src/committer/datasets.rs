@@ -1,0 +1,72 @@
+//! What a committer knows of the datasets that take the same writes.
+//!
+//! Owns the groups in effect, and what they change in reclaiming: idempotency records of a namespace outlive its first
+//! dataset, and what was written of a dataset is forgotten once it is no longer being built.
+
+use std::borrow::Cow;
+
+use umbo_store::{DatasetGroups, RecordsCopy};
+use umbo_types::NamespaceId;
+
+use crate::committer::writer::Purged;
+
+/// The datasets of a committer's shard.
+#[derive(Debug, Default)]
+pub(crate) struct CommitterDatasets {
+    /// The groups in effect.
+    pub(super) groups: DatasetGroups,
+    /// Whether the table of what was written may have entries of datasets that are not being built.
+    pub(super) has_written: bool,
+    /// Fenced datasets without rows, whose ids still name idempotency records of their namespaces.
+    held: Vec<NamespaceId>,
+}
+
+impl CommitterDatasets {
+    pub(super) fn new(groups: DatasetGroups, has_written: bool) -> Self {
+        Self {
+            groups,
+            has_written,
+            held: Vec::new(),
+        }
+    }
+
+    /// Keeps the groups of a copy, if it is newer. Returns whether anything has changed.
+    pub(super) fn adopt(&mut self, copy: &RecordsCopy) -> bool {
+        let has_built = self
+            .groups
+            .groups()
+            .iter()
+            .any(|one| one.building.is_some());
+        let is_news = self.groups.adopt(copy);
+        if is_news {
+            self.has_written |= has_built;
+            self.held.clear();
+        }
+        is_news
+    }
+
+    /// Returns which of the fenced namespaces are to be purged now.
+    pub(super) fn to_purge<'a>(&self, purging: &'a [NamespaceId]) -> Cow<'a, [NamespaceId]> {
+        if self.held.is_empty() {
+            return Cow::Borrowed(purging);
+        }
+        let is_due = |id: &&NamespaceId| !self.held.contains(id);
+        Cow::Owned(purging.iter().filter(is_due).copied().collect())
+    }
+
+    /// Learns of a later activation from a write. Returns whether that is news.
+    pub(super) fn learn(&mut self, dataset: NamespaceId, epoch: u32) -> bool {
+        let is_news = self.groups.learn(dataset, epoch);
+        // It may be the one that was being built.
+        self.has_written |= is_news;
+        is_news
+    }
+
+    /// Records what a commit has reclaimed.
+    pub(super) fn note_reclaimed(&mut self, purged: &Purged) {
+        if let Some(has_more) = purged.has_more_written {
+            self.has_written = has_more;
+        }
+        self.held.extend(&purged.held);
+    }
+}

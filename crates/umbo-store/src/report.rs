@@ -1,0 +1,180 @@
+//! What operators read of a store: its shards, its nodes, and counters.
+//!
+//! Nothing here is needed to serve a request.
+
+use umbo_types::{NamespaceId, ShardId};
+
+/// What operators read of a store. Cheap: no call waits for a disk or a node.
+pub trait StoreReport {
+    /// Returns the status of each shard, in order of their ids.
+    fn status(&self) -> Vec<ShardStatus>;
+
+    /// Returns, for each shard whose file is in this process, how many reads of the file have failed since the
+    /// process started.
+    fn bad_reads(&self) -> Vec<(ShardId, u64)> {
+        Vec::new()
+    }
+
+    /// Returns the size of the disk that has the shards and what is free of it; none if they are in other processes
+    /// or on no disk.
+    fn disk_space(&self) -> Option<DiskSpace> {
+        None
+    }
+
+    /// Returns the status of each shard node, by name; none if the shards are in this process.
+    fn nodes(&self) -> Vec<NodeStatus> {
+        Vec::new()
+    }
+
+    /// Returns the counters of the connections to those nodes; none if the shards are in this process.
+    fn remote_stats(&self) -> Option<RemoteStats> {
+        None
+    }
+}
+
+/// A disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// How large it is.
+    pub size: u64,
+    /// What is free of it for this process.
+    pub free: u64,
+}
+
+/// Whether a shard serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShardState {
+    /// Reads and writes.
+    Available,
+    /// Reads only, and why.
+    ReadOnly(String),
+    /// Nothing, and why.
+    Unavailable(String),
+}
+
+/// Status of a shard node, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its name in the map of the cluster.
+    pub name: String,
+    /// Host and port.
+    pub address: String,
+    /// Why it cannot be asked; none if it can.
+    pub failure: Option<String>,
+    /// Version of the cluster map that the node uses; none until it has reported it.
+    pub map_version: Option<u64>,
+    /// Shards that the local map assigns to it.
+    pub shards: Vec<ShardId>,
+    /// Requests in flight at it.
+    pub in_flight: u64,
+}
+
+/// Counters of the connections to shard nodes since the store was made, and the requests in flight now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RemoteStats {
+    /// Requests sent, retries included.
+    pub requests: u64,
+    /// Messages that carried them.
+    pub frames: u64,
+    /// Messages with answers that were received.
+    pub answer_frames: u64,
+    /// Requests that were sent again after their connection was lost, or to another node.
+    pub retries: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Connections that could not be made, or were refused by the node.
+    pub connections_refused: u64,
+    /// Connections that were lost, or closed because the node was silent.
+    pub connections_lost: u64,
+    /// Requests in flight.
+    pub in_flight: u64,
+}
+
+/// Status of a shard, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardStatus {
+    /// The shard.
+    pub shard: ShardId,
+    /// Whether it serves.
+    pub state: ShardState,
+    /// Rows stored, expired ones that await reclaiming included.
+    pub rows: u64,
+    /// Size of its file, in bytes.
+    pub file_bytes: u64,
+    /// Mutations waiting for a commit.
+    pub queued: u64,
+    /// Commits since the process started.
+    pub commits: u64,
+    /// Mutations committed since the process started.
+    pub mutations: u64,
+    /// Expired rows reclaimed since the process started.
+    pub reclaimed: u64,
+    /// Asynchronous writes that were acknowledged and are lost: they were not on the disk yet, and need a
+    /// part of the file that cannot be read any more. Since the start.
+    pub lost_async: u64,
+    /// Fenced namespaces whose rows may not all be reclaimed yet.
+    pub purging: u64,
+    /// Expired rows that are known to await reclaiming; a lower bound while the sweeper is behind.
+    pub expired: u64,
+    /// Highest id of a namespace that has rows in the shard, or had some since it was opened;
+    /// [`NamespaceId::SYSTEM`] if there is none.
+    pub namespace_max: NamespaceId,
+    /// Sizes of the namespaces that have rows in the shard, by id; none if they are unknown.
+    pub sizes: Option<Vec<NamespaceSize>>,
+    /// How many namespaces have rows in the shard and are not among the sizes: those with the fewest bytes, of a
+    /// shard of a node that has more of them than it tells.
+    pub sizes_omitted: u64,
+    /// Commits since the process started that were waited for until they were on the disk.
+    pub syncs: u64,
+    /// Time that those took, in nanoseconds.
+    pub sync_nanos: u64,
+    /// Reads of a row since the shard was opened that the cache of rows answered.
+    pub cache_hits: u64,
+    /// Those that it did not.
+    pub cache_misses: u64,
+}
+
+impl ShardStatus {
+    /// Returns the bytes of the rows of all namespaces; none if they are unknown.
+    pub fn live_bytes(&self) -> Option<u64> {
+        let sizes = self.sizes.as_ref()?;
+        Some(sizes.iter().map(|size| size.bytes).sum())
+    }
+
+    /// Makes the status of a shard of which nothing but its state is known.
+    pub const fn new(shard: ShardId, state: ShardState) -> Self {
+        Self {
+            shard,
+            state,
+            rows: 0,
+            file_bytes: 0,
+            queued: 0,
+            commits: 0,
+            mutations: 0,
+            reclaimed: 0,
+            lost_async: 0,
+            purging: 0,
+            expired: 0,
+            namespace_max: NamespaceId::SYSTEM,
+            sizes: None,
+            sizes_omitted: 0,
+            syncs: 0,
+            sync_nanos: 0,
+            cache_hits: 0,
+            cache_misses: 0,
+        }
+    }
+}
+
+/// Size of a namespace in a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceSize {
+    /// The namespace.
+    pub namespace: NamespaceId,
+    /// Rows stored, expired ones that await reclaiming included.
+    pub rows: u64,
+    /// Bytes of their keys and values, with what the engine stores beside these in each row.
+    pub bytes: u64,
+    /// Bytes of their values that compression saves: without it there would be so many more.
+    pub bytes_saved: u64,
+}

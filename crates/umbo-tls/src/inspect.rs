@@ -1,0 +1,99 @@
+//! What operators ask of certificate files before a port uses them: whose they are, until when, and whether a
+//! peer would take them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls_pki_types::{ServerName, UnixTime};
+
+use crate::certificate::CertificateFacts;
+use crate::{TlsError, certificate, certificates};
+
+/// Returns the facts of the certificates of a file, in their order. One that cannot be parsed is left out.
+pub fn describe(path: &Path) -> Result<Vec<CertificateFacts>, TlsError> {
+    let chain = certificates(path)?;
+    let facts = chain
+        .iter()
+        .filter_map(|der| certificate::read(der.as_ref()));
+    Ok(facts.collect())
+}
+
+/// Verifies a certificate chain as a peer does that trusts an authority and expects a host name or address: its
+/// signatures, its time and its names.
+pub fn verify(chain: &Path, authority: &Path, host: &str) -> Result<(), TlsError> {
+    let unusable = |path: &Path, reason: String| TlsError::Unusable {
+        path: path.to_owned(),
+        reason,
+    };
+    let mut roots = RootCertStore::empty();
+    for one in certificates(authority)? {
+        roots
+            .add(one)
+            .map_err(|error| unusable(authority, error.to_string()))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| unusable(authority, error.to_string()))?;
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| unusable(chain, format!("'{host}': {error}")))?;
+    let certificates = certificates(chain)?;
+    let (leaf, intermediates) = certificates.split_first().ok_or(TlsError::NotPem {
+        path: chain.to_owned(),
+        wanted: "certificate",
+        detail: None,
+    })?;
+    verifier
+        .verify_server_cert(leaf, intermediates, &name, &[], UnixTime::now())
+        .map_err(|error| unusable(chain, error.to_string()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// Writes an authority and a certificate for `localhost` that it has signed.
+    fn signed(folder: &Path, names: &[&str], years: (i32, i32)) -> (PathBuf, PathBuf) {
+        let authority_key = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let root = authority.self_signed(&authority_key).unwrap();
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(years.0, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(years.1, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let issuer = rcgen::Issuer::from_params(&authority, &authority_key);
+        let leaf = parameters.signed_by(&key, &issuer).unwrap();
+        let paths = (folder.join("leaf.pem"), folder.join("ca.pem"));
+        std::fs::write(&paths.0, leaf.pem()).unwrap();
+        std::fs::write(&paths.1, root.pem()).unwrap();
+        paths
+    }
+
+    #[test]
+    fn a_peer_takes_what_is_signed_in_time_and_of_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (leaf, ca) = signed(folder.path(), &["localhost", "10.0.0.1"], (2000, 2090));
+        assert_eq!(describe(&leaf).unwrap().len(), 1);
+        for host in ["localhost", "10.0.0.1"] {
+            verify(&leaf, &ca, host).unwrap();
+        }
+        for host in ["elsewhere", "10.0.0.2", "", "no name"] {
+            assert!(verify(&leaf, &ca, host).is_err(), "{host}");
+        }
+        let other = tempfile::tempdir().unwrap();
+        let (expired, other_ca) = signed(other.path(), &["localhost"], (2000, 2001));
+        let late = verify(&expired, &other_ca, "localhost").unwrap_err();
+        assert!(late.to_string().contains("xpired"), "{late}");
+        let stranger = verify(&leaf, &other_ca, "localhost").unwrap_err();
+        assert!(stranger.to_string().contains("leaf.pem"), "{stranger}");
+        assert!(describe(Path::new("/nowhere")).is_err());
+    }
+}

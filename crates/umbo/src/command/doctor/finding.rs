@@ -1,0 +1,72 @@
+//! What a check has found, and what to do about it.
+
+use serde::Serialize;
+
+/// How a thing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Health {
+    /// It is well.
+    Ok,
+    /// It works, and should be looked at.
+    Warning,
+    /// It has to be mended.
+    Problem,
+    /// It could not be checked, or there is nothing to check.
+    Skipped,
+}
+
+impl Health {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "PROBLEM",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// What a check has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) health: Health,
+    pub(super) found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) advice: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            check,
+            health: Health::Ok,
+            found: found.into(),
+            advice: None,
+        }
+    }
+
+    pub(super) fn skipped(check: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            health: Health::Skipped,
+            ..Self::ok(check, found)
+        }
+    }
+
+    pub(super) fn warning(check: &'static str, found: impl Into<String>, advice: &str) -> Self {
+        Self {
+            health: Health::Warning,
+            advice: Some(advice.to_owned()),
+            ..Self::ok(check, found)
+        }
+    }
+
+    pub(super) fn problem(check: &'static str, found: impl Into<String>, advice: &str) -> Self {
+        Self {
+            health: Health::Problem,
+            ..Self::warning(check, found, advice)
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Checks that need no server: limits of files, the disk, certificates, files that settings name;
+//! and the nodes of the cluster map, asked as a dispatcher would.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytesize::ByteSize;
+use umbo_control::policies::FilePolicies;
+use umbo_routing::ClusterMap;
+use umbo_store_remote::ask_map_versions;
+use umbo_tls::{TlsFiles, TlsSource};
+
+use super::finding::Finding;
+use crate::command::bench::disk;
+use crate::map_file;
+use crate::server::{SystemClock, remote_settings};
+use crate::settings::Settings;
+
+/// Descriptors that a process needs beside its connections: files of shards, logs, listeners, nodes.
+const OTHER_FILES: u64 = 1_100;
+/// Free space below which a disk is nearly full: this part of it, and this many bytes.
+const FREE_SHARE_MIN: u64 = 10;
+const FREE_BYTES_MIN: u64 = 1 << 30;
+/// Time of a sync of 4 KiB above which each commit is slow, in milliseconds.
+const SYNC_SLOW_MS: f64 = 50.0;
+/// Time before the end of a certificate at which a new one should be there.
+const CERTIFICATE_SOON: Duration = Duration::from_hours(14 * 24);
+
+/// Checks this machine.
+pub(super) fn check(settings: &Settings) -> Vec<Finding> {
+    let mut findings = vec![open_files(settings)];
+    findings.extend(check_disk(settings));
+    findings.extend(policies(settings));
+    findings.extend(certificates(settings));
+    findings
+}
+
+fn open_files(settings: &Settings) -> Finding {
+    const CHECK: &str = "open files";
+    const ADVICE: &str =
+        "raise the limit (ulimit -n, LimitNOFILE of the service), or lower server.connections_max";
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let connections = u64::from(settings.server.connections_max);
+    let Some(limit) = limit.current else {
+        return Finding::ok(CHECK, "no limit");
+    };
+    let found = format!(
+        "{limit} may be open here, for {connections} connections and {OTHER_FILES} other files"
+    );
+    if limit < connections + OTHER_FILES {
+        return Finding::problem(CHECK, found, ADVICE);
+    }
+    Finding::ok(CHECK, found)
+}
+
+fn check_disk(settings: &Settings) -> Vec<Finding> {
+    let folder = Path::new(&settings.store.folder);
+    if !folder.is_dir() {
+        let found = format!("{} does not exist; a server makes it", folder.display());
+        return vec![Finding::skipped("disk", found)];
+    }
+    vec![space(folder), sync(folder)]
+}
+
+fn space(folder: &Path) -> Finding {
+    const ADVICE: &str =
+        "make room, or move the data folder to a larger disk: a full one refuses writes with 507";
+    let disk = match rustix::fs::statvfs(folder) {
+        Ok(disk) => disk,
+        Err(error) => {
+            let found = format!("{}: {error}", folder.display());
+            return Finding::problem("disk", found, "look whether the disk is mounted");
+        }
+    };
+    let (free, size) = (
+        disk.f_bavail.saturating_mul(disk.f_frsize),
+        disk.f_blocks.saturating_mul(disk.f_frsize),
+    );
+    let bytes = |bytes| ByteSize(bytes).display().iec().to_string();
+    let found = format!(
+        "{} free of {} at {}",
+        bytes(free),
+        bytes(size),
+        folder.display()
+    );
+    if free < FREE_BYTES_MIN {
+        Finding::problem("disk", found, ADVICE)
+    } else if free < size / FREE_SHARE_MIN {
+        Finding::warning("disk", found, ADVICE)
+    } else {
+        Finding::ok("disk", found)
+    }
+}
+
+fn sync(folder: &Path) -> Finding {
+    const CHECK: &str = "disk sync";
+    match disk::measure(folder) {
+        Err(error) => Finding::problem(
+            CHECK,
+            error.to_string(),
+            "run this as the user of the server, and look whether the folder may be written",
+        ),
+        Ok(sample) => {
+            let found = format!(
+                "{:.2} ms, p99 {:.2} ms for 4 KiB: the least that a durable write takes",
+                sample.sync_p50_ms, sample.sync_p99_ms
+            );
+            if sample.sync_p50_ms > SYNC_SLOW_MS {
+                let advice = "use a faster disk, or asynchronous durability where losing the last writes is no harm";
+                return Finding::warning(CHECK, found, advice);
+            }
+            Finding::ok(CHECK, found)
+        }
+    }
+}
+
+fn policies(settings: &Settings) -> Option<Finding> {
+    let path = settings.quota.policy_file.as_deref()?;
+    Some(match FilePolicies::read(Path::new(path)) {
+        Ok(found) => Finding::ok("policy file", format!("{path}: {} policies", found.len())),
+        Err(error) => Finding::problem(
+            "policy file",
+            error.to_string(),
+            "mend the policy; config/quotas.toml explains how one is written",
+        ),
+    })
+}
+
+fn certificates(settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let tls = &settings.tls;
+    if let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) {
+        let files = TlsFiles {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_authority: tls.client_ca.as_ref().map(Into::into),
+        };
+        findings.push(certificate_of("certificate", files));
+    }
+    let cluster = &settings.cluster;
+    if let (Some(certificate), Some(key)) = (&cluster.certificate, &cluster.key) {
+        let files = TlsFiles {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_authority: cluster.ca.as_ref().map(Into::into),
+        };
+        findings.push(certificate_of("cluster certificate", files));
+    }
+    if let (Some(certificate), Some(ca), Some(node), Some(map)) = (
+        &cluster.certificate,
+        &cluster.ca,
+        &cluster.node,
+        &cluster.map,
+    ) && let Ok(map) = map_file::read(Path::new(map))
+        && let Some(node) = map.node(node)
+    {
+        let (chain, ca) = (Path::new(certificate), Path::new(ca));
+        let host = node.host();
+        findings.push(match umbo_tls::verify(chain, ca, host) {
+            Ok(()) => Finding::ok("cluster names", format!("peers take it for '{host}'")),
+            Err(error) => Finding::problem(
+                "cluster names",
+                error.to_string(),
+                "make a certificate with the host of the node's address in the map among its names, signed by cluster.ca",
+            ),
+        });
+    }
+    findings
+}
+
+/// Checks that files can be used together, and until when.
+fn certificate_of(check: &'static str, files: TlsFiles) -> Finding {
+    let path = files.certificate.clone();
+    if let Err(error) = TlsSource::load(files) {
+        return Finding::problem(
+            check,
+            error.to_string(),
+            "put a certificate chain, its own first, and its key there, in PEM form",
+        );
+    }
+    let facts = umbo_tls::describe(&path).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let Some(first_to_end) = facts.iter().min_by_key(|facts| facts.not_after) else {
+        return Finding::warning(
+            check,
+            format!("{}: cannot be parsed", path.display()),
+            "look at it with openssl x509",
+        );
+    };
+    let days = |until: u64| until.saturating_sub(now.as_secs()) / 86_400;
+    let found = format!(
+        "{} ({}), {} more days",
+        path.display(),
+        first_to_end.subject,
+        days(first_to_end.not_after)
+    );
+    let begins = facts.iter().map(|facts| facts.not_before).max();
+    if first_to_end.not_after < now.as_secs() {
+        let found = format!("{} ({}) has expired", path.display(), first_to_end.subject);
+        Finding::problem(
+            check,
+            found,
+            "put a new one in its place; the server reads it again by itself, or on SIGHUP",
+        )
+    } else if begins.is_some_and(|begins| begins > now.as_secs()) {
+        let found = format!("{} is not valid yet", path.display());
+        Finding::problem(check, found, "compare this machine's clock, or wait")
+    } else if first_to_end.not_after < now.as_secs() + CERTIFICATE_SOON.as_secs() {
+        Finding::warning(check, found, "put a new one in its place before that")
+    } else {
+        Finding::ok(check, found)
+    }
+}
+
+/// Asks the nodes of the cluster map for their maps.
+pub(super) async fn check_nodes(settings: &Settings) -> Vec<Finding> {
+    let Some(path) = &settings.cluster.map else {
+        return Vec::new();
+    };
+    let map = match map_file::read(Path::new(path)) {
+        Ok(map) => Arc::new(map),
+        Err(error) => {
+            let advice = "mend the map; 'umbo cluster plan' writes one";
+            return vec![Finding::problem("cluster map", error.to_string(), advice)];
+        }
+    };
+    let asked = remote_settings(&settings.cluster);
+    let answers = ask_map_versions(asked, &map, None, Arc::new(SystemClock)).await;
+    let mut findings = vec![Finding::ok("cluster map", describe_map(path, &map))];
+    findings.extend(answers.iter().map(|peer| {
+        let found = format!("node '{}' at {}", peer.node, peer.address);
+        match peer.version {
+            None => Finding::problem(
+                "node",
+                format!("{found} does not answer within two seconds"),
+                "look whether it runs, whether this machine reaches its port, and whether both trust one authority",
+            ),
+            Some(version) if version == map.version() => Finding::ok("node", found),
+            Some(version) => Finding::warning(
+                "node",
+                format!("{found} uses map {version}, the file here is {}", map.version()),
+                "give all machines the newest map: 'umbo cluster status' shows which map each uses",
+            ),
+        }
+    }));
+    findings
+}
+
+fn describe_map(path: &str, map: &ClusterMap) -> String {
+    let (version, nodes, shards) = (map.version(), map.nodes().len(), map.shards());
+    format!("{path}: version {version}, {nodes} nodes, {shards} shards")
+}

@@ -1,0 +1,173 @@
+//! What the server says of itself: whether it answers, its version, its clock, its shards and nodes, its files.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use umbo_client::Client;
+
+use super::finding::Finding;
+use crate::command::top::allowed;
+use crate::connection::Connection;
+use crate::series::Series;
+
+/// Difference of clocks that is as good as none: `Date` has whole seconds, and the answer takes its time.
+const CLOCK_CLOSE: Duration = Duration::from_secs(3);
+/// Difference from which times to live, tokens and certificates go wrong noticeably.
+const CLOCK_FAR: Duration = Duration::from_secs(30);
+/// Part of the files that may be open above which a limit is near, in percent.
+const FILES_NEAR_PERCENT: f64 = 90.0;
+
+/// Checks the server that the connection names.
+pub(super) async fn check(connection: &Connection) -> Vec<Finding> {
+    let asked = async {
+        let client = connection.client()?;
+        let (service, time) = client.service_and_time().await?;
+        Ok::<_, crate::cli_error::CliError>((client, service, time))
+    };
+    let (client, service, time) = match asked.await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let found = format!("{}: {error}", connection.server());
+            let advice = "start it, or name another one with --server; --offline leaves it out";
+            return vec![Finding::problem("server", found, advice)];
+        }
+    };
+    let mut findings = vec![version(&connection.server(), &service.version), clock(time)];
+    findings.extend(readiness(&client).await);
+    findings.extend(inside(&client).await);
+    findings
+}
+
+fn version(server: &str, version: &str) -> Finding {
+    let own = env!("CARGO_PKG_VERSION");
+    let found = format!("{server} runs umbo {version}");
+    if version == own {
+        return Finding::ok("server", found);
+    }
+    Finding::warning(
+        "server",
+        format!("{found}, this program is {own}"),
+        "use the program of the server's version: newer commands may not be known to it",
+    )
+}
+
+fn clock(time: Option<SystemTime>) -> Finding {
+    const ADVICE: &str =
+        "synchronise both clocks (chrony, systemd-timesyncd): times to live and tokens go by them";
+    let Some(time) = time else {
+        return Finding::skipped("clock", "the answer has no Date");
+    };
+    let now = SystemTime::now();
+    let apart = now
+        .duration_since(time)
+        .unwrap_or_else(|error| error.duration());
+    let found = format!("{} s from the server's", apart.as_secs());
+    if apart <= CLOCK_CLOSE {
+        Finding::ok(
+            "clock",
+            "as the server's, to the seconds that can be compared",
+        )
+    } else if apart < CLOCK_FAR {
+        Finding::warning("clock", found, ADVICE)
+    } else {
+        Finding::problem("clock", found, ADVICE)
+    }
+}
+
+async fn readiness(client: &Client) -> Vec<Finding> {
+    const ADVICE: &str = "see 'umbo status', 'umbo shard ls' and the server's log";
+    let health = match client.readiness().await {
+        Ok(health) => health,
+        Err(error) => return vec![Finding::problem("ready", error.to_string(), ADVICE)],
+    };
+    if health.status == "ok" {
+        return vec![Finding::ok("ready", "it takes requests")];
+    }
+    let found = format!("{}: {}", health.status, health.problems.join("; "));
+    vec![Finding::problem("ready", found, ADVICE)]
+}
+
+/// Checks what only an administrator or observer sees.
+async fn inside(client: &Client) -> Vec<Finding> {
+    let skipped = |error: String| vec![Finding::skipped("inside", error)];
+    let metrics = match client.metrics().await {
+        Ok(metrics) => metrics,
+        Err(error) => match allowed::<String>(Err(error)) {
+            Ok(_) => {
+                let needed =
+                    "shards, nodes and files need a token that may observe every namespace";
+                return skipped(needed.to_owned());
+            }
+            Err(error) => return skipped(error.to_string()),
+        },
+    };
+    let mut findings = vec![server_files(&Series::parse(&metrics))];
+    if let Ok(shards) = client.shards().await {
+        let bad = shards.shards.iter().filter(|one| one.state != "available");
+        let bad: Vec<String> = bad
+            .map(|one| {
+                let reason = one.reason.as_deref().unwrap_or("no reason is known");
+                format!("{} is {}: {reason}", one.shard, one.state)
+            })
+            .collect();
+        findings.push(if bad.is_empty() {
+            Finding::ok("shards", format!("all {} are available", shards.shards.len()))
+        } else {
+            let advice = "bring back the node, or mend the disk; the operator's guide, When something fails, has the steps";
+            Finding::problem("shards", bad.join("; "), advice)
+        });
+    }
+    if let Ok(status) = client.cluster_status().await
+        && !status.nodes.is_empty()
+    {
+        let versions: BTreeSet<_> = status
+            .nodes
+            .iter()
+            .filter_map(|node| node.map_version)
+            .collect();
+        let away = status.nodes.iter().filter(|node| !node.reachable);
+        let away: Vec<String> = away
+            .map(|node| {
+                format!(
+                    "{}: {}",
+                    node.name,
+                    node.reason.as_deref().unwrap_or("away")
+                )
+            })
+            .collect();
+        findings.push(if !away.is_empty() {
+            Finding::problem(
+                "server's nodes",
+                away.join("; "),
+                "look at the node: process, network, certificate",
+            )
+        } else if versions.len() > 1 {
+            let found = format!("nodes go by different maps: {versions:?}");
+            Finding::warning("server's nodes", found, "give all machines the newest map")
+        } else {
+            Finding::ok(
+                "server's nodes",
+                format!("it reaches all {}", status.nodes.len()),
+            )
+        });
+    }
+    findings
+}
+
+fn server_files(series: &Series) -> Finding {
+    const CHECK: &str = "server's files";
+    let (open, most) = (
+        series.single("process_open_fds"),
+        series.single("process_max_fds"),
+    );
+    if most <= 0.0 {
+        return Finding::skipped(CHECK, "it does not tell");
+    }
+    let found = format!("{open:.0} open of {most:.0}");
+    if open * 100.0 > most * FILES_NEAR_PERCENT {
+        let advice =
+            "raise its limit (LimitNOFILE), or look for clients that open many connections";
+        return Finding::problem(CHECK, found, advice);
+    }
+    Finding::ok(CHECK, found)
+}

@@ -1,0 +1,76 @@
+//! `umbo events`: what operators changed and what happened, once or as it happens. Needs the `admin` permission on
+//! every namespace.
+
+use std::time::Duration;
+
+use clap::Args;
+use umbo_api::observe::Event;
+use umbo_types::Clock as _;
+
+use crate::cli_error::CliError;
+use crate::connection::{Connection, block_on};
+use crate::output::{self, Format};
+use crate::server::SystemClock;
+
+/// How long one request waits for an event, in seconds.
+const WAIT_SECONDS: u64 = 20;
+
+/// Arguments of `umbo events`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Only those of the last so long (like 10m, 1h, 7d); all that are kept where not given
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    since: Option<Duration>,
+    /// Go on with each new event, until interrupted
+    #[arg(long, short)]
+    follow: bool,
+}
+
+const HEADER: [&str; 6] = ["TIME", "KIND", "SUBJECT", "BY", "REASON", "TEXT"];
+
+fn cells(event: &Event) -> Vec<String> {
+    vec![
+        output::instant(Some(event.at_ms)),
+        event.kind.as_str().to_owned(),
+        event.subject.clone(),
+        event.by.clone().unwrap_or_default(),
+        event.reason.clone().unwrap_or_default(),
+        event.text.clone(),
+    ]
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+        block_on(async {
+            let client = connection.client()?;
+            let format = connection.listing_format();
+            let list = client.events("0", 0).await?;
+            let begin = self.since.map_or(0, |since| {
+                let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+                SystemClock.wall().as_millis().saturating_sub(since)
+            });
+            let mut events = list.events;
+            events.retain(|event| event.at_ms >= begin);
+            if !self.follow {
+                return output::write_list(format, &events, &HEADER, cells);
+            }
+            let mut next = list.next;
+            loop {
+                for event in &events {
+                    write_line(format, event)?;
+                }
+                let list = client.events(&next, WAIT_SECONDS).await?;
+                (events, next) = (list.events, list.next);
+            }
+        })
+    }
+}
+
+/// Writes an event on a line of its own, as soon as it is known.
+fn write_line(format: Format, event: &Event) -> Result<(), CliError> {
+    match format {
+        Format::Table => output::write_bytes(format!("{}\n", cells(event).join("  ")).as_bytes()),
+        Format::Json | Format::Ndjson => output::write_json(event),
+    }
+}

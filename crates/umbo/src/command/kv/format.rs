@@ -1,0 +1,131 @@
+//! Formats of files of rows, and the options that say which columns are what. By the name of the file where nothing
+//! is said.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use umbo_api::loads::{LoadColumns, LoadValue};
+use umbo_rows::{Columns, RowFormat};
+
+use crate::cli_error::CliError;
+
+/// A format of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::command) enum FileFormat {
+    /// A row a line, as JSON
+    #[default]
+    Ndjson,
+    /// CSV with a header line
+    Csv,
+    /// Parquet
+    Parquet,
+}
+
+impl FileFormat {
+    /// Returns the format that the name of a file says, besides its compression; NDJSON for every other.
+    pub(in crate::command) fn of_name(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.to_ascii_lowercase();
+        let inner = [".gz", ".zst"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end));
+        let extension = inner.unwrap_or(&name).rsplit_once('.').map(|(_, end)| end);
+        match extension {
+            Some("csv") => Self::Csv,
+            Some("parquet") => Self::Parquet,
+            _ => Self::Ndjson,
+        }
+    }
+
+    /// Returns the media type.
+    pub(in crate::command) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Ndjson => "application/x-ndjson",
+            Self::Csv => "text/csv",
+            Self::Parquet => "application/vnd.apache.parquet",
+        }
+    }
+}
+
+/// The format of a file, and which of its columns are what.
+#[derive(Debug, Clone, Args)]
+pub(in crate::command) struct FormatOptions {
+    /// Format of the file; by its name where not given (.csv, .parquet, otherwise NDJSON)
+    #[arg(long, value_enum)]
+    format: Option<FileFormat>,
+    /// Column of the partition key, in CSV and Parquet; pk where not given
+    #[arg(long, value_name = "COLUMN")]
+    pk: Option<String>,
+    /// Column of the sort key; sk where not given, and empty keys where there is none
+    #[arg(long, value_name = "COLUMN")]
+    sk: Option<String>,
+    /// Column of the value; v where not given
+    #[arg(long, value_name = "COLUMN")]
+    value: Option<String>,
+    /// Make the value a JSON object of all columns but those of the keys
+    #[arg(long, conflicts_with = "value")]
+    value_rest: bool,
+}
+
+impl FormatOptions {
+    /// Returns the format of a file. Columns that are named for NDJSON are refused.
+    pub(in crate::command) fn of_file(&self, path: &Path) -> Result<FileFormat, CliError> {
+        let format = self.format.unwrap_or_else(|| FileFormat::of_name(path));
+        if format == FileFormat::Ndjson && self.columns().is_some() {
+            let path = path.display();
+            return Err(CliError::Usage(format!(
+                "{path} is NDJSON, which has fields and no columns; name its format with --format"
+            )));
+        }
+        Ok(format)
+    }
+
+    /// Returns the columns; none where none are named.
+    pub(in crate::command) fn columns(&self) -> Option<LoadColumns> {
+        let value = match &self.value {
+            _ if self.value_rest => Some(LoadValue::Rest),
+            value => value.clone().map(LoadValue::Column),
+        };
+        if self.pk.is_none() && self.sk.is_none() && value.is_none() {
+            return None;
+        }
+        let default = LoadColumns::default();
+        Some(LoadColumns {
+            pk: self.pk.clone().unwrap_or(default.pk),
+            sk: self.sk.clone(),
+            value: value.unwrap_or(default.value),
+        })
+    }
+
+    /// Returns how a file is read.
+    pub(in crate::command) fn row_format(&self, path: &Path) -> Result<RowFormat, CliError> {
+        let columns = Columns::from(self.columns());
+        match self.of_file(path)? {
+            FileFormat::Ndjson => Ok(RowFormat::Lines),
+            FileFormat::Csv => Ok(RowFormat::Csv(columns)),
+            FileFormat::Parquet => RowFormat::parquet(&columns)
+                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_say_their_format() {
+        for (name, format) in [
+            ("a.csv", FileFormat::Csv),
+            ("/x/A.CSV.gz", FileFormat::Csv),
+            ("a.parquet", FileFormat::Parquet),
+            ("a.ndjson.zst", FileFormat::Ndjson),
+            ("csv", FileFormat::Ndjson),
+            ("-", FileFormat::Ndjson),
+        ] {
+            assert_eq!(FileFormat::of_name(Path::new(name)), format, "{name}");
+        }
+    }
+}

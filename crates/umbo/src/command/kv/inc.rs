@@ -1,0 +1,67 @@
+//! `umbo kv inc`: adds to the number that a row holds.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use umbo_client::{Condition, IncrementOptions};
+
+use super::argument::{RowKey, condition, ttl};
+use super::put::Durability;
+use crate::cli_error::CliError;
+use crate::connection::Connection;
+use crate::output;
+
+/// Arguments of `umbo kv inc`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    key: RowKey,
+    /// What to add; negative to subtract
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
+    by: i64,
+    /// Time to live from now on (like 90s, 10m, 30d); where not given the row keeps its expiry
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
+    ttl: Option<Duration>,
+    /// Increment only if the row has this version ('*': any)
+    #[arg(long, value_name = "VERSION", value_parser = condition)]
+    if_match: Option<Condition>,
+    /// When the write is acknowledged
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
+}
+
+#[derive(Debug, Serialize)]
+struct Incremented {
+    number: i64,
+    version: u64,
+}
+
+impl Arguments {
+    /// Increments the number and prints the new one. It is applied once, also where the connection breaks.
+    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+        let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
+        let options = IncrementOptions {
+            ttl: self.ttl,
+            condition: self.if_match.unwrap_or_default(),
+            durability: self.durability.map(Into::into),
+        };
+        let client = connection.client()?;
+        let done = client.increment(ns, pk, sk, self.by, &options).await?;
+        let answer = Incremented {
+            number: done.number,
+            version: done.version,
+        };
+        output::write_one(
+            connection.listing_format(),
+            &answer,
+            &["NUMBER", "VERSION"],
+            |answer| vec![answer.number.to_string(), answer.version.to_string()],
+        )
+    }
+}

@@ -1,0 +1,135 @@
+//! `umbo load …`: loads, the datasets that the server applies by itself once their parts are uploaded.
+
+mod progress;
+mod push;
+mod report;
+mod upload;
+mod watch;
+
+use clap::{Args, Subcommand};
+use umbo_types::Namespace;
+
+use super::kv::namespace;
+use crate::cli_error::CliError;
+use crate::connection::{Connection, block_on};
+use crate::output::{self, Format, counted};
+
+const HELP: &str = "\
+A load is a dataset that is uploaded in parts and applied by the server. Mode merge: each row becomes visible as
+it is applied, and never replaces a row that was written after --as-of. Mode replace: its rows are built beside
+those that are live and replace them all at once; see 'umbo version'. What the server cannot read is in the rejects,
+with line and reason.";
+
+/// Arguments of `umbo load`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Upload files as one load; run again after an interruption, it goes on
+    Push(push::Arguments),
+    /// List the loads of a namespace
+    Ls {
+        /// Namespace
+        #[arg(value_parser = namespace)]
+        ns: Namespace,
+    },
+    /// Show how far a load is
+    Status(LoadName),
+    /// Follow a load until it has ended
+    Watch(LoadName),
+    /// Print the rows that were rejected, one JSON object a line
+    Rejects(LoadName),
+    /// Stop applying rows until 'umbo load resume'
+    Pause(LoadName),
+    /// Go on with a load that was paused
+    Resume(LoadName),
+    /// End a load; rows that were applied stay
+    Abort {
+        #[command(flatten)]
+        load: LoadName,
+        /// Only show the load that would be ended
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// A load.
+#[derive(Debug, Args)]
+struct LoadName {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Id, as 'umbo load ls' shows it
+    id: String,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+        block_on(async {
+            match self.command {
+                Command::Push(arguments) => arguments.run(connection).await,
+                Command::Ls { ns } => list(connection, &ns).await,
+                Command::Status(load) => {
+                    let client = connection.client()?;
+                    let load = client.load(load.ns.as_str(), &load.id).await?;
+                    report::write(connection, &load)
+                }
+                Command::Watch(load) => {
+                    let client = connection.client()?;
+                    watch::until_ended(&client, &load.ns, &load.id, connection.listing_format())
+                        .await
+                        .and_then(|load| report::outcome(&load))
+                }
+                Command::Rejects(load) => rejects(connection, &load).await,
+                Command::Pause(load) => {
+                    let client = connection.client()?;
+                    let load = client.pause_load(load.ns.as_str(), &load.id).await?;
+                    report::write(connection, &load)
+                }
+                Command::Resume(load) => {
+                    let client = connection.client()?;
+                    let load = client.resume_load(load.ns.as_str(), &load.id).await?;
+                    report::write(connection, &load)
+                }
+                Command::Abort { load, dry_run } => abort(connection, &load, dry_run).await,
+            }
+        })
+    }
+}
+
+async fn list(connection: &Connection, ns: &Namespace) -> Result<(), CliError> {
+    let list = connection.client()?.loads(ns.as_str()).await?;
+    let format = connection.listing_format();
+    output::write_list(format, &list.loads, &report::HEADER, report::cells)
+}
+
+async fn rejects(connection: &Connection, load: &LoadName) -> Result<(), CliError> {
+    let client = connection.client()?;
+    let mut rejects = client.load_rejects(load.ns.as_str(), &load.id).await?;
+    while let Some(lines) = rejects.next().await? {
+        output::write_bytes(&lines)?;
+    }
+    Ok(())
+}
+
+async fn abort(connection: &Connection, load: &LoadName, dry_run: bool) -> Result<(), CliError> {
+    let client = connection.client()?;
+    let ended = client
+        .abort_load(load.ns.as_str(), &load.id, dry_run)
+        .await?;
+    if dry_run && connection.listing_format() == Format::Table {
+        let (parts, rows) = (ended.parts.len() as u64, ended.rows_applied);
+        let (parts, rows) = (counted(parts, "part"), counted(rows, "row"));
+        output::note(&format!(
+            "would end load {}: {parts} uploaded, {rows} applied that stay",
+            ended.id
+        ));
+    }
+    report::write(connection, &ended)
+}

@@ -1,0 +1,187 @@
+//! Which load a push is of, in a file beside its first input: `FILE.load`, one JSON object.
+//!
+//! The server knows which parts it has; this file says which load that is, and how the input is cut into parts. It
+//! is written before the first part is sent, and removed once the load is sealed and nothing is left to do.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use umbo_api::loads::LoadSpec;
+
+use crate::cli_error::CliError;
+use crate::command::kv::file_name::{read_failure, with_suffix};
+use crate::command::kv::format::FileFormat;
+
+/// What is pushed: the same in each run that goes on with a load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pushed {
+    /// Namespace.
+    pub(super) namespace: String,
+    /// What is asked of the server.
+    pub(super) spec: LoadSpec,
+    /// The files, in the order of their parts.
+    pub(super) files: Vec<PushedFile>,
+    /// Bytes of a part before compression, of NDJSON and CSV.
+    pub(super) part_bytes: u64,
+}
+
+/// A file, as it was when the push began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PushedFile {
+    /// Its name.
+    pub(super) path: PathBuf,
+    /// Its format.
+    pub(super) format: FileFormat,
+    /// Its length.
+    pub(super) bytes: u64,
+    /// When it was changed last, in milliseconds since the Unix epoch.
+    modified_ms: u64,
+}
+
+impl PushedFile {
+    /// Looks at a file.
+    pub(super) fn of(path: &Path, format: FileFormat) -> Result<Self, CliError> {
+        let failed = |error| read_failure(path, error);
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(CliError::Usage(format!(
+                "{} is no file that can be read twice; 'umbo kv import' reads pipes",
+                path.display()
+            )));
+        }
+        let modified = metadata.modified().map_err(failed)?;
+        let modified = modified.duration_since(SystemTime::UNIX_EPOCH);
+        let modified_ms = modified.unwrap_or_default().as_millis();
+        Ok(Self {
+            path: path.to_owned(),
+            format,
+            bytes: metadata.len(),
+            modified_ms: u64::try_from(modified_ms).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+/// A push that has begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PushProgress {
+    /// Id of its load.
+    pub(super) load: String,
+    /// What is pushed.
+    pub(super) pushed: Pushed,
+}
+
+impl PushProgress {
+    /// Returns the name of the file.
+    pub(super) fn path(file: &Path) -> PathBuf {
+        with_suffix(file, ".load")
+    }
+
+    /// Loads the progress of a push of the same; none if there is none. One of something else is refused.
+    pub(super) fn load(file: &Path, pushed: &Pushed) -> Result<Option<Self>, CliError> {
+        let path = Self::path(file);
+        let name = path.display();
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(read_failure(&path, error)),
+        };
+        let begun: Self = serde_json::from_slice(&text).map_err(|error| {
+            CliError::Usage(format!(
+                "{name} is not the progress of a push ({error}); remove it to begin anew"
+            ))
+        })?;
+        let refuse = |reason: &str| {
+            Err(CliError::Usage(format!(
+                "load {} was begun {reason}; name the same again, or abort it and remove {name}",
+                begun.load
+            )))
+        };
+        if begun.pushed.namespace != pushed.namespace {
+            return refuse("in another namespace");
+        }
+        if begun.pushed.files != pushed.files {
+            return refuse("with other files, or one of them has changed since");
+        }
+        if begun.pushed != *pushed {
+            return refuse("with other options");
+        }
+        Ok(Some(begun))
+    }
+
+    /// Saves it. It is on the disk when this returns.
+    pub(super) fn save(&self, file: &Path) -> Result<(), CliError> {
+        let path = Self::path(file);
+        let part = with_suffix(&path, ".part");
+        let write = || {
+            let mut out = File::create(&part)?;
+            serde_json::to_writer(&mut out, self)?;
+            out.write_all(b"\n")?;
+            out.sync_all()?;
+            std::fs::rename(&part, &path)
+        };
+        let verb = "write";
+        write().map_err(|source| CliError::File {
+            verb,
+            path: path.clone(),
+            source,
+        })
+    }
+
+    /// Removes it.
+    pub(super) fn remove(file: &Path) -> Result<(), CliError> {
+        let path = Self::path(file);
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(CliError::File {
+                verb: "remove",
+                path,
+                source,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_goes_on_only_with_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.csv");
+        std::fs::write(&file, "pk,v\n").unwrap();
+        let pushed = || Pushed {
+            namespace: "n".to_owned(),
+            spec: LoadSpec::default(),
+            files: vec![PushedFile::of(&file, FileFormat::Csv).unwrap()],
+            part_bytes: 7,
+        };
+        assert_eq!(PushProgress::load(&file, &pushed()).unwrap(), None);
+        let begun = PushProgress {
+            load: "7f".to_owned(),
+            pushed: pushed(),
+        };
+        begun.save(&file).unwrap();
+        assert_eq!(PushProgress::load(&file, &pushed()).unwrap(), Some(begun));
+        let says = |pushed: &Pushed| PushProgress::load(&file, pushed).unwrap_err().to_string();
+        let mut other = pushed();
+        other.namespace = "m".to_owned();
+        assert!(says(&other).contains("in another namespace"));
+        let mut other = pushed();
+        other.spec.force = true;
+        assert!(says(&other).contains("with other options"));
+        std::fs::write(&file, "pk,v\na,1\n").unwrap();
+        assert!(says(&pushed()).contains("has changed since"));
+        std::fs::write(PushProgress::path(&file), "{").unwrap();
+        assert!(says(&pushed()).contains("remove it to begin anew"));
+        PushProgress::remove(&file).unwrap();
+        PushProgress::remove(&file).unwrap();
+        assert_eq!(PushProgress::load(&file, &pushed()).unwrap(), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! `umbo load push`: files into a load. Creates it, uploads its parts, seals it and, if asked to, waits for its end.
+//! Each step comes to the same when it is repeated, so a push that is run again goes on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use umbo_api::ErrorCode;
+use umbo_api::loads::{LoadGuards, LoadInfo, LoadMode, LoadSpec};
+use umbo_client::Client;
+use umbo_types::Namespace;
+
+use super::progress::{PushProgress, Pushed, PushedFile};
+use super::upload::Upload;
+use super::{report, watch};
+use crate::cli_error::CliError;
+use crate::command::kv::format::FormatOptions;
+use crate::command::kv::import::progress::bar;
+use crate::command::kv::namespace;
+use crate::connection::Connection;
+use crate::output::{self, Format, counted};
+
+const HELP: &str = "\
+Files are NDJSON, CSV or Parquet, plain, gzip or zstd; several files are one load. NDJSON and CSV are cut into
+parts between rows, and compressed on the way. FILE.load records which load it is: run the same command again
+after an interruption, and only what the server lacks is sent. Without --wait the command ends once the load is
+sealed; 'umbo load watch' follows it.
+
+With --mode replace the rows become the next version of the namespace, which replaces the live one at once:
+with --activate as soon as it is ready, else with 'umbo version activate'. Rows that are written or removed after
+the load was created, which is before the first byte is sent, win over those of the load; so read the data after
+that, or write it meanwhile to Umbo, too.
+
+In mode merge a row does not replace one that was written after --as-of. Rows that the server cannot read are rejected, and
+the load fails where they are more than --max-reject-ratio of all; 'umbo load rejects' lists them.
+
+For a file of some minutes, or rows from a pipe, 'umbo kv import' does without a load.";
+
+/// What a load makes of the rows that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Add to them and replace those with the same keys, row by row
+    Merge,
+    /// Replace all of them at once
+    Replace,
+}
+
+/// Arguments of `umbo load push`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Files to upload
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// What becomes of the rows that are there
+    #[arg(long, value_enum, default_value = "merge")]
+    mode: Mode,
+    /// Instant of the data (like 2026-11-23T02:00:00Z, or milliseconds since 1970); the creation of the load where
+    /// not given
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    as_of: Option<u64>,
+    /// Fail before any row is applied where the files hold another number of rows
+    #[arg(long, value_name = "ROWS")]
+    expected_rows: Option<u64>,
+    /// Part of the rows, from 0 to 1, that may be rejected
+    #[arg(long, value_name = "RATIO", default_value_t = 0.0, value_parser = ratio)]
+    max_reject_ratio: f64,
+    /// Replace newer rows too
+    #[arg(long)]
+    force: bool,
+    /// With --mode replace: make the rows the live ones as soon as they are ready, without 'umbo version activate'
+    #[arg(long)]
+    activate: bool,
+    /// With --mode replace: fail where the number of rows differs from that of the live ones by more than this part
+    /// of it; 0.3 where not given
+    #[arg(long, value_name = "RATIO", value_parser = change)]
+    rows_change_max: Option<f64>,
+    #[command(flatten)]
+    format: FormatOptions,
+    /// Wait until the load has ended
+    #[arg(long)]
+    wait: bool,
+    /// Parts sent in parallel
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=32))]
+    connections: u8,
+    /// Bytes of a part before compression, in MiB; more for files of hundreds of GiB
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    part_mib: u32,
+    /// How long to go on while nothing at all is taken, in addition to the wait that the server asks for
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    patience: Duration,
+}
+
+fn instant(text: &str) -> Result<u64, String> {
+    if let Ok(millis) = text.parse() {
+        return Ok(millis);
+    }
+    let bad = |_| "a time is like 2026-11-23T02:00:00Z, or milliseconds since 1970".to_owned();
+    let instant = humantime::parse_rfc3339_weak(text).map_err(bad)?;
+    let since = instant.duration_since(std::time::SystemTime::UNIX_EPOCH);
+    Ok(since.unwrap_or_default().as_millis() as u64)
+}
+
+fn change(text: &str) -> Result<f64, String> {
+    let ratio: Option<f64> = text.parse().ok();
+    let ratio = ratio.filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
+    ratio.ok_or_else(|| "a ratio is a number that is not negative, like 0.3".to_owned())
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio: Option<f64> = text.parse().ok();
+    let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| "a ratio is a number from 0 to 1".to_owned())
+}
+
+impl Arguments {
+    /// Pushes.
+    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+        let started = Instant::now();
+        let pushed = self.pushed()?;
+        let client = connection.bulk_client()?;
+        // A server that was there once is waited for.
+        client.reach().await?;
+        let mut load = self.load(&client, &pushed).await?;
+        if load.state.takes_parts() {
+            load = self.upload(&client, &pushed, &load, started).await?;
+        } else {
+            output::note(&watch::describe(&load));
+        }
+        let (ns, id) = (&self.ns, load.id.clone());
+        if !load.state.is_ended() && self.wait {
+            load = watch::until_ended(&client, ns, &id, connection.listing_format()).await?;
+        } else {
+            report::write(connection, &load)?;
+            if !load.state.is_ended() && connection.listing_format() == Format::Table {
+                output::note(&format!("to follow it: umbo load watch {ns} {id}"));
+            }
+        }
+        // From here on the server needs nothing of the file.
+        PushProgress::remove(&self.files[0])?;
+        report::outcome(&load)
+    }
+
+    fn pushed(&self) -> Result<Pushed, CliError> {
+        let files: Result<Vec<_>, CliError> = self
+            .files
+            .iter()
+            .map(|path| PushedFile::of(path, self.format.of_file(path)?))
+            .collect();
+        Ok(Pushed {
+            namespace: self.ns.as_str().to_owned(),
+            spec: LoadSpec {
+                mode: match self.mode {
+                    Mode::Merge => LoadMode::Merge,
+                    Mode::Replace => LoadMode::Replace,
+                },
+                as_of: self.as_of,
+                expected_rows: self.expected_rows,
+                max_reject_ratio: self.max_reject_ratio,
+                columns: self.format.columns(),
+                force: self.force,
+                guards: self.rows_change_max.map(|max| LoadGuards {
+                    rows_change_max: Some(max),
+                    rows_min: None,
+                }),
+                activate: self.activate,
+            },
+            files: files?,
+            part_bytes: u64::from(self.part_mib) << 20,
+        })
+    }
+
+    /// Returns the load of an earlier run, or creates one.
+    async fn load(&self, client: &Client, pushed: &Pushed) -> Result<LoadInfo, CliError> {
+        let (ns, file) = (self.ns.as_str(), &self.files[0]);
+        if let Some(begun) = PushProgress::load(file, pushed)? {
+            return match client.load(ns, &begun.load).await {
+                Ok(load) => {
+                    output::note(&format!("going on with load {}", load.id));
+                    Ok(load)
+                }
+                Err(error) if error.code() == Some(ErrorCode::LoadNotFound) => {
+                    let path = PushProgress::path(file);
+                    Err(CliError::Usage(format!(
+                        "the server has no load {}, which {} names; remove that file to begin anew",
+                        begun.load,
+                        path.display()
+                    )))
+                }
+                Err(error) => Err(error.into()),
+            };
+        }
+        let load = client.create_load(ns, &pushed.spec).await?;
+        let begun = PushProgress {
+            load: load.id.clone(),
+            pushed: pushed.clone(),
+        };
+        begun.save(file)?;
+        Ok(load)
+    }
+
+    /// Uploads and seals.
+    async fn upload(
+        &self,
+        client: &Client,
+        pushed: &Pushed,
+        load: &LoadInfo,
+        started: Instant,
+    ) -> Result<LoadInfo, CliError> {
+        let upload = Arc::new(Upload::new(client.clone(), load, self.patience));
+        let total = pushed.files.iter().map(|file| file.bytes).sum();
+        let bar = bar(Some(total));
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        let mut work = std::pin::pin!(upload.run(pushed, self.connections));
+        let uploaded = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                signal = tokio::signal::ctrl_c() => {
+                    break signal.map_err(CliError::start).and(Err(CliError::Interrupted));
+                }
+                _ = ticks.tick() => {
+                    bar.set_position(upload.read.load(Ordering::Relaxed));
+                    bar.set_message(format!("load {}", load.id));
+                }
+            }
+        };
+        bar.finish_and_clear();
+        let parts = uploaded.inspect_err(|error| {
+            if !matches!(error, CliError::Usage(_)) {
+                let id = &load.id;
+                output::note(&format!(
+                    "load {id} is not sealed; to go on, run the same command again"
+                ));
+            }
+        })?;
+        let sent = upload.sent_bytes.load(Ordering::Relaxed);
+        let (sent, parts_text) = (counted(sent, "byte"), counted(parts.into(), "part"));
+        let seconds = started.elapsed().as_secs_f64();
+        output::note(&format!("{parts_text} uploaded, {sent} in {seconds:.1} s"));
+        Ok(upload.seal(parts).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_and_ratios_are_checked() {
+        assert_eq!(instant("1700000000000"), Ok(1_700_000_000_000));
+        assert_eq!(instant("2026-11-23T02:00:00Z"), Ok(1_795_399_200_000));
+        assert!(instant("yesterday").is_err());
+        assert_eq!(ratio("0.5"), Ok(0.5));
+        for text in ["-1", "1.1", "NaN", "x"] {
+            assert!(ratio(text).is_err(), "{text}");
+        }
+    }
+}

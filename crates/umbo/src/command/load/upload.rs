@@ -1,0 +1,377 @@
+//! Uploads the parts of a load: one thread reads and cuts, each connection compresses and sends.
+//!
+//! Holds a part for each connection and two more. The server keeps what has come of a part; what is missing of it
+//! is all that is sent again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::task::JoinSet;
+use umbo_api::ErrorCode;
+use umbo_api::loads::{LoadInfo, PART_LEN_MAX, PART_NUMBER_MAX};
+use umbo_client::{Client, Error, Part, PartOffset};
+use umbo_rows::{CutFormat, PartCutter};
+
+use super::progress::{Pushed, PushedFile};
+use crate::cli_error::CliError;
+use crate::command::kv::file_name::{read_failure, rows_failure};
+use crate::command::kv::format::FileFormat;
+use crate::command::kv::import::end_lines::{EndCheck, StreamPart};
+use crate::command::kv::import::source;
+use crate::command::kv::patience::{Patience, is_temporary};
+
+/// Longest wait before a part is sent again if the server gives no wait.
+const UNNAMED_WAIT: Duration = Duration::from_secs(1);
+/// Level of zstd: the fastest that finds repetitions, several times as fast as a network.
+const ZSTD_LEVEL: i32 = 1;
+
+/// A part as it was cut.
+struct CutPart {
+    number: u16,
+    format: FileFormat,
+    bytes: Bytes,
+}
+
+/// What the connections share.
+pub(super) struct Upload {
+    client: Client,
+    namespace: String,
+    load: String,
+    /// The parts that the server had when the push began.
+    before: BTreeMap<u16, PartBefore>,
+    patience: Mutex<Patience>,
+    /// SHA-256 of the parts.
+    sent: Mutex<BTreeMap<u16, String>>,
+    /// Bytes of the input that were read.
+    pub(super) read: Arc<AtomicU64>,
+    /// Bytes that were sent, in parts that are whole.
+    pub(super) sent_bytes: AtomicU64,
+}
+
+/// A part that the server had.
+struct PartBefore {
+    is_complete: bool,
+    sha256: Option<String>,
+}
+
+impl Upload {
+    /// Begins, or goes on with a load.
+    pub(super) fn new(client: Client, load: &LoadInfo, patience: Duration) -> Self {
+        let before = load.parts.iter().map(|part| {
+            let before = PartBefore {
+                is_complete: part.complete,
+                sha256: part.sha256.clone(),
+            };
+            (part.number, before)
+        });
+        Self {
+            client,
+            namespace: load.namespace.clone(),
+            load: load.id.clone(),
+            before: before.collect(),
+            patience: Mutex::new(Patience::new(patience)),
+            sent: Mutex::default(),
+            read: Arc::default(),
+            sent_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Uploads all parts; returns their number.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        pushed: &Pushed,
+        connections: u8,
+    ) -> Result<u32, CliError> {
+        let (sender, receiver) = mpsc::channel(1);
+        let receiver = Arc::new(AsyncMutex::new(receiver));
+        let mut uploads: JoinSet<Result<(), CliError>> = JoinSet::new();
+        for _ in 0..connections {
+            let (upload, receiver) = (Arc::clone(self), Arc::clone(&receiver));
+            uploads.spawn(async move {
+                loop {
+                    let part = receiver.lock().await.recv().await;
+                    let Some(part) = part else { return Ok(()) };
+                    upload.upload(part).await?;
+                }
+            });
+        }
+        drop(receiver);
+        let (pushed, read) = (pushed.clone(), Arc::clone(&self.read));
+        let cutting = tokio::task::spawn_blocking(move || cut(&pushed, &read, &sender));
+        while let Some(ended) = uploads.join_next().await {
+            // The others, and the cutting thread, end with the set and its channel.
+            ended.map_err(CliError::start)??;
+        }
+        let parts = cutting.await.map_err(CliError::start)??;
+        self.check(parts).await?;
+        Ok(parts)
+    }
+
+    /// Sends a part until the server has all of it.
+    async fn upload(&self, cut: CutPart) -> Result<(), CliError> {
+        let part = tokio::task::spawn_blocking(move || prepare(cut));
+        let part = part.await.map_err(CliError::start)?;
+        let before = self.before.get(&part.number);
+        if let Some(before) = before.filter(|before| before.is_complete) {
+            // Which bytes the server has is checked in the end too; here it spares the rest.
+            if before.sha256.is_some() && before.sha256 != Some(part.sha256()) {
+                return Err(self.differs(part.number));
+            }
+            self.is_sent(&part);
+            return Ok(());
+        }
+        let mut is_begun = before.is_some();
+        let mut attempts = 0;
+        loop {
+            let sent = self.send(&part, is_begun).await;
+            let error = match sent {
+                Ok(()) => {
+                    self.is_sent(&part);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            (is_begun, attempts) = (true, attempts + 1);
+            let wait = error.retry_after();
+            let is_temporary =
+                is_temporary(&error) || error.code() == Some(ErrorCode::OffsetMismatch);
+            let goes_on = || lock(&self.patience).goes_on(attempts, wait, Instant::now());
+            if !is_temporary || !goes_on() {
+                return Err(error.into());
+            }
+            let unnamed = || self.client.jitter(UNNAMED_WAIT);
+            tokio::time::sleep(wait.unwrap_or_else(unnamed)).await;
+        }
+    }
+
+    async fn send(&self, part: &Part, is_begun: bool) -> Result<(), Error> {
+        let (client, ns, load) = (&self.client, &self.namespace, &self.load);
+        let offset = if is_begun {
+            client.load_part_offset(ns, load, part.number).await?
+        } else {
+            None
+        };
+        match offset {
+            Some(PartOffset {
+                is_complete: true, ..
+            }) => Ok(()),
+            Some(PartOffset { kept, .. }) if kept > 0 && kept <= part.body.len() as u64 => {
+                client.continue_load_part(ns, load, part, kept).await?;
+                Ok(())
+            }
+            _ => client.put_load_part(ns, load, part).await.map(drop),
+        }
+    }
+
+    fn is_sent(&self, part: &Part) {
+        lock(&self.patience).progress();
+        lock(&self.sent).insert(part.number, part.sha256());
+        let len = part.body.len() as u64;
+        self.sent_bytes.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// Seals the load; one that a call or run before has sealed, whose answer was lost, stays as it is.
+    pub(super) async fn seal(&self, parts: u32) -> Result<LoadInfo, Error> {
+        let (client, ns, load) = (&self.client, &self.namespace, &self.load);
+        let sealed = self.patiently(|| client.seal_load(ns, load, parts)).await;
+        match sealed {
+            Err(error) if error.code() == Some(ErrorCode::LoadState) => {
+                self.patiently(|| client.load(ns, load)).await
+            }
+            sealed => sealed,
+        }
+    }
+
+    /// Makes a call again while its failure is temporary and the patience lasts.
+    async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut attempts = 0;
+        loop {
+            let error = match call().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            attempts += 1;
+            let wait = error.retry_after();
+            let goes_on = || lock(&self.patience).goes_on(attempts, wait, Instant::now());
+            if !is_temporary(&error) || !goes_on() {
+                return Err(error);
+            }
+            let unnamed = || self.client.jitter(UNNAMED_WAIT);
+            tokio::time::sleep(wait.unwrap_or_else(unnamed)).await;
+        }
+    }
+
+    /// Checks that the server has the bytes of each part.
+    async fn check(&self, parts: u32) -> Result<(), CliError> {
+        let asked = self.patiently(|| self.client.load(&self.namespace, &self.load));
+        let load = asked.await?;
+        if !load.state.takes_parts() {
+            return Ok(());
+        }
+        let sent = lock(&self.sent);
+        for part in load
+            .parts
+            .iter()
+            .filter(|part| u32::from(part.number) < parts)
+        {
+            let expected = sent.get(&part.number);
+            if part.sha256.is_some() && part.sha256.as_ref() != expected {
+                return Err(self.differs(part.number));
+            }
+        }
+        Ok(())
+    }
+
+    fn differs(&self, number: u16) -> CliError {
+        let (ns, load) = (&self.namespace, &self.load);
+        CliError::Incomplete(format!(
+            "part {number} of load {load} has other bytes than the file: it was changed, or cut by another version of \
+             this program. Abort the load with 'umbo load abort {ns} {load}', and push again"
+        ))
+    }
+}
+
+/// Compresses a part where that makes it shorter, and takes its digest.
+fn prepare(cut: CutPart) -> Part {
+    let content_type = cut.format.content_type();
+    // Parquet is compressed within.
+    let compressed = match cut.format {
+        FileFormat::Parquet => None,
+        FileFormat::Ndjson | FileFormat::Csv => zstd::encode_all(&cut.bytes[..], ZSTD_LEVEL).ok(),
+    };
+    match compressed.filter(|compressed| compressed.len() < cut.bytes.len()) {
+        Some(compressed) => Part::new(cut.number, content_type, Some("zstd"), compressed.into()),
+        None => Part::new(cut.number, content_type, None, cut.bytes),
+    }
+}
+
+/// Reads the files and cuts them; returns the number of parts. Ends early where no connection takes parts.
+fn cut(
+    pushed: &Pushed,
+    read: &Arc<AtomicU64>,
+    parts: &mpsc::Sender<CutPart>,
+) -> Result<u32, CliError> {
+    let mut number = 0;
+    let mut done = 0;
+    for file in &pushed.files {
+        let mut push = |bytes: Bytes| -> Result<bool, CliError> {
+            if number > u32::from(PART_NUMBER_MAX) {
+                return Err(CliError::Usage(format!(
+                    "a load has at most {} parts; make them longer with --part-mib",
+                    u32::from(PART_NUMBER_MAX) + 1
+                )));
+            }
+            let part = CutPart {
+                number: number as u16,
+                format: file.format,
+                bytes,
+            };
+            number += 1;
+            Ok(parts.blocking_send(part).is_ok())
+        };
+        let goes_on = match file.format {
+            FileFormat::Parquet => push(read_whole(file)?)?,
+            FileFormat::Ndjson => {
+                let counted = |len| read.store(done + len, Ordering::Relaxed);
+                cut_text(
+                    file,
+                    CutFormat::Lines,
+                    pushed.part_bytes,
+                    counted,
+                    &mut push,
+                )?
+            }
+            FileFormat::Csv => {
+                let counted = |len| read.store(done + len, Ordering::Relaxed);
+                cut_text(file, CutFormat::Csv, pushed.part_bytes, counted, &mut push)?
+            }
+        };
+        if !goes_on {
+            break;
+        }
+        done += file.bytes;
+        read.store(done, Ordering::Relaxed);
+    }
+    Ok(number)
+}
+
+fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
+    let path = &file.path;
+    if file.bytes > PART_LEN_MAX {
+        let (path, mib) = (path.display(), PART_LEN_MAX >> 20);
+        return Err(CliError::Usage(format!(
+            "{path} is longer than {mib} MiB, and Parquet cannot be cut: write it as several files"
+        )));
+    }
+    let bytes = std::fs::read(path).map_err(|error| read_failure(path, error))?;
+    Ok(bytes.into())
+}
+
+fn cut_text(
+    file: &PushedFile,
+    format: CutFormat,
+    part_bytes: u64,
+    counted: impl Fn(u64),
+    push: &mut impl FnMut(Bytes) -> Result<bool, CliError>,
+) -> Result<bool, CliError> {
+    let path = &file.path;
+    let failed = |error| rows_failure(path, error);
+    let source = source::open(path).map_err(|error| read_failure(path, error))?;
+    let read = Arc::clone(&source.read);
+    let mut cutter = PartCutter::new(format, source.reader).map_err(failed)?;
+    let (mut end, mut line) = (EndCheck::default(), 0);
+    while let Some(part) = cutter.next_part(part_bytes as usize).map_err(failed)? {
+        if format == CutFormat::Lines {
+            check_lines(path, &part, &mut end, &mut line)?;
+        }
+        counted(read.load(Ordering::Relaxed));
+        if !push(part)? {
+            return Ok(false);
+        }
+    }
+    match end.missing() {
+        Some(how) => Err(incomplete(path, &how)),
+        None => Ok(true),
+    }
+}
+
+/// Checks what the lines of an export say of their number.
+fn check_lines(
+    path: &Path,
+    part: &[u8],
+    end: &mut EndCheck,
+    number: &mut u64,
+) -> Result<(), CliError> {
+    for line in part.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii) {
+        *number += 1;
+        if line.is_empty() {
+            continue;
+        }
+        if *number == 1 && !line.starts_with(b"{") {
+            return Err(source::not_rows(*number, line));
+        }
+        if let StreamPart::Incomplete(how) = end.take(*number, line) {
+            return Err(incomplete(path, &how));
+        }
+    }
+    Ok(())
+}
+
+fn incomplete(path: &Path, how: &str) -> CliError {
+    CliError::Incomplete(format!(
+        "{} is not whole: {how}; the load is not sealed, and none of its rows is applied",
+        path.display()
+    ))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,120 @@
+//! Follows a load until it has ended, or its version can be activated: a bar on a terminal, a line for each change elsewhere.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressStyle;
+use umbo_api::loads::{LoadInfo, LoadState};
+use umbo_client::Client;
+use umbo_types::Namespace;
+
+use super::report;
+use crate::cli_error::CliError;
+use crate::command::kv::import::progress::bar;
+use crate::command::kv::patience::{Patience, is_temporary};
+use crate::output::{self, Format, counted};
+
+/// Time between two looks at a load.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long a server that does not answer is asked again.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Returns the load as it is once nothing more happens to it by itself. Ctrl-C leaves it to the server.
+pub(super) async fn until_ended(
+    client: &Client,
+    ns: &Namespace,
+    id: &str,
+    format: Format,
+) -> Result<LoadInfo, CliError> {
+    let mut patience = Patience::new(PATIENCE);
+    let (mut attempts, mut shown) = (0, None);
+    let bar = bar(None);
+    // How many bytes there are says nothing here.
+    let style = ProgressStyle::with_template("{spinner} {msg}  {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    let ended = loop {
+        let asked = tokio::select! {
+            asked = client.load(ns.as_str(), id) => asked,
+            signal = tokio::signal::ctrl_c() => {
+                bar.finish_and_clear();
+                signal.map_err(CliError::start)?;
+                output::note(&format!("load {id} goes on; to follow it: umbo load watch {ns} {id}"));
+                return Err(CliError::Interrupted);
+            }
+        };
+        let wait = match asked {
+            Ok(load) => {
+                attempts = 0;
+                patience.progress();
+                if load.state.is_ended() || load.state == LoadState::Ready && !load.activate {
+                    break load;
+                }
+                let line = describe(&load);
+                if bar.is_hidden() && shown.as_ref() != Some(&line) {
+                    show(format, &load, &line)?;
+                }
+                bar.set_message(line.clone());
+                bar.tick();
+                shown = Some(line);
+                INTERVAL
+            }
+            Err(error) => {
+                attempts += 1;
+                let wait = error.retry_after();
+                if !is_temporary(&error) || !patience.goes_on(attempts, wait, Instant::now()) {
+                    bar.finish_and_clear();
+                    return Err(error.into());
+                }
+                wait.unwrap_or_else(|| client.jitter(2 * INTERVAL))
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = tokio::signal::ctrl_c() => {
+                bar.finish_and_clear();
+                output::note(&format!("load {id} goes on; to follow it: umbo load watch {ns} {id}"));
+                return Err(CliError::Interrupted);
+            }
+        }
+    };
+    bar.finish_and_clear();
+    match format {
+        Format::Table => output::note(&describe(&ended)),
+        Format::Json | Format::Ndjson => output::write_json(&ended)?,
+    }
+    Ok(ended)
+}
+
+fn show(format: Format, load: &LoadInfo, line: &str) -> Result<(), CliError> {
+    match format {
+        Format::Table => output::note(line),
+        Format::Ndjson => output::write_json(load)?,
+        // One document: the last.
+        Format::Json => {}
+    }
+    Ok(())
+}
+
+/// Returns how far a load is, in a line.
+pub(super) fn describe(load: &LoadInfo) -> String {
+    let [_, state, ..] = &report::cells(load)[..] else {
+        return String::new();
+    };
+    let rows = counted(load.rows_applied, "row");
+    let mut line = format!("load {}: {state}, {rows} applied", load.id);
+    for (number, what) in [
+        (
+            load.rows_skipped,
+            "skipped: newer data is there, or they have expired",
+        ),
+        (load.rows_rejected, "rejected"),
+    ] {
+        if number > 0 {
+            let _ = write!(line, ", {number} {what}");
+        }
+    }
+    if let Some(reason) = &load.reason {
+        let _ = write!(line, "; {reason}");
+    }
+    line
+}

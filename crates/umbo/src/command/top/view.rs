@@ -1,0 +1,250 @@
+//! What the user of `umbo top` looks at: the tab, how it is sorted, what it is filtered by, which server; and what
+//! keys change of that. Knows no terminal: a test presses keys and looks at the view.
+
+use clap::ValueEnum;
+
+/// A subject, on a screen of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Tab {
+    /// A little of everything.
+    Overview,
+    /// Callers by request units.
+    Callers,
+    /// Keys that are hot, pinned or blocked.
+    Hot,
+    /// Shards: load and files.
+    Shards,
+    /// Policies: utilisation and rejections.
+    Quotas,
+    /// Shards: pressure and queues.
+    Overload,
+}
+
+impl Tab {
+    /// All tabs, in the order of their keys.
+    pub(super) const ALL: [Self; 6] = [
+        Self::Overview,
+        Self::Callers,
+        Self::Hot,
+        Self::Shards,
+        Self::Quotas,
+        Self::Overload,
+    ];
+
+    /// Returns the name of the tab.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Overview => "overview",
+            Self::Callers => "callers",
+            Self::Hot => "hot keys",
+            Self::Shards => "shards",
+            Self::Quotas => "quotas",
+            Self::Overload => "overload",
+        }
+    }
+
+    fn moved(self, steps: usize) -> Self {
+        let at = Self::ALL.iter().position(|tab| *tab == self);
+        Self::ALL[(at.unwrap_or_default() + steps) % Self::ALL.len()]
+    }
+}
+
+/// A key press.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    /// A character.
+    Char(char),
+    Enter,
+    Escape,
+    Backspace,
+    Tab,
+    Left,
+    Right,
+}
+
+impl Key {
+    /// Reads what a terminal sends at once; none of what is no key here.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(match bytes {
+            b"\x1b" => Self::Escape,
+            b"\x1b[C" | b"\x1bOC" => Self::Right,
+            b"\x1b[D" | b"\x1bOD" | b"\x1b[Z" => Self::Left,
+            b"\r" | b"\n" => Self::Enter,
+            b"\t" => Self::Tab,
+            b"\x7f" | b"\x08" => Self::Backspace,
+            _ => {
+                let first = std::str::from_utf8(bytes).ok()?.chars().next()?;
+                return (!first.is_control()).then_some(Self::Char(first));
+            }
+        })
+    }
+}
+
+/// What a key press asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pressed {
+    /// To draw again.
+    Redraw,
+    /// To ask the next server.
+    NextServer,
+    /// To end.
+    Quit,
+    /// Nothing.
+    Nothing,
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) tab: Tab,
+    /// Column by which the rows of the tab are sorted; none for the order that it has by itself.
+    pub(super) sort: Option<usize>,
+    /// Whether the smallest comes first.
+    pub(super) is_ascending: bool,
+    /// Only rows with this text in a cell, whatever its case.
+    pub(super) filter: String,
+    /// Whether the filter is being typed.
+    pub(super) is_typing: bool,
+}
+
+/// Longest filter, in characters.
+const FILTER_LEN_MAX: usize = 60;
+
+impl View {
+    /// Begins with a tab.
+    pub(super) const fn new(tab: Tab, filter: String) -> Self {
+        Self {
+            tab,
+            sort: None,
+            is_ascending: false,
+            filter,
+            is_typing: false,
+        }
+    }
+
+    /// Changes the view by a key; `columns` is how many the tab has.
+    pub(super) fn press(&mut self, key: Key, columns: usize) -> Pressed {
+        if self.is_typing {
+            return self.type_key(key);
+        }
+        match key {
+            Key::Char('q' | 'Q') => return Pressed::Quit,
+            Key::Char('d' | 'D') => return Pressed::NextServer,
+            Key::Char('/') => self.is_typing = true,
+            Key::Char('s') if columns > 0 => {
+                self.sort = Some(self.sort.map_or(0, |at| (at + 1) % columns));
+            }
+            Key::Char('S') if columns > 0 => {
+                let at = self.sort.unwrap_or_default();
+                self.sort = Some((at + columns - 1) % columns);
+            }
+            Key::Char('r' | 'R') => self.is_ascending = !self.is_ascending,
+            Key::Char(digit @ '1'..='6') => {
+                let at = digit as usize - '1' as usize;
+                self.show(Tab::ALL[at]);
+            }
+            Key::Tab | Key::Right => self.show(self.tab.moved(1)),
+            Key::Left => self.show(self.tab.moved(Tab::ALL.len() - 1)),
+            Key::Escape => self.filter.clear(),
+            _ => return Pressed::Nothing,
+        }
+        Pressed::Redraw
+    }
+
+    fn show(&mut self, tab: Tab) {
+        if self.tab != tab {
+            (self.tab, self.sort, self.is_ascending) = (tab, None, false);
+        }
+    }
+
+    fn type_key(&mut self, key: Key) -> Pressed {
+        match key {
+            Key::Enter | Key::Tab => self.is_typing = false,
+            Key::Escape => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            Key::Backspace => {
+                self.filter.pop();
+            }
+            Key::Char(letter) if self.filter.chars().count() < FILTER_LEN_MAX => {
+                self.filter.push(letter);
+            }
+            _ => return Pressed::Nothing,
+        }
+        Pressed::Redraw
+    }
+
+    /// Returns whether a row is shown.
+    pub(super) fn passes(&self, cells: &[String]) -> bool {
+        let wanted = self.filter.to_lowercase();
+        cells
+            .iter()
+            .any(|cell| cell.to_lowercase().contains(&wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressed(view: &mut View, keys: &str) -> Vec<Pressed> {
+        let keys = keys.chars().map(Key::Char);
+        keys.map(|key| view.press(key, 3)).collect()
+    }
+
+    #[test]
+    fn keys_choose_tab_order_and_filter() {
+        let mut view = View::new(Tab::Overview, String::new());
+        pressed(&mut view, "2ss");
+        assert_eq!((view.tab, view.sort), (Tab::Callers, Some(1)));
+        pressed(&mut view, "SSr");
+        assert_eq!((view.sort, view.is_ascending), (Some(2), true));
+        view.press(Key::Right, 3);
+        assert_eq!(
+            (view.tab, view.sort, view.is_ascending),
+            (Tab::Hot, None, false)
+        );
+        for _ in 0..3 {
+            view.press(Key::Left, 3);
+        }
+        assert_eq!(view.tab, Tab::Overload);
+        pressed(&mut view, "/qd2x");
+        view.press(Key::Backspace, 3);
+        view.press(Key::Enter, 3);
+        assert_eq!((view.filter.as_str(), view.is_typing), ("qd2", false));
+        assert!(view.passes(&["a".to_owned(), "xQD2y".to_owned()]));
+        assert!(!view.passes(&["a".to_owned()]));
+        view.press(Key::Escape, 3);
+        assert!(view.passes(&["a".to_owned()]));
+        let last = pressed(&mut view, "d?q");
+        assert_eq!(last, [Pressed::NextServer, Pressed::Nothing, Pressed::Quit]);
+    }
+
+    #[test]
+    fn a_filter_that_is_given_up_is_empty_and_none_is_endless() {
+        let mut view = View::new(Tab::Hot, String::new());
+        pressed(&mut view, &format!("/{}", "é".repeat(500)));
+        assert_eq!(view.filter.chars().count(), FILTER_LEN_MAX);
+        view.press(Key::Escape, 3);
+        assert_eq!((view.filter.as_str(), view.is_typing), ("", false));
+    }
+
+    #[test]
+    fn what_terminals_send_is_read_and_the_rest_ignored() {
+        for (bytes, key) in [
+            (&b"q"[..], Some(Key::Char('q'))),
+            (b"\x1b", Some(Key::Escape)),
+            (b"\x1b[C", Some(Key::Right)),
+            (b"\x1b[Z", Some(Key::Left)),
+            (b"\t", Some(Key::Tab)),
+            ("é".as_bytes(), Some(Key::Char('é'))),
+            (b"\x1b[15~", None),
+            (b"\x01", None),
+            (b"\xff", None),
+            (b"", None),
+        ] {
+            assert_eq!(Key::parse(bytes), key, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! `umbo version ls|diff|activate|rollback|rm`: the versions of a namespace.
+
+mod keys;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use umbo_api::versions::{VersionChange, VersionInfo, VersionList, VersionShard};
+use umbo_types::Namespace;
+
+use crate::cli_error::CliError;
+use crate::command::kv::namespace;
+use crate::connection::{Connection, block_on};
+use crate::output::{self, Format};
+
+const DIFF_HELP: &str = "\
+What is compared was read back when the load of each version had built it, so it holds for no writes since; ROWS NOW in
+'umbo version ls' counts those too. Version 1, which no load has built, was never read back.";
+
+/// What is asked for.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// List the versions with their rows and bytes, as the shards count them now
+    Ls {
+        /// Namespace
+        #[arg(value_parser = namespace)]
+        ns: Namespace,
+    },
+    /// Compare two versions by shard: rows, bytes and digests
+    #[command(after_help = DIFF_HELP)]
+    Diff {
+        /// Namespace
+        #[arg(value_parser = namespace)]
+        ns: Namespace,
+        /// Number of the one version
+        one: u32,
+        /// Number of the other version
+        other: u32,
+        /// List up to this many keys whose rows differ now instead: reads both versions
+        #[arg(long, value_name = "N")]
+        keys: Option<usize>,
+    },
+    /// Make a version the live one
+    Activate(Version),
+    /// Make the version the live one again that was it before
+    Rollback {
+        /// Namespace
+        #[arg(value_parser = namespace)]
+        ns: Namespace,
+        /// Only show what would be changed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Drop a version that is kept
+    Rm(Version),
+}
+
+/// A version that is to be changed.
+#[derive(Debug, Args)]
+pub(super) struct Version {
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Number, as 'umbo version ls' shows it
+    number: u32,
+    /// Only show what would be changed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Command {
+    /// Runs the command.
+    pub(super) fn run(self, connection: &Connection) -> Result<(), CliError> {
+        block_on(async {
+            let client = connection.client()?;
+            let change = match self {
+                Self::Ls { ns } => return list(connection, &client.versions(ns.as_str()).await?),
+                Self::Diff {
+                    ns,
+                    one,
+                    other,
+                    keys,
+                } => {
+                    let versions = client.versions(ns.as_str()).await?;
+                    return match keys {
+                        Some(max) => {
+                            let rows = find(&versions, one)?.rows.max(find(&versions, other)?.rows);
+                            keys::list(connection, &ns, ([one, other], rows), max).await
+                        }
+                        None => diff(connection, &versions, one, other),
+                    };
+                }
+                Self::Activate(Version {
+                    ns,
+                    number,
+                    dry_run,
+                }) => client.activate_version(ns.as_str(), number, dry_run).await,
+                Self::Rollback { ns, dry_run } => client.roll_back(ns.as_str(), dry_run).await,
+                Self::Rm(Version {
+                    ns,
+                    number,
+                    dry_run,
+                }) => client.remove_version(ns.as_str(), number, dry_run).await,
+            };
+            tell(connection, &change?)
+        })
+    }
+}
+
+fn list(connection: &Connection, list: &VersionList) -> Result<(), CliError> {
+    let header = [
+        "VERSION",
+        "STATE",
+        "LOAD",
+        "ROWS NOW",
+        "BYTES NOW",
+        "ACTIVATED",
+        "KEPT UNTIL",
+    ];
+    let cells = |version: &VersionInfo| {
+        vec![
+            version.number.to_string(),
+            version.state.to_string(),
+            version.load.clone().unwrap_or_else(|| "-".to_owned()),
+            version.rows.to_string(),
+            version.bytes.to_string(),
+            output::instant(version.activated_at),
+            output::instant(version.keep_until),
+        ]
+    };
+    let format = connection.listing_format();
+    output::write_list(format, &list.versions, &header, cells)
+}
+
+/// Two versions in one shard; none where it was not read back.
+#[derive(Debug, Serialize)]
+struct ShardDiff {
+    shard: u16,
+    one: Option<VersionShard>,
+    other: Option<VersionShard>,
+    /// Absent where one was not read back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_equal: Option<bool>,
+}
+
+fn diff(connection: &Connection, list: &VersionList, one: u32, other: u32) -> Result<(), CliError> {
+    let (one, other) = (find(list, one)?, find(list, other)?);
+    for version in [one, other] {
+        if version.shards.is_empty() {
+            let (number, rows) = (version.number, version.rows);
+            let note = format!("version {number} was never read back; it has {rows} rows now");
+            output::note(&note);
+        }
+    }
+    let header = ["SHARD", "ROWS", "", "BYTES", "", "DIGEST", "", "EQUAL"];
+    let cells = |diff: &ShardDiff| {
+        let text = |of: fn(&VersionShard) -> String| {
+            [&diff.one, &diff.other].map(|shard| shard.as_ref().map_or_else(|| "-".to_owned(), of))
+        };
+        let [rows, rows_of_other] = text(|shard| shard.rows.to_string());
+        let [bytes, bytes_of_other] = text(|shard| shard.bytes.to_string());
+        let [digest, digest_of_other] = text(|shard| shard.digest.chars().take(12).collect());
+        let equal = match diff.is_equal {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "-",
+        };
+        vec![
+            diff.shard.to_string(),
+            rows,
+            rows_of_other,
+            bytes,
+            bytes_of_other,
+            digest,
+            digest_of_other,
+            equal.to_owned(),
+        ]
+    };
+    let format = connection.listing_format();
+    output::write_list(format, &by_shard(one, other), &header, cells)
+}
+
+fn find(list: &VersionList, number: u32) -> Result<&VersionInfo, CliError> {
+    let mut versions = list.versions.iter();
+    let found = versions.find(|version| version.number == number);
+    found.ok_or_else(|| CliError::Usage(format!("the namespace has no version {number} now")))
+}
+
+fn by_shard(one: &VersionInfo, other: &VersionInfo) -> Vec<ShardDiff> {
+    let mut shards = BTreeMap::<u16, [Option<&VersionShard>; 2]>::new();
+    for (at, version) in [one, other].into_iter().enumerate() {
+        for shard in &version.shards {
+            shards.entry(shard.shard).or_default()[at] = Some(shard);
+        }
+    }
+    let shards = shards.into_iter();
+    shards
+        .map(|(shard, [one, other])| ShardDiff {
+            shard,
+            is_equal: one.zip(other).map(|(one, other)| one == other),
+            one: one.cloned(),
+            other: other.cloned(),
+        })
+        .collect()
+}
+
+fn tell(connection: &Connection, change: &VersionChange) -> Result<(), CliError> {
+    let format = connection.listing_format();
+    if format != Format::Table {
+        return output::write_json(change);
+    }
+    let is_dry_run = change.dry_run == Some(true);
+    let mut text = if change.before == change.live {
+        format!("version {} is live, as before", change.live)
+    } else {
+        let verb = if is_dry_run { "would be" } else { "is" };
+        format!(
+            "version {} {verb} live instead of {}",
+            change.live, change.before
+        )
+    };
+    for dropped in &change.dropped {
+        let verb = if is_dry_run { "would be" } else { "is" };
+        let _ = write!(text, "; version {dropped} {verb} dropped");
+    }
+    text.push('\n');
+    output::write_bytes(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbo_api::versions::VersionState;
+
+    fn version(number: u32, shards: &[(u16, &str)]) -> VersionInfo {
+        let shards = shards.iter().map(|(shard, digest)| VersionShard {
+            shard: *shard,
+            rows: 1,
+            bytes: 2,
+            digest: (*digest).to_owned(),
+        });
+        VersionInfo {
+            number,
+            state: VersionState::Kept,
+            load: None,
+            rows: 0,
+            bytes: 0,
+            activated_at: None,
+            keep_until: None,
+            shards: shards.collect(),
+        }
+    }
+
+    #[test]
+    fn versions_are_compared_by_shard() {
+        let one = version(2, &[(0, "aa"), (1, "bb")]);
+        let other = version(3, &[(0, "aa"), (1, "cc")]);
+        let equal = |one: &VersionInfo, other: &VersionInfo| -> Vec<_> {
+            let shards = by_shard(one, other).into_iter();
+            shards.map(|diff| (diff.shard, diff.is_equal)).collect()
+        };
+        assert_eq!(equal(&one, &other), [(0, Some(true)), (1, Some(false))]);
+        assert_eq!(equal(&one, &version(1, &[])), [(0, None), (1, None)]);
+    }
+}

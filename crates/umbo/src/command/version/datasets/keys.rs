@@ -1,0 +1,167 @@
+//! Keys whose rows differ between two versions.
+//!
+//! Both versions have each partition in the same slot, so a segment of the one is compared with the same segment of the
+//! other, whatever the order of their rows. The segments are so small that a few thousand rows are held at a time.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use umbo_api::row::JsonRow;
+use umbo_client::{Client, Error, ScanOptions};
+use umbo_types::Namespace;
+
+use crate::cli_error::CliError;
+use crate::connection::Connection;
+use crate::output;
+
+/// Rows of a segment, about.
+const SEGMENT_ROWS: u64 = 5_000;
+/// Most segments of a scan.
+const SEGMENTS_MAX: u64 = 4_096;
+
+/// A key whose rows differ.
+#[derive(Debug, PartialEq, Serialize)]
+struct DifferentRow {
+    /// Number of the version that alone has the row; absent where both have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    only_in: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pk: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pk64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sk: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sk64: Option<String>,
+}
+
+/// Lists up to `max` keys whose rows differ between two versions, of which the larger has so many rows.
+pub(super) async fn list(
+    connection: &Connection,
+    ns: &Namespace,
+    (numbers, rows): ([u32; 2], u64),
+    max: usize,
+) -> Result<(), CliError> {
+    let client = connection.client()?;
+    let segments = rows.div_ceil(SEGMENT_ROWS).clamp(1, SEGMENTS_MAX) as u32;
+    let mut different = Vec::new();
+    for segment in 0..segments {
+        let one = read(&client, ns, numbers[0], (segment, segments)).await?;
+        let other = read(&client, ns, numbers[1], (segment, segments)).await?;
+        different.extend(differences(numbers, one, other));
+        if different.len() >= max {
+            break;
+        }
+    }
+    different.truncate(max);
+    let header = ["PK", "SK", "ONLY IN"];
+    let format = connection.listing_format();
+    output::write_list(format, &different, &header, |one| {
+        let text = |text: &Option<String>, base64: &Option<String>| match (text, base64) {
+            (Some(text), _) => text.clone(),
+            (None, Some(base64)) => format!("b64:{base64}"),
+            (None, None) => String::new(),
+        };
+        let (pk, sk) = (text(&one.pk, &one.pk64), text(&one.sk, &one.sk64));
+        let only_in = one
+            .only_in
+            .map_or_else(|| "-".to_owned(), |number| number.to_string());
+        vec![pk, sk, only_in]
+    })
+}
+
+/// Rows by partition key and sort key.
+type Rows = BTreeMap<(Vec<u8>, Vec<u8>), JsonRow>;
+
+async fn read(
+    client: &Client,
+    ns: &Namespace,
+    version: u32,
+    segment: (u32, u32),
+) -> Result<Rows, CliError> {
+    let options = ScanOptions {
+        segment: Some(segment),
+        version: Some(version),
+        ..ScanOptions::default()
+    };
+    let malformed = |reason: String| CliError::Client(Error::Malformed(reason));
+    let mut reader = client.scan(ns.as_str(), options);
+    let mut rows = Rows::new();
+    while let Some(block) = reader.next_block().await? {
+        let lines = block.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+        for line in lines.filter(|line| !line.is_empty()) {
+            let row: JsonRow =
+                serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+            let key = row.partition().and_then(|pk| Ok((pk, row.sort()?)));
+            let (pk, sk) = key.map_err(|error| malformed(error.to_string()))?;
+            let pk = pk.ok_or_else(|| malformed("a row has no partition key".to_owned()))?;
+            rows.insert((pk, sk), row);
+        }
+    }
+    Ok(rows)
+}
+
+/// Returns the rows that are not the same in both, whatever their versions.
+fn differences(numbers: [u32; 2], one: Rows, mut other: Rows) -> Vec<DifferentRow> {
+    let key_of = |row: JsonRow, only_in| DifferentRow {
+        only_in,
+        pk: row.pk,
+        pk64: row.pk64,
+        sk: row.sk,
+        sk64: row.sk64,
+    };
+    let mut different = Vec::new();
+    for (key, row) in one {
+        match other.remove(&key) {
+            None => different.push(key_of(row, Some(numbers[0]))),
+            Some(found) if content(&found) != content(&row) => different.push(key_of(row, None)),
+            Some(_) => {}
+        }
+    }
+    let only_in_other = other.into_values();
+    different.extend(only_in_other.map(|row| key_of(row, Some(numbers[1]))));
+    different
+}
+
+/// Returns a row but for its version.
+fn content(row: &JsonRow) -> JsonRow {
+    JsonRow {
+        version: None,
+        ..row.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(values: &[(&str, &str, u64)]) -> Rows {
+        let row = |&(pk, v, version): &(&str, &str, u64)| {
+            let row = JsonRow {
+                pk: Some(pk.to_owned()),
+                v: Some(v.to_owned()),
+                version: Some(version),
+                ..JsonRow::default()
+            };
+            ((pk.into(), Vec::new()), row)
+        };
+        values.iter().map(row).collect()
+    }
+
+    #[test]
+    fn rows_differ_by_what_they_hold_and_not_by_their_tags() {
+        let one = rows(&[("a", "1", 1), ("b", "1", 2), ("c", "1", 3)]);
+        let other = rows(&[("a", "1", 9), ("b", "2", 2), ("d", "1", 4)]);
+        let found = differences([2, 3], one, other);
+        let found: Vec<_> = found
+            .iter()
+            .map(|row| (row.pk.as_deref(), row.only_in))
+            .collect();
+        let expected = [
+            (Some("b"), None),
+            (Some("c"), Some(2)),
+            (Some("d"), Some(3)),
+        ];
+        assert_eq!(found, expected);
+    }
+}

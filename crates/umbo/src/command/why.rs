@@ -1,0 +1,159 @@
+//! `umbo why …`: why a request was refused, failed or slow, and why a caller is refused lately. Needs the `admin`
+//! permission on every namespace, and asks all dispatchers of the cluster: one of them answered the request.
+
+use std::time::Duration;
+
+use clap::Args;
+use umbo_api::why::{AskedPolicy, RefusalReason, RequestExplanation};
+
+use crate::cli_error::CliError;
+use crate::connection::{Connection, block_on};
+use crate::output::{self, Format};
+
+/// Width of the names in a list of facts.
+const NAME_WIDTH: usize = 12;
+
+/// Arguments of `umbo why`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Id of the request, as its answer told it in the header Umbo-Request-Id
+    #[arg(
+        value_name = "REQUEST-ID",
+        allow_hyphen_values = true,
+        required_unless_present = "caller"
+    )]
+    request_id: Option<String>,
+    /// Count the refusals of this caller instead, by reason
+    #[arg(long, value_name = "CALLER", conflicts_with = "request_id")]
+    caller: Option<String>,
+    /// How far back refusals are counted, at most 1h
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "15m",
+        value_parser = humantime::parse_duration,
+        requires = "caller"
+    )]
+    last: Duration,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+        match (self.request_id, self.caller) {
+            (Some(id), _) => block_on(request(connection, &id)),
+            (None, caller) => {
+                block_on(refusals(connection, &caller.unwrap_or_default(), self.last))
+            }
+        }
+    }
+}
+
+async fn request(connection: &Connection, id: &str) -> Result<(), CliError> {
+    let client = connection.client()?;
+    let found = match client.why_anywhere(id).await? {
+        Some(found) => found,
+        // The refusal says how long records are kept.
+        None => client.why(id).await?,
+    };
+    match connection.listing_format() {
+        Format::Table => {
+            output::write_bytes(facts(&found).as_bytes())?;
+            let header = ["POLICY", "SCOPE", "RATE", "LEFT", "COST", "VERDICT"];
+            if found.policies.is_empty() {
+                return Ok(());
+            }
+            output::write_bytes(b"\n")?;
+            output::write_list(Format::Table, &found.policies, &header, cells)
+        }
+        Format::Json | Format::Ndjson => output::write_json(&found),
+    }
+}
+
+fn facts(found: &RequestExplanation) -> String {
+    let mut lines = vec![found.text.clone(), String::new()];
+    let mut say = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            lines.push(format!("{name:NAME_WIDTH$} {value}"));
+        }
+    };
+    say("ended", Some(output::instant(Some(found.at_ms))));
+    let status = found.status.map(|status| status.to_string());
+    let code = found.code.as_ref().map(|code| format!(" {code}"));
+    let status = status.map(|status| status + &code.unwrap_or_default());
+    say("outcome", Some(found.outcome.clone()));
+    say("status", status);
+    say("tier", found.criticality.clone());
+    let phases = found.phases.iter();
+    let phases = phases.map(|phase| format!("{} {} ms", phase.phase, phase.ms));
+    let phases = phases.collect::<Vec<_>>().join(", ");
+    say("time", Some(format!("{} ms: {phases}", found.total_ms)));
+    let cost = found.estimate_ru.zip(found.actual_ru);
+    say(
+        "cost",
+        cost.map(|(estimate, actual)| format!("{actual} RU, estimated {estimate}")),
+    );
+    say("cache", found.cache.clone());
+    let node = found.node.as_ref().map(|node| format!(" on {node}"));
+    let shard = found.shard.map(|shard| shard.to_string());
+    say(
+        "shard",
+        shard.map(|shard| shard + &node.unwrap_or_default()),
+    );
+    say("attempts", found.attempts.map(|times| times.to_string()));
+    let queue = found.queue.map(|queue| {
+        let (waiting, taken, limit) = (queue.waiting, queue.in_flight, queue.limit);
+        format!("{waiting} waited, {taken} of {limit} permits taken")
+    });
+    say("queue", queue);
+    say(
+        "pressure",
+        found.pressure.map(|pressure| format!("{pressure:.2}")),
+    );
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn cells(policy: &AskedPolicy) -> Vec<String> {
+    vec![
+        policy.policy.clone(),
+        policy.scope.clone(),
+        format!("{} {}/s", policy.rate, policy.unit),
+        policy.balance.to_string(),
+        policy.cost.to_string(),
+        policy.verdict.clone(),
+    ]
+}
+
+async fn refusals(connection: &Connection, caller: &str, last: Duration) -> Result<(), CliError> {
+    let found = connection.client()?.why_refused(caller, last).await?;
+    let format = connection.listing_format();
+    if format != Format::Table {
+        return output::write_json(&found);
+    }
+    let header = ["COUNT", "CODE", "POLICY", "SHARD", "LAST", "EXAMPLE"];
+    output::write_list(format, &found.reasons, &header, reason_cells)?;
+    for reason in &found.reasons {
+        output::note(&format!("{}: {}", reason.code, reason.text));
+    }
+    if found.reasons.is_empty() {
+        let minutes = found.window_ms / 60_000;
+        output::note(&format!(
+            "caller '{caller}' was not refused in the last {minutes} minutes by the server that answers"
+        ));
+    }
+    Ok(())
+}
+
+fn reason_cells(reason: &RefusalReason) -> Vec<String> {
+    vec![
+        reason.count.to_string(),
+        reason.code.clone(),
+        reason.policy.clone().unwrap_or_default(),
+        reason
+            .shard
+            .map_or_else(String::new, |shard| shard.to_string()),
+        output::instant(Some(reason.last_at_ms)),
+        reason.example.clone(),
+    ]
+}

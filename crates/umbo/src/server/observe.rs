@@ -1,0 +1,45 @@
+//! What a server tells operators of itself: its history, and what it does as events.
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use umbo_admin::Observer;
+use umbo_api::observe::{Event, EventKind};
+use umbo_dispatcher::Dispatcher;
+
+/// Folder of the history's files, in the data folder.
+pub(crate) const HISTORY_FOLDER: &str = "history";
+
+/// Tells the events of a dispatcher what the server does.
+pub(super) fn happened(dispatcher: &Dispatcher, kind: EventKind, text: &str) {
+    let event = Event::new(dispatcher.clock.wall().as_millis(), kind, "", text);
+    dispatcher.control.events.happened(event);
+}
+
+/// Records the history until it is stopped.
+pub(super) async fn observe(mut observer: Observer, stop: CancellationToken) {
+    loop {
+        let is_over = stop
+            .run_until_cancelled(sleep(observer.wait()))
+            .await
+            .is_none();
+        // This visits every metric, and must not block requests.
+        let sample = move || {
+            if is_over {
+                observer.end();
+            } else {
+                observer.sample();
+            }
+            observer
+        };
+        match tokio::task::spawn_blocking(sample).await {
+            Ok(sampled) => observer = sampled,
+            Err(error) => {
+                tracing::error!(%error, "the history ends here: taking a sample failed");
+                return;
+            }
+        }
+        if is_over {
+            return;
+        }
+    }
+}

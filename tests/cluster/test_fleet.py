@@ -1,0 +1,177 @@
+"""Through any dispatcher operators see all of them."""
+
+import subprocess
+import time
+
+import pytest
+
+from processes import binary, wait_until
+
+def fleet_of(dispatcher, count):
+    """The fleet as a dispatcher lists it, once so many are live."""
+
+    def listed():
+        found = dispatcher.admin().get("/admin/v1/fleet").json()["processes"]
+        return found if sum(one["state"] == "live" for one in found) == count else None
+
+    return wait_until(listed, f"{count} dispatchers are live")
+
+
+def ask(dispatcher, route):
+    answer = dispatcher.admin().get(f"/admin/v1/fleet/{route}")
+    assert answer.status == 200, answer
+    return answer.json()["processes"]
+
+
+def test_each_lists_all_and_itself_first(pair):
+    names = set()
+    for dispatcher in pair.dispatchers:
+        processes = fleet_of(dispatcher, 2)
+        assert [one["is_self"] for one in processes] == [True, False]
+        assert processes[0]["about"]["admin_url"] == f"http://127.0.0.1:{dispatcher.admin_port}"
+        assert len({one["id"] for one in processes}) == 2
+        names.add(processes[0]["about"]["name"])
+        assert processes[0]["about"]["name"].endswith(f"/{dispatcher.process.pid}")
+    assert len(names) == 2
+
+
+def test_a_request_is_explained_by_any(pair):
+    first, second = pair.dispatchers
+    first.namespace("explained")
+    wait_until(lambda: second.client().get("/v1/ns/explained/kv/a").status == 404, "the namespace is seen")
+    fleet_of(first, 2)
+    refused = second.client().get("/v1/ns/explained/range/a?limit=none")
+    request_id = refused.json()["request_id"]
+    answers = ask(first, f"why/{request_id}")
+    assert [one["status"] for one in answers] == [404, 200]
+    assert answers[1]["answer"]["id"] == request_id and not answers[1]["process"]["is_self"]
+    assert answers[0]["answer"]["type"].endswith("/record-not-found")
+    server = f"http://127.0.0.1:{first.port}"
+    said = subprocess.run([binary(), "why", request_id, "--server", server], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0 and "400" in said.stdout, said
+    listed = subprocess.run([binary(), "fleet", "--server", server], capture_output=True, text=True, timeout=60)
+    assert listed.stdout.count("live") == 2, listed
+
+
+def test_series_of_all_come_together(pair):
+    first, _ = pair.dispatchers
+    fleet_of(first, 2)
+    answers = wait_until(
+        lambda: [one for one in ask(first, "history?range=5m&series=memory_bytes") if one["answer"]["series"]][1:]
+        and ask(first, "history?range=5m&series=memory_bytes"),
+        "both have a history",
+    )
+    for answer in answers:
+        (series,) = answer["answer"]["series"]
+        assert series["name"] == "memory_bytes" and any(series["values"])
+    # What a dispatcher refuses is told as its refusal.
+    refused = ask(first, "history?range=eternity")
+    assert [one["status"] for one in refused] == [400, 400]
+
+
+@pytest.mark.parametrize("route", ["metrics", "config"])
+def test_answers_that_are_text_come_as_text(pair, route):
+    first, _ = pair.dispatchers
+    fleet_of(first, 2)
+    answers = ask(first, route)
+    wanted = {"metrics": "umbo_requests_total", "config": "[server]"}[route]
+    assert [one["status"] for one in answers] == [200, 200]
+    assert all(isinstance(one["answer"], str) and wanted in one["answer"] for one in answers), answers
+
+
+def test_a_question_that_waits_is_answered_in_the_time_of_all(pair):
+    first, _ = pair.dispatchers
+    fleet_of(first, 2)
+    began = time.monotonic()
+    answers = ask(first, f"events?since={2**53 - 1}-{2**53 - 1}&wait=25")
+    # Far less than the answer would take, and far more than the three seconds that there are.
+    assert time.monotonic() - began < 15
+    assert all("status" not in one for one in answers), answers
+
+
+def test_events_are_followed_from_one_dispatcher_to_another(pair):
+    first, second = pair.dispatchers
+
+    def events(dispatcher, since="0"):
+        answer = dispatcher.admin().get(f"/admin/v1/events?since={since}")
+        assert answer.status == 200, answer
+        return answer.json()
+
+    changes = lambda told: [(one["id"], one["subject"]) for one in told["events"] if one["kind"] == "namespace-created"]
+    seen = lambda dispatcher, name: name in [subject for _, subject in changes(events(dispatcher))]
+    first.namespace("before-the-cursor")
+    wait_until(lambda: seen(second, "before-the-cursor"), "the change is followed")
+    cursor = events(first)["next"]
+    second.namespace("behind-the-cursor")
+    wait_until(lambda: seen(first, "behind-the-cursor"), "the change is followed")
+    for dispatcher in pair.dispatchers:
+        assert [subject for _, subject in changes(events(dispatcher, cursor))] == ["behind-the-cursor"]
+    assert changes(events(first)) == changes(events(second))
+    assert "started" not in [one["kind"] for one in events(first, cursor)["events"]]
+
+
+@pytest.mark.parametrize("route", ["fleet", "fleet/hot", "", "nothing", "kv", "tokens", "../hot"])
+def test_what_is_no_route_is_refused(pair, route):
+    answer = pair.dispatchers[0].admin().get(f"/admin/v1/fleet/{route}")
+    answer.problem(404, "route-not-found")
+
+
+def test_only_get_is_asked(pair):
+    admin = pair.dispatchers[0].admin()
+    for method in ("PUT", "POST", "DELETE"):
+        assert admin.request(method, "/admin/v1/fleet/namespaces/demo").status == 405
+
+
+def test_one_that_is_away_is_shown_with_its_last_answer(new_cluster):
+    cluster = new_cluster(2)
+    cluster.start()
+    first, second = cluster.dispatchers
+    fleet_of(first, 2)
+    before = ask(first, "shed")
+    second.kill()
+    away = [one for one in fleet_of(first, 1) if one["state"] == "away"]
+    assert len(away) == 1 and away[0]["about"]["admin_url"].endswith(f":{second.admin_port}")
+    after = ask(first, "shed")
+    assert after[1]["process"]["state"] == "away"
+    assert after[1]["answer"] == before[1]["answer"] and after[1]["answered_ms"] == before[1]["answered_ms"]
+    assert after[0]["answered_ms"] > before[0]["answered_ms"]
+    # It comes back as another process.
+    second.start()
+    again = fleet_of(first, 2)
+    assert len(again) == 3 and again[1]["id"] != again[2]["id"]
+    cluster.stop()
+
+
+def token(folder, name, grant):
+    """Makes a token in the file of tokens, and returns its secret."""
+    made = subprocess.run(
+        [binary(), "token", "create", "--file", str(folder / "tokens.toml"), "--name", name, "--grant", grant],
+        capture_output=True, text=True, timeout=60, check=True,
+    )
+    return made.stdout.split()[-1]
+
+
+def test_each_refuses_what_the_asker_may_not_see(new_cluster, folder):
+    ops, narrow = token(folder, "ops", "*:*"), token(folder, "narrow", "read:demo")
+    cluster = new_cluster(2, {"auth": {"token_file": str(folder / "tokens.toml")}})
+    cluster.start()
+    first, _ = cluster.dispatchers
+    admin = first.admin(token=ops)
+    wait_until(lambda: len(admin.get("/admin/v1/fleet").json()["processes"]) == 2, "both are known")
+    assert [one["status"] for one in admin.get("/admin/v1/fleet/shards").json()["processes"]] == [200, 200]
+    few = first.admin(token=narrow)
+    assert few.get("/admin/v1/fleet/shards").status == 403
+    assert few.get("/admin/v1/fleet").status == 403
+    assert first.admin().get("/admin/v1/fleet/shards").status == 401
+    # No header that a client may send says who asks.
+    forged = first.admin(token=narrow).get("/admin/v1/shards", Umbo_Quota_User="ops")
+    assert forged.status in (400, 403)
+    cluster.stop()
+
+
+def test_a_server_with_its_store_in_its_process_is_alone(new_server):
+    server = new_server().start()
+    processes = server.admin().get("/admin/v1/fleet").json()["processes"]
+    assert len(processes) == 1 and processes[0]["is_self"] and processes[0]["state"] == "live"
+    answers = server.admin().get("/admin/v1/fleet/shards").json()["processes"]
+    assert [one["status"] for one in answers] == [200] and answers[0]["answer"]["shards"]

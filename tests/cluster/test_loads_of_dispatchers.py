@@ -1,0 +1,50 @@
+"""Any dispatcher continues a load: none keeps anything of it."""
+
+from bulk_loads import ENDED, Load, lines
+from harness import Namespace, wait_until
+
+ROWS = 12_000
+
+
+def test_another_dispatcher_continues_a_load(new_cluster):
+    cluster = new_cluster(2).start()
+    first, second = cluster.dispatchers
+    ns = first.namespace("demo")
+    rows = [{"pk": f"p{n % 97}", "sk": f"{n:06}", "v": f"value {n}"} for n in range(ROWS)]
+    bodies = [lines(rows[at : at + 4_000]) for at in range(0, ROWS, 4_000)]
+    load = Load.create(ns.client, "demo")
+    there = load.through(second.client())
+    # Known at once through the other one.
+    assert there.info()["state"] == "created"
+    half = len(bodies[0]) // 2
+    assert load.patch(0, bodies[0][:half], 0).status == 204
+    assert there.offset(0) == (half, False)
+    assert there.patch(0, bodies[0][half:], half, True, content_type=None).status == 204
+    assert there.put(1, bodies[1]).status == 201 and load.put(1, bodies[1]).status == 200
+    assert load.put(2, bodies[2]).status == 201
+    there.seal(3)
+    for killed, other in ((first, second), (second, first)):
+        before = load.through(other.client()).info()["rows_applied"]
+        killed.kill()
+        here = load.through(other.client())
+        wait_until(lambda: here.info()["state"] in ENDED or here.info()["rows_applied"] > before, "it goes on")
+        killed.start()
+    info = load.through(second.client()).wait_for("live")
+    assert info["rows_applied"] == ROWS and sum(shard["rows_applied"] for shard in info["shards"]) == ROWS
+    found = {(row["pk"], row["sk"]): row["v"] for row in Namespace(first.client(), "demo").scan_all()}
+    assert found == {(row["pk"], row["sk"]): row["v"] for row in rows}
+
+
+def test_a_load_is_paused_and_aborted_through_any_dispatcher(new_cluster):
+    cluster = new_cluster(2).start()
+    first, second = cluster.dispatchers
+    ns = first.namespace("demo")
+    load = Load.create(ns.client, "demo")
+    load.put(0, lines([{"pk": "a", "v": "1"}]))
+    there = load.through(second.client())
+    assert there.post("pause").json()["paused"]
+    load.seal(1)
+    wait_until(lambda: load.info()["paused"], "the other one knows")
+    assert ns.get("a").status == 404
+    assert load.post("abort").json()["state"] == "aborted"
+    there.put(1, b"").problem(409, "load-state")

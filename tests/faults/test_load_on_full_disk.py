@@ -1,0 +1,47 @@
+"""A load for which the disk has no room waits, and goes on once there is."""
+
+import json
+import random
+
+import pytest
+
+from bulk_loads import Load, lines
+from harness import IS_CLUSTER, Namespace, wait_until
+from test_disk import small_disk  # noqa: F401  (a fixture)
+
+pytestmark = pytest.mark.skipif(IS_CLUSTER, reason="the disk of a store in this process")
+
+
+def test_a_load_waits_for_room(new_server, small_disk):  # noqa: F811
+    server = new_server()
+    server.data = small_disk / "data"
+    server.start()
+    ns = server.namespace("demo")
+    numbers = random.Random(1)
+    rows = [{"pk": f"p{n:05}", "v": numbers.randbytes(500).hex()} for n in range(6_000)]
+    load = Load.create(ns.client, "demo", expected_rows=6_000)
+    assert load.put(0, lines(rows)).status == 201
+    # Slowly, so that the disk is full before all of it is applied.
+    policy = {"name": "slow", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "ru"}
+    policy |= {"rate": 200, "burst": 200}
+    assert ns.client.put("/admin/v1/quotas/slow", json.dumps(policy).encode()).status in (200, 201)
+    load.seal(1)
+    wait_until(lambda: "slow" in load.info().get("reason", ""), "it is being applied")
+    filler = small_disk / "filler"
+    with filler.open("wb") as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+                file.flush()
+        except OSError:
+            pass
+    load.post("pause").problem(507, "storage-full")
+    ns.put("other", value=bytes(1 << 20)).problem(507, "storage-full")
+    wait_until(lambda: "full" in load.info().get("reason", ""), "it says that it waits for room")
+    waiting = load.info()
+    assert waiting["state"] == "building" and waiting["rows_applied"] < 6_000
+    filler.unlink()
+    info = load.wait_for("live", seconds=120)
+    assert info["rows_applied"] == 6_000 and "reason" not in info
+    found = {row["pk"]: row["v"] for row in Namespace(server.client(), "demo").scan_all()}
+    assert found == {row["pk"]: row["v"] for row in rows}

@@ -1,0 +1,189 @@
+"""Loads end as they would have, whatever is killed, refused or away meanwhile; and leave nothing behind."""
+
+import json
+import random
+import threading
+import time
+
+import pytest
+
+from bulk_loads import ENDED, Load, lines, load_rows
+from harness import IS_CLUSTER, Namespace, wait_until
+
+ROWS = 12_000
+
+
+def dataset(seed):
+    numbers = random.Random(seed)
+    return [{"pk": f"p{n % 97}", "sk": f"{n:06}", "v": numbers.randbytes(40).hex()} for n in range(ROWS)]
+
+
+def parts_of(rows, count):
+    size = -(-len(rows) // count)
+    return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+
+def rows_of(ns):
+    return {(row["pk"], row["sk"]): row["v"] for row in ns.scan_all()}
+
+
+def expected(rows):
+    return {(row["pk"], row["sk"]): row["v"] for row in rows}
+
+
+def uploaded(client, rows, count=3, **spec):
+    load = Load.create(client, "demo", **spec)
+    for number, part in enumerate(parts_of(rows, count)):
+        assert load.put(number, lines(part)).status == 201
+    return load
+
+
+def stored_bytes(server):
+    """Bytes of all rows in all shards, whosever they are."""
+    return server.metric("umbo_shard_live_bytes")
+
+
+def reclaimed(server, more):
+    """Waits until the shards store the rows and little more: the bytes of the parts are reclaimed."""
+
+    def is_reclaimed():
+        size = server.client().get("/admin/v1/namespaces/demo").json()["size"]
+        return size["rows"] == ROWS and stored_bytes(server) <= size["bytes"] + more
+
+    wait_until(is_reclaimed, f"at most {more} bytes are stored beside the rows")
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_a_server_that_is_killed_again_and_again_ends_the_load_once(new_server, kills):
+    server = new_server().start()
+    ns = server.namespace("demo")
+    rows = dataset(1)
+    empty = stored_bytes(server)
+    load = uploaded(ns.client, rows, expected_rows=ROWS)
+    of_parts = sum(part["bytes"] for part in load.info()["parts"])
+    wait_until(lambda: stored_bytes(server) >= empty + of_parts, "the parts are stored")
+    load.seal(3)
+    for kill in range(kills):
+        applied = ROWS * kill // kills
+
+        def has_come_so_far():
+            info = load.info()
+            return info["rows_applied"] >= applied or info["state"] in ENDED
+
+        wait_until(has_come_so_far, "it has come so far")
+        server.kill()
+        server.start()
+        load = load.through(server.client())
+    info = load.wait_for("live")
+    assert (info["rows_applied"], info["rows_skipped"]) == (ROWS, 0)
+    assert [part["applied"] for part in info["parts"]] == [4_000] * 3
+    ns = Namespace(server.client(), "demo")
+    assert rows_of(ns) == expected(rows)
+    reclaimed(server, empty + of_parts // 10)
+
+
+def test_an_upload_survives_the_server(new_server):
+    server = new_server().start()
+    ns = server.namespace("demo")
+    rows = dataset(2)
+    body = lines(rows)
+    load = Load.create(ns.client, "demo")
+
+    def send(client):
+        try:
+            load.through(client).put(0, body)
+        except OSError:
+            pass
+
+    sender = threading.Thread(target=send, args=(server.client(),))
+    sender.start()
+    wait_until(lambda: load.offset(0) is not None, "the upload has begun")
+    server.kill()
+    sender.join()
+    server.start()
+    load = load.through(server.client())
+    kept, complete = load.offset(0)
+    if not complete:
+        assert load.patch(0, body[kept:], kept, True, content_type=None).status == 204
+    assert load.put(0, body).status == 200, "it is the same part"
+    load.seal(1)
+    load.wait_for("live")
+    assert rows_of(Namespace(server.client(), "demo")) == expected(rows)
+
+
+def test_a_load_is_paced_by_the_quota_of_who_created_it(new_server):
+    server = new_server().start()
+    ns = server.namespace("demo")
+    rows = dataset(3)[:6_000]
+    load = uploaded(ns.client, rows, 1)
+    policy = {"name": "slow", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "ru"}
+    policy |= {"rate": 100, "burst": 100}
+    made = ns.client.put("/admin/v1/quotas/slow", json.dumps(policy).encode())
+    assert made.status in (200, 201), made
+    load.seal(1)
+    waiting = wait_until(lambda: load.info() if load.info().get("reason") else None, "it waits")
+    assert "slow" in waiting["reason"] and waiting["state"] == "building"
+    # Others are served meanwhile.
+    assert ns.put("other", value=b"x").status == 201
+    assert ns.client.delete("/admin/v1/quotas/slow").status in (200, 204)
+    info = load.wait_for("live")
+    assert info["rows_applied"] == 6_000 and "reason" not in info
+    assert len(ns.scan_all()) == 6_001
+
+
+def test_an_aborted_load_stops_where_it_is(new_server):
+    server = new_server().start()
+    ns = server.namespace("demo")
+    load = uploaded(ns.client, dataset(4))
+    policy = {"name": "slow", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "ru"}
+    policy |= {"rate": 100, "burst": 500}
+    assert ns.client.put("/admin/v1/quotas/slow", json.dumps(policy).encode()).status in (200, 201)
+    load.seal(3)
+    wait_until(lambda: load.info().get("reason"), "it waits")
+    assert load.post("abort").json()["state"] == "aborted"
+    assert load.info()["ended_at"] >= load.info()["created_at"]
+    before = len(ns.scan_all())
+    assert before < ROWS and len(load.info()["parts"]) == 3
+    # The next load is not kept waiting by it.
+    ns.client.delete("/admin/v1/quotas/slow")
+    _, info = load_rows(ns.client, "demo", [{"pk": "next", "v": "x"}])
+    assert info["rows_applied"] == 1 and len(ns.scan_all()) == before + 1
+
+
+def test_rows_of_services_win_while_a_load_is_applied(new_server):
+    server = new_server().start()
+    ns = server.namespace("demo")
+    rows = dataset(5)
+    load = uploaded(ns.client, rows)
+    stop, written = threading.Event(), {}
+
+    def write():
+        own, numbers = Namespace(server.client(), "demo"), random.Random(6)
+        while not stop.is_set():
+            row = numbers.choice(rows)
+            value = numbers.randbytes(8).hex()
+            assert own.put(row["pk"], row["sk"], value.encode()).status in (201, 204)
+            written[row["pk"], row["sk"]] = value
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    load.seal(3)
+    info = load.wait_for("live")
+    stop.set()
+    writer.join()
+    assert info["rows_applied"] + info["rows_skipped"] == ROWS
+    assert rows_of(ns) == expected(rows) | written
+
+
+@pytest.mark.skipif(not IS_CLUSTER, reason="about nodes behind a dispatcher")
+def test_nodes_that_are_killed_do_not_end_a_load(new_server):
+    server = new_server().start()
+    ns = server.namespace("demo")
+    rows = dataset(7)
+    load = uploaded(ns.client, rows)
+    load.seal(3)
+    for name in "abc":
+        server.tier.nodes[name].kill()
+        server.tier.nodes[name].start()
+    load.wait_for("live")
+    assert rows_of(ns) == expected(rows)

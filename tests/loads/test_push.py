@@ -1,0 +1,205 @@
+"""`umbo load`: files become rows whatever happens on the way, and what cannot is told. Needs a program built with the
+feature `parquet`, as `tests/run` builds it."""
+
+import json
+import os
+import random
+import subprocess
+import time
+
+import pytest
+
+from bulk import environment, read_rows, run, start, write_rows
+from harness import binary, row_bytes
+from processes import PROJECT
+
+CITIES = PROJECT / "tests/data/cities-sample.ndjson"
+# By hand with more of them, on a release build: `UMBO_TEST_ROWS=1000000`.
+ROWS = int(os.environ.get("UMBO_TEST_ROWS", "60000"))
+KILLS = 8
+
+
+def create(server, namespace):
+    answer = server.client().put(f"/admin/v1/namespaces/{namespace}", b"{}")
+    assert answer.status == 201, answer
+
+
+def asked(server, *arguments, folder, code=0):
+    """What a command prints as JSON."""
+    done = subprocess.run(
+        [binary(), *arguments, "-o", "json"], env=environment(server), cwd=folder, capture_output=True, timeout=300
+    )
+    assert done.returncode == code, (done.returncode, done.stderr.decode()[-4000:])
+    return json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+
+def push(server, namespace, *arguments, folder, code=0):
+    return asked(server, "load", "push", namespace, *arguments, "--wait", folder=folder, code=code)
+
+
+def stored(server, namespace, folder):
+    """The rows of a namespace by key, without their versions."""
+    run(server, "kv", "export", namespace, "-f", "stored.ndjson", folder=folder)
+    rows = {}
+    for line in (folder / "stored.ndjson").read_text(encoding="utf-8").splitlines()[:-1]:
+        row = json.loads(line)
+        row.pop("version")
+        rows[row_bytes(row, "pk"), row_bytes(row, "sk")] = row
+    return rows
+
+
+def test_the_cities_are_the_same_from_every_format(server, folder):
+    (folder / "cities.ndjson").write_bytes(CITIES.read_bytes())
+    run(server, "kv", "import", "cities", "cities.ndjson", folder=folder)
+    expected = stored(server, "cities", folder)
+    assert len(expected) == 500
+    for name in ["c.ndjson", "c.ndjson.zst", "c.csv", "c.csv.gz", "c.parquet"]:
+        run(server, "kv", "export", "cities", "-f", name, folder=folder)
+        namespace = "from-" + name.replace(".", "-")
+        create(server, namespace)
+        load = push(server, namespace, name, folder=folder)
+        assert (load["state"], load["rows_applied"], load["rows_rejected"]) == ("live", 500, 0), load
+        assert stored(server, namespace, folder) == expected, name
+        assert not (folder / f"{name}.load").exists()
+
+
+def test_a_push_that_is_killed_goes_on_with_its_load(server, folder):
+    write_rows(folder / "rows.ndjson", ROWS)
+    create(server, "killed")
+    chance, kills = random.Random(3), 0
+    arguments = ["load", "push", "killed", "rows.ndjson", "--part-mib", "1", "--connections", "2", "--wait"]
+    while kills < KILLS:
+        command = start(server, *arguments, folder=folder)
+        try:
+            assert command.wait(timeout=chance.uniform(0.02, 0.6)) == 0, command.stderr.read()
+            break
+        except subprocess.TimeoutExpired:
+            command.kill()
+            command.communicate()
+            kills += 1
+    run(server, *arguments, folder=folder)
+    loads = asked(server, "load", "ls", "killed", folder=folder)
+    # One that was created in the moment before its id was kept has no parts.
+    done = [load for load in loads if load["state"] == "live"]
+    assert done and all(load["state"] == "created" for load in loads if load not in done), loads
+    run(server, "kv", "export", "killed", "-f", "out", folder=folder)
+    assert read_rows(folder / "out")[0] == read_rows(folder / "rows.ndjson")[0]
+
+
+def test_a_push_outlives_servers_that_are_killed(new_server, folder):
+    from tier import free_port
+
+    ports = {"listen": f"127.0.0.1:{free_port()}", "admin_listen": f"127.0.0.1:{free_port()}"}
+    server = new_server({"server": {"drain_delay": "0s"} | ports}).start()
+    write_rows(folder / "rows.ndjson", ROWS)
+    create(server, "n")
+    command = start(
+        server, "load", "push", "n", "rows.ndjson", "--part-mib", "1", "--patience", "3m", "--wait", folder=folder
+    )
+    chance = random.Random(4)
+    for _ in range(KILLS):
+        if command.poll() is not None:
+            break
+        time.sleep(chance.uniform(0.1, 0.5))
+        server.kill()
+        server.start()
+    said = command.communicate(timeout=300)[1].decode()
+    assert command.returncode == 0, said[-4000:]
+    run(server, "kv", "export", "n", "-f", "out", folder=folder)
+    assert read_rows(folder / "out")[0] == read_rows(folder / "rows.ndjson")[0]
+
+
+def test_rejects_are_listed_and_fail_the_load_above_their_ratio(server, folder):
+    (folder / "rows.csv").write_text("pk,v\na,1\nb\nc,3\nd,4\n")
+    create(server, "strict")
+    said = push(server, "strict", "rows.csv", folder=folder, code=1)
+    assert said["state"] == "failed" and "reject" in said["reason"], said
+    create(server, "lenient")
+    load = push(server, "lenient", "rows.csv", "--max-reject-ratio", "0.5", folder=folder, code=7)
+    assert (load["state"], load["rows_applied"], load["rows_rejected"]) == ("live", 3, 1), load
+    done = subprocess.run(
+        [binary(), "load", "rejects", "lenient", load["id"]], env=environment(server), capture_output=True, check=True
+    )
+    (reject,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (reject["part"], reject["line"], reject["text"]) == (0, 3, "b"), reject
+    assert "it has 1 cell, and the header names 2 columns" in reject["reason"], reject
+
+
+def test_rows_that_are_newer_than_the_data_stay(server, folder):
+    create(server, "dated")
+    client = server.client()
+    assert client.put("/v1/ns/dated/kv/a/x", b"newer").status == 201
+    (folder / "rows.ndjson").write_text('{"pk":"a","sk":"x","v":"old"}\n{"pk":"b","sk":"x","v":"b"}\n')
+    load = push(server, "dated", "rows.ndjson", "--as-of", "2020-01-01T00:00:00Z", folder=folder)
+    assert (load["rows_applied"], load["rows_skipped"]) == (1, 1), load
+    assert client.get("/v1/ns/dated/kv/a/x").body == b"newer"
+    load = push(server, "dated", "rows.ndjson", "--as-of", "2020-01-01T00:00:00Z", "--force", folder=folder)
+    assert load["rows_skipped"] == 0 and client.get("/v1/ns/dated/kv/a/x").body == b"old", load
+
+
+def test_named_columns_are_those_of_the_load(server, folder):
+    create(server, "columns")
+    (folder / "rows.csv").write_text("country,city,name\nDE,b,Berlin\nFR,p,Paris\n")
+    push(server, "columns", "rows.csv", "--pk", "country", "--sk", "city", "--value-rest", folder=folder)
+    assert server.client().get("/v1/ns/columns/kv/DE/b").body == b'{"name":"Berlin"}'
+
+
+def test_an_export_that_was_cut_off_is_not_sealed(server, folder):
+    create(server, "cut")
+    (folder / "rows.ndjson").write_text('{"pk":"a","version":1,"v":"1"}\n{"pk":"b","version":2,"v":"2"}\n')
+    said = run(server, "load", "push", "cut", "rows.ndjson", folder=folder, code=7)
+    assert "there is no end line" in said and "not sealed" in said, said
+    assert [load["state"] for load in asked(server, "load", "ls", "cut", folder=folder)] == ["uploading"]
+    assert server.client().get("/v1/ns/cut/kv/a").status == 404
+
+
+def test_another_file_or_other_options_do_not_go_on_with_a_load(server, folder):
+    create(server, "other")
+    # Not sealed, because its export is cut off.
+    (folder / "rows.ndjson").write_text('{"pk":"a","version":1,"v":"1"}\n')
+    run(server, "load", "push", "other", "rows.ndjson", folder=folder, code=7)
+    said = run(server, "load", "push", "other", "rows.ndjson", "--force", folder=folder, code=2)
+    assert "with other options" in said, said
+    (folder / "rows.ndjson").write_text('{"pk":"a","v":"1"}\n{"pk":"b","v":"2"}\n')
+    said = run(server, "load", "push", "other", "rows.ndjson", folder=folder, code=2)
+    assert "has changed since" in said, said
+
+
+def test_a_load_is_listed_paused_and_ended(server, folder):
+    create(server, "ended")
+    (folder / "rows.ndjson").write_text('{"pk":"a","version":1,"v":"1"}\n')
+    run(server, "load", "push", "ended", "rows.ndjson", folder=folder, code=7)
+    (load,) = asked(server, "load", "ls", "ended", folder=folder)
+    id = load["id"]
+    assert asked(server, "load", "pause", "ended", id, folder=folder)["paused"] is True
+    assert asked(server, "load", "resume", "ended", id, folder=folder)["paused"] is False
+    dry = asked(server, "load", "abort", "ended", id, "--dry-run", folder=folder)
+    assert dry["dry_run"] is True and dry["state"] == "aborted", dry
+    assert asked(server, "load", "status", "ended", id, folder=folder)["state"] == "uploading"
+    assert asked(server, "load", "abort", "ended", id, folder=folder)["state"] == "aborted"
+    assert asked(server, "load", "watch", "ended", id, folder=folder, code=1)["state"] == "aborted"
+    said = run(server, "load", "push", "ended", "rows.ndjson", folder=folder, code=1)
+    assert "aborted" in said, said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["push", "absent", "rows.ndjson"], 3, "absent"),
+        (["push", "refusals", "none.ndjson"], 1, "cannot read none.ndjson"),
+        (["push", "refusals", "rows.ndjson", "--pk", "x"], 2, "has fields and no columns"),
+        (["push", "refusals", "text.ndjson"], 2, "is not a JSON object"),
+        (["push", "refusals", "/dev/null"], 2, "no file that can be read twice"),
+        (["push", "refusals", "rows.ndjson", "--max-reject-ratio", "2"], 2, "a ratio is a number from 0 to 1"),
+        (["status", "refusals", "none"], 3, "not found"),
+        (["watch", "refusals", "none"], 3, "not found"),
+        (["rejects", "refusals", "none"], 3, "not found"),
+        (["abort", "refusals", "none"], 3, "not found"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(server, folder, arguments, code, says):
+    server.client().put("/admin/v1/namespaces/refusals", b"{}")
+    (folder / "rows.ndjson").write_text('{"pk":"a","v":"1"}\n')
+    (folder / "text.ndjson").write_text("not rows\n")
+    said = run(server, "load", *arguments, folder=folder, code=code)
+    assert says.lower() in said.lower(), said

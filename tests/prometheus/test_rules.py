@@ -1,0 +1,56 @@
+"""Rules and alerts as they stand in config/prometheus, by Prometheus' own tools."""
+
+import re
+import urllib.request
+
+import pytest
+import yaml
+
+from harness import IS_CLUSTER
+from processes import PROJECT
+from prometheus import RULES, promtool
+
+CASES = PROJECT / "tests/prometheus/alerts_test.yml"
+
+
+def alerts():
+    groups = yaml.safe_load((RULES / "alerts.yml").read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def test_rules_are_well_formed():
+    said = promtool("check", "rules", *sorted(RULES.glob("*.yml")))
+    assert said.count("SUCCESS") == 2, said
+
+
+def test_every_alert_fires_and_only_when_it_should():
+    assert "SUCCESS" in promtool("test", "rules", CASES)
+
+
+def test_no_alert_is_without_a_case():
+    text = CASES.read_text()
+    fired = set(re.findall(r'alertname="(\w+)",alertstate="firing"', text))
+    assert fired == set(alerts())
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_says_what_happened_and_what_to_do(name):
+    alert = alerts()[name]
+    assert alert["labels"]["severity"] in ("page", "ticket")
+    summary, description = alert["annotations"]["summary"], alert["annotations"]["description"]
+    assert 20 < len(summary) < 200 and len(description) > 30, alert
+    is_command = "`umbo " in description or "As for" in description or "log" in description
+    assert is_command or "disk" in description or "limit" in description, description
+
+
+def test_metrics_have_good_names_and_kinds(server):
+    assert promtool("check", "metrics", text=server.admin().get("/metrics").body.decode()) == ""
+    if IS_CLUSTER:
+        for node in server.tier.nodes.values():
+            text = urllib_text(f"http://127.0.0.1:{node.admin_port}/metrics")
+            assert promtool("check", "metrics", text=text) == ""
+
+
+def urllib_text(address):
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return answer.read().decode()

@@ -1,0 +1,75 @@
+"""The history of a server outlives it: all of it after a stop, all but a minute after a kill."""
+
+import time
+
+import pytest
+
+from harness import wait_until
+
+# Seconds between two writes of the history's files.
+WRITE_INTERVAL = 60
+
+pytestmark = pytest.mark.embedded("a dispatcher keeps its history in memory only")
+
+
+def recorded(server, length="1h"):
+    """Requests a second of puts by the time of the step."""
+    answer = server.admin().get(f"/admin/v1/history?range={length}&series=served")
+    report = answer.json()
+    puts = [one["values"] for one in report["series"] if one["labels"] == {"operation": "put"}]
+    steps = enumerate(puts[0] if puts else [])
+    step = report["step_ms"]
+    return {report["start_ms"] + at * step: value for at, value in steps if value is not None}
+
+
+def put_until(server, ns, is_over):
+    while not is_over():
+        for number in range(20):
+            ns.put(f"p{number}", value=b"v")
+        time.sleep(0.1)
+
+
+def kinds(server):
+    return [one["kind"] for one in server.admin().get("/admin/v1/events").json()["events"]]
+
+
+def test_a_stop_loses_nothing(new_server):
+    server = new_server().start()
+    ns = server.namespace("kept")
+    put_until(server, ns, lambda: sum(value > 0 for value in recorded(server).values()) >= 2)
+    before = recorded(server)
+    server.stop()
+    down = time.time() * 1000
+    time.sleep(11)
+    server.start()
+    up = time.time() * 1000
+    after = recorded(server)
+    assert {at: after.get(at) for at in before} == before
+    assert not [at for at in after if down < at < up - 20_000], "nothing is made up for the time in between"
+    assert kinds(server)[:3] == ["started", "namespace-created", "stopping"]
+    assert kinds(server)[-1] == "started"
+
+
+def test_a_kill_loses_a_minute_at_most_and_a_damaged_file_is_set_aside(new_server):
+    server = new_server().start()
+    ns = server.namespace("kept")
+    begun = time.monotonic()
+    put_until(server, ns, lambda: time.monotonic() - begun > WRITE_INTERVAL + 15)
+    before = recorded(server)
+    server.kill()
+    killed = time.time() * 1000
+    server.start()
+    kept = {at: value for at, value in recorded(server).items() if at in before}
+    assert kept == {at: value for at, value in before.items() if at in kept}
+    lost = [at for at, value in before.items() if at not in kept and value > 0]
+    assert kept and all(at > killed - (WRITE_INTERVAL + 15) * 1000 for at in lost)
+    server.kill()
+    files = sorted((server.data / "history").glob("1-*.history"))
+    content = bytearray(files[-1].read_bytes())
+    content[20] ^= 255
+    files[-1].write_bytes(content + content)
+    server.start()
+    wait_until(lambda: "was set aside" in server.log_text(), "the log tells of the damaged file")
+    assert (server.data / "history" / "1.damaged").exists()
+    assert server.namespace("kept").get("p1").status == 200
+    server.stop()

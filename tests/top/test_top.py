@@ -1,0 +1,149 @@
+"""`umbo top` on a terminal: tabs, order, filter, the servers of a fleet, and the terminal as it was."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+from harness import Cluster, binary, memory_folder
+
+WAIT_SECONDS = 20
+
+
+class Terminal:
+    """`umbo top` on a terminal of its own."""
+
+    def __init__(self, *arguments, columns=160, lines=40):
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.modes = termios.tcgetattr(slave)
+        self.slave, self.text = slave, ""
+        command = [binary(), "top", "--interval", "100ms", *arguments]
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.slave)
+        os.close(self.master)
+
+    def press(self, keys):
+        self.text = ""
+        os.write(self.master, keys.encode())
+
+    def wait_for(self, *parts):
+        """Reads until the last frame has all parts; returns its lines."""
+        end = time.monotonic() + WAIT_SECONDS
+        while True:
+            frames = self.text.split("\x1b[H")
+            for frame in frames[-2:]:
+                if all(part in frame for part in parts):
+                    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip("\r") for line in frame.split("\r\n")]
+            assert time.monotonic() < end and self.process.poll() is None, (parts, self.text[-3000:])
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.text = (self.text + os.read(self.master, 65_536).decode(errors="replace"))[-100_000:]
+
+    def end(self):
+        """Waits for the end; returns the exit code, and checks that the terminal is as it was."""
+        code = self.process.wait(WAIT_SECONDS)
+        assert termios.tcgetattr(self.slave) == self.modes
+        return code
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    """Two dispatchers of one cluster, with a policy."""
+    with memory_folder() as path:
+        cluster = Cluster(path, dispatchers=2)
+        try:
+            cluster.start()
+            client = cluster.dispatchers[0].client()
+            cluster.dispatchers[0].namespace("demo")
+            policy = {"name": "crawlers", "match": {"caller": "anonymous"}, "unit": "requests", "rate": "9000", "burst": "9000"}
+            assert client.put("/admin/v1/quotas/crawlers", json.dumps(policy)).status == 201
+            for at in range(50):
+                client.get(f"/v1/ns/demo/kv/{at}")
+            yield [f"http://127.0.0.1:{one.port}" for one in cluster.dispatchers]
+            cluster.stop()
+        finally:
+            cluster.discard()
+
+
+def test_keys_choose_tab_order_and_filter(fleet):
+    first, second = fleet
+    with Terminal("--server", first, "--dispatcher", second) as top:
+        top.wait_for("[1 overview]", "requests ", "CALLER", "SHARD", first)
+        for key, name, column in [
+            ("2", "2 callers", "CALLER"),
+            ("3", "3 hot keys", "NAMESPACE"),
+            ("\t", "4 shards", "QUEUED"),
+            ("\x1b[C", "5 quotas", "UTILISATION"),
+            ("6", "6 overload", "PRESSURE"),
+            ("\x1b[D", "5 quotas", "crawlers"),
+        ]:
+            top.press(key)
+            top.wait_for(f"[{name}]", column)
+        top.press("4s")
+        shown = top.wait_for("by SHARD, largest first", "available")
+        assert shown[4].split()[0] == "11", shown
+        top.press("sssr")
+        top.wait_for("by RU/S, smallest first")
+        top.press("5/DEFAULT")
+        shown = top.wait_for("filter: DEFAULT_", "default-caller")
+        assert not any("crawlers" in line for line in shown), shown
+        top.press("\r")
+        top.wait_for("filter: DEFAULT", "default-caller")
+        top.press("\x1b")
+        top.wait_for("crawlers")
+        top.press("d")
+        top.wait_for("[5 quotas]", "UTILISATION", second)
+        top.press("q")
+        assert top.end() == 0
+
+
+def test_a_small_terminal_is_not_exceeded(fleet):
+    with Terminal("--server", fleet[0], "--tab", "shards", columns=40, lines=6) as top:
+        shown = top.wait_for("[shards]", "SHARD")
+        assert len(shown) <= 6 and max(len(line) for line in shown) <= 40, shown
+        top.press("q")
+        assert top.end() == 0
+
+
+def test_one_frame_of_a_tab_without_a_terminal(fleet):
+    def once(*arguments):
+        command = [binary(), "--server", fleet[0], "top", "--once", "--interval", "100ms", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    quotas = once("--tab", "quotas", "--filter", "crawl").stdout.splitlines()
+    assert quotas[1] == "filter: crawl" and quotas[2].startswith("POLICY") and len(quotas) == 4, quotas
+    shards = json.loads(once("-o", "json").stdout)
+    assert len(shards["shards"]) == 12 and shards["shards"][0]["overload"]["pressure"] == 0
+    assert {one["policy"] for one in shards["policies"]} == {"crawlers", "default-caller"}
+    assert once("--tab", "nothing").returncode == 2
+
+
+def test_a_server_that_is_away_at_first_is_told_and_one_later_is_shown(fleet):
+    away = subprocess.run(
+        [binary(), "--server", "127.0.0.1:1", "--timeout", "1s", "top", "--once"], capture_output=True, timeout=60
+    )
+    assert away.returncode == 6
+    with Terminal("--server", fleet[0], "--dispatcher", "http://127.0.0.1:1", "--timeout", "1s") as top:
+        top.wait_for("[1 overview]", "requests ")
+        top.press("d")
+        top.wait_for("http://127.0.0.1:1", "trying again")
+        top.press("d")
+        top.wait_for("requests ", fleet[0])
+        top.press("q")
+        assert top.end() == 0
