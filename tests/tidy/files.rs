@@ -1,5 +1,7 @@
 //! Rules about files: each tells what it owns, none is a giant, names say what is inside.
 
+use std::collections::BTreeMap;
+
 use crate::tree::{File, files, report};
 
 /// Lines a source file may have before its tests.
@@ -47,4 +49,18 @@ fn names_say_what_is_inside() {
         }
     }
     report(&complaints);
+}
+
+/// pytest imports the modules of all areas by their bare names.
+#[test]
+fn modules_of_process_tests_have_names_of_their_own() {
+    let mut paths = BTreeMap::<String, Vec<String>>::new();
+    for file in files(&[".py"]) {
+        if file.path.starts_with("tests/") {
+            let name = file.path.rsplit('/').next().unwrap().to_owned();
+            paths.entry(name).or_default().push(file.path);
+        }
+    }
+    let twice = paths.values().filter(|paths| paths.len() > 1);
+    report(&twice.map(|paths| paths.join(", ")).collect::<Vec<_>>());
 }

@@ -40,9 +40,9 @@ def kill_while(server, command, kills, chance):
     return done
 
 
-def limit(server, namespace, rate):
-    """Makes bulk work take some seconds, so that it meets all the restarts."""
-    policy = f'{{"name":"slow","unit":"writes","per":["namespace"],"rate":{rate},"burst":{rate}}}'
+def limit(server, rate):
+    """Makes bulk work take some seconds, so that it meets all the restarts: each of which fills the bucket again."""
+    policy = f'{{"name":"slow","unit":"writes","per":["namespace"],"rate":{rate},"burst":{rate // 10}}}'
     answer = server.client().put("/admin/v1/quotas/slow", policy.encode())
     assert answer.status == 201, answer
 
@@ -50,7 +50,7 @@ def limit(server, namespace, rate):
 def test_an_import_survives_ten_kills(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
-    limit(server, "n", ROWS // 12)
+    limit(server, ROWS // 12)
     command = start(server, "kv", "import", "n", "rows", *PATIENCE, folder=folder)
     kills = kill_while(server, command, KILLS, random.Random(1))
     said = command.communicate(timeout=300)[1].decode()
@@ -92,7 +92,7 @@ def test_an_import_that_ended_early_is_continued(new_server, folder, how):
         # The later one wins, over all interruptions.
         lines.writelines('{"pk":"p1","sk":"1","v":"last"}\n' for _ in range(3))
         lines.write('{"sk":"no partition key"}\n')
-    limit(server, "n", ROWS // 4)
+    limit(server, ROWS // 4)
     arguments = ["kv", "import", "n", "rows", "--sort-window", "1", *PATIENCE]
     codes, runs = {"interrupted": 130, "killed": -signal.SIGKILL}, 0
     while True:
@@ -167,7 +167,7 @@ def test_a_pipe_of_an_export_that_fails_is_not_taken_for_whole(new_server, folde
 def test_a_server_that_never_comes_back_ends_an_import_that_can_be_continued(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
-    limit(server, "n", ROWS // 8)
+    limit(server, ROWS // 8)
     command = start(server, "kv", "import", "n", "rows", "--patience", "1s", folder=folder)
     wait_until(lambda: (folder / "rows").exists() and server.in_flight() >= 0, "it runs")
     time.sleep(2)
