@@ -39,7 +39,7 @@ use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
 use crate::operation::body::RequestBody;
 use crate::phase::identify::Identified;
-use crate::reply::{Reply, refuse, reply};
+use crate::reply::{refuse, respond};
 use crate::request_log::RequestLog;
 
 /// Longest body that says something about a load, in bytes: a few numbers and names of columns.
@@ -96,8 +96,7 @@ where
     let outcome = outcome.await;
     drop(body);
     log.phase(Phase::Encode);
-    let outcome = outcome.map(|answer| Reply::from(Answer::Load(answer)));
-    reply(log, charge, outcome)
+    respond(&mut log, &mut charge, outcome.map(Answer::Load), false)
 }
 
 impl LoadRequest<'_> {

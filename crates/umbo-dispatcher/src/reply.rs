@@ -33,7 +33,7 @@ pub(crate) struct Reply {
     pub(crate) rest: Option<Rest>,
 }
 
-/// What is read while the answer is being sent.
+/// What is read while the answer is being sent: the body becomes a stream that owns the log and the charge.
 #[derive(Debug)]
 pub(crate) enum Rest {
     /// The rest of a page, where more may follow.
@@ -67,30 +67,60 @@ impl Reply {
     }
 }
 
-/// Makes the response of an identified request.
+impl Rest {
+    /// Lets the rest follow what `response` has of the body.
+    pub(crate) fn follow(
+        self,
+        mut response: Response<ReplyBody>,
+        log: RequestLog,
+        charge: Charge,
+    ) -> Response<ReplyBody> {
+        let first = match std::mem::take(response.body_mut()) {
+            ReplyBody::Full(text) => text,
+            _ => Bytes::new(),
+        };
+        *response.body_mut() = match self {
+            Self::Page(walk) => walk.into_body(first, log, charge),
+            Self::Large(read) => read.into_body(log, charge),
+        };
+        response
+    }
+}
+
+/// Makes the response of an identified request, and returns what is still to be read for it. Log and charge are large,
+/// and stay where they are: only a rest takes them along.
 pub(crate) fn reply(
-    mut log: RequestLog,
-    mut charge: Charge,
+    log: &mut RequestLog,
+    charge: &mut Charge,
     outcome: Result<Reply, RequestError>,
+) -> (Response<ReplyBody>, Option<Rest>) {
+    let (outcome, rest) = match outcome {
+        Ok(Reply { answer, rest }) => (Ok(answer), rest),
+        Err(error) => (Err(error), None),
+    };
+    let response = respond(log, charge, outcome, rest.is_some());
+    // An answer that found no room is refused as a whole.
+    (response, rest.filter(|_| !log.is_refused()))
+}
+
+/// Makes the response of an identified request. Log and charge go on where the answer has a rest, and are closed
+/// otherwise.
+pub(crate) fn respond(
+    log: &mut RequestLog,
+    charge: &mut Charge,
+    outcome: Result<Answer, RequestError>,
+    has_rest: bool,
 ) -> Response<ReplyBody> {
-    let held = outcome.and_then(|reply| {
-        log.hold_answer(reply.answer.held_len())?;
-        Ok(reply)
+    let held = outcome.and_then(|answer| {
+        log.hold_answer(answer.held_len())?;
+        Ok(answer)
     });
-    let response = match held {
-        Ok(Reply { answer, rest }) => {
+    let mut response = match held {
+        Ok(answer) => {
             let is_head = matches!(&answer, Answer::Row(row) if row.is_head);
             let mut response = encode::answer(answer);
-            if let Some(rest) = rest {
-                add_meta(&mut response, &mut log, Some(&charge));
-                let first = match std::mem::take(response.body_mut()) {
-                    ReplyBody::Full(text) => text,
-                    _ => Bytes::new(),
-                };
-                *response.body_mut() = match rest {
-                    Rest::Page(walk) => walk.into_body(first, log, charge),
-                    Rest::Large(read) => read.into_body(log, charge),
-                };
+            if has_rest {
+                add_meta(&mut response, log, Some(charge));
                 return response;
             }
             if !is_head {
@@ -102,17 +132,19 @@ pub(crate) fn reply(
         Err(error) => {
             log.refused(&error);
             charge.close_failed(&error);
-            refusal(&mut log, Some(&charge), &error)
+            refusal(log, Some(charge), &error)
         }
     };
-    finish(response, log, Some(&charge))
+    finish(&mut response, log, Some(charge));
+    response
 }
 
 /// Makes the response to a request that was refused before it had a charge.
 pub(crate) fn refuse(mut log: RequestLog, error: &RequestError) -> Response<ReplyBody> {
     log.refused(error);
-    let response = refusal(&mut log, None, error);
-    finish(response, log, None)
+    let mut response = refusal(&mut log, None, error);
+    finish(&mut response, &mut log, None);
+    response
 }
 
 /// A request below the data plane, counted and answered like all others.
@@ -162,7 +194,9 @@ impl RoutedRequest {
             return refuse(log, &error);
         }
         log.sent(body.len());
-        finish(Response::from_parts(head, ReplyBody::Full(body)), log, None)
+        let mut response = Response::from_parts(head, ReplyBody::Full(body));
+        finish(&mut response, &mut log, None);
+        response
     }
 }
 
@@ -188,12 +222,8 @@ fn len_of(response: &Response<ReplyBody>) -> usize {
     response.body().size_hint().lower() as usize
 }
 
-fn finish(
-    mut response: Response<ReplyBody>,
-    mut log: RequestLog,
-    charge: Option<&Charge>,
-) -> Response<ReplyBody> {
-    add_meta(&mut response, &mut log, charge);
+fn finish(response: &mut Response<ReplyBody>, log: &mut RequestLog, charge: Option<&Charge>) {
+    add_meta(response, log, charge);
     log.end(|at| charge.map(|charge| charge.end(at)));
     // A refusal is small, and a refused request is in flight no more.
     if !log.is_refused()
@@ -202,7 +232,6 @@ fn finish(
         let bytes = std::mem::take(bytes);
         *response.body_mut() = ReplyBody::Held(log.room.hand_over(bytes));
     }
-    response
 }
 
 fn add_meta(response: &mut Response<ReplyBody>, log: &mut RequestLog, charge: Option<&Charge>) {

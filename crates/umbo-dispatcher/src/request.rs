@@ -167,7 +167,11 @@ where
 
     // 10. Encode: outcome → status, header fields, body.
     log.phase(Phase::Encode);
-    reply(log, charge, outcome)
+    let (response, rest) = reply(&mut log, &mut charge, outcome);
+    match rest {
+        None => response,
+        Some(rest) => rest.follow(response, log, charge),
+    }
 }
 
 /// Returns the namespace that a shard says was removed.

@@ -19,8 +19,8 @@ pub(crate) fn key_in_path(rest: &str, uri: &Uri) -> Result<Key, RequestError> {
 
 /// Decodes `{pk}[/{sk…}]` of this encoding.
 pub fn key_of(rest: &str, encoding: KeyEncoding) -> Result<Key, RequestError> {
-    let (partition, sort) = rest.split_once('/').unwrap_or((rest, ""));
-    if encoding == KeyEncoding::Percent && !rest.contains('%') {
+    let (partition, sort) = split_at_slash(rest).unwrap_or((rest, ""));
+    if encoding == KeyEncoding::Percent && !rest.as_bytes().contains(&b'%') {
         // One buffer for both keys.
         let mut keys = BytesMut::with_capacity(partition.len() + sort.len());
         keys.extend_from_slice(partition.as_bytes());
@@ -34,6 +34,12 @@ pub fn key_of(rest: &str, encoding: KeyEncoding) -> Result<Key, RequestError> {
         partition,
         key_bytes(sort, KeyPart::Sort, encoding)?,
     )?)
+}
+
+/// Splits at the first slash, which is a few bytes away: a search for a pattern costs several times as much.
+pub(crate) fn split_at_slash(text: &str) -> Option<(&str, &str)> {
+    let at = text.bytes().position(|byte| byte == b'/')?;
+    Some((&text[..at], &text[at + 1..]))
 }
 
 /// Decodes one part of a key.

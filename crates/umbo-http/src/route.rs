@@ -3,6 +3,7 @@
 use http::Method;
 use umbo_types::{Namespace, Operation, Permission};
 
+use crate::key_path::split_at_slash;
 use crate::loads;
 use crate::request_error::RequestError;
 use crate::versions;
@@ -79,8 +80,8 @@ impl<'a> Route<'a> {
 
 /// Recognises a data-plane route; none where the path is not of the data plane.
 pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, RequestError>> {
-    let (namespace, resource) = path.strip_prefix("/v1/ns/")?.split_once('/')?;
-    let (resource, rest) = match resource.split_once('/') {
+    let (namespace, resource) = split_at_slash(path.strip_prefix("/v1/ns/")?)?;
+    let (resource, rest) = match split_at_slash(resource) {
         Some((resource, rest)) => (resource, Some(rest)),
         None => (resource, None),
     };

@@ -24,7 +24,7 @@ use crate::fences::is_fenced;
 use crate::file_error::{FileError, guarded};
 use crate::key_codec;
 use crate::queue::{PushError, Queue};
-use crate::row_cache::{Looked, RowCache};
+use crate::row_cache::{CacheTicket, Looked, RowCache};
 use crate::sizes::Sizes;
 use crate::snapshot::ShardSnapshot;
 use crate::work::{CommitTime, QueuedWork, Reply};
@@ -145,11 +145,22 @@ impl OpenShard {
             }
             Looked::Miss(ticket) => ticket,
         };
+        // Boxed, so that the future of a get that the cache answers stays small.
+        Box::pin(self.get_stored(namespace, &key, ticket)).await
+    }
+
+    /// Reads one row that is not cached, and caches it.
+    async fn get_stored(
+        self: &Arc<Self>,
+        namespace: NamespaceId,
+        key: &[u8],
+        ticket: CacheTicket,
+    ) -> Result<Option<Row>, StoreError> {
         let row = self
             .read(
-                |snapshot, clock| snapshot.get(namespace, &key, clock),
+                |snapshot, clock| snapshot.get(namespace, key, clock),
                 || {
-                    let key = key.clone();
+                    let key = key.to_vec();
                     move |snapshot: &ShardSnapshot, clock: &dyn Clock| {
                         snapshot.get(namespace, &key, clock)
                     }
@@ -157,7 +168,7 @@ impl OpenShard {
             )
             .await?;
         if let Some(row) = &row {
-            self.rows.keep(ticket, &key, row);
+            self.rows.keep(ticket, key, row);
         }
         Ok(row)
     }
