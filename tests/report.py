@@ -2,8 +2,8 @@
 
 Reads the notes that tests/run left in a folder: checks.tsv, executables.json, cargo-test.log, pytest.xml and
 pytest-clustered.xml, each where it exists. A component that ran fewer tests than its floor has failed, so
-that a test that silently stops running is noticed. Tests that are marked as run against a real component of others
-count for `real/<component>` as well.
+that a test that silently stops running is noticed. Tests that are marked as run against a real component of others,
+and those of a crate that embeds one, count for `real/<component>` as well.
 """
 
 import collections
@@ -12,6 +12,10 @@ import pathlib
 import re
 import sys
 import xml.etree.ElementTree
+
+
+# What the tests of a crate run against.
+EMBEDDED = {"umbo-store-redb": "redb"}
 
 
 class Count:
@@ -45,8 +49,12 @@ def count_rust(folder, counts):
         elif documents := re.match(r"\s+Doc-tests (\S+)", line):
             component = documents.group(1).replace("_", "-")
         elif result := re.match(r"test result: \w+\. (\d+) passed; (\d+) failed", line):
-            counts[component or "unknown"].passed += int(result.group(1))
-            counts[component or "unknown"].failed += int(result.group(2))
+            its_names = [component or "unknown"]
+            if component in EMBEDDED:
+                its_names.append(f"real/{EMBEDDED[component]}")
+            for name in its_names:
+                counts[name].passed += int(result.group(1))
+                counts[name].failed += int(result.group(2))
 
 
 def count_python(report, kind, counts):

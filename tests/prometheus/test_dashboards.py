@@ -12,6 +12,8 @@ from processes import PROJECT, wait_until
 from prometheus import RULES, Prometheus, promtool
 from test_rules import urllib_text
 
+pytestmark = pytest.mark.real("prometheus")
+
 DASHBOARDS = sorted((PROJECT / "config/grafana/dashboards").glob("*.json"))
 # What stands in for Grafana's variables.
 VARIABLES = {"$__rate_interval": "10s", "$caller": ".*", "$shard": ".*", "$policy": ".*"}

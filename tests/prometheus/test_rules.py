@@ -10,6 +10,8 @@ from harness import IS_CLUSTER
 from processes import PROJECT
 from prometheus import RULES, promtool
 
+pytestmark = pytest.mark.real("prometheus")
+
 CASES = PROJECT / "tests/prometheus/alerts_test.yml"
 
 

@@ -40,9 +40,9 @@ def kill_while(server, command, kills, chance):
     return done
 
 
-def limit(server, rate):
+def limit(server, rate, burst=None):
     """Makes bulk work take some seconds, so that it meets all the restarts: each of which fills the bucket again."""
-    policy = f'{{"name":"slow","unit":"writes","per":["namespace"],"rate":{rate},"burst":{rate // 10}}}'
+    policy = f'{{"name":"slow","unit":"writes","per":["namespace"],"rate":{rate},"burst":{burst or rate}}}'
     answer = server.client().put("/admin/v1/quotas/slow", policy.encode())
     assert answer.status == 201, answer
 
@@ -50,7 +50,7 @@ def limit(server, rate):
 def test_an_import_survives_ten_kills(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
-    limit(server, ROWS // 12)
+    limit(server, ROWS // 12, burst=ROWS // 100)
     command = start(server, "kv", "import", "n", "rows", *PATIENCE, folder=folder)
     kills = kill_while(server, command, KILLS, random.Random(1))
     said = command.communicate(timeout=300)[1].decode()
