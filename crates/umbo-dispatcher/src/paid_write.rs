@@ -82,7 +82,9 @@ async fn write(
         is_continued: false,
         traceparent: None,
     };
-    let keys: Vec<Key> = mutations.iter().map(|one| one.key.clone()).collect();
+    // No answer is cached of a dataset that is being built, or of the bytes of parts.
+    let cached = mutations.iter().filter(|_| is_live);
+    let keys: Vec<Key> = cached.map(|one| one.key.clone()).collect();
     let request = WriteRequest {
         namespace,
         epoch: if is_live { paying.epoch } else { 0 },
@@ -97,8 +99,7 @@ async fn write(
         let written = store.write(&to_store, request).await;
         Answered::new(&to_store, written)
     };
-    let scope = if is_live { paying.id } else { namespace };
-    let scopes = keys.iter().map(|key| WriteScope::Row(scope, key));
+    let scopes = keys.iter().map(|key| WriteScope::Row(paying.id, key));
     let writing = write_through(dispatcher, shard, &call, scopes, work);
     let timed = timeout_at(context.deadline.instant().into(), writing).await;
     let timed = timed.unwrap_or(Err(RequestError::DeadlineInStore {

@@ -1,8 +1,9 @@
-//! SHA-256 of parts, and the header field `Content-Digest` (RFC 9530).
+//! SHA-256 of parts, the header field `Content-Digest` (RFC 9530), and the checksum of the rows of a version.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{Context, SHA256};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// A SHA-256.
 pub type Sha256 = [u8; 32];
@@ -68,26 +69,29 @@ pub fn content_digest(field: &[u8]) -> Result<Option<Sha256>, BadDigest> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadDigest;
 
-/// Digest of rows, the same in whichever order they are added: the sum of their SHA-256, cut to 128 bits.
+/// Checksum of rows, the same in whichever order they are added: the sum of their XXH3-128.
 #[derive(Debug, Default)]
-pub struct RowsDigest(u128);
+pub struct RowsDigest {
+    sum: u128,
+    /// The row that is added, in a reused buffer.
+    row: Vec<u8>,
+}
 
 impl RowsDigest {
     /// Adds a row, by its fields.
     pub fn add(&mut self, fields: [&[u8]; 6]) {
-        let mut context = Context::new(&SHA256);
+        self.row.clear();
         for field in fields {
-            context.update(&(field.len() as u64).to_be_bytes());
-            context.update(field);
+            self.row
+                .extend_from_slice(&(field.len() as u64).to_be_bytes());
+            self.row.extend_from_slice(field);
         }
-        let digest = context.finish();
-        let first = digest.as_ref().first_chunk().expect("it has 32 bytes");
-        self.0 = self.0.wrapping_add(u128::from_be_bytes(*first));
+        self.sum = self.sum.wrapping_add(xxh3_128(&self.row));
     }
 
     /// Returns it in hexadecimal.
     pub fn finish(&self) -> String {
-        format!("{:032x}", self.0)
+        format!("{:032x}", self.sum)
     }
 }
 

@@ -61,14 +61,20 @@ pub struct RunRecord {
     pub beat: u64,
     /// Parts that were checked.
     pub checked: u32,
-    /// Rows of them, rejected ones included.
+    /// Rows that were read to be counted, rejected ones included.
     pub rows: u64,
-    /// Rows of them that were rejected.
+    /// Rows that were rejected.
     pub rejected: u64,
+    /// Rows among them whose keys an operator has blocked.
+    #[serde(default)]
+    pub blocked: u64,
     /// The part that is being applied.
     pub part: u32,
     /// Rows of it that were read so far, rejected ones included.
     pub row: u64,
+    /// Rows of it that cannot be read, so far; none in mode merge, where that is known before.
+    #[serde(default)]
+    pub unreadable: u64,
     /// Rows that were stored or removed.
     pub applied: u64,
     /// Rows that were left out.

@@ -97,7 +97,7 @@ pub enum LoadStep {
     TakePart,
     /// All parts are there: so many.
     Seal(u32),
-    /// Its parts have been checked; its rows are applied from now on.
+    /// Its rows are applied from now on; in mode merge its parts have been checked.
     Begin,
     /// All its rows are applied.
     Finish,

@@ -4,6 +4,8 @@
 //! runtime. It asks for bytes and hands batches over; a task fetches the bytes and queues the batches. Held at a time
 //! are two pieces of the part, and a batch by each: by the thread, under way, by the task, in the queue, and by who
 //! applies it.
+//!
+//! The invariant: a part whose rows have come to their end has the bytes that were sent.
 
 use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -16,6 +18,7 @@ use umbo_rows::{
 };
 use umbo_types::NamespaceId;
 
+use crate::digest::{PartDigest, hex};
 use crate::error::LoadError;
 use crate::host::HostError;
 use crate::layout::PartRecord;
@@ -72,19 +75,25 @@ impl PartRows {
     ) -> Result<Self, HostError> {
         let format = format_of(load, &part.content_type, &part.coding);
         let (format, coding) = format.map_err(|error| of_part(number, &error))?;
+        let bytes = StoredBytes {
+            content: load.content_id(),
+            upload: part.upload,
+            len: part.len,
+            sha256: part.sha256.clone(),
+            is_read_in_order: format.is_read_in_order(),
+        };
         let len = part.len;
         let work = move |to: Sender<Said>| {
             let end = read(&format, coding, len, &to);
             drop(to.blocking_send(Said::Ended(end)));
         };
-        let upload = (load.content_id(), part.upload, len);
-        Self::begin(source, upload, number, work)
+        Self::begin(source, bytes, number, work)
     }
 
     /// Starts the thread and the task.
     fn begin(
         source: impl RowSource<Error = HostError> + Send + 'static,
-        upload: (NamespaceId, u64, u64),
+        bytes: StoredBytes,
         number: u16,
         work: impl FnOnce(Sender<Said>) + Send + 'static,
     ) -> Result<Self, HostError> {
@@ -98,7 +107,7 @@ impl PartRows {
         let (queue, batches) = mpsc::channel(BATCHES_AHEAD);
         let mut feeding = JoinSet::new();
         feeding.spawn(async move {
-            let end = feed(source, upload, said, &queue).await;
+            let end = feed(source, bytes, said, &queue).await;
             let end = end.map_err(|error| match error {
                 HostError::Never(reason) => of_part(number, &reason),
                 other => other,
@@ -134,16 +143,78 @@ enum Said {
     Ended(Result<(), RowsError>),
 }
 
+/// The bytes of a part, and what they are to be.
+#[derive(Debug)]
+struct StoredBytes {
+    content: NamespaceId,
+    upload: u64,
+    len: u64,
+    /// SHA-256 of those that were sent, in hexadecimal.
+    sha256: String,
+    /// Whether the thread asks for them from one end to the other.
+    is_read_in_order: bool,
+}
+
+impl StoredBytes {
+    /// Reads bytes from an offset on.
+    async fn read(
+        &self,
+        source: &impl RowSource<Error = HostError>,
+        at: u64,
+    ) -> Result<Bytes, HostError> {
+        let piece = read_piece(source, self.content, self.upload, at).await?;
+        let missing = || HostError::Never(format!("bytes are missing, from {at} on"));
+        let mut piece = piece.ok_or_else(missing)?;
+        piece.truncate(usize::try_from(self.len - at).unwrap_or(usize::MAX));
+        Ok(piece)
+    }
+}
+
+/// The digest of the first bytes of a part.
+#[derive(Default)]
+struct DigestSoFar {
+    digest: PartDigest,
+    len: u64,
+}
+
+impl DigestSoFar {
+    /// Adds a piece that begins where the digest has come to; another one is no news.
+    fn add(&mut self, at: u64, piece: &[u8]) {
+        if at == self.len {
+            self.digest.update(piece);
+            self.len += piece.len() as u64;
+        }
+    }
+
+    /// Adds all bytes that are left.
+    async fn add_rest(
+        &mut self,
+        source: &impl RowSource<Error = HostError>,
+        bytes: &StoredBytes,
+    ) -> Result<(), HostError> {
+        while self.len < bytes.len {
+            let piece = bytes.read(source, self.len).await?;
+            self.add(self.len, &piece);
+        }
+        Ok(())
+    }
+}
+
 /// Fetches what the thread needs and queues what it has read, until it has ended. While the thread works on one piece of
-/// a part that it reads from one end to the other, the next piece is fetched.
+/// a part that it reads from one end to the other, the next piece is fetched. Fails in the end where the bytes are not
+/// those that were sent; where they are read in no order, at the beginning.
 async fn feed(
     source: impl RowSource<Error = HostError>,
-    (content, upload, len): (NamespaceId, u64, u64),
+    bytes: StoredBytes,
     mut said: Receiver<Said>,
     queue: &Sender<Result<Option<Batch>, HostError>>,
 ) -> Result<(), HostError> {
     // A thread that is gone does not say that it has ended.
     let defect = || HostError::Never(DEFECT.to_owned());
+    let mut digest = DigestSoFar::default();
+    if !bytes.is_read_in_order {
+        digest.add_rest(&source, &bytes).await?;
+    }
     // Where the last piece ended, and the one that begins there.
     let (mut end, mut ahead) = (0, None);
     loop {
@@ -151,23 +222,29 @@ async fn feed(
             Said::Needs(at, answer) => {
                 let is_next = at == end;
                 let piece = match ahead.take().filter(|_| is_next) {
-                    Some(piece) => Some(piece),
-                    None => read_piece(&source, content, upload, at).await?,
+                    Some(piece) => piece,
+                    None => bytes.read(&source, at).await?,
                 };
-                let missing = || HostError::Never(format!("bytes are missing, from {at} on"));
-                let piece = piece.ok_or_else(missing)?;
                 end = at + piece.len() as u64;
-                drop(answer.send(piece));
-                if is_next && end < len {
+                drop(answer.send(piece.clone()));
+                // The thread works meanwhile. A piece takes a tenth of a millisecond.
+                digest.add(at, &piece);
+                if is_next && end < bytes.len {
                     // An error is met again, and told, where the bytes are needed.
-                    let next = read_piece(&source, content, upload, end).await;
-                    ahead = next.unwrap_or_default();
+                    ahead = bytes.read(&source, end).await.ok();
                 }
             }
             // Where the rows are not wanted any more, this task is ended.
             Said::Rows(batch) => drop(queue.send(Ok(Some(batch))).await),
             Said::Ended(end) => {
-                return end.map_err(|error| HostError::Never(error.to_string()));
+                end.map_err(|error| HostError::Never(error.to_string()))?;
+                // Behind the end of what is compressed there may be more.
+                digest.add_rest(&source, &bytes).await?;
+                if hex(&digest.digest.finish()) != bytes.sha256 {
+                    let differ = "the bytes that are stored are not those that were sent";
+                    return Err(HostError::Never(differ.to_owned()));
+                }
+                return Ok(());
             }
         }
     }
@@ -251,10 +328,12 @@ mod tests {
         for (at, piece) in bytes.chunks(piece_len as usize).enumerate() {
             rows.put(at as u64 * piece_len, piece).await;
         }
+        let mut digest = PartDigest::default();
+        digest.update(bytes);
         PartRecord {
             upload: UPLOAD,
             len: bytes.len() as u64,
-            sha256: String::new(),
+            sha256: hex(&digest.finish()),
             content_type: content_type.to_owned(),
             coding: String::new(),
         }
@@ -278,6 +357,16 @@ mod tests {
             }
         }
         Ok(read)
+    }
+
+    fn no_bytes() -> StoredBytes {
+        StoredBytes {
+            content: CONTENT,
+            upload: UPLOAD,
+            len: 0,
+            sha256: String::new(),
+            is_read_in_order: true,
+        }
     }
 
     async fn check_lines() {
@@ -325,12 +414,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn bytes_that_are_not_those_that_were_sent_are_an_error_and_no_end() {
+        let rows = Rows::new();
+        let mut part = part(&rows, "application/x-ndjson", &lines(9), PIECE_LEN).await;
+        part.sha256 = "00".repeat(32);
+        let mut rows = PartRows::open(rows, &load(), 7, &part).unwrap();
+        assert_eq!(rows.next().await.unwrap().unwrap().len(), 9);
+        let reason = "part 7: the bytes that are stored are not those that were sent";
+        assert_eq!(rows.next().await, Err(HostError::Never(reason.to_owned())));
+    }
+
+    #[tokio::test]
     async fn a_reader_that_ends_by_a_defect_is_an_error_and_no_end() {
         let work = |to: Sender<Said>| {
             to.blocking_send(Said::Rows(Batch::new()))
                 .unwrap_or_default();
         };
-        let mut rows = PartRows::begin(Rows::new(), (CONTENT, UPLOAD, 0), 7, work).unwrap();
+        let mut rows = PartRows::begin(Rows::new(), no_bytes(), 7, work).unwrap();
         assert_eq!(rows.next().await, Ok(Some(Batch::new())));
         let reason = format!("part 7: {DEFECT}");
         assert_eq!(rows.next().await, Err(HostError::Never(reason)));
@@ -372,7 +472,7 @@ mod tests {
             drop(runs);
             ended.send(()).unwrap();
         };
-        let mut rows = PartRows::begin(Rows::new(), (CONTENT, UPLOAD, 0), 7, work).unwrap();
+        let mut rows = PartRows::begin(Rows::new(), no_bytes(), 7, work).unwrap();
         assert_eq!(rows.next().await, Ok(Some(Batch::new())));
         assert_eq!(Arc::strong_count(&thread), 2);
         drop(rows);

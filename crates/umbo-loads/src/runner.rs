@@ -1,9 +1,11 @@
 //! The runner of a dispatcher: finds loads that are sealed and that no other dispatcher works on, and applies them.
 //!
-//! A run *checks* all parts first: their bytes are those that were sent, and their rows are counted, so that a load with
-//! other rows than expected or too many rejects fails before any of them is visible. Then it *applies* the parts in
-//! order, and reads a version back that it has built, before that can be activated. Whatever it does may be repeated: checked parts are counted once they are done, and a row that is applied again
-//! has the same `as_of` and the same value. What is to wait is tried again; no row is left out because of it.
+//! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
+//! *checks* all parts first: their bytes are those that were sent, and their rows are counted. Then it *applies* the
+//! parts in order. One of mode replace, whose rows nobody sees before the activation, checks parts while it applies
+//! them; it reads the version back that it has built, before that can be activated. Whatever a run does may be repeated:
+//! checked parts are counted once they are done, and a row that is applied again has the same `as_of` and the same
+//! value. What is to wait is tried again; no row is left out because of it.
 
 mod apply;
 mod check;
@@ -215,14 +217,19 @@ async fn advance(
         Parts::read(host, &load).await?
     };
     if load.state == LoadState::Sealed {
-        check::check_parts(host, id, &load, &parts, journal, tries).await?;
-        check::judge(&load, &journal.run).map_err(Stop::Failed)?;
+        if load.target.is_none() {
+            check::check_parts(host, id, &load, &parts, journal, tries).await?;
+            check::judge(&load, &journal.run).map_err(Stop::Failed)?;
+        }
         journal.waits_for(None);
         journal.write().await?;
         host.step(id, LoadStep::Begin).await?;
     }
     if load.state != LoadState::Ready && load.state != LoadState::Verifying {
         apply::apply_parts(host, id, &parts, journal, tries).await?;
+        if load.target.is_some() {
+            check::judge(&load, &journal.run).map_err(Stop::Failed)?;
+        }
         journal.waits_for(None);
         journal.write().await?;
     }

@@ -47,6 +47,7 @@ impl CsvRows {
             read: 0,
             len: Arc::clone(&len),
             tail: TAIL,
+            piece: Vec::new(),
         };
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(false)
@@ -74,7 +75,7 @@ impl CsvRows {
 
     /// Returns the first line of the last record.
     pub(crate) fn line(&self) -> u64 {
-        self.record.position().map_or(0, csv::Position::line)
+        first_line(&self.reader, &self.record)
     }
 
     /// Returns the next row, none at the end.
@@ -119,7 +120,8 @@ fn read(
     record: &mut ByteRecord,
     len: &AtomicU64,
 ) -> Result<bool, RowsError> {
-    let line = reader.position().line();
+    // Of a record that cannot be read it is only known where the one before it has ended.
+    let line = reader.position().line() + u64::from(reader.get_ref().has_taken(b'\r', reader));
     let has_record = reader.read_byte_record(record);
     if !has_record.map_err(|error| failure(error, line))? {
         return Ok(false);
@@ -131,7 +133,22 @@ fn read(
     if record.len() == 1 && &record[0] == TAIL_CELL {
         return Ok(false);
     }
+    // The end of the bytes has ended it, which is no line.
+    let line = reader.position().line().saturating_sub(lines_in(record));
     Err(RowsError::UnclosedQuote { line })
+}
+
+/// Returns the line in which the last record begins. The parser says only where the record before it has ended: before
+/// the line feed of a `\r\n`, and before lines that are empty.
+fn first_line(reader: &csv::Reader<Bounded>, record: &ByteRecord) -> u64 {
+    let ended = u64::from(reader.get_ref().has_taken(b'\n', reader));
+    let line = reader.position().line();
+    line.saturating_sub(lines_in(record) + ended)
+}
+
+/// Returns the line feeds within the cells of a record.
+fn lines_in(record: &ByteRecord) -> u64 {
+    memchr::memchr_iter(b'\n', record.as_slice()).count() as u64
 }
 
 /// A record, its bytes shared.
@@ -187,6 +204,19 @@ struct Bounded {
     len: Arc<AtomicU64>,
     /// What is left of the tail.
     tail: &'static [u8],
+    /// The bytes of the last read.
+    piece: Vec<u8>,
+}
+
+impl Bounded {
+    /// Returns whether this is the byte that the parser has taken last: always one of the last read.
+    fn has_taken(&self, byte: u8, reader: &csv::Reader<Self>) -> bool {
+        let ahead = (self.read + (TAIL.len() - self.tail.len()) as u64)
+            .saturating_sub(reader.position().byte());
+        let taken = usize::try_from(ahead).ok();
+        let taken = taken.and_then(|ahead| self.piece.len().checked_sub(ahead + 1));
+        taken.is_some_and(|at| self.piece[at] == byte)
+    }
 }
 
 impl Read for Bounded {
@@ -194,13 +224,18 @@ impl Read for Bounded {
         if self.taken.load(Ordering::Relaxed) > LINE_LEN_MAX {
             return Err(io::Error::other(TooLongError));
         }
-        let len = self.inner.read(buffer)?;
+        let mut len = self.inner.read(buffer)?;
         if len == 0 && !buffer.is_empty() {
             self.len.store(self.read, Ordering::Relaxed);
-            return self.tail.read(buffer);
+            len = self.tail.read(buffer)?;
+        } else {
+            self.read += len as u64;
+            self.taken.fetch_add(len, Ordering::Relaxed);
         }
-        self.read += len as u64;
-        self.taken.fetch_add(len, Ordering::Relaxed);
+        if len > 0 {
+            self.piece.clear();
+            self.piece.extend_from_slice(&buffer[..len]);
+        }
         Ok(len)
     }
 }

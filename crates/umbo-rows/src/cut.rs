@@ -104,6 +104,8 @@ struct CsvCutter {
     start: u64,
     header: Bytes,
     has_more: bool,
+    /// Whether the last record that was taken ended in `\r`, after which its line feed is left.
+    is_feed_left: bool,
 }
 
 impl CsvCutter {
@@ -124,6 +126,7 @@ impl CsvCutter {
             start: 0,
             header: Bytes::new(),
             has_more: true,
+            is_feed_left: false,
         };
         if !cutter.next_record()? {
             return Err(RowsError::NoHeader);
@@ -162,7 +165,13 @@ impl CsvCutter {
         self.start = end;
         let mut read = lock(&self.read);
         let len = len.min(read.len());
-        read.split_to(len).freeze()
+        let mut taken = read.split_to(len).freeze();
+        // Each part has as many lines as it has of the file, and the header.
+        if self.is_feed_left && taken.starts_with(b"\n") {
+            drop(taken.split_to(1));
+        }
+        self.is_feed_left = taken.ends_with(b"\r");
+        taken
     }
 }
 
@@ -206,11 +215,7 @@ mod tests {
     fn csv_is_cut_between_records_and_each_part_has_the_header() {
         let text = "pk,v\r\na,\"1\n2\"\r\nb,\"x\"\"\n\"\r\nc,3";
         let parts = parts(CutFormat::Csv, text, 1);
-        let expected = [
-            "pk,v\n\na,\"1\n2\"\r",
-            "pk,v\n\nb,\"x\"\"\n\"\r",
-            "pk,v\n\nc,3",
-        ];
+        let expected = ["pk,v\na,\"1\n2\"\r", "pk,v\nb,\"x\"\"\n\"\r", "pk,v\nc,3"];
         assert_eq!(parts, expected);
     }
 

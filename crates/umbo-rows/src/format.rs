@@ -61,6 +61,15 @@ impl RowFormat {
         Err(FormatError::ParquetNotBuilt)
     }
 
+    /// Returns whether its rows are read from the first byte of a file to the last one.
+    pub const fn is_read_in_order(&self) -> bool {
+        match self {
+            Self::Lines | Self::Csv(_) => true,
+            #[cfg(feature = "parquet")]
+            Self::Parquet(_) => false,
+        }
+    }
+
     /// Returns the media type.
     pub const fn content_type(&self) -> &'static str {
         match self {

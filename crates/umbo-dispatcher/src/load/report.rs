@@ -114,6 +114,14 @@ pub(super) async fn describe(
             part.applied = Some(progress.rows);
         }
     }
+    // Of mode replace a part has its counts once it is applied.
+    if let Some(run) = run.as_ref().filter(|run| run.row > 0)
+        && let Some((_, part)) = parts
+            .iter_mut()
+            .find(|(number, _)| u32::from(**number) == run.part)
+    {
+        part.applied = part.applied.or(Some(run.row));
+    }
     Ok(load.info(id, run.as_ref(), parts.into_values().collect()))
 }
 

@@ -1,4 +1,5 @@
-//! Applies the rows of checked parts, in the order of parts and rows.
+//! Applies the rows of parts, in the order of parts and rows. In mode merge the parts are checked; in mode replace, where
+//! no row is visible before the version is live, they are checked while they are applied.
 //!
 //! A batch is divided by shard, and a few batches are under way: while shards commit, the next ones are read, and each
 //! shard takes them in order (`open_batches`). So of two rows with one key the later one is applied later. Progress is what all
@@ -15,12 +16,12 @@ use umbo_rows::{LoadChange, LoadRow};
 use umbo_store::{Change, Condition, Mutation, SortRange, WriteError};
 use umbo_types::{Key, ShardId, Timestamp};
 
-use super::check::reject_row;
-use super::open_batches::{Divided, JudgedPiece, OpenBatches, Piece, len_of};
+use super::check::{progress_row, reject, reject_row};
+use super::open_batches::{Divided, JudgedPiece, OpenBatches, Piece, Rejected, len_of};
 use super::work::{Parts, continues, wait};
 use crate::host::{Host, HostError, WriteAnswers};
 use crate::journal::{Journal, Stop};
-use crate::layout::{self, PartRecord};
+use crate::layout::{self, PartProgress, PartRecord};
 use crate::limits::{BEAT, REJECTS_MAX, SEGMENT_LEN};
 use crate::record::LoadRecord;
 use crate::rows::{Batch, PartRows};
@@ -44,8 +45,18 @@ pub(super) async fn apply_parts(
         let applying = apply_part(host, id, number, part, journal, tries);
         let (applied, ()) = tokio::join!(applying, remove_bytes(host, &load, done));
         applied?;
+        if load.target.is_some() {
+            let progress = PartProgress {
+                rows: journal.run.row,
+                rejected: journal.run.unreadable,
+            };
+            journal
+                .put_rows(vec![progress_row(number, &progress)])
+                .await?;
+            journal.run.checked = u32::from(number) + 1;
+        }
         journal.run.part = u32::from(number) + 1;
-        journal.run.row = 0;
+        (journal.run.row, journal.run.unreadable) = (0, 0);
         journal.write().await?;
         // No run reads them again.
         done = Some(part);
@@ -217,19 +228,27 @@ impl Writer {
             if std::mem::take(tries) > 0 {
                 journal.waits_for(None);
             }
-            let mut rejects = ended.rejects;
-            let rejected = rejects.len() as u64;
+            let Rejected {
+                blocked,
+                unreadable,
+                rows: mut rejects,
+            } = ended.rejected;
             let room = REJECTS_MAX.saturating_sub(journal.run.rejected);
             rejects.truncate(usize::try_from(room).unwrap_or(usize::MAX));
             journal.put_rows(rejects).await?;
-            journal.count(ended.skipped, rejected, &ended.counts);
+            journal.count(ended.skipped, blocked + unreadable, &ended.counts);
             journal.run.row += ended.len;
+            journal.run.blocked += blocked;
+            journal.run.unreadable += unreadable;
+            if self.load.target.is_some() {
+                journal.run.rows += ended.len;
+            }
         }
         Ok(())
     }
 }
 
-/// Divides the rows of a part by shard. Those whose keys an operator has blocked are left out.
+/// Divides the rows of a part by shard. Those that are rejected are left out.
 fn divide(host: &Host, load: &LoadRecord, part: u16, batch: Batch) -> Divided {
     let (now, default) = (host.now(), host.default_expiry(load));
     let condition = || {
@@ -245,12 +264,22 @@ fn divide(host: &Host, load: &LoadRecord, part: u16, batch: Batch) -> Divided {
         len: batch.len() as u64,
         ..Divided::default()
     };
+    let rejected = &mut divided.rejected;
     for (line, row) in batch {
-        let Ok(LoadRow { key, change }) = row else {
-            continue;
+        let LoadRow { key, change } = match row {
+            Ok(row) => row,
+            Err(row) => {
+                // In mode merge they were counted when the parts were checked.
+                if load.target.is_some() {
+                    rejected.unreadable += 1;
+                    rejected.keep(|| reject(part, &row));
+                }
+                continue;
+            }
         };
         if host.is_blocked(load, &key) {
-            divided.rejects.push(blocked(part, line, &key));
+            rejected.blocked += 1;
+            rejected.keep(|| blocked(part, line, &key));
             continue;
         }
         let change = match change {
@@ -273,6 +302,15 @@ fn divide(host: &Host, load: &LoadRecord, part: u16, batch: Batch) -> Divided {
         });
     }
     divided
+}
+
+impl Rejected {
+    /// Keeps a row of the report, up to as many as a load has.
+    fn keep(&mut self, row: impl FnOnce() -> Mutation) {
+        if (self.rows.len() as u64) < REJECTS_MAX {
+            self.rows.push(row());
+        }
+    }
 }
 
 /// Returns the row of the report about a row whose key is blocked.

@@ -1,4 +1,5 @@
-//! Checks the parts of a load before any row is applied: their bytes, their rows, their rejects.
+//! Checks the parts of a load of mode merge before any row is applied: their bytes, their rows, their rejects. Decides
+//! by the counts of a load of any mode.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,14 +9,12 @@ use umbo_rows::RejectedRow;
 use umbo_store::{Condition, Mutation};
 
 use super::work::{Parts, continues};
-use crate::digest::{PartDigest, hex};
 use crate::host::{Host, RowCounts};
 use crate::journal::{Journal, Stop, json_row};
 use crate::layout::{self, PartProgress, PartRecord, RunRecord};
 use crate::limits::{BEAT, EXCERPT_LEN_MAX, REJECTS_MAX};
 use crate::record::LoadRecord;
 use crate::rows::PartRows;
-use crate::stored_rows::read_piece;
 
 /// Checks the parts that have not been checked.
 pub(super) async fn check_parts(
@@ -27,14 +26,10 @@ pub(super) async fn check_parts(
     tries: &mut u32,
 ) -> Result<(), Stop> {
     for (number, part) in parts.from(journal.run.checked) {
-        check_bytes(host, id, load, number, part, journal).await?;
         let progress = check_rows(host, id, load, number, part, journal).await?;
-        let row = json_row(
-            layout::part_key(layout::PROGRESS, number),
-            &progress,
-            Condition::Always,
-        );
-        journal.put_rows(vec![row]).await?;
+        journal
+            .put_rows(vec![progress_row(number, &progress)])
+            .await?;
         journal.run.rows += progress.rows;
         journal.run.rejected += progress.rejected;
         journal.run.checked = u32::from(number) + 1;
@@ -45,42 +40,6 @@ pub(super) async fn check_parts(
             rejected: progress.rejected,
             ..RowCounts::default()
         });
-    }
-    Ok(())
-}
-
-/// Fails where the bytes of a part are not those that were sent.
-async fn check_bytes(
-    host: &Host,
-    id: &str,
-    load: &LoadRecord,
-    number: u16,
-    part: &PartRecord,
-    journal: &mut Journal,
-) -> Result<(), Stop> {
-    let (mut digest, mut at) = (PartDigest::default(), 0);
-    let mut beat = Instant::now();
-    while at < part.len {
-        let piece = read_piece(host, load.content_id(), part.upload, at).await?;
-        let Some(mut piece) = piece else {
-            return Err(Stop::Failed(format!(
-                "part {number}: bytes are missing, from {at} on"
-            )));
-        };
-        piece.truncate(usize::try_from(part.len - at).unwrap_or(usize::MAX));
-        at += piece.len() as u64;
-        // A piece takes a tenth of a millisecond.
-        digest.update(&piece);
-        if beat.elapsed() >= BEAT {
-            beat = Instant::now();
-            continues(host, id)?;
-            journal.write().await?;
-        }
-    }
-    if hex(&digest.finish()) != part.sha256 {
-        return Err(Stop::Failed(format!(
-            "part {number}: the bytes that are stored are not those that were sent"
-        )));
     }
     Ok(())
 }
@@ -121,7 +80,14 @@ async fn check_rows(
     }
 }
 
-fn reject(part: u16, row: &RejectedRow) -> Mutation {
+/// Returns the row of the report about the rows of a part.
+pub(super) fn progress_row(part: u16, progress: &PartProgress) -> Mutation {
+    let key = layout::part_key(layout::PROGRESS, part);
+    json_row(key, progress, Condition::Always)
+}
+
+/// Returns the row of the report about a row that cannot be read.
+pub(super) fn reject(part: u16, row: &RejectedRow) -> Mutation {
     let bytes = &row.bytes[..row.bytes.len().min(EXCERPT_LEN_MAX)];
     // A character may have been cut.
     let text = match std::str::from_utf8(bytes) {
@@ -147,9 +113,11 @@ pub(super) fn reject_row(line: &RejectLine) -> Mutation {
     json_row(key, line, Condition::Always)
 }
 
-/// Decides by the counts of all parts whether a load is applied; an error says why not.
+/// Decides by the counts of all parts whether a load is applied, or what it has built is kept; an error says why not.
 pub(super) fn judge(load: &LoadRecord, run: &RunRecord) -> Result<(), String> {
-    let RunRecord { rows, rejected, .. } = *run;
+    let rows = run.rows;
+    // What an operator has blocked is no fault of the rows.
+    let rejected = run.rejected.saturating_sub(run.blocked);
     if let Some(expected) = load.expected_rows.filter(|&expected| expected != rows) {
         return Err(format!(
             "its parts have {rows} rows, and {expected} are expected"

@@ -21,8 +21,18 @@ pub(super) struct Divided {
     pub(super) by_shard: BTreeMap<ShardId, Vec<Mutation>>,
     /// Rows that have expired already.
     pub(super) skipped: u64,
-    /// Rows of the report about those whose keys are blocked.
-    pub(super) rejects: Vec<Mutation>,
+    pub(super) rejected: Rejected,
+}
+
+/// Rows of a batch that are not applied because of what they are.
+#[derive(Debug, Default)]
+pub(super) struct Rejected {
+    /// Rows whose keys an operator has blocked.
+    pub(super) blocked: u64,
+    /// Rows that cannot be read.
+    pub(super) unreadable: u64,
+    /// Rows of the report about them, up to a number.
+    pub(super) rows: Vec<Mutation>,
 }
 
 /// A batch whose rows are all done.
@@ -30,7 +40,7 @@ pub(super) struct Divided {
 pub(super) struct EndedBatch {
     pub(super) len: u64,
     pub(super) skipped: u64,
-    pub(super) rejects: Vec<Mutation>,
+    pub(super) rejected: Rejected,
     pub(super) counts: BTreeMap<ShardId, RowCounts>,
 }
 
@@ -106,7 +116,7 @@ impl OpenBatches {
         let ended = EndedBatch {
             len: divided.len,
             skipped: divided.skipped,
-            rejects: divided.rejects,
+            rejected: divided.rejected,
             counts: BTreeMap::new(),
         };
         self.open.push_back(OpenBatch { left, ended });

@@ -5,30 +5,34 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use umbo_api::loads::LoadSpec;
+use umbo_api::loads::{LoadMode, LoadSpec};
 use umbo_store::{
     Atomicity, CallContext, Condition, Durability, ManualClock, MemoryStore, Mutation, Outcome,
-    Page, RangeRequest, ScanPage, ScanPosition, SortRange, Store, StoreError, WriteError,
-    WriteRequest,
+    Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, Store, StoreError,
+    WriteError, WriteRequest,
 };
-use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
+use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version, limits};
 
 use super::*;
 use crate::digest::{PartDigest, hex};
 use crate::host::{RowCounts, WriteAnswers};
 use crate::journal::json_row;
-use crate::layout::PartRecord;
+use crate::layout::{PartProgress, PartRecord};
 use crate::limits::{BATCH_ROWS_MAX, SEGMENT_LEN};
 use crate::stored_rows::{all_rows, kept_len, whole};
 
 const ID: &str = "load";
 const ROWS: NamespaceId = NamespaceId(3);
+/// Rows of a load of mode replace.
+const BUILT: NamespaceId = NamespaceId(6);
 const CONTENT: NamespaceId = NamespaceId(4);
 const REPORT: NamespaceId = NamespaceId(5);
 const SHARDS: u16 = 4;
 const PARTS: u16 = 3;
 /// Of each part: two batches, the second of them short.
 const PART_ROWS: u32 = BATCH_ROWS_MAX as u32 + 100;
+/// Lines of each part that are no rows: the last ones.
+const BAD_LINES: u32 = 3;
 /// Keys come again in the next part, and now and then within one.
 const KEYS: u32 = 5_000;
 
@@ -46,12 +50,23 @@ struct FakeHost {
 
 impl FakeHost {
     async fn with_load(refused_each: u64) -> Arc<Self> {
+        Self::with_load_of(refused_each, LoadMode::Merge, 0.1).await
+    }
+
+    async fn with_load_of(refused_each: u64, mode: LoadMode, max_reject_ratio: f64) -> Arc<Self> {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_000)));
         let wall: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let now = clock.wall();
-        let spec = LoadSpec::default();
-        let load = LoadRecord::create(&spec, ("a", ROWS.0), (4, 5), (6, 2), "x", now);
+        let spec = LoadSpec {
+            mode,
+            max_reject_ratio,
+            ..LoadSpec::default()
+        };
+        let load = LoadRecord::create(&spec, ("a", ROWS.0), (4, 5), (BUILT.0, 2), "x", now);
         let mut load = load.unwrap();
+        if mode == LoadMode::Replace {
+            load.step(&LoadStep::Confirm, now).unwrap();
+        }
         load.step(&LoadStep::TakePart, now).unwrap();
         load.step(&LoadStep::Seal(PARTS.into()), now).unwrap();
         let host = Arc::new(Self {
@@ -77,6 +92,9 @@ impl FakeHost {
                 key_of(part, row)
             );
             text.extend_from_slice(line.as_bytes());
+        }
+        for _ in 0..BAD_LINES {
+            text.extend_from_slice(b"{}\n");
         }
         let (upload, len) = (u64::from(part) + 1, text.len() as u64);
         let mut digest = PartDigest::default();
@@ -140,17 +158,40 @@ impl FakeHost {
 
     /// Returns the rows by key.
     async fn rows(&self) -> BTreeMap<u32, String> {
+        self.rows_of(ROWS).await
+    }
+
+    async fn rows_of(&self, namespace: NamespaceId) -> BTreeMap<u32, String> {
         let mut rows = BTreeMap::new();
         let call = CallContext::internal();
         for key in 0..KEYS {
             let key_of_row = Key::new(format!("p{key}"), "").unwrap();
-            let found = self.store.get(&call, ROWS, &key_of_row).await.unwrap();
+            let found = self.store.get(&call, namespace, &key_of_row).await.unwrap();
             if let Some(row) = found {
                 let text = String::from_utf8(row.value.bytes.to_vec()).unwrap();
                 rows.insert(key, text);
             }
         }
         rows
+    }
+
+    /// Returns what is reported of a part.
+    async fn progress(self: &Arc<Self>, part: u16) -> PartProgress {
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        let key = layout::part_key(layout::PROGRESS, part);
+        let found = read_json(&Host::new(host), REPORT, &key).await;
+        found.unwrap().unwrap().0
+    }
+
+    /// Returns how many rejects are reported.
+    async fn rejects(self: &Arc<Self>) -> u64 {
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        let partition = layout::report_partition(layout::REJECTS);
+        let mut rejects = 0;
+        let request = whole(REPORT, partition, SortRange::default());
+        let listed = all_rows(&Host::new(host), request, |_| rejects += 1).await;
+        listed.unwrap();
+        rejects
     }
 
     async fn journal(self: &Arc<Self>) -> RunRecord {
@@ -231,9 +272,13 @@ impl LoadHost for FakeHost {
         &self,
         load: &LoadRecord,
         shard: ShardId,
-        mutations: Vec<Mutation>,
+        mut mutations: Vec<Mutation>,
     ) -> Result<WriteAnswers, HostError> {
         self.is_there()?;
+        // No client writes here, and this store is told of no datasets.
+        for mutation in &mut mutations {
+            mutation.condition = Condition::Always;
+        }
         // Others go on meanwhile.
         tokio::task::yield_now().await;
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
@@ -252,7 +297,7 @@ impl LoadHost for FakeHost {
         };
         let (mut first, rest) = (mutations, taken);
         let rest = first.split_off(rest);
-        answers.extend(self.commit(load.namespace_id(), first).await);
+        answers.extend(self.commit(load.rows_id(ROWS), first).await);
         // A commit that had no room for more.
         let refused = || StoreError::Io {
             shard,
@@ -274,11 +319,22 @@ impl LoadHost for FakeHost {
 
     async fn scan(
         &self,
-        _: NamespaceId,
-        _: ShardId,
-        _: Option<&ScanPosition>,
+        dataset: NamespaceId,
+        shard: ShardId,
+        after: Option<&ScanPosition>,
     ) -> Result<ScanPage, HostError> {
-        Err(HostError::Gone)
+        self.is_there()?;
+        let request = ScanRequest {
+            namespace: dataset,
+            slots: 0..=4_095,
+            shard: Some(shard),
+            after: after.cloned(),
+            rows_max: 100,
+            bytes_max: limits::CHUNK_BYTES_MAX,
+            keys_only: false,
+        };
+        let page = self.store.scan(&CallContext::internal(), &request).await;
+        Ok(page.unwrap())
     }
 
     fn live_dataset(&self, _: &LoadRecord) -> Result<NamespaceId, HostError> {
@@ -341,10 +397,60 @@ async fn a_load_ends_alike_wherever_its_runs_end() {
         assert!(runs > 1, "no run has ended early");
         assert_eq!(host.rows().await, expected(), "seed {seed}");
         let journal = host.journal().await;
-        let rows = u64::from(PARTS) * u64::from(PART_ROWS);
-        assert_eq!((journal.rows, journal.applied), (rows, rows), "seed {seed}");
-        assert_eq!(journal.shards.values().sum::<u64>(), rows);
+        assert_counts(&journal, seed);
     }
+}
+
+/// Holds the counts of a load that has ended against what its parts have.
+fn assert_counts(journal: &RunRecord, seed: u64) {
+    let rows = u64::from(PARTS) * u64::from(PART_ROWS);
+    let rejected = u64::from(PARTS) * u64::from(BAD_LINES);
+    let found = (journal.rows, journal.applied, journal.rejected);
+    assert_eq!(found, (rows + rejected, rows, rejected), "seed {seed}");
+    assert_eq!(journal.shards.values().sum::<u64>(), rows);
+}
+
+#[tokio::test]
+async fn a_version_is_built_alike_wherever_its_runs_end() {
+    for seed in 0..3 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let refused_each = random.u64(9..14);
+        let host = FakeHost::with_load_of(refused_each, LoadMode::Replace, 0.1).await;
+        let mut runs = 0;
+        while host.state() != LoadState::Ready {
+            runs += 1;
+            assert!(runs < 200, "{:?}", host.load.lock().unwrap());
+            assert_ne!(host.state(), LoadState::Failed);
+            host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
+                .await;
+        }
+        assert!(runs > 1, "no run has ended early");
+        assert_eq!(host.rows_of(BUILT).await, expected(), "seed {seed}");
+        assert_counts(&host.journal().await, seed);
+        for part in 0..PARTS {
+            let progress = host.progress(part).await;
+            let rows = u64::from(PART_ROWS + BAD_LINES);
+            let found = (progress.rows, progress.rejected);
+            assert_eq!(found, (rows, u64::from(BAD_LINES)), "part {part}");
+        }
+        assert_eq!(
+            host.rejects().await,
+            u64::from(PARTS) * u64::from(BAD_LINES)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_version_with_too_many_rejects_is_never_ready() {
+    let host = FakeHost::with_load_of(NONE, LoadMode::Replace, 0.0).await;
+    host.run(i64::MAX, 1).await;
+    assert_eq!(host.state(), LoadState::Failed);
+    let reason = host.load.lock().unwrap().reason.clone().unwrap();
+    assert!(reason.contains("max_reject_ratio"), "{reason}");
+    assert!(
+        host.rows().await.is_empty(),
+        "the live rows are as they were"
+    );
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@
 //! shard is kept with the version. Rows that clients write meanwhile may be read or not: only a version that
 //! clients do not write to has the same digest each time.
 
-use tokio::time::Instant;
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{Instant, interval_at};
 use umbo_api::loads::LoadGuards;
 use umbo_api::versions::VersionShard;
 use umbo_store::{RowRef, ScanPage, ScanPosition, compression};
@@ -17,10 +18,14 @@ use crate::journal::{Journal, Stop};
 use crate::limits::BEAT;
 use crate::record::{LoadRecord, LoadTarget};
 
+/// Shards that are read at a time.
+const SHARDS_MAX: usize = 8;
+/// Pages that are read before the run looks whether it is still to go on.
+const STEP_PAGES: u32 = 16;
 /// Part by which the number of rows may differ from that of the live version where the load does not say.
 const ROWS_CHANGE_MAX: f64 = 0.3;
 
-/// Reads a version back; fails where its guards do not hold.
+/// Reads a version back; fails where its guards do not hold. The shards are read side by side.
 pub(super) async fn verify(
     host: &Host,
     id: &str,
@@ -29,60 +34,126 @@ pub(super) async fn verify(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<Vec<VersionShard>, Stop> {
-    let mut shards = Vec::new();
-    for shard in host.shards() {
-        shards.push(read_shard(host, id, (target.dataset, shard), journal, tries).await?);
+    // The live one is counted as the version is: what nodes tell of their sizes may be a moment old.
+    let live = host.live_dataset(load)?;
+    let built = NamespaceId(target.dataset);
+    let shards_of = |dataset| host.shards().into_iter().map(move |shard| (dataset, shard));
+    let mut readers = shards_of(built)
+        .chain(shards_of(live))
+        .map(|of| ShardReader::new(host, of, of.0 == built));
+    let mut steps = JoinSet::new();
+    for reader in readers.by_ref().take(SHARDS_MAX) {
+        steps.spawn(reader.step());
     }
+    let (mut shards, mut live_rows) = (Vec::new(), 0);
+    let mut beats = interval_at(Instant::now() + BEAT, BEAT);
+    loop {
+        let stepped = tokio::select! {
+            stepped = steps.join_next() => stepped,
+            _ = beats.tick() => {
+                continues(host, id)?;
+                journal.write().await?;
+                continue;
+            }
+        };
+        let Some(stepped) = stepped else {
+            break;
+        };
+        let (reader, stepped) = stepped.map_err(|error| Stop::Failed(error.to_string()))?;
+        match stepped {
+            Ok(true) => {
+                if reader.dataset == built {
+                    shards.push(reader.finish());
+                } else {
+                    live_rows += reader.read.rows;
+                }
+                if let Some(next) = readers.next() {
+                    steps.spawn(next.step());
+                }
+            }
+            Ok(false) => {
+                *tries = 0;
+                steps.spawn(reader.step());
+            }
+            Err(HostError::Wait { after, reason }) => {
+                wait(host, id, journal, after, &reason, tries).await?;
+                steps.spawn(reader.step());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    shards.sort_unstable_by_key(|shard| shard.shard);
     let rows = shards.iter().map(|shard| shard.rows).sum();
-    // Counted as the version is: what nodes tell of their sizes may be a moment old.
-    let dataset = host.live_dataset(load)?;
-    let mut live = 0;
-    for shard in host.shards() {
-        live += read_shard(host, id, (dataset.0, shard), journal, tries)
-            .await?
-            .rows;
-    }
-    judge(&target.guards, rows, live).map_err(Stop::Failed)?;
+    judge(&target.guards, rows, live_rows).map_err(Stop::Failed)?;
     Ok(shards)
 }
 
-async fn read_shard(
-    host: &Host,
-    id: &str,
-    (dataset, shard): (u32, ShardId),
-    journal: &mut Journal,
-    tries: &mut u32,
-) -> Result<VersionShard, Stop> {
-    let mut read = VersionShard {
-        shard: shard.0,
-        ..VersionShard::default()
-    };
-    let (mut digest, mut room) = (RowsDigest::default(), Vec::new());
-    let mut after: Option<ScanPosition> = None;
-    let mut beat = Instant::now();
-    loop {
-        let page = host.scan(NamespaceId(dataset), shard, after.as_ref()).await;
-        let ScanPage {
-            rows, resume_after, ..
-        } = match page {
-            Ok(page) => page,
-            Err(HostError::Wait { after, reason }) => {
-                wait(host, id, journal, after, &reason, tries).await?;
-                continue;
+/// Reads the rows that a dataset has in a shard.
+struct ShardReader {
+    host: Host,
+    dataset: NamespaceId,
+    shard: ShardId,
+    read: VersionShard,
+    /// None where the rows are only counted.
+    digest: Option<RowsDigest>,
+    after: Option<ScanPosition>,
+    /// For values that are not stored as they are.
+    room: Vec<u8>,
+}
+
+impl ShardReader {
+    fn new(host: &Host, (dataset, shard): (NamespaceId, ShardId), has_digest: bool) -> Self {
+        Self {
+            host: host.clone(),
+            dataset,
+            shard,
+            read: VersionShard {
+                shard: shard.0,
+                ..VersionShard::default()
+            },
+            digest: has_digest.then(RowsDigest::default),
+            after: None,
+            room: Vec::new(),
+        }
+    }
+
+    /// Reads some pages. Returns whether they were the last ones; after an error the same page is read again.
+    async fn step(mut self) -> (Self, Result<bool, HostError>) {
+        for _ in 0..STEP_PAGES {
+            let (dataset, shard, after) = (self.dataset, self.shard, self.after.as_ref());
+            let page = match self.host.scan(dataset, shard, after).await {
+                Ok(page) => page,
+                Err(error) => return (self, Err(error)),
+            };
+            if let Err(error) = self.add(&page) {
+                return (self, Err(error));
             }
-            Err(error) => return Err(error.into()),
+            self.after = page.resume_after;
+            if self.after.is_none() {
+                return (self, Ok(true));
+            }
+            // Requests of clients have their turn.
+            yield_now().await;
+        }
+        (self, Ok(false))
+    }
+
+    fn add(&mut self, page: &ScanPage) -> Result<(), HostError> {
+        let Some(digest) = &mut self.digest else {
+            self.read.rows += page.rows.len() as u64;
+            return Ok(());
         };
-        *tries = 0;
-        for row in rows.iter() {
+        for row in page.rows.iter() {
             let RowRef {
                 partition, sort, ..
             } = row;
-            let value = compression::plain_bytes(row.form, row.value, &mut room);
+            let value = compression::plain_bytes(row.form, row.value, &mut self.room);
             let value = value.map_err(|_| {
-                Stop::Failed(format!("shard {shard} holds a value that cannot be read"))
+                let shard = self.shard;
+                HostError::Never(format!("shard {shard} holds a value that cannot be read"))
             })?;
-            read.rows += 1;
-            read.bytes += (partition.len() + sort.len() + value.len()) as u64;
+            self.read.rows += 1;
+            self.read.bytes += (partition.len() + sort.len() + value.len()) as u64;
             let expires_at = row.expires_at.map_or(0, |at| at.0);
             let fields = [
                 partition,
@@ -94,16 +165,12 @@ async fn read_shard(
             ];
             digest.add(fields);
         }
-        if beat.elapsed() >= BEAT {
-            beat = Instant::now();
-            continues(host, id)?;
-            journal.write().await?;
-        }
-        after = resume_after;
-        if after.is_none() {
-            read.digest = digest.finish();
-            return Ok(read);
-        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> VersionShard {
+        self.read.digest = self.digest.unwrap_or_default().finish();
+        self.read
     }
 }
 

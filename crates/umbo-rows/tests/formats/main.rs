@@ -240,6 +240,38 @@ fn a_quote_that_is_not_closed_is_refused_and_swallows_no_row() {
 }
 
 #[test]
+fn lines_of_csv_are_counted_whatever_ends_them() {
+    // Records of one cell, each as its line says where it begins.
+    let lines = [
+        "pk,v",
+        "2",
+        "3",
+        "",
+        "5",
+        "\"6\n\n\"",
+        "9",
+        "\"10\n\"",
+        "",
+        "13",
+    ];
+    for ends in [&["\n"][..], &["\r\n"], &["\n", "\r\n"], &["\r\n", "\n"]] {
+        let text: String = (0..)
+            .zip(lines)
+            .map(|(at, line)| format!("{line}{}", ends[at % ends.len()]))
+            .collect();
+        let rows = read_all(&csv(), Coding::Identity, text.as_bytes()).unwrap();
+        let found: Vec<u64> = rows.into_iter().map(|row| row.unwrap_err().line).collect();
+        assert_eq!(found, [2, 3, 5, 6, 9, 10, 13], "{text:?}");
+        let unclosed = format!("{text}a,1{}b,\"", ends[0]);
+        let error = read_all(&csv(), Coding::Identity, unclosed.as_bytes()).unwrap_err();
+        assert!(
+            matches!(error, RowsError::UnclosedQuote { line: 15 }),
+            "{unclosed:?}: {error}"
+        );
+    }
+}
+
+#[test]
 fn the_end_of_csv_is_where_its_bytes_end() {
     let row = r#"{"pk":"a","sk":"","v":"1"}"#;
     for text in [

@@ -72,7 +72,7 @@ pub(crate) struct Prepared {
     pub(crate) mutations: u64,
     /// Changes made, if the commit is not to be durable.
     pub(crate) log: Vec<LoggedChange>,
-    /// Hashes of the keys of all changed rows.
+    /// Hashes of the keys of all rows that were replaced or removed.
     pub(crate) changed: Vec<u64>,
     /// Sizes of the namespaces whose rows were changed.
     pub(crate) sizes: Vec<NamespaceSize>,

@@ -124,7 +124,7 @@ pub(crate) struct RowWriter<'txn> {
     index_gone: Vec<Vec<u8>>,
     index_new: Vec<Vec<u8>>,
     log: Option<Vec<LoggedChange>>,
-    /// Of the keys of all changed rows; see [`row_cache`].
+    /// Of the keys of all rows that were replaced or removed; see [`row_cache`].
     changed: Vec<u64>,
     sizes: SizeChanges,
     /// To uploads, of the rows that came and went.
@@ -171,8 +171,8 @@ impl<'txn> RowWriter<'txn> {
         })
     }
 
-    /// Returns the logged changes, the hashes of the keys of all changed rows, and how the sizes of namespaces
-    /// have changed.
+    /// Returns the logged changes, the hashes of the keys of all rows that were replaced or removed, and how the sizes
+    /// of namespaces have changed.
     pub(crate) fn into_changes(self) -> (Vec<LoggedChange>, Vec<u64>, SizeChanges) {
         (self.log.unwrap_or_default(), self.changed, self.sizes)
     }
@@ -234,7 +234,10 @@ impl<'txn> RowWriter<'txn> {
 
     /// Records a row that was stored, and the one that it replaced.
     pub(super) fn note_put(&mut self, key: &[u8], head: RowHead, row: &[u8], old: Option<RowHead>) {
-        self.changed.push(row_cache::hash_of(key));
+        // Only rows that are there are cached.
+        if old.is_some() {
+            self.changed.push(row_cache::hash_of(key));
+        }
         self.sizes.add(key, row);
         self.references.add(row);
         let old_expiry = old.and_then(|head| head.expires_at);

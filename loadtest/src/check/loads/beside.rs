@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
+use umbo_api::loads::LoadState;
+
 use super::tier::{Tier, ask};
 use crate::check::plan::Plan;
 use crate::dataset::{self, Order};
@@ -18,11 +20,13 @@ use crate::verdict::{Bound, Verdict, median_of};
 /// Rows that are read, in the namespace that the load is of.
 const LIVE_ROWS: u64 = 50_000;
 /// Rows that are built in a second at most, so that the load lasts for all turns.
-const ROWS_A_SECOND: u64 = 150_000;
+const ROWS_A_SECOND: u64 = 300_000;
 /// Gets a second.
 const RATE: u32 = 1_000;
 /// Time that a load needs to stop after the row that it is at.
 const SETTLED: Duration = Duration::from_millis(300);
+/// Time of gets before those that are measured, in milliseconds.
+const WARM_UP_MS: u64 = 200;
 const NAMESPACE: &str = "beside";
 
 pub(super) fn beside(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
@@ -31,7 +35,8 @@ pub(super) fn beside(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     } else {
         (9, 3_000)
     };
-    let rows = rounds as u64 * turn_ms * ROWS_A_SECOND / 1_000;
+    let built_ms = SETTLED.as_millis() as u64 + WARM_UP_MS + turn_ms;
+    let rows = rounds as u64 * built_ms * ROWS_A_SECOND / 1_000;
     let mut tier = Tier::embedded(Cores::Server)?;
     let folder = tier.lab.new_folder("beside")?;
     for (name, rows) in [("live.ndjson", LIVE_ROWS), ("built.ndjson", rows)] {
@@ -51,23 +56,28 @@ pub(super) fn beside(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
         ask(tier.ports[0], "POST", &target, b"").map(drop)
     };
     let (mut before, mut during, mut failed) = (Vec::new(), Vec::new(), 0);
-    for round in 0..rounds {
+    'rounds: for round in 0..rounds {
+        let mut p99 = [0.0; 2];
         for is_built in [round % 2 == 1, round % 2 == 0] {
-            change(if is_built { "resume" } else { "pause" })?;
+            let changed = change(if is_built { "resume" } else { "pause" });
+            if !is_building(&tier, &id)? {
+                break 'rounds;
+            }
+            changed?;
             sleep(SETTLED);
             let report = pace(tier.ports[0], &gets, turn_ms, round)?;
             failed += report.failed + report.rejected;
-            let turns = if is_built { &mut during } else { &mut before };
-            turns.push(report.quantile_us(0.99));
+            p99[usize::from(is_built)] = report.quantile_us(0.99);
+            // A turn in which the load has ended is none of it.
+            if !is_building(&tier, &id)? {
+                break 'rounds;
+            }
         }
-        if !is_building(&tier, &id)? {
-            break;
-        }
+        before.push(p99[0]);
+        during.push(p99[1]);
     }
-    // The last turn is of a load that may have ended within it; the first ones are not.
-    if !is_building(&tier, &id)? && during.len() > 1 {
-        during.pop();
-        before.pop();
+    if during.is_empty() {
+        return Err(Failure::WrongAnswer("the load was too short".to_owned()));
     }
     tier.stop()?;
     let ratios = during
@@ -94,7 +104,15 @@ pub(super) fn beside(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
 fn paused_load(tier: &Tier, folder: &std::path::Path) -> Result<String, Failure> {
     let target = format!("/v1/ns/{NAMESPACE}/loads");
     // A first push without its seal would be one that fails, so the load is paused once it is sealed.
-    let arguments = ["load", "push", NAMESPACE, "built.ndjson", "--mode=replace"];
+    let arguments = [
+        "load",
+        "push",
+        NAMESPACE,
+        "built.ndjson",
+        "--mode=replace",
+        // It has many times the rows of the live version.
+        "--rows-change-max=1000",
+    ];
     tier.run(&arguments, folder)?;
     let loads = tier.loads(NAMESPACE)?;
     let load = loads.iter().find(|load| !load.state.is_applied());
@@ -108,11 +126,15 @@ fn paused_load(tier: &Tier, folder: &std::path::Path) -> Result<String, Failure>
     Ok(load.id.clone())
 }
 
+/// Returns whether a load is still built or paused; one that has failed is an error.
 fn is_building(tier: &Tier, id: &str) -> Result<bool, Failure> {
     let loads = tier.loads(NAMESPACE)?;
-    Ok(loads
-        .iter()
-        .any(|load| load.id == id && !load.state.is_applied()))
+    let load = loads.iter().find(|load| load.id == id);
+    let load = load.ok_or_else(|| Failure::WrongAnswer("the load is gone".to_owned()))?;
+    if load.state == LoadState::Failed {
+        return Err(Failure::WrongAnswer(format!("{load:?}")));
+    }
+    Ok(!load.state.is_applied())
 }
 
 fn gets(tier: &mut Tier, seed: u64) -> Result<PathBuf, Failure> {
@@ -131,7 +153,7 @@ fn pace(port: u16, gets: &std::path::Path, turn_ms: u64, round: usize) -> Result
     let arguments = [
         format!("--rate={RATE}"),
         format!("--measure-ms={turn_ms}"),
-        "--warm-up-ms=200".to_owned(),
+        format!("--warm-up-ms={WARM_UP_MS}"),
         format!("--first={}", round * 7_919),
     ];
     Client::start(Kind::Pace, (port, gets, Cores::Client), &arguments)?.report()
