@@ -1,7 +1,8 @@
-//! Threads of lower priority for long reads, so that they hold up no short request.
+//! Threads of lower priority for long reads and for loads, so that they hold up no short request.
 //!
 //! The first chunk of a page is read where its request is served, like any get; all later ones are read and
-//! encoded here. The kernel lets a short request run before them even where all cores are busy.
+//! encoded here. So are the parts of loads; a thread that is started here has the same priority. The kernel lets a short
+//! request run before them even where all cores are busy.
 
 use std::future::Future;
 use std::io;
@@ -39,7 +40,7 @@ impl LongReads {
         self.runtime.is_some()
     }
 
-    /// Does a part of a long read. Dropping the future stops it.
+    /// Does a part of a long read, or applies loads. Dropping the future stops it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -71,7 +72,7 @@ impl Drop for LongReads {
 fn lower_priority() {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
-        tracing::warn!(%error, "long reads have the priority of short ones");
+        tracing::warn!(%error, "long reads and loads have the priority of short requests");
     }
 }
 

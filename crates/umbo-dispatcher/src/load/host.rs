@@ -27,13 +27,14 @@ const RECORDS_WAIT: Duration = Duration::from_secs(1);
 /// Wait before a shard is asked again that has failed.
 const FAILED_WAIT: Duration = Duration::from_secs(1);
 
-/// Applies loads, in an endless loop. To be run once in each dispatcher.
+/// Applies loads, in an endless loop, on the threads of lower priority. To be run once in each dispatcher.
 pub async fn run_loads(dispatcher: &Arc<Dispatcher>) {
     let host = RunnerHost {
         dispatcher: Arc::clone(dispatcher),
         rows: OwnRows::of_runner(dispatcher),
     };
-    LoadRunner::new(Arc::new(host)).run().await;
+    let runner = LoadRunner::new(Arc::new(host));
+    dispatcher.long_reads.run(runner.run()).await;
 }
 
 #[derive(Debug)]
