@@ -255,10 +255,8 @@ fn lines_of_csv_are_counted_whatever_ends_them() {
         "13",
     ];
     for ends in [&["\n"][..], &["\r\n"], &["\n", "\r\n"], &["\r\n", "\n"]] {
-        let text: String = (0..)
-            .zip(lines)
-            .map(|(at, line)| format!("{line}{}", ends[at % ends.len()]))
-            .collect();
+        let ended = lines.iter().zip(ends.iter().cycle());
+        let text: String = ended.flat_map(|(line, end)| [*line, *end]).collect();
         let rows = read_all(&csv(), Coding::Identity, text.as_bytes()).unwrap();
         let found: Vec<u64> = rows.into_iter().map(|row| row.unwrap_err().line).collect();
         assert_eq!(found, [2, 3, 5, 6, 9, 10, 13], "{text:?}");
