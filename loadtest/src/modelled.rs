@@ -19,7 +19,7 @@ use umbo_api::ErrorCode;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
 use umbo_edge::EdgeLimits;
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{MemoryStore, Store};
@@ -208,7 +208,7 @@ impl Model {
             name: code.as_str(),
             kind: code.kind().as_str(),
         });
-        let parts = Parts {
+        let parts = DispatcherParts {
             store: Arc::new(store) as Arc<dyn Store>,
             clock: Arc::clone(&clock),
             tokens: Arc::new(TokenRegistry::new().map_err(|e| wrong(&e))?),

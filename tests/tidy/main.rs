@@ -1,7 +1,7 @@
 //! Rules of the house that no compiler knows, as tests. Each failure names the file and the rule.
 //!
-//! Owns the rules about files (`files`), words (`words`, `glossary`), circles of modules (`cycles`) and the
-//! arrows between crates (`arrows`).
+//! Owns the rules about files (`files`), words (`words`, `glossary`), names of types (`type_names`), circles of
+//! modules (`cycles`) and the arrows between crates (`arrows`).
 //! Formatting, lints and licences have tools of their own.
 
 #[cfg(test)]
@@ -14,5 +14,7 @@ mod files;
 mod glossary;
 #[cfg(test)]
 mod tree;
+#[cfg(test)]
+mod type_names;
 #[cfg(test)]
 mod words;

@@ -23,7 +23,7 @@ use umbo_http::{RequestError, problem};
 use umbo_store::{AnswerQuestion, Fleet, FleetMember};
 use umbo_types::Caller;
 
-use self::answer::Answer;
+use self::answer::ServerAnswer;
 use self::known::KnownProcesses;
 use self::question::Question;
 use crate::asker::as_asker;
@@ -158,7 +158,7 @@ impl FleetView {
 
 impl Answers {
     /// Answers a question as the routes of this dispatcher do.
-    async fn answer_to(&self, question: &Question) -> Answer {
+    async fn answer_to(&self, question: &Question) -> ServerAnswer {
         let Some((caller, request)) = question.request() else {
             return refused(&RequestError::RouteNotFound);
         };
@@ -189,7 +189,7 @@ impl AnswerQuestion for Answers {
     }
 }
 
-fn refused(error: &RequestError) -> Answer {
+fn refused(error: &RequestError) -> ServerAnswer {
     let problem = problem::of_part(error, None);
     let status = error.code().status();
     (

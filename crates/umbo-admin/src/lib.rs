@@ -22,7 +22,7 @@ mod startup_responder;
 
 pub use cors::{BadOrigin, CorsPolicy};
 pub use fleet::FleetView;
-pub use observer::Observer;
+pub use observer::DispatcherObserver;
 pub use scrape::visit as visit_metrics;
 pub use service::Service;
 pub use startup_responder::StartupResponder;

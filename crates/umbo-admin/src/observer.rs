@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use umbo_dispatcher::Dispatcher;
-use umbo_observe::{CallerTotals, SeriesKey, names as series};
+use umbo_observe::{CallerCounts, SeriesKey, names as series};
 use umbo_quota::{OTHERS, Tally};
 use umbo_telemetry::recorder::Recorder;
 
@@ -14,13 +14,13 @@ use crate::scrape;
 
 /// Records the history and the happenings of a dispatcher.
 #[derive(Debug)]
-pub struct Observer {
+pub struct DispatcherObserver {
     dispatcher: Arc<Dispatcher>,
     recorder: Recorder,
     happenings: Happenings,
 }
 
-impl Observer {
+impl DispatcherObserver {
     /// Makes the observer of a dispatcher; there should be one. History and happenings are kept in the files of a
     /// folder, or in memory only.
     pub fn new(dispatcher: &Arc<Dispatcher>, folder: Option<&Path>) -> Self {
@@ -92,8 +92,8 @@ fn callers(dispatcher: &Dispatcher, elapsed: f64) -> Vec<(SeriesKey, f64)> {
     clippy::cast_precision_loss,
     reason = "only differences of a second count"
 )]
-fn totals(tally: &Tally) -> CallerTotals {
-    CallerTotals {
+fn totals(tally: &Tally) -> CallerCounts {
+    CallerCounts {
         ru: tally.charged.as_f64(),
         requests: tally.requests as f64,
         rejected: tally.rejected as f64,

@@ -75,7 +75,7 @@ pub struct MultiGetRow {
 
 /// Text that borrows from the line it was read from, where it has no escapes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+pub struct LineText<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// What a line of a batch write does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -109,22 +109,22 @@ pub struct WriteLine<'a> {
     pub op: WriteOp,
     /// Partition key as text.
     #[serde(default, borrow)]
-    pub pk: Option<Text<'a>>,
+    pub pk: Option<LineText<'a>>,
     /// Partition key as base64url.
     #[serde(default, borrow)]
-    pub pk64: Option<Text<'a>>,
+    pub pk64: Option<LineText<'a>>,
     /// Sort key as text.
     #[serde(default, borrow)]
-    pub sk: Option<Text<'a>>,
+    pub sk: Option<LineText<'a>>,
     /// Sort key as base64url.
     #[serde(default, borrow)]
-    pub sk64: Option<Text<'a>>,
+    pub sk64: Option<LineText<'a>>,
     /// Value as text.
     #[serde(default, borrow)]
-    pub v: Option<Text<'a>>,
+    pub v: Option<LineText<'a>>,
     /// Value as base64url.
     #[serde(default, borrow)]
-    pub v64: Option<Text<'a>>,
+    pub v64: Option<LineText<'a>>,
     /// Time to live, in seconds.
     #[serde(default, deserialize_with = "time_to_live::nullable")]
     pub ttl: Option<u64>,
@@ -133,10 +133,10 @@ pub struct WriteLine<'a> {
     pub expires_at: Option<u64>,
     /// Media type.
     #[serde(default, borrow)]
-    pub content_type: Option<Text<'a>>,
+    pub content_type: Option<LineText<'a>>,
     /// Content encoding.
     #[serde(default, borrow)]
-    pub content_encoding: Option<Text<'a>>,
+    pub content_encoding: Option<LineText<'a>>,
     /// What an `inc` adds.
     #[serde(default)]
     pub by: Option<i64>,

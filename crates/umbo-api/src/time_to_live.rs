@@ -63,9 +63,9 @@ pub fn parse(text: &str) -> Option<u64> {
     (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
 }
 
-struct Seconds;
+struct SecondsVisitor;
 
-impl Visitor<'_> for Seconds {
+impl Visitor<'_> for SecondsVisitor {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for Nullable {
     type Value = Option<u64>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Seconds.expecting(f)
+        SecondsVisitor.expecting(f)
     }
 
     fn visit_none<E: Error>(self) -> Result<Option<u64>, E> {
@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for Nullable {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
-        deserializer.deserialize_any(Seconds).map(Some)
+        deserializer.deserialize_any(SecondsVisitor).map(Some)
     }
 }
 

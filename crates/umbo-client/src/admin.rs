@@ -13,19 +13,20 @@ use umbo_api::path::percent_encode;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 impl Client {
     /// Returns the name and version of the server that answers.
     pub async fn service(&self) -> Result<ServiceInfo, Error> {
-        self.send_for_json(&Request::read("/".to_owned())).await
+        self.send_for_json(&RepeatableRequest::read("/".to_owned()))
+            .await
     }
 
     /// Like [`Self::service`], with the time of day of the server, in whole seconds; none where the answer has no
     /// `Date`.
     pub async fn service_and_time(&self) -> Result<(ServiceInfo, Option<SystemTime>), Error> {
-        let request = Request::read("/".to_owned());
+        let request = RepeatableRequest::read("/".to_owned());
         let (headers, body) = self.send_for_parts(&request).await?;
         let service = serde_json::from_slice(&body).map_err(|error| Error::json(&error))?;
         let date = headers.get(reqwest::header::DATE);
@@ -36,7 +37,7 @@ impl Client {
     /// Returns whether the server that answers takes requests, and what is wrong with it.
     pub async fn readiness(&self) -> Result<Health, Error> {
         match self
-            .send_for_json(&Request::read("/readyz".to_owned()))
+            .send_for_json(&RepeatableRequest::read("/readyz".to_owned()))
             .await
         {
             // A server that does not take requests says so with this status.
@@ -68,7 +69,7 @@ impl Client {
         spec: &NamespaceSpec,
     ) -> Result<(NamespaceInfo, bool), Error> {
         let target = format!("/admin/v1{}", namespace_target(name));
-        let request = Request::new(Method::PUT, target, Repeat::Always)
+        let request = RepeatableRequest::new(Method::PUT, target, Repeat::Always)
             .with_body("application/json", json(spec)?);
         let mut response = self.send(&request).await?;
         let is_new = response.status() == StatusCode::CREATED;
@@ -84,7 +85,7 @@ impl Client {
         spec: &NamespaceSpec,
     ) -> Result<NamespaceInfo, Error> {
         let target = format!("/admin/v1{}", namespace_target(name));
-        let request = Request::new(Method::PATCH, target, Repeat::Always)
+        let request = RepeatableRequest::new(Method::PATCH, target, Repeat::Always)
             .with_body("application/merge-patch+json", json(spec)?);
         self.send_for_json(&request).await
     }
@@ -92,8 +93,12 @@ impl Client {
     /// Counts what the removal of a namespace would remove.
     pub async fn count_namespace(&self, name: &str) -> Result<NamespaceRemoval, Error> {
         let target = format!("/admin/v1{}?dry_run=true", namespace_target(name));
-        self.send_for_json(&Request::new(Method::DELETE, target, Repeat::Always))
-            .await
+        self.send_for_json(&RepeatableRequest::new(
+            Method::DELETE,
+            target,
+            Repeat::Always,
+        ))
+        .await
     }
 
     /// Removes a namespace with all its rows. Returns none where its name is free, otherwise which shards
@@ -106,7 +111,7 @@ impl Client {
     ) -> Result<Option<NamespaceRemoving>, Error> {
         let query = abandoned.map_or_else(String::new, |shard| format!("?abandon_shard={shard}"));
         let target = format!("/admin/v1{}{query}", namespace_target(name));
-        let request = Request::new(Method::DELETE, target, Repeat::IfNotApplied);
+        let request = RepeatableRequest::new(Method::DELETE, target, Repeat::IfNotApplied);
         let mut response = self.send(&request).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);
@@ -125,7 +130,7 @@ impl Client {
     /// outcome is unknown is not repeated.
     pub async fn create_token(&self, token: &NewToken) -> Result<CreatedToken, Error> {
         let target = "/admin/v1/tokens".to_owned();
-        let request = Request::new(Method::POST, target, Repeat::IfNotApplied)
+        let request = RepeatableRequest::new(Method::POST, target, Repeat::IfNotApplied)
             .with_body("application/json", json(token)?);
         self.send_for_json(&request).await
     }
@@ -133,7 +138,7 @@ impl Client {
     /// Revokes a token.
     pub async fn revoke_token(&self, id: &str) -> Result<(), Error> {
         let target = format!("/admin/v1/tokens/{}", percent_encode(id.as_bytes()));
-        let request = Request::new(Method::DELETE, target, Repeat::IfNotApplied);
+        let request = RepeatableRequest::new(Method::DELETE, target, Repeat::IfNotApplied);
         self.send(&request).await.map(drop)
     }
 
@@ -143,8 +148,12 @@ impl Client {
             "/admin/v1/tokens/{}?dry_run=true",
             percent_encode(id.as_bytes())
         );
-        self.send_for_json(&Request::new(Method::DELETE, target, Repeat::Always))
-            .await
+        self.send_for_json(&RepeatableRequest::new(
+            Method::DELETE,
+            target,
+            Repeat::Always,
+        ))
+        .await
     }
 
     /// Lists the shards.
@@ -154,14 +163,14 @@ impl Client {
 
     /// Returns the configuration in effect, as TOML.
     pub async fn config(&self) -> Result<String, Error> {
-        let request = Request::read("/admin/v1/config".to_owned());
+        let request = RepeatableRequest::read("/admin/v1/config".to_owned());
         let body = self.send_for_body(&request).await?;
         String::from_utf8(body.into())
             .map_err(|_| Error::Malformed("the configuration is not text".to_owned()))
     }
 
     async fn admin<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.send_for_json(&Request::read(format!("/admin/v1{path}")))
+        self.send_for_json(&RepeatableRequest::read(format!("/admin/v1{path}")))
             .await
     }
 }

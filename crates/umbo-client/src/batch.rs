@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::dead_letters::{self, DeadLetter};
 use crate::error::Error;
 use crate::kv::durability_name;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 /// How to write a batch.
@@ -51,8 +51,8 @@ impl Client {
         let body =
             serde_json::to_vec(&MultiGetBody { keys }).map_err(|error| Error::json(&error))?;
         let target = format!("/v1/ns/{namespace}/batch/get");
-        let mut request =
-            Request::new(Method::POST, target, Repeat::Always).with_body("application/json", body);
+        let mut request = RepeatableRequest::new(Method::POST, target, Repeat::Always)
+            .with_body("application/json", body);
         request.rows = asked as u64;
         let answer = self.send_for_body(&request).await?;
         let (rows, _) = parse::<MultiGetRow>(&answer)?;
@@ -81,7 +81,7 @@ impl Client {
         let repeat = Repeat::always_if(options.is_repeatable);
         let lines = lines.into();
         let rows = memchr::memchr_iter(b'\n', &lines).count() as u64;
-        let mut request = Request::new(Method::POST, target, repeat)
+        let mut request = RepeatableRequest::new(Method::POST, target, repeat)
             .with_body("application/x-ndjson", lines)
             .writing(rows.max(1));
         if options.is_minimal {

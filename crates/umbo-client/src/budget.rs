@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::window::Window;
+use crate::window::SlidingWindow;
 
 /// How long a request counts.
 const TTL_SECONDS: u32 = 10;
@@ -20,7 +20,7 @@ const REPETITION: i64 = 100;
 pub struct RetryBudget {
     percent: u32,
     reserve: i64,
-    window: Window<1>,
+    window: SlidingWindow<1>,
 }
 
 impl RetryBudget {
@@ -30,7 +30,7 @@ impl RetryBudget {
         Self {
             percent,
             reserve: i64::from(per_second_min) * i64::from(TTL_SECONDS) * REPETITION,
-            window: Window::new(Duration::from_secs(TTL_SECONDS.into()), now),
+            window: SlidingWindow::new(Duration::from_secs(TTL_SECONDS.into()), now),
         }
     }
 

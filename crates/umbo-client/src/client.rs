@@ -18,7 +18,7 @@ use crate::flow::{Flow, HeldBack};
 use crate::pacer::{LocalLimit, Pace, Pacer};
 use crate::payer::Payer;
 use crate::random::Random;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::{RetryPolicy, full_jitter};
 use crate::tls::{self, Trust};
 
@@ -222,7 +222,7 @@ impl Client {
 
     /// Gives a write an idempotency key of its own, so that it may be repeated after any failure: if it needs one, or
     /// every write has one.
-    pub(crate) fn keyed(&self, request: Request, is_needed: bool) -> Request {
+    pub(crate) fn keyed(&self, request: RepeatableRequest, is_needed: bool) -> RepeatableRequest {
         if is_needed || self.shared.has_idempotent_writes {
             request.keyed(idempotency_key(
                 SystemTime::now(),
@@ -249,7 +249,10 @@ impl Client {
 
     /// Asks the server whether it is there; any answer will do.
     pub async fn reach(&self) -> Result<(), Error> {
-        match self.send(&Request::read("/healthz".to_owned())).await {
+        match self
+            .send(&RepeatableRequest::read("/healthz".to_owned()))
+            .await
+        {
             Ok(_) | Err(Error::Problem { .. } | Error::Foreign { .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::HeaderMap;
 use umbo_api::Problem;
 
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 
 /// Most kinds of requests whose refusals are known: 96 KiB. A new one takes the place of the one with the
 /// same remainder.
@@ -25,7 +25,7 @@ const KNOWN_FOR: Duration = Duration::from_secs(30);
 
 /// A request as refusals concern it; all parts are hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RequestKind {
+pub(crate) struct RequestScope {
     /// Namespace.
     pub(crate) namespace: u64,
     /// Namespace, whether it writes, and partition; none of requests for many.
@@ -35,9 +35,9 @@ pub(crate) struct RequestKind {
     is_write: bool,
 }
 
-impl RequestKind {
+impl RequestScope {
     /// Returns the kind of a request; none of the admin API's, which no quota counts.
-    pub(crate) fn of(request: &Request, payer: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(request: &RepeatableRequest, payer: &HeaderMap) -> Option<Self> {
         let path = request.target.split('?').next()?;
         let mut parts = path.strip_prefix("/v1/ns/")?.split('/');
         let namespace = hash(parts.next()?);
@@ -79,7 +79,7 @@ struct Concern {
 impl Concerns {
     /// Returns what a request is counted with: the shard or policy that refuses requests like it, or else its
     /// namespace.
-    pub(crate) fn throttle(&self, kind: &RequestKind, now: Instant) -> u64 {
+    pub(crate) fn throttle(&self, kind: &RequestScope, now: Instant) -> u64 {
         let by_shard = kind.partition.and_then(|kind| self.find(kind, now));
         by_shard
             .or_else(|| self.find(kind.operation, now))
@@ -87,7 +87,7 @@ impl Concerns {
     }
 
     /// Learns from a refusal.
-    pub(crate) fn learn(&mut self, kind: &RequestKind, problem: &Problem, now: Instant) {
+    pub(crate) fn learn(&mut self, kind: &RequestScope, problem: &Problem, now: Instant) {
         let of_shard = problem.shard.zip(kind.partition);
         let (refused, throttle) = match (of_shard, &problem.policy) {
             (Some((shard, partition)), policy) => {
@@ -125,12 +125,12 @@ mod tests {
 
     use crate::retry::Repeat;
 
-    fn kind(method: Method, target: &str) -> RequestKind {
-        let request = Request::new(method, target.to_owned(), Repeat::Always);
-        RequestKind::of(&request, &HeaderMap::new()).unwrap()
+    fn kind(method: Method, target: &str) -> RequestScope {
+        let request = RepeatableRequest::new(method, target.to_owned(), Repeat::Always);
+        RequestScope::of(&request, &HeaderMap::new()).unwrap()
     }
 
-    fn get(target: &str) -> RequestKind {
+    fn get(target: &str) -> RequestScope {
         kind(Method::GET, target)
     }
 
@@ -177,8 +177,9 @@ mod tests {
         }
         let mut payer = HeaderMap::new();
         payer.insert("umbo-quota-user", "search".parse().unwrap());
-        let request = Request::new(Method::PUT, "/v1/ns/n/kv/a/1".to_owned(), Repeat::Always);
-        let paid = RequestKind::of(&request, &payer).unwrap();
+        let request =
+            RepeatableRequest::new(Method::PUT, "/v1/ns/n/kv/a/1".to_owned(), Repeat::Always);
+        let paid = RequestScope::of(&request, &payer).unwrap();
         assert_eq!(concerns.throttle(&paid, now), paid.namespace);
     }
 
@@ -191,7 +192,10 @@ mod tests {
         concerns.learn(&scan, &problem(Some(1), None), now);
         assert_eq!(concerns.throttle(&scan, now), scan.namespace);
         assert_eq!(
-            RequestKind::of(&Request::read("/healthz".to_owned()), &HeaderMap::new()),
+            RequestScope::of(
+                &RepeatableRequest::read("/healthz".to_owned()),
+                &HeaderMap::new()
+            ),
             None
         );
     }

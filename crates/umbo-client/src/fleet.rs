@@ -7,20 +7,20 @@ use umbo_api::why::RequestExplanation;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 
 impl Client {
     /// Lists the dispatchers of the server's cluster; a server with its store in its process is alone. Needs the
     /// grant `observe` on every namespace.
     pub async fn fleet(&self) -> Result<FleetList, Error> {
-        self.send_for_json(&Request::read("/admin/v1/fleet".to_owned()))
+        self.send_for_json(&RepeatableRequest::read("/admin/v1/fleet".to_owned()))
             .await
     }
 
     /// Asks every dispatcher of the server's cluster for a route of the admin API, without `/admin/v1/`. Each
     /// refuses by itself what the caller may not see.
     pub async fn ask_fleet(&self, route: &str) -> Result<FleetAnswers, Error> {
-        self.send_for_json(&Request::read(format!("/admin/v1/fleet/{route}")))
+        self.send_for_json(&RepeatableRequest::read(format!("/admin/v1/fleet/{route}")))
             .await
     }
 

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 use crate::budget::RetryBudget;
-use crate::concern::{Concerns, RequestKind};
+use crate::concern::{Concerns, RequestScope};
 use crate::error::Error;
 use crate::pacer::{
-    Load, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
+    Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback, WorkHint,
 };
 use crate::retry::RetryPolicy;
 use crate::throttle::AdaptiveThrottle;
@@ -67,7 +67,7 @@ struct Throttle {
 
 impl Throttles {
     /// Returns the throttle that a request is counted with.
-    fn of(&mut self, kind: &RequestKind, factor: f64, now: Instant) -> &mut Throttle {
+    fn of(&mut self, kind: &RequestScope, factor: f64, now: Instant) -> &mut Throttle {
         let name = self.concerns.throttle(kind, now);
         let throttles = &mut self.throttles;
         if throttles.len() >= THROTTLES_MAX && !throttles.contains_key(&name) {
@@ -105,7 +105,7 @@ impl Flow {
     }
 
     /// Returns whether a request is to be sent, or why not.
-    pub(crate) fn admit(&self, kind: Option<&RequestKind>, random: u64) -> Result<(), Error> {
+    pub(crate) fn admit(&self, kind: Option<&RequestScope>, random: u64) -> Result<(), Error> {
         let Some(kind) = kind else {
             return Ok(());
         };
@@ -138,8 +138,8 @@ impl Flow {
     /// namespace, and where `is_due` because the server has named the time.
     pub(crate) async fn enter(
         &self,
-        kind: Option<&RequestKind>,
-        load: Load,
+        kind: Option<&RequestScope>,
+        load: WorkHint,
         is_due: bool,
     ) -> Result<UnderWay<'_>, Error> {
         let (Some(pacer), Some(_)) = (&self.pacer, kind) else {
@@ -240,7 +240,7 @@ impl Flow {
     }
 
     /// Takes an answer into account: of a request of this kind, with the error that it is, if it is one.
-    pub(crate) fn note(&self, kind: Option<&RequestKind>, error: Option<&Error>) {
+    pub(crate) fn note(&self, kind: Option<&RequestScope>, error: Option<&Error>) {
         let is_accepted = match error {
             None => true,
             // Somebody else's answer says nothing about the server.

@@ -8,7 +8,7 @@ use crate::admin::json;
 use crate::client::Client;
 use crate::error::Error;
 use crate::kv::Condition;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 /// Names a key that is to be put on a list or taken off it.
@@ -33,7 +33,7 @@ impl Client {
     /// Lists the keys that are hot, pinned or blocked on the server that answers, and says what its
     /// layer of hot keys does.
     pub async fn hot(&self) -> Result<HotReport, Error> {
-        self.send_for_json(&Request::read("/admin/v1/hot".to_owned()))
+        self.send_for_json(&RepeatableRequest::read("/admin/v1/hot".to_owned()))
             .await
     }
 
@@ -53,7 +53,7 @@ impl Client {
             target.push(if target.contains('?') { '&' } else { '?' });
             target.push_str("dry_run=true");
         }
-        let request = Request::new(Method::PUT, target, Repeat::Always)
+        let request = RepeatableRequest::new(Method::PUT, target, Repeat::Always)
             .with_body("application/json", json(spec)?);
         let mut response = self.send(&condition.on(request)?).await?;
         let is_new = response.status() == StatusCode::CREATED;
@@ -64,14 +64,15 @@ impl Client {
 
     /// Takes a key off a list; a key that is not on it is an error.
     pub async fn unlist_hot(&self, list: HotList, key: HotKeyRef<'_>) -> Result<(), Error> {
-        let request = Request::new(Method::DELETE, key.target(list), Repeat::IfNotApplied);
+        let request =
+            RepeatableRequest::new(Method::DELETE, key.target(list), Repeat::IfNotApplied);
         self.send(&request).await.map(drop)
     }
 
     /// Returns the metrics of the server that answers, as Prometheus reads them. Needs the grant
     /// `admin` on every namespace.
     pub async fn metrics(&self) -> Result<String, Error> {
-        let request = Request::read("/admin/v1/metrics".to_owned());
+        let request = RepeatableRequest::read("/admin/v1/metrics".to_owned());
         let body = self.send_for_body(&request).await?;
         String::from_utf8(body.into())
             .map_err(|_| Error::Malformed("the metrics are not text".to_owned()))

@@ -14,7 +14,7 @@ use crate::answer::{number_header, text_header};
 use crate::client::Client;
 use crate::dead_letters;
 use crate::error::Error;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 /// What a write asks of the row that is there before it.
@@ -33,7 +33,7 @@ pub enum Condition {
 
 impl Condition {
     /// Adds the condition to a request.
-    pub(crate) fn on(self, request: Request) -> Result<Request, Error> {
+    pub(crate) fn on(self, request: RepeatableRequest) -> Result<RepeatableRequest, Error> {
         let Some((name, text)) = self.header() else {
             return Ok(request);
         };
@@ -127,7 +127,7 @@ impl Client {
         partition: &[u8],
         sort: &[u8],
     ) -> Result<Option<StoredValue>, Error> {
-        let request = Request::read(kv_target(namespace, partition, sort));
+        let request = RepeatableRequest::read(kv_target(namespace, partition, sort));
         let read = self.send_for_parts(&request).await;
         match read {
             Ok((headers, bytes)) => stored(&headers, bytes).map(Some),
@@ -145,7 +145,7 @@ impl Client {
         sort: &[u8],
     ) -> Result<Option<StoredValue>, Error> {
         let target = kv_target(namespace, partition, sort);
-        let request = Request::new(Method::HEAD, target, Repeat::Always);
+        let request = RepeatableRequest::new(Method::HEAD, target, Repeat::Always);
         match self.send_for_parts(&request).await {
             Ok((headers, bytes)) => stored(&headers, bytes).map(Some),
             Err(error) if error.status() == Some(404) => Ok(None),
@@ -185,7 +185,8 @@ impl Client {
         condition: Condition,
     ) -> Result<Option<u64>, Error> {
         let target = kv_target(namespace, partition, sort);
-        let request = Request::new(Method::PATCH, target, Repeat::IfNotApplied).writing(1);
+        let request =
+            RepeatableRequest::new(Method::PATCH, target, Repeat::IfNotApplied).writing(1);
         let request = with_write_headers(with_ttl(request, ttl), condition, None)?;
         let request = self.keyed(request, true);
         match self.send(&request).await {
@@ -206,7 +207,8 @@ impl Client {
         options: &IncrementOptions,
     ) -> Result<Incremented, Error> {
         let target = kv_target(namespace, partition, sort);
-        let mut request = Request::new(Method::PATCH, target, Repeat::IfNotApplied).writing(1);
+        let mut request =
+            RepeatableRequest::new(Method::PATCH, target, Repeat::IfNotApplied).writing(1);
         request = request.with_header(header::INCREMENT, HeaderValue::from(by));
         if let Some(ttl) = options.ttl {
             request = with_ttl(request, ttl);
@@ -239,7 +241,7 @@ impl Client {
         let target = kv_target(namespace, partition, sort);
         let mark = if target.contains('?') { '&' } else { '?' };
         let target = format!("{target}{mark}dry_run=true");
-        let request = Request::new(Method::DELETE, target, Repeat::Always);
+        let request = RepeatableRequest::new(Method::DELETE, target, Repeat::Always);
         self.send_for_json(&condition.on(request)?).await
     }
 
@@ -252,7 +254,7 @@ impl Client {
         condition: Condition,
     ) -> Result<Option<bool>, Error> {
         let target = kv_target(namespace, partition, sort);
-        let request = Request::new(Method::DELETE, target, Repeat::IfNotApplied);
+        let request = RepeatableRequest::new(Method::DELETE, target, Repeat::IfNotApplied);
         let request = with_write_headers(request, condition, None)?;
         let request = self.keyed(request, condition.is_any());
         let sent = self.send(&request).await;
@@ -272,8 +274,8 @@ pub(crate) fn put_request(
     client: &Client,
     target: String,
     options: &PutOptions,
-) -> Result<Request, Error> {
-    let mut request = Request::new(Method::PUT, target, Repeat::IfNotApplied);
+) -> Result<RepeatableRequest, Error> {
+    let mut request = RepeatableRequest::new(Method::PUT, target, Repeat::IfNotApplied);
     if let Some(ttl) = options.ttl {
         request = with_ttl(request, ttl);
     }
@@ -301,16 +303,16 @@ pub(crate) fn written(response: &Response) -> Result<Written, Error> {
 }
 
 /// Says a time to live in whole seconds, rounded up.
-fn with_ttl(request: Request, ttl: Duration) -> Request {
+fn with_ttl(request: RepeatableRequest, ttl: Duration) -> RepeatableRequest {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     request.with_header(header::TTL, HeaderValue::from(seconds))
 }
 
 fn with_write_headers(
-    request: Request,
+    request: RepeatableRequest,
     condition: Condition,
     durability: Option<DurabilitySetting>,
-) -> Result<Request, Error> {
+) -> Result<RepeatableRequest, Error> {
     let mut request = condition.on(request)?;
     if let Some(durability) = durability {
         let name = durability_name(durability);

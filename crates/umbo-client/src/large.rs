@@ -15,7 +15,7 @@ use crate::answer::text_header;
 use crate::client::Client;
 use crate::error::Error;
 use crate::kv::{PutOptions, StoredValue, Written, put_request, stored, written};
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::value_source::ValueSource;
 
 /// The bytes of a value as they come.
@@ -26,12 +26,12 @@ pub struct ValueStream {
     value: StoredValue,
     /// SHA-256 that the bytes are to have, where the server says it: of large values.
     expected: Option<Vec<u8>>,
-    sum: Option<DigestSum>,
+    sum: Option<ValueDigest>,
 }
 
-struct DigestSum(digest::Context);
+struct ValueDigest(digest::Context);
 
-impl fmt::Debug for DigestSum {
+impl fmt::Debug for ValueDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DigestSum")
     }
@@ -89,7 +89,7 @@ impl Client {
         partition: &[u8],
         sort: &[u8],
     ) -> Result<Option<ValueStream>, Error> {
-        let request = Request::read(kv_target(namespace, partition, sort));
+        let request = RepeatableRequest::read(kv_target(namespace, partition, sort));
         let response = match self.send(&request).await {
             Ok(response) => response,
             Err(error) if error.code() == Some(ErrorCode::KeyNotFound) => return Ok(None),
@@ -107,7 +107,7 @@ impl Client {
             value,
             sum: expected
                 .is_some()
-                .then(|| DigestSum(digest::Context::new(&digest::SHA256))),
+                .then(|| ValueDigest(digest::Context::new(&digest::SHA256))),
             expected,
         }))
     }

@@ -57,11 +57,11 @@ pub use flow::HeldBack;
 pub use hot::HotKeyRef;
 pub use kv::{Condition, IncrementOptions, Incremented, PutOptions, StoredValue, Written};
 pub use large::ValueStream;
-pub use loads::{Part, PartOffset, Rejects};
+pub use loads::{LoadPart, PartOffset, Rejects};
 pub use pacer::{
-    Load, LocalLimit, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
+    LocalLimit, Pace, Pacer, Rejected, RequestResult, SendDecision, Sent, ServerFeedback, WorkHint,
 };
-pub use page::{RowPage, RowReader};
+pub use page::{PageReader, RowPage};
 pub use payer::Payer;
 pub use quota_state::{QuotaState, QuotaUnit};
 pub use range::{DeleteSelection, RangeOptions};

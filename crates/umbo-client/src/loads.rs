@@ -20,12 +20,12 @@ use crate::admin::json;
 use crate::answer::{number_header, text_header};
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 /// A part to upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct LoadPart {
     /// Its number, from 0.
     pub number: u16,
     /// Media type of its rows.
@@ -38,7 +38,7 @@ pub struct Part {
     sha256: [u8; 32],
 }
 
-impl Part {
+impl LoadPart {
     /// Makes a part.
     pub fn new(
         number: u16,
@@ -63,8 +63,8 @@ impl Part {
         digits.collect()
     }
 
-    fn request(&self, method: Method, target: String) -> Request {
-        let mut request = Request::new(method, target, Repeat::Always);
+    fn request(&self, method: Method, target: String) -> RepeatableRequest {
+        let mut request = RepeatableRequest::new(method, target, Repeat::Always);
         // It writes no rows: those are charged when they are applied.
         request.is_write = false;
         if let Some(coding) = self.coding {
@@ -112,20 +112,21 @@ impl Rejects {
 impl Client {
     /// Creates a load. Not repeated where it is unknown whether one was created.
     pub async fn create_load(&self, namespace: &str, spec: &LoadSpec) -> Result<LoadInfo, Error> {
-        let request = Request::new(Method::POST, target(namespace, ""), Repeat::IfNotApplied);
+        let request =
+            RepeatableRequest::new(Method::POST, target(namespace, ""), Repeat::IfNotApplied);
         self.send_for_json(&request.with_body("application/json", json(spec)?))
             .await
     }
 
     /// Lists the loads of a namespace, without their parts.
     pub async fn loads(&self, namespace: &str) -> Result<LoadList, Error> {
-        self.send_for_json(&Request::read(target(namespace, "")))
+        self.send_for_json(&RepeatableRequest::read(target(namespace, "")))
             .await
     }
 
     /// Describes a load.
     pub async fn load(&self, namespace: &str, id: &str) -> Result<LoadInfo, Error> {
-        self.send_for_json(&Request::read(target(namespace, &load_path(id))))
+        self.send_for_json(&RepeatableRequest::read(target(namespace, &load_path(id))))
             .await
     }
 
@@ -135,7 +136,7 @@ impl Client {
         &self,
         namespace: &str,
         id: &str,
-        part: &Part,
+        part: &LoadPart,
     ) -> Result<PartInfo, Error> {
         let request = part.request(Method::PUT, part_target(namespace, id, part.number));
         let digest = format!("sha-256=:{}:", STANDARD.encode(part.sha256));
@@ -154,7 +155,7 @@ impl Client {
         number: u16,
     ) -> Result<Option<PartOffset>, Error> {
         let target = part_target(namespace, id, number);
-        let request = Request::new(Method::HEAD, target, Repeat::Always);
+        let request = RepeatableRequest::new(Method::HEAD, target, Repeat::Always);
         match self.send(&request).await {
             Ok(response) => PartOffset::of(response.headers()).map(Some),
             Err(error) if error.status() == Some(404) => Ok(None),
@@ -168,7 +169,7 @@ impl Client {
         &self,
         namespace: &str,
         id: &str,
-        part: &Part,
+        part: &LoadPart,
         offset: u64,
     ) -> Result<PartOffset, Error> {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -191,7 +192,7 @@ impl Client {
         parts: u32,
     ) -> Result<LoadInfo, Error> {
         let target = target(namespace, &format!("{}/seal", load_path(id)));
-        let request = Request::new(Method::POST, target, Repeat::Always)
+        let request = RepeatableRequest::new(Method::POST, target, Repeat::Always)
             .with_body("application/json", json(&SealBody { parts })?);
         self.send_for_json(&request).await
     }
@@ -224,7 +225,7 @@ impl Client {
     /// Returns the rows of a load that were rejected: lines of `RejectLine`.
     pub async fn load_rejects(&self, namespace: &str, id: &str) -> Result<Rejects, Error> {
         let target = target(namespace, &format!("{}/rejects", load_path(id)));
-        let response = self.send(&Request::read(target)).await?;
+        let response = self.send(&RepeatableRequest::read(target)).await?;
         let client = self.clone();
         Ok(Rejects { client, response })
     }
@@ -236,8 +237,12 @@ impl Client {
         action: &str,
     ) -> Result<LoadInfo, Error> {
         let target = target(namespace, &format!("{}/{action}", load_path(id)));
-        self.send_for_json(&Request::new(Method::POST, target, Repeat::Always))
-            .await
+        self.send_for_json(&RepeatableRequest::new(
+            Method::POST,
+            target,
+            Repeat::Always,
+        ))
+        .await
     }
 }
 

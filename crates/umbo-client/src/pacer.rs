@@ -33,7 +33,7 @@ const NEWEST: f64 = 0.2;
 
 /// A piece of work, as far as its cost is known before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct WorkHint {
     /// Whether it writes.
     pub is_write: bool,
     /// Rows asked for or sent; 1 where not known.
@@ -57,7 +57,7 @@ pub enum SendDecision {
 #[derive(Debug)]
 #[must_use = "work that is forgotten counts as under way for ever"]
 pub struct Sent {
-    load: Load,
+    load: WorkHint,
     costs: Costs,
 }
 
@@ -145,7 +145,7 @@ impl Pacer {
     }
 
     /// Decides whether a piece of work may be sent now.
-    pub fn decide(&mut self, load: Load, now: Instant) -> SendDecision {
+    pub fn decide(&mut self, load: WorkHint, now: Instant) -> SendDecision {
         if !self.has_answer && self.under_way > 0 {
             return SendDecision::WithNextAnswer;
         }
@@ -162,7 +162,7 @@ impl Pacer {
     }
 
     /// Notes work that goes without asking: the server itself has said that this is its time.
-    pub fn sent(&mut self, load: Load) -> Sent {
+    pub fn sent(&mut self, load: WorkHint) -> Sent {
         let price = if load.is_write {
             &self.writing
         } else {
@@ -252,7 +252,7 @@ impl Pacer {
         })
     }
 
-    fn price(&mut self, load: Load) -> &mut Price {
+    fn price(&mut self, load: WorkHint) -> &mut Price {
         if load.is_write {
             &mut self.writing
         } else {
@@ -310,7 +310,7 @@ struct Costs {
 }
 
 impl Costs {
-    fn of_load(load: Load, ru: f64) -> Self {
+    fn of_load(load: WorkHint, ru: f64) -> Self {
         let (rows, bytes) = (load.rows as f64, load.bytes as f64);
         let mut costs = Self {
             ru,
@@ -363,16 +363,16 @@ impl Default for Price {
 }
 
 impl Price {
-    fn shape(load: Load) -> f64 {
+    fn shape(load: WorkHint) -> f64 {
         let base = if load.is_write { 6.0 } else { 1.0 };
         base + load.rows as f64 / 20.0 + load.bytes as f64 / 4_096.0
     }
 
-    fn expected(&self, load: Load) -> f64 {
+    fn expected(&self, load: WorkHint) -> f64 {
         self.factor * Self::shape(load)
     }
 
-    fn learn(&mut self, load: Load, charged: f64) {
+    fn learn(&mut self, load: WorkHint, charged: f64) {
         let factor = charged / Self::shape(load);
         if factor.is_finite() && factor >= 0.0 {
             self.factor += NEWEST * (factor - self.factor);
@@ -384,7 +384,7 @@ impl Price {
 mod tests {
     use super::*;
 
-    const WRITE: Load = Load {
+    const WRITE: WorkHint = WorkHint {
         is_write: true,
         rows: 20,
         bytes: 4_096,
@@ -539,9 +539,9 @@ mod tests {
         let sent = pacer.sent(WRITE);
         pacer.charged_late(&sent, 64.0, now);
         assert!((pacer.sent(WRITE).costs.ru - 32.0).abs() < 1e-3);
-        let read = pacer.sent(Load {
+        let read = pacer.sent(WorkHint {
             rows: 1,
-            ..Load::default()
+            ..WorkHint::default()
         });
         assert!((read.costs.ru - 1.05).abs() < 1e-9);
     }

@@ -15,28 +15,28 @@ use crate::block::{LastLine, Lines, divide};
 use crate::client::Client;
 use crate::error::Error;
 use crate::pacer::Sent;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Failures;
 use crate::send::StreamedBody;
 
 /// Makes the request for the page at a cursor, with at most so many rows.
 pub(crate) type PageRequest =
-    Box<dyn Fn(Option<&str>, Option<u64>) -> Result<Request, Error> + Send>;
+    Box<dyn Fn(Option<&str>, Option<u64>) -> Result<RepeatableRequest, Error> + Send>;
 
 /// Reads rows in order, following cursors until there are no more or the limit is reached. It is read
 /// block by block, or page by page, not both.
 ///
-/// [`RowReader::next_block`] yields rows as they come and holds some kilobytes, however many rows there
+/// [`PageReader::next_block`] yields rows as they come and holds some kilobytes, however many rows there
 /// are. A page that is refused half-way is continued at the cursor of its error line, as often as requests
 /// are repeated. After an error it yields nothing more: rows yielded before are good; which ones are
 /// missing cannot be known.
 ///
-/// [`RowReader::next_page`] holds a page and yields it only once it is whole, so that after an error it can
+/// [`PageReader::next_page`] holds a page and yields it only once it is whole, so that after an error it can
 /// be called again and no row is missing or comes twice.
-pub struct RowReader {
+pub struct PageReader {
     client: Client,
     request: PageRequest,
-    page: Option<Page>,
+    page: Option<OpenPage>,
     cursor: Option<String>,
     left: Option<u64>,
     rows: u64,
@@ -55,7 +55,7 @@ pub struct RowPage {
     pub cursor: Option<String>,
 }
 
-struct Page {
+struct OpenPage {
     response: Response,
     sent: Option<Sent>,
     lines: Lines,
@@ -70,7 +70,7 @@ struct PageFailure {
     cursor: Option<String>,
 }
 
-impl fmt::Debug for RowReader {
+impl fmt::Debug for PageReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RowReader")
             .field("rows", &self.rows)
@@ -79,7 +79,7 @@ impl fmt::Debug for RowReader {
     }
 }
 
-impl RowReader {
+impl PageReader {
     pub(crate) fn new(client: Client, limit: Option<u64>, request: PageRequest) -> Self {
         Self {
             client,
@@ -169,7 +169,7 @@ impl RowReader {
         } else {
             let request = (self.request)(self.cursor.as_deref(), self.left)?;
             let streamed = self.client.send_for_stream(&request).await?;
-            self.page.insert(Page::new(streamed))
+            self.page.insert(OpenPage::new(streamed))
         };
         if let Some(part) = page.next(&self.client, self.rows).await? {
             return Ok(Some(part));
@@ -231,7 +231,7 @@ impl RowReader {
     }
 }
 
-impl Page {
+impl OpenPage {
     fn new(streamed: StreamedBody) -> Self {
         Self {
             response: streamed.response,

@@ -11,20 +11,21 @@ use crate::admin::json;
 use crate::client::Client;
 use crate::error::Error;
 use crate::kv::Condition;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 impl Client {
     /// Lists the policies in effect. Like all that concerns policies it needs the grant `admin` on
     /// every namespace.
     pub async fn quotas(&self) -> Result<PolicyList, Error> {
-        self.send_for_json(&Request::read("/admin/v1/quotas".to_owned()))
+        self.send_for_json(&RepeatableRequest::read("/admin/v1/quotas".to_owned()))
             .await
     }
 
     /// Describes a policy.
     pub async fn quota(&self, name: &str) -> Result<PolicyInfo, Error> {
-        self.send_for_json(&Request::read(target(name, ""))).await
+        self.send_for_json(&RepeatableRequest::read(target(name, "")))
+            .await
     }
 
     /// Stores a policy where the condition holds of the stored one of its name; in a dry run only
@@ -36,7 +37,7 @@ impl Client {
         dry_run: bool,
     ) -> Result<PolicyChange, Error> {
         let target = target(&policy.name, dry_run_query(dry_run));
-        let request = Request::new(Method::PUT, target, repeat(condition, dry_run))
+        let request = RepeatableRequest::new(Method::PUT, target, repeat(condition, dry_run))
             .with_body("application/json", json(policy)?);
         self.send_for_json(&condition.on(request)?).await
     }
@@ -51,7 +52,7 @@ impl Client {
     ) -> Result<PolicyChange, Error> {
         let target = target(name, dry_run_query(dry_run));
         let repeat = Repeat::always_if(dry_run);
-        let request = condition.on(Request::new(Method::DELETE, target, repeat))?;
+        let request = condition.on(RepeatableRequest::new(Method::DELETE, target, repeat))?;
         self.send_for_json(&request).await
     }
 
@@ -60,13 +61,13 @@ impl Client {
     pub async fn quota_users(&self, name: &str, limit: Option<u64>) -> Result<QuotaUsers, Error> {
         let query = limit.map_or_else(String::new, |limit| format!("?limit={limit}"));
         let target = target(name, &format!("/users{query}"));
-        self.send_for_json(&Request::read(target)).await
+        self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
     /// Returns what a policy would have rejected of the requests that the server remembers. Nothing is changed.
     pub async fn simulate_quota(&self, body: &SimulateBody) -> Result<SimulateAnswer, Error> {
         let target = "/admin/v1/quotas/simulate".to_owned();
-        let request = Request::new(Method::POST, target, Repeat::Always)
+        let request = RepeatableRequest::new(Method::POST, target, Repeat::Always)
             .with_body("application/json", json(body)?);
         self.send_for_json(&request).await
     }
@@ -79,7 +80,7 @@ impl Client {
         body: &ExplainBody,
     ) -> Result<ExplainAnswer, Error> {
         let target = format!("/v1/ns/{namespace}/explain");
-        let request = Request::new(Method::POST, target, Repeat::Always)
+        let request = RepeatableRequest::new(Method::POST, target, Repeat::Always)
             .with_body("application/json", json(body)?);
         self.send_for_json(&request).await
     }
@@ -87,7 +88,7 @@ impl Client {
     /// Returns what was spent on a namespace: by oneself, or with the grant `admin` by everybody.
     pub async fn usage(&self, namespace: &str) -> Result<UsageAnswer, Error> {
         let target = format!("/v1/ns/{namespace}/usage");
-        self.send_for_json(&Request::read(target)).await
+        self.send_for_json(&RepeatableRequest::read(target)).await
     }
 }
 

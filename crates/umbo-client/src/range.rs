@@ -6,8 +6,8 @@ use umbo_api::path::{base64url, percent_encode};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::page::RowReader;
-use crate::request::Request;
+use crate::page::PageReader;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 /// Which rows of a partition, and how.
@@ -46,7 +46,7 @@ pub struct DeleteSelection {
 
 impl Client {
     /// Reads the rows of a partition in order. Nothing is sent before the first row is asked for.
-    pub fn range(&self, namespace: &str, partition: &[u8], options: &RangeOptions) -> RowReader {
+    pub fn range(&self, namespace: &str, partition: &[u8], options: &RangeOptions) -> PageReader {
         let mut target = RangeTarget::new(namespace, partition);
         target.keys([
             ("start", &options.start),
@@ -66,9 +66,9 @@ impl Client {
             if let Some(cursor) = cursor {
                 target.parameter("cursor", &percent_encode(cursor.as_bytes()));
             }
-            Ok(Request::read(target.text))
+            Ok(RepeatableRequest::read(target.text))
         };
-        RowReader::new(self.clone(), options.limit, Box::new(request))
+        PageReader::new(self.clone(), options.limit, Box::new(request))
     }
 
     /// Removes rows of a partition.
@@ -87,7 +87,7 @@ impl Client {
         target.flag("all", selection.is_all);
         target.flag("dry_run", selection.dry_run);
         let repeat = Repeat::always_if(selection.dry_run);
-        self.send_for_json(&Request::new(Method::DELETE, target.text, repeat))
+        self.send_for_json(&RepeatableRequest::new(Method::DELETE, target.text, repeat))
             .await
     }
 }

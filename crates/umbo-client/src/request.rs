@@ -5,13 +5,13 @@ use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use umbo_api::header;
 
-use crate::pacer::Load;
+use crate::pacer::WorkHint;
 use crate::retry::Repeat;
 use crate::value_source::ValueSource;
 
 /// One request, ready to be sent more than once.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct RepeatableRequest {
     pub(crate) method: Method,
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
@@ -27,7 +27,7 @@ pub(crate) struct Request {
     pub(crate) is_keyed: bool,
 }
 
-impl Request {
+impl RepeatableRequest {
     pub(crate) fn new(method: Method, target: String, repeat: Repeat) -> Self {
         Self {
             is_write: matches!(method, Method::PUT | Method::DELETE),
@@ -77,8 +77,8 @@ impl Request {
     }
 
     /// Returns what is known of its cost.
-    pub(crate) fn load(&self) -> Load {
-        Load {
+    pub(crate) fn load(&self) -> WorkHint {
+        WorkHint {
             is_write: self.is_write,
             rows: self.rows,
             bytes: if self.is_write {

@@ -5,8 +5,8 @@ use umbo_api::batch::ScanBody;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::page::RowReader;
-use crate::request::Request;
+use crate::page::PageReader;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 /// Which part of a namespace, and how.
@@ -26,7 +26,7 @@ pub struct ScanOptions {
 
 impl Client {
     /// Reads a namespace, or a segment of it. Nothing is sent before the first row is asked for.
-    pub fn scan(&self, namespace: &str, options: ScanOptions) -> RowReader {
+    pub fn scan(&self, namespace: &str, options: ScanOptions) -> PageReader {
         let target = format!("/v1/ns/{namespace}/scan");
         let request = move |cursor: Option<&str>, limit: Option<u64>| {
             let body = ScanBody {
@@ -39,9 +39,11 @@ impl Client {
                 version: options.version,
             };
             let body = serde_json::to_vec(&body).map_err(|error| Error::json(&error))?;
-            Ok(Request::new(Method::POST, target.clone(), Repeat::Always)
-                .with_body("application/json", body))
+            Ok(
+                RepeatableRequest::new(Method::POST, target.clone(), Repeat::Always)
+                    .with_body("application/json", body),
+            )
         };
-        RowReader::new(self.clone(), options.limit, Box::new(request))
+        PageReader::new(self.clone(), options.limit, Box::new(request))
     }
 }

@@ -16,11 +16,11 @@ use umbo_api::{Outcome, header};
 use crate::answer::{charged, quota_state, refusal};
 use crate::call::Call;
 use crate::client::{Client, chain};
-use crate::concern::RequestKind;
+use crate::concern::RequestScope;
 use crate::error::Error;
 use crate::flow::{UnderWay, result};
 use crate::pacer::{Sent, ServerFeedback};
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::{Failures, Repeat};
 use crate::tls;
 
@@ -59,13 +59,13 @@ struct Doubt {
 
 impl Doubt {
     /// Notes how an attempt failed that is followed by another.
-    fn note(&mut self, request: &Request, error: &Error) {
+    fn note(&mut self, request: &RepeatableRequest, error: &Error) {
         self.is_in_doubt |= request.is_write && error.outcome() == Outcome::Unknown;
     }
 
     /// Returns what the last attempt means for the call: that it was not applied itself says nothing
     /// of those before it, unless the server decided it by its idempotency key.
-    fn told(&self, request: &Request, error: Error) -> Error {
+    fn told(&self, request: &RepeatableRequest, error: Error) -> Error {
         let is_decided = request.is_keyed && error.is_decision();
         if self.is_in_doubt && !is_decided && error.outcome() == Outcome::NotApplied {
             Error::Unconfirmed {
@@ -80,19 +80,22 @@ impl Doubt {
 impl Client {
     /// Sends a request, again where that is safe and may help, and returns the answer if it is a
     /// success; its body is not read yet.
-    pub(crate) async fn send(&self, request: &Request) -> Result<Response, Error> {
+    pub(crate) async fn send(&self, request: &RepeatableRequest) -> Result<Response, Error> {
         let (streamed, _) = self.attempts(request, Wanted::Head).await?;
         Ok(streamed.response)
     }
 
     /// Like [`Client::send`], for a body that says at its end what it was charged.
-    pub(crate) async fn send_for_stream(&self, request: &Request) -> Result<StreamedBody, Error> {
+    pub(crate) async fn send_for_stream(
+        &self,
+        request: &RepeatableRequest,
+    ) -> Result<StreamedBody, Error> {
         let (streamed, _) = self.attempts(request, Wanted::Stream).await?;
         Ok(streamed)
     }
 
     /// Like [`Client::send`], and reads the whole body too; a body cut off is repeated as well.
-    pub(crate) async fn send_for_body(&self, request: &Request) -> Result<Bytes, Error> {
+    pub(crate) async fn send_for_body(&self, request: &RepeatableRequest) -> Result<Bytes, Error> {
         let (_, body) = self.attempts(request, Wanted::Body).await?;
         Ok(body)
     }
@@ -100,7 +103,7 @@ impl Client {
     /// Like [`Client::send_for_body`], and returns the headers too.
     pub(crate) async fn send_for_parts(
         &self,
-        request: &Request,
+        request: &RepeatableRequest,
     ) -> Result<(HeaderMap, Bytes), Error> {
         let (mut streamed, body) = self.attempts(request, Wanted::Body).await?;
         Ok((std::mem::take(streamed.response.headers_mut()), body))
@@ -108,7 +111,10 @@ impl Client {
 
     /// Like [`Client::send_for_body`], and returns whether an earlier attempt may have done what was
     /// asked.
-    pub(crate) async fn send_in_doubt(&self, request: &Request) -> Result<(Bytes, bool), Error> {
+    pub(crate) async fn send_in_doubt(
+        &self,
+        request: &RepeatableRequest,
+    ) -> Result<(Bytes, bool), Error> {
         let (streamed, body) = self.attempts(request, Wanted::Body).await?;
         Ok((body, streamed.is_in_doubt))
     }
@@ -116,7 +122,7 @@ impl Client {
     /// Like [`Client::send_for_body`], and reads the body as JSON.
     pub(crate) async fn send_for_json<T: DeserializeOwned>(
         &self,
-        request: &Request,
+        request: &RepeatableRequest,
     ) -> Result<T, Error> {
         let body = self.send_for_body(request).await?;
         serde_json::from_slice(&body).map_err(|error| Error::json(&error))
@@ -124,7 +130,7 @@ impl Client {
 
     async fn attempts(
         &self,
-        request: &Request,
+        request: &RepeatableRequest,
         wanted: Wanted,
     ) -> Result<(StreamedBody, Bytes), Error> {
         let (shared, call) = (&self.shared, self.call());
@@ -177,9 +183,9 @@ impl Client {
     }
 
     /// Waits until a request may be sent, or says why it is given up.
-    async fn enter(&self, request: &Request, call: &Call) -> Result<UnderWay<'_>, Error> {
+    async fn enter(&self, request: &RepeatableRequest, call: &Call) -> Result<UnderWay<'_>, Error> {
         let shared = &self.shared;
-        let kind = RequestKind::of(request, &self.payer);
+        let kind = RequestScope::of(request, &self.payer);
         if !call.is_due() {
             let random = shared.random.next();
             shared.flow.admit(kind.as_ref(), random)?;
@@ -206,7 +212,7 @@ impl Client {
 
     async fn attempt(
         &self,
-        request: &Request,
+        request: &RepeatableRequest,
         call: &Call,
         deadline: Instant,
         under_way: UnderWay<'_>,
@@ -243,7 +249,7 @@ impl Client {
             Err(self.refusal(response).await)
         };
         let error = answer.as_ref().err();
-        let kind = RequestKind::of(request, &self.payer);
+        let kind = RequestScope::of(request, &self.payer);
         shared.flow.note(kind.as_ref(), error);
         call.set_due(
             error.is_some_and(|error| error.is_overload() && error.retry_after().is_some()),

@@ -22,7 +22,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::window::Window;
+use crate::window::SlidingWindow;
 
 /// How far back answers count.
 const WINDOW: Duration = Duration::from_secs(30);
@@ -41,9 +41,9 @@ const ACCEPTS: usize = 1;
 pub struct AdaptiveThrottle {
     factor: f64,
     /// Requests that the server refused or that were given up here, and those that it accepted.
-    window: Window<2>,
+    window: SlidingWindow<2>,
     /// Answers of the last second.
-    recent: Window<2>,
+    recent: SlidingWindow<2>,
     /// Part of the recovery that is over, from 0 to 1.
     recovered: f64,
     recovered_at: Instant,
@@ -56,8 +56,8 @@ impl AdaptiveThrottle {
     pub fn new(factor: f64, now: Instant) -> Self {
         Self {
             factor: factor.max(1.0),
-            window: Window::new(WINDOW, now),
-            recent: Window::new(PROBE_INTERVAL, now),
+            window: SlidingWindow::new(WINDOW, now),
+            recent: SlidingWindow::new(PROBE_INTERVAL, now),
             recovered: 0.0,
             recovered_at: now,
             sent: None,

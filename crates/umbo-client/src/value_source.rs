@@ -14,13 +14,13 @@ use reqwest::Body;
 /// Bytes that are read from a file at a time.
 const READ_LEN: usize = 64 << 10;
 
-type Pieces = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
 /// A value that is sent in pieces, from its beginning for each attempt.
 #[derive(Clone)]
 pub struct ValueSource {
     len: u64,
-    open: Arc<dyn Fn() -> Pieces + Send + Sync>,
+    open: Arc<dyn Fn() -> ByteStream + Send + Sync>,
 }
 
 impl ValueSource {
@@ -29,7 +29,7 @@ impl ValueSource {
     where
         S: Stream<Item = io::Result<Bytes>> + Send + 'static,
     {
-        let open = Arc::new(move || -> Pieces { Box::pin(open()) });
+        let open = Arc::new(move || -> ByteStream { Box::pin(open()) });
         Self { len, open }
     }
 

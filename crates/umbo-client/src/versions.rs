@@ -8,14 +8,14 @@ use umbo_api::versions::{VersionChange, VersionList};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::Request;
+use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 impl Client {
     /// Lists the versions of a namespace.
     pub async fn versions(&self, namespace: &str) -> Result<VersionList, Error> {
         let target = format!("/v1/ns/{namespace}/versions");
-        self.send_for_json(&Request::read(target)).await
+        self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
     /// Makes a version the live one. A dry run changes nothing, and returns what would be changed.
@@ -27,8 +27,12 @@ impl Client {
     ) -> Result<VersionChange, Error> {
         let target = format!("/v1/ns/{namespace}/versions/{number}/activate");
         let target = with_dry_run(target, is_dry_run);
-        self.send_for_json(&Request::new(Method::POST, target, Repeat::Always))
-            .await
+        self.send_for_json(&RepeatableRequest::new(
+            Method::POST,
+            target,
+            Repeat::Always,
+        ))
+        .await
     }
 
     /// Makes the version the live one that was it before. A dry run changes nothing, and returns what would be changed.
@@ -39,8 +43,12 @@ impl Client {
     ) -> Result<VersionChange, Error> {
         let target = format!("/v1/ns/{namespace}/versions/rollback");
         let target = with_dry_run(target, is_dry_run);
-        self.send_for_json(&Request::new(Method::POST, target, Repeat::IfNotApplied))
-            .await
+        self.send_for_json(&RepeatableRequest::new(
+            Method::POST,
+            target,
+            Repeat::IfNotApplied,
+        ))
+        .await
     }
 
     /// Drops a version that is kept. A dry run changes nothing, and returns what would be changed.
@@ -52,8 +60,12 @@ impl Client {
     ) -> Result<VersionChange, Error> {
         let target = format!("/v1/ns/{namespace}/versions/{number}");
         let target = with_dry_run(target, is_dry_run);
-        self.send_for_json(&Request::new(Method::DELETE, target, Repeat::IfNotApplied))
-            .await
+        self.send_for_json(&RepeatableRequest::new(
+            Method::DELETE,
+            target,
+            Repeat::IfNotApplied,
+        ))
+        .await
     }
 }
 

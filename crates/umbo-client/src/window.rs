@@ -11,7 +11,7 @@ pub(crate) const SLOTS: usize = 10;
 
 /// Sums of several kinds of amounts over one window.
 #[derive(Debug, Clone)]
-pub(crate) struct Window<const KINDS: usize> {
+pub(crate) struct SlidingWindow<const KINDS: usize> {
     slots: [[i64; KINDS]; SLOTS],
     sums: [i64; KINDS],
     slot_len: Duration,
@@ -20,7 +20,7 @@ pub(crate) struct Window<const KINDS: usize> {
     number: u64,
 }
 
-impl<const KINDS: usize> Window<KINDS> {
+impl<const KINDS: usize> SlidingWindow<KINDS> {
     /// Makes an empty window. A length below ten nanoseconds is ten nanoseconds.
     pub(crate) fn new(len: Duration, now: Instant) -> Self {
         Self {
@@ -101,7 +101,7 @@ mod tests {
             steps in prop::collection::vec((0_u64..4_000, -50_i64..50, 0_usize..2), 1..200),
         ) {
             let start = Instant::now();
-            let mut window = Window::<2>::new(Duration::from_secs(10), start);
+            let mut window = SlidingWindow::<2>::new(Duration::from_secs(10), start);
             let mut twins = [(); 2].map(|()| Twin { slot_ms: 1_000, added: Vec::new() });
             let mut now_ms = 0;
             for (step_ms, amount, kind) in steps {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_time_before_one_already_seen_is_that_one() {
         let start = Instant::now();
-        let mut window = Window::<1>::new(Duration::from_secs(10), start);
+        let mut window = SlidingWindow::<1>::new(Duration::from_secs(10), start);
         window.add(0, 1, start + Duration::from_secs(9));
         window.add(0, 1, start);
         assert_eq!(window.sums(start + Duration::from_secs(18)), [2]);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_long_silence_leaves_nothing() {
         let start = Instant::now();
-        let mut window = Window::<1>::new(Duration::from_secs(10), start);
+        let mut window = SlidingWindow::<1>::new(Duration::from_secs(10), start);
         for second in 0..10 {
             window.add(0, 1, start + Duration::from_secs(second));
         }

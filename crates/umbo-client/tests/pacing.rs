@@ -13,7 +13,8 @@ use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use umbo_client::{
-    Load, Pacer, QuotaState, QuotaUnit, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
+    Pacer, QuotaState, QuotaUnit, Rejected, RequestResult, SendDecision, Sent, ServerFeedback,
+    WorkHint,
 };
 
 const SECOND: u64 = 1_000_000;
@@ -205,7 +206,7 @@ impl Simulation {
 
     fn ask(&mut self, now: u64, lane: usize, was_told: bool) {
         self.waiting[lane] = false;
-        let load = Load {
+        let load = WorkHint {
             is_write: true,
             rows: 1_000,
             bytes: 100_000,

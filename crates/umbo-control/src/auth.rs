@@ -14,6 +14,6 @@ mod snapshot;
 mod token;
 
 pub use error::AuthError;
-pub use record::{NewToken, TokenRecord, TokenSource};
+pub use record::{CheckedToken, TokenRecord, TokenSource};
 pub use registry::TokenRegistry;
 pub use token::Token;

@@ -12,10 +12,10 @@ use umbo_api::quota::{PolicyChange, PolicySpec};
 use umbo_store::Condition;
 use umbo_types::{NamespaceId, ShardId};
 
-use crate::auth::{NewToken, TokenSource};
+use crate::auth::{CheckedToken, TokenSource};
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
-use crate::events::{Change, Origin};
+use crate::events::{ChangeSummary, Origin};
 use crate::hot_lists::{KeyId, ListChange, ListEntry, PutOutcome};
 use crate::records::{Edits, RecordSet};
 use crate::{namespaces, tokens};
@@ -76,14 +76,14 @@ impl ControlPlane {
                 "changed the settings of a namespace",
             ),
         };
-        let change = Change::new(kind, info.name.as_str(), text);
+        let change = ChangeSummary::new(kind, info.name.as_str(), text);
         Ok(self.event(
             change.between(before.as_ref(), Some(&info.settings)),
             origin,
         ))
     }
 
-    fn event(&self, change: Change, origin: &Origin) -> Event {
+    fn event(&self, change: ChangeSummary, origin: &Origin) -> Event {
         change.event(origin, self.clock.wall().as_millis())
     }
 
@@ -111,7 +111,8 @@ impl ControlPlane {
         let begin = self.change_records(|set| {
             let (edits, id) = namespaces::begin_removal(set, name, abandoned)?;
             let before = namespaces::settings_of(set, name)?;
-            let change = Change::new(EventKind::NamespaceRemoved, name, "removed a namespace");
+            let change =
+                ChangeSummary::new(EventKind::NamespaceRemoved, name, "removed a namespace");
             let change = change.between(before.as_ref(), None);
             Ok((edits.because_of(self.event(change, origin)), id))
         });
@@ -170,7 +171,7 @@ impl ControlPlane {
         asked: &AskedToken,
         origin: &Origin,
     ) -> Result<CreatedToken, ControlError> {
-        let (token, record) = NewToken::check(asked)?.create(self.clock.wall())?;
+        let (token, record) = CheckedToken::check(asked)?.create(self.clock.wall())?;
         let info = record.info(TokenSource::Store);
         let created = CreatedToken {
             token: token.to_string(),
@@ -179,7 +180,8 @@ impl ControlPlane {
         let info = &created.info;
         let create = self.change_records(|_| {
             let edits = tokens::create(&self.tokens, &record)?;
-            let change = Change::new(EventKind::TokenCreated, info.id.as_str(), "made a token");
+            let change =
+                ChangeSummary::new(EventKind::TokenCreated, info.id.as_str(), "made a token");
             let change = change.between(None, Some(info));
             Ok((edits.because_of(self.event(change, origin)), ()))
         });
@@ -204,7 +206,7 @@ impl ControlPlane {
         self.change_records(|_| {
             let edits = tokens::revoke(&self.tokens, id, now)?;
             let revoked = self.tokens.list().into_iter().find(|info| info.id == id);
-            let change = Change::new(EventKind::TokenRevoked, id, "revoked a token");
+            let change = ChangeSummary::new(EventKind::TokenRevoked, id, "revoked a token");
             let change = change.between(revoked.as_ref(), None);
             let edits = edits.because_of(self.event(change, origin));
             Ok((if dry_run { Edits::none() } else { edits }, ()))
@@ -251,7 +253,7 @@ impl ControlPlane {
             Some(_) => (EventKind::PolicyChanged, "changed a quota policy"),
             None => (EventKind::PolicyRemoved, "removed a quota policy"),
         };
-        let told = Change::new(kind, change.name.as_str(), text);
+        let told = ChangeSummary::new(kind, change.name.as_str(), text);
         self.event(
             told.between(change.before.as_ref(), change.after.as_ref()),
             origin,
@@ -279,7 +281,7 @@ impl ControlPlane {
                 return Ok((Edits::none(), outcome));
             }
             let before = self.hot_lists.listing(list, &entry.id);
-            let change = Change::new(EventKind::HotKeyListed, hash.as_str(), text);
+            let change = ChangeSummary::new(EventKind::HotKeyListed, hash.as_str(), text);
             let change = change.between(before.as_ref(), Some(&outcome.listing));
             Ok((edits.because_of(self.event(change, origin)), outcome))
         })
@@ -301,7 +303,7 @@ impl ControlPlane {
         self.change_records(|set| {
             let (edits, ()) = self.hot_lists.remove(set, list, id)?;
             let before = self.hot_lists.listing(list, id);
-            let change = Change::new(EventKind::HotKeyUnlisted, hash.as_str(), text);
+            let change = ChangeSummary::new(EventKind::HotKeyUnlisted, hash.as_str(), text);
             let change = change.between(before.as_ref(), None);
             Ok((edits.because_of(self.event(change, origin)), ()))
         })

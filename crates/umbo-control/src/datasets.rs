@@ -327,7 +327,7 @@ impl Datasets {
 
 /// The part of a namespace's record that says where its rows are.
 #[derive(Debug, Deserialize)]
-struct Placed {
+struct NamespaceLocation {
     id: u32,
     state: NamespaceState,
     #[serde(default)]
@@ -336,7 +336,7 @@ struct Placed {
 
 /// Reads the group of a namespace from its record; none where all its datasets are fenced.
 pub(crate) fn group_of(record: &[u8]) -> Result<Option<DatasetGroup>, serde_json::Error> {
-    let Placed {
+    let NamespaceLocation {
         id,
         state,
         datasets,

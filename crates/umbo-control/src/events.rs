@@ -29,7 +29,7 @@ pub struct Origin {
 
 /// What a change did, as its event tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct ChangeSummary {
     kind: EventKind,
     subject: String,
     text: &'static str,
@@ -37,7 +37,7 @@ pub(crate) struct Change {
     after: Option<String>,
 }
 
-impl Change {
+impl ChangeSummary {
     pub(crate) fn new(kind: EventKind, subject: impl Into<String>, text: &'static str) -> Self {
         let subject = subject.into();
         Self {
@@ -111,13 +111,13 @@ pub(crate) fn read(set: &RecordSet) -> Result<Vec<(u64, Event)>, Unreadable> {
 /// The events of a dispatcher.
 #[derive(Debug)]
 pub struct Events {
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptEvents>,
     /// Behind the newest.
     newest: watch::Sender<EventCursor>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptEvents {
     log: EventLog,
 }
 
@@ -176,7 +176,7 @@ impl Events {
         let _ = newest.wait_for(|newest| newest.is_after(cursor)).await;
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, KeptEvents> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

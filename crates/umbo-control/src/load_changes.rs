@@ -9,7 +9,7 @@ use umbo_types::NamespaceId;
 
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
-use crate::events::{Change, Origin};
+use crate::events::{ChangeSummary, Origin};
 use crate::loads::{find, forgotten, not_found};
 use crate::namespace_entry::NamespaceEntry;
 use crate::namespaces;
@@ -71,7 +71,7 @@ impl ControlPlane {
             let own = (name.as_str(), namespace.id);
             let (edits, load) = create_load(set, own, spec, created_by, &id, now)?;
             let subject = format!("{}/{id}", namespace.info.name);
-            let change = Change::new(EventKind::LoadChanged, subject, "created a load");
+            let change = ChangeSummary::new(EventKind::LoadChanged, subject, "created a load");
             let change = change.between(None, Some(&told(&load, load.state)));
             let event = change.event(origin, now.as_millis());
             Ok((edits.because_of(event), load))
@@ -95,7 +95,7 @@ impl ControlPlane {
         self.change_records(|set| {
             let (edits, load, before) = step_load(set, id, asked, now)?;
             let subject = format!("{}/{id}", load.name);
-            let change = Change::new(EventKind::LoadChanged, subject, text_of(asked));
+            let change = ChangeSummary::new(EventKind::LoadChanged, subject, text_of(asked));
             let (before, after) = (told(&load, before), told(&load, load.state));
             let change = change.between(Some(&before), Some(&after));
             let edits = edits.because_of(change.event(origin, now.as_millis()));

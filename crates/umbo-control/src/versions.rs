@@ -16,7 +16,7 @@ use umbo_types::{NamespaceId, Timestamp};
 use crate::control_plane::ControlPlane;
 use crate::datasets::{Dropped, KEEP_TIME};
 use crate::error::ControlError;
-use crate::events::{Change, Origin};
+use crate::events::{ChangeSummary, Origin};
 use crate::loads;
 use crate::namespace_entry::NamespaceEntry;
 use crate::namespaces::change_datasets;
@@ -225,7 +225,7 @@ impl ControlPlane {
         };
         let change = self.change_records(|set| {
             let (edits, change) = activate(set, own(namespace), version, now)?;
-            let event = Change::new(
+            let event = ChangeSummary::new(
                 EventKind::NamespaceChanged,
                 namespace.info.name.as_str(),
                 text,
@@ -249,7 +249,7 @@ impl ControlPlane {
         let change = self.change_records(|set| {
             let (edits, change) = remove(set, own(namespace), version, now)?;
             let name = namespace.info.name.as_str();
-            let event = Change::new(EventKind::NamespaceChanged, name, "dropped a version");
+            let event = ChangeSummary::new(EventKind::NamespaceChanged, name, "dropped a version");
             let event = event.between(Some(&told(version)), None);
             let edits = edits.because_of(event.event(origin, now.as_millis()));
             Ok((if dry_run { Edits::none() } else { edits }, change))

@@ -15,7 +15,7 @@ use umbo_observe::request_records::{ChargeRecord, PolicyRecord, PolicyVerdict};
 use umbo_overload::{Entry, Work as PresentWork};
 use umbo_quota::{
     ActualUsage, Advertised, Breakdown, CostHint, Dimension, Explanation, Limit, MetPolicy, Policy,
-    Rejection, Request, Reservation, ShardShare, UsageRow,
+    QuotaRequest, Rejection, Reservation, ShardShare, UsageLine,
 };
 use umbo_store::StoreError;
 use umbo_types::{
@@ -197,7 +197,7 @@ impl Charge {
         Some(ticket_key.seal(rejection.ticket.as_ref()?, payer.name(caller)))
     }
 
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> QuotaRequest<'_> {
         request(&self.identified, self.hint)
     }
 
@@ -228,7 +228,7 @@ impl Charge {
     }
 
     /// Returns what the payer has spent on the namespace.
-    pub(crate) fn own_usage(&self) -> Vec<UsageRow> {
+    pub(crate) fn own_usage(&self) -> Vec<UsageLine> {
         self.dispatcher.quota.usage_of(&self.request().subject)
     }
 
@@ -453,7 +453,7 @@ fn wait_millis(wait: Duration) -> u32 {
     u32::try_from(rejection::wait_ms(wait)).unwrap_or(u32::MAX)
 }
 
-fn request(identified: &Identified, hint: CostHint) -> Request<'_> {
+fn request(identified: &Identified, hint: CostHint) -> QuotaRequest<'_> {
     let Identified {
         payer,
         caller,
@@ -462,7 +462,7 @@ fn request(identified: &Identified, hint: CostHint) -> Request<'_> {
         ticket,
         ..
     } = identified;
-    Request {
+    QuotaRequest {
         subject: payer.subject(caller, namespace, *operation),
         hint,
         ticket: *ticket,

@@ -97,7 +97,7 @@ pub struct Dispatcher {
 
 /// What a dispatcher is made of.
 #[derive(Debug)]
-pub struct Parts {
+pub struct DispatcherParts {
     /// Where the rows are.
     pub store: Arc<dyn Store>,
     /// Source of time.
@@ -127,8 +127,8 @@ pub struct Parts {
 impl Dispatcher {
     /// Opens a dispatcher: reads Umbo's own records, at home or from a copy, and makes them where there are
     /// none yet. Fails where they cannot be read.
-    pub async fn open(parts: Parts) -> Result<Arc<Self>, ControlError> {
-        let Parts {
+    pub async fn open(parts: DispatcherParts) -> Result<Arc<Self>, ControlError> {
+        let DispatcherParts {
             store,
             clock,
             tokens,

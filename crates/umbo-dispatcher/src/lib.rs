@@ -25,7 +25,7 @@ pub mod request_recorder;
 mod store_call;
 mod until;
 
-pub use dispatcher::{Dispatcher, DispatcherLimits, Parts};
+pub use dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts};
 pub use load::run_loads;
 pub use long_poll::LongPoll;
 pub use long_reads::LongReads;

@@ -32,7 +32,7 @@ use crate::operation::delete_range::DeleteRange;
 use crate::operation::explain::Explain;
 use crate::operation::get::Get;
 use crate::operation::multi_get::MultiGet;
-use crate::operation::range::Range;
+use crate::operation::range::RangeRead;
 use crate::operation::scan::Scan;
 use crate::operation::usage::Usage;
 use crate::operation::write::Write;
@@ -71,7 +71,7 @@ where
     match route.operation {
         Operation::Get => serve_as!(Get),
         Operation::Put | Operation::Delete => serve_as!(Write),
-        Operation::Range => serve_as!(Range),
+        Operation::Range => serve_as!(RangeRead),
         Operation::DeleteRange => serve_as!(DeleteRange),
         Operation::MultiGet => serve_as!(MultiGet),
         Operation::BatchWrite => serve_as!(BatchWrite),

@@ -1,9 +1,9 @@
 //! What is known of one connection: for the handler who is at the other end, for the edge what is
 //! going on.
 //!
-//! [`ConnectionSignals`] is how three parts of a connection that hyper keeps apart (socket, service, body)
+//! [`ConnectionActivity`] is how three parts of a connection that hyper keeps apart (socket, service, body)
 //! tell the watch what they do. Everything in it is a hint for timers, with one exception: see
-//! [`ConnectionSignals::has_settled`].
+//! [`ConnectionActivity::has_settled`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) enum Order {
 
 /// What goes on in one connection, shared by its parts.
 #[derive(Debug)]
-pub(super) struct ConnectionSignals {
+pub(super) struct ConnectionActivity {
     born: Instant,
     /// Tick of the listener at which the last request came, or the connection.
     used_at_tick: AtomicU32,
@@ -120,7 +120,7 @@ impl SeenProgress {
     }
 }
 
-impl ConnectionSignals {
+impl ConnectionActivity {
     pub(super) fn new(tick: u32) -> Self {
         Self {
             born: Instant::now(),

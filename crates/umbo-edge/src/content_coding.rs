@@ -131,7 +131,7 @@ impl ContentCoding {
         let Ok(encoder) = Encoder::new(self) else {
             return body;
         };
-        let state = Compression {
+        let state = CompressedBody {
             body,
             encoder: Some(encoder),
             piece: Bytes::new(),
@@ -193,7 +193,7 @@ fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], f32)> {
 }
 
 /// A body that is being compressed.
-struct Compression {
+struct CompressedBody {
     body: ReplyBody,
     /// None once it has ended.
     encoder: Option<Encoder>,
@@ -202,7 +202,7 @@ struct Compression {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Compression {
+impl CompressedBody {
     async fn next(&mut self) -> Option<Result<Bytes, ReplyAborted>> {
         loop {
             let encoder = self.encoder.as_mut()?;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::connection::{ConnectionSignals, ConnectionUse, IdleSince, Order};
+use super::connection::{ConnectionActivity, ConnectionUse, IdleSince, Order};
 
 /// Of the connections that never had a request this part gives way at once, so that as many silent
 /// ones as there may be are not gone through for each that comes.
@@ -19,31 +19,31 @@ const SILENT_PART: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct OpenConnections {
     next_id: u64,
-    connections: HashMap<u64, OpenConnection>,
+    connections: HashMap<u64, AdmittedConnection>,
     /// As many entries as addresses have connections.
     by_address: HashMap<IpAddr, usize>,
     pub(super) aborted: usize,
 }
 
 #[derive(Debug)]
-struct OpenConnection {
-    signals: Arc<ConnectionSignals>,
+struct AdmittedConnection {
+    signals: Arc<ConnectionActivity>,
     address: IpAddr,
 }
 
 impl OpenConnections {
     /// Enters a connection from `address`, a [`network`]. Returns its number.
-    pub(super) fn enter(&mut self, signals: Arc<ConnectionSignals>, address: IpAddr) -> u64 {
+    pub(super) fn enter(&mut self, signals: Arc<ConnectionActivity>, address: IpAddr) -> u64 {
         self.next_id += 1;
         *self.by_address.entry(address).or_default() += 1;
-        let connection = OpenConnection { signals, address };
+        let connection = AdmittedConnection { signals, address };
         self.connections.insert(self.next_id, connection);
         self.next_id
     }
 
     /// Removes a connection.
     pub(super) fn leave(&mut self, id: u64) {
-        let Some(OpenConnection { address, .. }) = self.connections.remove(&id) else {
+        let Some(AdmittedConnection { address, .. }) = self.connections.remove(&id) else {
             return;
         };
         if let Some(count) = self.by_address.get_mut(&address) {
@@ -70,7 +70,7 @@ impl OpenConnections {
     /// Makes room for a connection: tells those that have been idle for longest to give way, of one
     /// address or of all. Returns how many were told.
     pub(super) fn make_room(&self, address: Option<IpAddr>, tick: u32) -> usize {
-        let idle = |(&id, connection): (&u64, &OpenConnection)| {
+        let idle = |(&id, connection): (&u64, &AdmittedConnection)| {
             let is_meant = address.is_none_or(|address| address == connection.address);
             let since = is_meant.then(|| connection.signals.idle_since(tick))?;
             Some((since?, id))
@@ -113,14 +113,14 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn enter(open: &mut OpenConnections, tick: u32, address: [u8; 4]) -> Arc<ConnectionSignals> {
-        let signals = Arc::new(ConnectionSignals::new(tick));
+    fn enter(open: &mut OpenConnections, tick: u32, address: [u8; 4]) -> Arc<ConnectionActivity> {
+        let signals = Arc::new(ConnectionActivity::new(tick));
         open.enter(signals.clone(), address.into());
         signals
     }
 
-    fn told(all: &[&Arc<ConnectionSignals>]) -> Vec<bool> {
-        let is_told = |signals: &&Arc<ConnectionSignals>| signals.order() == Order::GiveWay;
+    fn told(all: &[&Arc<ConnectionActivity>]) -> Vec<bool> {
+        let is_told = |signals: &&Arc<ConnectionActivity>| signals.order() == Order::GiveWay;
         all.iter().map(is_told).collect()
     }
 

@@ -21,13 +21,13 @@ use tokio::time::{Sleep, timeout};
 use tokio_util::task::TaskTracker;
 use umbo_api::ErrorCode;
 
-use super::connection::{ConnectionSignals, Order, Protocol};
+use super::connection::{ConnectionActivity, Order, Protocol};
 use super::exchange::{Session, answer};
 use super::guarded_io::GuardedIo;
 use super::handler::Handler;
 use super::limits::EdgeLimits;
 use super::refusal;
-use super::watch::{ConnectionWatch, Expiry};
+use super::watch::{ConnectionWatch, TimeoutReason};
 
 /// What a client with prior knowledge of HTTP/2 sends first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -56,7 +56,7 @@ pub(super) enum Ending {
 /// Why the loop of a connection ended.
 enum Turn {
     Done(Result<(), hyper::Error>),
-    Expired(Expiry),
+    Expired(TimeoutReason),
     GaveWay,
     Aborted,
 }
@@ -65,7 +65,7 @@ enum Turn {
 /// has been read to know it; none where the client sent nothing at all in time.
 pub(super) async fn detect<S: AsyncRead + Unpin>(
     socket: &mut S,
-    signals: &ConnectionSignals,
+    signals: &ConnectionActivity,
     limits: &EdgeLimits,
 ) -> Option<(Protocol, Bytes)> {
     let mut head = BytesMut::new();
@@ -151,8 +151,8 @@ where
         Turn::Aborted => return (Ending::Aborted, Some(socket)),
         // Its place is needed now: there is no wait for the other side to close.
         Turn::GaveWay => return (Ending::Closed, None),
-        Turn::Expired(Expiry::Stalled) => return (Ending::Stalled, Some(socket)),
-        Turn::Expired(Expiry::Head) => {
+        Turn::Expired(TimeoutReason::Stalled) => return (Ending::Stalled, Some(socket)),
+        Turn::Expired(TimeoutReason::Head) => {
             if parts
                 .read_buf
                 .iter()
@@ -162,7 +162,9 @@ where
             }
             (ErrorCode::RequestTimeout, refusal::timeout_detail(&limits))
         }
-        Turn::Done(Ok(())) | Turn::Expired(Expiry::Idle) => return close(socket, &limits).await,
+        Turn::Done(Ok(())) | Turn::Expired(TimeoutReason::Idle) => {
+            return close(socket, &limits).await;
+        }
         Turn::Done(Err(error)) => match refused_status {
             Some(status) => {
                 let reason = error.to_string();
@@ -222,20 +224,25 @@ where
         connection.graceful_shutdown();
     })
     .await;
-    if matches!(end, Turn::Expired(Expiry::Idle | Expiry::Head)) {
+    if matches!(
+        end,
+        Turn::Expired(TimeoutReason::Idle | TimeoutReason::Head)
+    ) {
         // Say goodbye; who does not close then is stalled.
         let patience = match end {
-            Turn::Expired(Expiry::Head) => limits.linger_timeout,
+            Turn::Expired(TimeoutReason::Head) => limits.linger_timeout,
             _ => limits.write_timeout,
         };
         connection.as_mut().graceful_shutdown();
         end = match timeout(patience, connection.as_mut()).await {
             Ok(done) => Turn::Done(done),
-            Err(_) => Turn::Expired(Expiry::Stalled),
+            Err(_) => Turn::Expired(TimeoutReason::Stalled),
         };
     }
     match end {
-        Turn::Done(_) | Turn::GaveWay | Turn::Expired(Expiry::Head) => (Ending::Closed, None),
+        Turn::Done(_) | Turn::GaveWay | Turn::Expired(TimeoutReason::Head) => {
+            (Ending::Closed, None)
+        }
         Turn::Expired(_) => (Ending::Stalled, None),
         Turn::Aborted => (Ending::Aborted, None),
     }
@@ -243,7 +250,7 @@ where
 
 /// Polls a connection until it is done, has waited too long, or is ordered to end.
 async fn turn<C>(
-    signals: &ConnectionSignals,
+    signals: &ConnectionActivity,
     mut watch: ConnectionWatch,
     mut connection: Pin<&mut C>,
     drain: impl Fn(Pin<&mut C>),
@@ -286,11 +293,11 @@ where
 
 fn poll_watch(
     watch: &mut ConnectionWatch,
-    signals: &ConnectionSignals,
+    signals: &ConnectionActivity,
     mut alarm: Pin<&mut Sleep>,
     mut is_registered: bool,
     cx: &mut Context<'_>,
-) -> Poll<Expiry> {
+) -> Poll<TimeoutReason> {
     let seen = signals.look();
     if let Some(earlier) = watch.observe(&seen, Instant::now)
         && earlier < alarm.deadline().into_std()

@@ -1,7 +1,7 @@
 //! One request and its answer, from the handler's first step to the last byte handed over.
 //!
 //! Refuses what is over the limits of a request head before the handler sees it, and keeps the
-//! connection's [`ConnectionSignals`] right on every way out: answer sent, client gone, handler panicked.
+//! connection's [`ConnectionActivity`] right on every way out: answer sent, client gone, handler panicked.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use umbo_api::ErrorCode;
 
 use super::body::{HeldBytes, ReplyAborted, ReplyBody};
-use super::connection::{Connection, ConnectionSignals, Protocol};
+use super::connection::{Connection, ConnectionActivity, Protocol};
 use super::handler::{Handler, Observer};
 use super::limits::EdgeLimits;
 use super::refusal;
@@ -31,7 +31,7 @@ const FRAME_LEN_MAX: usize = 64 << 10;
 pub(super) struct Session<H> {
     pub(super) handler: Arc<H>,
     pub(super) connection: Arc<Connection>,
-    pub(super) signals: Arc<ConnectionSignals>,
+    pub(super) signals: Arc<ConnectionActivity>,
     pub(super) limits: Arc<EdgeLimits>,
     pub(super) observer: Arc<dyn Observer>,
     /// Ticks of the listener.
@@ -155,12 +155,12 @@ fn refuse(code: ErrorCode, detail: String) -> Response<ReplyBody> {
 
 /// Counts itself as open from the call until it is dropped.
 pub(super) struct Exchange {
-    signals: Arc<ConnectionSignals>,
+    signals: Arc<ConnectionActivity>,
     is_waiting: bool,
 }
 
 impl Exchange {
-    pub(super) fn open(signals: Arc<ConnectionSignals>, tick: u32) -> Self {
+    pub(super) fn open(signals: Arc<ConnectionActivity>, tick: u32) -> Self {
         signals.open_exchange(tick);
         Self {
             signals,
@@ -193,11 +193,11 @@ pub(super) struct ExchangeBody {
 /// Bytes of a frame that HTTP/2 was given; counts as unsent until they are dropped there.
 struct UnsentFrame {
     bytes: HeldBytes,
-    signals: Arc<ConnectionSignals>,
+    signals: Arc<ConnectionActivity>,
 }
 
 impl UnsentFrame {
-    fn begin(bytes: HeldBytes, signals: &Arc<ConnectionSignals>) -> Bytes {
+    fn begin(bytes: HeldBytes, signals: &Arc<ConnectionActivity>) -> Bytes {
         signals.note_unsent();
         Bytes::from_owner(Self {
             bytes,

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::ConnectionSignals;
+use super::connection::ConnectionActivity;
 
 /// Answers up to this length are written with one plain write instead of a gathering one.
 const COALESCE_LEN: usize = 1_024;
@@ -23,7 +23,7 @@ const COALESCE_LEN: usize = 1_024;
 pub(super) struct GuardedIo<S> {
     inner: S,
     replay: Bytes,
-    signals: Arc<ConnectionSignals>,
+    signals: Arc<ConnectionActivity>,
     settled_calls: u64,
     is_http1: bool,
     refused_status: Option<u16>,
@@ -35,7 +35,7 @@ impl<S> GuardedIo<S> {
     pub(super) fn new(
         inner: S,
         replay: Bytes,
-        signals: Arc<ConnectionSignals>,
+        signals: Arc<ConnectionActivity>,
         is_http1: bool,
     ) -> Self {
         Self {

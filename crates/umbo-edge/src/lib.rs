@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use connection::{ConnectionSignals, Order};
+use connection::{ConnectionActivity, Order};
 use doorkeeper::OpenConnections;
 use drive::Ending;
 use exchange::Session;
@@ -204,7 +204,7 @@ impl<H: Handler> Edge<H> {
     ) {
         // Only a hint; a socket that does not take it works all the same.
         let _ = socket.set_nodelay(true);
-        let signals = Arc::new(ConnectionSignals::new(self.ticks.load(Relaxed)));
+        let signals = Arc::new(ConnectionActivity::new(self.ticks.load(Relaxed)));
         let entry = OpenEntry {
             id: self.lock_open().enter(signals.clone(), address),
             edge: self.clone(),
@@ -223,7 +223,7 @@ impl<H: Handler> Edge<H> {
         &self,
         socket: TcpStream,
         peer: SocketAddr,
-        signals: Arc<ConnectionSignals>,
+        signals: Arc<ConnectionActivity>,
     ) -> Ending {
         let connection = Connection {
             peer,
@@ -247,7 +247,7 @@ impl<H: Handler> Edge<H> {
         &self,
         mut socket: TcpStream,
         mut connection: Connection,
-        signals: Arc<ConnectionSignals>,
+        signals: Arc<ConnectionActivity>,
     ) -> Ending {
         let detected = drive::detect(&mut socket, &signals, &self.limits).await;
         let Some((protocol, replay)) = detected else {
@@ -270,7 +270,7 @@ impl<H: Handler> Edge<H> {
         tls: &TlsSource,
         socket: TcpStream,
         connection: Connection,
-        signals: Arc<ConnectionSignals>,
+        signals: Arc<ConnectionActivity>,
     ) -> Ending {
         let handshake = tls.acceptor().accept(socket);
         let handshake = tokio::time::timeout(self.limits.handshake_timeout, handshake);
@@ -292,7 +292,7 @@ impl<H: Handler> Edge<H> {
         &self,
         socket: TlsStream<TcpStream>,
         mut connection: Connection,
-        signals: Arc<ConnectionSignals>,
+        signals: Arc<ConnectionActivity>,
     ) -> Ending {
         let session = socket.get_ref().1;
         if session.alpn_protocol() == Some(tls::ALPN_HTTP2) {
@@ -314,7 +314,7 @@ impl<H: Handler> Edge<H> {
         socket: S,
         replay: Bytes,
         connection: Connection,
-        signals: Arc<ConnectionSignals>,
+        signals: Arc<ConnectionActivity>,
         began: Instant,
     ) -> (Ending, Option<S>)
     where

@@ -16,7 +16,7 @@ use super::limits::EdgeLimits;
 
 /// Why a connection is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expiry {
+pub(super) enum TimeoutReason {
     /// A request head began and did not end, or the first one did not come.
     Head,
     /// No request for too long.
@@ -110,16 +110,20 @@ impl ConnectionWatch {
     }
 
     /// Returns when to look again, or what has lasted too long at `now`.
-    pub(super) fn look(&mut self, seen: &SeenProgress, now: Instant) -> Result<Instant, Expiry> {
+    pub(super) fn look(
+        &mut self,
+        seen: &SeenProgress,
+        now: Instant,
+    ) -> Result<Instant, TimeoutReason> {
         let mut next = now + self.longest_sleep();
         if let Some(since) = self.head_since {
-            next = next.min(due(since, self.header_timeout, now).ok_or(Expiry::Head)?);
+            next = next.min(due(since, self.header_timeout, now).ok_or(TimeoutReason::Head)?);
         }
         self.observe_drain(seen, || now);
         if let Some(drain) = &mut self.drain {
             if drain.since + self.write_timeout <= now {
                 if seen.written - drain.written < self.drained_min {
-                    return Err(Expiry::Stalled);
+                    return Err(TimeoutReason::Stalled);
                 }
                 (drain.since, drain.written) = (now, seen.written);
             }
@@ -129,7 +133,7 @@ impl ConnectionWatch {
         if seen.exchanges > 0 || seen.calls != calls || self.drain.is_some() {
             self.idle_since = (seen.calls, now);
         } else if self.head_since.is_none() {
-            next = next.min(due(since, self.idle_timeout, now).ok_or(Expiry::Idle)?);
+            next = next.min(due(since, self.idle_timeout, now).ok_or(TimeoutReason::Idle)?);
         }
         Ok(next)
     }
@@ -198,7 +202,10 @@ mod tests {
             watch.look(&silent, start + SECOND * 4),
             Ok(start + SECOND * 5)
         );
-        assert_eq!(watch.look(&silent, start + SECOND * 5), Err(Expiry::Head));
+        assert_eq!(
+            watch.look(&silent, start + SECOND * 5),
+            Err(TimeoutReason::Head)
+        );
     }
 
     #[test]
@@ -213,7 +220,10 @@ mod tests {
         seen.calls = 2;
         assert!(watch.look(&seen, start + SECOND * 40).is_ok());
         assert!(watch.look(&seen, start + SECOND * 79).is_ok());
-        assert_eq!(watch.look(&seen, start + SECOND * 80), Err(Expiry::Idle));
+        assert_eq!(
+            watch.look(&seen, start + SECOND * 80),
+            Err(TimeoutReason::Idle)
+        );
     }
 
     #[test]
@@ -227,7 +237,10 @@ mod tests {
         assert_eq!(watch.observe(&seen, || start), Some(start + SECOND * 5));
         assert_eq!(watch.observe(&seen, || start + SECOND * 4), None);
         assert!(watch.look(&seen, start + SECOND * 4).is_ok());
-        assert_eq!(watch.look(&seen, start + SECOND * 5), Err(Expiry::Head));
+        assert_eq!(
+            watch.look(&seen, start + SECOND * 5),
+            Err(TimeoutReason::Head)
+        );
     }
 
     #[test]
@@ -255,7 +268,10 @@ mod tests {
                 watch.look(&seen, start + SECOND * 19),
                 Ok(start + SECOND * 20)
             );
-            assert_eq!(watch.look(&seen, start + SECOND * 20), Err(Expiry::Stalled));
+            assert_eq!(
+                watch.look(&seen, start + SECOND * 20),
+                Err(TimeoutReason::Stalled)
+            );
         }
     }
 
@@ -277,13 +293,16 @@ mod tests {
         let mut steady = seen;
         steady.written = 20 << 10;
         let mut other = ConnectionWatch { ..watch };
-        assert_eq!(watch.look(&seen, start + SECOND * 20), Err(Expiry::Stalled));
+        assert_eq!(
+            watch.look(&seen, start + SECOND * 20),
+            Err(TimeoutReason::Stalled)
+        );
         assert!(other.look(&steady, start + SECOND * 20).is_ok());
         assert!(other.look(&steady, start + SECOND * 39).is_ok());
         steady.written += 10;
         assert_eq!(
             other.look(&steady, start + SECOND * 40),
-            Err(Expiry::Stalled)
+            Err(TimeoutReason::Stalled)
         );
     }
 

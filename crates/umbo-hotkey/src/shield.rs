@@ -94,7 +94,7 @@ pub struct TooManyListed(pub usize);
 
 /// What is locked while the hot set changes; never on the path.
 #[derive(Debug)]
-struct Control {
+struct HotSetControl {
     detector: Detector,
     /// Keys that an operator has listed, blocked ones first.
     listed: Vec<HotEntry>,
@@ -111,7 +111,7 @@ pub struct Shield<V, E> {
     filter: HotFilter,
     hot: ArcSwap<HotSet>,
     reads: Arc<SharedReads<V, E>>,
-    control: Mutex<Control>,
+    control: Mutex<HotSetControl>,
 }
 
 impl<V, E> fmt::Debug for Shield<V, E> {
@@ -145,7 +145,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
             filter: HotFilter::new(),
             hot: ArcSwap::default(),
             reads: Arc::new(reads),
-            control: Mutex::new(Control {
+            control: Mutex::new(HotSetControl {
                 detector: Detector::new(rule, now),
                 listed: Vec::new(),
                 ticks: 0,
@@ -364,7 +364,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
 
     /// Publishes the hot set: blocked before pinned before hot, because the first entry of a key
     /// counts.
-    fn publish(&self, control: &Control) {
+    fn publish(&self, control: &HotSetControl) {
         let hot = control.detector.hot().iter().map(|tracked| HotEntry {
             standing: Standing::Hot,
             key: Arc::clone(&tracked.key),
@@ -375,7 +375,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         self.filter.restrict(&set);
     }
 
-    fn control(&self) -> MutexGuard<'_, Control> {
+    fn control(&self) -> MutexGuard<'_, HotSetControl> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

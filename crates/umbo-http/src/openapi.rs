@@ -30,7 +30,7 @@ use umbo_api::{
 };
 use utoipa::OpenApi;
 
-use self::operation::{In, Operation, Parameter};
+use self::operation::{ApiOperation, In, Parameter};
 use self::responses::Problems;
 
 #[derive(OpenApi)]
@@ -95,7 +95,7 @@ use self::responses::Problems;
 )))]
 struct Schemas;
 
-fn operations() -> impl Iterator<Item = &'static Operation> {
+fn operations() -> impl Iterator<Item = &'static ApiOperation> {
     let data_plane = data::GROUPS.into_iter().flatten().chain(cost::OPERATIONS);
     data_plane
         .chain(loads::OPERATIONS)
@@ -236,7 +236,7 @@ fn write_out_settings(schemas: &mut Value) {
     *info = written;
 }
 
-fn describe(operation: &Operation, shared: &mut Components) -> Value {
+fn describe(operation: &ApiOperation, shared: &mut Components) -> Value {
     let mut item = json!({
         "operationId": operation.id,
         "tags": [tag(operation.path)],

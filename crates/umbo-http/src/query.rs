@@ -10,13 +10,13 @@ use crate::request_error::{KeyPart, RequestError};
 /// The parameters of a request.
 #[derive(Debug)]
 pub struct Query<'a> {
-    pairs: Vec<(&'a str, Written<'a>)>,
+    pairs: Vec<(&'a str, ParameterValue<'a>)>,
     known: &'static str,
 }
 
 /// What stands after the name of a parameter.
 #[derive(Debug, Clone, Copy)]
-enum Written<'a> {
+enum ParameterValue<'a> {
     /// Nothing: a bare name.
     Bare,
     /// The text after the equals sign.
@@ -26,15 +26,15 @@ enum Written<'a> {
 impl<'a> Query<'a> {
     /// Splits a query; `known` lists the route's parameters, separated by `", "`.
     pub fn read(query: Option<&'a str>, known: &'static str) -> Result<Self, RequestError> {
-        let mut pairs: Vec<(&str, Written<'_>)> = Vec::new();
+        let mut pairs: Vec<(&str, ParameterValue<'_>)> = Vec::new();
         for pair in query
             .unwrap_or_default()
             .split('&')
             .filter(|pair| !pair.is_empty())
         {
             let (name, value) = match pair.split_once('=') {
-                Some((name, value)) => (name, Written::Text(value.as_bytes())),
-                None => (pair, Written::Bare),
+                Some((name, value)) => (name, ParameterValue::Text(value.as_bytes())),
+                None => (pair, ParameterValue::Bare),
             };
             if !known.split(", ").any(|known| known == name) {
                 return Err(RequestError::UnknownParameter {
@@ -52,7 +52,7 @@ impl<'a> Query<'a> {
         Ok(Self { pairs, known })
     }
 
-    fn find(&self, name: &'static str) -> Option<Written<'a>> {
+    fn find(&self, name: &'static str) -> Option<ParameterValue<'a>> {
         debug_assert!(
             self.known.split(", ").any(|known| known == name),
             "{name} is not known"
@@ -65,8 +65,8 @@ impl<'a> Query<'a> {
 
     fn get(&self, name: &'static str) -> Option<&'a [u8]> {
         self.find(name).map(|written| match written {
-            Written::Bare => &b""[..],
-            Written::Text(text) => text,
+            ParameterValue::Bare => &b""[..],
+            ParameterValue::Text(text) => text,
         })
     }
 
@@ -117,9 +117,9 @@ impl<'a> Query<'a> {
     /// that is not set.
     pub fn flag(&self, name: &'static str) -> Result<bool, RequestError> {
         match self.find(name) {
-            None | Some(Written::Text(b"false")) => Ok(false),
-            Some(Written::Bare | Written::Text(b"true")) => Ok(true),
-            Some(Written::Text(value)) => Err(bad(name, value, "true or false")),
+            None | Some(ParameterValue::Text(b"false")) => Ok(false),
+            Some(ParameterValue::Bare | ParameterValue::Text(b"true")) => Ok(true),
+            Some(ParameterValue::Text(value)) => Err(bad(name, value, "true or false")),
         }
     }
 

@@ -24,7 +24,7 @@ const QUOTA_STATE: HeaderName = HeaderName::from_static(header::QUOTA_STATE);
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static(header::RATELIMIT_POLICY);
 
 /// A field while it is written; the longest name of a policy fits in.
-type Text = SmallVec<[u8; 128]>;
+type FieldText = SmallVec<[u8; 128]>;
 /// Integers of RFC 9651 have fifteen digits at most.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// Longest field of what is left: a name, of which each byte may need a backslash, in quotes, and two
@@ -157,16 +157,16 @@ struct PolicyFields {
     limit: Limit,
     policy_field: HeaderValue,
     /// How the other field begins: the name, and the key of the first number.
-    begin: Text,
+    begin: FieldText,
     /// What stands before the balance of the exact state.
-    state_begin: Text,
+    state_begin: FieldText,
     /// What stands after it.
-    state_end: Text,
+    state_end: FieldText,
 }
 
 impl PolicyFields {
     fn new(policy: &Arc<Policy>, limit: Limit) -> Self {
-        let mut begin = Text::new();
+        let mut begin = FieldText::new();
         put_name(&mut begin, policy);
         begin.extend_from_slice(b";r=");
         Self {
@@ -219,7 +219,7 @@ impl PolicyFields {
 }
 
 fn write_policy(policy: &Policy, limit: Limit) -> HeaderValue {
-    let mut text = Text::new();
+    let mut text = FieldText::new();
     put_name(&mut text, policy);
     let quota = limit.burst / policy.unit.atoms_per_unit();
     put_parameter(&mut text, b";q=", quota);
@@ -232,7 +232,7 @@ fn write_policy(policy: &Policy, limit: Limit) -> HeaderValue {
 }
 
 /// Begins a field with the name of the policy, a string of RFC 9651.
-fn put_name(text: &mut Text, policy: &Policy) {
+fn put_name(text: &mut FieldText, policy: &Policy) {
     text.push(b'"');
     for &byte in policy.name.as_bytes() {
         if matches!(byte, b'"' | b'\\') {
@@ -243,7 +243,7 @@ fn put_name(text: &mut Text, policy: &Policy) {
     text.push(b'"');
 }
 
-fn put_parameter(text: &mut Text, key: &[u8], number: u64) {
+fn put_parameter(text: &mut FieldText, key: &[u8], number: u64) {
     text.extend_from_slice(key);
     text.extend_from_slice(
         itoa::Buffer::new()

@@ -18,7 +18,7 @@ const SCORE_MIN: f64 = 1.0 / 600.0;
 
 /// What a caller has used since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct CallerTotals {
+pub struct CallerCounts {
     /// Request units charged.
     pub ru: f64,
     /// Requests that were admitted.
@@ -29,7 +29,7 @@ pub struct CallerTotals {
     pub bytes: f64,
 }
 
-impl CallerTotals {
+impl CallerCounts {
     /// Adds what the caller has used elsewhere.
     pub fn add(&mut self, other: Self) {
         self.ru += other.ru;
@@ -51,10 +51,10 @@ impl CallerTotals {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    before: CallerTotals,
-    now: CallerTotals,
-    rates: CallerTotals,
+struct CallerActivity {
+    before: CallerCounts,
+    now: CallerCounts,
+    rates: CallerCounts,
     score: f64,
     has_place: bool,
     is_present: bool,
@@ -63,7 +63,7 @@ struct Seen {
 /// The ranking.
 #[derive(Debug, Default)]
 pub struct TopCallers {
-    seen: HashMap<Arc<str>, Seen>,
+    seen: HashMap<Arc<str>, CallerActivity>,
 }
 
 impl TopCallers {
@@ -77,7 +77,7 @@ impl TopCallers {
     pub fn update(
         &mut self,
         seconds: f64,
-        visit: impl FnOnce(&mut dyn FnMut(&Arc<str>, CallerTotals)),
+        visit: impl FnOnce(&mut dyn FnMut(&Arc<str>, CallerCounts)),
     ) {
         for seen in self.seen.values_mut() {
             seen.before = std::mem::take(&mut seen.now);
@@ -88,10 +88,10 @@ impl TopCallers {
                 seen.now.add(totals);
                 seen.is_present = true;
             } else {
-                let seen = Seen {
+                let seen = CallerActivity {
                     now: totals,
                     is_present: true,
-                    ..Seen::default()
+                    ..CallerActivity::default()
                 };
                 self.seen.insert(Arc::clone(caller), seen);
             }
@@ -101,7 +101,7 @@ impl TopCallers {
         let weight = 1.0 - (-seconds / MEMORY_SECONDS).exp();
         for seen in self.seen.values_mut() {
             seen.rates = seen.now.rates_since(&seen.before, seconds);
-            let CallerTotals {
+            let CallerCounts {
                 ru,
                 requests,
                 rejected,
@@ -113,12 +113,12 @@ impl TopCallers {
     }
 
     fn give_places(&mut self) {
-        let rank = |seen: &Seen| {
+        let rank = |seen: &CallerActivity| {
             let advantage = if seen.has_place { ADVANTAGE } else { 1.0 };
             seen.score * advantage
         };
         let active = self.seen.values_mut().filter(|seen| seen.score > SCORE_MIN);
-        let mut ranked: Vec<&mut Seen> = active.collect();
+        let mut ranked: Vec<&mut CallerActivity> = active.collect();
         ranked.sort_unstable_by(|one, other| rank(other).total_cmp(&rank(one)));
         for (place, seen) in ranked.into_iter().enumerate() {
             seen.has_place = place < TOP_CALLERS;
@@ -129,7 +129,7 @@ impl TopCallers {
     }
 
     /// Returns the callers that use most with their rates a second, those that use most first.
-    pub fn top(&self) -> Vec<(Arc<str>, CallerTotals)> {
+    pub fn top(&self) -> Vec<(Arc<str>, CallerCounts)> {
         let top = self.seen.iter().filter(|(_, seen)| seen.has_place);
         let mut top: Vec<_> = top.collect();
         top.sort_unstable_by(|one, other| {
@@ -149,11 +149,11 @@ impl TopCallers {
 mod tests {
     use super::*;
 
-    fn requests(requests: f64) -> CallerTotals {
-        CallerTotals {
+    fn requests(requests: f64) -> CallerCounts {
+        CallerCounts {
             ru: requests,
             requests,
-            ..CallerTotals::default()
+            ..CallerCounts::default()
         }
     }
 
@@ -220,9 +220,9 @@ mod tests {
     fn a_rejected_caller_is_seen_and_parts_add_up() {
         let mut top = TopCallers::new();
         let name: Arc<str> = Arc::from("greedy");
-        let rejected = CallerTotals {
+        let rejected = CallerCounts {
             rejected: 50.0,
-            ..CallerTotals::default()
+            ..CallerCounts::default()
         };
         top.update(1.0, |add| {
             add(&name, rejected);

@@ -101,7 +101,7 @@ impl Range {
 
 /// What a reader gets.
 #[derive(Debug, Clone, PartialEq)]
-pub struct View {
+pub struct HistoryView {
     /// Beginning of the first step, milliseconds since the Unix epoch.
     pub start_ms: u64,
     /// Length of a step, in milliseconds.
@@ -110,7 +110,7 @@ pub struct View {
     pub series: Vec<SeriesValues>,
 }
 
-impl View {
+impl HistoryView {
     /// Returns the view as it is on the wire; `now_ms` is the time of the answer.
     pub fn report(self, now_ms: u64) -> HistoryReport {
         HistoryReport {
@@ -154,13 +154,13 @@ struct OpenStep {
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct SeriesRings {
     rings: [Ring; LEVELS.len()],
     /// Of the levels after the first.
     open: [OpenStep; LEVELS.len() - 1],
 }
 
-impl Entry {
+impl SeriesRings {
     /// Ends the open step of a level, unless it is `current`.
     fn close(&mut self, level: usize, current: u64) {
         let open = &mut self.open[level - 1];
@@ -195,7 +195,7 @@ impl Entry {
 /// The history of a process.
 #[derive(Debug, Default)]
 pub struct History {
-    entries: BTreeMap<SeriesKey, Entry>,
+    entries: BTreeMap<SeriesKey, SeriesRings>,
     /// The second after the newest recorded.
     end: u64,
 }
@@ -254,7 +254,7 @@ impl History {
 
     /// Returns the values of a range that ends with the second recorded last; of all series that `is_asked`
     /// accepts and that have any value in it.
-    pub fn view(&self, range: Range, is_asked: impl Fn(&Series) -> bool) -> View {
+    pub fn view(&self, range: Range, is_asked: impl Fn(&Series) -> bool) -> HistoryView {
         self.view_since(range, 0, is_asked)
     }
 
@@ -265,7 +265,7 @@ impl History {
         range: Range,
         since_ms: u64,
         is_asked: impl Fn(&Series) -> bool,
-    ) -> View {
+    ) -> HistoryView {
         let level = LEVELS[range.level()];
         let steps = range.seconds() / level.step_seconds;
         let together = steps.div_ceil(POINTS_MAX);
@@ -294,7 +294,7 @@ impl History {
                 }
             }
         }
-        View {
+        HistoryView {
             start_ms: start * step_seconds * 1_000,
             step_ms: step_seconds * 1_000,
             series,
@@ -359,11 +359,11 @@ impl History {
     /// Returns the bytes of memory that the values take.
     pub fn heap_bytes(&self) -> usize {
         let rings = self.entries.values().flat_map(|entry| &entry.rings);
-        rings.map(Ring::heap_bytes).sum::<usize>() + self.entries.len() * size_of::<Entry>()
+        rings.map(Ring::heap_bytes).sum::<usize>() + self.entries.len() * size_of::<SeriesRings>()
     }
 
     /// Returns the entry of a series; none where no place is free and all others are as recent.
-    fn entry(&mut self, key: SeriesKey) -> Option<&mut Entry> {
+    fn entry(&mut self, key: SeriesKey) -> Option<&mut SeriesRings> {
         if !self.entries.contains_key(&key) && self.entries.len() >= SERIES_MAX {
             let oldest = self
                 .entries

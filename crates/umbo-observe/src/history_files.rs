@@ -191,7 +191,7 @@ impl HistoryFiles {
         loop {
             let at = file.stream_position()?;
             match next_block(&mut file, len - at)? {
-                Found::Block(content) => {
+                BlockRead::Block(content) => {
                     let is_read = match content.split_first() {
                         Some((&SAMPLES, rest)) => restore(rest, now, history).is_some(),
                         Some((&EVENTS, rest)) => match serde_json::from_slice(rest) {
@@ -208,11 +208,11 @@ impl HistoryFiles {
                         continue;
                     }
                 }
-                Found::End => return Ok(()),
-                Found::Torn => {
+                BlockRead::End => return Ok(()),
+                BlockRead::Torn => {
                     return file.set_len(at);
                 }
-                Found::Damage => {}
+                BlockRead::Damage => {}
             }
             // One of each level is kept for inspection; more would pile up.
             let level = path
@@ -228,7 +228,7 @@ impl HistoryFiles {
     }
 }
 
-enum Found {
+enum BlockRead {
     Block(Vec<u8>),
     End,
     /// The last block is not whole.
@@ -236,13 +236,13 @@ enum Found {
     Damage,
 }
 
-fn next_block(file: &mut File, left: u64) -> io::Result<Found> {
+fn next_block(file: &mut File, left: u64) -> io::Result<BlockRead> {
     if left == 0 {
-        return Ok(Found::End);
+        return Ok(BlockRead::End);
     }
     let mut head = [0; HEAD_LEN];
     if left < HEAD_LEN as u64 {
-        return Ok(Found::Torn);
+        return Ok(BlockRead::Torn);
     }
     file.read_exact(&mut head)?;
     let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
@@ -251,17 +251,21 @@ fn next_block(file: &mut File, left: u64) -> io::Result<Found> {
     if head[..4] != MAGIC || len > BLOCK_LEN_MAX {
         // After a loss of power the end of a file may be zeros.
         let is_zero = head == [0; HEAD_LEN];
-        return Ok(if is_zero { Found::Torn } else { Found::Damage });
+        return Ok(if is_zero {
+            BlockRead::Torn
+        } else {
+            BlockRead::Damage
+        });
     }
     if len as u64 > rest {
-        return Ok(Found::Torn);
+        return Ok(BlockRead::Torn);
     }
     let mut content = vec![0; len];
     file.read_exact(&mut content)?;
     Ok(match xxh3_64(&content) == checksum {
-        true => Found::Block(content),
-        false if len as u64 == rest => Found::Torn,
-        false => Found::Damage,
+        true => BlockRead::Block(content),
+        false if len as u64 == rest => BlockRead::Torn,
+        false => BlockRead::Damage,
     })
 }
 

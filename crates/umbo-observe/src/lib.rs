@@ -13,9 +13,9 @@ mod history_files;
 pub mod request_records;
 mod series;
 
-pub use self::callers::{CallerTotals, TOP_CALLERS, TopCallers};
+pub use self::callers::{CallerCounts, TOP_CALLERS, TopCallers};
 pub use self::events::{EVENTS_MAX, EventCursor, EventLog};
-pub use self::history::{History, LEVELS, Level, Range, SERIES_MAX, SeriesValues, View};
+pub use self::history::{History, HistoryView, LEVELS, Level, Range, SERIES_MAX, SeriesValues};
 pub use self::history_files::{Blocks, HistoryFiles, Restored};
 pub use self::series::names;
 pub use self::series::{Fold, Series, SeriesKey, by_name};

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use umbo_types::Timestamp;
 
-use self::reasons::{MINUTES, Reason};
+use self::reasons::{MINUTES, RefusalCount};
 
 pub use self::reasons::ReasonCount;
 pub use self::record::{
@@ -95,7 +95,7 @@ struct CallerRecords {
     /// Neighbours in the list of callers that have as many.
     previous: u32,
     next: u32,
-    reasons: Vec<Reason>,
+    reasons: Vec<RefusalCount>,
 }
 
 #[derive(Debug)]
@@ -258,7 +258,7 @@ impl Ring {
         }
         self.swept_at = now;
         let counted_for = COUNTED_FOR.as_millis() as u64;
-        let is_over = |reason: &Reason| {
+        let is_over = |reason: &RefusalCount| {
             now.as_millis().saturating_sub(reason.last_at().as_millis()) > counted_for
         };
         let mut at = 0;
@@ -300,7 +300,7 @@ impl Ring {
             return;
         }
         let is_whole = has_room && reasons.len() < REASONS_OF_CALLER_MAX;
-        let of_code = |reason: &&mut Reason| reason.is_of_code(record.code);
+        let of_code = |reason: &&mut RefusalCount| reason.is_of_code(record.code);
         if !is_whole && let Some(reason) = reasons.iter_mut().find(of_code) {
             reason.count(record);
             return;
@@ -313,7 +313,7 @@ impl Ring {
             }
             return;
         }
-        let mut reason = Reason::of(record, is_whole);
+        let mut reason = RefusalCount::of(record, is_whole);
         reason.count(record);
         self.callers[caller as usize].reasons.push(reason);
         self.reasons += 1;

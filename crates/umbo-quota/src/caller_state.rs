@@ -26,7 +26,7 @@ pub(crate) struct CallerState {
     generation: u32,
     has_more: bool,
     is_counted_by_shard: bool,
-    pub(crate) record: Arc<CallerUsage>,
+    pub(crate) record: Arc<CallerNamespaceUsage>,
     first: Option<MatchedPolicy>,
     /// All matched policies but the first.
     more: SmallVec<[MatchedPolicy; 1]>,
@@ -39,7 +39,7 @@ pub(crate) struct CallerState {
 pub(crate) struct CallerEntry {
     pub(crate) account: Arc<CallerState>,
     /// That of the state.
-    record: Arc<CallerUsage>,
+    record: Arc<CallerNamespaceUsage>,
     /// That of its first matched policy.
     bucket: Option<Arc<Bucket>>,
 }
@@ -76,7 +76,7 @@ impl CallerState {
     pub(crate) fn new(
         generation: u32,
         matched_policies: impl IntoIterator<Item = MatchedPolicy>,
-        record: Arc<CallerUsage>,
+        record: Arc<CallerNamespaceUsage>,
         space: Arc<NamespaceUsage>,
     ) -> Self {
         let mut matched_policies = matched_policies.into_iter();
@@ -264,14 +264,14 @@ impl NamespaceUsage {
 
 /// What a caller used of a namespace.
 #[derive(Debug)]
-pub(crate) struct CallerUsage {
+pub(crate) struct CallerNamespaceUsage {
     pub(crate) caller: Arc<str>,
     pub(crate) namespace: Arc<str>,
     pub(crate) namespace_id: NamespaceId,
     pub(crate) cells: [OperationUsage; Operation::PRICED.len()],
 }
 
-impl CallerUsage {
+impl CallerNamespaceUsage {
     pub(crate) fn new(caller: Arc<str>, namespace: Arc<str>, namespace_id: NamespaceId) -> Self {
         Self {
             caller,

@@ -14,7 +14,7 @@ use umbo_types::{Operation, RequestUnits};
 use crate::caller_state::CallerState;
 use crate::cost::{ActualUsage, CostByUnit};
 use crate::limiter::Limiter;
-use crate::request::Request;
+use crate::request::QuotaRequest;
 use crate::reservation::{Debit, Debits, ShardShare, part};
 use crate::unit::Unit;
 
@@ -32,7 +32,7 @@ impl Limiter {
     /// Begins a part of a request that was admitted before, on the shards it concerns.
     pub fn go_on(
         &self,
-        request: &Request<'_>,
+        request: &QuotaRequest<'_>,
         shares: &[ShardShare],
         now: Instant,
     ) -> Continuation {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use umbo_types::{NamespaceId, Operation};
 
-use crate::caller_state::CallerUsage;
+use crate::caller_state::CallerNamespaceUsage;
 use crate::schedule::Millis;
 
 /// Length of a slot, in milliseconds.
@@ -80,7 +80,7 @@ impl DemandHistory {
     }
 
     /// Records what an account asked for since the last slot.
-    pub(crate) fn note(&mut self, record: &CallerUsage) {
+    pub(crate) fn note(&mut self, record: &CallerNamespaceUsage) {
         for operation in Operation::PRICED {
             let total = total(record, operation);
             if total == Demand::default() {
@@ -130,7 +130,7 @@ impl DemandHistory {
     }
 }
 
-fn total(record: &CallerUsage, operation: Operation) -> Demand {
+fn total(record: &CallerNamespaceUsage, operation: Operation) -> Demand {
     let tally = record.cell(operation).tally(operation);
     let with_rejected = |amount: u64| {
         if tally.requests == 0 {

@@ -52,10 +52,11 @@ pub use policy::{
 };
 pub use replay::{Replay, ReplayRow};
 pub use report::{
-    Advertised, Breakdown, BucketReport, Explanation, Meeting, MetPolicy, OTHERS, PolicyReport,
-    PricedRequest, RESIDUAL_CLASSES, Rejection, Residual, ShardUsage, Tally, UsageReport, UsageRow,
+    Advertised, Breakdown, BucketReport, Explanation, Meeting, MetPolicy, NamespaceShardUsage,
+    OTHERS, PolicyReport, PricedRequest, RESIDUAL_CLASSES, Rejection, Residual, Tally, UsageLine,
+    UsageReport,
 };
-pub use request::Request;
+pub use request::QuotaRequest;
 pub use reservation::{Reservation, ShardShare};
 pub use retry_ticket::{BroughtTicket, RetryTicket};
 pub use subject::Subject;

@@ -24,7 +24,7 @@ use umbo_types::{NamespaceId, Operation, ShardId};
 use crate::admission::AdmissionAttempt;
 use crate::bucket::Bucket;
 use crate::caller_state::{
-    ActivePolicy, CallerBucket, CallerEntry, CallerState, CallerUsage, MatchedPolicy,
+    ActivePolicy, CallerBucket, CallerEntry, CallerNamespaceUsage, CallerState, MatchedPolicy,
     NamespaceUsage, ShardCounts,
 };
 use crate::cost::{Weights, is_counted};
@@ -35,7 +35,7 @@ use crate::policy::{Mode, Policy, PolicySet, Source};
 use crate::pricing::Pricing;
 use crate::refusals::Refusals;
 use crate::report::{OTHERS, Rejection};
-use crate::request::Request;
+use crate::request::QuotaRequest;
 use crate::reservation::{Debit, DebitedPolicies, Reservation, ShardShare, part};
 use crate::residual::Residuals;
 use crate::schedule::Millis;
@@ -75,7 +75,7 @@ pub struct Limiter {
     pub(crate) shards: u16,
     pub(crate) spaces: Mutex<HashMap<NamespaceId, Arc<NamespaceUsage>>>,
     /// What was used by accounts that are gone, by namespace.
-    pub(crate) others: Mutex<HashMap<NamespaceId, Arc<CallerUsage>>>,
+    pub(crate) others: Mutex<HashMap<NamespaceId, Arc<CallerNamespaceUsage>>>,
     pub(crate) history: Mutex<DemandHistory>,
 }
 
@@ -156,7 +156,7 @@ impl Limiter {
     /// [`Self::admit_shards`].
     pub fn admit(
         &self,
-        request: &Request<'_>,
+        request: &QuotaRequest<'_>,
         now: Instant,
         random: u64,
     ) -> Result<Reservation, Box<Rejection>> {
@@ -205,7 +205,7 @@ impl Limiter {
     pub fn admit_shards(
         &self,
         reservation: &mut Reservation,
-        request: &Request<'_>,
+        request: &QuotaRequest<'_>,
         shares: &[ShardShare],
         now: Instant,
         random: u64,
@@ -295,7 +295,8 @@ impl Limiter {
         } else {
             let space = self.space(subject);
             let name = Arc::clone(&space.namespace);
-            let record = CallerUsage::new(subject.caller.into(), name, subject.namespace_id);
+            let record =
+                CallerNamespaceUsage::new(subject.caller.into(), name, subject.namespace_id);
             (Arc::new(record), space)
         };
         let mut matched_policies: SmallVec<[MatchedPolicy; 2]> = matching
@@ -424,11 +425,15 @@ impl Limiter {
         Arc::clone(space)
     }
 
-    fn others(&self, space: &NamespaceUsage) -> Arc<CallerUsage> {
+    fn others(&self, space: &NamespaceUsage) -> Arc<CallerNamespaceUsage> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let record = others.entry(space.namespace_id).or_insert_with(|| {
             let name = Arc::clone(&space.namespace);
-            Arc::new(CallerUsage::new(OTHERS.into(), name, space.namespace_id))
+            Arc::new(CallerNamespaceUsage::new(
+                OTHERS.into(),
+                name,
+                space.namespace_id,
+            ))
         });
         Arc::clone(record)
     }

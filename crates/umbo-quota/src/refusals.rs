@@ -14,7 +14,7 @@ use umbo_types::{PriceMultiplier, RequestUnits};
 use crate::bucket::Bucket;
 use crate::caller_state::MatchedPolicy;
 use crate::report::Rejection;
-use crate::request::Request;
+use crate::request::QuotaRequest;
 use crate::retry_ticket::{BroughtTicket, RetryTicket};
 use crate::schedule::{Millis, Schedule};
 
@@ -44,7 +44,7 @@ pub(crate) struct LongestRefusal {
 impl<'a> Refusals<'a> {
     /// Begins with none.
     #[inline]
-    pub(crate) const fn new(request: &'a Request<'_>, now: Millis) -> Self {
+    pub(crate) const fn new(request: &'a QuotaRequest<'_>, now: Millis) -> Self {
         Self {
             ticket: request.ticket.as_ref(),
             price_multiplier: request.price_multiplier,

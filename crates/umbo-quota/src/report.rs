@@ -46,7 +46,7 @@ impl Tally {
 
 /// One line of the usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsageRow {
+pub struct UsageLine {
     /// The caller; [`OTHERS`] adds up those that are no longer kept one by one.
     pub caller: Arc<str>,
     /// The namespace.
@@ -65,7 +65,7 @@ pub const OTHERS: &str = "(all others)";
 
 /// What a shard did for a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardUsage {
+pub struct NamespaceShardUsage {
     /// The namespace.
     pub namespace: Arc<str>,
     /// Its id.
@@ -100,9 +100,9 @@ pub struct Residual {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageReport {
     /// By caller, namespace and operation, those with any.
-    pub rows: Vec<UsageRow>,
+    pub rows: Vec<UsageLine>,
     /// By namespace and shard, those with any.
-    pub shards: Vec<ShardUsage>,
+    pub shards: Vec<NamespaceShardUsage>,
     /// By operation, those with any.
     pub residuals: Vec<Residual>,
 }

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use umbo_types::{Operation, RequestUnits, ShardId};
 
 use crate::bucket::Bucket;
-use crate::caller_state::{CallerUsage, MatchedPolicy, PolicyStats};
+use crate::caller_state::{CallerNamespaceUsage, MatchedPolicy, PolicyStats};
 use crate::dimension::Dimension;
 use crate::limiter::Limiter;
 use crate::penalty::covered_at;
 use crate::policy::Policy;
 use crate::replay::{Replay, replay};
 use crate::report::{
-    BucketReport, Explanation, Meeting, MetPolicy, PolicyReport, PricedRequest, ShardUsage, Tally,
-    UsageReport, UsageRow,
+    BucketReport, Explanation, Meeting, MetPolicy, NamespaceShardUsage, PolicyReport,
+    PricedRequest, Tally, UsageLine, UsageReport,
 };
-use crate::request::Request;
+use crate::request::QuotaRequest;
 use crate::reservation::{ShardShare, part};
 use crate::schedule::Millis;
 use crate::subject::Subject;
@@ -46,7 +46,7 @@ impl Limiter {
     /// Returns what was used since the start.
     pub fn usage(&self) -> UsageReport {
         let mut report = UsageReport::default();
-        let mut add = |record: &CallerUsage| {
+        let mut add = |record: &CallerNamespaceUsage| {
             report.rows.extend(rows(record));
         };
         self.accounts.for_each(|entry| add(&entry.account.record));
@@ -54,7 +54,8 @@ impl Limiter {
         others.values().for_each(|record| add(record));
         drop(others);
         report.rows.sort_by(|one, other| {
-            let key = |row: &UsageRow| (row.namespace_id.0, Arc::clone(&row.caller), row.operation);
+            let key =
+                |row: &UsageLine| (row.namespace_id.0, Arc::clone(&row.caller), row.operation);
             key(one).cmp(&key(other))
         });
         report.shards = self.shard_usage();
@@ -81,19 +82,19 @@ impl Limiter {
 
     /// Returns what one caller used of one namespace since the start, or since its account was last
     /// forgotten: one look-up, however many callers there are.
-    pub fn usage_of(&self, subject: &Subject<'_>) -> Vec<UsageRow> {
+    pub fn usage_of(&self, subject: &Subject<'_>) -> Vec<UsageLine> {
         let found = self.accounts.get(self.identities.account(subject));
         found.map_or_else(Vec::new, |entry| rows(&entry.account.record).collect())
     }
 
-    fn shard_usage(&self) -> Vec<ShardUsage> {
+    fn shard_usage(&self) -> Vec<NamespaceShardUsage> {
         let spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut usage = Vec::new();
         for space in spaces.values() {
             for (shard, cell) in (0..).zip(&space.shards) {
                 let requests = cell.requests.load(Relaxed);
                 if requests > 0 {
-                    usage.push(ShardUsage {
+                    usage.push(NamespaceShardUsage {
                         namespace: Arc::clone(&space.namespace),
                         namespace_id: space.namespace_id,
                         shard: ShardId(shard),
@@ -174,7 +175,7 @@ impl Limiter {
     /// Returns what a request would cost and meet. Takes nothing from any bucket.
     pub fn explain(
         &self,
-        request: &Request<'_>,
+        request: &QuotaRequest<'_>,
         shares: &[ShardShare],
         now: Instant,
     ) -> Explanation {
@@ -205,7 +206,7 @@ impl Limiter {
     /// request would cost. Takes nothing from any bucket, and allocates nothing for those that there are.
     pub fn visit_policies(
         &self,
-        request: &Request<'_>,
+        request: &QuotaRequest<'_>,
         shares: &[ShardShare],
         now: Instant,
         mut see: impl FnMut(&MetPolicy<'_>),
@@ -294,8 +295,8 @@ impl Limiter {
 }
 
 /// Returns the operations of a record that have been used.
-fn rows(record: &CallerUsage) -> impl Iterator<Item = UsageRow> {
-    let row = |operation| UsageRow {
+fn rows(record: &CallerNamespaceUsage) -> impl Iterator<Item = UsageLine> {
+    let row = |operation| UsageLine {
         caller: Arc::clone(&record.caller),
         namespace: Arc::clone(&record.namespace),
         namespace_id: record.namespace_id,

@@ -8,7 +8,7 @@ use crate::subject::Subject;
 
 /// A request as the limiter sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct QuotaRequest<'a> {
     /// The subject of the request. The operation is one of the data plane.
     pub subject: Subject<'a>,
     /// A hint of the work, before it is done.

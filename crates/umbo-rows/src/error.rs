@@ -96,15 +96,15 @@ impl RowsError {
 /// A decoder has failed, and not what it reads from.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not whole {coding}: {reason}")]
-pub(crate) struct DecodeError {
+pub(crate) struct CodingError {
     pub(crate) coding: Coding,
     pub(crate) reason: String,
 }
 
 impl From<io::Error> for RowsError {
     fn from(error: io::Error) -> Self {
-        match error.downcast::<DecodeError>() {
-            Ok(DecodeError { coding, reason }) => Self::Coding { coding, reason },
+        match error.downcast::<CodingError>() {
+            Ok(CodingError { coding, reason }) => Self::Coding { coding, reason },
             Err(error) => Self::Read(error),
         }
     }

@@ -1,6 +1,6 @@
 //! The columns of an export, named as the fields of NDJSON rows.
 
-use umbo_api::batch::{Text, WriteLine};
+use umbo_api::batch::{LineText, WriteLine};
 
 /// The columns that are written. Text that is UTF-8 stands in `pk`, `sk` and `v`, other bytes as base64url in the
 /// last three.
@@ -19,7 +19,7 @@ pub(crate) const COLUMNS: [&str; 10] = [
 
 /// Returns the text cells of a row, in the order of the columns without those of numbers.
 pub(crate) fn texts<'a>(row: &'a WriteLine<'_>) -> [Option<&'a str>; 8] {
-    let text = |field: &'a Option<Text<'_>>| field.as_ref().map(|text| &*text.0);
+    let text = |field: &'a Option<LineText<'_>>| field.as_ref().map(|text| &*text.0);
     [
         text(&row.pk),
         text(&row.sk),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use umbo_api::batch::{MatchField, Text, WriteLine, WriteOp};
+use umbo_api::batch::{LineText, MatchField, WriteLine, WriteOp};
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{EXPIRES_AT_MS, RowFieldError, RowFields, ValueField, is_content_field};
 use umbo_types::{Key, Timestamp, Value};
@@ -53,7 +53,7 @@ pub fn parse(line: &[u8], owner: &Bytes) -> Result<ParsedLine, LineError> {
     let sort = pair("sk", line.sk, line.sk64, owner)?.unwrap_or_default();
     let bytes = pair("v", line.v, line.v64, owner)?;
     let key = Key::new(partition, sort)?;
-    let field = |text: Option<Text<'_>>| text.map_or_else(Bytes::new, |text| own(text, owner));
+    let field = |text: Option<LineText<'_>>| text.map_or_else(Bytes::new, |text| own(text, owner));
     let (content_type, content_encoding) = (field(line.content_type), field(line.content_encoding));
     let change = match (line.op, line.by) {
         (WriteOp::Inc, Some(by)) => {
@@ -124,8 +124,8 @@ pub(crate) fn expiry(
 
 fn pair(
     name: &'static str,
-    text: Option<Text<'_>>,
-    base64: Option<Text<'_>>,
+    text: Option<LineText<'_>>,
+    base64: Option<LineText<'_>>,
     owner: &Bytes,
 ) -> Result<Option<Bytes>, LineError> {
     match (text, base64) {
@@ -140,7 +140,7 @@ fn pair(
 }
 
 /// Keeps a text: as a slice of what it was read from, where it lies there.
-fn own(text: Text<'_>, owner: &Bytes) -> Bytes {
+fn own(text: LineText<'_>, owner: &Bytes) -> Bytes {
     match text.0 {
         Cow::Borrowed("") => Bytes::new(),
         Cow::Borrowed(text) => owner.slice_ref(text.as_bytes()),

@@ -17,7 +17,7 @@ use parquet::schema::types::Type;
 use crate::csv_rows::excerpt;
 use crate::error::RowsError;
 use crate::format::Columns;
-use crate::parquet_type::{Kind, ToCell};
+use crate::parquet_type::{ColumnKind, ToCell};
 use crate::row::{ReadRow, RejectReason, RejectedRow};
 use crate::source::ReadSeek;
 use crate::table::{Cell, Cells, Table};
@@ -42,7 +42,7 @@ pub(crate) struct ParquetRows {
     chunks: Chunks,
     table: Table,
     /// The columns that are read: their index, the index of their leaf, their type.
-    columns: Vec<(usize, usize, Kind)>,
+    columns: Vec<(usize, usize, ColumnKind)>,
     /// Row groups that are read or being read.
     groups: usize,
     readers: Vec<ColumnReader>,
@@ -75,7 +75,7 @@ impl ParquetRows {
         let mut leaf = 0;
         for (column, field) in fields.iter().enumerate() {
             if table.is_read(column) {
-                used.push((column, leaf, Kind::of(field, table.is_key(column))?));
+                used.push((column, leaf, ColumnKind::of(field, table.is_key(column))?));
             }
             leaf += leaves(field);
         }
@@ -171,7 +171,7 @@ fn leaves(field: &Type) -> usize {
 
 fn read_cells(
     reader: &mut ColumnReader,
-    kind: Kind,
+    kind: ColumnKind,
     rows: usize,
     cells: &mut Vec<Cell>,
 ) -> Result<(), ParquetError> {
@@ -193,7 +193,7 @@ fn read_cells(
 
 fn read_typed<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
-    kind: Kind,
+    kind: ColumnKind,
     rows: usize,
     cells: &mut Vec<Cell>,
 ) -> Result<(), ParquetError>
@@ -250,7 +250,7 @@ impl Cells for BatchRow<'_> {
 }
 
 impl BatchRow<'_> {
-    fn excerpt(&self, columns: &[(usize, usize, Kind)]) -> Bytes {
+    fn excerpt(&self, columns: &[(usize, usize, ColumnKind)]) -> Bytes {
         let cells = columns.iter().filter_map(|(column, _, _)| {
             let cell = self.batch[*column].get(self.row)?;
             Some(cell.clone().into_bytes().unwrap_or_default())
@@ -263,11 +263,11 @@ impl BatchRow<'_> {
 /// A source that the library reads pieces of.
 #[derive(Clone)]
 struct Chunks {
-    source: Arc<Mutex<Source>>,
+    source: Arc<Mutex<ParquetSource>>,
     len: u64,
 }
 
-struct Source {
+struct ParquetSource {
     inner: Box<dyn ReadSeek + Send>,
     /// Whether the footer was read, so that only pages are left.
     has_footer: bool,
@@ -280,7 +280,7 @@ impl Chunks {
     fn new(mut source: Box<dyn ReadSeek + Send>) -> Result<Self, RowsError> {
         let len = source.seek(SeekFrom::End(0))?;
         let chunks = Self {
-            source: Arc::new(Mutex::new(Source {
+            source: Arc::new(Mutex::new(ParquetSource {
                 inner: source,
                 has_footer: false,
                 failure: None,
@@ -319,7 +319,7 @@ impl Chunks {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Source> {
+    fn lock(&self) -> MutexGuard<'_, ParquetSource> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -340,7 +340,7 @@ impl Chunks {
 
     fn read_exact_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         let chunks = self.clone();
-        ChunkRead { chunks, at }.read_exact(buffer)
+        OffsetReader { chunks, at }.read_exact(buffer)
     }
 }
 
@@ -351,11 +351,11 @@ impl Length for Chunks {
 }
 
 impl ChunkReader for Chunks {
-    type T = BufReader<Chain<Cursor<Vec<u8>>, ChunkRead>>;
+    type T = BufReader<Chain<Cursor<Vec<u8>>, OffsetReader>>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
         let chunks = self.clone();
-        let mut read = ChunkRead { chunks, at: start };
+        let mut read = OffsetReader { chunks, at: start };
         let mut head = Vec::with_capacity(LENGTHS_LEN as usize);
         if !self.lock().has_footer {
             return Ok(BufReader::new(Cursor::new(head).chain(read)));
@@ -412,12 +412,12 @@ fn decompressed_len(head: &[u8]) -> Option<u64> {
 }
 
 /// Reads on from a place.
-struct ChunkRead {
+struct OffsetReader {
     chunks: Chunks,
     at: u64,
 }
 
-impl Read for ChunkRead {
+impl Read for OffsetReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.chunks.read_at(self.at, buffer)?;
         self.at += len as u64;

@@ -15,7 +15,7 @@ const DAY_SECONDS: i64 = 86_400;
 
 /// How values of a column become cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ColumnKind {
     /// Text, as it is.
     Text,
     /// Bytes, as they are.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     },
 }
 
-impl Kind {
+impl ColumnKind {
     /// Returns how a column is read, or refuses its type by name.
     pub(crate) fn of(field: &Type, is_key: bool) -> Result<Self, RowsError> {
         let refuse = || RowsError::UnsupportedType {
@@ -166,30 +166,30 @@ fn name(field: &Type) -> String {
 /// A value that becomes a cell.
 pub(crate) trait ToCell {
     /// Makes the cell.
-    fn to_cell(self, kind: Kind) -> Cell;
+    fn to_cell(self, kind: ColumnKind) -> Cell;
 }
 
 impl ToCell for bool {
-    fn to_cell(self, _: Kind) -> Cell {
+    fn to_cell(self, _: ColumnKind) -> Cell {
         Cell::Plain(self.to_string())
     }
 }
 
 impl ToCell for i32 {
-    fn to_cell(self, kind: Kind) -> Cell {
+    fn to_cell(self, kind: ColumnKind) -> Cell {
         match kind {
-            Kind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
+            ColumnKind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
             _ => i64::from(self).to_cell(kind),
         }
     }
 }
 
 impl ToCell for i64 {
-    fn to_cell(self, kind: Kind) -> Cell {
+    fn to_cell(self, kind: ColumnKind) -> Cell {
         match kind {
-            Kind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
-            Kind::Date => Cell::Text(date(self).into()),
-            Kind::Timestamp {
+            ColumnKind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
+            ColumnKind::Date => Cell::Text(date(self).into()),
+            ColumnKind::Timestamp {
                 per_second,
                 digits,
                 is_utc,
@@ -213,24 +213,24 @@ impl ToCell for i64 {
 }
 
 impl ToCell for f32 {
-    fn to_cell(self, _: Kind) -> Cell {
+    fn to_cell(self, _: ColumnKind) -> Cell {
         Cell::Plain(self.to_string())
     }
 }
 
 impl ToCell for f64 {
-    fn to_cell(self, _: Kind) -> Cell {
+    fn to_cell(self, _: ColumnKind) -> Cell {
         Cell::Plain(self.to_string())
     }
 }
 
 impl ToCell for ByteArray {
-    fn to_cell(self, kind: Kind) -> Cell {
+    fn to_cell(self, kind: ColumnKind) -> Cell {
         // A slice of its page.
         let bytes = bytes::Bytes::copy_from_slice(self.data());
         match kind {
-            Kind::Text => Cell::Text(bytes),
-            Kind::Uuid if bytes.len() == 16 => {
+            ColumnKind::Text => Cell::Text(bytes),
+            ColumnKind::Uuid if bytes.len() == 16 => {
                 let digits = bytes
                     .iter()
                     .enumerate()
@@ -250,13 +250,13 @@ impl ToCell for ByteArray {
 }
 
 impl ToCell for FixedLenByteArray {
-    fn to_cell(self, kind: Kind) -> Cell {
+    fn to_cell(self, kind: ColumnKind) -> Cell {
         ByteArray::from(self).to_cell(kind)
     }
 }
 
 impl ToCell for Int96 {
-    fn to_cell(self, _: Kind) -> Cell {
+    fn to_cell(self, _: ColumnKind) -> Cell {
         Cell::Null
     }
 }
@@ -294,7 +294,7 @@ mod tests {
         ] {
             assert_eq!(date(day), text);
         }
-        let kind = Kind::Timestamp {
+        let kind = ColumnKind::Timestamp {
             per_second: 1_000_000,
             digits: 6,
             is_utc: true,
@@ -308,6 +308,6 @@ mod tests {
     fn a_uuid_is_text() {
         let id = FixedLenByteArray::from((0..16).collect::<Vec<u8>>());
         let text = "00010203-0405-0607-0809-0a0b0c0d0e0f";
-        assert_eq!(id.to_cell(Kind::Uuid), Cell::Text(text.into()));
+        assert_eq!(id.to_cell(ColumnKind::Uuid), Cell::Text(text.into()));
     }
 }

@@ -14,11 +14,11 @@ use crate::source::{self, ReadSeek, Text};
 /// Reads rows in their order. Holds some hundred kilobytes, or one line of up to 16 MiB; of Parquet a page of each
 /// column that is read. After an error there are no more rows.
 pub struct RowReader {
-    rows: Rows,
+    rows: FormatRows,
     has_ended: bool,
 }
 
-enum Rows {
+enum FormatRows {
     Lines(LineRows<Text>),
     Csv(Box<CsvRows>),
     #[cfg(feature = "parquet")]
@@ -44,7 +44,7 @@ impl RowReader {
         match format {
             #[cfg(feature = "parquet")]
             RowFormat::Parquet(columns) if coding == Coding::Identity => {
-                let rows = Rows::Parquet(Box::new(ParquetRows::new(source, columns)?));
+                let rows = FormatRows::Parquet(Box::new(ParquetRows::new(source, columns)?));
                 let has_ended = false;
                 Ok(Self { rows, has_ended })
             }
@@ -75,8 +75,8 @@ impl RowReader {
     pub fn decoded(format: &RowFormat, source: Box<dyn Read + Send>) -> Result<Self, RowsError> {
         let source = source::without_mark(source)?;
         let rows = match format {
-            RowFormat::Lines => Rows::Lines(LineRows::new(source)),
-            RowFormat::Csv(columns) => Rows::Csv(Box::new(CsvRows::new(source, columns)?)),
+            RowFormat::Lines => FormatRows::Lines(LineRows::new(source)),
+            RowFormat::Csv(columns) => FormatRows::Csv(Box::new(CsvRows::new(source, columns)?)),
             #[cfg(feature = "parquet")]
             RowFormat::Parquet(_) => return Err(RowsError::NeedsSeek),
         };
@@ -89,10 +89,10 @@ impl RowReader {
     /// Returns the line of the last row, from 1; of Parquet its row, from 1. It never goes back. 0 before the first.
     pub fn line(&self) -> u64 {
         match &self.rows {
-            Rows::Lines(rows) => rows.line(),
-            Rows::Csv(rows) => rows.line(),
+            FormatRows::Lines(rows) => rows.line(),
+            FormatRows::Csv(rows) => rows.line(),
             #[cfg(feature = "parquet")]
-            Rows::Parquet(rows) => rows.row(),
+            FormatRows::Parquet(rows) => rows.row(),
         }
     }
 }
@@ -105,10 +105,10 @@ impl Iterator for RowReader {
             return None;
         }
         let next = match &mut self.rows {
-            Rows::Lines(rows) => rows.next(),
-            Rows::Csv(rows) => rows.next(),
+            FormatRows::Lines(rows) => rows.next(),
+            FormatRows::Csv(rows) => rows.next(),
             #[cfg(feature = "parquet")]
-            Rows::Parquet(rows) => rows.next(),
+            FormatRows::Parquet(rows) => rows.next(),
         };
         self.has_ended = !matches!(next, Ok(Some(_)));
         next.transpose()

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use umbo_api::batch::{Text, WriteLine, WriteOp};
+use umbo_api::batch::{LineText, WriteLine, WriteOp};
 
 const EMPTY: WriteLine<'static> = WriteLine {
     op: WriteOp::Put,
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         (rest[len] == b'"').then_some(&rest[..len])
     }
 
-    fn text_into(&mut self, field: &mut Option<Text<'a>>) -> Option<()> {
+    fn text_into(&mut self, field: &mut Option<LineText<'a>>) -> Option<()> {
         if field.is_some() || self.next()? != b'"' {
             return None;
         }
@@ -124,7 +124,7 @@ impl<'a> Cursor<'a> {
         } else {
             Cow::Owned(self.unescaped(start)?)
         };
-        *field = Some(Text(text));
+        *field = Some(LineText(text));
         Some(())
     }
 

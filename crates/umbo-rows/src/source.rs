@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Chain, Cursor, Read, Seek};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::DecodeError;
+use crate::error::CodingError;
 use crate::format::Coding;
 
 /// Bytes of one read.
@@ -32,7 +32,7 @@ pub fn decoded(
         Coding::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
         Coding::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(buffered)?),
     };
-    Ok(Box::new(Decoder {
+    Ok(Box::new(CodingReader {
         inner,
         coding,
         has_failed,
@@ -102,13 +102,13 @@ impl<R: Read> Read for Watched<R> {
     }
 }
 
-struct Decoder {
+struct CodingReader {
     inner: Box<dyn Read + Send>,
     coding: Coding,
     has_failed: Arc<AtomicBool>,
 }
 
-impl Read for Decoder {
+impl Read for CodingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.inner.read(buffer).map_err(|error| {
             if error.kind() == io::ErrorKind::Interrupted || self.has_failed.load(Ordering::Relaxed)
@@ -116,7 +116,7 @@ impl Read for Decoder {
                 return error;
             }
             let (coding, reason) = (self.coding, error.to_string());
-            io::Error::new(error.kind(), DecodeError { coding, reason })
+            io::Error::new(error.kind(), CodingError { coding, reason })
         })
     }
 }

@@ -22,10 +22,10 @@ pub enum TableFormat {
 
 /// Writes rows.
 pub struct TableWriter<W: Write + Send> {
-    table: Table<W>,
+    table: TableEncoder<W>,
 }
 
-enum Table<W: Write + Send> {
+enum TableEncoder<W: Write + Send> {
     Csv(Box<csv::Writer<W>>),
     #[cfg(feature = "parquet")]
     Parquet(Box<ParquetWriter<W>>),
@@ -46,10 +46,10 @@ impl<W: Write + Send> TableWriter<W> {
                 if !is_continued {
                     writer.write_record(COLUMNS).map_err(csv_failure)?;
                 }
-                Table::Csv(Box::new(writer))
+                TableEncoder::Csv(Box::new(writer))
             }
             #[cfg(feature = "parquet")]
-            TableFormat::Parquet => Table::Parquet(Box::new(ParquetWriter::new(out)?)),
+            TableFormat::Parquet => TableEncoder::Parquet(Box::new(ParquetWriter::new(out)?)),
         };
         Ok(Self { table })
     }
@@ -61,21 +61,21 @@ impl<W: Write + Send> TableWriter<W> {
             RowsError::Read(error)
         })?;
         match &mut self.table {
-            Table::Csv(writer) => write_csv(writer, &row),
+            TableEncoder::Csv(writer) => write_csv(writer, &row),
             #[cfg(feature = "parquet")]
-            Table::Parquet(writer) => writer.write(&row),
+            TableEncoder::Parquet(writer) => writer.write(&row),
         }
     }
 
     /// Ends the file, and returns what it was written to.
     pub fn finish(self) -> Result<W, RowsError> {
         match self.table {
-            Table::Csv(writer) => {
+            TableEncoder::Csv(writer) => {
                 let out = writer.into_inner();
                 out.map_err(|error| RowsError::Read(error.into_error()))
             }
             #[cfg(feature = "parquet")]
-            Table::Parquet(writer) => writer.finish(),
+            TableEncoder::Parquet(writer) => writer.finish(),
         }
     }
 }

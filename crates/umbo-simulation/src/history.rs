@@ -34,7 +34,7 @@ const RECENT_MAX: usize = 64;
 const RECENT_KEPT: usize = 24;
 
 /// Number of an event within a history: the order of time.
-pub type Event = u64;
+pub type EventNumber = u64;
 
 /// A row by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,8 +100,8 @@ pub struct WriteRecord {
     session: u32,
     /// Writes of the same atomic group, in order.
     group: Range<WriteId>,
-    invoked: Event,
-    completed: Option<Event>,
+    invoked: EventNumber,
+    completed: Option<EventNumber>,
     completed_at: Duration,
     pub(crate) status: Status,
     version: Option<u64>,
@@ -125,7 +125,7 @@ pub struct Asked {
 /// The lowest version that a reader may see from an event on.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
-    from: Event,
+    from: EventNumber,
     version: u64,
     /// Whether a row must have at least that version because the previous row was removed.
     is_removal: bool,
@@ -139,7 +139,7 @@ struct RowHistory {
 
 /// All operations and answers.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct OperationHistory {
     writes: Vec<WriteRecord>,
     rows: BTreeMap<RowName, RowHistory>,
     /// Highest version acknowledged or seen, by shard.
@@ -148,10 +148,10 @@ pub struct History {
     durable: BTreeMap<u16, u64>,
     by_version: BTreeMap<(u16, u64), WriteId>,
     /// Removed namespaces, and the event since which no row of theirs may be seen.
-    fenced: BTreeMap<u64, Event>,
+    fenced: BTreeMap<u64, EventNumber>,
     /// Rows that are not compared.
     tainted: BTreeSet<RowName>,
-    events: Event,
+    events: EventNumber,
     /// Latest time of day that any process can have used.
     latest_wall: Timestamp,
     /// Reads that were checked.
@@ -160,9 +160,9 @@ pub struct History {
     pub acknowledged: u64,
 }
 
-impl History {
+impl OperationHistory {
     /// Returns the next event.
-    pub fn event(&mut self) -> Event {
+    pub fn event(&mut self) -> EventNumber {
         self.events += 1;
         self.events
     }
@@ -240,7 +240,7 @@ impl History {
     }
 
     /// Returns whether a write was answered before an event.
-    pub fn was_over_by(&self, id: WriteId, event: Event) -> bool {
+    pub fn was_over_by(&self, id: WriteId, event: EventNumber) -> bool {
         let write = &self.writes[id];
         write.completed.is_some_and(|completed| completed < event)
             && write.status == Status::Acknowledged
@@ -259,7 +259,7 @@ impl History {
     }
 
     /// Returns whether a write may have been applied after an event.
-    pub fn may_be_applied_after(&self, id: WriteId, event: Event) -> bool {
+    pub fn may_be_applied_after(&self, id: WriteId, event: EventNumber) -> bool {
         let write = &self.writes[id];
         let is_before = write.status == Status::Acknowledged
             && write.completed.is_some_and(|completed| completed < event);
@@ -350,7 +350,7 @@ impl History {
         self.rows.keys().filter(live).cloned().collect()
     }
 
-    fn end(&mut self, id: WriteId, status: Status) -> Event {
+    fn end(&mut self, id: WriteId, status: Status) -> EventNumber {
         let event = self.event();
         let write = &mut self.writes[id];
         write.status = status;
@@ -360,7 +360,7 @@ impl History {
     }
 
     /// A removal without a version was acknowledged: the rows from before its request are gone.
-    fn remove_unversioned(&mut self, id: WriteId, event: Event) {
+    fn remove_unversioned(&mut self, id: WriteId, event: EventNumber) {
         let invoked = self.writes[id].invoked;
         let row = self.writes[id].row.clone();
         let row = self.rows.entry(row).or_default();
@@ -378,7 +378,7 @@ impl History {
     }
 
     /// Records that readers may see nothing older than this write from an event on.
-    fn raise(&mut self, id: WriteId, event: Event) {
+    fn raise(&mut self, id: WriteId, event: EventNumber) {
         let write = &self.writes[id];
         let Some(version) = write.version else {
             return;
@@ -414,7 +414,7 @@ pub fn name(row: &RowName) -> String {
     format!("{}/{}/{}", row.namespace, row.partition, row.sort)
 }
 
-fn floor_at(floors: &[Floor], event: Event) -> Floor {
+fn floor_at(floors: &[Floor], event: EventNumber) -> Floor {
     let after = floors.partition_point(|floor| floor.from <= event);
     let none = Floor {
         from: 0,
@@ -425,7 +425,7 @@ fn floor_at(floors: &[Floor], event: Event) -> Floor {
 }
 
 /// Rows that a reader saw, by name: the write by its value, and the version.
-pub type Seen = BTreeMap<RowName, (WriteId, u64)>;
+pub type SeenRows = BTreeMap<RowName, (WriteId, u64)>;
 
 /// Returns the names in `rows` that a reader of a range must have seen.
 pub fn names_within(rows: &[RowName], within: impl Fn(&RowName) -> bool) -> BTreeSet<RowName> {

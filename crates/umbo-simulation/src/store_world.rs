@@ -29,7 +29,7 @@ use umbo_types::NamespaceId;
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
 use crate::simulation::{is_violated, note};
-use host::Host;
+use host::SimulatedHost;
 use world::{StorePlan, World};
 
 /// Runs the world.
@@ -46,7 +46,7 @@ pub async fn run(seed: u64) {
         cache_bytes: plan.cache_bytes,
         ..Config::default()
     };
-    let host = Host::new(seed, "", config, &clock);
+    let host = SimulatedHost::new(seed, "", config, &clock);
     let world = Rc::new(World {
         endpoints: vec![Rc::clone(&host.endpoint)],
         hosts: vec![host],

@@ -13,12 +13,12 @@ use umbo_types::ShardId;
 use crate::file_error::FileError;
 use crate::shard::OpenShard;
 use crate::store::RedbStore;
-use crate::work::{QueuedWork, Raise, Reply};
+use crate::work::{QueuedWork, Raise, TimedAnswer};
 
 /// A shard that raises fences, and the receiver of its answer.
 type Raising = (
     Arc<OpenShard>,
-    oneshot::Receiver<Reply<Result<(), StoreError>>>,
+    oneshot::Receiver<TimedAnswer<Result<(), StoreError>>>,
 );
 
 impl RedbStore {

@@ -27,7 +27,7 @@ use crate::queue::{PushError, Queue};
 use crate::row_cache::{CacheTicket, Looked, RowCache};
 use crate::sizes::Sizes;
 use crate::snapshot::ShardSnapshot;
-use crate::work::{CommitTime, QueuedWork, Reply};
+use crate::work::{CommitTime, QueuedWork, TimedAnswer};
 
 /// Counters of a committer since the process started.
 #[derive(Debug, Default)]
@@ -286,7 +286,7 @@ impl OpenShard {
     pub(crate) async fn answer<T>(
         &self,
         call: &CallContext,
-        answer: oneshot::Receiver<Reply<T>>,
+        answer: oneshot::Receiver<TimedAnswer<T>>,
     ) -> Result<T, StoreError> {
         let reply = answer.await;
         let time = reply.as_ref().ok().and_then(|reply| reply.time);

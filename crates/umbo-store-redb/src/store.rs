@@ -31,7 +31,7 @@ use crate::report::OpenReport;
 use crate::running::{RunningStore, ServedShard, serve};
 use crate::shard::OpenShard;
 use crate::split::split;
-use crate::work::{DeleteRange, QueuedWork, Write, WriteAnswer};
+use crate::work::{DeleteRangeWork, MutationResult, QueuedWork, WriteWork};
 
 /// The store contract with one redb file per shard.
 #[derive(Debug)]
@@ -262,7 +262,7 @@ impl Store for RedbStore {
         call: &CallContext,
         mut request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        let mut answers: Vec<Option<WriteAnswer>> = vec![None; request.mutations.len()];
+        let mut answers: Vec<Option<MutationResult>> = vec![None; request.mutations.len()];
         let mut pending = Vec::new();
         // All work is queued when the future is first polled, so that two writes are in the order in which
         // they were begun. Dropping the future withdraws work that no committer has taken.
@@ -271,7 +271,7 @@ impl Store for RedbStore {
         for (id, ops) in split(&self.map, &mut request) {
             let indexes: Vec<usize> = ops.iter().map(|op| op.index).collect();
             let (reply, answer) = oneshot::channel();
-            let work = QueuedWork::Write(Write {
+            let work = QueuedWork::Write(WriteWork {
                 namespace,
                 epoch: request.epoch,
                 group: None,
@@ -326,7 +326,7 @@ impl Store for RedbStore {
         }
         let bounds = key_codec::sort_bounds(request.namespace, &request.partition, &request.range);
         let (reply, answer) = oneshot::channel();
-        let work = QueuedWork::DeleteRange(DeleteRange {
+        let work = QueuedWork::DeleteRange(DeleteRangeWork {
             namespace: request.namespace,
             epoch: request.epoch,
             group: None,

@@ -28,20 +28,20 @@ pub(crate) struct CommitTime {
 
 /// What the caller of a piece of work receives.
 #[derive(Debug)]
-pub(crate) struct Reply<T> {
+pub(crate) struct TimedAnswer<T> {
     pub(crate) answer: T,
     /// None of work that was not committed.
     pub(crate) time: Option<CommitTime>,
 }
 
-impl<T> Reply<T> {
+impl<T> TimedAnswer<T> {
     fn uncommitted(answer: T) -> Self {
         Self { answer, time: None }
     }
 }
 
 /// Answer to one mutation.
-pub(crate) type WriteAnswer = Result<Written, WriteError>;
+pub(crate) type MutationResult = Result<Written, WriteError>;
 
 /// One mutation.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Op {
 
 /// The mutations of a request that belong to this shard.
 #[derive(Debug)]
-pub(crate) struct Write {
+pub(crate) struct WriteWork {
     /// The namespace of all of them, as the sender names it.
     pub(crate) namespace: NamespaceId,
     /// Epoch of the group that the sender knows.
@@ -110,12 +110,12 @@ pub(crate) struct Write {
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
     /// Receives the answers, one for each mutation in order.
-    pub(crate) reply: oneshot::Sender<Reply<Vec<WriteAnswer>>>,
+    pub(crate) reply: oneshot::Sender<TimedAnswer<Vec<MutationResult>>>,
 }
 
 /// One step of the removal of a range.
 #[derive(Debug)]
-pub(crate) struct DeleteRange {
+pub(crate) struct DeleteRangeWork {
     /// The namespace, as the sender names it.
     pub(crate) namespace: NamespaceId,
     /// Epoch of the group that the sender knows.
@@ -133,7 +133,7 @@ pub(crate) struct DeleteRange {
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
     /// Receives the answer.
-    pub(crate) reply: oneshot::Sender<Reply<Result<Deleted, StoreError>>>,
+    pub(crate) reply: oneshot::Sender<TimedAnswer<Result<Deleted, StoreError>>>,
 }
 
 /// The raising of the fences of a copy of the records, and the keeping of its dataset groups.
@@ -142,14 +142,14 @@ pub(crate) struct Raise {
     /// The copy.
     pub(crate) copy: Arc<RecordsCopy>,
     /// Receives the answer, once both are on the disk.
-    pub(crate) reply: oneshot::Sender<Reply<Result<(), StoreError>>>,
+    pub(crate) reply: oneshot::Sender<TimedAnswer<Result<(), StoreError>>>,
 }
 
 /// Answer to one piece of work.
 #[derive(Debug)]
 pub(crate) enum WorkAnswer {
     /// To a write.
-    Write(Vec<WriteAnswer>),
+    Write(Vec<MutationResult>),
     /// To the removal of a range.
     DeleteRange(Deleted),
     /// To the raising of fences.
@@ -187,9 +187,9 @@ pub(crate) fn answer_all(work: Vec<QueuedWork>, answers: Vec<WorkAnswer>, took: 
 #[derive(Debug)]
 pub(crate) enum QueuedWork {
     /// Apply mutations.
-    Write(Write),
+    Write(WriteWork),
     /// Remove a part of a range.
-    DeleteRange(DeleteRange),
+    DeleteRange(DeleteRangeWork),
     /// Fence namespaces.
     Raise(Raise),
 }
@@ -202,7 +202,7 @@ impl QueuedWork {
                 mutations: write.ops.len(),
                 bytes: write.ops.iter().map(Op::bytes).sum(),
             },
-            Self::DeleteRange(DeleteRange { rows_max, .. }) => WorkSize {
+            Self::DeleteRange(DeleteRangeWork { rows_max, .. }) => WorkSize {
                 mutations: (*rows_max).min(REMOVED_ROWS_MAX) as usize,
                 bytes: 0,
             },
@@ -306,16 +306,19 @@ impl QueuedWork {
     /// Answers. A cancelled caller is not an error.
     fn answer(self, answer: WorkAnswer, time: Option<CommitTime>) {
         match (self, answer) {
-            (Self::Write(Write { reply, .. }), WorkAnswer::Write(answer)) => {
-                let _ = reply.send(Reply { answer, time });
+            (Self::Write(WriteWork { reply, .. }), WorkAnswer::Write(answer)) => {
+                let _ = reply.send(TimedAnswer { answer, time });
             }
-            (Self::DeleteRange(DeleteRange { reply, .. }), WorkAnswer::DeleteRange(deleted)) => {
+            (
+                Self::DeleteRange(DeleteRangeWork { reply, .. }),
+                WorkAnswer::DeleteRange(deleted),
+            ) => {
                 let answer = Ok(deleted);
-                let _ = reply.send(Reply { answer, time });
+                let _ = reply.send(TimedAnswer { answer, time });
             }
             (Self::Raise(Raise { reply, .. }), WorkAnswer::Raised) => {
                 let answer = Ok(());
-                let _ = reply.send(Reply { answer, time });
+                let _ = reply.send(TimedAnswer { answer, time });
             }
             (work, _) => unreachable!("an answer of another kind than {work:?}"),
         }
@@ -335,15 +338,15 @@ impl QueuedWork {
     /// Answers that the store failed. A cancelled caller is not an error.
     pub(crate) fn refuse(self, error: StoreError) {
         match self {
-            Self::Write(Write { ops, reply, .. }) => {
+            Self::Write(WriteWork { ops, reply, .. }) => {
                 let answers = ops.iter().map(|_| Err(error.clone().into())).collect();
-                let _ = reply.send(Reply::uncommitted(answers));
+                let _ = reply.send(TimedAnswer::uncommitted(answers));
             }
-            Self::DeleteRange(DeleteRange { reply, .. }) => {
-                let _ = reply.send(Reply::uncommitted(Err(error)));
+            Self::DeleteRange(DeleteRangeWork { reply, .. }) => {
+                let _ = reply.send(TimedAnswer::uncommitted(Err(error)));
             }
             Self::Raise(Raise { reply, .. }) => {
-                let _ = reply.send(Reply::uncommitted(Err(error)));
+                let _ = reply.send(TimedAnswer::uncommitted(Err(error)));
             }
         }
     }

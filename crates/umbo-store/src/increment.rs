@@ -16,7 +16,7 @@ const NUMBER_LEN_MAX: usize = 20;
 
 /// The part of a visible row that an increment needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counter {
+pub struct CounterRow {
     /// The number; none if the value is none.
     pub number: Option<i64>,
     /// Media type, which stays.
@@ -25,7 +25,7 @@ pub struct Counter {
     pub expires_at: Option<Timestamp>,
 }
 
-impl Counter {
+impl CounterRow {
     /// Reads the counter of a row.
     pub fn of(value: &Value, expires_at: Option<Timestamp>) -> Self {
         Self {
@@ -51,7 +51,7 @@ pub fn number_of(value: &[u8], content_encoding: &[u8]) -> Option<i64> {
 /// Returns the new number with the value and expiry of the row that holds it. `current` is the visible row,
 /// `expires_at` the expiry that the increment sets and `default_expiry` that of a row which it creates.
 pub fn increment(
-    current: Option<&Counter>,
+    current: Option<&CounterRow>,
     by: i64,
     expires_at: Option<Timestamp>,
     default_expiry: Option<Timestamp>,
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn overflow_is_refused_at_both_ends() {
         for (before, by) in [(i64::MAX, 1), (i64::MIN, -1), (-2, i64::MIN)] {
-            let counter = Counter {
+            let counter = CounterRow {
                 number: Some(before),
                 content_type: Bytes::new(),
                 expires_at: None,

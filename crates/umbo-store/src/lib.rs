@@ -42,7 +42,7 @@ pub use error::{Outcome, StoreError, WriteError};
 pub use fleet::{AnswerQuestion, Fleet, FleetMember};
 pub use idempotency::{DIGEST_LEN, Idempotency};
 pub use idempotency_record::IdempotencyRecord;
-pub use increment::{Counter, NUMBER_TYPE, increment, number_of};
+pub use increment::{CounterRow, NUMBER_TYPE, increment, number_of};
 pub use large::{ChunkRequest, READ_GRACE, UPLOAD_IDLE, UploadState, UploadStep};
 #[cfg(feature = "testing")]
 pub use manual_clock::ManualClock;

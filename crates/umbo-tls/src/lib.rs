@@ -27,7 +27,7 @@ pub const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// Files of a TLS listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct ListenerTlsFiles {
     /// Certificate chain, PEM, the server's own certificate first.
     pub certificate: PathBuf,
     /// Private key of that certificate, PEM (PKCS#8, PKCS#1 or SEC1).
@@ -82,7 +82,7 @@ fn reason(detail: Option<&str>) -> String {
 /// The TLS settings in effect, and their files.
 #[derive(Debug)]
 pub struct TlsSource {
-    files: TlsFiles,
+    files: ListenerTlsFiles,
     protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
 }
@@ -90,13 +90,13 @@ pub struct TlsSource {
 impl TlsSource {
     /// Loads the files, for a port of any HTTP version. An expired or not yet valid certificate is logged as
     /// a warning and used.
-    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+    pub fn load(files: ListenerTlsFiles) -> Result<Self, TlsError> {
         Self::load_for(files, &[ALPN_HTTP2, ALPN_HTTP1])
     }
 
     /// Loads the files, for a port with only these protocols, in order of preference.
     pub fn load_for(
-        files: TlsFiles,
+        files: ListenerTlsFiles,
         protocols: &'static [&'static [u8]],
     ) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(load(&files, protocols)?);
@@ -126,7 +126,7 @@ pub fn client_subject(session: &ServerConnection) -> Option<String> {
     certificate::read(leaf.as_ref()).map(|facts| facts.subject)
 }
 
-fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
+fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.certificate)?;
     warn_if_out_of_time(&files.certificate, &chain);
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)

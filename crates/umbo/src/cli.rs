@@ -13,7 +13,7 @@ use crate::command::{
     bench, cluster, completion, config, dispatcher, dlq, doctor, events, fleet, hot, kv, load, man,
     ns, quota, serve, shard, shed, status, token, top, version, why,
 };
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// Names the command to run where none is given. The project's cargo configuration sets it, so that `cargo run`
@@ -30,7 +30,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 precondition false, 5 reject
 #[command(name = "umbo", version, propagate_version = true, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     #[command(subcommand)]
     command: Option<Command>,
 }

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Address and credentials of the server, and the form of the output.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionArgs {
     /// Address of the server: http://…, https://…, or HOST:PORT
     #[arg(
         long,
@@ -91,7 +91,7 @@ pub(crate) struct ChangeReason {
     reason: Option<String>,
 }
 
-impl Connection {
+impl ConnectionArgs {
     /// Makes a client.
     pub(crate) fn client(&self) -> Result<Client, CliError> {
         Ok(Client::new(&self.options())?)

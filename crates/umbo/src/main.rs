@@ -15,7 +15,7 @@ mod otlp;
 mod output;
 mod reload_watch;
 mod run_to_end;
-mod series;
+mod scrape;
 mod server;
 mod settings;
 mod signals;

@@ -27,7 +27,7 @@ use crate::map_file;
 use crate::otlp::{self, MetricsExport};
 use crate::reload_watch::ReloadWatch;
 use crate::server::HISTORY_FOLDER;
-use crate::settings::{Loaded, SettingsSources};
+use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
 
 /// Gives away the shards that the map's file has given to other nodes since it was read last: an operator who
@@ -79,7 +79,7 @@ impl Exporting {
 /// Runs a node until SIGTERM or SIGINT; a second signal aborts the requests in flight.
 pub(crate) async fn run(
     sources: SettingsSources,
-    loaded: Loaded,
+    loaded: LoadedSettings,
     log: LogHandle,
     exceptions: ShardExceptions,
 ) -> Result<(), CliError> {

@@ -62,7 +62,7 @@ pub(crate) fn write_list<T: Serialize>(
             write_bytes(&lines?.concat())
         }
         Format::Table => {
-            let mut table = table::Table::new(header);
+            let mut table = table::TextTable::new(header);
             for item in list {
                 table.push(cells(item));
             }

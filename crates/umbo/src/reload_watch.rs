@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Interval;
 
 use crate::cli_error::CliError;
-use crate::settings::{Loaded, Settings, SettingsSources};
+use crate::settings::{LoadedSettings, Settings, SettingsSources};
 
 /// How often the files are checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ impl ReloadWatch {
                 continue;
             }
             self.seen = now;
-            match Loaded::read(&self.sources) {
+            match LoadedSettings::read(&self.sources) {
                 Ok(loaded) => return loaded.settings,
                 Err(error) => {
                     tracing::error!(%error, "nothing is reloaded: the settings cannot be used");
@@ -64,7 +64,7 @@ impl ReloadWatch {
 /// Returns the change times of the watched files.
 async fn seen(sources: &SettingsSources) -> ChangeTimes {
     let mut files: Vec<PathBuf> = Vec::new();
-    if let Ok(loaded) = Loaded::read(sources) {
+    if let Ok(loaded) = LoadedSettings::read(sources) {
         let Settings {
             auth,
             tls,

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_admin::{Observer, visit_metrics};
+use umbo_admin::{DispatcherObserver, visit_metrics};
 use umbo_api::observe::EventKind;
 use umbo_dispatcher::Dispatcher;
 use umbo_store::Store;
@@ -30,7 +30,7 @@ use umbo_types::Clock;
 use crate::cli_error::CliError;
 use crate::otlp::{self, MetricsExport};
 use crate::reload_watch::ReloadWatch;
-use crate::settings::{Loaded, SettingsSources};
+use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
 
 pub(crate) use self::clock::{ClockWatch, SystemClock, warn_if_behind};
@@ -70,7 +70,7 @@ impl Server {
     pub(crate) async fn start(
         role: Role,
         sources: SettingsSources,
-        loaded: Loaded,
+        loaded: LoadedSettings,
         log: LogHandle,
     ) -> Result<Option<Self>, CliError> {
         let settings = &loaded.settings;
@@ -211,7 +211,7 @@ impl Background {
     }
 
     /// Records the history until the end, and then writes the rest of it.
-    fn watch(&self, observer: Observer) {
+    fn watch(&self, observer: DispatcherObserver) {
         let stop = self.stop.clone();
         self.tasks.spawn(observe(observer, stop));
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::cluster_section::{ClusterSection, ShardSection};
 pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
-pub(crate) use self::loaded::{Loaded, SettingsSources};
+pub(crate) use self::loaded::{LoadedSettings, SettingsSources};
 pub(crate) use self::section::{
     AuthSettings, CostSection, HotkeySection, LogSection, MetricsSection, OverloadSection,
     QuotaSection, RecordsSection, ServerSettings, StoreSettings, TlsSettings, TraceSection,

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use umbo_control::auth::NewToken;
+use umbo_control::auth::CheckedToken;
 use umbo_control::auth::file::append_token;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_types::Timestamp;
@@ -486,6 +486,6 @@ fn make_token(path: &Path, name: &str) -> Result<String, Failure> {
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = since.map_or(0, |since| since.as_micros() as u64);
-    let created = append_token(path, &NewToken::check(&asked)?, Timestamp(now))?;
+    let created = append_token(path, &CheckedToken::check(&asked)?, Timestamp(now))?;
     Ok(created.token)
 }

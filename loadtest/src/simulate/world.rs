@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    BroughtTicket, Limiter, LimiterSettings, PolicySet, Rejection, Request, Reservation,
+    BroughtTicket, Limiter, LimiterSettings, PolicySet, QuotaRequest, Rejection, Reservation,
     RetryTicket, Subject, Unit, Weights,
 };
 use umbo_types::{Attributes, NamespaceId, PriceMultiplier};
@@ -306,7 +306,7 @@ impl<'a> World<'a> {
         let price = self.weights.price(job.operation, &job.work).as_micros();
         let account = &mut self.accounts[self.account_of[caller as usize]][pod as usize];
         account.offered(at_ns, counted(scenario.unit, price));
-        let request = Request {
+        let request = QuotaRequest {
             subject: Subject {
                 caller: &scenario.callers[caller as usize].name,
                 namespace: "simulated",

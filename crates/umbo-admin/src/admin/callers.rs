@@ -97,7 +97,7 @@ fn usage(dispatcher: &Dispatcher, name: String) -> CallerUsage {
     let mut rows = dispatcher.quota.usage().rows;
     rows.retain(|row| *row.caller == *name);
     rows.sort_by_key(|row| Reverse(row.tally.charged));
-    let row = |row: &umbo_quota::UsageRow| CallerUsageRow {
+    let row = |row: &umbo_quota::UsageLine| CallerUsageRow {
         namespace: match names.get(&row.namespace_id) {
             Some(name) => name.clone(),
             None => row.namespace_id.0.to_string(),

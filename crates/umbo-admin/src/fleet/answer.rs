@@ -3,4 +3,4 @@
 use bytes::Bytes;
 
 /// An answer: its status, and its body.
-pub(super) type Answer = (u16, Bytes);
+pub(super) type ServerAnswer = (u16, Bytes);

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use umbo_api::fleet::{FleetProcess, ProcessInfo, ProcessState};
 
-use super::answer::Answer;
+use super::answer::ServerAnswer;
 
 /// Time for which a server that is away is listed, in milliseconds: an hour.
 const AWAY_MS_MAX: u64 = 60 * 60 * 1_000;
@@ -29,7 +29,7 @@ pub(super) struct KnownProcesses {
 #[derive(Debug, Clone)]
 pub(super) struct LastAnswer {
     pub(super) at_ms: u64,
-    pub(super) answer: Answer,
+    pub(super) answer: ServerAnswer,
 }
 
 impl Default for KnownProcesses {
@@ -94,7 +94,7 @@ impl KnownProcesses {
 
     /// Keeps the answer of a server. One that is long, or continues an earlier one, is kept only until it is read:
     /// it would show nothing of a server that is away.
-    pub(super) fn answered(&mut self, id: u64, path: &str, at_ms: u64, answer: Answer) {
+    pub(super) fn answered(&mut self, id: u64, path: &str, at_ms: u64, answer: ServerAnswer) {
         let last = LastAnswer { at_ms, answer };
         if last.answer.1.len() <= ANSWER_LEN_MAX && !path.contains("since") {
             self.present.remove(&id);

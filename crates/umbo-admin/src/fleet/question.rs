@@ -11,7 +11,7 @@ use http::Request;
 use serde::{Deserialize, Serialize};
 use umbo_types::{Caller, CallerId, Criticality, Grant};
 
-use super::answer::Answer;
+use super::answer::ServerAnswer;
 
 /// A route of the admin API, and who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,12 +54,12 @@ impl Question {
 }
 
 /// Writes a reply: its status and a space, then its body.
-pub(super) fn reply((status, body): &Answer) -> Bytes {
+pub(super) fn reply((status, body): &ServerAnswer) -> Bytes {
     [format!("{status} ").as_bytes(), body].concat().into()
 }
 
 /// Reads a reply; none if it is empty or none.
-pub(super) fn read_reply(reply: &Bytes) -> Option<Answer> {
+pub(super) fn read_reply(reply: &Bytes) -> Option<ServerAnswer> {
     let end = reply.iter().position(|byte| *byte == b' ')?;
     let status = std::str::from_utf8(&reply[..end]).ok()?.parse().ok()?;
     Some((status, reply.slice(end + 1..)))

@@ -2,7 +2,7 @@
 
 use umbo_api::loads::{LoadSpec, LoadState};
 use umbo_api::{ErrorCode, Outcome};
-use umbo_client::{Part, PartOffset};
+use umbo_client::{LoadPart, PartOffset};
 
 use super::script::{header, lines, ok, refusal, serve, with};
 
@@ -10,8 +10,8 @@ const LOAD: &str = r#"{"id":"7f","namespace":"n","mode":"merge","state":"created
     "created_by":"c","max_reject_ratio":0,"paused":false}"#;
 const PART: &str = r#"{"number":3,"bytes":5,"content_type":"text/csv","complete":true}"#;
 
-fn part() -> Part {
-    Part::new(3, "text/csv", Some("zstd"), "hello".into())
+fn part() -> LoadPart {
+    LoadPart::new(3, "text/csv", Some("zstd"), "hello".into())
 }
 
 #[tokio::test]

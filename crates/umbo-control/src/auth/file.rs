@@ -13,7 +13,7 @@ use umbo_api::admin::CreatedToken;
 use umbo_types::Timestamp;
 
 use super::error::AuthError;
-use super::record::{NewToken, TokenRecord, TokenSource};
+use super::record::{CheckedToken, TokenRecord, TokenSource};
 
 const OWNER_ONLY: u32 = 0o600;
 const WORLD_READ: u32 = 0o004;
@@ -78,7 +78,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<TokenRecord>, AuthError> {
 /// holds, comments included, stays. The first token of a file must hold `admin:*`.
 pub fn append_token(
     path: &Path,
-    new: &NewToken,
+    new: &CheckedToken,
     now: Timestamp,
 ) -> Result<CreatedToken, AuthError> {
     let text = match fs::read_to_string(path) {
@@ -152,8 +152,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(5_000);
 
-    fn new(name: &str, grant: &str) -> NewToken {
-        NewToken::check(&umbo_api::admin::NewToken {
+    fn new(name: &str, grant: &str) -> CheckedToken {
+        CheckedToken::check(&umbo_api::admin::NewToken {
             name: name.to_owned(),
             grants: vec![grant.to_owned()],
             criticality_max: None,

@@ -38,14 +38,14 @@ impl TokenSource {
 
 /// A token to make, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewToken {
+pub struct CheckedToken {
     name: String,
     grants: Vec<Grant>,
     criticality_max: Criticality,
     ttl: Option<Duration>,
 }
 
-impl NewToken {
+impl CheckedToken {
     /// Checks what a client or an operator asks for. Errors name the field.
     pub fn check(asked: &umbo_api::admin::NewToken) -> Result<Self, AuthError> {
         let invalid = |place: &str, reason: String| AuthError::Invalid {
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_record_knows_its_token_and_no_other_and_survives_being_stored() {
         let now = Timestamp(1_000_999);
-        let new = NewToken::check(&asked()).unwrap();
+        let new = CheckedToken::check(&asked()).unwrap();
         let (token, record) = new.create(now).unwrap();
         let (other, _) = new.create(now).unwrap();
         assert!(record.is_of(&token) && !record.is_of(&other));
@@ -292,7 +292,7 @@ mod tests {
         for (field, spoil) in cases {
             let mut asked = asked();
             spoil(&mut asked);
-            let error = NewToken::check(&asked).unwrap_err();
+            let error = CheckedToken::check(&asked).unwrap_err();
             assert!(
                 matches!(error, AuthError::Invalid { place, .. } if place == field),
                 "{field}"

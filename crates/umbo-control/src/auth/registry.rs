@@ -12,7 +12,7 @@ use umbo_types::{Caller, Timestamp};
 
 use super::error::AuthError;
 use super::memo;
-use super::record::{NewToken, TokenRecord, TokenSource};
+use super::record::{CheckedToken, TokenRecord, TokenSource};
 use super::snapshot::{Snapshot, TokenEntry};
 use super::token::Token;
 
@@ -36,7 +36,7 @@ struct Sources {
 impl TokenRegistry {
     /// Makes a registry without tokens. Fails only where the system has no randomness.
     pub fn new() -> Result<Self, AuthError> {
-        let decoy = NewToken::check(&umbo_api::admin::NewToken {
+        let decoy = CheckedToken::check(&umbo_api::admin::NewToken {
             name: "decoy".to_owned(),
             grants: vec!["read:decoy".to_owned()],
             criticality_max: None,
@@ -212,7 +212,7 @@ mod tests {
             criticality_max: Some("critical".to_owned()),
             ttl,
         };
-        NewToken::check(&asked).unwrap().create(NOW).unwrap()
+        CheckedToken::check(&asked).unwrap().create(NOW).unwrap()
     }
 
     fn header(token: &Token) -> Vec<u8> {

@@ -30,11 +30,11 @@ enum Unused {
 }
 
 /// A stored policy, and the record that says so.
-type Stored = (Bytes, Arc<Policy>);
+type StoredPolicy = (Bytes, Arc<Policy>);
 
 /// The stored policies, by name.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StoredPolicies(BTreeMap<String, Stored>);
+pub(crate) struct StoredPolicies(BTreeMap<String, StoredPolicy>);
 
 impl StoredPolicies {
     /// Reads the policies of a set of records.
@@ -98,7 +98,7 @@ impl EffectivePolicies {
     }
 
     /// Chooses again, with another stored policy under a name, or with none.
-    pub(super) fn with_policy(&self, name: &str, policy: Option<Stored>) -> Self {
+    pub(super) fn with_policy(&self, name: &str, policy: Option<StoredPolicy>) -> Self {
         let mut stored = self.stored.clone();
         match policy {
             Some(policy) => stored.0.insert(name.to_owned(), policy),

@@ -48,8 +48,8 @@ impl RecordSet {
             return Err(damaged(reason));
         }
         let set = read(&mut rest, copy).map_err(|error| match error {
-            ReadError::Short => damaged("it ends too early".to_owned()),
-            ReadError::Record(error) => error,
+            CopyError::Short => damaged("it ends too early".to_owned()),
+            CopyError::Record(error) => error,
         })?;
         if !rest.is_empty() {
             return Err(damaged(format!("{} bytes follow its end", rest.len())));
@@ -68,32 +68,32 @@ impl RecordSet {
     }
 }
 
-enum ReadError {
+enum CopyError {
     Short,
     Record(Unreadable),
 }
 
-fn read(rest: &mut Bytes, copy: &RecordsCopy) -> Result<RecordSet, ReadError> {
+fn read(rest: &mut Bytes, copy: &RecordsCopy) -> Result<RecordSet, CopyError> {
     let mut set = RecordSet {
         revision: copy.revision,
-        last_namespace: rest.try_get_u32().map_err(|_| ReadError::Short)?,
+        last_namespace: rest.try_get_u32().map_err(|_| CopyError::Short)?,
         ..RecordSet::default()
     };
-    let records = rest.try_get_u32().map_err(|_| ReadError::Short)?;
+    let records = rest.try_get_u32().map_err(|_| CopyError::Short)?;
     for _ in 0..records {
-        let len = rest.try_get_u16().map_err(|_| ReadError::Short)?;
+        let len = rest.try_get_u16().map_err(|_| CopyError::Short)?;
         let key = take(rest, usize::from(len))?;
-        let key = RecordKey::parse(&key).map_err(ReadError::Record)?;
-        let len = rest.try_get_u32().map_err(|_| ReadError::Short)?;
+        let key = RecordKey::parse(&key).map_err(CopyError::Record)?;
+        let len = rest.try_get_u32().map_err(|_| CopyError::Short)?;
         let content = take(rest, len as usize)?;
         set.rows.insert(key, content);
     }
     Ok(set)
 }
 
-fn take(rest: &mut Bytes, len: usize) -> Result<Bytes, ReadError> {
+fn take(rest: &mut Bytes, len: usize) -> Result<Bytes, CopyError> {
     if rest.len() < len {
-        return Err(ReadError::Short);
+        return Err(CopyError::Short);
     }
     Ok(rest.split_to(len))
 }

@@ -23,7 +23,7 @@ use umbo_store::{
 };
 use umbo_types::{Key, RequestUnits, Timestamp, Version, limits};
 
-use self::parts::{Part, PartOutcome};
+use self::parts::{PartOutcome, ShardWrite};
 use super::Operate;
 use super::body::RequestBody;
 use super::stored_form::store_all;
@@ -41,7 +41,7 @@ const ROW_ANSWER_LEN: usize = 64;
 pub(crate) struct BatchWrite {
     ask: BatchAsk,
     /// What each shard is asked to write, of the body.
-    parts: Vec<Part>,
+    parts: Vec<ShardWrite>,
     /// What became of each line.
     results: Vec<Result<Done, RequestError>>,
     /// By what a repetition is recognised; the lines are those of all parts.
@@ -193,7 +193,7 @@ fn refuse_blocked(admitted: &Admitted<'_>, rows: &mut [Result<Mutation, RequestE
 /// was false cost as much as one that was true. Where all of it was shed or late, that is the answer.
 fn settle(
     results: &mut [Result<Done, RequestError>],
-    parts: &[Part],
+    parts: &[ShardWrite],
     written: Vec<PartOutcome>,
     located: &mut Located<'_>,
 ) -> Result<(), RequestError> {

@@ -23,7 +23,7 @@ use super::body::RequestBody;
 use crate::page::value_field;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
-use crate::phase::read_through::Rows;
+use crate::phase::read_through::RequestRows;
 use crate::phase::{queue, shares};
 use crate::reply::Reply;
 
@@ -86,7 +86,7 @@ impl Operate for MultiGet {
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Gathered, RequestError> {
         let (dispatcher, keys) = (located.dispatcher, &self.keys);
         let (namespace, memory) = (located.namespace_id(), &dispatcher.answer_memory);
-        let reader = Rows::new(located, keys.len());
+        let reader = RequestRows::new(located, keys.len());
         let mut gathered = Gathered::new(keys.len(), located.log.room.take_permit(memory));
         let work = async { Ok(gather(dispatcher, namespace, reader, keys, &mut gathered).await) };
         let outcome = queue::ask(located, pin!(work)).await;

@@ -21,9 +21,9 @@ use crate::reply::Reply;
 
 /// A range.
 #[derive(Debug)]
-pub(crate) struct Range(RangeAsk);
+pub(crate) struct RangeRead(RangeAsk);
 
-impl Operate for Range {
+impl Operate for RangeRead {
     type Fetched = (PageWalk, ChunkRead);
 
     fn decode(
@@ -99,7 +99,7 @@ impl Operate for Range {
     }
 }
 
-impl Range {
+impl RangeRead {
     /// Returns what to ask of the store, from the beginning or from where a cursor says.
     fn request(
         &self,

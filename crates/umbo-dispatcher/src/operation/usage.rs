@@ -93,7 +93,7 @@ fn answer(namespace: &NamespaceEntry, mut report: UsageReport) -> UsageAnswer {
             .as_f64()
     };
     let (all, penalty) = (sum(|tally| tally.charged), sum(|tally| tally.penalty));
-    let shard = |usage: umbo_quota::ShardUsage| ShardUsage {
+    let shard = |usage: umbo_quota::NamespaceShardUsage| ShardUsage {
         shard: usage.shard.0,
         requests: usage.requests,
         ru: usage.charged.as_f64(),
@@ -108,7 +108,7 @@ fn answer(namespace: &NamespaceEntry, mut report: UsageReport) -> UsageAnswer {
 }
 
 /// Returns a row of a report of usage as an answer has it.
-pub fn row(row: &umbo_quota::UsageRow) -> UsageRow {
+pub fn row(row: &umbo_quota::UsageLine) -> UsageRow {
     UsageRow {
         caller: row.caller.to_string(),
         operation: row.operation.as_str().to_owned(),

@@ -17,8 +17,8 @@ use umbo_store::{Page, RangeRequest, RowBatch, RowSink};
 use umbo_telemetry::trace::Phase;
 use umbo_types::{Key, NamespaceId, Operation, Row, ShardId};
 
-use self::cacheable::{CacheableRead, Place, ReadTime, flight_error, mixed_up, shared_row};
-pub(crate) use self::rows::{ReadRow, Rows};
+use self::cacheable::{CacheableRead, ReadLocation, ReadTime, flight_error, mixed_up, shared_row};
+pub(crate) use self::rows::{CostedRow, RequestRows};
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::{HotShield, SharedRead};
 use crate::phase::locate::Located;
@@ -55,7 +55,7 @@ pub(crate) async fn row(located: &mut Located<'_>, key: &Key) -> Result<Option<R
         .dispatcher
         .shard_map
         .locate(namespace, &key.partition);
-    let cacheable = CacheableRead::Row(Place::of(located), key);
+    let cacheable = CacheableRead::Row(ReadLocation::of(located), key);
     let mut none = RowBatch::default();
     shared_row(read(located, &cacheable, shard, &mut none).await?)
 }

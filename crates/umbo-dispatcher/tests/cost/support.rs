@@ -12,7 +12,7 @@ use umbo_api::{ErrorCode, Problem};
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::{
     Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Source, UsageReport, Weights,
@@ -72,7 +72,7 @@ impl TestDispatcher {
             kind: code.kind().as_str(),
         };
         let codes: Vec<Code> = ErrorCode::ALL.iter().map(code).collect();
-        let pod = Dispatcher::open(Parts {
+        let pod = Dispatcher::open(DispatcherParts {
             store: store.clone(),
             clock: clock.clone(),
             tokens: Arc::new(TokenRegistry::new().unwrap()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use umbo_quota::{ActualUsage, CostHint, Request, Subject};
+use umbo_quota::{ActualUsage, CostHint, QuotaRequest, Subject};
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
 use crate::support::{Site, TestDispatcher, policy};
@@ -11,7 +11,7 @@ use crate::support::{Site, TestDispatcher, policy};
 /// Asks for a get of a caller; says whether it was let in. One that is costs 1.05 units.
 fn get(site: &Site, pod: &TestDispatcher, caller: &str) -> bool {
     let now = umbo_types::Clock::monotonic(&*site.clock);
-    let request = Request {
+    let request = QuotaRequest {
         subject: Subject {
             caller,
             namespace: "shop",

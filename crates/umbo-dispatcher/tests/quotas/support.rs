@@ -12,7 +12,7 @@ use umbo_control::ControlError;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, Durability, ManualClock, MemoryStore, Mutation,
@@ -120,7 +120,7 @@ impl Site {
             kind: "refused",
         };
         let codes = vec![code; umbo_api::ErrorCode::ALL.len()];
-        let dispatcher = Dispatcher::open(Parts {
+        let dispatcher = Dispatcher::open(DispatcherParts {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&clock),
             tokens: Arc::new(TokenRegistry::new().unwrap()),

@@ -11,7 +11,7 @@ use umbo_admin::Service;
 use umbo_control::ControlError;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{ManualClock, MemoryStore};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -88,7 +88,7 @@ impl Site {
             kind: "refused",
         };
         let codes = vec![code; umbo_api::ErrorCode::ALL.len()];
-        let dispatcher = Dispatcher::open(Parts {
+        let dispatcher = Dispatcher::open(DispatcherParts {
             store: Arc::clone(&store) as _,
             clock: Arc::clone(&clock),
             tokens: Arc::new(TokenRegistry::new().unwrap()),

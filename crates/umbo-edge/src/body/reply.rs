@@ -29,13 +29,13 @@ pub enum ReplyBody {
     /// One piece, and what counts until the connection has taken it.
     Held(HeldBytes),
     /// Pieces made when the connection asks for them.
-    Stream(Pieces),
+    Stream(ReplyPieces),
 }
 
 /// Pieces made when the connection asks for them; an error cuts the answer off.
-pub struct Pieces(Pin<Box<dyn Stream<Item = Result<Bytes, ReplyAborted>> + Send>>);
+pub struct ReplyPieces(Pin<Box<dyn Stream<Item = Result<Bytes, ReplyAborted>> + Send>>);
 
-impl std::fmt::Debug for Pieces {
+impl std::fmt::Debug for ReplyPieces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Pieces")
     }
@@ -46,7 +46,7 @@ impl ReplyBody {
     pub fn stream(
         pieces: impl Stream<Item = Result<Bytes, ReplyAborted>> + Send + 'static,
     ) -> Self {
-        Self::Stream(Pieces(Box::pin(pieces)))
+        Self::Stream(ReplyPieces(Box::pin(pieces)))
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use umbo_edge::EdgeLimits;
-use umbo_tls::{TlsError, TlsFiles, TlsSource};
+use umbo_tls::{ListenerTlsFiles, TlsError, TlsSource};
 
 use crate::support::{Server, get, http2_client, in_time, read_answer, read_to_end};
 
@@ -75,8 +75,8 @@ impl Authority {
         (certificate.der().clone(), key)
     }
 
-    fn files(&self, has_clients: bool) -> TlsFiles {
-        TlsFiles {
+    fn files(&self, has_clients: bool) -> ListenerTlsFiles {
+        ListenerTlsFiles {
             certificate: self.path("certificate.pem"),
             key: self.path("key.pem"),
             client_authority: has_clients.then(|| self.path("authority.pem")),
@@ -216,7 +216,7 @@ async fn what_is_no_handshake_ends() {
 fn files_that_cannot_be_used_are_named_with_what_is_wrong() {
     let authority = Authority::new();
     let other = Authority::new();
-    let says = |files: TlsFiles, path: &Path, text: &str| {
+    let says = |files: ListenerTlsFiles, path: &Path, text: &str| {
         let error = TlsSource::load(files).unwrap_err().to_string();
         assert!(
             error.contains(text) && error.contains(path.to_str().unwrap()),
@@ -225,7 +225,7 @@ fn files_that_cannot_be_used_are_named_with_what_is_wrong() {
     };
     let absent = authority.path("absent.pem");
     says(
-        TlsFiles {
+        ListenerTlsFiles {
             key: absent.clone(),
             ..authority.files(false)
         },
@@ -234,24 +234,24 @@ fn files_that_cannot_be_used_are_named_with_what_is_wrong() {
     );
     authority.write("text.pem", "no PEM at all");
     let text = authority.path("text.pem");
-    let files = TlsFiles {
+    let files = ListenerTlsFiles {
         certificate: text.clone(),
         ..authority.files(false)
     };
     says(files, &text, "holds no certificate in PEM form");
     let certificate = authority.path("certificate.pem");
-    let files = TlsFiles {
+    let files = ListenerTlsFiles {
         key: certificate.clone(),
         ..authority.files(false)
     };
     says(files, &certificate, "holds no private key in PEM form");
     let key = other.path("key.pem");
-    let files = TlsFiles {
+    let files = ListenerTlsFiles {
         key: key.clone(),
         ..authority.files(false)
     };
     says(files, &key, "does not belong to the certificate");
-    let files = TlsFiles {
+    let files = ListenerTlsFiles {
         client_authority: Some(text.clone()),
         ..authority.files(false)
     };

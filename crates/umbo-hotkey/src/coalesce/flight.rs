@@ -93,15 +93,15 @@ pub(crate) enum FlightProgress<V, E> {
 pub(crate) struct NextLeader {
     /// Whether the flight has ended, because no follower leads next.
     pub(crate) is_over: bool,
-    pub(crate) wakeups: Wakeups,
+    pub(crate) wakeups: FollowerWakeups,
 }
 
 /// Followers to wake once no lock is held.
 #[derive(Debug, Default)]
 #[must_use = "followers that are not woken wait for ever"]
-pub(crate) struct Wakeups(Vec<Waker>);
+pub(crate) struct FollowerWakeups(Vec<Waker>);
 
-impl Wakeups {
+impl FollowerWakeups {
     pub(crate) fn wake(self) {
         for waker in self.0 {
             waker.wake();
@@ -171,10 +171,14 @@ impl<V: Clone, E: Clone> Flight<V, E> {
 
     /// Ends the flight with a result, whose bytes count in `gauge` until all followers have it.
     /// Returns whether there are followers.
-    pub(crate) fn complete(&self, fetched: &Fetched<V>, gauge: &Arc<Gauge>) -> (bool, Wakeups) {
+    pub(crate) fn complete(
+        &self,
+        fetched: &Fetched<V>,
+        gauge: &Arc<Gauge>,
+    ) -> (bool, FollowerWakeups) {
         let mut state = self.lock();
         if state.followers.is_empty() {
-            return (false, Wakeups::default());
+            return (false, FollowerWakeups::default());
         }
         let bytes = fetched.bytes as u64;
         gauge.fetch_add(bytes, Relaxed);
@@ -220,7 +224,7 @@ impl<V, E> FlightState<V, E> {
                 wakeups: self.wake_all(),
             };
         };
-        let wakeups = Wakeups(waker.take().into_iter().collect());
+        let wakeups = FollowerWakeups(waker.take().into_iter().collect());
         self.elected = Some(id);
         self.attempt = attempt;
         NextLeader {
@@ -229,8 +233,8 @@ impl<V, E> FlightState<V, E> {
         }
     }
 
-    fn wake_all(&mut self) -> Wakeups {
+    fn wake_all(&mut self) -> FollowerWakeups {
         let wakers = self.followers.values_mut().filter_map(Option::take);
-        Wakeups(wakers.collect())
+        FollowerWakeups(wakers.collect())
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, NS, REASON};
 
 /// What any request of the admin API can meet.
@@ -68,8 +68,8 @@ const CODE: Parameter = Parameter {
 };
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "get",
         path: "/admin/v1/namespaces",
         id: "listNamespaces",
@@ -86,7 +86,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/namespaces/{ns}",
         id: "describeNamespace",
@@ -105,7 +105,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             &[ErrorCode::InvalidKey, ErrorCode::NamespaceNotFound],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "put",
         path: "/admin/v1/namespaces/{ns}",
         id: "putNamespace",
@@ -141,7 +141,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "patch",
         path: "/admin/v1/namespaces/{ns}",
         id: "changeNamespace",
@@ -168,7 +168,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "delete",
         path: "/admin/v1/namespaces/{ns}",
         id: "removeNamespace",
@@ -203,7 +203,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/tokens",
         id: "listTokens",
@@ -214,7 +214,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The tokens, by id.", Content::Json("TokenList"), &[])],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "post",
         path: "/admin/v1/tokens",
         id: "createToken",
@@ -232,7 +232,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[ADMIN, BODY, &[ErrorCode::LastAdmin]],
     },
-    Operation {
+    ApiOperation {
         method: "delete",
         path: "/admin/v1/tokens/{id}",
         id: "revokeToken",
@@ -259,7 +259,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/config",
         id: "showConfig",
@@ -270,7 +270,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "TOML.", Content::Text("text/plain"), &[])],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/",
         id: "root",
@@ -287,7 +287,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[SERVICE],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/page",
         id: "showPage",
@@ -299,7 +299,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The page.", Content::Text("text/html"), &[])],
         errors: &[SERVICE],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/contract",
         id: "contract",
@@ -315,7 +315,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[SERVICE],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/healthz",
         id: "health",
@@ -326,7 +326,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "It is.", Content::Json("Health"), &[])],
         errors: &[SERVICE],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/readyz",
         id: "readiness",
@@ -345,7 +345,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ],
         errors: &[SERVICE],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/openapi.json",
         id: "document",
@@ -356,7 +356,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "OpenAPI 3.1.", Content::Document, &[])],
         errors: &[SERVICE],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/v1/errors/{code}",
         id: "explainError",

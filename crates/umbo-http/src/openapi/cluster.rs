@@ -1,11 +1,11 @@
 //! The admin API of nodes and shards in the `OpenAPI` document.
 
 use super::admin::ADMIN;
-use super::operation::{Content, Operation};
+use super::operation::{ApiOperation, Content};
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "get",
         path: "/admin/v1/shards",
         id: "listShards",
@@ -21,7 +21,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/cluster",
         id: "showCluster",

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::data::{ANY, BODY};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 use super::parameter::{ACCEPT_ENCODING, CONTENT_ENCODING, NS};
 
 fn name() -> Value {
@@ -66,7 +66,7 @@ pub(super) const FIELDS: &[Parameter] = &[
 
 /// Returns what answers of an operation of the data plane say of quotas, where there is something to say. What is
 /// free meets no quota.
-pub(super) fn answer_fields(operation: &Operation) -> &'static [&'static str] {
+pub(super) fn answer_fields(operation: &ApiOperation) -> &'static [&'static str] {
     const ANY: &[&str] = &["Umbo-Charged-To", "Umbo-Criticality-Applied"];
     const CHARGED: &[&str] = &[
         "Umbo-Charged-To",
@@ -87,8 +87,8 @@ pub(super) const WAIT_FIELDS: &[&str] =
 pub(super) const OTHER_STATUS: u16 = 419;
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/explain",
         id: "explain",
@@ -112,7 +112,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/v1/ns/{ns}/usage",
         id: "usage",

@@ -2,7 +2,7 @@
 
 use umbo_api::ErrorCode;
 
-use super::operation::{Content, Operation, Parameter};
+use super::operation::{ApiOperation, Content, Parameter};
 use super::parameter::{
     ACCEPT_ENCODING, ALL, ATOMIC, BYTE_RANGE, CONTENT_DIGEST, CONTENT_ENCODING, CRITICALITY,
     CURSOR, DRY_RUN, DURABILITY, ENC, END, EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_TTL, IF_MATCH,
@@ -216,7 +216,7 @@ const DELETE_ERRORS: &[&[ErrorCode]] =
 macro_rules! key_operations {
     ($path:literal, $suffix:literal, [$($key:expr),*]) => {
         [
-            Operation {
+            ApiOperation {
                 method: "get", path: $path, id: concat!("get", $suffix), summary: "Get a row",
                 about: "Answers the raw bytes with the content type and encoding they came with. A value of more than 1 MiB is \
                         read as it is sent, with its SHA-256 in Repr-Digest, and in Content-Digest where it is sent \
@@ -225,14 +225,14 @@ macro_rules! key_operations {
                     &BYTE_RANGE, &IF_RANGE, &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: GET_ANSWERS, errors: PART_ERRORS,
             },
-            Operation {
+            ApiOperation {
                 method: "head", path: $path, id: concat!("head", $suffix),
                 summary: "Look at a row", about: "As get, without the bytes.",
                 parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &ACCEPT_ENCODING,
                     &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: HEAD_ANSWERS, errors: GET_ERRORS,
             },
-            Operation {
+            ApiOperation {
                 method: "put", path: $path, id: concat!("put", $suffix), summary: "Put a row",
                 about: "Stores the raw body and its Content-Type, whichever it is. Acknowledged means on the disk, unless durability \
                         is async. A body of more than 1 MiB, and up to 64, is stored \
@@ -241,7 +241,7 @@ macro_rules! key_operations {
                     &IDEMPOTENCY_KEY, &IDEMPOTENCY_TTL, &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
                 body: Some((Content::AnyBytes, false)), answers: PUT_ANSWERS, errors: PUT_ERRORS,
             },
-            Operation {
+            ApiOperation {
                 method: "patch", path: $path, id: concat!("touch", $suffix),
                 summary: "Increment the number of a row, or change its expiry",
                 about: "The request has no body. With Umbo-Increment the number that the row holds, decimal text of a \
@@ -256,7 +256,7 @@ macro_rules! key_operations {
                     &IDEMPOTENCY_KEY, &IDEMPOTENCY_TTL, &DURABILITY, &TIMEOUT, &CRITICALITY, &PREFER],
                 body: None, answers: TOUCH_ANSWERS, errors: TOUCH_ERRORS,
             },
-            Operation {
+            ApiOperation {
                 method: "delete", path: $path, id: concat!("delete", $suffix),
                 summary: "Delete a row", about: "Succeeds whether or not the row was there.",
                 parameters: &[&NS, $($key,)* &ENC, &DRY_RUN, &IF_MATCH, &IF_NONE, &IDEMPOTENCY_KEY,
@@ -267,11 +267,11 @@ macro_rules! key_operations {
     };
 }
 
-const PLAIN: [Operation; 5] = key_operations!("/v1/ns/{ns}/kv/{pk}", "", [&PK]);
-const SORTED: [Operation; 5] = key_operations!("/v1/ns/{ns}/kv/{pk}/{sk}", "Sorted", [&PK, &SK]);
+const PLAIN: [ApiOperation; 5] = key_operations!("/v1/ns/{ns}/kv/{pk}", "", [&PK]);
+const SORTED: [ApiOperation; 5] = key_operations!("/v1/ns/{ns}/kv/{pk}/{sk}", "Sorted", [&PK, &SK]);
 
-const RANGE: [Operation; 2] = [
-    Operation {
+const RANGE: [ApiOperation; 2] = [
+    ApiOperation {
         method: "get",
         path: "/v1/ns/{ns}/range/{pk}",
         id: "range",
@@ -305,7 +305,7 @@ const RANGE: [Operation; 2] = [
         )],
         errors: &[ANY, STORE, &[ErrorCode::InvalidCursor]],
     },
-    Operation {
+    ApiOperation {
         method: "delete",
         path: "/v1/ns/{ns}/range/{pk}",
         id: "deleteRange",
@@ -337,8 +337,8 @@ const RANGE: [Operation; 2] = [
     },
 ];
 
-const MANY: [Operation; 3] = [
-    Operation {
+const MANY: [ApiOperation; 3] = [
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/batch/get",
         id: "multiGet",
@@ -372,7 +372,7 @@ const MANY: [Operation; 3] = [
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/batch/write",
         id: "batchWrite",
@@ -422,7 +422,7 @@ const MANY: [Operation; 3] = [
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/scan",
         id: "scan",
@@ -446,4 +446,4 @@ const MANY: [Operation; 3] = [
 ];
 
 /// The operations, by path.
-pub(super) const GROUPS: [&[Operation]; 4] = [&PLAIN, &SORTED, &RANGE, &MANY];
+pub(super) const GROUPS: [&[ApiOperation]; 4] = [&PLAIN, &SORTED, &RANGE, &MANY];

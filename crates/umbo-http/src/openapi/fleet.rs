@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 use umbo_api::fleet::FLEET_ROUTES;
 
 use super::admin::{ADMIN, word};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 
 fn route() -> Value {
     json!({"type": "string", "enum": FLEET_ROUTES})
@@ -26,8 +26,8 @@ const RESOURCE: Parameter = Parameter {
 const ANSWERS: &str = "What each of them answered.";
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "get",
         path: "/admin/v1/fleet",
         id: "listFleet",
@@ -39,7 +39,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The dispatchers.", Content::Json("FleetList"), &[])],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/fleet/{route}",
         id: "askFleet",
@@ -52,7 +52,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, ANSWERS, Content::Json("FleetAnswers"), &[])],
         errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/fleet/{route}/{resource}",
         id: "askFleetForOne",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 use super::parameter::{CONTENT_ENCODING, DRY_RUN, ENC, IF_MATCH, IF_NONE, NS, PK, REASON, SK};
 
 fn list() -> Value {
@@ -50,7 +50,7 @@ const ABOUT_REMOVE: &str = "In effect at once on this server, within a second on
 macro_rules! list_operations {
     ($path:literal, $what:literal, [$($parameter:expr),+], $more:expr) => {
         [
-            Operation {
+            ApiOperation {
                 method: "put",
                 path: $path,
                 id: concat!("list", $what),
@@ -64,7 +64,7 @@ macro_rules! list_operations {
                 ],
                 errors: &[ADMIN, BODY, CHANGE, $more, LISTED],
             },
-            Operation {
+            ApiOperation {
                 method: "delete",
                 path: $path,
                 id: concat!("unlist", $what),
@@ -79,23 +79,23 @@ macro_rules! list_operations {
     };
 }
 
-const BY_ID: [Operation; 2] =
+const BY_ID: [ApiOperation; 2] =
     list_operations!("/admin/v1/hot/{list}/id/{id}", "HotKey", [&ID], &[]);
-const BY_ROW: [Operation; 2] = list_operations!(
+const BY_ROW: [ApiOperation; 2] = list_operations!(
     "/admin/v1/hot/{list}/ns/{ns}/kv/{pk}",
     "Row",
     [&NS, &PK, &ENC],
     &[ErrorCode::KeyTooLarge]
 );
-const BY_SORTED_ROW: [Operation; 2] = list_operations!(
+const BY_SORTED_ROW: [ApiOperation; 2] = list_operations!(
     "/admin/v1/hot/{list}/ns/{ns}/kv/{pk}/{sk}",
     "SortedRow",
     [&NS, &PK, &SK, &ENC],
     &[ErrorCode::KeyTooLarge]
 );
 
-const REPORTS: [Operation; 2] = [
-    Operation {
+const REPORTS: [ApiOperation; 2] = [
+    ApiOperation {
         method: "get",
         path: "/admin/v1/hot",
         id: "reportHotKeys",
@@ -112,7 +112,7 @@ const REPORTS: [Operation; 2] = [
         )],
         errors: &[ADMIN, &[ErrorCode::HotKeysDisabled]],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/metrics",
         id: "showMetrics",
@@ -126,4 +126,4 @@ const REPORTS: [Operation; 2] = [
 ];
 
 /// The operations.
-pub(super) const GROUPS: [&[Operation]; 4] = [&REPORTS, &BY_ID, &BY_ROW, &BY_SORTED_ROW];
+pub(super) const GROUPS: [&[ApiOperation]; 4] = [&REPORTS, &BY_ID, &BY_ROW, &BY_SORTED_ROW];

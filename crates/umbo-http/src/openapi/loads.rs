@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 use umbo_api::loads::PART_NUMBER_MAX;
 
 use super::data::{ANY, BODY, STORE, WRITE};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 use super::parameter::{CRITICALITY, DRY_RUN, NS};
 
 fn id() -> Value {
@@ -83,7 +83,7 @@ const INFO: &[(u16, &str, Content, &[&str])] = &[(
 
 macro_rules! step {
     ($name:literal, $path:literal, $summary:literal, $about:literal, $parameters:expr) => {
-        Operation {
+        ApiOperation {
             method: "post",
             path: $path,
             id: $name,
@@ -98,8 +98,8 @@ macro_rules! step {
 }
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/loads",
         id: "createLoad",
@@ -123,7 +123,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/v1/ns/{ns}/loads",
         id: "listLoads",
@@ -135,7 +135,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The loads.", Content::Json("LoadList"), &[])],
         errors: &[ANY],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/v1/ns/{ns}/loads/{load}",
         id: "describeLoad",
@@ -146,7 +146,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: INFO,
         errors: &[ANY, STORE, FOUND],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/v1/ns/{ns}/loads/{load}/rejects",
         id: "listRejects",
@@ -157,7 +157,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The rows.", Content::Lines(&["RejectLine"]), &[])],
         errors: &[ANY, STORE, FOUND],
     },
-    Operation {
+    ApiOperation {
         method: "put",
         path: "/v1/ns/{ns}/loads/{load}/parts/{part}",
         id: "putPart",
@@ -185,7 +185,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ],
         errors: &[ANY, STORE, WRITE, BODY, UPLOAD],
     },
-    Operation {
+    ApiOperation {
         method: "head",
         path: "/v1/ns/{ns}/loads/{load}/parts/{part}",
         id: "headPart",
@@ -205,7 +205,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             &[ErrorCode::LoadNotFound, ErrorCode::PartNotFound],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "patch",
         path: "/v1/ns/{ns}/loads/{load}/parts/{part}",
         id: "patchPart",
@@ -231,7 +231,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[ANY, STORE, WRITE, BODY, UPLOAD],
     },
-    Operation {
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/loads/{load}/seal",
         id: "sealLoad",

@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 use umbo_api::observe::SERIES_NAMES;
 
 use super::admin::{ADMIN, word};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 
 fn range() -> Value {
     json!({"type": "string", "enum": ["5m", "1h", "24h", "30d"], "default": "1h"})
@@ -69,8 +69,8 @@ const WAIT: Parameter = Parameter {
 };
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "get",
         path: "/admin/v1/history",
         id: "showHistory",
@@ -91,7 +91,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The series.", Content::Json("HistoryReport"), &[])],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/heat",
         id: "showHeat",
@@ -102,7 +102,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The places.", Content::Json("HeatReport"), &[])],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/heat/{row}",
         id: "describeHeatRow",
@@ -113,7 +113,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The place.", Content::Json("HeatRowReport"), &[])],
         errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/events",
         id: "listEvents",

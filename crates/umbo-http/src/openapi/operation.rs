@@ -45,7 +45,7 @@ pub(super) enum Content {
 }
 
 /// One operation of one path.
-pub(super) struct Operation {
+pub(super) struct ApiOperation {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     pub(super) id: &'static str,
@@ -57,7 +57,7 @@ pub(super) struct Operation {
     pub(super) errors: &'static [&'static [ErrorCode]],
 }
 
-impl Operation {
+impl ApiOperation {
     /// Returns whether it works on rows, or says what that costs.
     pub(super) fn is_of_data_plane(&self) -> bool {
         self.path.starts_with("/v1/ns/")

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, REASON};
 
 /// What a change of a policy can meet.
@@ -47,8 +47,8 @@ const CALLER: Parameter = Parameter {
 };
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "get",
         path: "/admin/v1/callers",
         id: "listCallers",
@@ -64,7 +64,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/callers/{caller}",
         id: "describeCaller",
@@ -75,7 +75,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "Its usage.", Content::Json("CallerUsage"), &[])],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/quotas",
         id: "listPolicies",
@@ -92,7 +92,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[ADMIN],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/quotas/{name}",
         id: "describePolicy",
@@ -103,7 +103,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The policy.", Content::Json("PolicyInfo"), &["ETag"])],
         errors: &[ADMIN, &[ErrorCode::QuotaNotFound]],
     },
-    Operation {
+    ApiOperation {
         method: "put",
         path: "/admin/v1/quotas/{name}",
         id: "putPolicy",
@@ -142,7 +142,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             &[ErrorCode::QuotaExists, ErrorCode::QuotaInvalid],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "delete",
         path: "/admin/v1/quotas/{name}",
         id: "removePolicy",
@@ -158,7 +158,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )],
         errors: &[ADMIN, CHANGE, &[ErrorCode::QuotaNotFound]],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/quotas/{name}/users",
         id: "listQuotaUsers",
@@ -169,7 +169,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The users.", Content::Json("QuotaUsers"), &[])],
         errors: &[ADMIN, &[ErrorCode::QuotaNotFound]],
     },
-    Operation {
+    ApiOperation {
         method: "post",
         path: "/admin/v1/quotas/simulate",
         id: "simulatePolicy",

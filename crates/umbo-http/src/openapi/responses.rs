@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use umbo_api::{ErrorCode, problem};
 
-use super::operation::{Content, Operation};
+use super::operation::{ApiOperation, Content};
 use super::{content, cost, headers};
 
 /// Statuses that are answered before it is known who pays for what.
@@ -19,7 +19,7 @@ pub(super) struct Problems(Map<String, Value>);
 
 impl Problems {
     /// Returns the reference to a problem.
-    fn reference(&mut self, operation: &Operation, status: u16, response: Value) -> Value {
+    fn reference(&mut self, operation: &ApiOperation, status: u16, response: Value) -> Value {
         let known = self.0.iter().find(|(_, one)| **one == response);
         let name = known.map_or_else(|| name(operation, status), |(name, _)| name.clone());
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
@@ -32,7 +32,7 @@ impl Problems {
     }
 }
 
-fn name(operation: &Operation, status: u16) -> String {
+fn name(operation: &ApiOperation, status: u16) -> String {
     let reason = StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason());
@@ -43,7 +43,7 @@ fn name(operation: &Operation, status: u16) -> String {
 }
 
 /// Returns the answers of an operation, by status.
-pub(super) fn of(operation: &Operation, problems: &mut Problems) -> Value {
+pub(super) fn of(operation: &ApiOperation, problems: &mut Problems) -> Value {
     let mut responses = Map::new();
     let told: &[&str] = if operation.is_of_data_plane() {
         cost::answer_fields(operation)
@@ -72,7 +72,7 @@ pub(super) fn of(operation: &Operation, problems: &mut Problems) -> Value {
     responses.into()
 }
 
-fn codes_by_status(operation: &Operation) -> BTreeMap<u16, Vec<ErrorCode>> {
+fn codes_by_status(operation: &ApiOperation) -> BTreeMap<u16, Vec<ErrorCode>> {
     let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
     for code in operation.errors.iter().copied().flatten() {
         by_status.entry(code.status()).or_default().push(*code);
@@ -88,7 +88,7 @@ fn codes_by_status(operation: &Operation) -> BTreeMap<u16, Vec<ErrorCode>> {
     by_status
 }
 
-fn problem(operation: &Operation, status: u16, codes: &[ErrorCode], told: &[&str]) -> Value {
+fn problem(operation: &ApiOperation, status: u16, codes: &[ErrorCode], told: &[&str]) -> Value {
     let about: Vec<String> = codes
         .iter()
         .map(|code| format!("`{code}`: {}", code.meaning()))

@@ -1,10 +1,10 @@
 //! The admin API of overload in the `OpenAPI` document.
 
 use super::admin::ADMIN;
-use super::operation::{Content, Operation};
+use super::operation::{ApiOperation, Content};
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[ApiOperation {
     method: "get",
     path: "/admin/v1/shed",
     id: "showOverload",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::data::{ANY, STORE};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 use super::parameter::{DRY_RUN, NS};
 
 fn number() -> Value {
@@ -26,8 +26,8 @@ const CHANGED: &[(u16, &str, Content, &[&str])] = &[(
 )];
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "get",
         path: "/v1/ns/{ns}/versions",
         id: "listVersions",
@@ -39,7 +39,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The versions.", Content::Json("VersionList"), &[])],
         errors: &[ANY],
     },
-    Operation {
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/versions/{version}/activate",
         id: "activateVersion",
@@ -60,7 +60,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
     },
-    Operation {
+    ApiOperation {
         method: "post",
         path: "/v1/ns/{ns}/versions/rollback",
         id: "rollBack",
@@ -71,7 +71,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: CHANGED,
         errors: &[ANY, STORE, &[ErrorCode::VersionSuperseded]],
     },
-    Operation {
+    ApiOperation {
         method: "delete",
         path: "/v1/ns/{ns}/versions/{version}",
         id: "removeVersion",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, word};
-use super::operation::{Content, In, Operation, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter};
 
 fn last() -> Value {
     json!({"type": "string", "pattern": "^([1-9][0-9]{0,3}s|[1-9][0-9]?m|1h)$", "default": "15m"})
@@ -30,8 +30,8 @@ const LAST: Parameter = Parameter {
 };
 
 /// The operations.
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
+pub(super) const OPERATIONS: &[ApiOperation] = &[
+    ApiOperation {
         method: "get",
         path: "/admin/v1/why/{request_id}",
         id: "explainRequest",
@@ -45,7 +45,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answers: &[(200, "The record.", Content::Json("RequestExplanation"), &[])],
         errors: &[ADMIN, &[ErrorCode::RecordNotFound]],
     },
-    Operation {
+    ApiOperation {
         method: "get",
         path: "/admin/v1/why",
         id: "explainRefusals",

@@ -11,12 +11,12 @@ pub(crate) const CHUNK: u64 = 60;
 const NONE: f32 = f32::NAN;
 
 #[derive(Debug, Clone)]
-enum Chunk {
+enum RingBlock {
     Same(f32),
     Each(Box<[f32]>),
 }
 
-impl Chunk {
+impl RingBlock {
     fn of(values: &[f32]) -> Self {
         let first = values.first().copied().unwrap_or(NONE);
         let is_same = values
@@ -42,7 +42,7 @@ impl Chunk {
 pub(crate) struct Ring {
     /// Number of the first chunk that is kept.
     first: u64,
-    closed: VecDeque<Chunk>,
+    closed: VecDeque<RingBlock>,
     /// Values of the chunk after the closed ones, from its beginning.
     open: Vec<f32>,
 }
@@ -111,11 +111,11 @@ impl Ring {
     /// Returns the bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         let chunks = self.closed.iter().map(|chunk| match chunk {
-            Chunk::Same(_) => 0,
-            Chunk::Each(values) => size_of_val(&**values),
+            RingBlock::Same(_) => 0,
+            RingBlock::Each(values) => size_of_val(&**values),
         });
         chunks.sum::<usize>()
-            + self.closed.capacity() * size_of::<Chunk>()
+            + self.closed.capacity() * size_of::<RingBlock>()
             + self.open.capacity() * size_of::<f32>()
     }
 
@@ -131,7 +131,7 @@ impl Ring {
     }
 
     fn close(&mut self) {
-        self.closed.push_back(Chunk::of(&self.open));
+        self.closed.push_back(RingBlock::of(&self.open));
         self.open.clear();
     }
 }

@@ -13,7 +13,7 @@ const MINUTE_MILLIS: u64 = 60_000;
 
 /// Refusals of one caller for one reason.
 #[derive(Debug, Clone)]
-pub(super) struct Reason {
+pub(super) struct RefusalCount {
     code: Option<ErrorCode>,
     policy: Option<Arc<str>>,
     shard: Option<ShardId>,
@@ -41,7 +41,7 @@ pub struct ReasonCount {
     pub example: RecordId,
 }
 
-impl Reason {
+impl RefusalCount {
     /// Begins the count of a record's reason; `is_whole` names policy and shard.
     pub(super) fn of(record: &RequestRecord, is_whole: bool) -> Self {
         let policy = record.rejected_by().filter(|_| is_whole);

@@ -11,13 +11,13 @@ use umbo_types::{Criticality, RequestUnits};
 use crate::flow::{FLOWS, flow_of};
 
 /// The work of each flow of each tier, in micro-RU.
-type Cells = [[AtomicU64; FLOWS]; Criticality::ALL.len()];
+type FlowWork = [[AtomicU64; FLOWS]; Criticality::ALL.len()];
 
 /// The work of one shard by tier and caller.
 #[derive(Debug)]
 pub(crate) struct FairShares {
     /// Of the second under way and of the one before, by the parity of its number.
-    cells: [Cells; 2],
+    cells: [FlowWork; 2],
     /// Number of the second under way.
     slice: AtomicU64,
     /// The fair share of each tier in the second before.
@@ -69,7 +69,7 @@ impl FairShares {
         &self.cells_of(slice)[tier as usize][usize::from(flow_of(caller, slice))]
     }
 
-    fn cells_of(&self, slice: u64) -> &Cells {
+    fn cells_of(&self, slice: u64) -> &FlowWork {
         &self.cells[slice as usize % self.cells.len()]
     }
 }

@@ -136,7 +136,7 @@ impl Baseline {
 
 /// What is read off for people.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Reading {
+pub(crate) struct LatencyReport {
     pub(crate) short: Option<Place>,
     pub(crate) short_samples: u32,
     pub(crate) short_ms: u32,
@@ -234,7 +234,7 @@ impl LatencyState {
     }
 
     /// Returns what there is to be read.
-    pub(crate) fn reading(&self, slices: &TimeSlices) -> Reading {
+    pub(crate) fn reading(&self, slices: &TimeSlices) -> LatencyReport {
         let window = slices.window();
         let short = window.p95();
         let long = self.baseline.p95();
@@ -249,7 +249,7 @@ impl LatencyState {
             // Below `p95_min` a time is no worse than usual.
             ratio.max((self.normal_nanos() / fresh.nanos()).min(1.0))
         };
-        Reading {
+        LatencyReport {
             short,
             short_samples: window.samples(),
             short_ms: self.slice_ms + self.slice_before_ms,

@@ -74,7 +74,7 @@ pub(crate) struct QueuedRequest<W> {
 }
 
 #[derive(Debug)]
-struct Cell<W> {
+struct SlabEntry<W> {
     node: Option<QueuedRequest<W>>,
     sequence: u64,
     links: [Links; 2],
@@ -83,7 +83,7 @@ struct Cell<W> {
 /// Nodes, and which places are free.
 #[derive(Debug)]
 pub(crate) struct Slab<W> {
-    cells: Vec<Cell<W>>,
+    cells: Vec<SlabEntry<W>>,
     /// First of the free cells; they are linked by `newer`.
     free: u32,
     sequence: u64,
@@ -108,7 +108,7 @@ impl<W> Slab<W> {
     pub(crate) fn insert(&mut self, node: QueuedRequest<W>) -> QueueTicket {
         self.sequence += 1;
         self.len += 1;
-        let cell = Cell {
+        let cell = SlabEntry {
             node: Some(node),
             sequence: self.sequence,
             links: [Links::NOWHERE; 2],

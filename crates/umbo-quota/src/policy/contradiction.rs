@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use umbo_types::Operation;
 
-use super::error::{PolicyProblem, Refused, at};
+use super::error::{FieldProblem, PolicyProblem, at};
 use super::refill::{format_refill, refill_brings};
 use super::{Limit, Matcher, Override, Policy};
 use crate::cost::is_counted;
@@ -45,7 +45,7 @@ pub(super) fn check_limit(unit: Unit, limit: Limit, refill: Duration) -> Result<
 }
 
 /// Holds what is counted against what is matched.
-pub(super) fn check_policy(policy: &Policy) -> Result<(), Refused> {
+pub(super) fn check_policy(policy: &Policy) -> Result<(), FieldProblem> {
     let operations = policy.matches.operations;
     let mut chosen = operations.iter();
     if operations.is_empty() || chosen.any(|one| is_counted(policy.unit, one)) {
@@ -58,7 +58,7 @@ pub(super) fn check_policy(policy: &Policy) -> Result<(), Refused> {
     Err(at("match.operations", problem))
 }
 
-pub(super) fn check_override_count(count: usize) -> Result<(), Refused> {
+pub(super) fn check_override_count(count: usize) -> Result<(), FieldProblem> {
     if count > OVERRIDES_MAX {
         return Err(at("overrides", PolicyProblem::TooManyOverrides(count)));
     }
@@ -66,7 +66,11 @@ pub(super) fn check_override_count(count: usize) -> Result<(), Refused> {
 }
 
 /// Holds an override against its policy and the overrides before it.
-pub(super) fn check_override(policy: &Policy, one: &Override, place: &str) -> Result<(), Refused> {
+pub(super) fn check_override(
+    policy: &Policy,
+    one: &Override,
+    place: &str,
+) -> Result<(), FieldProblem> {
     let matches = &one.matches;
     if !matches.operations.is_empty() {
         let problem = PolicyProblem::OverrideOfOperations;

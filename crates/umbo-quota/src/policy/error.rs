@@ -9,10 +9,10 @@ use crate::pattern::PatternError;
 use crate::unit::{AmountError, Unit};
 
 /// What is wrong, and in which field.
-pub(super) type Refused = (String, PolicyProblem);
+pub(super) type FieldProblem = (String, PolicyProblem);
 
 /// Names the field of a problem.
-pub(super) fn at(place: impl Into<String>, problem: impl Into<PolicyProblem>) -> Refused {
+pub(super) fn at(place: impl Into<String>, problem: impl Into<PolicyProblem>) -> FieldProblem {
     (place.into(), problem.into())
 }
 

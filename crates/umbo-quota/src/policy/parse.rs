@@ -7,7 +7,7 @@ use std::time::Duration;
 use umbo_types::{Attributes, NamespacePattern, Operation};
 
 use super::contradiction;
-use super::error::{PolicyError, PolicyProblem, Refused, at};
+use super::error::{FieldProblem, PolicyError, PolicyProblem, at};
 use super::refill::{read_refill, refill_brings};
 use super::{
     Limit, MatchDraft, Matcher, Mode, Operations, Override, OverrideDraft, Policy, PolicyDraft,
@@ -31,7 +31,7 @@ impl Policy {
     }
 }
 
-fn read(draft: &PolicyDraft, source: Source) -> Result<Policy, Refused> {
+fn read(draft: &PolicyDraft, source: Source) -> Result<Policy, FieldProblem> {
     if !is_name(&draft.name) {
         return Err(at("name", PolicyProblem::BadName(draft.name.clone())));
     }
@@ -90,7 +90,7 @@ fn is_name(name: &str) -> bool {
             .all(|byte| is_plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-fn read_dimensions(names: &[String]) -> Result<Dimensions, Refused> {
+fn read_dimensions(names: &[String]) -> Result<Dimensions, FieldProblem> {
     let mut per = Dimensions::default();
     for (index, name) in names.iter().enumerate() {
         let place = || format!("per[{index}]");
@@ -117,7 +117,7 @@ fn settle_scope(
     }
 }
 
-fn read_matcher(draft: &MatchDraft, place: &str) -> Result<Matcher, Refused> {
+fn read_matcher(draft: &MatchDraft, place: &str) -> Result<Matcher, FieldProblem> {
     let read = |dimension: Dimension| {
         let Some(text) = draft.pattern(dimension) else {
             return Ok(None);
@@ -142,7 +142,7 @@ fn can_be_namespace(pattern: &Pattern) -> bool {
         && pattern.as_str().parse::<NamespacePattern>().is_ok()
 }
 
-fn read_operations(names: &[String], place: &str) -> Result<Operations, Refused> {
+fn read_operations(names: &[String], place: &str) -> Result<Operations, FieldProblem> {
     let mut chosen: Vec<Operation> = Vec::new();
     for (index, name) in names.iter().enumerate() {
         let place = || format!("{place}.operations[{index}]");
@@ -155,7 +155,11 @@ fn read_operations(names: &[String], place: &str) -> Result<Operations, Refused>
     Ok(chosen.into_iter().collect())
 }
 
-fn read_override(policy: &Policy, draft: &OverrideDraft, place: &str) -> Result<Override, Refused> {
+fn read_override(
+    policy: &Policy,
+    draft: &OverrideDraft,
+    place: &str,
+) -> Result<Override, FieldProblem> {
     let matches = read_matcher(&draft.matches, &format!("{place}.match"))?;
     let (rate, burst) = (draft.rate.as_str(), draft.burst.as_deref());
     let limit = read_limit(
@@ -175,7 +179,7 @@ fn read_limit(
     rate: &str,
     burst: Option<&str>,
     prefix: &str,
-) -> Result<Limit, Refused> {
+) -> Result<Limit, FieldProblem> {
     let read = |field: &str, text: &str, max: u64| {
         let place = || format!("{prefix}{field}");
         let atoms = parse_amount(unit, text).map_err(|error| at(place(), error))?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use umbo_quota::{ActualUsage, Dimension, Limiter, Mode, Request, ShardShare, Unit};
+use umbo_quota::{ActualUsage, Dimension, Limiter, Mode, QuotaRequest, ShardShare, Unit};
 use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::support::{RU, get, limiter, policy, subject, work};
@@ -83,7 +83,7 @@ fn the_reserve_is_left_to_higher_tiers_and_no_debt_remains() {
     let reserve = 10 * RU.cast_signed();
     assert!((reserve..reserve + 3 * RU.cast_signed()).contains(&balance(&limiter, now)));
     let refused = limiter.explain(
-        &Request {
+        &QuotaRequest {
             price_multiplier: times(300),
             ..get("c")
         },
@@ -118,7 +118,7 @@ fn the_wait_is_long_enough() {
 fn settling_takes_no_more_of_a_penalty_than_the_bucket_holds() {
     let now = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 20 * RU)], now);
-    let range = Request {
+    let range = QuotaRequest {
         subject: subject("c", Operation::Get),
         price_multiplier: times(300),
         ..get("c")
@@ -139,7 +139,7 @@ fn settling_takes_no_more_of_a_penalty_than_the_bucket_holds() {
 fn work_that_no_shard_did_costs_no_penalty() {
     let now = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 20 * RU)], now);
-    let request = Request {
+    let request = QuotaRequest {
         price_multiplier: times(200),
         ..get("c")
     };
@@ -220,7 +220,7 @@ fn an_explanation_shows_the_multiplied_price() {
     let now = Instant::now();
     let limiter = limiter([policy("p", &[Dimension::Caller], RU, 100 * RU)], now);
     get_at(&limiter, PriceMultiplier::NONE, now);
-    let request = Request {
+    let request = QuotaRequest {
         price_multiplier: times(250),
         ..get("c")
     };

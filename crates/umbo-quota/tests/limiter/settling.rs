@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use umbo_quota::{ActualUsage, CostHint, Dimension, Limiter, Policy, Request, ShardShare, Unit};
+use umbo_quota::{
+    ActualUsage, CostHint, Dimension, Limiter, Policy, QuotaRequest, ShardShare, Unit,
+};
 use umbo_types::{Attribute, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::support::{RU, Random, admit, get, limiter, policy, retry, set, subject};
@@ -284,7 +286,7 @@ fn nothing_leaks_whatever_threads_do() {
 fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
     let origin = Instant::now();
     let limiter = limiter([], origin);
-    let range = |rows_max: Option<u64>| Request {
+    let range = |rows_max: Option<u64>| QuotaRequest {
         subject: subject("c", Operation::Range),
         hint: CostHint {
             rows_max,
@@ -310,7 +312,7 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
     };
     assert_eq!(estimate(None), 100 * RU);
     assert_eq!(estimate(Some(20)), 2 * RU);
-    let put = Request {
+    let put = QuotaRequest {
         subject: subject("c", Operation::Put),
         hint: CostHint {
             body_len: Some(8_192),
@@ -329,7 +331,7 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
 fn few_rows_are_expected_to_be_as_large_as_those_before() {
     let origin = Instant::now();
     let limiter = limiter([], origin);
-    let range = |rows_max: u64, bytes_max: u64| Request {
+    let range = |rows_max: u64, bytes_max: u64| QuotaRequest {
         subject: subject("c", Operation::Range),
         hint: CostHint {
             rows_max: Some(rows_max),
@@ -395,7 +397,7 @@ fn a_replay_counts_reads_as_they_are_charged() {
     ] {
         let origin = Instant::now();
         let limiter = limiter([], origin);
-        let request = Request {
+        let request = QuotaRequest {
             subject: subject("c", operation),
             ..get("c")
         };
@@ -423,7 +425,7 @@ fn a_replay_counts_reads_as_they_are_charged() {
 fn a_write_that_is_shorter_than_its_body_is_learned_too() {
     let origin = Instant::now();
     let limiter = limiter([], origin);
-    let batch = |body_len| Request {
+    let batch = |body_len| QuotaRequest {
         subject: subject("c", Operation::BatchWrite),
         hint: CostHint {
             body_len: Some(body_len),

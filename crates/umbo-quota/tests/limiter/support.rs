@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use umbo_quota::{
     ActualUsage, BroughtTicket, CostHint, Dimension, Limit, Limiter, LimiterSettings, Matcher,
-    Mode, Policy, PolicyScope, PolicySet, Request, RetryTicket, Source, Subject, Unit, Weights,
+    Mode, Policy, PolicyScope, PolicySet, QuotaRequest, RetryTicket, Source, Subject, Unit,
+    Weights,
 };
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
@@ -55,8 +56,8 @@ pub(crate) fn subject(caller: &str, operation: Operation) -> Subject<'_> {
     }
 }
 
-pub(crate) fn get(caller: &str) -> Request<'_> {
-    Request {
+pub(crate) fn get(caller: &str) -> QuotaRequest<'_> {
+    QuotaRequest {
         subject: subject(caller, Operation::Get),
         hint: CostHint::default(),
         ticket: None,
@@ -65,8 +66,8 @@ pub(crate) fn get(caller: &str) -> Request<'_> {
 }
 
 /// Returns a get that brings a ticket.
-pub(crate) fn retry(caller: &str, ticket: RetryTicket) -> Request<'_> {
-    Request {
+pub(crate) fn retry(caller: &str, ticket: RetryTicket) -> QuotaRequest<'_> {
+    QuotaRequest {
         ticket: Some(BroughtTicket::Issued(ticket)),
         ..get(caller)
     }
@@ -90,7 +91,7 @@ impl Random {
     }
 }
 
-pub(crate) fn admit(limiter: &Limiter, request: &Request<'_>, now: Instant) -> bool {
+pub(crate) fn admit(limiter: &Limiter, request: &QuotaRequest<'_>, now: Instant) -> bool {
     let Ok(mut reservation) = limiter.admit(request, now, 0) else {
         return false;
     };

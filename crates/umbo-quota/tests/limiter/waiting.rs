@@ -4,7 +4,7 @@
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use umbo_quota::{ActualUsage, Dimension, Request, RetryTicket};
+use umbo_quota::{ActualUsage, Dimension, QuotaRequest, RetryTicket};
 use umbo_types::{Operation, RequestUnits};
 
 use crate::support::{RU, Random, admit, get, limiter, policy, retry, subject, work};
@@ -200,7 +200,7 @@ fn a_ticket_is_good_once_and_not_before_it_is_due() {
     let exhaust = |now| while admit(&limiter, &get("c"), now) {};
     exhaust(origin);
     // Two wait for the next refill, and what they wait for is kept for them.
-    let rejected = |request: &Request<'_>, now| *limiter.admit(request, now, 0).unwrap_err();
+    let rejected = |request: &QuotaRequest<'_>, now| *limiter.admit(request, now, 0).unwrap_err();
     let tickets = [0, 1].map(|_| rejected(&get("c"), origin).ticket.unwrap());
     let early = rejected(&retry("c", tickets[0]), at(10));
     assert_eq!(early.ticket, Some(tickets[0]), "it is given back");
@@ -226,7 +226,7 @@ fn one_huge_request_locks_its_owner_out_for_a_minute_at_most() {
         [policy("p", &[Dimension::Caller], 10 * RU, 10 * RU)],
         origin,
     );
-    let range = Request {
+    let range = QuotaRequest {
         subject: subject("c", Operation::Range),
         ..get("c")
     };

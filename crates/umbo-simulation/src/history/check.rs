@@ -4,13 +4,21 @@ use std::collections::BTreeMap;
 
 use umbo_types::Timestamp;
 
-use super::{Effect, Event, History, OnlyIf, RowName, Seen, Status, WriteId, floor_at, name};
+use super::{
+    Effect, EventNumber, OnlyIf, OperationHistory, RowName, SeenRows, Status, WriteId, floor_at,
+    name,
+};
 use crate::simulation::{note, violated};
 
-impl History {
+impl OperationHistory {
     /// Checks a read of a row that began at `invoked`. The observation is the write, if the value contains
     /// it, and the version; none if there was no row.
-    pub fn check(&mut self, row: &RowName, invoked: Event, seen: Option<(Option<WriteId>, u64)>) {
+    pub fn check(
+        &mut self,
+        row: &RowName,
+        invoked: EventNumber,
+        seen: Option<(Option<WriteId>, u64)>,
+    ) {
         if self.tainted.contains(row) {
             return;
         }
@@ -45,7 +53,7 @@ impl History {
 
     /// Checks a reader that saw all of `rows` in one snapshot: if a member of a group is visible, no other
     /// member is missing.
-    pub fn check_snapshot(&mut self, rows: &[RowName], invoked: Event, seen: &Seen) {
+    pub fn check_snapshot(&mut self, rows: &[RowName], invoked: EventNumber, seen: &SeenRows) {
         for row in rows {
             let seen = seen.get(row).map(|&(id, version)| (Some(id), version));
             self.check(row, invoked, seen);
@@ -81,8 +89,8 @@ impl History {
     fn check_row(
         &mut self,
         row: &RowName,
-        invoked: Event,
-        event: Event,
+        invoked: EventNumber,
+        event: EventNumber,
         id: WriteId,
         version: u64,
     ) {
@@ -110,7 +118,7 @@ impl History {
         self.raise(id, event);
     }
 
-    fn check_absence(&mut self, row: &RowName, invoked: Event) {
+    fn check_absence(&mut self, row: &RowName, invoked: EventNumber) {
         let floor = floor_at(&self.rows.entry(row.clone()).or_default().floors, invoked);
         if floor.is_removal || self.fenced.contains_key(&row.namespace) {
             return;
@@ -144,7 +152,7 @@ impl History {
 
     /// Returns whether there may be no row although one of this version existed: it has expired, or a removal
     /// may have come later.
-    fn absence_of(&self, row: &RowName, version: u64, since: Event) -> bool {
+    fn absence_of(&self, row: &RowName, version: u64, since: EventNumber) -> bool {
         let Some(history) = self.rows.get(row) else {
             return true;
         };

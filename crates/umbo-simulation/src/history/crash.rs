@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Effect, Floor, History, RowName, Seen, Status, WriteId, name};
+use super::{Effect, Floor, OperationHistory, RowName, SeenRows, Status, WriteId, name};
 use crate::simulation::{elapsed, violated};
 
-impl History {
+impl OperationHistory {
     /// Checks the rows after a crash against everything that was acknowledged. `seen` is every row that was
     /// found, except the `unreadable` ones; `flush_bound` is how long an asynchronous write may be missing.
     /// Afterwards the found rows are the current state, and a write that may have been applied and is not
@@ -15,7 +15,7 @@ impl History {
         &mut self,
         crashed_at: Duration,
         flush_bound: Duration,
-        seen: &Seen,
+        seen: &SeenRows,
         unreadable: &BTreeSet<RowName>,
     ) {
         let is_at_risk = |history: &Self, id: WriteId| {
@@ -82,7 +82,7 @@ impl History {
 
     /// Takes the found rows as the current state: a write that may have been applied and is not visible
     /// counts as over, and must not appear.
-    fn settle(&mut self, seen: &Seen, unreadable: &BTreeSet<RowName>) {
+    fn settle(&mut self, seen: &SeenRows, unreadable: &BTreeSet<RowName>) {
         let event = self.event();
         for id in 0..self.writes.len() {
             let write = &mut self.writes[id];

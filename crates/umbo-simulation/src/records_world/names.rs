@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::process::Told;
-use crate::history::Event;
+use crate::history::EventNumber;
 use crate::simulation::{elapsed, violated};
 
 /// State of a namespace.
@@ -16,7 +16,7 @@ pub(super) enum SimulatedState {
 }
 
 #[derive(Debug, Clone)]
-struct NamespaceChange {
+struct SimulatedChange {
     state: SimulatedState,
     told: Option<Told>,
     done_at: Duration,
@@ -28,20 +28,20 @@ pub(super) struct Epoch {
     /// Number, unique.
     pub(super) number: u64,
     /// When its creation was requested.
-    pub(super) since: Event,
+    pub(super) since: EventNumber,
 }
 
 #[derive(Debug, Clone)]
 struct Name {
     /// The first is the initial state, without a namespace of that name.
-    changes: Vec<NamespaceChange>,
+    changes: Vec<SimulatedChange>,
     /// By dispatcher, the earliest change whose state it may still return.
     seen: Vec<usize>,
     epoch: Option<Epoch>,
     /// The last id of the namespace, and its rows.
     last: Option<(u64, Epoch)>,
     /// When its creation was first requested since it last certainly existed.
-    asked_since: Option<Event>,
+    asked_since: Option<EventNumber>,
 }
 
 /// All namespaces.
@@ -53,7 +53,7 @@ pub(super) struct SimulatedNamespaces {
 
 impl SimulatedNamespaces {
     pub(super) fn new(names: usize, dispatchers: usize) -> Self {
-        let beginning = NamespaceChange {
+        let beginning = SimulatedChange {
             state: SimulatedState::Absent,
             told: Some(Told::Done),
             done_at: Duration::ZERO,
@@ -85,7 +85,7 @@ impl SimulatedNamespaces {
             // From now on it is unknown whether the rows exist.
             name.epoch = None;
         }
-        name.changes.push(NamespaceChange {
+        name.changes.push(SimulatedChange {
             state,
             told: None,
             done_at: Duration::ZERO,
@@ -121,7 +121,7 @@ impl SimulatedNamespaces {
     }
 
     /// Records that the creation of the namespace is requested.
-    pub(super) fn ask_for(&mut self, name: usize, event: Event) {
+    pub(super) fn ask_for(&mut self, name: usize, event: EventNumber) {
         let name = &mut self.names[name];
         if name.epoch.is_none() {
             name.asked_since.get_or_insert(event);
@@ -159,10 +159,10 @@ impl SimulatedNamespaces {
         open.map(|change| change.state).collect()
     }
 
-    fn last_done(&self, name: usize, is_meant: impl Fn(&NamespaceChange) -> bool) -> usize {
+    fn last_done(&self, name: usize, is_meant: impl Fn(&SimulatedChange) -> bool) -> usize {
         let changes = self.names[name].changes.iter();
         let is_done =
-            |change: &&NamespaceChange| change.told == Some(Told::Done) && is_meant(change);
+            |change: &&SimulatedChange| change.told == Some(Told::Done) && is_meant(change);
         let done = changes.enumerate().filter(|(_, change)| is_done(change));
         done.map(|(number, _)| number).max().unwrap_or_default()
     }
@@ -179,7 +179,7 @@ impl SimulatedNamespaces {
         let of = &mut self.names[name];
         let from = of.seen[dispatcher].max(must);
         let fits =
-            |change: &NamespaceChange| change.state == shown && change.told != Some(Told::Refused);
+            |change: &SimulatedChange| change.state == shown && change.told != Some(Told::Refused);
         let found = (from..of.changes.len()).find(|&number| fits(&of.changes[number]));
         if let Some(number) = found {
             of.seen[dispatcher] = number;

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use umbo_admin::Service;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts, run_loads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads, run_loads};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -193,7 +193,7 @@ fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> Vec<JoinHandle<()>> 
     ]
 }
 
-fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Parts {
+fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DispatcherParts {
     let settings = LimiterSettings {
         weights: Weights::default(),
         accounts_max: 1_024,
@@ -207,7 +207,7 @@ fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Parts {
         kind: "refused",
     };
     let codes = vec![code; umbo_api::ErrorCode::ALL.len()];
-    Parts {
+    DispatcherParts {
         store,
         clock: Arc::clone(&clock),
         tokens: Arc::new(TokenRegistry::new().expect("a registry begins empty")),

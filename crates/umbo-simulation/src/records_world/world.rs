@@ -12,7 +12,7 @@ use super::process::{Process, ProcessAnswer};
 use super::shared_store::SharedStore;
 use super::token::FirstToken;
 use crate::chance::Chance;
-use crate::history::History;
+use crate::history::OperationHistory;
 use crate::simulation::{elapsed, is_violated, note};
 use crate::value::WriteId;
 
@@ -64,7 +64,7 @@ pub(super) struct World {
     pub(super) store: Arc<SharedStore>,
     pub(super) dispatchers: Vec<Process>,
     pub(super) names: RefCell<SimulatedNamespaces>,
-    pub(super) history: RefCell<History>,
+    pub(super) history: RefCell<OperationHistory>,
     /// Writes that were requested while it was unknown whether their namespace existed, by name and key.
     pub(super) in_doubt: RefCell<BTreeMap<(usize, u64), Vec<WriteId>>>,
     pub(super) token: RefCell<FirstToken>,

@@ -17,7 +17,7 @@ use umbo_store_remote::{RemoteSettings, RemoteStore, Transport};
 use umbo_types::{Clock, NamespaceId};
 
 use super::endpoint::Endpoint;
-use super::host::Host;
+use super::host::SimulatedHost;
 use super::moves::{NODES, first_map, member};
 use super::network::{From, Network};
 use super::world::{StorePlan, World};
@@ -131,14 +131,14 @@ pub(super) fn hosts(
     plan: &StorePlan,
     map: &Arc<ClusterMap>,
     clock: &Arc<SimulatedClock>,
-) -> Vec<Host> {
+) -> Vec<SimulatedHost> {
     let host = |name: &str| {
         let config = Config {
             cache_bytes: plan.cache_bytes,
             cluster: Some(member(map, name)),
             ..Config::default()
         };
-        Host::new(seed, name, config, clock)
+        SimulatedHost::new(seed, name, config, clock)
     };
     NODES.into_iter().map(host).collect()
 }

@@ -22,7 +22,7 @@ const OPENINGS_MAX: u32 = 50;
 
 /// The host.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct SimulatedHost {
     folder: TempDir,
     pub(super) disk: SimulatedDisk,
     pub(super) clock: Arc<SimulatedClock>,
@@ -34,7 +34,7 @@ pub(super) struct Host {
     pub(super) failed_at: Cell<Duration>,
 }
 
-impl Host {
+impl SimulatedHost {
     pub(super) fn new(seed: u64, name: &str, config: Config, clock: &Arc<SimulatedClock>) -> Self {
         let folder = real_folder();
         let config = Config {

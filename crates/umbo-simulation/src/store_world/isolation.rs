@@ -14,7 +14,7 @@ use umbo_store::{
 use umbo_store_redb::Config;
 use umbo_types::{Clock, Key, NamespaceId, Value, Version};
 
-use super::host::Host;
+use super::host::SimulatedHost;
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
 use crate::simulation::{met, note, violated};
@@ -26,7 +26,7 @@ const LASTS: Duration = Duration::from_secs(4);
 const FAILED_PER_MILLE_MAX: u64 = 10;
 
 struct World {
-    host: Host,
+    host: SimulatedHost,
     is_over: Cell<bool>,
     writes: Cell<u64>,
     failed: Cell<u64>,
@@ -38,7 +38,7 @@ pub(super) async fn run(seed: u64) {
     let cache_bytes = chance.weighted(&[(1, 64 << 10), (1, 1 << 20)]);
     note!("one bad sector, cache of {cache_bytes} bytes");
     let world = Rc::new(World {
-        host: Host::new(
+        host: SimulatedHost::new(
             seed,
             "",
             Config {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use self::datasets::Datasets;
+use self::datasets::SimulatedDatasets;
 use self::world::{LoadsWorld, SimulatedDispatcher};
 use super::endpoint::Endpoint;
 use super::hop::{self, Nemesis};
@@ -118,7 +118,7 @@ async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
         dispatchers: (0..dispatchers)
             .map(|number| SimulatedDispatcher::new(seed, number, &mut chance))
             .collect(),
-        datasets: RefCell::new(Datasets::new()),
+        datasets: RefCell::new(SimulatedDatasets::new()),
         partitions: chance.between(1, 3),
         sorts: chance.between(1, 4),
         think_micros: chance.weighted(&[(1, 40_000), (2, 150_000)]),

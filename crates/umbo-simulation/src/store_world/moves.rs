@@ -17,7 +17,7 @@ use umbo_store::{ShardState, Store};
 use umbo_store_redb::{ClusterMember, Config, shard_file_name};
 use umbo_types::{NamespaceId, ShardId};
 
-use super::host::Host;
+use super::host::SimulatedHost;
 use super::world::{StorePlan, World};
 use super::{client, rest};
 use crate::chance::Chance;
@@ -49,9 +49,9 @@ pub async fn run(seed: u64) {
             cluster: Some(member(&map, name)),
             ..Config::default()
         };
-        Host::new(seed, name, config, &clock)
+        SimulatedHost::new(seed, name, config, &clock)
     };
-    let hosts: Vec<Host> = NODES.into_iter().map(host).collect();
+    let hosts: Vec<SimulatedHost> = NODES.into_iter().map(host).collect();
     let world = Rc::new(World {
         endpoints: hosts.iter().map(|host| Rc::clone(&host.endpoint)).collect(),
         hosts,
@@ -236,7 +236,7 @@ impl Operator {
         }
     }
 
-    async fn serves(&self, host: &Host, shard: ShardId) -> bool {
+    async fn serves(&self, host: &SimulatedHost, shard: ShardId) -> bool {
         let status = async |store: Arc<dyn Store>| store.status();
         let status = host.endpoint.ask(status).await.unwrap_or_default();
         let mut status = status.into_iter();

@@ -12,7 +12,7 @@ use super::fences::NamespaceRemovals;
 use super::words::{key_of, request_of, seen_in};
 use super::world::World;
 use crate::chance::Chance;
-use crate::history::{Effect, RowName, Seen, name};
+use crate::history::{Effect, RowName, SeenRows, name};
 use crate::simulation::{is_violated, note, violated};
 use crate::value::{value, writer_of};
 
@@ -37,9 +37,9 @@ pub(super) async fn audit(world: &Rc<World>) {
 }
 
 /// Reads every row, and returns those that cannot be read.
-async fn everything(world: &Rc<World>) -> (Seen, BTreeSet<RowName>) {
+async fn everything(world: &Rc<World>) -> (SeenRows, BTreeSet<RowName>) {
     let names = world.history.borrow().rows();
-    let (mut seen, mut unreadable) = (Seen::new(), BTreeSet::new());
+    let (mut seen, mut unreadable) = (SeenRows::new(), BTreeSet::new());
     let partitions: BTreeSet<(u64, String)> = names
         .iter()
         .map(|name| (name.namespace, name.partition.clone()))

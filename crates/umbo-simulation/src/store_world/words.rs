@@ -3,7 +3,7 @@
 use umbo_store::{Change, Condition, Mutation, Outcome, Page, RangeRequest, SortRange, StoreError};
 use umbo_types::{Key, NamespaceId, Value, Version};
 
-use crate::history::{Asked, Effect, OnlyIf, RowName, Seen};
+use crate::history::{Asked, Effect, OnlyIf, RowName, SeenRows};
 use crate::simulation::{met, violated};
 use crate::value::writer_of;
 
@@ -48,8 +48,8 @@ pub(super) fn request_of(row: &RowName, range: SortRange, rows_max: u32) -> Rang
 }
 
 /// Returns the writes that are visible in a chunk of a range; none if a value was not written.
-pub(super) fn seen_in(page: &Page, row: &RowName) -> Option<Seen> {
-    let mut seen = Seen::new();
+pub(super) fn seen_in(page: &Page, row: &RowName) -> Option<SeenRows> {
+    let mut seen = SeenRows::new();
     let mut last = None;
     for found in page.rows.iter() {
         let sort = String::from_utf8_lossy(found.sort).into_owned();

@@ -8,10 +8,10 @@ use std::time::Duration;
 use umbo_types::{Clock as _, NamespaceId};
 
 use super::endpoint::Endpoint;
-use super::host::Host;
+use super::host::SimulatedHost;
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
-use crate::history::History;
+use crate::history::OperationHistory;
 use crate::simulation::{elapsed, is_violated, met, note};
 
 /// Random parameters of a seed.
@@ -67,11 +67,11 @@ impl StorePlan {
 pub(super) struct World {
     pub(super) plan: StorePlan,
     /// One, or the nodes of a cluster.
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<SimulatedHost>,
     /// The stores that clients call.
     pub(super) endpoints: Vec<Rc<Endpoint>>,
     pub(super) clock: Arc<SimulatedClock>,
-    pub(super) history: RefCell<History>,
+    pub(super) history: RefCell<OperationHistory>,
     /// Namespaces that clients use, and that may be removed.
     pub(super) namespaces: RefCell<Vec<NamespaceId>>,
     pub(super) is_over: std::cell::Cell<bool>,

@@ -25,7 +25,7 @@ use crate::key_codec;
 use crate::row_codec;
 use crate::shard_file::begin_write;
 use crate::tables::{META, META_PROGRESS, ShardProgress};
-use crate::work::{QueuedWork, WorkAnswer, Write};
+use crate::work::{QueuedWork, WorkAnswer, WriteWork};
 use crate::written::WrittenKeys;
 
 /// The input of a commit.
@@ -305,7 +305,7 @@ fn apply_writes(
     versions: &mut VersionClock,
     answers: &mut Vec<WorkAnswer>,
 ) -> Result<u64, FileError> {
-    let writes: Vec<&Write> = run.iter().filter_map(as_write).collect();
+    let writes: Vec<&WriteWork> = run.iter().filter_map(as_write).collect();
     let mut plan = CommitPlan::of(&writes);
     plan.leave_out(order.unreadable);
     if writes.iter().any(|write| write.idempotency.is_some()) {
@@ -354,7 +354,7 @@ fn read_records(
     )
 }
 
-fn as_write(work: &QueuedWork) -> Option<&Write> {
+fn as_write(work: &QueuedWork) -> Option<&WriteWork> {
     match work {
         QueuedWork::Write(write) => Some(write),
         QueuedWork::DeleteRange(_) | QueuedWork::Raise(_) => None,

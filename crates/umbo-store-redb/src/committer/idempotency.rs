@@ -47,7 +47,7 @@ pub(super) struct NewRecord<'a> {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RecordEntry {
     stored: StoredRecord,
     is_changed: bool,
     refusal: Option<StoreError>,
@@ -56,7 +56,7 @@ struct Entry {
 /// The records of one commit, by key.
 #[derive(Debug, Default)]
 pub(super) struct RecordPlan {
-    entries: BTreeMap<Vec<u8>, Entry>,
+    entries: BTreeMap<Vec<u8>, RecordEntry>,
     /// What the records of each namespace take, with those that this commit adds.
     bytes: BTreeMap<NamespaceId, u64>,
     bytes_max: u64,
@@ -67,7 +67,7 @@ impl RecordPlan {
     pub(super) fn add(&mut self, idempotency: &Idempotency, ops: &[Op]) {
         for op in ops {
             let key = record_key(op, idempotency);
-            self.entries.entry(key).or_insert(Entry {
+            self.entries.entry(key).or_insert(RecordEntry {
                 stored: StoredRecord::None,
                 is_changed: false,
                 refusal: None,

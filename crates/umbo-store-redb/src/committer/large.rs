@@ -49,13 +49,13 @@ impl References {
 
 /// What is stored of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct UploadRecord {
+struct StoredUpload {
     state: UploadState,
     /// When it is reclaimed; none while rows refer to it.
     due: Option<Timestamp>,
 }
 
-impl UploadRecord {
+impl StoredUpload {
     fn encode(self) -> Vec<u8> {
         let mut bytes = vec![FORMAT, u8::from(self.due.is_some())];
         bytes.extend_from_slice(&self.state.len.to_be_bytes());
@@ -147,7 +147,7 @@ impl<'txn> LargeWriter<'txn> {
                     .chunks
                     .insert(&key[..], &encode_chunk(&key, bytes)[..])?;
                 let due = Some(now.saturating_add(UPLOAD_IDLE));
-                tables.replace(*upload, old, UploadRecord { state, due })?;
+                tables.replace(*upload, old, StoredUpload { state, due })?;
             }
             UploadStep::Abandon(upload) => {
                 if let Some(old) = tables.record(*upload)?
@@ -180,7 +180,7 @@ impl<'txn> LargeWriter<'txn> {
                 references,
                 ..old.state
             };
-            tables.replace(upload, Some(old), UploadRecord { state, due })?;
+            tables.replace(upload, Some(old), StoredUpload { state, due })?;
         }
         Ok(())
     }
@@ -206,8 +206,8 @@ impl<'txn> LargeWriter<'txn> {
 }
 
 /// Returns the record of an upload that is to be reclaimed at once, and is never told to be whole.
-const fn spent(now: Timestamp) -> UploadRecord {
-    UploadRecord {
+const fn spent(now: Timestamp) -> StoredUpload {
+    StoredUpload {
         state: UploadState {
             len: 0,
             references: 0,
@@ -237,11 +237,11 @@ pub(crate) fn first_due(
 }
 
 impl LargeTables<'_> {
-    fn record(&self, upload: UploadId) -> Result<Option<UploadRecord>, FileError> {
+    fn record(&self, upload: UploadId) -> Result<Option<StoredUpload>, FileError> {
         let record = self.uploads.get(&upload.0[..])?;
         record
             .map(|record| {
-                UploadRecord::decode(record.value())
+                StoredUpload::decode(record.value())
                     .ok_or_else(|| FileError::Damaged(format!("the record of upload {upload}")))
             })
             .transpose()
@@ -250,8 +250,8 @@ impl LargeTables<'_> {
     fn replace(
         &mut self,
         upload: UploadId,
-        old: Option<UploadRecord>,
-        new: UploadRecord,
+        old: Option<StoredUpload>,
+        new: StoredUpload,
     ) -> Result<(), FileError> {
         self.uploads.insert(&upload.0[..], &new.encode()[..])?;
         let old_due = old.and_then(|old| old.due);
@@ -317,11 +317,11 @@ mod tests {
                 len: 7,
                 references: 2,
             };
-            let record = UploadRecord { state, due };
+            let record = StoredUpload { state, due };
             let bytes = record.encode();
-            assert_eq!(UploadRecord::decode(&bytes), Some(record));
+            assert_eq!(StoredUpload::decode(&bytes), Some(record));
             for len in 0..bytes.len() {
-                assert_eq!(UploadRecord::decode(&bytes[..len]), None);
+                assert_eq!(StoredUpload::decode(&bytes[..len]), None);
             }
         }
     }

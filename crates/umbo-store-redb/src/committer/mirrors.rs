@@ -16,7 +16,7 @@ use crate::committer::writer::RowWriter;
 use crate::file_error::FileError;
 use crate::key_codec;
 use crate::row_codec;
-use crate::work::{DeleteRange, REMOVED_ROWS_MAX};
+use crate::work::{DeleteRangeWork, REMOVED_ROWS_MAX};
 use crate::written::WrittenKeys;
 
 /// Reads which rows of a load were written by clients. Where nothing of the dataset was, that is one look.
@@ -78,7 +78,7 @@ pub(super) fn mirror(
 pub(super) fn apply_removal(
     transaction: &WriteTransaction,
     writer: &mut RowWriter<'_>,
-    delete: &DeleteRange,
+    delete: &DeleteRangeWork,
     now: Timestamp,
 ) -> Result<(Deleted, u64), FileError> {
     let rows_max = delete.rows_max.clamp(1, REMOVED_ROWS_MAX);

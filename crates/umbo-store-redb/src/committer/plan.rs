@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use umbo_store::{
-    Atomicity, Change, Condition, Counter, DatasetGroup, Idempotency, StoreError, WriteError,
+    Atomicity, Change, Condition, CounterRow, DatasetGroup, Idempotency, StoreError, WriteError,
     Written, increment,
 };
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
@@ -24,7 +24,7 @@ use self::refusal::MutationRefusal;
 pub(crate) use self::upload_use::UploadUse;
 use crate::committer::idempotency::RecordPlan;
 use crate::row_codec::RowHead;
-use crate::work::{Op, Write, WriteAnswer};
+use crate::work::{MutationResult, Op, WriteWork};
 
 /// What is stored under a key before the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Base {
     /// Not read, because no condition needed it so far.
     Unread,
     /// This row, or none; with its number, if an increment needs it.
-    Row(Option<RowHead>, Option<Counter>),
+    Row(Option<RowHead>, Option<CounterRow>),
     /// Bytes that cannot be decoded, and why.
     Damaged(String),
 }
@@ -61,7 +61,7 @@ pub(crate) type KeyChange<'a> = (&'a [u8], RowEffect<'a>);
 
 /// Whether a load puts a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Loaded {
+enum LoadDecision {
     No,
     Yes,
     /// It would, but a client has written the row meanwhile.
@@ -77,7 +77,7 @@ struct KeyPlan<'a> {
     is_counter: bool,
     base: Base,
     state: KeyState<'a>,
-    loaded: Loaded,
+    loaded: LoadDecision,
     /// The datasets that take the change.
     group: Option<&'a DatasetGroup>,
     /// Why the key must not be changed, if so.
@@ -107,7 +107,7 @@ enum Decision {
 /// The writes of one commit.
 #[derive(Debug)]
 pub(crate) struct CommitPlan<'a> {
-    writes: &'a [&'a Write],
+    writes: &'a [&'a WriteWork],
     /// Keys in order, each once.
     keys: Vec<KeyPlan<'a>>,
     /// For each mutation in order of arrival, the index of its key.
@@ -122,7 +122,7 @@ pub(crate) struct CommitPlan<'a> {
 
 impl<'a> CommitPlan<'a> {
     /// Sorts the keys of the writes.
-    pub(crate) fn of(writes: &'a [&'a Write]) -> Self {
+    pub(crate) fn of(writes: &'a [&'a WriteWork]) -> Self {
         let ops: Vec<&Op> = writes.iter().flat_map(|write| &write.ops).collect();
         let mut order: Vec<usize> = (0..ops.len()).collect();
         // Stable, and fast on keys that are already sorted, as in bulk input.
@@ -138,7 +138,7 @@ impl<'a> CommitPlan<'a> {
                     is_counter: false,
                     base: Base::Unread,
                     state: KeyState::AsBefore,
-                    loaded: Loaded::No,
+                    loaded: LoadDecision::No,
                     group: None,
                     refusal: None,
                 });
@@ -148,7 +148,7 @@ impl<'a> CommitPlan<'a> {
             let key = &mut keys[key_of[at]];
             key.is_counter |= is_counter;
             if op.condition == Condition::Unwritten {
-                key.loaded = Loaded::Yes;
+                key.loaded = LoadDecision::Yes;
             }
             key.is_read |= is_counter || !is_blind(&op.condition);
         }
@@ -240,7 +240,7 @@ impl<'a> CommitPlan<'a> {
         &mut self,
         shard: ShardId,
         first: usize,
-        (write, idempotency): (&'a Write, &Idempotency),
+        (write, idempotency): (&'a WriteWork, &Idempotency),
         group: &[usize],
         versions: &mut VersionClock,
         now: Timestamp,
@@ -290,7 +290,7 @@ impl<'a> CommitPlan<'a> {
         &mut self,
         shard: ShardId,
         first: usize,
-        write: &'a Write,
+        write: &'a WriteWork,
         op: usize,
         versions: &mut VersionClock,
         now: Timestamp,
@@ -308,7 +308,7 @@ impl<'a> CommitPlan<'a> {
         &self,
         now: Timestamp,
         make: impl FnOnce(&[KeyChange<'_>]) -> Result<Vec<Option<RowHead>>, E>,
-    ) -> Result<Vec<Vec<WriteAnswer>>, E> {
+    ) -> Result<Vec<Vec<MutationResult>>, E> {
         let keys = self.keys.iter();
         let changes: Vec<_> = keys.map(|key| (key.key, key.effect())).collect();
         let is_visible = |head: Option<RowHead>| head.is_some_and(|head| head.is_visible(now));
@@ -404,7 +404,7 @@ impl<'a> CommitPlan<'a> {
         &mut self,
         shard: ShardId,
         first: usize,
-        write: &'a Write,
+        write: &'a WriteWork,
         group: &[usize],
         versions: &mut VersionClock,
         now: Timestamp,
@@ -459,7 +459,7 @@ fn is_blind(condition: &Condition) -> bool {
     matches!(condition, Condition::Always | Condition::Unwritten)
 }
 
-fn answer(decision: Option<&Decision>, existed_before: impl Fn(usize) -> bool) -> WriteAnswer {
+fn answer(decision: Option<&Decision>, existed_before: impl Fn(usize) -> bool) -> MutationResult {
     match decision.expect("every mutation is decided before any is applied") {
         Decision::PushError(error) => Err(error.clone()),
         Decision::Replayed(written) => Ok(*written),

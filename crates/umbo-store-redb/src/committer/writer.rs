@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
-use umbo_store::{Counter, number_of};
+use umbo_store::{CounterRow, number_of};
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::bad_read::unisolated;
@@ -185,7 +185,7 @@ impl<'txn> RowWriter<'txn> {
         };
         Ok(match row_codec::decode(key, guard.value()) {
             Ok(row) => {
-                let counter = is_counter.then(|| Counter {
+                let counter = is_counter.then(|| CounterRow {
                     number: number_of(row.value, row.content_encoding),
                     content_type: Bytes::copy_from_slice(row.content_type),
                     expires_at: row.head.expires_at,

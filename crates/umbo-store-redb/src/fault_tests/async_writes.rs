@@ -12,7 +12,7 @@ use umbo_types::{Key, Timestamp, Version};
 
 use crate::RedbStore;
 
-use super::faulty_files::{Fault, FileOperation};
+use super::faulty_files::{FileFault, FileOperation};
 use super::{NAMESPACE, Rig, get, put};
 
 #[tokio::test]
@@ -54,7 +54,8 @@ async fn what_a_failed_commit_undoes_is_made_again() {
         put(&rig.store, "first", "1", Durability::Async)
             .await
             .unwrap();
-        rig.files.arm(kind, Fault::Fail(ErrorKind::StorageFull), 0);
+        rig.files
+            .arm(kind, FileFault::Fail(ErrorKind::StorageFull), 0);
         for number in 0..20 {
             // Some are acknowledged from memory; after a flush has failed they are refused.
             let key = format!("key-{number}");
@@ -63,7 +64,8 @@ async fn what_a_failed_commit_undoes_is_made_again() {
             let sync = rig.put("sync", "3").await;
             assert!(sync.is_ok(), "{sync:?}");
             assert_eq!(rig.get(&key).await.is_some(), answer.is_ok());
-            rig.files.arm(kind, Fault::Fail(ErrorKind::StorageFull), 0);
+            rig.files
+                .arm(kind, FileFault::Fail(ErrorKind::StorageFull), 0);
         }
         rig.files.disarm();
     }
@@ -83,7 +85,7 @@ async fn acknowledged_asynchronous_writes_survive_failing_durable_ones() {
         }
         rig.files.arm(
             FileOperation::Sync,
-            Fault::Fail(ErrorKind::Other),
+            FileFault::Fail(ErrorKind::Other),
             number % 3,
         );
         let _ = rig.put("durable", "2").await;
@@ -117,7 +119,7 @@ async fn a_reopening_for_a_reader_hides_no_acknowledged_write() {
         // More than the cache holds, so that a read reaches the file, fails, and causes the file to be opened
         // again.
         rig.files
-            .arm_once(FileOperation::Read, Fault::Fail(ErrorKind::Other), 0);
+            .arm_once(FileOperation::Read, FileFault::Fail(ErrorKind::Other), 0);
         for number in 0..30 {
             assert!(rig.get(&format!("large-{number}")).await.is_some());
             assert_eq!(rig.get("kept").await.as_deref(), Some("1"));
@@ -143,7 +145,7 @@ async fn an_acknowledged_write_never_vanishes_while_the_disk_fails() {
             .unwrap();
         rig.files.arm(
             FileOperation::Change,
-            Fault::Fail(ErrorKind::StorageFull),
+            FileFault::Fail(ErrorKind::StorageFull),
             after,
         );
         for _ in 0..3 {
@@ -216,7 +218,7 @@ async fn an_increment_that_is_made_again_is_counted_once_and_still_recognised() 
         }
         rig.files.arm(
             FileOperation::Sync,
-            Fault::Fail(ErrorKind::Other),
+            FileFault::Fail(ErrorKind::Other),
             (number % 3).into(),
         );
         let _ = rig.put("durable", "2").await;

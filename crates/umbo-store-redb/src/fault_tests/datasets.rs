@@ -8,7 +8,7 @@ use umbo_store::{
 };
 use umbo_types::NamespaceId;
 
-use super::faulty_files::{Fault, FileOperation};
+use super::faulty_files::{FileFault, FileOperation};
 use super::{NAMESPACE, Rig, get_in, load_in, put};
 
 const BUILT: NamespaceId = NamespaceId(NAMESPACE.0 + 1);
@@ -54,7 +54,7 @@ async fn what_a_failed_commit_undoes_is_made_again_in_all_datasets() {
                 acknowledged.push(key);
             }
             rig.files
-                .arm(kind, Fault::Fail(ErrorKind::Other), number % 3);
+                .arm(kind, FileFault::Fail(ErrorKind::Other), number % 3);
             let _ = rig.put("durable", "2").await;
             rig.files.disarm();
             rig.put("durable", "3").await.unwrap();

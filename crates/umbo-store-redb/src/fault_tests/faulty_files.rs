@@ -18,7 +18,7 @@ const EIO: i32 = 5;
 
 /// What happens instead of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum FileFault {
     Fail(io::ErrorKind),
     Panic,
 }
@@ -35,7 +35,7 @@ pub(super) enum FileOperation {
 
 #[derive(Debug, Default)]
 struct Armed {
-    fault: Option<(FileOperation, Fault)>,
+    fault: Option<(FileOperation, FileFault)>,
     is_once: bool,
 }
 
@@ -92,8 +92,8 @@ impl Control {
         }
         drop(armed);
         match fault {
-            Fault::Fail(kind) => Err(kind.into()),
-            Fault::Panic => panic!("a fault of the test"),
+            FileFault::Fail(kind) => Err(kind.into()),
+            FileFault::Panic => panic!("a fault of the test"),
         }
     }
 
@@ -116,12 +116,12 @@ pub(super) struct FaultyFiles(Arc<Control>);
 
 impl FaultyFiles {
     /// Makes the operations of a kind fail from the `after`th on.
-    pub(super) fn arm(&self, kind: FileOperation, fault: Fault, after: i64) {
+    pub(super) fn arm(&self, kind: FileOperation, fault: FileFault, after: i64) {
         self.set(Some((kind, fault)), after, false);
     }
 
     /// Makes one operation of a kind fail.
-    pub(super) fn arm_once(&self, kind: FileOperation, fault: Fault, after: i64) {
+    pub(super) fn arm_once(&self, kind: FileOperation, fault: FileFault, after: i64) {
         self.set(Some((kind, fault)), after, true);
     }
 
@@ -131,7 +131,7 @@ impl FaultyFiles {
         self.0.hits.swap(0, Ordering::SeqCst)
     }
 
-    fn set(&self, fault: Option<(FileOperation, Fault)>, after: i64, is_once: bool) {
+    fn set(&self, fault: Option<(FileOperation, FileFault)>, after: i64, is_once: bool) {
         let mut armed = self.0.armed.lock().unwrap();
         self.0.countdown.store(after, Ordering::SeqCst);
         *armed = Armed { fault, is_once };

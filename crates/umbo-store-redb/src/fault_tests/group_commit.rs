@@ -15,7 +15,7 @@ use umbo_store::{
 };
 use umbo_types::{Key, NamespaceId, ShardId, Version};
 
-use super::faulty_files::{Fault, FileOperation};
+use super::faulty_files::{FileFault, FileOperation};
 use super::{NAMESPACE, Rig, put_in};
 
 pub(super) fn poll_once<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
@@ -232,7 +232,7 @@ async fn a_fence_that_did_not_reach_the_disk_is_no_fence_yet() {
         ..RecordsCopy::default()
     });
     rig.files
-        .arm(FileOperation::Sync, Fault::Fail(ErrorKind::Other), 0);
+        .arm(FileOperation::Sync, FileFault::Fail(ErrorKind::Other), 0);
     for _ in 0..3 {
         let answers = rig.store.keep_records(Arc::clone(&copy)).await;
         assert!(answers.len() == 1 && answers[0].1.is_err(), "{answers:?}");

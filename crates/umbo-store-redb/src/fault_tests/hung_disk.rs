@@ -37,9 +37,9 @@ async fn filled() -> Rig {
 }
 
 /// Releases the hanging reads if a test fails: the runtime waits for them.
-struct Released(Arc<Rig>);
+struct ReleaseOnDrop(Arc<Rig>);
 
-impl Drop for Released {
+impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
         self.0.files.hang(None);
     }
@@ -56,7 +56,7 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
     };
     let (hung, other) = (of_shard(0), of_shard(1));
     rig.files.hang(Some("shard-000.redb"));
-    let _released = Released(Arc::clone(&rig));
+    let _released = ReleaseOnDrop(Arc::clone(&rig));
     let mut readers = JoinSet::new();
     for reader in 0..READERS {
         let (rig, row) = (Arc::clone(&rig), hung[reader % hung.len()]);
@@ -145,7 +145,7 @@ async fn a_walk_that_waits_for_the_disk_midway_hands_on_each_row_once() {
         keys_only: false,
     };
     let all = rig.store.scan(&call, &request).await.unwrap();
-    let released = Released(Arc::clone(&rig));
+    let released = ReleaseOnDrop(Arc::clone(&rig));
     let walking = tokio::spawn({
         let rig = Arc::clone(&rig);
         async move {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use umbo_store::{CallContext, Store, StoreError};
 use umbo_types::Key;
 
-use super::faulty_files::{Fault, FileOperation};
+use super::faulty_files::{FileFault, FileOperation};
 use super::{NAMESPACE, Rig};
 
 /// Values larger than the cache, so that reads reach the file.
@@ -38,7 +38,7 @@ async fn a_failing_read_is_tried_again_on_a_fresh_file() {
     let rig = Rig::new();
     fill(&rig).await;
     rig.files
-        .arm_once(FileOperation::Read, Fault::Fail(ErrorKind::Other), 0);
+        .arm_once(FileOperation::Read, FileFault::Fail(ErrorKind::Other), 0);
     assert_eq!(read_all(&rig).await, []);
     assert_eq!(rig.files.disarm(), 1);
     rig.put("later", "1").await.unwrap();
@@ -48,7 +48,7 @@ async fn a_failing_read_is_tried_again_on_a_fresh_file() {
 async fn reads_that_keep_failing_name_the_file_and_recover_with_it() {
     let rig = Rig::new();
     fill(&rig).await;
-    for fault in [Fault::Fail(ErrorKind::Other), Fault::Panic] {
+    for fault in [FileFault::Fail(ErrorKind::Other), FileFault::Panic] {
         rig.files.arm(FileOperation::Read, fault, 0);
         let errors = read_all(&rig).await;
         assert!(!errors.is_empty());

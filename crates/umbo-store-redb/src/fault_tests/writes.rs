@@ -4,15 +4,18 @@ use std::io::ErrorKind;
 
 use umbo_store::{Outcome, ShardState, StoreError, WriteError};
 
-use super::faulty_files::{Fault, FileOperation};
+use super::faulty_files::{FileFault, FileOperation};
 use super::{Rig, get};
 
 #[tokio::test]
 async fn a_full_disk_refuses_writes_while_reads_go_on() {
     let rig = Rig::new();
     rig.put("kept", "1").await.unwrap();
-    rig.files
-        .arm(FileOperation::Write, Fault::Fail(ErrorKind::StorageFull), 0);
+    rig.files.arm(
+        FileOperation::Write,
+        FileFault::Fail(ErrorKind::StorageFull),
+        0,
+    );
     for _ in 0..3 {
         let error = rig.put("refused", "2").await.unwrap_err();
         let WriteError::Store(StoreError::Full { outcome, .. }) = error else {
@@ -36,7 +39,7 @@ async fn a_full_disk_refuses_writes_while_reads_go_on() {
 async fn a_shard_names_its_file_and_is_read_only_while_it_cannot_write() {
     let rig = Rig::new();
     rig.files
-        .arm_once(FileOperation::Sync, Fault::Fail(ErrorKind::Other), 0);
+        .arm_once(FileOperation::Sync, FileFault::Fail(ErrorKind::Other), 0);
     let error = rig.put("refused", "1").await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert!(error.to_string().contains("shard-000.redb"), "{error}");
@@ -52,9 +55,9 @@ async fn a_shard_names_its_file_and_is_read_only_while_it_cannot_write() {
 #[tokio::test]
 async fn every_answer_is_true_whichever_operation_fails() {
     let faults = [
-        Fault::Fail(ErrorKind::StorageFull),
-        Fault::Fail(ErrorKind::Other),
-        Fault::Panic,
+        FileFault::Fail(ErrorKind::StorageFull),
+        FileFault::Fail(ErrorKind::Other),
+        FileFault::Panic,
     ];
     for fault in faults {
         for is_once in [true, false] {

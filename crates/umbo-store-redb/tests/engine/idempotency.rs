@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redb::{Database, ReadableDatabase, ReadableTableMetadata, TableDefinition};
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, Counter, DIGEST_LEN, Durability, Idempotency,
+    Atomicity, CallContext, Change, Condition, CounterRow, DIGEST_LEN, Durability, Idempotency,
     ManualClock, Mutation, RecordsKeeper, Store, WriteError, WriteRequest, Written,
 };
 use umbo_store_redb::{Config, RedbStore};
@@ -64,7 +64,7 @@ async fn add_once(
 async fn number(store: &RedbStore, key: &Key) -> Option<i64> {
     let row = store.get(&CallContext::internal(), NAMESPACE, key).await;
     let row = row.unwrap()?;
-    Counter::of(&row.value, None).number
+    CounterRow::of(&row.value, None).number
 }
 
 /// Returns the records, the entries of their index, and the records of their sizes, of a closed store.

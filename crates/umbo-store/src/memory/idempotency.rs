@@ -12,11 +12,11 @@ use crate::idempotency::{DIGEST_LEN, Idempotency};
 use crate::idempotency_record::IdempotencyRecord;
 
 /// What a record is found by.
-type RecordId = (NamespaceId, PartitionKey, [u8; DIGEST_LEN]);
+type IdempotencyRecordId = (NamespaceId, PartitionKey, [u8; DIGEST_LEN]);
 
 #[derive(Debug, Default)]
 pub(super) struct IdempotencyRecords {
-    records: BTreeMap<RecordId, IdempotencyRecord>,
+    records: BTreeMap<IdempotencyRecordId, IdempotencyRecord>,
     /// Bytes by namespace.
     bytes: BTreeMap<NamespaceId, u64>,
 }
@@ -32,7 +32,7 @@ impl IdempotencyRecords {
     /// Returns the record of an earlier request, or a new one, for this many mutations of a request.
     pub(super) fn begin(
         &mut self,
-        id: &RecordId,
+        id: &IdempotencyRecordId,
         idempotency: &Idempotency,
         mutations: usize,
         now: Timestamp,
@@ -57,7 +57,7 @@ impl IdempotencyRecords {
     }
 
     /// Keeps a record, if it has any outcome.
-    pub(super) fn keep(&mut self, id: &RecordId, record: IdempotencyRecord) {
+    pub(super) fn keep(&mut self, id: &IdempotencyRecordId, record: IdempotencyRecord) {
         if record.is_empty() {
             return;
         }
@@ -72,7 +72,7 @@ impl IdempotencyRecords {
         self.forget(|id, _| id.0 == namespace);
     }
 
-    fn forget(&mut self, is_gone: impl Fn(&RecordId, &IdempotencyRecord) -> bool) {
+    fn forget(&mut self, is_gone: impl Fn(&IdempotencyRecordId, &IdempotencyRecord) -> bool) {
         for (id, record) in self
             .records
             .extract_if(.., |id, record| is_gone(id, record))
@@ -82,6 +82,6 @@ impl IdempotencyRecords {
     }
 }
 
-fn len(id: &RecordId, record: &IdempotencyRecord) -> u64 {
+fn len(id: &IdempotencyRecordId, record: &IdempotencyRecord) -> u64 {
     (id.1.as_bytes().len() + DIGEST_LEN + record.encode().len()) as u64
 }

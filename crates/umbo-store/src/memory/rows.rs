@@ -6,7 +6,7 @@ use bytes::Bytes;
 use umbo_types::{Row, Timestamp, Value};
 
 use crate::error::WriteError;
-use crate::increment::{Counter, increment};
+use crate::increment::{CounterRow, increment};
 use crate::memory::uploads::Uploads;
 use crate::request::{Change, RowStamp, SortRange, Written};
 
@@ -21,8 +21,8 @@ pub(super) struct StoredRow {
     pub(super) as_of: Option<Timestamp>,
 }
 
-/// Result of one mutation of a request, with its index.
-pub(super) type Answer = (usize, Result<Written, WriteError>);
+/// Results of mutations of a request, each with its index.
+pub(super) type WriteResults = Vec<(usize, Result<Written, WriteError>)>;
 
 pub(super) fn visible_stamp(rows: &Partition, sort: &[u8], now: Timestamp) -> Option<RowStamp> {
     let stored = rows.get(sort).filter(|stored| !stored.row.is_expired(now));
@@ -57,7 +57,7 @@ pub(super) fn changed(
         } => {
             let stored = rows.get(sort).filter(|stored| !stored.row.is_expired(now));
             let counter =
-                stored.map(|stored| Counter::of(&stored.row.value, stored.row.expires_at));
+                stored.map(|stored| CounterRow::of(&stored.row.value, stored.row.expires_at));
             let (number, value, expires_at) =
                 increment(counter.as_ref(), *by, *expires_at, *default_expiry)?;
             (Some(number), Some((value, expires_at)))
@@ -80,7 +80,7 @@ pub(super) fn within<'a>(
 }
 
 /// Answers a group of which one mutation was refused.
-pub(super) fn refuse(group: &[usize], refused: usize, error: &WriteError) -> Vec<Answer> {
+pub(super) fn refuse(group: &[usize], refused: usize, error: &WriteError) -> WriteResults {
     let answer = |&index: &usize| {
         let error = if index == refused {
             error.clone()

@@ -18,7 +18,9 @@ use crate::idempotency::Idempotency;
 use crate::large::ChunkRequest;
 use crate::memory::chunk::RowCollector;
 use crate::memory::idempotency::IdempotencyRecords;
-use crate::memory::rows::{Answer, Partition, StoredRow, changed, refuse, visible_stamp, within};
+use crate::memory::rows::{
+    Partition, StoredRow, WriteResults, changed, refuse, visible_stamp, within,
+};
 use crate::memory::uploads::Uploads;
 use crate::records::RecordsCopy;
 use crate::report::NamespaceSize;
@@ -167,7 +169,7 @@ impl MemoryShard {
         request: &WriteRequest,
         own: &[usize],
         now: Timestamp,
-    ) -> Vec<Answer> {
+    ) -> WriteResults {
         self.commits += 1;
         let is_of_client =
             |index: &usize| request.mutations[*index].condition != Condition::Unwritten;
@@ -179,7 +181,7 @@ impl MemoryShard {
         answers
     }
 
-    fn write_own(&mut self, request: &WriteRequest, own: &[usize], now: Timestamp) -> Vec<Answer> {
+    fn write_own(&mut self, request: &WriteRequest, own: &[usize], now: Timestamp) -> WriteResults {
         if request.idempotency.is_none() && request.atomicity == Atomicity::None {
             return self.write_each(request, own, now);
         }
@@ -197,7 +199,12 @@ impl MemoryShard {
             .collect()
     }
 
-    fn write_each(&mut self, request: &WriteRequest, own: &[usize], now: Timestamp) -> Vec<Answer> {
+    fn write_each(
+        &mut self,
+        request: &WriteRequest,
+        own: &[usize],
+        now: Timestamp,
+    ) -> WriteResults {
         own.iter()
             .flat_map(|&index| self.write_group(request, &[index], now))
             .collect()
@@ -210,7 +217,7 @@ impl MemoryShard {
         idempotency: &Idempotency,
         group: &[usize],
         now: Timestamp,
-    ) -> Vec<Answer> {
+    ) -> WriteResults {
         let partition = &request.mutations[group[0]].key.partition;
         let id = (
             self.identity(request.namespace),
@@ -250,7 +257,7 @@ impl MemoryShard {
         request: &WriteRequest,
         group: &[usize],
         now: Timestamp,
-    ) -> Vec<Answer> {
+    ) -> WriteResults {
         let mut replaced: Vec<(PartitionId, Bytes, Option<StoredRow>)> = Vec::new();
         let mut answers = Vec::with_capacity(group.len());
         for &index in group {

@@ -9,7 +9,7 @@ use crate::error::WriteError;
 use crate::large::{ChunkRequest, UPLOAD_IDLE, UploadState, UploadStep};
 
 #[derive(Debug, Default)]
-struct Upload {
+struct MemoryUpload {
     state: UploadState,
     chunks: Vec<Bytes>,
     /// When it goes unless a row refers to it.
@@ -17,7 +17,7 @@ struct Upload {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Uploads(BTreeMap<UploadId, Upload>);
+pub(super) struct Uploads(BTreeMap<UploadId, MemoryUpload>);
 
 impl Uploads {
     pub(super) const fn new() -> Self {

@@ -4,12 +4,12 @@ use umbo_types::limits::ATOMIC_ROWS_MAX;
 
 use crate::suite::Engine;
 use crate::suite::subject::{
-    NS, TestSubject, WriteAnswer, applied, delete, everything, key, put, whole,
+    NS, TestSubject, WriteResult, applied, delete, everything, key, put, whole,
 };
 use crate::{Condition, Outcome, WriteError};
 
 /// Checks that exactly `group` was refused because of `refused`.
-fn assert_aborted(answers: &[WriteAnswer], group: &[usize], refused: usize) {
+fn assert_aborted(answers: &[WriteResult], group: &[usize], refused: usize) {
     for &index in group {
         let error = answers[index].clone().expect_err("the group was refused");
         assert_eq!(error.outcome(), Outcome::NotApplied);

@@ -9,7 +9,7 @@ use umbo_types::{Key, NamespaceId, Row, ShardId, Value};
 
 use crate::suite::seeded::Seeded;
 use crate::suite::seen::Seen;
-use crate::suite::subject::{CALL, NS, TestSubject, WriteAnswer, delete, everything, key, put};
+use crate::suite::subject::{CALL, NS, TestSubject, WriteResult, delete, everything, key, put};
 use crate::suite::{Engine, Restart};
 use crate::{
     Change, Condition, DatasetGroup, DeleteRangeRequest, Durability, Mutation, NUMBER_TYPE,
@@ -22,7 +22,7 @@ const PARTITIONS: [&str; 6] = ["p", "p\0", "q", "r", "s", "t"];
 const SORTS: [&str; 8] = ["", "\0", "a", "a\0", "b", "\u{7f}", "n", "n2"];
 const NUMBERS_FROM: usize = 6;
 
-type Rows = BTreeMap<(usize, usize), Row>;
+type ExpectedRows = BTreeMap<(usize, usize), Row>;
 
 /// What a dispatcher or a shard knows of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct Known {
 }
 
 /// A store with a namespace of several datasets, and what each of them must hold.
-struct Datasets<E> {
+struct DatasetSubject<E> {
     t: TestSubject<E>,
     random: Seeded,
     group: DatasetGroup,
@@ -43,7 +43,7 @@ struct Datasets<E> {
     last_id: u32,
     dispatchers: [Known; 2],
     shards: BTreeMap<ShardId, Known>,
-    rows: BTreeMap<NamespaceId, Rows>,
+    rows: BTreeMap<NamespaceId, ExpectedRows>,
     /// What clients have written since the building began.
     written: BTreeSet<(usize, usize)>,
 }
@@ -52,7 +52,7 @@ fn key_at(at: (usize, usize)) -> Key {
     key(PARTITIONS[at.0], SORTS[at.1])
 }
 
-impl<E: Engine> Datasets<E> {
+impl<E: Engine> DatasetSubject<E> {
     async fn new(seed: u64) -> Self {
         let first = Known { epoch: 0, live: NS };
         Self {
@@ -71,7 +71,7 @@ impl<E: Engine> Datasets<E> {
             last_id: 40,
             dispatchers: [first; 2],
             shards: BTreeMap::new(),
-            rows: BTreeMap::from([(NS, Rows::new())]),
+            rows: BTreeMap::from([(NS, ExpectedRows::new())]),
             written: BTreeSet::new(),
         }
     }
@@ -125,7 +125,7 @@ impl<E: Engine> Datasets<E> {
         self.last_id += 1;
         let id = NamespaceId(self.last_id);
         self.group.building = Some(id);
-        self.rows.insert(id, Rows::new());
+        self.rows.insert(id, ExpectedRows::new());
         self.written.clear();
         self.tell().await;
     }
@@ -223,7 +223,7 @@ impl<E: Engine> Datasets<E> {
         live: NamespaceId,
         at: (usize, usize),
         mutation: &Mutation,
-        answer: &WriteAnswer,
+        answer: &WriteResult,
     ) {
         let current = self.rows[&live].get(&at);
         if !mutation.condition.holds(current.map(|row| row.version)) {
@@ -388,7 +388,7 @@ impl<E: Engine> Datasets<E> {
 
 /// Random writes, removals, loads, activations and rollbacks leave each dataset with exactly what it must hold.
 pub async fn datasets_take_the_same_writes<E: Engine>() {
-    let mut datasets = Datasets::<E>::new(0x0B16).await;
+    let mut datasets = DatasetSubject::<E>::new(0x0B16).await;
     for step in 0..STEPS {
         datasets.step().await;
         if step % 100 == 0 {
@@ -401,7 +401,7 @@ pub async fn datasets_take_the_same_writes<E: Engine>() {
 
 /// The same with closings in between.
 pub async fn datasets_outlive_restarts<E: Restart>() {
-    let mut datasets = Datasets::<E>::new(0x0B17).await;
+    let mut datasets = DatasetSubject::<E>::new(0x0B17).await;
     for _ in 0..10 {
         for _ in 0..STEPS / 20 {
             datasets.step().await;
@@ -414,7 +414,7 @@ pub async fn datasets_outlive_restarts<E: Restart>() {
 /// A repetition is answered from the record of the first, whichever dataset is live by then, also when the first
 /// dataset of the namespace is gone.
 pub async fn idempotency_records_outlive_an_activation<E: Engine>() {
-    let mut datasets = Datasets::<E>::new(1).await;
+    let mut datasets = DatasetSubject::<E>::new(1).await;
     let at = key("p", "n");
     let increment = Mutation {
         change: Change::Increment {
@@ -452,7 +452,7 @@ pub async fn idempotency_records_outlive_an_activation<E: Engine>() {
 
 /// A row of a load is refused where no load builds the dataset.
 pub async fn rows_of_loads_need_a_dataset_that_is_built<E: Engine>() {
-    let mut datasets = Datasets::<E>::new(1).await;
+    let mut datasets = DatasetSubject::<E>::new(1).await;
     let load = |id| {
         let mutations = vec![put(&key("p", "a"), "v").when(Condition::Unwritten)];
         (id, mutations)

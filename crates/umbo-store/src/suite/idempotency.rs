@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use umbo_types::{Deadline, Key, NamespaceId, Timestamp, Value};
 
 use crate::idempotency::{DIGEST_LEN, Idempotency};
-use crate::suite::subject::{CALL, NS, START, TestSubject, WriteAnswer, applied, delete, key, put};
+use crate::suite::subject::{CALL, NS, START, TestSubject, WriteResult, applied, delete, key, put};
 use crate::suite::{Engine, Restart};
 use crate::{
     Atomicity, CallContext, Change, Condition, Durability, Mutation, NUMBER_TYPE, StoreError,
@@ -56,7 +56,7 @@ impl<E: Engine> TestSubject<E> {
         &self,
         mutations: Vec<Mutation>,
         idempotency: &Idempotency,
-    ) -> Vec<WriteAnswer> {
+    ) -> Vec<WriteResult> {
         let request = WriteRequest {
             idempotency: Some(idempotency.clone()),
             ..self.request(mutations)
@@ -64,7 +64,7 @@ impl<E: Engine> TestSubject<E> {
         self.store.write(&CALL, request).await
     }
 
-    async fn one_once(&self, mutation: Mutation, idempotency: &Idempotency) -> WriteAnswer {
+    async fn one_once(&self, mutation: Mutation, idempotency: &Idempotency) -> WriteResult {
         let mut answers = self.write_once(vec![mutation], idempotency).await;
         assert_eq!(answers.len(), 1, "one answer a mutation");
         answers.remove(0)
@@ -163,7 +163,7 @@ pub async fn a_batch_is_replayed_row_by_row<E: Engine>() {
     };
     let own = once(1, 1, 12);
     let first = t.write_once(batch(&rows), &own).await;
-    let expected: Vec<WriteAnswer> = first
+    let expected: Vec<WriteResult> = first
         .iter()
         .map(|answer| match answer {
             Ok(written) => Ok(again(*written)),

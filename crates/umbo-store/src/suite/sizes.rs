@@ -13,11 +13,11 @@ const OTHER: NamespaceId = NamespaceId(8);
 const PARTITIONS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
 /// Rows and bytes by namespace.
-type Sizes = BTreeMap<NamespaceId, (u64, u64)>;
+type NamespaceSums = BTreeMap<NamespaceId, (u64, u64)>;
 
 /// Adds up the shards.
-fn sums(shards: &[ShardStatus]) -> Sizes {
-    let mut sums = Sizes::new();
+fn sums(shards: &[ShardStatus]) -> NamespaceSums {
+    let mut sums = NamespaceSums::new();
     for size in shards
         .iter()
         .flat_map(|status| status.sizes.iter().flatten())
@@ -38,7 +38,10 @@ fn rows_of(status: &ShardStatus) -> Option<u64> {
 
 /// Returns the sizes once they are as expected, or after a while, and checks them against the rows of each
 /// shard.
-async fn sizes<E: Engine>(t: &TestSubject<E>, is_so: impl Fn(&Sizes) -> bool) -> Sizes {
+async fn sizes<E: Engine>(
+    t: &TestSubject<E>,
+    is_so: impl Fn(&NamespaceSums) -> bool,
+) -> NamespaceSums {
     let is_told = |shards: &[ShardStatus]| {
         shards
             .iter()
@@ -66,7 +69,7 @@ async fn expect<E: Engine>(t: &TestSubject<E>, size: (u64, u64)) {
 }
 
 /// Fills two namespaces, and returns their sizes.
-async fn fill<E: Engine>(t: &TestSubject<E>) -> Sizes {
+async fn fill<E: Engine>(t: &TestSubject<E>) -> NamespaceSums {
     for partition in PARTITIONS {
         let rows = (0..20_u8).map(|n| put(&key(partition, [n]), [0; 100]));
         t.write(rows.collect()).await;
@@ -79,7 +82,7 @@ async fn fill<E: Engine>(t: &TestSubject<E>) -> Sizes {
     for answer in t.store.write(&CALL, elsewhere).await {
         answer.expect("the store serves");
     }
-    let rows = |sizes: &Sizes, id| sizes.get(&id).map_or(0, |size| size.0);
+    let rows = |sizes: &NamespaceSums, id| sizes.get(&id).map_or(0, |size| size.0);
     let full = sizes(t, |sizes| rows(sizes, NS) == 200 && rows(sizes, OTHER) == 1).await;
     assert_eq!((full[&NS].0, full[&OTHER].0), (200, 1));
     full

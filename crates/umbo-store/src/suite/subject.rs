@@ -26,7 +26,7 @@ pub(super) static CALL: CallContext = CallContext::internal();
 /// Far more steps than any walk here needs.
 const STEPS_MAX: usize = 100_000;
 
-pub(super) type WriteAnswer = Result<Written, WriteError>;
+pub(super) type WriteResult = Result<Written, WriteError>;
 
 /// A fresh store on a clock of its own.
 pub(super) struct TestSubject<E> {
@@ -144,14 +144,14 @@ impl<E: Engine> TestSubject<E> {
         self.store.status()
     }
 
-    pub(super) async fn write(&self, mutations: Vec<Mutation>) -> Vec<WriteAnswer> {
+    pub(super) async fn write(&self, mutations: Vec<Mutation>) -> Vec<WriteResult> {
         let asked = mutations.len();
         let answers = self.store.write(&CALL, self.request(mutations)).await;
         assert_eq!(answers.len(), asked, "one answer a mutation");
         answers
     }
 
-    pub(super) async fn write_atomic(&self, mutations: Vec<Mutation>) -> Vec<WriteAnswer> {
+    pub(super) async fn write_atomic(&self, mutations: Vec<Mutation>) -> Vec<WriteResult> {
         let request = WriteRequest {
             atomicity: Atomicity::Partition,
             ..self.request(mutations)
@@ -159,7 +159,7 @@ impl<E: Engine> TestSubject<E> {
         self.store.write(&CALL, request).await
     }
 
-    pub(super) async fn write_one(&self, mutation: Mutation) -> WriteAnswer {
+    pub(super) async fn write_one(&self, mutation: Mutation) -> WriteResult {
         let mut answers = self.write(vec![mutation]).await;
         answers.pop().expect("one answer a mutation")
     }
@@ -320,7 +320,7 @@ impl<E: Restart> TestSubject<E> {
 }
 
 /// Returns what a mutation came to that nothing should have hindered.
-pub(super) fn applied(answer: WriteAnswer) -> Written {
+pub(super) fn applied(answer: WriteResult) -> Written {
     match answer {
         Ok(written) => written,
         Err(error) => panic!("a write failed: {error}"),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use umbo_types::{Key, NamespaceId, Row, Timestamp, Version};
 
 use crate::suite::seen::Seen;
-use crate::suite::subject::WriteAnswer;
+use crate::suite::subject::WriteResult;
 use crate::{
     Atomicity, Change, Deleted, RangeRequest, SortRange, WriteError, WriteRequest, Written,
 };
@@ -86,11 +86,11 @@ impl Twin {
     pub(super) fn write(
         &mut self,
         request: &WriteRequest,
-        given: &[WriteAnswer],
+        given: &[WriteResult],
         now: Timestamp,
-    ) -> Vec<WriteAnswer> {
+    ) -> Vec<WriteResult> {
         let count = request.mutations.len();
-        let mut answers: Vec<Option<WriteAnswer>> = vec![None; count];
+        let mut answers: Vec<Option<WriteResult>> = vec![None; count];
         for index in 0..count {
             if answers[index].is_some() {
                 continue;
@@ -115,9 +115,9 @@ impl Twin {
         &mut self,
         request: &WriteRequest,
         group: &[usize],
-        given: &[WriteAnswer],
+        given: &[WriteResult],
         now: Timestamp,
-    ) -> Vec<(usize, WriteAnswer)> {
+    ) -> Vec<(usize, WriteResult)> {
         let before = self.rows.clone();
         let mut answers = Vec::new();
         for &index in group {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Version};
 
-use crate::suite::subject::WriteAnswer;
+use crate::suite::subject::WriteResult;
 use crate::{Store, VersionOrder, WriteRequest};
 
 /// The highest version given among the writes that the engine orders.
@@ -35,7 +35,7 @@ impl Versions {
         &mut self,
         store: &dyn Store,
         request: &WriteRequest,
-        answers: &[WriteAnswer],
+        answers: &[WriteResult],
     ) {
         let mut given: BTreeMap<Ordered, BTreeSet<Version>> = BTreeMap::new();
         let mut of_key: BTreeMap<&Key, Version> = BTreeMap::new();

@@ -24,7 +24,7 @@ enum Reading {
 }
 
 /// Where a series comes from: the metric, the index of the label that becomes the series' own, and a factor.
-struct Source(
+struct SeriesSource(
     &'static Metric,
     Option<usize>,
     &'static Series,
@@ -32,199 +32,199 @@ struct Source(
     f64,
 );
 
-static SOURCES: &[Source] = &[
-    Source(&names::REQUEST_UNITS, None, &series::RU, Reading::Rate, 1.0),
-    Source(
+static SOURCES: &[SeriesSource] = &[
+    SeriesSource(&names::REQUEST_UNITS, None, &series::RU, Reading::Rate, 1.0),
+    SeriesSource(
         &names::REQUESTS_IN_FLIGHT,
         None,
         &series::IN_FLIGHT,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::CONNECTIONS,
         None,
         &series::CONNECTIONS,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::HOTKEY_HITS,
         None,
         &series::HOT_HITS,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::HOTKEY_FOLLOWERS,
         None,
         &series::HOT_COLLAPSED,
         Reading::Rate,
         1.0,
     ),
-    Source(&names::PROCESS_CPU, None, &series::CPU, Reading::Rate, 1.0),
-    Source(
+    SeriesSource(&names::PROCESS_CPU, None, &series::CPU, Reading::Rate, 1.0),
+    SeriesSource(
         &names::PROCESS_RESIDENT_MEMORY,
         None,
         &series::MEMORY,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::PRICE_MULTIPLIER,
         Some(0),
         &series::PENALTY,
         Reading::Max,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::POLICY_REJECTED,
         Some(0),
         &series::POLICY_REJECTED,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::POLICY_SHADOW_REJECTED,
         Some(0),
         &series::POLICY_WOULD_REJECT,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::POLICY_UTILISATION,
         Some(0),
         &series::POLICY_UTILISATION,
         Reading::Max,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::REMOTE_NODE_UP,
         Some(0),
         &series::NODE_UP,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_REQUEST_UNITS,
         Some(0),
         &series::SHARD_RU,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_REQUESTS,
         Some(0),
         &series::SHARD_REQUESTS,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_ROWS,
         Some(0),
         &series::SHARD_ROWS,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_FILE_BYTES,
         Some(0),
         &series::SHARD_FILE_BYTES,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_LIVE_BYTES,
         Some(0),
         &series::SHARD_LIVE_BYTES,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_COMMITS,
         Some(0),
         &series::SHARD_COMMITS,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_QUEUED_MUTATIONS,
         Some(0),
         &series::SHARD_QUEUED,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_EXPIRED_ROWS,
         Some(0),
         &series::SHARD_EXPIRED_ROWS,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_LATENCY_RATIO,
         Some(0),
         &series::LATENCY_RATIO,
         Reading::Min,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_PRESSURE,
         Some(0),
         &series::PRESSURE,
         Reading::Max,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_OLDEST_WAITING,
         Some(0),
         &series::QUEUE_DELAY,
         Reading::Max,
         1_000.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_WAITING,
         Some(0),
         &series::QUEUE_LENGTH,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_SYNCS,
         None,
         &series::SYNCS,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::SHARD_SYNC_TIME,
         None,
         &series::SYNC_TIME,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::ROW_CACHE_HITS,
         None,
         &series::ROW_CACHE_HITS,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::ROW_CACHE_MISSES,
         None,
         &series::ROW_CACHE_MISSES,
         Reading::Rate,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::NODE_IN_FLIGHT,
         None,
         &series::IN_FLIGHT,
         Reading::Sum,
         1.0,
     ),
-    Source(
+    SeriesSource(
         &names::NODE_CONNECTIONS,
         None,
         &series::CONNECTIONS,
@@ -245,23 +245,23 @@ type Histograms = HashMap<String, Vec<u64>>;
 
 /// What one visit finds.
 #[derive(Default)]
-struct Gathered {
+struct SampledValues {
     counters: HashMap<SeriesKey, f64>,
     gauges: HashMap<SeriesKey, f64>,
     histograms: Histograms,
     bounds: Vec<Option<u64>>,
     /// Sources of the family that is visited.
-    sources: Vec<&'static Source>,
+    sources: Vec<&'static SeriesSource>,
 }
 
-impl Gathered {
+impl SampledValues {
     fn count(&mut self, series: &'static Series, label: &str, value: f64) {
         let key = SeriesKey::new(series, label);
         *self.counters.entry(key).or_default() += value;
     }
 }
 
-impl MetricVisitor for Gathered {
+impl MetricVisitor for SampledValues {
     fn family(&mut self, metric: &'static Metric) {
         let of_it = SOURCES.iter().filter(|source| source.0.name == metric.name);
         self.sources.clear();
@@ -293,7 +293,7 @@ impl MetricVisitor for Gathered {
             _ => {}
         }
         for at in 0..self.sources.len() {
-            let Source(_, label, series, reading, factor) = *self.sources[at];
+            let SeriesSource(_, label, series, reading, factor) = *self.sources[at];
             let label = label.and_then(|at| labels.get(at)).copied().unwrap_or("");
             let key = SeriesKey::new(series, label);
             let value = value * factor;
@@ -367,7 +367,7 @@ impl HistorySampler {
         elapsed: f64,
         visit: impl FnOnce(&mut dyn MetricVisitor),
     ) -> HistorySamples {
-        let mut gathered = Gathered::default();
+        let mut gathered = SampledValues::default();
         visit(&mut gathered);
         let mut samples = HistorySamples::default();
         for (key, &now) in &gathered.counters {
@@ -556,7 +556,7 @@ mod tests {
 
     #[test]
     fn every_source_is_a_metric_with_that_label() {
-        for Source(metric, label, series, ..) in SOURCES {
+        for SeriesSource(metric, label, series, ..) in SOURCES {
             assert!(
                 label.is_none_or(|at| at < metric.labels.len()),
                 "{}",

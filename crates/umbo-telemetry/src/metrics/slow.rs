@@ -26,19 +26,19 @@ const KEPT: f64 = 15.0 / 16.0;
 #[derive(Debug)]
 pub struct SlowBounds {
     nanos: [AtomicU64; OPERATIONS],
-    windows: Mutex<Vec<Window>>,
+    windows: Mutex<Vec<LatencyWindow>>,
 }
 
 /// What was counted lately of one operation.
 #[derive(Debug, Clone)]
-struct Window {
+struct LatencyWindow {
     seen: [u64; BUCKETS],
     recent: [f64; BUCKETS],
 }
 
 impl Default for SlowBounds {
     fn default() -> Self {
-        let window = Window {
+        let window = LatencyWindow {
             seen: [0; BUCKETS],
             recent: [0.0; BUCKETS],
         };

@@ -19,10 +19,10 @@ use umbo_api::admin::NamespaceSpec;
 use umbo_client::Client;
 
 use self::disk::DiskSample;
-use self::phase::{Load, PhaseResult};
+use self::phase::{BenchRequest, PhaseResult};
 use self::temporary::TemporaryServer;
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 use crate::run_to_end::run_to_end;
 
@@ -79,7 +79,7 @@ struct BenchReport {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         // Several threads: the requests are to keep the server busy.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
@@ -100,7 +100,7 @@ impl Arguments {
         })
     }
 
-    async fn measure(&self, connection: &Connection) -> Result<BenchReport, CliError> {
+    async fn measure(&self, connection: &ConnectionArgs) -> Result<BenchReport, CliError> {
         if self.running {
             let server = connection.server();
             if !self.anywhere && !is_loopback(&server) {
@@ -112,14 +112,14 @@ impl Arguments {
         }
         let temporary = TemporaryServer::start(&self.dir)?;
         let disk = disk::measure(temporary.folder())?;
-        let connection = Connection::to(temporary.url());
+        let connection = ConnectionArgs::to(temporary.url());
         let server = "a temporary server of its own".to_owned();
         self.measure_server(&connection, server, Some(disk)).await
     }
 
     async fn measure_server(
         &self,
-        connection: &Connection,
+        connection: &ConnectionArgs,
         server: String,
         disk: Option<DiskSample>,
     ) -> Result<BenchReport, CliError> {
@@ -157,10 +157,10 @@ impl Arguments {
         let connections = self.connections;
         let mut results = Vec::new();
         for (load, connections) in [
-            (Load::Put, 1),
-            (Load::Put, connections),
-            (Load::Get, connections),
-            (Load::Range, connections),
+            (BenchRequest::Put, 1),
+            (BenchRequest::Put, connections),
+            (BenchRequest::Get, connections),
+            (BenchRequest::Range, connections),
         ] {
             let mut result = phase::run(client, namespace, load, connections, time).await?;
             result.limit = verdict::limit(&result, load, cores(), disk);

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use umbo_api::cluster::{ClusterStatus, NodeInfo};
 
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo cluster`.
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Propose a map for these nodes, and show which files to copy where
-    Plan(plan::Plan),
+    Plan(plan::PlanArgs),
     /// Fetch the newest map from the nodes of an older one
     Map(newest::Newest),
     /// Make another shard the home of Umbo's own records, after the current one is lost
@@ -34,7 +34,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Plan(plan) => plan.run(connection.listing_format()),
             Command::Map(newest) => block_on(newest.run(connection.listing_format())),
@@ -44,7 +44,7 @@ impl Arguments {
     }
 }
 
-async fn status(connection: &Connection) -> Result<(), CliError> {
+async fn status(connection: &ConnectionArgs) -> Result<(), CliError> {
     let ClusterStatus { nodes } = connection.client()?.cluster_status().await?;
     let header = [
         "NODE",

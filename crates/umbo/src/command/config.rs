@@ -9,7 +9,7 @@ use umbo_control::policies::FilePolicies;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output;
-use crate::settings::{ClusterSection, Loaded, SettingsSources};
+use crate::settings::{ClusterSection, LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo config`.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ impl Arguments {
     pub(crate) fn run(&self) -> Result<(), CliError> {
         match &self.command {
             Command::Show { config } => {
-                let loaded = Loaded::read(&SettingsSources {
+                let loaded = LoadedSettings::read(&SettingsSources {
                     file: config.clone(),
                     flags: Vec::new(),
                 })?;
@@ -47,7 +47,7 @@ impl Arguments {
                 output::write_bytes(text.as_bytes())
             }
             Command::Check { file } => {
-                let settings = Loaded::read_file(file)?.settings;
+                let settings = LoadedSettings::read_file(file)?.settings;
                 let path = settings.quota.policy_file.as_deref();
                 let policies = path.map(|path| FilePolicies::read(Path::new(path)));
                 let policies = policies.transpose().map_err(CliError::start)?;

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::kv::import::dead_letters::{FailureCount, census};
 use super::kv::import::redrive;
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output;
 
 /// Arguments of `umbo dlq`.
@@ -30,7 +30,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Ls { file } => {
                 let kinds = census(&file)?;

@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use self::finding::{Finding, Health};
+use self::finding::{Finding, Severity};
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
-use crate::output::table::Table;
+use crate::connection::{ConnectionArgs, block_on};
+use crate::output::table::TextTable;
 use crate::output::{self, Format, counted};
-use crate::settings::{Loaded, SettingsSources};
+use crate::settings::{LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo doctor`.
 #[derive(Debug, Args)]
@@ -42,13 +42,13 @@ struct DoctorReport {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let checks = block_on(async { Ok::<_, CliError>(self.check(connection).await) })?;
         let count = |health| checks.iter().filter(|one| one.health == health).count();
         let report = DoctorReport {
             version: env!("CARGO_PKG_VERSION"),
-            problems: count(Health::Problem),
-            warnings: count(Health::Warning),
+            problems: count(Severity::Problem),
+            warnings: count(Severity::Warning),
             checks,
         };
         match connection.listing_format() {
@@ -61,8 +61,8 @@ impl Arguments {
         }
     }
 
-    async fn check(&self, connection: &Connection) -> Vec<Finding> {
-        let loaded = Loaded::read(&SettingsSources {
+    async fn check(&self, connection: &ConnectionArgs) -> Vec<Finding> {
+        let loaded = LoadedSettings::read(&SettingsSources {
             file: self.config.clone(),
             flags: Vec::new(),
         });
@@ -92,7 +92,7 @@ impl Arguments {
 
 impl DoctorReport {
     fn screen(&self) -> String {
-        let mut table = Table::new(&["CHECK", "HEALTH", "FOUND"]);
+        let mut table = TextTable::new(&["CHECK", "HEALTH", "FOUND"]);
         for one in &self.checks {
             table.push(vec![
                 one.check.to_owned(),

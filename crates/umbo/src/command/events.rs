@@ -8,7 +8,7 @@ use umbo_api::observe::Event;
 use umbo_types::Clock as _;
 
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
@@ -41,7 +41,7 @@ fn cells(event: &Event) -> Vec<String> {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         block_on(async {
             let client = connection.client()?;
             let format = connection.listing_format();

@@ -3,7 +3,7 @@
 use umbo_api::fleet::{FleetProcess, ProcessState};
 
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output;
 
 const HEADER: [&str; 7] = [
@@ -11,7 +11,7 @@ const HEADER: [&str; 7] = [
 ];
 
 /// Runs the command.
-pub(crate) fn run(connection: &Connection) -> Result<(), CliError> {
+pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
         let fleet = connection.client()?.fleet().await?;
         output::write_list(

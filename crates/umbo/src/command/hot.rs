@@ -13,7 +13,7 @@ use umbo_types::Namespace;
 
 use super::kv::{Key, namespace, partition_key, ttl};
 use crate::cli_error::CliError;
-use crate::connection::{ChangeReason, Connection, block_on};
+use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo hot`.
@@ -97,7 +97,7 @@ impl KeyArguments {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Ls { listed } => block_on(list(connection, listed)),
             Command::Pin(put) => block_on(put.run(connection, HotList::Pinned)),
@@ -109,7 +109,7 @@ impl Arguments {
 }
 
 impl Put {
-    async fn run(&self, connection: &Connection, list: HotList) -> Result<(), CliError> {
+    async fn run(&self, connection: &ConnectionArgs, list: HotList) -> Result<(), CliError> {
         let spec = HotListingSpec {
             reason: self.reason.clone(),
             ttl: self.ttl.map(|ttl| ttl.as_secs()),
@@ -159,7 +159,7 @@ impl Put {
 }
 
 impl Remove {
-    async fn run(&self, connection: &Connection, list: HotList) -> Result<(), CliError> {
+    async fn run(&self, connection: &ConnectionArgs, list: HotList) -> Result<(), CliError> {
         let client = connection.changing_client(&self.reason)?;
         client.unlist_hot(list, self.key.key()?).await?;
         output::note(&format!("the key is not {} any more", list.as_str()));
@@ -167,7 +167,7 @@ impl Remove {
     }
 }
 
-async fn list(connection: &Connection, listed: bool) -> Result<(), CliError> {
+async fn list(connection: &ConnectionArgs, listed: bool) -> Result<(), CliError> {
     let mut report = connection.client()?.hot().await?;
     if listed {
         let is_listed = |key: &HotKeyInfo| key.pinned.is_some() || key.blocked.is_some();

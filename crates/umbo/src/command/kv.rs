@@ -21,10 +21,10 @@ mod touch;
 use clap::{Args, Subcommand};
 
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 
 pub(super) use argument::{Key, namespace, partition_key, read_file, ttl};
-pub(crate) use put::Durability;
+pub(crate) use put::DurabilityOption;
 
 const KEYS: &str = "\
 Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out.";
@@ -67,7 +67,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Get(arguments) => block_on(arguments.run(connection)),
             Command::Put(arguments) => block_on(arguments.run(connection)),

@@ -11,7 +11,7 @@ use umbo_types::Namespace;
 
 use super::kv::namespace;
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format, counted};
 
 const HELP: &str = "\
@@ -70,7 +70,7 @@ struct LoadName {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         block_on(async {
             match self.command {
                 Command::Push(arguments) => arguments.run(connection).await,
@@ -103,13 +103,13 @@ impl Arguments {
     }
 }
 
-async fn list(connection: &Connection, ns: &Namespace) -> Result<(), CliError> {
+async fn list(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliError> {
     let list = connection.client()?.loads(ns.as_str()).await?;
     let format = connection.listing_format();
     output::write_list(format, &list.loads, &report::HEADER, report::cells)
 }
 
-async fn rejects(connection: &Connection, load: &LoadName) -> Result<(), CliError> {
+async fn rejects(connection: &ConnectionArgs, load: &LoadName) -> Result<(), CliError> {
     let client = connection.client()?;
     let mut rejects = client.load_rejects(load.ns.as_str(), &load.id).await?;
     while let Some(lines) = rejects.next().await? {
@@ -118,7 +118,11 @@ async fn rejects(connection: &Connection, load: &LoadName) -> Result<(), CliErro
     Ok(())
 }
 
-async fn abort(connection: &Connection, load: &LoadName, dry_run: bool) -> Result<(), CliError> {
+async fn abort(
+    connection: &ConnectionArgs,
+    load: &LoadName,
+    dry_run: bool,
+) -> Result<(), CliError> {
     let client = connection.client()?;
     let ended = client
         .abort_load(load.ns.as_str(), &load.id, dry_run)

@@ -14,9 +14,9 @@ use umbo_api::admin::{
 };
 use umbo_types::Namespace;
 
-use super::kv::{Durability, namespace, ttl};
+use super::kv::{DurabilityOption, namespace, ttl};
 use crate::cli_error::CliError;
-use crate::connection::{ChangeReason, Connection, block_on};
+use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo ns`.
@@ -54,11 +54,11 @@ struct Create {
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     default_ttl: Option<Duration>,
     /// When writes without a durability of their own are acknowledged
-    #[arg(long, value_enum, default_value_t = Durability::Sync)]
-    durability: Durability,
+    #[arg(long, value_enum, default_value_t = DurabilityOption::Sync)]
+    durability: DurabilityOption,
     /// How values that are written from now on are kept
-    #[arg(long, value_enum, default_value_t = Compression::Off)]
-    compression: Compression,
+    #[arg(long, value_enum, default_value_t = ValueCompression::Off)]
+    compression: ValueCompression,
     /// How long the version before is kept after an activation (like 1h, 7d); a day unless said
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     versions_kept_for: Option<Duration>,
@@ -71,18 +71,18 @@ struct Create {
 
 /// How values are kept.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Compression {
+enum ValueCompression {
     /// As they were sent
     Off,
     /// As zstd, where that saves a tenth or more; clients see what they stored
     Zstd,
 }
 
-impl From<Compression> for CompressionSetting {
-    fn from(compression: Compression) -> Self {
+impl From<ValueCompression> for CompressionSetting {
+    fn from(compression: ValueCompression) -> Self {
         match compression {
-            Compression::Off => Self::Off,
-            Compression::Zstd => Self::Zstd,
+            ValueCompression::Off => Self::Off,
+            ValueCompression::Zstd => Self::Zstd,
         }
     }
 }
@@ -108,7 +108,7 @@ struct Remove {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Ls => block_on(list(connection)),
             Command::Create(create) => block_on(create.run(connection)),
@@ -183,11 +183,11 @@ fn waiting(shards: &[u16]) -> String {
     format!(" (waiting for shards {})", shards.join(","))
 }
 
-fn print(connection: &Connection, info: &NamespaceInfo) -> Result<(), CliError> {
+fn print(connection: &ConnectionArgs, info: &NamespaceInfo) -> Result<(), CliError> {
     output::write_one(connection.listing_format(), info, &HEADER, cells)
 }
 
-async fn list(connection: &Connection) -> Result<(), CliError> {
+async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.namespaces().await?;
     let format = connection.listing_format();
     output::write_list(format, &list.namespaces, &HEADER, cells)?;
@@ -200,7 +200,7 @@ async fn list(connection: &Connection) -> Result<(), CliError> {
 }
 
 impl Create {
-    async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.changing_client(&self.reason)?;
         let seconds = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
         let settings = NamespaceSettings {
@@ -223,7 +223,7 @@ impl Create {
 }
 
 impl Remove {
-    async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.changing_client(&self.reason)?;
         let name = self.name.as_str();
         if self.dry_run {

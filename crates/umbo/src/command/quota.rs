@@ -14,7 +14,7 @@ use umbo_types::Namespace;
 use self::amount::amount;
 use super::kv::namespace;
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota`.
@@ -62,7 +62,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Ls => block_on(list(connection)),
             Command::Get { name, toml } => block_on(get(connection, &name, toml)),
@@ -111,13 +111,13 @@ fn policy_cells(info: &PolicyInfo) -> Vec<String> {
     cells
 }
 
-async fn list(connection: &Connection) -> Result<(), CliError> {
+async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.quotas().await?;
     let format = connection.listing_format();
     output::write_list(format, &list.policies, &POLICY_HEADER, policy_cells)
 }
 
-async fn get(connection: &Connection, name: &str, is_toml: bool) -> Result<(), CliError> {
+async fn get(connection: &ConnectionArgs, name: &str, is_toml: bool) -> Result<(), CliError> {
     let info = connection.client()?.quota(name).await?;
     if is_toml {
         return output::write_bytes(policy::to_toml(&info.policy)?.as_bytes());
@@ -126,7 +126,7 @@ async fn get(connection: &Connection, name: &str, is_toml: bool) -> Result<(), C
     output::write_one(format, &info, &POLICY_HEADER, policy_cells)
 }
 
-async fn users(connection: &Connection, name: &str, limit: u64) -> Result<(), CliError> {
+async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<(), CliError> {
     let users = connection.client()?.quota_users(name, Some(limit)).await?;
     let header = [
         "USER", "UNIT", "RATE", "BURST", "BALANCE", "OBSERVED", "REJECTED",
@@ -150,7 +150,7 @@ async fn users(connection: &Connection, name: &str, limit: u64) -> Result<(), Cl
     Ok(())
 }
 
-async fn usage(connection: &Connection, ns: &Namespace) -> Result<(), CliError> {
+async fn usage(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliError> {
     let usage = connection.client()?.usage(ns.as_str()).await?;
     match connection.listing_format() {
         Format::Table => {}

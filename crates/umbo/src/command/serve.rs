@@ -9,7 +9,7 @@ use umbo_telemetry::logging::{self, LogHandle, LogSettings};
 use crate::cli_error::CliError;
 use crate::run_to_end::run_to_end;
 use crate::server::{Role, Server};
-use crate::settings::{Flag, Loaded, SettingsSources};
+use crate::settings::{Flag, LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo serve`.
 #[derive(Debug, Default, Args)]
@@ -65,7 +65,7 @@ impl Arguments {
 
 /// Runs a server of a role until a signal stops it.
 pub(super) fn serve(role: Role, sources: SettingsSources) -> Result<(), CliError> {
-    let loaded = Loaded::read(&sources)?;
+    let loaded = LoadedSettings::read(&sources)?;
     let log = begin(&loaded)?;
     block_on(async {
         match Server::start(role, sources, loaded, log).await? {
@@ -76,7 +76,7 @@ pub(super) fn serve(role: Role, sources: SettingsSources) -> Result<(), CliError
 }
 
 /// Starts logging.
-pub(super) fn begin(loaded: &Loaded) -> Result<LogHandle, CliError> {
+pub(super) fn begin(loaded: &LoadedSettings) -> Result<LogHandle, CliError> {
     let log = logging::init(&LogSettings {
         format: loaded.settings.log.format.into(),
         filter: loaded.settings.log.filter.clone(),

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use umbo_api::admin::{ShardInfo, ShardList};
 
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo shard`.
@@ -45,7 +45,7 @@ struct Describe {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             None => self.node.run(),
             Some(Command::Ls) => block_on(list(connection)),
@@ -81,7 +81,7 @@ fn cells(shard: &ShardInfo) -> Vec<String> {
     ]
 }
 
-async fn list(connection: &Connection) -> Result<(), CliError> {
+async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let ShardList { shards } = connection.client()?.shards().await?;
     let format = connection.listing_format();
     output::write_list(format, &shards, &HEADER, cells)?;
@@ -95,7 +95,7 @@ async fn list(connection: &Connection) -> Result<(), CliError> {
 }
 
 impl Describe {
-    async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let ShardList { shards } = connection.client()?.shards().await?;
         let shard = shards.iter().find(|shard| shard.shard == self.id);
         let shard = shard.ok_or(CliError::ShardNotFound {

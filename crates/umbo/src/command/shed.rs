@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use umbo_api::shed::{ClassLatency, EpisodeInfo, ShardOverload, ShedStatus, TierOverload};
 
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 /// Arguments of `umbo shed`.
@@ -29,7 +29,7 @@ enum Command {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Status { all } => block_on(status(connection, all)),
             Command::Log => block_on(log(connection)),
@@ -59,7 +59,7 @@ const TIER_HEADER: [&str; 8] = [
     "SHED",
 ];
 
-async fn status(connection: &Connection, is_all: bool) -> Result<(), CliError> {
+async fn status(connection: &ConnectionArgs, is_all: bool) -> Result<(), CliError> {
     let status = connection.client()?.shed_status().await?;
     match connection.listing_format() {
         Format::Table => report(&status, is_all),
@@ -143,7 +143,7 @@ fn tier_cells(shard: u16, tier: &TierOverload) -> Vec<String> {
     ]
 }
 
-async fn log(connection: &Connection) -> Result<(), CliError> {
+async fn log(connection: &ConnectionArgs) -> Result<(), CliError> {
     let status = connection.client()?.shed_status().await?;
     let header = [
         "NUMBER",

@@ -16,10 +16,10 @@ use super::hot::rate;
 use super::ns::uncounted;
 use super::top::allowed;
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
-use crate::output::table::Table;
+use crate::connection::{ConnectionArgs, block_on};
+use crate::output::table::TextTable;
 use crate::output::{self, Format, counted};
-use crate::series::Series;
+use crate::scrape::ScrapedSeries;
 
 /// Most namespaces and most callers of the screen; the largest are shown.
 const LINES_MAX: usize = 8;
@@ -75,7 +75,7 @@ struct CallerTotal {
 }
 
 /// Prints the status.
-pub(crate) fn run(connection: &Connection) -> Result<(), CliError> {
+pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
     let report = block_on(StatusReport::gather(connection))?;
     match connection.listing_format() {
         Format::Table => output::write_bytes(report.screen().as_bytes()),
@@ -84,7 +84,7 @@ pub(crate) fn run(connection: &Connection) -> Result<(), CliError> {
 }
 
 impl StatusReport {
-    async fn gather(connection: &Connection) -> Result<Self, CliError> {
+    async fn gather(connection: &ConnectionArgs) -> Result<Self, CliError> {
         let client = connection.client()?;
         let service = client.service().await?;
         let health = client.readiness().await?;
@@ -168,7 +168,7 @@ impl Inside {
         let nodes = client.cluster_status().await?.nodes;
         let shed = client.shed_status().await?;
         let tokens = client.tokens().await?.tokens;
-        let series = Series::parse(&client.metrics().await?);
+        let series = ScrapedSeries::parse(&client.metrics().await?);
         // The administrator's list has the reasons, which the public one has not.
         problems.retain(|problem| !problem.starts_with("shard "));
         problems.extend(shard_problems(&shards));
@@ -241,7 +241,7 @@ impl Inside {
 }
 
 impl RequestCounts {
-    fn of(series: &Series) -> Self {
+    fn of(series: &ScrapedSeries) -> Self {
         let refused = |kind: &str| {
             let sum = series.sum("umbo_refused_total", "kind", |value| value == kind);
             whole(sum)
@@ -272,7 +272,7 @@ fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
 
 /// Returns a table of the first items, and the number of further ones.
 fn part<T>(header: &[&str], items: &[T], cells: impl Fn(&T) -> Vec<String>) -> Vec<String> {
-    let mut table = Table::new(header);
+    let mut table = TextTable::new(header);
     for item in items.iter().take(LINES_MAX) {
         table.push(cells(item));
     }

@@ -12,7 +12,7 @@ use umbo_types::{Clock as _, Criticality, Grant};
 
 use super::kv::ttl;
 use crate::cli_error::CliError;
-use crate::connection::{ChangeReason, Connection, block_on};
+use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
@@ -64,7 +64,7 @@ struct Create {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Create(create) => block_on(create.run(connection)),
             Command::Ls => block_on(list(connection)),
@@ -77,7 +77,7 @@ impl Arguments {
 }
 
 impl Create {
-    async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let token = NewToken {
             name: self.name,
             grants: self.grants.iter().map(Grant::to_string).collect(),
@@ -86,7 +86,7 @@ impl Create {
                 .ttl
                 .map(|ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)),
         };
-        let checked = auth::NewToken::check(&token).map_err(token_failure)?;
+        let checked = auth::CheckedToken::check(&token).map_err(token_failure)?;
         let created = match &self.file {
             None => {
                 let client = connection.changing_client(&self.reason)?;
@@ -129,7 +129,11 @@ struct Revoked<'a> {
     id: &'a str,
 }
 
-async fn revoke(connection: &Connection, id: &str, reason: &ChangeReason) -> Result<(), CliError> {
+async fn revoke(
+    connection: &ConnectionArgs,
+    id: &str,
+    reason: &ChangeReason,
+) -> Result<(), CliError> {
     let client = connection.changing_client(reason)?;
     client.revoke_token(id).await?;
     match connection.listing_format() {
@@ -138,7 +142,7 @@ async fn revoke(connection: &Connection, id: &str, reason: &ChangeReason) -> Res
     }
 }
 
-async fn would_revoke(connection: &Connection, id: &str) -> Result<(), CliError> {
+async fn would_revoke(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> {
     let token = connection.client()?.revoke_token_dry_run(id).await?;
     output::write_one(connection.listing_format(), &token, &HEADER, cells)?;
     output::note("nothing was changed: this was a dry run");
@@ -155,7 +159,7 @@ const HEADER: [&str; 7] = [
     "SOURCE",
 ];
 
-async fn list(connection: &Connection) -> Result<(), CliError> {
+async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.tokens().await?;
     output::write_list(connection.listing_format(), &list.tokens, &HEADER, cells)
 }

@@ -18,13 +18,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use umbo_api::ErrorCode;
 use umbo_client::{Client, Error};
 
-use self::frame::{Frame, Sample};
+use self::frame::{Sample, ScreenFrame};
 use self::screen::Screen;
-use self::view::{Pressed, Tab, View};
+use self::view::{Pressed, Tab, TableView};
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
-use crate::series::Series;
+use crate::scrape::ScrapedSeries;
 
 const HELP: &str = "\
 Keys: 1 to 6, Tab and the arrows choose a tab; s and S the column to sort by, r turns the order round; / filters
@@ -73,13 +73,13 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         block_on(async {
             let client = connection.client()?;
             match connection.listing_format() {
                 Format::Table if self.once => {
                     let (_, frame) = next(&client, &sample(&client).await?, self.interval).await?;
-                    let view = View::new(self.tab, self.filter);
+                    let view = TableView::new(self.tab, self.filter);
                     let lines = draw::lines(&frame, &view, draw::WIDE);
                     output::write_bytes((lines.join("\n") + "\n").as_bytes())
                 }
@@ -103,7 +103,7 @@ impl Arguments {
     }
 
     /// Shows frame after frame, until the user ends it.
-    async fn watch(&self, connection: &Connection) -> Result<(), CliError> {
+    async fn watch(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         if !std::io::stdout().is_terminal() {
             let message =
                 "stdout is not a terminal; add --once, or -o ndjson for one line per interval";
@@ -111,8 +111,9 @@ impl Arguments {
         }
         let others = self.dispatchers.iter();
         let others = others.map(|address| connection.with_server(address));
-        let servers: Vec<Connection> = std::iter::once(connection.clone()).chain(others).collect();
-        let mut view = View::new(self.tab, self.filter.clone());
+        let servers: Vec<ConnectionArgs> =
+            std::iter::once(connection.clone()).chain(others).collect();
+        let mut view = TableView::new(self.tab, self.filter.clone());
         // A server that cannot be reached at all is reported before the screen is taken.
         sample(&connection.client()?).await?;
         let mut screen = Screen::take().map_err(CliError::from_output)?;
@@ -127,8 +128,8 @@ impl Arguments {
     /// Shows a server, until the user wants another one or ends it.
     async fn watch_one(
         &self,
-        server: &Connection,
-        view: &mut View,
+        server: &ConnectionArgs,
+        view: &mut TableView,
         screen: &mut Screen,
     ) -> Result<Pressed, CliError> {
         let client = server.client()?;
@@ -175,13 +176,13 @@ impl Arguments {
 /// What the screen shows of one server.
 struct Shown {
     server: String,
-    frame: Option<Frame>,
+    frame: Option<ScreenFrame>,
     /// Shown where there is no frame.
     note: String,
 }
 
 impl Shown {
-    fn draw(&self, view: &View, screen: &mut Screen) -> Result<(), CliError> {
+    fn draw(&self, view: &TableView, screen: &mut Screen) -> Result<(), CliError> {
         let mut size = screen.size();
         let tabs = draw::tabs_line(view, &self.server, size.columns);
         size.lines = size.lines.saturating_sub(1);
@@ -223,7 +224,7 @@ async fn look(
     client: &Client,
     last: &Result<Sample, CliError>,
     interval: Duration,
-) -> Result<(Sample, Option<Frame>), CliError> {
+) -> Result<(Sample, Option<ScreenFrame>), CliError> {
     if let Ok(last) = last {
         let (newer, frame) = next(client, last, interval).await?;
         return Ok((newer, Some(frame)));
@@ -237,10 +238,10 @@ async fn next(
     client: &Client,
     last: &Sample,
     interval: Duration,
-) -> Result<(Sample, Frame), CliError> {
+) -> Result<(Sample, ScreenFrame), CliError> {
     tokio::time::sleep(interval).await;
     let newer = sample(client).await?;
-    let frame = Frame::between(last, &newer);
+    let frame = ScreenFrame::between(last, &newer);
     Ok((newer, frame))
 }
 
@@ -256,7 +257,7 @@ async fn sample(client: &Client) -> Result<Sample, CliError> {
     let shards = allowed(client.shards().await)?;
     Ok(Sample {
         taken_at,
-        series: Series::parse(&metrics),
+        series: ScrapedSeries::parse(&metrics),
         hot,
         shards: shards.map_or_else(Vec::new, |list| list.shards),
     })

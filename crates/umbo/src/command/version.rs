@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 const HELP: &str = "\
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             None => print_build(connection.listing_format()),
             Some(command) => command.run(connection),

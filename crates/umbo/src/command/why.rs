@@ -7,7 +7,7 @@ use clap::Args;
 use umbo_api::why::{AskedPolicy, RefusalReason, RequestExplanation};
 
 use crate::cli_error::CliError;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 /// Width of the names in a list of facts.
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Runs the command.
-    pub(crate) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match (self.request_id, self.caller) {
             (Some(id), _) => block_on(request(connection, &id)),
             (None, caller) => {
@@ -49,7 +49,7 @@ impl Arguments {
     }
 }
 
-async fn request(connection: &Connection, id: &str) -> Result<(), CliError> {
+async fn request(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> {
     let client = connection.client()?;
     let found = match client.why_anywhere(id).await? {
         Some(found) => found,
@@ -125,7 +125,11 @@ fn cells(policy: &AskedPolicy) -> Vec<String> {
     ]
 }
 
-async fn refusals(connection: &Connection, caller: &str, last: Duration) -> Result<(), CliError> {
+async fn refusals(
+    connection: &ConnectionArgs,
+    caller: &str,
+    last: Duration,
+) -> Result<(), CliError> {
     let found = connection.client()?.why_refused(caller, last).await?;
     let format = connection.listing_format();
     if format != Format::Table {

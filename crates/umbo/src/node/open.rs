@@ -11,7 +11,7 @@ use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, OpenReport, RedbStore};
 use umbo_telemetry::trace::Tracer;
-use umbo_tls::{TlsFiles, TlsSource};
+use umbo_tls::{ListenerTlsFiles, TlsSource};
 use umbo_types::{Clock, ShardId};
 
 use super::quota::ShardQuotaReloader;
@@ -142,7 +142,7 @@ fn load_tls(cluster: &ClusterSection) -> Result<Option<Arc<TlsSource>>, CliError
     let (Some(certificate), Some(key)) = (&cluster.certificate, &cluster.key) else {
         return Ok(None);
     };
-    let files = TlsFiles {
+    let files = ListenerTlsFiles {
         certificate: certificate.into(),
         key: key.into(),
         client_authority: cluster.ca.as_ref().map(PathBuf::from),

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use umbo_control::policies::{FilePolicies, ShardPolicies};
 use umbo_quota::{
-    ActualUsage, Continuation, CostHint, Limiter, LimiterSettings, PolicySet, Request, Reservation,
-    ShardShare, Subject,
+    ActualUsage, Continuation, CostHint, Limiter, LimiterSettings, PolicySet, QuotaRequest,
+    Reservation, ShardShare, Subject,
 };
 use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{RecordsRevision, Store};
@@ -145,7 +145,7 @@ impl ShardQuota for ShardQuotas {
         // it.
         let namespace = namespaces.get(&charge.namespace).map_or("", |name| name);
         let attributes = charge.attributes;
-        let request = Request {
+        let request = QuotaRequest {
             subject: Subject {
                 caller: charge.caller,
                 namespace,

@@ -6,10 +6,10 @@ use std::io::{BufWriter, Stdout, Write as _};
 use bytes::BytesMut;
 use umbo_api::key_text;
 use umbo_api::row::{JsonRow, RowFieldError, RowFields};
-use umbo_client::{Error, RowReader};
+use umbo_client::{Error, PageReader};
 
 use crate::cli_error::CliError;
-use crate::output::table::Table;
+use crate::output::table::TextTable;
 use crate::output::{Format, instant};
 
 /// Characters of a value that a table shows.
@@ -23,7 +23,7 @@ pub(crate) struct RowPrinter {
     format: Format,
     partition: Vec<u8>,
     prefix: Vec<u8>,
-    table: Table,
+    table: TextTable,
     rows: u64,
 }
 
@@ -36,13 +36,13 @@ impl RowPrinter {
             format,
             partition: partition.unwrap_or_default().to_vec(),
             prefix,
-            table: Table::new(&["PK", "SK", "VERSION", "EXPIRES", "BYTES", "VALUE"]),
+            table: TextTable::new(&["PK", "SK", "VERSION", "EXPIRES", "BYTES", "VALUE"]),
             rows: 0,
         }
     }
 
     /// Prints all rows of a reader.
-    pub(crate) async fn print(mut self, mut reader: RowReader) -> Result<(), CliError> {
+    pub(crate) async fn print(mut self, mut reader: PageReader) -> Result<(), CliError> {
         while let Some(block) = reader.next_block().await? {
             for line in block.split(|&byte| byte == b'\n') {
                 if !line.trim_ascii().is_empty() {

@@ -3,12 +3,12 @@
 
 /// A table in progress.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     pending: Vec<Vec<String>>,
     widths: Vec<usize>,
 }
 
-impl Table {
+impl TextTable {
     /// Begins a table.
     pub(crate) fn new(header: &[&str]) -> Self {
         Self {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn fields_stand_under_each_other_apart_by_two_spaces() {
-        let mut table = Table::new(&["NAME", "ROWS"]);
+        let mut table = TextTable::new(&["NAME", "ROWS"]);
         table.push(vec!["listing".to_owned(), "1".to_owned()]);
         table.push(vec!["é".to_owned(), String::new()]);
         assert_eq!(table.take(), "NAME     ROWS\nlisting  1\né        -\n");

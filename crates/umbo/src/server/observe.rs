@@ -2,7 +2,7 @@
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use umbo_admin::Observer;
+use umbo_admin::DispatcherObserver;
 use umbo_api::observe::{Event, EventKind};
 use umbo_dispatcher::Dispatcher;
 
@@ -16,7 +16,7 @@ pub(super) fn happened(dispatcher: &Dispatcher, kind: EventKind, text: &str) {
 }
 
 /// Records the history until it is stopped.
-pub(super) async fn observe(mut observer: Observer, stop: CancellationToken) {
+pub(super) async fn observe(mut observer: DispatcherObserver, stop: CancellationToken) {
     loop {
         let is_over = stop
             .run_until_cancelled(sleep(observer.wait()))

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use umbo_admin::Observer;
+use umbo_admin::DispatcherObserver;
 use umbo_api::ErrorCode;
 use umbo_api::fleet::ProcessInfo;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, LongReads, Parts};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
 use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
-use umbo_tls::{TlsFiles, TlsSource};
+use umbo_tls::{ListenerTlsFiles, TlsSource};
 use umbo_types::Clock;
 
 use super::clock::SystemClock;
@@ -26,7 +26,7 @@ use super::observe::HISTORY_FOLDER;
 use super::store::{OpenStore, Role};
 use crate::cli_error::CliError;
 use crate::otlp::{MetricsExport, Otlp};
-use crate::settings::{Loaded, Settings};
+use crate::settings::{LoadedSettings, Settings};
 
 /// Length of the kernel's queue of connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -87,16 +87,19 @@ impl OpenedServer {
     }
 
     /// Makes the observer of the dispatcher, and restores the history that the data folder keeps.
-    pub(super) fn observer(&self, dispatcher: &Arc<Dispatcher>) -> Observer {
+    pub(super) fn observer(&self, dispatcher: &Arc<Dispatcher>) -> DispatcherObserver {
         let folder = self.store.folder();
         let folder = folder.map(|folder| folder.join(HISTORY_FOLDER));
-        Observer::new(dispatcher, folder.as_deref())
+        DispatcherObserver::new(dispatcher, folder.as_deref())
     }
 
     /// Opens the dispatcher, which reads Umbo's own records.
-    pub(super) async fn dispatcher(&self, loaded: &Loaded) -> Result<Arc<Dispatcher>, CliError> {
+    pub(super) async fn dispatcher(
+        &self,
+        loaded: &LoadedSettings,
+    ) -> Result<Arc<Dispatcher>, CliError> {
         let settings = &loaded.settings;
-        Dispatcher::open(Parts {
+        Dispatcher::open(DispatcherParts {
             store: self.store.store(),
             clock: Arc::clone(&self.clock),
             tokens: Arc::clone(&self.tokens),
@@ -198,7 +201,7 @@ fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, CliError> {
     let (Some(certificate), Some(key)) = (&settings.tls.certificate, &settings.tls.key) else {
         return Ok(None);
     };
-    let files = TlsFiles {
+    let files = ListenerTlsFiles {
         certificate: certificate.into(),
         key: key.into(),
         client_authority: settings.tls.client_ca.as_ref().map(PathBuf::from),

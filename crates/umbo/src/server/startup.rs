@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 use umbo_dispatcher::Dispatcher;
 
 use super::open::OpenedServer;
-use crate::settings::Loaded;
+use crate::settings::LoadedSettings;
 
 /// Timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -17,7 +17,7 @@ const WAIT: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Makes the dispatcher as soon as the shard nodes can be reached.
-pub(super) async fn dispatcher(opened: &OpenedServer, loaded: &Loaded) -> Arc<Dispatcher> {
+pub(super) async fn dispatcher(opened: &OpenedServer, loaded: &LoadedSettings) -> Arc<Dispatcher> {
     let mut said: Option<(String, Instant)> = None;
     loop {
         let attempt = timeout(ATTEMPT_TIMEOUT, opened.dispatcher(loaded)).await;

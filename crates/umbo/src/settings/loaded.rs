@@ -23,7 +23,7 @@ pub(crate) struct SettingsSources {
 
 /// Settings in effect, and the origin of each.
 #[derive(Debug, Clone)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedSettings {
     /// The values.
     pub(crate) settings: Settings,
     /// The file that was read, if any.
@@ -31,7 +31,7 @@ pub(crate) struct Loaded {
     pub(super) effective: Vec<Effective>,
 }
 
-impl Loaded {
+impl LoadedSettings {
     /// Reads all layers.
     pub(crate) fn read(sources: &SettingsSources) -> Result<Self, SettingsError> {
         let file = sources.file.clone().or_else(find_file);

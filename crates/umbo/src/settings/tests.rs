@@ -9,14 +9,18 @@ use super::*;
 
 const DOCUMENTED: &str = include_str!("../../../../config/umbo.toml");
 
-fn load(text: &str, variables: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, SettingsError> {
+fn load(
+    text: &str,
+    variables: &[(&str, &str)],
+    flags: &[Flag],
+) -> Result<LoadedSettings, SettingsError> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("umbo.toml");
     std::fs::write(&file, text).unwrap();
     let variables = variables
         .iter()
         .map(|&(name, value)| (name.to_owned(), value.to_owned()));
-    Loaded::from_layers(Some(file), variables, flags)
+    LoadedSettings::from_layers(Some(file), variables, flags)
 }
 
 /// Loads settings that must be refused and returns the message, without the folder of the file.
@@ -123,7 +127,7 @@ fn what_is_shown_reads_back_as_the_same_settings() {
 #[test]
 fn no_value_at_all_is_the_defaults() {
     assert_eq!(load("", &[], &[]).unwrap().settings, Settings::default());
-    let nothing = Loaded::from_layers(None, [], &[]).unwrap();
+    let nothing = LoadedSettings::from_layers(None, [], &[]).unwrap();
     assert_eq!(nothing.settings, Settings::default());
     assert!(nothing.source().contains("default settings"));
 }
@@ -400,7 +404,7 @@ fn a_broken_file_is_named_with_its_line() {
     let words = refusal("[server]\nlisten = \n", &[]);
     assert!(words.starts_with("umbo.toml is not TOML"), "{words}");
     assert!(words.contains("line 2"), "{words}");
-    let absent = Loaded::read_file(Path::new("no/such/file.toml")).unwrap_err();
+    let absent = LoadedSettings::read_file(Path::new("no/such/file.toml")).unwrap_err();
     assert!(absent.to_string().contains("no/such/file.toml"));
 }
 

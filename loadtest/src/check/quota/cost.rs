@@ -16,7 +16,7 @@ use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use limitador::RateLimiter;
 use limitador::limit::{Context, Expression, Limit, Namespace};
-use umbo_quota::{ActualUsage, CostHint, Limiter, Request, Subject};
+use umbo_quota::{ActualUsage, CostHint, Limiter, QuotaRequest, Subject};
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
 use super::setting::{self, CheckedPolicy, USUAL};
@@ -178,7 +178,7 @@ impl Ours {
     }
 
     fn decide_at(&self, caller: &str, now: Instant) -> bool {
-        let request = Request {
+        let request = QuotaRequest {
             subject: Subject {
                 caller,
                 namespace: "checked",

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    ActualUsage, CostHint, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Request,
+    ActualUsage, CostHint, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, QuotaRequest,
     Source, Subject, Weights,
 };
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
@@ -78,8 +78,8 @@ pub(super) fn limiter(rules: &[CheckedPolicy], origin: Instant, seed: u64) -> Li
 }
 
 /// Makes a put whose length is known, so that its estimate is what it costs.
-pub(super) fn put(caller: &str, body_len: u64) -> Request<'_> {
-    Request {
+pub(super) fn put(caller: &str, body_len: u64) -> QuotaRequest<'_> {
+    QuotaRequest {
         subject: Subject {
             caller,
             namespace: "checked",

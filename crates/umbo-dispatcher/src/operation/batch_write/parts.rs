@@ -23,7 +23,7 @@ use crate::store_call::{Answered, StoreTime, Timed};
 
 /// What one shard is asked to write.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ShardWrite {
     shard: ShardId,
     /// Lines of the request, in the order of the mutations.
     pub(super) lines: Vec<usize>,
@@ -37,10 +37,10 @@ pub(crate) type PartOutcome = Result<Vec<Result<Written, WriteError>>, RequestEr
 type PartWritten = Result<Timed<Vec<Result<Written, WriteError>>>, RequestError>;
 
 /// Adds a mutation to the part of its shard.
-pub(super) fn add(parts: &mut Vec<Part>, shard: ShardId, line: usize, mutation: Mutation) {
+pub(super) fn add(parts: &mut Vec<ShardWrite>, shard: ShardId, line: usize, mutation: Mutation) {
     let at = parts.iter().position(|part| part.shard == shard);
     let at = at.unwrap_or_else(|| {
-        parts.push(Part {
+        parts.push(ShardWrite {
             shard,
             lines: Vec::new(),
             mutations: Vec::new(),
@@ -52,8 +52,8 @@ pub(super) fn add(parts: &mut Vec<Part>, shard: ShardId, line: usize, mutation: 
 }
 
 /// Divides the batch by its shards, for their quotas.
-pub(super) fn shares(parts: &[Part]) -> Vec<ShardShare> {
-    let share = |part: &Part| ShardShare {
+pub(super) fn shares(parts: &[ShardWrite]) -> Vec<ShardShare> {
+    let share = |part: &ShardWrite| ShardShare {
         shard: part.shard,
         parts: part.lines.len() as u32,
     };
@@ -65,7 +65,7 @@ pub(super) async fn write(
     dispatcher: &Arc<Dispatcher>,
     call: &StoreCall,
     namespace: &NamespaceEntry,
-    parts: &mut [Part],
+    parts: &mut [ShardWrite],
     template: &WriteRequest,
 ) -> Timed<Vec<PartOutcome>> {
     let mut call = call.clone();

@@ -18,7 +18,7 @@ use umbo_types::{Key, NamespaceId, Row, ShardId, limits};
 
 use crate::dispatcher::Dispatcher;
 use crate::operation::stored_form::damaged;
-use crate::phase::read_through::{ReadRow, Rows};
+use crate::phase::read_through::{CostedRow, RequestRows};
 use crate::store_call::{StoreTime, Timed};
 
 /// Keys asked of the store at once, so that the bytes held beyond the answer are bounded.
@@ -72,8 +72,8 @@ impl Gathered {
         self.held
     }
 
-    fn take(&mut self, index: usize, key: &Key, shard: ShardId, read: ReadRow) {
-        let ReadRow {
+    fn take(&mut self, index: usize, key: &Key, shard: ShardId, read: CostedRow) {
+        let CostedRow {
             mut row, is_hit, ..
         } = read;
         if row.as_ref().is_err_and(is_free) {
@@ -121,7 +121,7 @@ impl Gathered {
     }
 }
 
-impl ReadRow {
+impl CostedRow {
     fn is_of_store(&self) -> bool {
         !self.is_hit && !self.row.as_ref().is_err_and(is_free)
     }
@@ -142,7 +142,7 @@ fn bytes_of(key: &Key, row: &Row) -> u64 {
 pub(super) async fn gather(
     dispatcher: &Arc<Dispatcher>,
     namespace: NamespaceId,
-    mut reader: Rows<'_>,
+    mut reader: RequestRows<'_>,
     keys: &[Key],
     gathered: &mut Gathered,
 ) -> Timed<()> {
@@ -175,7 +175,7 @@ pub(super) async fn gather(
         unyielded += piece.len();
         let lane = &mut lanes[number];
         let shard = lane.shard;
-        lane.is_begun |= rows.iter().any(ReadRow::is_of_store);
+        lane.is_begun |= rows.iter().any(CostedRow::is_of_store);
         for (index, row) in piece.into_iter().zip(rows) {
             time += row.time;
             gathered.take(index, &keys[index], shard, row);
@@ -201,19 +201,19 @@ pub(super) async fn gather(
 }
 
 async fn read(
-    reader: &Rows<'_>,
+    reader: &RequestRows<'_>,
     shard: (ShardId, bool),
     keys: &[Key],
     number: usize,
     piece: Vec<usize>,
-) -> (usize, Vec<usize>, Vec<ReadRow>) {
+) -> (usize, Vec<usize>, Vec<CostedRow>) {
     let wanted: Vec<&Key> = piece.iter().map(|&index| &keys[index]).collect();
     let rows = reader.read(shard, &wanted).await;
     (number, piece, rows)
 }
 
 /// Answers for the rows that have not come: the store was asked for some of them.
-fn give_up(lane: &Lane, reader: &Rows<'_>, gathered: &mut Gathered) {
+fn give_up(lane: &Lane, reader: &RequestRows<'_>, gathered: &mut Gathered) {
     let (shard, timeout) = (Some(lane.shard), reader.timeout());
     for (at, &index) in lane.indexes.iter().enumerate() {
         if gathered.rows[index].is_some() {

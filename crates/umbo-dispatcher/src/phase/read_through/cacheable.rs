@@ -23,21 +23,21 @@ use crate::until::until;
 #[derive(Debug, Clone)]
 pub(super) enum CacheableRead<'a> {
     /// One row.
-    Row(Place, &'a Key),
+    Row(ReadLocation, &'a Key),
     /// The first chunk of a range of a namespace.
     Range(NamespaceId, &'a RangeRequest, SmallVec<[u8; 64]>),
 }
 
 /// Where a row is read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ReadLocation {
     /// The namespace, by which the row is counted, listed and cached.
     pub(super) namespace: NamespaceId,
     /// The dataset that is read.
     pub(super) dataset: NamespaceId,
 }
 
-impl Place {
+impl ReadLocation {
     /// Returns where a request reads rows.
     pub(super) fn of(located: &Located<'_>) -> Self {
         Self {

@@ -9,7 +9,7 @@ use umbo_hotkey::{Lookup, ReadContext};
 use umbo_http::RequestError;
 use umbo_types::{CallerId, Key, RequestUnits, Row, ShardId};
 
-use super::cacheable::{CacheableRead, Place, ReadTime, flight_error, shared_row};
+use super::cacheable::{CacheableRead, ReadLocation, ReadTime, flight_error, shared_row};
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::{HotShield, SharedRead};
@@ -18,9 +18,9 @@ use crate::phase::queue::with_permit;
 use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
 
 /// Reads the rows of one request.
-pub(crate) struct Rows<'a> {
+pub(crate) struct RequestRows<'a> {
     dispatcher: &'a Arc<Dispatcher>,
-    place: Place,
+    place: ReadLocation,
     payer: CallerId,
     read_context: ReadContext,
     time: ReadTime,
@@ -30,14 +30,14 @@ pub(crate) struct Rows<'a> {
 
 /// A row, and what it cost.
 #[derive(Debug)]
-pub(crate) struct ReadRow {
+pub(crate) struct CostedRow {
     pub(crate) row: Result<Option<Row>, RequestError>,
     /// Whether it cost no read of the store.
     pub(crate) is_hit: bool,
     pub(crate) time: StoreTime,
 }
 
-impl ReadRow {
+impl CostedRow {
     fn hit(row: Result<Option<Row>, RequestError>) -> Self {
         Self {
             row,
@@ -47,7 +47,7 @@ impl ReadRow {
     }
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RequestRows<'a> {
     /// Begins to read `keys` rows.
     pub(crate) fn new(located: &Located<'a>, keys: usize) -> Self {
         let mut read_context = located.read_context();
@@ -55,7 +55,7 @@ impl<'a> Rows<'a> {
         read_context.price = RequestUnits::from_micros(price);
         Self {
             dispatcher: located.dispatcher,
-            place: Place::of(located),
+            place: ReadLocation::of(located),
             payer: located.charge.payer_id(),
             read_context,
             time: ReadTime::of(located),
@@ -87,9 +87,9 @@ impl<'a> Rows<'a> {
         &self,
         (shard, is_continued): (ShardId, bool),
         keys: &[&Key],
-    ) -> Vec<ReadRow> {
+    ) -> Vec<CostedRow> {
         let shield = self.dispatcher.hot_keys.shield();
-        let mut rows: Vec<Option<ReadRow>> = Vec::with_capacity(keys.len());
+        let mut rows: Vec<Option<CostedRow>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
         for &key in keys {
             let row = match shield {
@@ -110,16 +110,16 @@ impl<'a> Rows<'a> {
         }
         let lost = || RequestError::Internal("a row of a multi-get was not answered".to_owned());
         let rows = rows.into_iter();
-        rows.map(|row| row.unwrap_or_else(|| ReadRow::hit(Err(lost()))))
+        rows.map(|row| row.unwrap_or_else(|| CostedRow::hit(Err(lost()))))
             .collect()
     }
 
     /// Returns the row of a key that is cached or blocked, or that is hot and read once for all requests;
     /// none for the others, which are read in one call.
-    async fn lookup(&self, shield: &HotShield, shard: ShardId, key: &Key) -> Option<ReadRow> {
+    async fn lookup(&self, shield: &HotShield, shard: ShardId, key: &Key) -> Option<CostedRow> {
         let named = shield.seed().row(self.place.namespace, key);
         shield.count(&named);
-        let blocked = || ReadRow::hit(Err(RequestError::KeyBlocked));
+        let blocked = || CostedRow::hit(Err(RequestError::KeyBlocked));
         if self.is_bypassed {
             return shield.is_blocked(&named, self.payer.as_str()).then(blocked);
         }
@@ -138,7 +138,7 @@ impl<'a> Rows<'a> {
                 if is_refresh_due {
                     shield.refresh(&named, &self.read_context, fetch);
                 }
-                Some(ReadRow::hit(shared_row(served.value.answer)))
+                Some(CostedRow::hit(shared_row(served.value.answer)))
             }
             Lookup::Miss => {
                 let served = shield.read(&named, &self.read_context, fetch).await;
@@ -149,7 +149,7 @@ impl<'a> Rows<'a> {
                 }
                 let served = served.map_err(flight_error).map(|served| served.value);
                 let time = served.as_ref().ok().map(|timed| timed.time);
-                Some(ReadRow {
+                Some(CostedRow {
                     row: served.and_then(|timed| shared_row(timed.answer)),
                     is_hit: false,
                     time: time.unwrap_or_default(),
@@ -161,7 +161,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Asks a shard for rows in one call.
-    async fn fetch(&self, shard: ShardId, is_continued: bool, keys: &[Key]) -> Vec<ReadRow> {
+    async fn fetch(&self, shard: ShardId, is_continued: bool, keys: &[Key]) -> Vec<CostedRow> {
         let mut context = self.call.context();
         context.is_continued = is_continued;
         let work = async {
@@ -174,7 +174,7 @@ impl<'a> Rows<'a> {
         let timed = match with_permit(self.dispatcher, shard, &self.call, pin!(work)).await {
             Ok(timed) => timed,
             Err(failure) => {
-                let failed = keys.iter().map(|_| ReadRow {
+                let failed = keys.iter().map(|_| CostedRow {
                     row: Err(failure.clone()),
                     is_hit: false,
                     time: StoreTime::default(),
@@ -185,7 +185,7 @@ impl<'a> Rows<'a> {
         // The time belongs to all of them; it is recorded with the first.
         let mut time = timed.time;
         let rows = timed.answer.into_iter();
-        rows.map(|row| ReadRow {
+        rows.map(|row| CostedRow {
             row: row.map_err(RequestError::from),
             is_hit: false,
             time: std::mem::take(&mut time),

@@ -13,7 +13,7 @@ use crate::store_world::world::World;
 use crate::value::WriteId;
 
 /// The answers to the mutations of a write.
-type WriteAnswers = Vec<Result<Written, WriteError>>;
+type MutationResults = Vec<Result<Written, WriteError>>;
 
 impl SimulatedClient {
     /// Sends a write again that the store recognises, through any host, while it is unknown what became of it. The
@@ -21,7 +21,7 @@ impl SimulatedClient {
     pub(super) async fn repeat(
         &mut self,
         request: &WriteRequest,
-        answers: &mut Option<WriteAnswers>,
+        answers: &mut Option<MutationResults>,
     ) {
         const REPETITIONS_MAX: usize = 3;
         for _ in 0..REPETITIONS_MAX {
@@ -45,7 +45,7 @@ impl SimulatedClient {
             let again = again.await.and_then(Result::ok);
             world.note_wall();
             let unknown = || request.mutations.iter().map(|_| Err(lost())).collect();
-            let again: WriteAnswers = again.unwrap_or_else(unknown);
+            let again: MutationResults = again.unwrap_or_else(unknown);
             let first = answers.get_or_insert_with(unknown);
             for at in 0..first.len() {
                 if is_decided(first, at) {

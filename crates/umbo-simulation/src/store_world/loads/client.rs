@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::datasets::{RowId, Seen};
+use super::datasets::{RowId, SeenValue};
 use super::world::LoadsWorld;
 use crate::chance::Chance;
 use crate::records_world::process::{ProcessAnswer, Told};
@@ -39,7 +39,7 @@ pub(super) async fn run(world: Rc<LoadsWorld>, client: u64, mut chance: Chance) 
     }
 }
 
-async fn write(world: &LoadsWorld, dispatcher: usize, row: RowId, value: Seen) {
+async fn write(world: &LoadsWorld, dispatcher: usize, row: RowId, value: SeenValue) {
     let (partition, sort) = row;
     let path = format!("kv/p{partition}/k{sort}");
     let method = if value.is_some() { "PUT" } else { "DELETE" };
@@ -130,7 +130,7 @@ pub(super) async fn range(
         let found = rows.iter().find(|row| row["sk"] == name)?;
         found["v"].as_str().map(str::to_owned)
     };
-    let seen: Vec<(RowId, Seen)> = (0..world.sorts)
+    let seen: Vec<(RowId, SeenValue)> = (0..world.sorts)
         .map(|sort| ((partition, sort), value_of(sort)))
         .collect();
     check(world, dispatcher, &seen, sent, only);
@@ -140,7 +140,7 @@ pub(super) async fn range(
 fn check(
     world: &LoadsWorld,
     dispatcher: usize,
-    seen: &[(RowId, Seen)],
+    seen: &[(RowId, SeenValue)],
     sent: Duration,
     only: Option<u32>,
 ) {

@@ -20,12 +20,12 @@ const AS_OF_ERROR: Duration = Duration::from_millis(2);
 pub(super) type RowId = (u64, u64);
 
 /// A value; none where there is no row.
-pub(super) type Seen = Option<String>;
+pub(super) type SeenValue = Option<String>;
 
 /// A write of a row, by a client or by a load of mode merge.
 #[derive(Debug)]
 struct RowWrite {
-    value: Seen,
+    value: SeenValue,
     /// Its place among other writes is between two instants: those of its request, or of the creation of its load.
     order: (Duration, Duration),
     sent: Duration,
@@ -50,7 +50,7 @@ struct SimulatedVersion {
 
 /// All versions and writes of a namespace.
 #[derive(Debug)]
-pub(super) struct Datasets {
+pub(super) struct SimulatedDatasets {
     versions: Vec<SimulatedVersion>,
     writes: BTreeMap<RowId, Vec<RowWrite>>,
     /// The version that is the live one in the end.
@@ -59,7 +59,7 @@ pub(super) struct Datasets {
     pub(super) reads: u64,
 }
 
-impl Datasets {
+impl SimulatedDatasets {
     /// Begins with the first version, which is empty and live.
     pub(super) fn new() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Datasets {
     }
 
     /// Records that a write is sent. Returns its number within the row.
-    pub(super) fn begin(&mut self, row: RowId, value: Seen, now: Duration) -> usize {
+    pub(super) fn begin(&mut self, row: RowId, value: SeenValue, now: Duration) -> usize {
         let writes = self.writes.entry(row).or_default();
         writes.push(RowWrite {
             value,
@@ -149,7 +149,7 @@ impl Datasets {
     /// newest one. Returns why not.
     pub(super) fn check(
         &mut self,
-        seen: &[(RowId, Seen)],
+        seen: &[(RowId, SeenValue)],
         (sent, ended): (Duration, Duration),
         only: Option<u32>,
     ) -> Result<(), String> {
@@ -226,8 +226,8 @@ mod tests {
     }
 
     /// Version 1 with an acknowledged write of 10 to 20 ms, and version 2 with both rows, created at 30 to 40 ms.
-    fn datasets() -> Datasets {
-        let mut datasets = Datasets::new();
+    fn datasets() -> SimulatedDatasets {
+        let mut datasets = SimulatedDatasets::new();
         let write = datasets.begin(ROW, Some("old".to_owned()), at(10));
         datasets.end(ROW, write, Some(true), at(20));
         let rows = [(ROW, "loaded".to_owned()), (OTHER, "other".to_owned())];
@@ -236,7 +236,7 @@ mod tests {
         datasets
     }
 
-    fn sees(datasets: &mut Datasets, value: Option<&str>, only: u32) -> bool {
+    fn sees(datasets: &mut SimulatedDatasets, value: Option<&str>, only: u32) -> bool {
         let seen = [(ROW, value.map(str::to_owned))];
         datasets
             .check(&seen, (at(100), at(110)), Some(only))

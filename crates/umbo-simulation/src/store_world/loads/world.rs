@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use umbo_routing::ClusterMap;
 
-use super::datasets::Datasets;
+use super::datasets::SimulatedDatasets;
 use crate::chance::Chance;
 use crate::records_world::process::{Process, ProcessAnswer};
 use crate::simulation::is_violated;
@@ -24,7 +24,7 @@ pub(super) struct LoadsWorld {
     pub(super) network: Arc<Network>,
     pub(super) map: Arc<ClusterMap>,
     pub(super) dispatchers: Vec<SimulatedDispatcher>,
-    pub(super) datasets: RefCell<Datasets>,
+    pub(super) datasets: RefCell<SimulatedDatasets>,
     /// Partitions, and rows of each.
     pub(super) partitions: u64,
     pub(super) sorts: u64,

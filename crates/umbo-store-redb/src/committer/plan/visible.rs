@@ -1,6 +1,6 @@
 //! What a mutation sees of the row of its key.
 
-use umbo_store::{Counter, RowStamp};
+use umbo_store::{CounterRow, RowStamp};
 use umbo_types::Timestamp;
 
 use super::refusal::MutationRefusal;
@@ -26,11 +26,11 @@ impl KeyPlan<'_> {
     pub(super) fn visible_counter(
         &self,
         now: Timestamp,
-    ) -> Result<Option<Counter>, MutationRefusal> {
+    ) -> Result<Option<CounterRow>, MutationRefusal> {
         Ok(match (&self.state, &self.base) {
             (KeyState::Put(head, value), _) => head
                 .is_visible(now)
-                .then(|| Counter::of(value, head.expires_at)),
+                .then(|| CounterRow::of(value, head.expires_at)),
             (KeyState::AsBefore, Base::Row(Some(head), counter)) if head.is_visible(now) => {
                 counter.clone()
             }

@@ -11,7 +11,7 @@ use umbo_telemetry::metrics::ProcessSample;
 
 use crate::cli_error::CliError;
 use crate::command::top::allowed;
-use crate::series::Series;
+use crate::scrape::ScrapedSeries;
 
 /// Partitions of the rows that are read; enough that none is hot.
 const PARTITIONS: u64 = 400;
@@ -33,7 +33,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Load {
+pub(super) enum BenchRequest {
     /// A durable write of a new row.
     Put,
     /// A read of one of the rows.
@@ -42,7 +42,7 @@ pub(super) enum Load {
     Range,
 }
 
-impl Load {
+impl BenchRequest {
     fn name(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -133,7 +133,7 @@ struct Measured {
 pub(super) async fn run(
     client: &Client,
     namespace: &str,
-    load: Load,
+    load: BenchRequest,
     connections: u64,
     time: Duration,
 ) -> Result<PhaseResult, CliError> {
@@ -190,23 +190,28 @@ pub(super) async fn run(
     })
 }
 
-async fn request(client: &Client, namespace: &str, load: Load, number: u64) -> Result<(), Error> {
+async fn request(
+    client: &Client,
+    namespace: &str,
+    load: BenchRequest,
+    number: u64,
+) -> Result<(), Error> {
     match load {
-        Load::Put => {
+        BenchRequest::Put => {
             let partition = format!("put-{}", number % PARTITIONS);
             let (sort, value) = (number.to_be_bytes(), vec![b'x'; VALUE_LEN]);
             let options = PutOptions::default();
             let put = client.put(namespace, partition.as_bytes(), &sort, value, &options);
             put.await.map(drop)
         }
-        Load::Get => {
+        BenchRequest::Get => {
             let row = number.wrapping_mul(STRIDE) % (PARTITIONS * PARTITION_ROWS);
             let partition = format!("p{}", row / PARTITION_ROWS);
             let sort = format!("{:03}", row % PARTITION_ROWS);
             let get = client.get(namespace, partition.as_bytes(), sort.as_bytes());
             get.await.map(drop)
         }
-        Load::Range => {
+        BenchRequest::Range => {
             let partition = format!("p{}", number.wrapping_mul(STRIDE) % PARTITIONS);
             let options = RangeOptions::default();
             let mut rows = client.range(namespace, partition.as_bytes(), &options);
@@ -219,7 +224,7 @@ async fn request(client: &Client, namespace: &str, load: Load, number: u64) -> R
 /// Returns the CPU time of the server in seconds; none if the token may not see it.
 async fn server_cpu(client: &Client) -> Result<Option<f64>, CliError> {
     let metrics = allowed(client.metrics().await)?;
-    Ok(metrics.map(|text| Series::parse(&text).single("process_cpu_seconds_total")))
+    Ok(metrics.map(|text| ScrapedSeries::parse(&text).single("process_cpu_seconds_total")))
 }
 
 /// Returns the CPU time of this process in seconds.

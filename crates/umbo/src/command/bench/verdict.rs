@@ -5,7 +5,7 @@
 //! is a few syncs. Otherwise nothing was used up, and more requests in flight would find out.
 
 use super::disk::DiskSample;
-use super::phase::{Load, PhaseResult};
+use super::phase::{BenchRequest, PhaseResult};
 
 /// Share of all cores from which on the CPU is used up.
 const BUSY_SHARE_MIN: f64 = 0.85;
@@ -16,7 +16,7 @@ const SYNCS_MAX: f64 = 8.0;
 /// Returns what limited a phase, in words.
 pub(super) fn limit(
     result: &PhaseResult,
-    load: Load,
+    load: BenchRequest,
     cores: u32,
     disk: Option<&DiskSample>,
 ) -> String {
@@ -36,11 +36,15 @@ pub(super) fn limit(
         return format!("CPU, {larger}");
     }
     match disk {
-        Some(disk) if load == Load::Put && result.p50_ms <= SYNCS_MAX * disk.sync_p50_ms => {
+        Some(disk)
+            if load == BenchRequest::Put && result.p50_ms <= SYNCS_MAX * disk.sync_p50_ms =>
+        {
             let syncs = result.p50_ms / disk.sync_p50_ms;
             format!("disk: a put takes as long as {syncs:.1} syncs")
         }
-        None if load == Load::Put => "disk or requests in flight (no folder to measure)".to_owned(),
+        None if load == BenchRequest::Put => {
+            "disk or requests in flight (no folder to measure)".to_owned()
+        }
         _ if result.in_flight == 1 => "one request at a time".to_owned(),
         _ => "requests in flight: try more --connections".to_owned(),
     }
@@ -76,21 +80,29 @@ mod tests {
         let cases = [
             (
                 result(0.5, 1.3, 0.1),
-                Load::Get,
+                BenchRequest::Get,
                 "CPU, more of it the client's",
             ),
             (
                 result(1.3, 0.5, 0.1),
-                Load::Get,
+                BenchRequest::Get,
                 "CPU, more of it the server's",
             ),
             (
                 result(0.2, 0.2, 3.0),
-                Load::Put,
+                BenchRequest::Put,
                 "disk: a put takes as long as 3.0 syncs",
             ),
-            (result(0.2, 0.2, 30.0), Load::Put, "requests in flight"),
-            (result(0.2, 0.2, 3.0), Load::Get, "requests in flight"),
+            (
+                result(0.2, 0.2, 30.0),
+                BenchRequest::Put,
+                "requests in flight",
+            ),
+            (
+                result(0.2, 0.2, 3.0),
+                BenchRequest::Get,
+                "requests in flight",
+            ),
         ];
         for (result, load, expected) in cases {
             let found = of(&result, load);
@@ -98,18 +110,18 @@ mod tests {
         }
         let mut refused = result(1.5, 0.5, 1.0);
         (refused.failed, refused.failure) = (3, Some("Quota exceeded".to_owned()));
-        assert_eq!(of(&refused, Load::Get), "refusals: Quota exceeded");
+        assert_eq!(of(&refused, BenchRequest::Get), "refusals: Quota exceeded");
         let mut alone = result(0.1, 0.1, 1.0);
         alone.in_flight = 1;
-        assert_eq!(of(&alone, Load::Get), "one request at a time");
+        assert_eq!(of(&alone, BenchRequest::Get), "one request at a time");
         let mut crowded = result(0.1, 0.1, 1.0);
         crowded.other_cores = 1.7;
-        let found = of(&crowded, Load::Put);
+        let found = of(&crowded, BenchRequest::Put);
         assert!(
             found.starts_with("CPU, most of it other programs"),
             "{found}"
         );
-        let unknown = limit(&result(0.1, 0.1, 1.0), Load::Put, 2, None);
+        let unknown = limit(&result(0.1, 0.1, 1.0), BenchRequest::Put, 2, None);
         assert!(
             unknown.starts_with("disk or requests in flight"),
             "{unknown}"

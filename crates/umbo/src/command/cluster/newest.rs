@@ -12,7 +12,7 @@ use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output::{self, Format};
 use crate::server::{SystemClock, remote_settings};
-use crate::settings::{Loaded, SettingsSources};
+use crate::settings::{LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo cluster map`.
 #[derive(Debug, Args)]
@@ -37,7 +37,9 @@ struct NodeMapVersion {
 
 impl Newest {
     pub(super) async fn run(self, format: Format) -> Result<(), CliError> {
-        let cluster = Loaded::read(&SettingsSources::default())?.settings.cluster;
+        let cluster = LoadedSettings::read(&SettingsSources::default())?
+            .settings
+            .cluster;
         let path = self.map.clone().or(cluster.map.clone().map(PathBuf::from));
         let path = path.ok_or_else(|| {
             CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())

@@ -23,7 +23,7 @@ pub(super) const STDOUT: &str = "-";
 
 /// Arguments of `umbo cluster plan`.
 #[derive(Debug, Args)]
-pub(super) struct Plan {
+pub(super) struct PlanArgs {
     /// The map in effect; without it the first map of a new cluster is proposed
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
@@ -55,7 +55,7 @@ pub(super) struct Plan {
     out: Option<PathBuf>,
 }
 
-impl Plan {
+impl PlanArgs {
     pub(super) fn run(self, format: Format) -> Result<(), CliError> {
         let before = self.map.as_deref().map(map_file::read).transpose()?;
         let nodes = self.nodes(before.as_ref()).map_err(usage)?;

@@ -24,7 +24,7 @@ use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output;
 use crate::server::{SystemClock, remote_settings};
-use crate::settings::{ClusterSection, Loaded, SettingsSources};
+use crate::settings::{ClusterSection, LoadedSettings, SettingsSources};
 
 /// Longest wait for all nodes to connect and to report their shards.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,7 +73,9 @@ struct GatheredRecords {
 
 impl PromoteHome {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let cluster = Loaded::read(&SettingsSources::default())?.settings.cluster;
+        let cluster = LoadedSettings::read(&SettingsSources::default())?
+            .settings
+            .cluster;
         let map = map_file::read(&self.map)?;
         let promoted = match self.shard {
             Some(shard) => map

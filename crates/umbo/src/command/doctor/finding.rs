@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How a thing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Health {
+pub(super) enum Severity {
     /// It is well.
     Ok,
     /// It works, and should be looked at.
@@ -16,7 +16,7 @@ pub(super) enum Health {
     Skipped,
 }
 
-impl Health {
+impl Severity {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -31,7 +31,7 @@ impl Health {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
-    pub(super) health: Health,
+    pub(super) health: Severity,
     pub(super) found: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ impl Finding {
     pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self {
             check,
-            health: Health::Ok,
+            health: Severity::Ok,
             found: found.into(),
             advice: None,
         }
@@ -50,14 +50,14 @@ impl Finding {
 
     pub(super) fn skipped(check: &'static str, found: impl Into<String>) -> Self {
         Self {
-            health: Health::Skipped,
+            health: Severity::Skipped,
             ..Self::ok(check, found)
         }
     }
 
     pub(super) fn warning(check: &'static str, found: impl Into<String>, advice: &str) -> Self {
         Self {
-            health: Health::Warning,
+            health: Severity::Warning,
             advice: Some(advice.to_owned()),
             ..Self::ok(check, found)
         }
@@ -65,7 +65,7 @@ impl Finding {
 
     pub(super) fn problem(check: &'static str, found: impl Into<String>, advice: &str) -> Self {
         Self {
-            health: Health::Problem,
+            health: Severity::Problem,
             ..Self::warning(check, found, advice)
         }
     }

@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use umbo_control::policies::FilePolicies;
 use umbo_routing::ClusterMap;
 use umbo_store_remote::ask_map_versions;
-use umbo_tls::{TlsFiles, TlsSource};
+use umbo_tls::{ListenerTlsFiles, TlsSource};
 
 use super::finding::Finding;
 use crate::command::bench::disk;
@@ -131,7 +131,7 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     let tls = &settings.tls;
     if let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) {
-        let files = TlsFiles {
+        let files = ListenerTlsFiles {
             certificate: certificate.into(),
             key: key.into(),
             client_authority: tls.client_ca.as_ref().map(Into::into),
@@ -140,7 +140,7 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
     }
     let cluster = &settings.cluster;
     if let (Some(certificate), Some(key)) = (&cluster.certificate, &cluster.key) {
-        let files = TlsFiles {
+        let files = ListenerTlsFiles {
             certificate: certificate.into(),
             key: key.into(),
             client_authority: cluster.ca.as_ref().map(Into::into),
@@ -170,7 +170,7 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
 }
 
 /// Checks that files can be used together, and until when.
-fn certificate_of(check: &'static str, files: TlsFiles) -> Finding {
+fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
     let path = files.certificate.clone();
     if let Err(error) = TlsSource::load(files) {
         return Finding::problem(

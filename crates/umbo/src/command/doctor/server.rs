@@ -7,8 +7,8 @@ use umbo_client::Client;
 
 use super::finding::Finding;
 use crate::command::top::allowed;
-use crate::connection::Connection;
-use crate::series::Series;
+use crate::connection::ConnectionArgs;
+use crate::scrape::ScrapedSeries;
 
 /// Difference of clocks that is as good as none: `Date` has whole seconds, and the answer takes its time.
 const CLOCK_CLOSE: Duration = Duration::from_secs(3);
@@ -18,7 +18,7 @@ const CLOCK_FAR: Duration = Duration::from_secs(30);
 const FILES_NEAR_PERCENT: f64 = 90.0;
 
 /// Checks the server that the connection names.
-pub(super) async fn check(connection: &Connection) -> Vec<Finding> {
+pub(super) async fn check(connection: &ConnectionArgs) -> Vec<Finding> {
     let asked = async {
         let client = connection.client()?;
         let (service, time) = client.service_and_time().await?;
@@ -101,7 +101,7 @@ async fn inside(client: &Client) -> Vec<Finding> {
             Err(error) => return skipped(error.to_string()),
         },
     };
-    let mut findings = vec![server_files(&Series::parse(&metrics))];
+    let mut findings = vec![server_files(&ScrapedSeries::parse(&metrics))];
     if let Ok(shards) = client.shards().await {
         let bad = shards.shards.iter().filter(|one| one.state != "available");
         let bad: Vec<String> = bad
@@ -154,7 +154,7 @@ async fn inside(client: &Client) -> Vec<Finding> {
     findings
 }
 
-fn server_files(series: &Series) -> Finding {
+fn server_files(series: &ScrapedSeries) -> Finding {
     const CHECK: &str = "server's files";
     let (open, most) = (
         series.single("process_open_fds"),

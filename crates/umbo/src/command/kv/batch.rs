@@ -9,9 +9,9 @@ use umbo_types::Namespace;
 use umbo_types::limits::BATCH_BODY_LEN_MAX;
 
 use super::argument::{namespace, read_file};
-use super::put::Durability;
+use super::put::DurabilityOption;
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// Arguments of `umbo kv batch`.
@@ -27,12 +27,12 @@ pub(super) struct Arguments {
     atomic: bool,
     /// When the batch is acknowledged
     #[arg(long, value_enum)]
-    durability: Option<Durability>,
+    durability: Option<DurabilityOption>,
 }
 
 impl Arguments {
     /// Writes, and prints the result of each line.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let lines = read_file(&self.file, BATCH_BODY_LEN_MAX)?;
         let options = BatchOptions {
             is_atomic: self.atomic,

@@ -4,12 +4,12 @@
 use clap::Args;
 use serde::Serialize;
 use tokio::task::JoinSet;
-use umbo_client::{RangeOptions, RowReader, ScanOptions};
+use umbo_client::{PageReader, RangeOptions, ScanOptions};
 use umbo_types::Namespace;
 
 use super::argument::{Key, namespace, partition_key};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 /// Segments read in parallel.
@@ -36,7 +36,7 @@ struct CountResult {
 
 impl Arguments {
     /// Prints the number of rows.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let rows = match &self.pk {
             Some(partition) => {
                 let options = RangeOptions {
@@ -56,7 +56,7 @@ impl Arguments {
     }
 }
 
-async fn count_namespace(connection: &Connection, ns: &Namespace) -> Result<u64, CliError> {
+async fn count_namespace(connection: &ConnectionArgs, ns: &Namespace) -> Result<u64, CliError> {
     let client = connection.bulk_client()?;
     let mut counts = JoinSet::new();
     for segment in 0..SEGMENTS {
@@ -71,7 +71,7 @@ async fn count_namespace(connection: &Connection, ns: &Namespace) -> Result<u64,
     Ok(counts?.into_iter().sum())
 }
 
-async fn rows_of(mut reader: RowReader) -> Result<u64, CliError> {
+async fn rows_of(mut reader: PageReader) -> Result<u64, CliError> {
     while reader.next_block().await?.is_some() {}
     Ok(reader.rows())
 }

@@ -17,17 +17,17 @@ use clap::Args;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use umbo_client::{Client, Error, RowReader, ScanOptions};
+use umbo_client::{Client, Error, PageReader, ScanOptions};
 use umbo_rows::{Columns, RowFormat};
 use umbo_types::Namespace;
 
-use self::writer::{Compression, ExportProgress, ExportWriter, SegmentPage, SegmentPlace};
+use self::writer::{ExportProgress, ExportWriter, FileCompression, SegmentPage, SegmentPlace};
 use super::argument::namespace;
 use super::format::FileFormat;
 use super::import::progress::bar;
 use super::patience::{Patience, is_temporary};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
 
 /// Bytes after which a page ends. A reader holds one page.
@@ -65,7 +65,7 @@ pub(super) struct Arguments {
     format: Option<FileFormat>,
     /// Compression; where not given, by the extension of the file (.gz, .zst)
     #[arg(long, value_enum)]
-    compress: Option<Compression>,
+    compress: Option<FileCompression>,
     /// Leave out rows with large values (more than 1 MiB), which 'umbo kv get --file' reads; without this they end the export
     #[arg(long)]
     without_large: bool,
@@ -76,7 +76,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Exports.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
         let progress = self.progress()?;
         let source = ExportSource {
@@ -176,10 +176,10 @@ impl Arguments {
         Ok(format)
     }
 
-    fn compression(&self) -> Option<Compression> {
+    fn compression(&self) -> Option<FileCompression> {
         let by_name = || match self.file.as_deref()?.extension()?.to_str()? {
-            "gz" => Some(Compression::Gzip),
-            "zst" => Some(Compression::Zstd),
+            "gz" => Some(FileCompression::Gzip),
+            "zst" => Some(FileCompression::Zstd),
             _ => None,
         };
         self.compress.or_else(by_name)
@@ -222,7 +222,7 @@ struct ExportSource {
 
 impl ExportSource {
     /// Returns a reader of a segment; none if all of it was read.
-    fn reader(&self, segment: usize, segments: usize, place: &SegmentPlace) -> Option<RowReader> {
+    fn reader(&self, segment: usize, segments: usize, place: &SegmentPlace) -> Option<PageReader> {
         let options = ScanOptions {
             segment: Some((segment as u32, segments as u32)),
             page_bytes: Some(PAGE_BYTES),
@@ -240,7 +240,7 @@ impl ExportSource {
     async fn read(
         self,
         segment: usize,
-        mut reader: RowReader,
+        mut reader: PageReader,
         pages: mpsc::Sender<SegmentPage>,
     ) -> Result<(), CliError> {
         let mut attempts = 0;

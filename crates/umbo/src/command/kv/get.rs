@@ -13,7 +13,7 @@ use umbo_client::ValueStream;
 
 use super::argument::RowKey;
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo kv get`.
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the value.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         if let Some(file) = &self.file {
             return self.save(connection, file).await;
         }
@@ -69,7 +69,7 @@ impl Arguments {
 
 impl Arguments {
     /// Writes the value to a file. What is not whole stands beside it, and is removed.
-    async fn save(&self, connection: &Connection, path: &Path) -> Result<(), CliError> {
+    async fn save(&self, connection: &ConnectionArgs, path: &Path) -> Result<(), CliError> {
         let (partition, sort) = (&*self.key.pk.0, self.key.sort());
         let client = connection.client()?;
         let value = client.get_stream(self.key.ns.as_str(), partition, sort);

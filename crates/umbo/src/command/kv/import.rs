@@ -45,7 +45,7 @@ use super::argument::namespace;
 use super::file_name::{read_failure, rows_failure, with_suffix};
 use super::format::FormatOptions;
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
 
 const HELP: &str = "\
@@ -96,7 +96,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Imports, reports, and fails if any row did.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
         let failed_path = self.failed_path()?;
         let source = source::open(&self.file).map_err(|error| read_failure(&self.file, error))?;

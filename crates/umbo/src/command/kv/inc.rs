@@ -7,9 +7,9 @@ use serde::Serialize;
 use umbo_client::{Condition, IncrementOptions};
 
 use super::argument::{RowKey, condition, ttl};
-use super::put::Durability;
+use super::put::DurabilityOption;
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// Arguments of `umbo kv inc`.
@@ -33,18 +33,18 @@ pub(super) struct Arguments {
     if_match: Option<Condition>,
     /// When the write is acknowledged
     #[arg(long, value_enum)]
-    durability: Option<Durability>,
+    durability: Option<DurabilityOption>,
 }
 
 #[derive(Debug, Serialize)]
-struct Incremented {
+struct IncrementOutput {
     number: i64,
     version: u64,
 }
 
 impl Arguments {
     /// Increments the number and prints the new one. It is applied once, also where the connection breaks.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
         let options = IncrementOptions {
             ttl: self.ttl,
@@ -53,7 +53,7 @@ impl Arguments {
         };
         let client = connection.client()?;
         let done = client.increment(ns, pk, sk, self.by, &options).await?;
-        let answer = Incremented {
+        let answer = IncrementOutput {
             number: done.number,
             version: done.version,
         };

@@ -10,7 +10,7 @@ use umbo_types::{KeyError, Namespace};
 
 use super::argument::{Key, namespace, partition_key, read_file};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 use crate::output::rows::shown;
 
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the rows.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let keys = self.key_fields()?;
         let client = connection.client()?;
         let mut rows: Vec<MultiGetRow> = Vec::with_capacity(keys.len());

@@ -11,7 +11,7 @@ use umbo_types::limits::{LARGE_VALUE_LEN_MAX, VALUE_LEN_MAX};
 
 use super::argument::{RowKey, condition, read_file, ttl};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// Arguments of `umbo kv put`.
@@ -42,23 +42,23 @@ pub(super) struct Arguments {
     if_absent: bool,
     /// When the write is acknowledged
     #[arg(long, value_enum)]
-    durability: Option<Durability>,
+    durability: Option<DurabilityOption>,
 }
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Durability {
+pub(crate) enum DurabilityOption {
     /// Once it is on the disk
     Sync,
     /// Once readers see it
     Async,
 }
 
-impl From<Durability> for DurabilitySetting {
-    fn from(durability: Durability) -> Self {
+impl From<DurabilityOption> for DurabilitySetting {
+    fn from(durability: DurabilityOption) -> Self {
         match durability {
-            Durability::Sync => Self::Sync,
-            Durability::Async => Self::Async,
+            DurabilityOption::Sync => Self::Sync,
+            DurabilityOption::Async => Self::Async,
         }
     }
 }
@@ -78,7 +78,7 @@ fn large_len(file: &Path) -> Option<u64> {
 
 impl Arguments {
     /// Stores the row and prints its version.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let file = self.file.as_deref().unwrap_or(Path::new("-"));
         let condition = match self.if_match {
             Some(condition) => condition,

@@ -6,7 +6,7 @@ use umbo_types::Namespace;
 
 use super::argument::{Key, namespace, partition_key};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::rows::RowPrinter;
 
 /// Arguments of `umbo kv range`.
@@ -40,7 +40,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the rows.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let options = RangeOptions {
             start: self.start.map(|key| key.0),
             end: self.end.map(|key| key.0),

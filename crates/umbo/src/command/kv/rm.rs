@@ -8,7 +8,7 @@ use umbo_client::{Condition, DeleteSelection};
 
 use super::argument::{Key, RowKey, condition};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo kv rm`.
@@ -46,7 +46,7 @@ pub(super) struct Arguments {
 }
 
 /// Prints how much was removed, or would be.
-fn print(connection: &Connection, answer: &DeleteRangeAnswer) -> Result<(), CliError> {
+fn print(connection: &ConnectionArgs, answer: &DeleteRangeAnswer) -> Result<(), CliError> {
     let what = if answer.dry_run {
         "would-remove"
     } else {
@@ -73,7 +73,7 @@ struct RemovedTotals {
 
 impl Arguments {
     /// Removes.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let bounds = [&self.start, &self.end, &self.prefix];
         if bounds.iter().all(|bound| bound.is_none()) && !self.all {
             return self.remove_row(connection).await;
@@ -99,7 +99,7 @@ impl Arguments {
         print(connection, &answer)
     }
 
-    async fn remove_row(&self, connection: &Connection) -> Result<(), CliError> {
+    async fn remove_row(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let refusal = if self.range {
             Some("name what to remove with --start, --end, --prefix or --all")
         } else {

@@ -6,7 +6,7 @@ use umbo_types::Namespace;
 
 use super::argument::namespace;
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::rows::RowPrinter;
 
 /// Arguments of `umbo kv scan`.
@@ -31,7 +31,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Prints the rows.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let segment = self.segment.zip(self.segments);
         if let Some((segment, segments)) = segment
             && segment >= segments

@@ -8,7 +8,7 @@ use umbo_client::Condition;
 
 use super::argument::{RowKey, condition, ttl};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// Arguments of `umbo kv touch`.
@@ -25,13 +25,13 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Touched {
+struct TouchOutput {
     version: u64,
 }
 
 impl Arguments {
     /// Touches the row and prints its new version.
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
         let condition = self.if_match.unwrap_or_default();
         let client = connection.client()?;
@@ -41,7 +41,7 @@ impl Arguments {
         };
         output::write_one(
             connection.listing_format(),
-            &Touched { version },
+            &TouchOutput { version },
             &["DONE", "VERSION"],
             |answer| vec!["touched".to_owned(), answer.version.to_string()],
         )

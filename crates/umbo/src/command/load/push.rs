@@ -13,13 +13,13 @@ use umbo_client::Client;
 use umbo_types::Namespace;
 
 use super::progress::{PushProgress, Pushed, PushedFile};
-use super::upload::Upload;
+use super::upload::PartUploads;
 use super::{report, watch};
 use crate::cli_error::CliError;
 use crate::command::kv::format::FormatOptions;
 use crate::command::kv::import::progress::bar;
 use crate::command::kv::namespace;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
 
 const HELP: &str = "\
@@ -40,7 +40,7 @@ For a file of some minutes, or rows from a pipe, 'umbo kv import' does without a
 
 /// What a load makes of the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum ModeOption {
     /// Add to them and replace those with the same keys, row by row
     Merge,
     /// Replace all of them at once
@@ -59,7 +59,7 @@ pub(super) struct Arguments {
     files: Vec<PathBuf>,
     /// What becomes of the rows that are there
     #[arg(long, value_enum, default_value = "merge")]
-    mode: Mode,
+    mode: ModeOption,
     /// Instant of the data (like 2026-11-23T02:00:00Z, or milliseconds since 1970); the creation of the load where
     /// not given
     #[arg(long, value_name = "TIME", value_parser = instant)]
@@ -120,7 +120,7 @@ fn ratio(text: &str) -> Result<f64, String> {
 
 impl Arguments {
     /// Pushes.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
         let pushed = self.pushed()?;
         let client = connection.bulk_client()?;
@@ -156,8 +156,8 @@ impl Arguments {
             namespace: self.ns.as_str().to_owned(),
             spec: LoadSpec {
                 mode: match self.mode {
-                    Mode::Merge => LoadMode::Merge,
-                    Mode::Replace => LoadMode::Replace,
+                    ModeOption::Merge => LoadMode::Merge,
+                    ModeOption::Replace => LoadMode::Replace,
                 },
                 as_of: self.as_of,
                 expected_rows: self.expected_rows,
@@ -212,7 +212,7 @@ impl Arguments {
         load: &LoadInfo,
         started: Instant,
     ) -> Result<LoadInfo, CliError> {
-        let upload = Arc::new(Upload::new(client.clone(), load, self.patience));
+        let upload = Arc::new(PartUploads::new(client.clone(), load, self.patience));
         let total = pushed.files.iter().map(|file| file.bytes).sum();
         let bar = bar(Some(total));
         let mut ticks = tokio::time::interval(Duration::from_millis(100));

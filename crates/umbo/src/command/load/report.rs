@@ -3,7 +3,7 @@
 use umbo_api::loads::{LoadInfo, LoadState};
 
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// The columns of a load.
@@ -36,7 +36,7 @@ pub(super) fn cells(load: &LoadInfo) -> Vec<String> {
 }
 
 /// Prints a load.
-pub(super) fn write(connection: &Connection, load: &LoadInfo) -> Result<(), CliError> {
+pub(super) fn write(connection: &ConnectionArgs, load: &LoadInfo) -> Result<(), CliError> {
     output::write_one(connection.listing_format(), load, &HEADER, cells)
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::task::JoinSet;
 use umbo_api::ErrorCode;
 use umbo_api::loads::{LoadInfo, PART_LEN_MAX, PART_NUMBER_MAX};
-use umbo_client::{Client, Error, Part, PartOffset};
+use umbo_client::{Client, Error, LoadPart, PartOffset};
 use umbo_rows::{CutFormat, PartCutter};
 
 use super::progress::{Pushed, PushedFile};
@@ -38,7 +38,7 @@ struct CutPart {
 }
 
 /// What the connections share.
-pub(super) struct Upload {
+pub(super) struct PartUploads {
     client: Client,
     namespace: String,
     load: String,
@@ -59,7 +59,7 @@ struct PartBefore {
     sha256: Option<String>,
 }
 
-impl Upload {
+impl PartUploads {
     /// Begins, or goes on with a load.
     pub(super) fn new(client: Client, load: &LoadInfo, patience: Duration) -> Self {
         let before = load.parts.iter().map(|part| {
@@ -149,7 +149,7 @@ impl Upload {
         }
     }
 
-    async fn send(&self, part: &Part, is_begun: bool) -> Result<(), Error> {
+    async fn send(&self, part: &LoadPart, is_begun: bool) -> Result<(), Error> {
         let (client, ns, load) = (&self.client, &self.namespace, &self.load);
         let offset = if is_begun {
             client.load_part_offset(ns, load, part.number).await?
@@ -168,7 +168,7 @@ impl Upload {
         }
     }
 
-    fn is_sent(&self, part: &Part) {
+    fn is_sent(&self, part: &LoadPart) {
         lock(&self.patience).progress();
         lock(&self.sent).insert(part.number, part.sha256());
         let len = part.body.len() as u64;
@@ -240,7 +240,7 @@ impl Upload {
 }
 
 /// Compresses a part where that makes it shorter, and takes its digest.
-fn prepare(cut: CutPart) -> Part {
+fn prepare(cut: CutPart) -> LoadPart {
     let content_type = cut.format.content_type();
     // Parquet is compressed within.
     let compressed = match cut.format {
@@ -248,8 +248,10 @@ fn prepare(cut: CutPart) -> Part {
         FileFormat::Ndjson | FileFormat::Csv => zstd::encode_all(&cut.bytes[..], ZSTD_LEVEL).ok(),
     };
     match compressed.filter(|compressed| compressed.len() < cut.bytes.len()) {
-        Some(compressed) => Part::new(cut.number, content_type, Some("zstd"), compressed.into()),
-        None => Part::new(cut.number, content_type, None, cut.bytes),
+        Some(compressed) => {
+            LoadPart::new(cut.number, content_type, Some("zstd"), compressed.into())
+        }
+        None => LoadPart::new(cut.number, content_type, None, cut.bytes),
     }
 }
 

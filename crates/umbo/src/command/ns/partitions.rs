@@ -13,12 +13,12 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use umbo_api::key_text;
-use umbo_client::{Error, RowReader, ScanOptions};
+use umbo_client::{Error, PageReader, ScanOptions};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
 use crate::command::kv::namespace;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 const HELP: &str = "\
@@ -111,7 +111,7 @@ impl Largest {
 
 impl Arguments {
     /// Prints the largest partitions.
-    pub(super) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.bulk_client()?;
         let left = Arc::new(AtomicU64::new(self.rows_max.unwrap_or(u64::MAX)));
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
@@ -157,7 +157,7 @@ impl Arguments {
 
 /// Reads a segment until its end, or until no rows are left to read for all segments together.
 async fn largest_of(
-    mut reader: RowReader,
+    mut reader: PageReader,
     limit: usize,
     left: Arc<AtomicU64>,
 ) -> Result<ReadSegment, CliError> {

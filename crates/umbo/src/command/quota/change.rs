@@ -10,7 +10,7 @@ use umbo_client::{Client, Condition};
 
 use super::policy::{self, PolicyArguments, read_policy_file};
 use crate::cli_error::CliError;
-use crate::connection::{ChangeReason, Connection};
+use crate::connection::{ChangeReason, ConnectionArgs};
 use crate::output;
 
 const HELP: &str = "\
@@ -59,7 +59,7 @@ struct ChangeOptions {
 }
 
 impl Set {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.changing_client(&self.common.reason)?;
         let mut puts = Vec::new();
         match (&self.file, &self.name) {
@@ -129,7 +129,7 @@ async fn put_all(
 }
 
 impl Remove {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.changing_client(&self.common.reason)?;
         let condition = match self.common.if_match {
             Some(version) => Condition::Version(version),
@@ -161,7 +161,7 @@ async fn find(client: &Client, name: &str) -> Result<Option<PolicyInfo>, CliErro
 }
 
 fn report(
-    connection: &Connection,
+    connection: &ConnectionArgs,
     changes: &[PolicyChange],
     is_list: bool,
 ) -> Result<(), CliError> {

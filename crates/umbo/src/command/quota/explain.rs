@@ -9,7 +9,7 @@ use umbo_types::Namespace;
 use super::amount::amount;
 use crate::cli_error::CliError;
 use crate::command::kv::{Key, namespace};
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota explain`.
@@ -39,7 +39,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let body = self.body()?;
         let client = connection.client()?;
         let answer = client.explain(self.ns.as_str(), &body).await?;

@@ -11,7 +11,7 @@ use umbo_client::Client;
 use super::amount::amount;
 use super::policy::{PolicyArguments, read_one_policy};
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota simulate`.
@@ -39,7 +39,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Arguments {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.client()?;
         let body = SimulateBody {
             policy: self.policy(&client).await?,

@@ -8,7 +8,7 @@ use umbo_types::ShardId;
 use crate::cli_error::CliError;
 use crate::command::serve::{begin, block_on, flags};
 use crate::node::{self, ShardExceptions};
-use crate::settings::{Loaded, SettingsSources};
+use crate::settings::{LoadedSettings, SettingsSources};
 
 /// Arguments of a shard node.
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ impl Run {
             create: shards(self.create_shards),
             accept: shards(self.accept_shards),
         };
-        let loaded = Loaded::read(&sources)?;
+        let loaded = LoadedSettings::read(&sources)?;
         let log = begin(&loaded)?;
         block_on(node::run(sources, loaded, log, exceptions))
     }

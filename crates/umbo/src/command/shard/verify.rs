@@ -12,7 +12,7 @@ use umbo_store_redb::{FileCheck, FileState, verify_folder};
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output::{self, Format};
-use crate::settings::{Loaded, SettingsSources};
+use crate::settings::{LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo shard verify`.
 #[derive(Debug, Args)]
@@ -93,7 +93,9 @@ impl Verify {
         if let Some(path) = &self.map {
             return Ok(path.clone());
         }
-        let cluster = Loaded::read(&SettingsSources::default())?.settings.cluster;
+        let cluster = LoadedSettings::read(&SettingsSources::default())?
+            .settings
+            .cluster;
         let path = cluster.map.ok_or_else(|| {
             CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())
         })?;

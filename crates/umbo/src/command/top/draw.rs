@@ -6,10 +6,10 @@ use std::cmp::Ordering;
 use bytesize::ByteSize;
 use umbo_api::hot::HotKeyInfo;
 
-use super::frame::{CallerFrame, Frame, PolicyFrame, ServerFrame, ShardFrame};
-use super::view::{Tab, View};
+use super::frame::{CallerFrame, PolicyFrame, ScreenFrame, ServerFrame, ShardFrame};
+use super::view::{Tab, TableView};
 use crate::command::hot::{callers_text, key_cells, rate, standing_text, summary};
-use crate::output::table::Table;
+use crate::output::table::TextTable;
 
 /// Columns and lines of a drawing area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ const PART_LINES_MAX: usize = 10;
 const KEY_LEN_MAX: usize = 40;
 
 /// Draws a frame as a view looks at it: its tab, sorted and filtered.
-pub(super) fn lines(frame: &Frame, view: &View, size: ScreenSize) -> Vec<String> {
+pub(super) fn lines(frame: &ScreenFrame, view: &TableView, size: ScreenSize) -> Vec<String> {
     let mut lines = if view.tab == Tab::Overview && view.filter.is_empty() && !view.is_typing {
         overview(frame, size)
     } else {
@@ -47,7 +47,7 @@ pub(super) fn lines(frame: &Frame, view: &View, size: ScreenSize) -> Vec<String>
 }
 
 /// Draws the line that names tabs, keys and the server; the tab in view stands in brackets.
-pub(super) fn tabs_line(view: &View, server: &str, columns: usize) -> String {
+pub(super) fn tabs_line(view: &TableView, server: &str, columns: usize) -> String {
     let whole = whole_tabs_line(view, server);
     if whole.chars().count() <= columns {
         return whole;
@@ -56,7 +56,7 @@ pub(super) fn tabs_line(view: &View, server: &str, columns: usize) -> String {
     cut(&format!("[{tab}] 1-6 tabs  q quit  {server}"), columns)
 }
 
-fn whole_tabs_line(view: &View, server: &str) -> String {
+fn whole_tabs_line(view: &TableView, server: &str) -> String {
     let tabs = Tab::ALL.into_iter().zip(1..).map(|(tab, number)| {
         let name = tab.as_str();
         if tab == view.tab {
@@ -69,7 +69,7 @@ fn whole_tabs_line(view: &View, server: &str) -> String {
     format!("{tabs} s sort  r reverse  / filter  d next server  q quit  {server}")
 }
 
-fn filter_line(view: &View) -> String {
+fn filter_line(view: &TableView) -> String {
     let header = columns(view.tab);
     let sorted = view.sort.and_then(|at| header.get(at));
     let order = if view.is_ascending {
@@ -96,7 +96,7 @@ pub(super) const fn columns(tab: Tab) -> &'static [&'static str] {
     }
 }
 
-fn tab(frame: &Frame, view: &View, lines_max: usize) -> Vec<String> {
+fn tab(frame: &ScreenFrame, view: &TableView, lines_max: usize) -> Vec<String> {
     let mut rows: Vec<Vec<String>> = match view.tab {
         Tab::Overview | Tab::Hot => frame.hot_keys.iter().map(hot_cells).collect(),
         Tab::Callers => frame.callers.iter().map(caller_cells).collect(),
@@ -144,7 +144,7 @@ fn number(cell: &str) -> Option<f64> {
     })
 }
 
-fn overview(frame: &Frame, size: ScreenSize) -> Vec<String> {
+fn overview(frame: &ScreenFrame, size: ScreenSize) -> Vec<String> {
     let mut lines = vec![server_line(&frame.pod), hot_line(frame), String::new()];
     let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len()) / 3);
     lines.extend(part(&HOT_HEADER, &frame.hot_keys, part_max, hot_cells));
@@ -163,7 +163,7 @@ fn part<T>(
     rows_max: usize,
     cells: impl Fn(&T) -> Vec<String>,
 ) -> Vec<String> {
-    let mut table = Table::new(header);
+    let mut table = TextTable::new(header);
     let shown = if rows.len() > rows_max {
         rows_max.saturating_sub(1)
     } else {
@@ -195,7 +195,7 @@ fn server_line(pod: &ServerFrame) -> String {
     )
 }
 
-fn hot_line(frame: &Frame) -> String {
+fn hot_line(frame: &ScreenFrame) -> String {
     let Some(hot) = &frame.hot else {
         return "hot keys are off".to_owned();
     };
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
     use umbo_api::hot::{HotKeyName, HotKind, HotPod, HotStanding};
 
-    fn frame(keys: usize, callers: usize, shards: u16) -> Frame {
+    fn frame(keys: usize, callers: usize, shards: u16) -> ScreenFrame {
         let key = |at: usize| HotKeyInfo {
             key: HotKeyName {
                 id: "AQ".to_owned(),
@@ -384,7 +384,7 @@ mod tests {
             would_reject_rate: 0.0,
             buckets: 3.0,
         };
-        Frame {
+        ScreenFrame {
             seconds: 1.0,
             pod: ServerFrame {
                 requests_rate: 1_000.0,
@@ -406,14 +406,14 @@ mod tests {
         }
     }
 
-    fn all() -> View {
-        View::new(Tab::Overview, String::new())
+    fn all() -> TableView {
+        TableView::new(Tab::Overview, String::new())
     }
 
-    fn of(tab: Tab, sort: Option<usize>, filter: &str) -> View {
-        View {
+    fn of(tab: Tab, sort: Option<usize>, filter: &str) -> TableView {
+        TableView {
             sort,
-            ..View::new(tab, filter.to_owned())
+            ..TableView::new(tab, filter.to_owned())
         }
     }
 
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn every_tab_has_its_rows_in_the_order_asked_for() {
         let frame = frame(3, 12, 3);
-        let first = |view: &View| {
+        let first = |view: &TableView| {
             let drawn = lines(&frame, view, WIDE);
             assert!(drawn[2].starts_with(columns(view.tab)[0]), "{drawn:?}");
             drawn[3]

@@ -8,13 +8,13 @@ use umbo_api::admin::ShardInfo;
 use umbo_api::hot::{HotKeyInfo, HotPod, HotReport};
 use umbo_types::Operation;
 
-use crate::series::{Series, growth, quantile};
+use crate::scrape::{ScrapedSeries, growth, quantile};
 
 /// Data of the server at one instant.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) taken_at: Instant,
-    pub(super) series: Series,
+    pub(super) series: ScrapedSeries,
     /// None if the hot-key layer is off.
     pub(super) hot: Option<HotReport>,
     pub(super) shards: Vec<ShardInfo>,
@@ -22,7 +22,7 @@ pub(super) struct Sample {
 
 /// Content of the screen. Rates are per second.
 #[derive(Debug, Serialize)]
-pub(super) struct Frame {
+pub(super) struct ScreenFrame {
     /// Seconds between the two samples.
     pub(super) seconds: f64,
     pub(super) pod: ServerFrame,
@@ -115,7 +115,7 @@ fn is_of_data_plane(operation: &str) -> bool {
         .contains(&operation)
 }
 
-impl Frame {
+impl ScreenFrame {
     /// Makes a frame of two samples.
     pub(super) fn between(before: &Sample, after: &Sample) -> Self {
         let elapsed = after.taken_at.saturating_duration_since(before.taken_at);
@@ -135,7 +135,7 @@ impl Frame {
 }
 
 impl ServerFrame {
-    fn between(before: &Series, after: &Series, seconds: f64) -> Self {
+    fn between(before: &ScrapedSeries, after: &ScrapedSeries, seconds: f64) -> Self {
         let rate = |name: &str, label: &str, passes: &dyn Fn(&str) -> bool| {
             let sums = [before, after].map(|series| series.sum(name, label, passes));
             growth(sums[0], sums[1]) / seconds
@@ -168,7 +168,7 @@ impl ServerFrame {
     }
 }
 
-fn callers(before: &Series, after: &Series, seconds: f64) -> Vec<CallerFrame> {
+fn callers(before: &ScrapedSeries, after: &ScrapedSeries, seconds: f64) -> Vec<CallerFrame> {
     let name = "umbo_caller_request_units_total";
     let known = before.by(name, "caller");
     let spent = after.by(name, "caller").into_iter();
@@ -213,7 +213,7 @@ fn shards(before: &Sample, after: &Sample, seconds: f64) -> Vec<ShardFrame> {
 }
 
 /// Returns how overloaded each shard is.
-fn overload(series: &Series) -> impl Fn(u16) -> Option<OverloadFrame> + use<> {
+fn overload(series: &ScrapedSeries) -> impl Fn(u16) -> Option<OverloadFrame> + use<> {
     let sum = |name| series.by(name, "shard");
     let overloaded = sum("umbo_shard_overloaded");
     let pressures = series.fold_by("umbo_shard_pressure", "shard", f64::max);
@@ -236,7 +236,7 @@ fn overload(series: &Series) -> impl Fn(u16) -> Option<OverloadFrame> + use<> {
     }
 }
 
-fn policies(before: &Series, after: &Series, seconds: f64) -> Vec<PolicyFrame> {
+fn policies(before: &ScrapedSeries, after: &ScrapedSeries, seconds: f64) -> Vec<PolicyFrame> {
     let rates = |name: &str| {
         let (known, grown) = (before.by(name, "policy"), after.by(name, "policy"));
         move |policy: &String| {
@@ -270,7 +270,7 @@ mod tests {
     fn sample(taken_at: Instant, text: &str) -> Sample {
         Sample {
             taken_at,
-            series: Series::parse(text),
+            series: ScrapedSeries::parse(text),
             hot: None,
             shards: vec![ShardInfo {
                 shard: 3,
@@ -313,7 +313,7 @@ mod tests {
              umbo_policy_utilisation_ratio{policy=\"p\"} 0.75\n\
              umbo_policy_rejected_total{policy=\"p\"} 8\n",
         );
-        let frame = Frame::between(&before, &after);
+        let frame = ScreenFrame::between(&before, &after);
         let pod = &frame.pod;
         let rates = [
             pod.requests_rate,

@@ -7,7 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 use tokio::sync::mpsc;
 
 use super::draw::ScreenSize;
-use super::view::Key;
+use super::view::KeyPress;
 use crate::cli_error::CliError;
 
 /// Switches to the alternate screen and hides the cursor.
@@ -31,7 +31,7 @@ pub(super) struct Screen {
     /// The key mode before; none if stdin is not a terminal.
     before: Option<Termios>,
     out: io::Stdout,
-    keys: mpsc::Receiver<Key>,
+    keys: mpsc::Receiver<KeyPress>,
 }
 
 impl Screen {
@@ -57,7 +57,7 @@ impl Screen {
     }
 
     /// Waits for a key; without limit if stdin is not a terminal.
-    pub(super) async fn key(&mut self) -> Key {
+    pub(super) async fn key(&mut self) -> KeyPress {
         match self.keys.recv().await {
             Some(key) => key,
             None => std::future::pending().await,
@@ -100,7 +100,7 @@ impl Drop for Screen {
 }
 
 /// Reads keys until the program ends.
-fn read_keys(keys: &mpsc::Sender<Key>) {
+fn read_keys(keys: &mpsc::Sender<KeyPress>) {
     let mut stdin = io::stdin().lock();
     let mut bytes = [0; KEY_LEN_MAX];
     while let Ok(len @ 1..) = stdin.read(&mut bytes) {
@@ -112,7 +112,7 @@ fn read_keys(keys: &mpsc::Sender<Key>) {
         } else {
             sent.chunks(1).collect()
         };
-        for key in pieces.into_iter().filter_map(Key::parse) {
+        for key in pieces.into_iter().filter_map(KeyPress::parse) {
             if keys.blocking_send(key).is_err() {
                 return;
             }

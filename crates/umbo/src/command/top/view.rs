@@ -51,7 +51,7 @@ impl Tab {
 
 /// A key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum KeyPress {
     /// A character.
     Char(char),
     Enter,
@@ -62,7 +62,7 @@ pub(super) enum Key {
     Right,
 }
 
-impl Key {
+impl KeyPress {
     /// Reads what a terminal sends at once; none of what is no key here.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         Some(match bytes {
@@ -95,7 +95,7 @@ pub(super) enum Pressed {
 
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct View {
+pub(super) struct TableView {
     pub(super) tab: Tab,
     /// Column by which the rows of the tab are sorted; none for the order that it has by itself.
     pub(super) sort: Option<usize>,
@@ -110,7 +110,7 @@ pub(super) struct View {
 /// Longest filter, in characters.
 const FILTER_LEN_MAX: usize = 60;
 
-impl View {
+impl TableView {
     /// Begins with a tab.
     pub(super) const fn new(tab: Tab, filter: String) -> Self {
         Self {
@@ -123,29 +123,29 @@ impl View {
     }
 
     /// Changes the view by a key; `columns` is how many the tab has.
-    pub(super) fn press(&mut self, key: Key, columns: usize) -> Pressed {
+    pub(super) fn press(&mut self, key: KeyPress, columns: usize) -> Pressed {
         if self.is_typing {
             return self.type_key(key);
         }
         match key {
-            Key::Char('q' | 'Q') => return Pressed::Quit,
-            Key::Char('d' | 'D') => return Pressed::NextServer,
-            Key::Char('/') => self.is_typing = true,
-            Key::Char('s') if columns > 0 => {
+            KeyPress::Char('q' | 'Q') => return Pressed::Quit,
+            KeyPress::Char('d' | 'D') => return Pressed::NextServer,
+            KeyPress::Char('/') => self.is_typing = true,
+            KeyPress::Char('s') if columns > 0 => {
                 self.sort = Some(self.sort.map_or(0, |at| (at + 1) % columns));
             }
-            Key::Char('S') if columns > 0 => {
+            KeyPress::Char('S') if columns > 0 => {
                 let at = self.sort.unwrap_or_default();
                 self.sort = Some((at + columns - 1) % columns);
             }
-            Key::Char('r' | 'R') => self.is_ascending = !self.is_ascending,
-            Key::Char(digit @ '1'..='6') => {
+            KeyPress::Char('r' | 'R') => self.is_ascending = !self.is_ascending,
+            KeyPress::Char(digit @ '1'..='6') => {
                 let at = digit as usize - '1' as usize;
                 self.show(Tab::ALL[at]);
             }
-            Key::Tab | Key::Right => self.show(self.tab.moved(1)),
-            Key::Left => self.show(self.tab.moved(Tab::ALL.len() - 1)),
-            Key::Escape => self.filter.clear(),
+            KeyPress::Tab | KeyPress::Right => self.show(self.tab.moved(1)),
+            KeyPress::Left => self.show(self.tab.moved(Tab::ALL.len() - 1)),
+            KeyPress::Escape => self.filter.clear(),
             _ => return Pressed::Nothing,
         }
         Pressed::Redraw
@@ -157,17 +157,17 @@ impl View {
         }
     }
 
-    fn type_key(&mut self, key: Key) -> Pressed {
+    fn type_key(&mut self, key: KeyPress) -> Pressed {
         match key {
-            Key::Enter | Key::Tab => self.is_typing = false,
-            Key::Escape => {
+            KeyPress::Enter | KeyPress::Tab => self.is_typing = false,
+            KeyPress::Escape => {
                 self.is_typing = false;
                 self.filter.clear();
             }
-            Key::Backspace => {
+            KeyPress::Backspace => {
                 self.filter.pop();
             }
-            Key::Char(letter) if self.filter.chars().count() < FILTER_LEN_MAX => {
+            KeyPress::Char(letter) if self.filter.chars().count() < FILTER_LEN_MAX => {
                 self.filter.push(letter);
             }
             _ => return Pressed::Nothing,
@@ -188,34 +188,34 @@ impl View {
 mod tests {
     use super::*;
 
-    fn pressed(view: &mut View, keys: &str) -> Vec<Pressed> {
-        let keys = keys.chars().map(Key::Char);
+    fn pressed(view: &mut TableView, keys: &str) -> Vec<Pressed> {
+        let keys = keys.chars().map(KeyPress::Char);
         keys.map(|key| view.press(key, 3)).collect()
     }
 
     #[test]
     fn keys_choose_tab_order_and_filter() {
-        let mut view = View::new(Tab::Overview, String::new());
+        let mut view = TableView::new(Tab::Overview, String::new());
         pressed(&mut view, "2ss");
         assert_eq!((view.tab, view.sort), (Tab::Callers, Some(1)));
         pressed(&mut view, "SSr");
         assert_eq!((view.sort, view.is_ascending), (Some(2), true));
-        view.press(Key::Right, 3);
+        view.press(KeyPress::Right, 3);
         assert_eq!(
             (view.tab, view.sort, view.is_ascending),
             (Tab::Hot, None, false)
         );
         for _ in 0..3 {
-            view.press(Key::Left, 3);
+            view.press(KeyPress::Left, 3);
         }
         assert_eq!(view.tab, Tab::Overload);
         pressed(&mut view, "/qd2x");
-        view.press(Key::Backspace, 3);
-        view.press(Key::Enter, 3);
+        view.press(KeyPress::Backspace, 3);
+        view.press(KeyPress::Enter, 3);
         assert_eq!((view.filter.as_str(), view.is_typing), ("qd2", false));
         assert!(view.passes(&["a".to_owned(), "xQD2y".to_owned()]));
         assert!(!view.passes(&["a".to_owned()]));
-        view.press(Key::Escape, 3);
+        view.press(KeyPress::Escape, 3);
         assert!(view.passes(&["a".to_owned()]));
         let last = pressed(&mut view, "d?q");
         assert_eq!(last, [Pressed::NextServer, Pressed::Nothing, Pressed::Quit]);
@@ -223,28 +223,28 @@ mod tests {
 
     #[test]
     fn a_filter_that_is_given_up_is_empty_and_none_is_endless() {
-        let mut view = View::new(Tab::Hot, String::new());
+        let mut view = TableView::new(Tab::Hot, String::new());
         pressed(&mut view, &format!("/{}", "é".repeat(500)));
         assert_eq!(view.filter.chars().count(), FILTER_LEN_MAX);
-        view.press(Key::Escape, 3);
+        view.press(KeyPress::Escape, 3);
         assert_eq!((view.filter.as_str(), view.is_typing), ("", false));
     }
 
     #[test]
     fn what_terminals_send_is_read_and_the_rest_ignored() {
         for (bytes, key) in [
-            (&b"q"[..], Some(Key::Char('q'))),
-            (b"\x1b", Some(Key::Escape)),
-            (b"\x1b[C", Some(Key::Right)),
-            (b"\x1b[Z", Some(Key::Left)),
-            (b"\t", Some(Key::Tab)),
-            ("é".as_bytes(), Some(Key::Char('é'))),
+            (&b"q"[..], Some(KeyPress::Char('q'))),
+            (b"\x1b", Some(KeyPress::Escape)),
+            (b"\x1b[C", Some(KeyPress::Right)),
+            (b"\x1b[Z", Some(KeyPress::Left)),
+            (b"\t", Some(KeyPress::Tab)),
+            ("é".as_bytes(), Some(KeyPress::Char('é'))),
             (b"\x1b[15~", None),
             (b"\x01", None),
             (b"\xff", None),
             (b"", None),
         ] {
-            assert_eq!(Key::parse(bytes), key, "{bytes:?}");
+            assert_eq!(KeyPress::parse(bytes), key, "{bytes:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
 use crate::command::kv::namespace;
-use crate::connection::{Connection, block_on};
+use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
 const DIFF_HELP: &str = "\
@@ -43,7 +43,7 @@ pub(super) enum Command {
         keys: Option<usize>,
     },
     /// Make a version the live one
-    Activate(Version),
+    Activate(VersionArgs),
     /// Make the version the live one again that was it before
     Rollback {
         /// Namespace
@@ -54,12 +54,12 @@ pub(super) enum Command {
         dry_run: bool,
     },
     /// Drop a version that is kept
-    Rm(Version),
+    Rm(VersionArgs),
 }
 
 /// A version that is to be changed.
 #[derive(Debug, Args)]
-pub(super) struct Version {
+pub(super) struct VersionArgs {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
@@ -72,7 +72,7 @@ pub(super) struct Version {
 
 impl Command {
     /// Runs the command.
-    pub(super) fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         block_on(async {
             let client = connection.client()?;
             let change = match self {
@@ -92,13 +92,13 @@ impl Command {
                         None => diff(connection, &versions, one, other),
                     };
                 }
-                Self::Activate(Version {
+                Self::Activate(VersionArgs {
                     ns,
                     number,
                     dry_run,
                 }) => client.activate_version(ns.as_str(), number, dry_run).await,
                 Self::Rollback { ns, dry_run } => client.roll_back(ns.as_str(), dry_run).await,
-                Self::Rm(Version {
+                Self::Rm(VersionArgs {
                     ns,
                     number,
                     dry_run,
@@ -109,7 +109,7 @@ impl Command {
     }
 }
 
-fn list(connection: &Connection, list: &VersionList) -> Result<(), CliError> {
+fn list(connection: &ConnectionArgs, list: &VersionList) -> Result<(), CliError> {
     let header = [
         "VERSION",
         "STATE",
@@ -145,7 +145,12 @@ struct ShardDiff {
     is_equal: Option<bool>,
 }
 
-fn diff(connection: &Connection, list: &VersionList, one: u32, other: u32) -> Result<(), CliError> {
+fn diff(
+    connection: &ConnectionArgs,
+    list: &VersionList,
+    one: u32,
+    other: u32,
+) -> Result<(), CliError> {
     let (one, other) = (find(list, one)?, find(list, other)?);
     for version in [one, other] {
         if version.shards.is_empty() {
@@ -206,7 +211,7 @@ fn by_shard(one: &VersionInfo, other: &VersionInfo) -> Vec<ShardDiff> {
         .collect()
 }
 
-fn tell(connection: &Connection, change: &VersionChange) -> Result<(), CliError> {
+fn tell(connection: &ConnectionArgs, change: &VersionChange) -> Result<(), CliError> {
     let format = connection.listing_format();
     if format != Format::Table {
         return output::write_json(change);

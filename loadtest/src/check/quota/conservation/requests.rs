@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    ActualUsage, CostHint, Limiter, Request, Reservation, ShardShare, Subject, Weights,
+    ActualUsage, CostHint, Limiter, QuotaRequest, Reservation, ShardShare, Subject, Weights,
 };
 use umbo_types::{
     Attribute, Attributes, NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId,
@@ -120,7 +120,7 @@ fn begin(
     let caller = caller(random.below(CALLERS));
     let user = format!("user-{}", random.below(100));
     let namespace_id = NamespaceId(random.below(3) as u32);
-    let request = Request {
+    let request = QuotaRequest {
         subject: Subject {
             caller: &caller,
             namespace: ["one", "two", "three"][namespace_id.0 as usize],

@@ -30,7 +30,7 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
 /// How to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Compression {
+pub(super) enum FileCompression {
     /// gzip
     Gzip,
     /// zstd
@@ -63,7 +63,7 @@ pub(super) struct ExportProgress {
     namespace: String,
     #[serde(default)]
     format: FileFormat,
-    compression: Option<Compression>,
+    compression: Option<FileCompression>,
     /// Of each segment.
     pub(super) places: Vec<SegmentPlace>,
     /// Rows written.
@@ -80,7 +80,7 @@ impl ExportProgress {
         ns: &Namespace,
         segments: u32,
         format: FileFormat,
-        compression: Option<Compression>,
+        compression: Option<FileCompression>,
     ) -> Self {
         Self {
             namespace: ns.as_str().to_owned(),
@@ -118,7 +118,7 @@ impl ExportProgress {
         file: &Path,
         ns: &Namespace,
         format: FileFormat,
-        compression: Option<Compression>,
+        compression: Option<FileCompression>,
     ) -> Result<(), CliError> {
         let refuse = |reason: &str| {
             let file = file.display();
@@ -234,7 +234,7 @@ impl ExportWriter {
 type Out = BufWriter<Box<dyn Write + Send>>;
 
 /// A frame of compressed output.
-enum Frame {
+enum OutputFrame {
     Plain(Out),
     Gzip(flate2::write::GzEncoder<Out>),
     Zstd(zstd::stream::write::Encoder<'static, Out>),
@@ -242,7 +242,7 @@ enum Frame {
     Parquet(Box<TableWriter<Out>>),
 }
 
-impl Frame {
+impl OutputFrame {
     fn begin(progress: &ExportProgress, out: Out) -> io::Result<Self> {
         #[cfg(feature = "parquet")]
         if progress.format == FileFormat::Parquet {
@@ -251,11 +251,11 @@ impl Frame {
         }
         Ok(match progress.compression {
             None => Self::Plain(out),
-            Some(Compression::Gzip) => {
+            Some(FileCompression::Gzip) => {
                 let level = flate2::Compression::default();
                 Self::Gzip(flate2::write::GzEncoder::new(out, level))
             }
-            Some(Compression::Zstd) => Self::Zstd(zstd::stream::write::Encoder::new(out, 3)?),
+            Some(FileCompression::Zstd) => Self::Zstd(zstd::stream::write::Encoder::new(out, 3)?),
         })
     }
 
@@ -298,7 +298,7 @@ struct Output {
     file: Option<PathBuf>,
     /// The part file, to sync it and to learn its length.
     handle: Option<File>,
-    frame: Option<Frame>,
+    frame: Option<OutputFrame>,
     progress: ExportProgress,
 }
 
@@ -321,7 +321,7 @@ impl Output {
         };
         let out = BufWriter::with_capacity(256 << 10, out);
         let mut output = Self {
-            frame: Some(Frame::begin(&progress, out)?),
+            frame: Some(OutputFrame::begin(&progress, out)?),
             file,
             handle,
             progress,
@@ -379,7 +379,7 @@ impl Output {
     fn end_frame(&mut self) -> io::Result<()> {
         if let Some(frame) = self.frame.take() {
             let out = frame.finish()?;
-            self.frame = Some(Frame::begin(&self.progress, out)?);
+            self.frame = Some(OutputFrame::begin(&self.progress, out)?);
         }
         Ok(())
     }

@@ -179,7 +179,7 @@ impl Checkpoint {
 
 /// A place in the input: the number of a line, and what the lines up to it say of their number.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place {
+pub(super) struct InputPosition {
     pub(super) lines: u64,
     pub(super) end: EndCheck,
 }
@@ -208,7 +208,11 @@ impl Checkpoints {
     }
 
     /// Saves one for a place before which every line is done.
-    pub(super) fn save(&mut self, place: Place, shared: &ImportState) -> Result<(), CliError> {
+    pub(super) fn save(
+        &mut self,
+        place: InputPosition,
+        shared: &ImportState,
+    ) -> Result<(), CliError> {
         let checkpoint = &mut self.checkpoint;
         checkpoint.held = match shared.held() {
             Some(mut held) => held.sync()?,

@@ -15,7 +15,7 @@ const LINE_LEN_MAX: u64 = 20 << 20;
 
 /// Kind of a line of such a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Letter {
+pub(super) enum DeadLetterLine {
     /// A row that failed, or a text in place of one.
     Entry(FailureReason),
     /// A row as import takes it, without a failure.
@@ -48,7 +48,7 @@ impl FailureReason {
 }
 
 /// Returns the kind of a line.
-pub(super) fn read_letter(line: &[u8]) -> Letter {
+pub(super) fn read_letter(line: &[u8]) -> DeadLetterLine {
     #[derive(Deserialize)]
     struct Envelope {
         failed: Option<FailureReason>,
@@ -56,9 +56,9 @@ pub(super) fn read_letter(line: &[u8]) -> Letter {
     match serde_json::from_slice(line) {
         Ok(Envelope {
             failed: Some(failed),
-        }) => Letter::Entry(failed),
-        Ok(Envelope { failed: None }) => Letter::Row,
-        Err(_) => Letter::Malformed,
+        }) => DeadLetterLine::Entry(failed),
+        Ok(Envelope { failed: None }) => DeadLetterLine::Row,
+        Err(_) => DeadLetterLine::Malformed,
     }
 }
 
@@ -126,12 +126,12 @@ pub(in crate::command) struct FailureCount {
 }
 
 /// Namespace, reason, status and code of an entry.
-type Kind = (Option<String>, String, u16, String);
+type FailureGroup = (Option<String>, String, u16, String);
 
 /// Counts the entries of a file by namespace and reason, the most frequent first.
 pub(in crate::command) fn census(path: &Path) -> Result<Vec<FailureCount>, CliError> {
     let (mut lines, mut line) = (LetterLines::open(path)?, Vec::new());
-    let mut kinds: BTreeMap<Kind, (u64, String)> = BTreeMap::new();
+    let mut kinds: BTreeMap<FailureGroup, (u64, String)> = BTreeMap::new();
     while lines.next(&mut line)?.is_some() {
         let other = |kind: &str, detail: &str| FailureReason {
             type_uri: kind.to_owned(),
@@ -139,9 +139,11 @@ pub(in crate::command) fn census(path: &Path) -> Result<Vec<FailureCount>, CliEr
             ..FailureReason::default()
         };
         let failed = match read_letter(&line) {
-            Letter::Entry(failed) => failed,
-            Letter::Row => other("(row)", "has not failed yet"),
-            Letter::Malformed => other("(malformed)", "not an entry of a file of failed rows"),
+            DeadLetterLine::Entry(failed) => failed,
+            DeadLetterLine::Row => other("(row)", "has not failed yet"),
+            DeadLetterLine::Malformed => {
+                other("(malformed)", "not an entry of a file of failed rows")
+            }
         };
         let code = failed.code().to_owned();
         let kind = kinds.entry((failed.namespace, failed.reason, failed.status, code));
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn a_line_is_an_entry_a_row_or_neither() {
         let entry = br#"{"failed":{"namespace":"n","line":3,"status":429,"type":"/v1/errors/quota-exceeded","detail":"d","attempts":4},"row":{"pk":"a"}}"#;
-        let Letter::Entry(failed) = read_letter(entry) else {
+        let DeadLetterLine::Entry(failed) = read_letter(entry) else {
             panic!("not an entry");
         };
         assert_eq!(failed.namespace.as_deref(), Some("n"));
@@ -180,14 +182,14 @@ mod tests {
         let of_before = read_letter(br#"{"failed":{"line":3,"status":0,"detail":"d"},"text":"{"}"#);
         assert!(matches!(
             of_before,
-            Letter::Entry(FailureReason {
+            DeadLetterLine::Entry(FailureReason {
                 namespace: None,
                 ..
             })
         ));
-        assert_eq!(read_letter(br#"{"pk":"a","v":"1"}"#), Letter::Row);
+        assert_eq!(read_letter(br#"{"pk":"a","v":"1"}"#), DeadLetterLine::Row);
         for line in [&b"{"[..], b"7", b"{\"failed\":7}"] {
-            assert_eq!(read_letter(line), Letter::Malformed);
+            assert_eq!(read_letter(line), DeadLetterLine::Malformed);
         }
     }
 

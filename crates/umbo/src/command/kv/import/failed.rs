@@ -27,7 +27,7 @@ use crate::cli_error::CliError;
 
 /// Why a line failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Reason {
+pub(super) struct LineFailure {
     /// Number of the line in its file, from 1.
     pub(super) line: u64,
     /// HTTP status of the row, or of its batch; 0 if there was no answer.
@@ -53,7 +53,7 @@ const fn is_at_most_one(attempts: &u32) -> bool {
     *attempts <= 1
 }
 
-impl Reason {
+impl LineFailure {
     /// Makes the reason of a line that is malformed before it is sent.
     pub(super) fn malformed(line: u64, detail: String) -> Self {
         Self {
@@ -78,7 +78,7 @@ struct FailedEntry<'a> {
     /// When it failed, in milliseconds since the Unix epoch: rows written later are newer.
     at: u64,
     #[serde(flatten)]
-    reason: &'a Reason,
+    reason: &'a LineFailure,
 }
 
 /// What to do with an existing file before the first failed row.
@@ -146,7 +146,7 @@ impl FailedFile {
         &mut self,
         namespace: &str,
         line: &[u8],
-        reason: &Reason,
+        reason: &LineFailure,
     ) -> Result<(), CliError> {
         let added = entry(namespace, line, reason).and_then(|entry| self.write(&entry));
         added.map_err(|error| self.failure(error))
@@ -215,7 +215,7 @@ fn open(path: &Path, existing: Existing) -> io::Result<File> {
     }
 }
 
-fn entry(namespace: &str, line: &[u8], reason: &Reason) -> io::Result<Vec<u8>> {
+fn entry(namespace: &str, line: &[u8], reason: &LineFailure) -> io::Result<Vec<u8>> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let at = since.map_or(0, |since| since.as_millis() as u64);
     let failed = FailedEntry {
@@ -243,8 +243,8 @@ mod tests {
     use super::*;
     use crate::command::kv::import::line::{LineKind, read};
 
-    fn reason() -> Reason {
-        Reason::malformed(7, "a \"detail\"".to_owned())
+    fn reason() -> LineFailure {
+        LineFailure::malformed(7, "a \"detail\"".to_owned())
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::failed::Reason;
+use super::failed::LineFailure;
 use super::line::{self, LineKind};
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::with_suffix;
@@ -46,7 +46,7 @@ struct HeldShard {
     file: HeldFile,
     /// When the first row is sent on trial again.
     trial_at: Instant,
-    reason: Reason,
+    reason: LineFailure,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl HeldShards {
             let shard = HeldShard {
                 state: HeldState::Back,
                 trial_at: Instant::now(),
-                reason: Reason::malformed(0, String::new()),
+                reason: LineFailure::malformed(0, String::new()),
                 file: HeldFile { part, out: None },
             };
             self.shards.insert(shard.file.part.shard, shard);
@@ -160,7 +160,7 @@ impl HeldShards {
         &mut self,
         shard: u32,
         row: (u64, &[u8]),
-        reason: Option<&Reason>,
+        reason: Option<&LineFailure>,
     ) -> Result<(), CliError> {
         let hash = partition_hash(row.1, &mut Vec::new());
         let held = match self.shards.entry(shard) {
@@ -195,7 +195,7 @@ impl HeldShards {
     }
 
     /// Records that a shard did not take a row on trial.
-    pub(super) fn is_still_away(&mut self, shard: u32, trial_at: Instant, reason: Reason) {
+    pub(super) fn is_still_away(&mut self, shard: u32, trial_at: Instant, reason: LineFailure) {
         if let Some(held) = self.shards.get_mut(&shard) {
             (held.trial_at, held.reason) = (trial_at, reason);
         }
@@ -241,7 +241,7 @@ impl HeldShards {
     /// Gives up all rows: passes each to `fail` with the reason, and holds nothing any more.
     pub(super) fn give_up(
         &mut self,
-        mut fail: impl FnMut(HeldRow, &Reason) -> Result<(), CliError>,
+        mut fail: impl FnMut(HeldRow, &LineFailure) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
         for held in self.shards.values_mut() {
             let mut rows = held.file.rows()?;
@@ -291,7 +291,7 @@ impl HeldShard {
             state: HeldState::Away,
             file: HeldFile::new(shard, input, number),
             trial_at: Instant::now(),
-            reason: Reason::malformed(0, String::new()),
+            reason: LineFailure::malformed(0, String::new()),
         }
     }
 }

@@ -17,7 +17,7 @@ use umbo_client::{BatchOptions, Client, DeadLetterReason, Error};
 use umbo_types::Namespace;
 
 use super::batch::ImportBatch;
-use super::failed::Reason;
+use super::failed::LineFailure;
 use super::held::REST;
 use super::line;
 use super::progress::ImportState;
@@ -42,7 +42,7 @@ pub(super) struct ImportTarget {
 }
 
 /// Rows that failed, by their index in the batch.
-type FailedRows = Vec<(usize, Reason)>;
+type FailedRows = Vec<(usize, LineFailure)>;
 
 /// Rows that were not written and may succeed later.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub(super) struct RetryRows {
     /// Those to send again.
     again: FailedRows,
     /// Rows whose shard is away.
-    away: Vec<(usize, Reason, u16)>,
+    away: Vec<(usize, LineFailure, u16)>,
     /// The longest wait that the server gave for those to send again.
     wait: Option<Duration>,
 }
@@ -204,7 +204,8 @@ impl ImportTarget {
         // Where nothing else is written, patience begins to run.
         self.shared.goes_on(1, None);
         let away = leftover.away.iter();
-        let reasons: HashMap<u16, &Reason> = away.clone().map(|(_, why, on)| (*on, why)).collect();
+        let reasons: HashMap<u16, &LineFailure> =
+            away.clone().map(|(_, why, on)| (*on, why)).collect();
         let marked = away.map(|(at, _, shard)| (*at, *shard)).collect();
         let rows = with_later_lines_of_the_same_keys(batch, &marked);
         let mut held = self.shared.hold();
@@ -358,7 +359,7 @@ fn sort_out(
         let Some(error) = row.error else { continue };
         let is_retried = is_retried(batch.line(at), status, &error);
         let named = error.retry.after_ms.map(Duration::from_millis);
-        let reason = Reason {
+        let reason = LineFailure {
             line: batch.number(at),
             status,
             type_uri: error.type_uri,
@@ -418,7 +419,7 @@ fn leftover_of(
 
 impl RetryRows {
     /// Returns why a row that was sent alone is to wait, and for how long; none if it is not.
-    pub(super) fn of_single(mut self) -> Option<(Reason, Option<Duration>)> {
+    pub(super) fn of_single(mut self) -> Option<(LineFailure, Option<Duration>)> {
         let again = self.again.pop().map(|(_, reason)| reason);
         let away = self.away.pop().map(|(_, reason, _)| reason);
         again.or(away).map(|reason| (reason, self.wait))
@@ -453,7 +454,7 @@ fn with_later_lines_of_the_same_keys<T: Copy>(
         .collect()
 }
 
-fn reason_of(line: u64, error: &Error, attempts: u32) -> Reason {
+fn reason_of(line: u64, error: &Error, attempts: u32) -> LineFailure {
     let (type_uri, detail) = match error.problem() {
         Some(problem) => (problem.type_uri.clone(), problem.detail.clone()),
         None => (String::new(), error.to_string()),
@@ -464,7 +465,7 @@ fn reason_of(line: u64, error: &Error, attempts: u32) -> Reason {
         Error::GivenUp { status, .. } => (*status, ErrorCode::QuotaExceeded.type_uri()),
         _ => (error.status().unwrap_or_default(), type_uri),
     };
-    Reason {
+    LineFailure {
         line,
         status,
         type_uri,

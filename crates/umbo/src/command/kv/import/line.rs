@@ -25,7 +25,7 @@ pub(super) enum LineKind {
 
 /// Why a line cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum LineError {
+pub(super) enum ImportLineError {
     /// Not a JSON object, up to the point that was read.
     #[error("it is not a JSON object")]
     NotAnObject,
@@ -57,7 +57,7 @@ struct LineFields {
 }
 
 /// Parses a line. For a write, appends partition key, a zero byte and sort key to `keys`.
-pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, LineError> {
+pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, ImportLineError> {
     let mut cursor = LineCursor { line, at: 0 };
     let mut fields = LineFields::default();
     cursor.expect(b'{')?;
@@ -91,7 +91,7 @@ pub(super) fn read(line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, LineErro
         }
     }
     if is_increment(line) {
-        return Err(LineError::Increment);
+        return Err(ImportLineError::Increment);
     }
     let start = keys.len();
     let key = fields.append(line, keys);
@@ -118,18 +118,18 @@ impl LineFields {
         (self.pk.is_some() || self.pk64.is_some()) && (self.sk.is_some() || self.sk64.is_some())
     }
 
-    fn append(&self, line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, LineError> {
+    fn append(&self, line: &[u8], keys: &mut Vec<u8>) -> Result<LineKind, ImportLineError> {
         let start = keys.len();
         if !append_pair("pk", [&self.pk, &self.pk64], line, keys)? {
-            return Err(LineError::NoPartitionKey);
+            return Err(ImportLineError::NoPartitionKey);
         }
         let partition_len = keys.len() - start;
         keys.push(0);
         append_pair("sk", [&self.sk, &self.sk64], line, keys)?;
         if partition_len == 0 || keys.len() - start > KEY_LEN_MAX {
-            return Err(LineError::KeyLength);
+            return Err(ImportLineError::KeyLength);
         }
-        let partition_len = u16::try_from(partition_len).map_err(|_| LineError::KeyLength)?;
+        let partition_len = u16::try_from(partition_len).map_err(|_| ImportLineError::KeyLength)?;
         Ok(LineKind::Write { partition_len })
     }
 }
@@ -140,8 +140,8 @@ fn append_pair(
     [text, base64]: [&Option<Range<usize>>; 2],
     line: &[u8],
     keys: &mut Vec<u8>,
-) -> Result<bool, LineError> {
-    let bad = LineError::BadKey(name);
+) -> Result<bool, ImportLineError> {
+    let bad = ImportLineError::BadKey(name);
     let inside = |range: &Range<usize>| {
         let value = &line[range.clone()];
         let inside = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -149,7 +149,7 @@ fn append_pair(
     };
     match (text, base64) {
         (None, None) => return Ok(false),
-        (Some(_), Some(_)) => return Err(LineError::Both(name)),
+        (Some(_), Some(_)) => return Err(ImportLineError::Both(name)),
         (Some(range), None) => {
             let (value, inside) = inside(range).ok_or(bad)?;
             if memchr::memchr(b'\\', inside).is_none() {
@@ -185,22 +185,25 @@ impl LineCursor<'_> {
         }
     }
 
-    fn expect(&mut self, byte: u8) -> Result<(), LineError> {
+    fn expect(&mut self, byte: u8) -> Result<(), ImportLineError> {
         self.skip_space();
         if self.peek() != Some(byte) {
-            return Err(LineError::NotAnObject);
+            return Err(ImportLineError::NotAnObject);
         }
         self.at += 1;
         Ok(())
     }
 
     /// Skips a string and returns the range of its content.
-    fn string(&mut self) -> Result<Range<usize>, LineError> {
+    fn string(&mut self) -> Result<Range<usize>, ImportLineError> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
-            let rest = self.line.get(self.at..).ok_or(LineError::NotAnObject)?;
-            let found = memchr::memchr2(b'"', b'\\', rest).ok_or(LineError::NotAnObject)?;
+            let rest = self
+                .line
+                .get(self.at..)
+                .ok_or(ImportLineError::NotAnObject)?;
+            let found = memchr::memchr2(b'"', b'\\', rest).ok_or(ImportLineError::NotAnObject)?;
             self.at += found;
             if self.line[self.at] == b'"' {
                 self.at += 1;
@@ -211,12 +214,12 @@ impl LineCursor<'_> {
     }
 
     /// Skips a value of any kind and returns its range.
-    fn value(&mut self) -> Result<Range<usize>, LineError> {
+    fn value(&mut self) -> Result<Range<usize>, ImportLineError> {
         self.skip_space();
         let start = self.at;
         let mut depth = 0_usize;
         loop {
-            match self.peek().ok_or(LineError::NotAnObject)? {
+            match self.peek().ok_or(ImportLineError::NotAnObject)? {
                 b'"' => {
                     self.string()?;
                 }
@@ -229,7 +232,7 @@ impl LineCursor<'_> {
                     self.at += 1;
                 }
                 b',' | b'}' | b']' if depth == 0 => {
-                    return Err(LineError::NotAnObject);
+                    return Err(ImportLineError::NotAnObject);
                 }
                 _ if depth == 0 => self.scalar(),
                 _ => self.at += 1,
@@ -257,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
     use umbo_api::batch::WriteLine;
 
-    fn key(line: &str) -> Result<Vec<u8>, LineError> {
+    fn key(line: &str) -> Result<Vec<u8>, ImportLineError> {
         let mut keys = b"before".to_vec();
         let read = read(line.as_bytes(), &mut keys);
         match read? {
@@ -282,7 +285,7 @@ mod tests {
 
     #[test]
     fn lines_without_a_key_are_named_for_what_they_are() {
-        use LineError::{BadKey, Both, KeyLength, NoPartitionKey, NotAnObject};
+        use ImportLineError::{BadKey, Both, KeyLength, NoPartitionKey, NotAnObject};
         for (line, expected) in [
             ("", NotAnObject),
             ("[1]", NotAnObject),
@@ -315,7 +318,7 @@ mod tests {
             r#"{"op":"inc","pk":"a","by":1}"#,
             r#"{"pk":"a","by":1,"op":"\u0069nc"}"#,
         ] {
-            assert_eq!(key(line), Err(LineError::Increment), "{line}");
+            assert_eq!(key(line), Err(ImportLineError::Increment), "{line}");
         }
         for line in [
             r#"{"pk":"a","v":"\"inc\""}"#,

@@ -14,7 +14,7 @@ use umbo_api::ru::Ru;
 use umbo_client::{Client, Pace};
 use umbo_types::Namespace;
 
-use super::failed::{FailedFile, Reason};
+use super::failed::{FailedFile, LineFailure};
 use super::held::{HeldRow, HeldShards};
 use crate::cli_error::CliError;
 use crate::command::kv::patience::Patience;
@@ -140,7 +140,7 @@ impl ImportState {
     }
 
     /// Records a line that failed.
-    pub(super) fn fail(&self, line: &[u8], reason: &Reason) -> Result<(), CliError> {
+    pub(super) fn fail(&self, line: &[u8], reason: &LineFailure) -> Result<(), CliError> {
         self.count_settled(line.len() as u64 + 1);
         let line = self.originals.get(&reason.line).map_or(line, |line| line);
         lock(&self.failed).push(self.namespace.as_str(), line, reason)
@@ -182,11 +182,11 @@ impl ImportState {
 
     /// Gives up all rows that wait: they have failed.
     pub(super) fn give_up_held(&self) -> Result<(), CliError> {
-        let fail = |row: HeldRow, reason: &Reason| {
+        let fail = |row: HeldRow, reason: &LineFailure| {
             let line = row.number;
             self.fail(
                 &row.line,
-                &Reason {
+                &LineFailure {
                     line,
                     ..reason.clone()
                 },

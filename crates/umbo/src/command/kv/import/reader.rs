@@ -19,10 +19,10 @@ use tokio::sync::mpsc::Sender as LaneSender;
 use umbo_rows::{RowReader, RowsError};
 
 use super::batch::{self, BatchLimits, Builder, ImportBatch, LINE_LEN_MAX};
-use super::checkpoint::{Checkpoint, Checkpoints, Place};
+use super::checkpoint::{Checkpoint, Checkpoints, InputPosition};
 use super::end_lines::StreamPart;
 use super::ended::{Ended, ReadError, Stopped};
-use super::failed::Reason;
+use super::failed::LineFailure;
 use super::held::Released;
 use super::line::{self, LineKind};
 use super::progress::ImportState;
@@ -52,7 +52,7 @@ pub(super) struct LineReader<'a> {
     lanes: Vec<LaneSender<ImportBatch>>,
     shared: &'a ImportState,
     /// Lines read, and what they say of their number.
-    place: Place,
+    place: InputPosition,
     /// Lines that an earlier run has finished.
     lines_before: u64,
     has_row: bool,
@@ -75,7 +75,7 @@ struct WindowUnderWay {
     /// Closes when they are.
     done: Receiver<()>,
     /// Where it ends.
-    place: Place,
+    place: InputPosition,
 }
 
 impl<'a> LineReader<'a> {
@@ -90,7 +90,7 @@ impl<'a> LineReader<'a> {
             unsorted: lanes.iter().map(|_| Builder::default()).collect(),
             lanes,
             shared,
-            place: Place::default(),
+            place: InputPosition::default(),
             lines_before: 0,
             has_row: false,
             unsorted_bytes: 0,
@@ -285,7 +285,7 @@ impl<'a> LineReader<'a> {
 
     fn refuse(&mut self, line: &[u8], detail: String) -> Result<(), CliError> {
         self.shared
-            .fail(line, &Reason::malformed(self.place.lines, detail))
+            .fail(line, &LineFailure::malformed(self.place.lines, detail))
     }
 
     fn write(&mut self, line: &[u8], partition_len: u16) -> Result<(), Ended> {

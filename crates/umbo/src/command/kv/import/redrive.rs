@@ -20,7 +20,7 @@ use umbo_client::Client;
 use umbo_types::Namespace;
 
 use super::checkpoint::Checkpoint;
-use super::dead_letters::{Letter, LetterLines, read_letter};
+use super::dead_letters::{DeadLetterLine, LetterLines, read_letter};
 use super::failed::{Existing, FailedFile};
 use super::held::HeldShards;
 use super::lane::ImportTarget;
@@ -31,7 +31,7 @@ use super::transfer::TransferOptions;
 use crate::cli_error::CliError;
 use crate::command::kv::argument::namespace;
 use crate::command::kv::file_name::with_suffix;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
 
 /// Most bytes between two checkpoints.
@@ -129,7 +129,7 @@ struct Redrive<'a> {
 
 impl Arguments {
     /// Sends the rows, reports, and fails if any row did.
-    pub(in crate::command) async fn run(self, connection: &Connection) -> Result<(), CliError> {
+    pub(in crate::command) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         self.check_namespaces()?;
         if self.dry_run {
             return self.dry_run(connection).await;
@@ -176,8 +176,8 @@ impl Arguments {
         let (mut lines, mut line) = (LetterLines::open(&self.file)?, Vec::new());
         while let Some(number) = lines.next(&mut line)? {
             let has_none = match read_letter(&line) {
-                Letter::Entry(failed) => failed.namespace.is_none(),
-                Letter::Row | Letter::Malformed => true,
+                DeadLetterLine::Entry(failed) => failed.namespace.is_none(),
+                DeadLetterLine::Row | DeadLetterLine::Malformed => true,
             };
             if has_none && self.namespace.is_none() {
                 return Err(CliError::Usage(format!(
@@ -195,7 +195,7 @@ impl Arguments {
 
     /// Returns the namespace of a line; none if it is only copied.
     fn destination(&self, line: &[u8]) -> Option<Namespace> {
-        let Letter::Entry(failed) = read_letter(line) else {
+        let DeadLetterLine::Entry(failed) = read_letter(line) else {
             return self.namespace.clone();
         };
         let is_wanted =

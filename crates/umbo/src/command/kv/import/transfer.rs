@@ -15,7 +15,7 @@ use super::lane::{self, ImportTarget};
 use super::progress::ImportState;
 use super::reader::{LineReader, ReaderOptions};
 use crate::cli_error::CliError;
-use crate::command::kv::put::Durability;
+use crate::command::kv::put::DurabilityOption;
 
 /// Batches queued for a lane, besides the one it writes.
 const LANE_QUEUE: usize = 1;
@@ -44,7 +44,7 @@ pub(super) struct TransferOptions {
     pub(super) patience: Duration,
     /// When a batch is acknowledged
     #[arg(long, value_enum)]
-    pub(super) durability: Option<Durability>,
+    pub(super) durability: Option<DurabilityOption>,
 }
 
 impl TransferOptions {

@@ -11,7 +11,7 @@ use umbo_client::{Client, Error, ScanOptions};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// Rows of a segment, about.
@@ -37,7 +37,7 @@ struct DifferentRow {
 
 /// Lists up to `max` keys whose rows differ between two versions, of which the larger has so many rows.
 pub(super) async fn list(
-    connection: &Connection,
+    connection: &ConnectionArgs,
     ns: &Namespace,
     (numbers, rows): ([u32; 2], u64),
     max: usize,
@@ -71,14 +71,14 @@ pub(super) async fn list(
 }
 
 /// Rows by partition key and sort key.
-type Rows = BTreeMap<(Vec<u8>, Vec<u8>), JsonRow>;
+type RowsByKey = BTreeMap<(Vec<u8>, Vec<u8>), JsonRow>;
 
 async fn read(
     client: &Client,
     ns: &Namespace,
     version: u32,
     segment: (u32, u32),
-) -> Result<Rows, CliError> {
+) -> Result<RowsByKey, CliError> {
     let options = ScanOptions {
         segment: Some(segment),
         version: Some(version),
@@ -86,7 +86,7 @@ async fn read(
     };
     let malformed = |reason: String| CliError::Client(Error::Malformed(reason));
     let mut reader = client.scan(ns.as_str(), options);
-    let mut rows = Rows::new();
+    let mut rows = RowsByKey::new();
     while let Some(block) = reader.next_block().await? {
         let lines = block.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
         for line in lines.filter(|line| !line.is_empty()) {
@@ -102,7 +102,7 @@ async fn read(
 }
 
 /// Returns the rows that are not the same in both, whatever their versions.
-fn differences(numbers: [u32; 2], one: Rows, mut other: Rows) -> Vec<DifferentRow> {
+fn differences(numbers: [u32; 2], one: RowsByKey, mut other: RowsByKey) -> Vec<DifferentRow> {
     let key_of = |row: JsonRow, only_in| DifferentRow {
         only_in,
         pk: row.pk,
@@ -135,7 +135,7 @@ fn content(row: &JsonRow) -> JsonRow {
 mod tests {
     use super::*;
 
-    fn rows(values: &[(&str, &str, u64)]) -> Rows {
+    fn rows(values: &[(&str, &str, u64)]) -> RowsByKey {
         let row = |&(pk, v, version): &(&str, &str, u64)| {
             let row = JsonRow {
                 pk: Some(pk.to_owned()),

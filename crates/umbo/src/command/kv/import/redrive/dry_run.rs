@@ -11,7 +11,7 @@ use crate::cli_error::CliError;
 use crate::command::kv::import::checkpoint::Checkpoint;
 use crate::command::kv::import::dead_letters::LetterLines;
 use crate::command::kv::import::newer_rows::{self, RedriveLine, SentKeys};
-use crate::connection::Connection;
+use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// What would be done with the lines of one namespace.
@@ -26,7 +26,7 @@ struct Counts {
 
 impl Arguments {
     /// Counts, and prints a line for each namespace.
-    pub(super) async fn dry_run(&self, connection: &Connection) -> Result<(), CliError> {
+    pub(super) async fn dry_run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.bulk_client()?;
         let done = Checkpoint::load(&self.file)?.map_or(0, |known| known.lines);
         let (mut counts, mut sent) = (BTreeMap::<Namespace, Counts>::new(), SentKeys::new());

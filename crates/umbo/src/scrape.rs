@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The series of one scrape.
 #[derive(Debug, Default)]
-pub(crate) struct Series {
+pub(crate) struct ScrapedSeries {
     by_name: BTreeMap<String, Vec<One>>,
 }
 
@@ -17,7 +17,7 @@ struct One {
     value: f64,
 }
 
-impl Series {
+impl ScrapedSeries {
     /// Reads a scrape.
     pub(crate) fn parse(text: &str) -> Self {
         let mut series = Self::default();
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_scrape_is_read_and_what_is_none_of_it_left_out() {
-        let series = Series::parse(TEXT);
+        let series = ScrapedSeries::parse(TEXT);
         let is_get = |operation: &str| operation == "get";
         let sum = series.sum("a_total", "operation", is_get);
         let counts = series.counts("d", "operation", is_get);
