@@ -7,7 +7,7 @@ use crate::tree::{File, files};
 /// Type names that stand in more than one crate. Most are one thing at two layers: what a client or an answer shows of
 /// what the store or a node has. The number may only be lowered: a new type gets a name of its own, mostly the noun
 /// with the word that tells it from the other.
-const SHARED_NAMES: usize = 11;
+const SHARED_NAMES: usize = 8;
 
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 

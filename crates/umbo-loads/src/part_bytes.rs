@@ -7,11 +7,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 use bytes::Bytes;
 
 /// Gives the bytes of a part from an offset on, at least one; none where there will be no more.
-pub(crate) type Ask = Box<dyn FnMut(u64) -> Option<Bytes> + Send>;
+pub(crate) type BytesAt = Box<dyn FnMut(u64) -> Option<Bytes> + Send>;
 
 /// A part as a file.
 pub(crate) struct PartBytes {
-    ask: Ask,
+    ask: BytesAt,
     len: u64,
     position: u64,
     /// Bytes from `position` on.
@@ -20,7 +20,7 @@ pub(crate) struct PartBytes {
 
 impl PartBytes {
     /// Opens a part of this length, in bytes.
-    pub(crate) fn new(len: u64, ask: Ask) -> Self {
+    pub(crate) fn new(len: u64, ask: BytesAt) -> Self {
         Self {
             ask,
             len,

@@ -33,7 +33,7 @@ const BATCHES_AHEAD: usize = 1;
 const DEFECT: &str = "the reader of its rows ended by a defect";
 
 /// Rows of a part as they were read, in order, each with its line.
-pub(crate) type Batch = Vec<(u64, ReadRow)>;
+pub(crate) type NumberedRows = Vec<(u64, ReadRow)>;
 
 fn format_of(
     load: &LoadRecord,
@@ -60,7 +60,7 @@ pub fn check_format(
 #[derive(Debug)]
 pub(crate) struct PartRows {
     number: u16,
-    batches: Receiver<Result<Option<Batch>, HostError>>,
+    batches: Receiver<Result<Option<NumberedRows>, HostError>>,
     /// Ends the task when it is dropped, and with it the thread.
     _feeding: JoinSet<()>,
 }
@@ -123,7 +123,7 @@ impl PartRows {
 
     /// Returns the next rows; none at the end of the part, after which it is not called again. Nothing is lost where the
     /// call is dropped.
-    pub(crate) async fn next(&mut self) -> Result<Option<Batch>, HostError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<NumberedRows>, HostError> {
         let next = self.batches.recv().await;
         next.unwrap_or_else(|| Err(of_part(self.number, &DEFECT)))
     }
@@ -138,7 +138,7 @@ enum Said {
     /// It needs the bytes from an offset on, and waits for them. They do not come where the reading is given up.
     Needs(u64, oneshot::Sender<Bytes>),
     /// It has read rows.
-    Rows(Batch),
+    Rows(NumberedRows),
     /// It has ended: there are no more rows, or they cannot be read.
     Ended(Result<(), RowsError>),
 }
@@ -207,7 +207,7 @@ async fn feed(
     source: impl RowSource<Error = HostError>,
     bytes: StoredBytes,
     mut said: Receiver<Said>,
-    queue: &Sender<Result<Option<Batch>, HostError>>,
+    queue: &Sender<Result<Option<NumberedRows>, HostError>>,
 ) -> Result<(), HostError> {
     // A thread that is gone does not say that it has ended.
     let defect = || HostError::Never(DEFECT.to_owned());
@@ -277,7 +277,7 @@ fn read(format: &RowFormat, coding: Coding, len: u64, to: &Sender<Said>) -> Resu
     };
     let bytes = PartBytes::new(len, Box::new(ask));
     let mut rows = RowReader::open(format, coding, Box::new(bytes))?;
-    let (mut batch, mut bytes) = (Batch::new(), 0);
+    let (mut batch, mut bytes) = (NumberedRows::new(), 0);
     while let Some(row) = rows.next() {
         let row = row?;
         bytes += row.as_ref().map_or(0, len_of);
@@ -427,11 +427,11 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_ends_by_a_defect_is_an_error_and_no_end() {
         let work = |to: Sender<Said>| {
-            to.blocking_send(Said::Rows(Batch::new()))
+            to.blocking_send(Said::Rows(NumberedRows::new()))
                 .unwrap_or_default();
         };
         let mut rows = PartRows::begin(Rows::new(), no_bytes(), 7, work).unwrap();
-        assert_eq!(rows.next().await, Ok(Some(Batch::new())));
+        assert_eq!(rows.next().await, Ok(Some(NumberedRows::new())));
         let reason = format!("part 7: {DEFECT}");
         assert_eq!(rows.next().await, Err(HostError::Never(reason)));
     }
@@ -468,12 +468,12 @@ mod tests {
         let runs = Arc::clone(&thread);
         let (ended, end) = std::sync::mpsc::channel();
         let work = move |to: Sender<Said>| {
-            while to.blocking_send(Said::Rows(Batch::new())).is_ok() {}
+            while to.blocking_send(Said::Rows(NumberedRows::new())).is_ok() {}
             drop(runs);
             ended.send(()).unwrap();
         };
         let mut rows = PartRows::begin(Rows::new(), no_bytes(), 7, work).unwrap();
-        assert_eq!(rows.next().await, Ok(Some(Batch::new())));
+        assert_eq!(rows.next().await, Ok(Some(NumberedRows::new())));
         assert_eq!(Arc::strong_count(&thread), 2);
         drop(rows);
         tokio::task::spawn_blocking(move || end.recv())

@@ -17,14 +17,14 @@ use umbo_store::{Change, Condition, Mutation, SortRange, WriteError};
 use umbo_types::{Key, ShardId, Timestamp};
 
 use super::check::{progress_row, reject, reject_row};
-use super::open_batches::{Divided, JudgedPiece, OpenBatches, Piece, Rejected, len_of};
+use super::open_batches::{Divided, JudgedPiece, OpenBatches, RejectedRows, ShardPiece, len_of};
 use super::work::{Parts, continues, wait};
 use crate::host::{Host, HostError, WriteAnswers};
 use crate::journal::{Journal, Stop};
 use crate::layout::{self, PartProgress, PartRecord};
 use crate::limits::{BEAT, REJECTS_MAX, SEGMENT_LEN};
 use crate::record::LoadRecord;
-use crate::rows::{Batch, PartRows};
+use crate::rows::{NumberedRows, PartRows};
 use crate::stored_rows::{all_rows, whole};
 
 /// How often progress is written while rows are applied: each time is a commit.
@@ -126,7 +126,7 @@ async fn apply_part(
 }
 
 /// A request to a shard that has ended.
-type EndedRequest = (ShardId, Vec<Piece>, Result<WriteAnswers, HostError>);
+type EndedRequest = (ShardId, Vec<ShardPiece>, Result<WriteAnswers, HostError>);
 
 /// Writes the rows of a part.
 struct Writer {
@@ -180,7 +180,7 @@ impl Writer {
         }
     }
 
-    fn push(&mut self, mut batch: Batch) {
+    fn push(&mut self, mut batch: NumberedRows) {
         let known = usize::try_from(self.left_out)
             .unwrap_or(usize::MAX)
             .min(batch.len());
@@ -228,7 +228,7 @@ impl Writer {
             if std::mem::take(tries) > 0 {
                 journal.waits_for(None);
             }
-            let Rejected {
+            let RejectedRows {
                 blocked,
                 unreadable,
                 rows: mut rejects,
@@ -249,7 +249,7 @@ impl Writer {
 }
 
 /// Divides the rows of a part by shard. Those that are rejected are left out.
-fn divide(host: &Host, load: &LoadRecord, part: u16, batch: Batch) -> Divided {
+fn divide(host: &Host, load: &LoadRecord, part: u16, batch: NumberedRows) -> Divided {
     let (now, default) = (host.now(), host.default_expiry(load));
     let condition = || {
         if load.target.is_some() {
@@ -304,7 +304,7 @@ fn divide(host: &Host, load: &LoadRecord, part: u16, batch: Batch) -> Divided {
     divided
 }
 
-impl Rejected {
+impl RejectedRows {
     /// Keeps a row of the report, up to as many as a load has.
     fn keep(&mut self, row: impl FnOnce() -> Mutation) {
         if (self.rows.len() as u64) < REJECTS_MAX {
@@ -327,7 +327,7 @@ fn blocked(part: u16, line: u64, key: &Key) -> Mutation {
 
 /// Returns what became of the pieces of a request, and why some of their rows are left.
 fn judge(
-    pieces: Vec<Piece>,
+    pieces: Vec<ShardPiece>,
     answers: Result<WriteAnswers, HostError>,
 ) -> (Vec<JudgedPiece>, Option<HostError>) {
     let mut refusal = None;
@@ -338,7 +338,7 @@ fn judge(
             None
         }
     };
-    let mut judge_piece = |piece: Piece| {
+    let mut judge_piece = |piece: ShardPiece| {
         let mut judged = JudgedPiece::of(&piece);
         let Some(answers) = &mut answers else {
             judged.left = piece.mutations;

@@ -21,12 +21,12 @@ pub(super) struct Divided {
     pub(super) by_shard: BTreeMap<ShardId, Vec<Mutation>>,
     /// Rows that have expired already.
     pub(super) skipped: u64,
-    pub(super) rejected: Rejected,
+    pub(super) rejected: RejectedRows,
 }
 
 /// Rows of a batch that are not applied because of what they are.
 #[derive(Debug, Default)]
-pub(super) struct Rejected {
+pub(super) struct RejectedRows {
     /// Rows whose keys an operator has blocked.
     pub(super) blocked: u64,
     /// Rows that cannot be read.
@@ -40,7 +40,7 @@ pub(super) struct Rejected {
 pub(super) struct EndedBatch {
     pub(super) len: u64,
     pub(super) skipped: u64,
-    pub(super) rejected: Rejected,
+    pub(super) rejected: RejectedRows,
     pub(super) counts: BTreeMap<ShardId, RowCounts>,
 }
 
@@ -53,7 +53,7 @@ struct OpenBatch {
 
 /// Rows of one batch for one shard.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct ShardPiece {
     batch: u64,
     pub(super) mutations: Vec<Mutation>,
 }
@@ -68,7 +68,7 @@ pub(super) struct JudgedPiece {
 }
 
 impl JudgedPiece {
-    pub(super) fn of(piece: &Piece) -> Self {
+    pub(super) fn of(piece: &ShardPiece) -> Self {
         Self {
             batch: piece.batch,
             ..Self::default()
@@ -79,7 +79,7 @@ impl JudgedPiece {
 /// The rows of a shard.
 #[derive(Debug, Default)]
 struct ShardRows {
-    waiting: VecDeque<Piece>,
+    waiting: VecDeque<ShardPiece>,
     /// Whether a request is under way.
     is_busy: bool,
 }
@@ -111,7 +111,7 @@ impl OpenBatches {
         for (shard, mutations) in divided.by_shard {
             left += mutations.len();
             let of_shard = self.by_shard.entry(shard).or_default();
-            of_shard.waiting.push_back(Piece { batch, mutations });
+            of_shard.waiting.push_back(ShardPiece { batch, mutations });
         }
         let ended = EndedBatch {
             len: divided.len,
@@ -123,7 +123,7 @@ impl OpenBatches {
     }
 
     /// Takes the next request of a shard that has none under way.
-    pub(super) fn take(&mut self) -> Option<(ShardId, Vec<Piece>)> {
+    pub(super) fn take(&mut self) -> Option<(ShardId, Vec<ShardPiece>)> {
         let mut shards = self.by_shard.iter_mut();
         let is_ready = |rows: &ShardRows| !rows.is_busy && !rows.waiting.is_empty();
         let (shard, of_shard) = shards.find(|(_, rows)| is_ready(rows))?;
@@ -152,7 +152,7 @@ impl OpenBatches {
                 *batch.ended.counts.entry(shard).or_default() += piece.counts;
             }
             if !piece.left.is_empty() {
-                of_shard.waiting.push_front(Piece {
+                of_shard.waiting.push_front(ShardPiece {
                     batch: piece.batch,
                     mutations: piece.left,
                 });
@@ -212,13 +212,13 @@ mod tests {
         divided
     }
 
-    fn numbers(pieces: &[Piece]) -> Vec<u32> {
+    fn numbers(pieces: &[ShardPiece]) -> Vec<u32> {
         let rows = pieces.iter().flat_map(|piece| &piece.mutations);
         rows.map(number).collect()
     }
 
     /// Answers a request whose rows from a number on are refused.
-    fn answer(open: &mut OpenBatches, shard: ShardId, pieces: Vec<Piece>, refused_from: u32) {
+    fn answer(open: &mut OpenBatches, shard: ShardId, pieces: Vec<ShardPiece>, refused_from: u32) {
         let judged = pieces.into_iter().map(|piece| {
             let mut judged = JudgedPiece::of(&piece);
             for row in piece.mutations {
@@ -297,7 +297,7 @@ mod tests {
     fn take_effect_in_order(random: &mut fastrand::Rng) {
         let total = random.u32(1..60);
         let (mut open, mut next, mut refusals) = (OpenBatches::default(), 0, 40_i32);
-        let mut under_way: Vec<(ShardId, Vec<Piece>)> = Vec::new();
+        let mut under_way: Vec<(ShardId, Vec<ShardPiece>)> = Vec::new();
         let mut applied: BTreeMap<ShardId, Vec<u32>> = BTreeMap::new();
         let (mut ended_rows, mut counted) = (0, 0);
         while next < total || !open.is_empty() {
