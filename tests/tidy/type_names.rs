@@ -1,4 +1,4 @@
-//! Names of types: a name that stands in several crates has to be told apart by whoever reads both.
+//! Names of types: a name that stands in several crates has to be told apart by every reader of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,15 +22,20 @@ async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnO
     assert_eq!(sealed.status, 200, "{sealed:?}");
     let dispatcher = Arc::clone(&pod.dispatcher);
     let runner = tokio::spawn(async move { umbo_dispatcher::run_loads(&dispatcher).await });
-    loop {
-        let state = pod.ask("GET", &load, "").await.body["state"].clone();
-        if state == "live" {
-            break;
+    let is_live = async {
+        loop {
+            let state = pod.ask("GET", &load, "").await.body["state"].clone();
+            if state == "live" {
+                return;
+            }
+            assert!(state != "failed", "{state}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(state != "failed", "{state}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    };
+    // The runner works on threads of its own: a load that never ends fails the test, and does not hang it.
+    let ended = tokio::time::timeout(Duration::from_mins(1), is_live).await;
     runner.abort();
+    ended.unwrap();
 }
 
 async fn drop_version(pod: &TestDispatcher, namespace: &str, number: u32) {
