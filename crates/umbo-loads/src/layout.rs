@@ -3,7 +3,8 @@
 //! *Content*: the bytes of each upload, in segments of [`SEGMENT_LEN`] that are partitions of their own, so that the
 //! shards share them. Within a segment a row holds up to [`PIECE_LEN`] bytes as they were sent; its sort key says where
 //! they begin and how many they are, so that what is kept is known without reading them. Rows may overlap after an
-//! upload broke off and was continued: they hold the same bytes of the same upload.
+//! upload broke off and was continued: they hold the same bytes of the same upload. Sorted runs are stored as uploads of
+//! the runner.
 //!
 //! *Report*: one partition for each kind of row, in the order of the parts.
 
@@ -82,9 +83,24 @@ pub struct RunRecord {
     /// Rows that were applied, by shard.
     #[serde(default)]
     pub shards: BTreeMap<u16, u64>,
+    /// Runs of sorted rows that are stored and not applied, in the order of their rows: all of them before the part that
+    /// is being applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<SortedRun>,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
+}
+
+/// Rows that are stored in the order of their keys, before they are applied. Their bytes are stored as those of an upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SortedRun {
+    /// Number of the upload.
+    pub upload: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Bytes whose rows are applied; those before may be gone.
+    pub applied: u64,
 }
 
 /// Counts of the rows of a part.

@@ -18,6 +18,7 @@ mod part_bytes;
 mod record;
 mod rows;
 mod runner;
+mod sort_buffer;
 mod stored_rows;
 
 pub use error::LoadError;

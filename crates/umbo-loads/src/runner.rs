@@ -3,13 +3,19 @@
 //! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
 //! *checks* all parts first: their bytes are those that were sent, and their rows are counted. Then it *applies* the
 //! parts in order. One of mode replace, whose rows no read returns before the activation, checks parts while it applies
-//! them; it reads the version back that it has built, before that can be activated. Whatever a run does may be repeated:
+//! them, and applies their rows in the order of their keys; it reads the version back that it has built, before that can
+//! be activated. Whatever a run does may be repeated:
 //! checked parts are counted once they are done, and a row that is applied again has the same `as_of` and the same
 //! value. What is to wait is tried again; no row is left out because of it.
 
 mod apply;
 mod check;
+mod merge;
 mod open_batches;
+mod parts;
+mod remove;
+mod sort;
+mod take;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -226,7 +232,7 @@ async fn advance(
         host.step(id, LoadStep::Begin).await?;
     }
     if load.state != LoadState::Ready && load.state != LoadState::Verifying {
-        apply::apply_parts(host, id, &parts, journal, tries).await?;
+        parts::apply_parts(host, id, &parts, journal, tries).await?;
         if load.target.is_some() {
             check::judge(&load, &journal.run).map_err(Stop::Failed)?;
         }

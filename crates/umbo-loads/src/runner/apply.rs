@@ -1,5 +1,4 @@
-//! Applies the rows of parts, in the order of parts and rows. In mode merge the parts are checked; in mode replace, where
-//! no row is visible before the version is live, they are checked while they are applied.
+//! Applies batches of rows to the shards.
 //!
 //! A batch is divided by shard, and a few batches are under way: while shards commit, the next ones are read, and each
 //! shard takes them in order (`open_batches`). So of two rows with one key the later one is applied later. Progress is what all
@@ -10,116 +9,52 @@ use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-use umbo_api::batch::KeyFields;
-use umbo_api::loads::RejectLine;
-use umbo_rows::{LoadChange, LoadRow};
-use umbo_store::{Change, Condition, Mutation, SortRange, WriteError};
-use umbo_types::{Key, ShardId, Timestamp};
+use umbo_store::WriteError;
+use umbo_types::ShardId;
 
-use super::check::{progress_row, reject, reject_row};
-use super::open_batches::{Divided, JudgedPiece, OpenBatches, RejectedRows, ShardPiece, len_of};
-use super::work::{Parts, continues, wait};
+use super::open_batches::{
+    Advance, Divided, JudgedPiece, OpenBatches, RejectedRows, ShardPiece, len_of,
+};
+use super::work::{continues, wait};
 use crate::host::{Host, HostError, WriteAnswers};
 use crate::journal::{Journal, Stop};
-use crate::layout::{self, PartProgress, PartRecord};
-use crate::limits::{BEAT, REJECTS_MAX, SEGMENT_LEN};
+use crate::layout::RunRecord;
+use crate::limits::{BEAT, REJECTS_MAX};
 use crate::record::LoadRecord;
-use crate::rows::{NumberedRows, PartRows};
-use crate::stored_rows::{all_rows, whole};
 
 /// How often progress is written while rows are applied: each time is a commit.
 const PROGRESS_INTERVAL: Duration = BEAT;
 
-/// Applies the parts from where the run is. The bytes of each are removed while the next one is applied, whose rows have
-/// their room then.
-pub(super) async fn apply_parts(
+/// Batches of rows, in the order in which they are applied.
+pub(super) trait Batches {
+    /// Returns the next one; none at their end, after which it is not called again. Nothing is lost where the call is
+    /// dropped.
+    fn next(
+        &mut self,
+        host: &Host,
+        load: &LoadRecord,
+    ) -> impl Future<Output = Result<Option<Divided>, HostError>> + Send;
+
+    /// Learns how far the run has come, once that is stored.
+    fn note_stored(&mut self, run: &RunRecord);
+}
+
+/// Applies batches of rows until their end.
+pub(super) async fn apply(
     host: &Host,
     id: &str,
-    parts: &Parts,
+    batches: &mut impl Batches,
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    let mut done: Option<&PartRecord> = None;
-    for (number, part) in parts.from(journal.run.part) {
-        let load = continues(host, id)?;
-        let applying = apply_part(host, id, number, part, journal, tries);
-        let (applied, ()) = tokio::join!(applying, remove_bytes(host, &load, done));
-        applied?;
-        if load.target.is_some() {
-            let progress = PartProgress {
-                rows: journal.run.row,
-                rejected: journal.run.unreadable,
-            };
-            journal
-                .put_rows(vec![progress_row(number, &progress)])
-                .await?;
-            journal.run.checked = u32::from(number) + 1;
-        }
-        journal.run.part = u32::from(number) + 1;
-        (journal.run.row, journal.run.unreadable) = (0, 0);
-        journal.write().await?;
-        // No run reads them again.
-        done = Some(part);
-    }
-    Ok(())
-}
-
-/// Removes the bytes of a part. What a shard refuses to remove is reclaimed when the load ends.
-async fn remove_bytes(host: &Host, load: &LoadRecord, part: Option<&PartRecord>) {
-    let Some(part) = part else {
-        return;
-    };
-    let mut at = 0;
-    while at < part.len {
-        let segment = layout::segment(part.upload, at);
-        let mut request = whole(load.content_id(), segment, SortRange::default());
-        request.keys_only = true;
-        let mut removals = Vec::new();
-        let listed = all_rows(host, request, |row| {
-            let bounds = layout::piece_bounds(row.sort);
-            let key = |(start, end)| layout::piece_key(part.upload, start, end - start);
-            removals.extend(bounds.map(key).map(removal));
-        });
-        let removed = match listed.await {
-            Ok(()) if removals.is_empty() => Ok(()),
-            Ok(()) => host.write(load.content_id(), removals).await.map(drop),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = removed {
-            tracing::debug!(%error, "bytes of an applied part are removed with the load");
-        }
-        at += SEGMENT_LEN;
-    }
-}
-
-fn removal(key: Key) -> Mutation {
-    Mutation {
-        key,
-        change: Change::Delete,
-        condition: Condition::Always,
-    }
-}
-
-async fn apply_part(
-    host: &Host,
-    id: &str,
-    number: u16,
-    part: &PartRecord,
-    journal: &mut Journal,
-    tries: &mut u32,
-) -> Result<(), Stop> {
-    let load = continues(host, id)?;
-    let rows = PartRows::open(host.clone(), &load, number, part)?;
     let mut writer = Writer {
         host: host.clone(),
-        load,
-        part: number,
-        left_out: journal.run.row,
+        load: continues(host, id)?,
         open: OpenBatches::default(),
         writes: JoinSet::new(),
         refusal: None,
     };
-    let outcome = writer.apply(id, rows, journal, tries).await;
+    let outcome = writer.apply(id, batches, journal, tries).await;
     // What a run does after this one comes after it in the shards too.
     while writer.writes.join_next().await.is_some() {}
     outcome
@@ -128,13 +63,10 @@ async fn apply_part(
 /// A request to a shard that has ended.
 type EndedRequest = (ShardId, Vec<ShardPiece>, Result<WriteAnswers, HostError>);
 
-/// Writes the rows of a part.
+/// Writes rows to the shards.
 struct Writer {
     host: Host,
     load: Arc<LoadRecord>,
-    part: u16,
-    /// Rows that an earlier run has applied.
-    left_out: u64,
     open: OpenBatches,
     writes: JoinSet<EndedRequest>,
     /// Why a shard refuses rows for now; no further request is started until it was waited for.
@@ -145,7 +77,7 @@ impl Writer {
     async fn apply(
         &mut self,
         id: &str,
-        mut rows: PartRows,
+        batches: &mut impl Batches,
         journal: &mut Journal,
         tries: &mut u32,
     ) -> Result<(), Stop> {
@@ -166,8 +98,8 @@ impl Writer {
             tokio::select! {
                 biased;
                 Some(ended) = self.writes.join_next() => self.answered(ended)?,
-                batch = rows.next(), if takes => match batch? {
-                    Some(batch) => self.push(batch),
+                batch = batches.next(&self.host, &self.load), if takes => match batch? {
+                    Some(divided) => self.open.push(divided),
                     None => has_more = false,
                 },
                 () = sleep_until(written + PROGRESS_INTERVAL) => {}
@@ -176,19 +108,8 @@ impl Writer {
             if written.elapsed() >= PROGRESS_INTERVAL {
                 written = Instant::now();
                 journal.write().await?;
+                batches.note_stored(&journal.run);
             }
-        }
-    }
-
-    fn push(&mut self, mut batch: NumberedRows) {
-        let known = usize::try_from(self.left_out)
-            .unwrap_or(usize::MAX)
-            .min(batch.len());
-        batch.drain(..known);
-        self.left_out -= known as u64;
-        if !batch.is_empty() {
-            let divided = divide(&self.host, &self.load, self.part, batch);
-            self.open.push(divided);
         }
     }
 
@@ -237,92 +158,24 @@ impl Writer {
             rejects.truncate(usize::try_from(room).unwrap_or(usize::MAX));
             journal.put_rows(rejects).await?;
             journal.count(ended.skipped, blocked + unreadable, &ended.counts);
-            journal.run.row += ended.len;
             journal.run.blocked += blocked;
             journal.run.unreadable += unreadable;
-            if self.load.target.is_some() {
-                journal.run.rows += ended.len;
+            match ended.advance {
+                Advance::Rows(rows) => {
+                    journal.run.row += rows;
+                    if self.load.target.is_some() {
+                        journal.run.rows += rows;
+                    }
+                }
+                Advance::Runs(applied) => {
+                    for (run, applied) in journal.run.runs.iter_mut().zip(applied) {
+                        run.applied = applied;
+                    }
+                }
             }
         }
         Ok(())
     }
-}
-
-/// Divides the rows of a part by shard. Those that are rejected are left out.
-fn divide(host: &Host, load: &LoadRecord, part: u16, batch: NumberedRows) -> Divided {
-    let (now, default) = (host.now(), host.default_expiry(load));
-    let condition = || {
-        if load.target.is_some() {
-            Condition::Unwritten
-        } else if load.force {
-            Condition::Always
-        } else {
-            Condition::NotNewerThan(Timestamp::from_millis(load.as_of))
-        }
-    };
-    let mut divided = Divided {
-        len: batch.len() as u64,
-        ..Divided::default()
-    };
-    let rejected = &mut divided.rejected;
-    for (line, row) in batch {
-        let LoadRow { key, change } = match row {
-            Ok(row) => row,
-            Err(row) => {
-                // In mode merge they were counted when the parts were checked.
-                if load.target.is_some() {
-                    rejected.unreadable += 1;
-                    rejected.keep(|| reject(part, &row));
-                }
-                continue;
-            }
-        };
-        if host.is_blocked(load, &key) {
-            rejected.blocked += 1;
-            rejected.keep(|| blocked(part, line, &key));
-            continue;
-        }
-        let change = match change {
-            LoadChange::Put { value, expiry } => {
-                let expires_at = expiry.map(|expiry| expiry.instant(now));
-                if expires_at.is_some_and(|at| at <= now) {
-                    divided.skipped += 1;
-                    continue;
-                }
-                let expires_at = expires_at.or(default);
-                Change::Put { value, expires_at }
-            }
-            LoadChange::Delete => Change::Delete,
-        };
-        let shard = host.shard_of(load.namespace_id(), &key.partition);
-        divided.by_shard.entry(shard).or_default().push(Mutation {
-            key,
-            change,
-            condition: condition(),
-        });
-    }
-    divided
-}
-
-impl RejectedRows {
-    /// Keeps a row of the report, up to as many as a load has.
-    fn keep(&mut self, row: impl FnOnce() -> Mutation) {
-        if (self.rows.len() as u64) < REJECTS_MAX {
-            self.rows.push(row());
-        }
-    }
-}
-
-/// Returns the row of the report about a row whose key is blocked.
-fn blocked(part: u16, line: u64, key: &Key) -> Mutation {
-    let fields = KeyFields::of(key.partition.as_bytes(), key.sort.as_bytes());
-    reject_row(&RejectLine {
-        part,
-        line,
-        reason: "an operator has blocked the key".to_owned(),
-        text: serde_json::to_string(&fields).ok(),
-        b64: None,
-    })
 }
 
 /// Returns what became of the pieces of a request, and why some of their rows are left.

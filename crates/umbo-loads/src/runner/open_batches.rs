@@ -12,11 +12,25 @@ use umbo_types::ShardId;
 use crate::host::RowCounts;
 use crate::limits::{BATCHES_MAX, REQUEST_BYTES_MAX, REQUEST_ROWS_MAX};
 
+/// How far a run has come with a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Advance {
+    /// By as many rows of a part, those that are not applied included.
+    Rows(u64),
+    /// To these bytes of the sorted runs.
+    Runs(Vec<u64>),
+}
+
+impl Default for Advance {
+    fn default() -> Self {
+        Self::Rows(0)
+    }
+}
+
 /// A batch as it is applied.
 #[derive(Debug, Default)]
 pub(super) struct Divided {
-    /// Rows of its part, those that are not applied included.
-    pub(super) len: u64,
+    pub(super) advance: Advance,
     /// Rows to apply.
     pub(super) by_shard: BTreeMap<ShardId, Vec<Mutation>>,
     /// Rows that have expired already.
@@ -38,7 +52,7 @@ pub(super) struct RejectedRows {
 /// A batch whose rows are all done.
 #[derive(Debug, Default)]
 pub(super) struct EndedBatch {
-    pub(super) len: u64,
+    pub(super) advance: Advance,
     pub(super) skipped: u64,
     pub(super) rejected: RejectedRows,
     pub(super) counts: BTreeMap<ShardId, RowCounts>,
@@ -114,7 +128,7 @@ impl OpenBatches {
             of_shard.waiting.push_back(ShardPiece { batch, mutations });
         }
         let ended = EndedBatch {
-            len: divided.len,
+            advance: divided.advance,
             skipped: divided.skipped,
             rejected: divided.rejected,
             counts: BTreeMap::new(),
@@ -171,11 +185,15 @@ impl OpenBatches {
 /// Returns the bytes of keys and value.
 pub(super) fn len_of(mutation: &Mutation) -> u64 {
     let keys = mutation.key.partition.as_bytes().len() + mutation.key.sort.as_bytes().len();
-    let value = match &mutation.change {
+    (keys + value_len(&mutation.change)) as u64
+}
+
+/// Returns the bytes of the value that a change stores.
+pub(super) fn value_len(change: &Change) -> usize {
+    match change {
         Change::Put { value, .. } => value.bytes.len(),
         Change::Delete | Change::Increment { .. } | Change::Upload(_) => 0,
-    };
-    (keys + value) as u64
+    }
 }
 
 #[cfg(test)]
@@ -202,7 +220,7 @@ mod tests {
 
     fn batch(rows: &[(u16, u32)]) -> Divided {
         let mut divided = Divided {
-            len: rows.len() as u64,
+            advance: Advance::Rows(rows.len() as u64),
             ..Divided::default()
         };
         for &(shard, number) in rows {
@@ -210,6 +228,13 @@ mod tests {
             of_shard.push(row(number));
         }
         divided
+    }
+
+    fn len(ended: &EndedBatch) -> u64 {
+        match ended.advance {
+            Advance::Rows(rows) => rows,
+            Advance::Runs(_) => panic!("it is of a part"),
+        }
     }
 
     fn numbers(pieces: &[ShardPiece]) -> Vec<u32> {
@@ -265,7 +290,7 @@ mod tests {
         assert_eq!(numbers(&pieces), [5, 3]);
         answer(&mut open, shard, pieces, 9);
         let ended: Vec<u64> = std::iter::from_fn(|| open.pop_ended())
-            .map(|batch| batch.len)
+            .map(|batch| len(&batch))
             .collect();
         assert_eq!(ended, [2, 2, 1]);
         assert!(open.is_empty());
@@ -325,7 +350,7 @@ mod tests {
                 answer(&mut open, shard, pieces, refused_from);
             }
             while let Some(ended) = open.pop_ended() {
-                ended_rows += ended.len;
+                ended_rows += len(&ended);
                 let counts = ended.counts.values();
                 counted += counts.map(|counts| counts.applied).sum::<u64>();
                 assert_eq!(ended_rows, counted);

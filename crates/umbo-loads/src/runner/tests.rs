@@ -46,6 +46,8 @@ struct FakeHost {
     /// Requests to shards; every so many of them is refused.
     requests: AtomicU64,
     refused_each: u64,
+    /// The keys of rows that were given to shards, in that order.
+    applied_keys: Mutex<Vec<(ShardId, Key)>>,
 }
 
 impl FakeHost {
@@ -76,6 +78,7 @@ impl FakeHost {
             calls_left: AtomicI64::new(i64::MAX),
             requests: AtomicU64::new(0),
             refused_each,
+            applied_keys: Mutex::default(),
         });
         for part in 0..PARTS {
             host.upload(part).await;
@@ -275,6 +278,8 @@ impl LoadHost for FakeHost {
         mut mutations: Vec<Mutation>,
     ) -> Result<WriteAnswers, HostError> {
         self.is_there()?;
+        let keys = mutations.iter().map(|row| (shard, row.key.clone()));
+        self.applied_keys.lock().unwrap().extend(keys);
         // No client writes here, and this store is told of no datasets.
         for mutation in &mut mutations {
             mutation.condition = Condition::Always;
@@ -437,6 +442,33 @@ async fn a_version_is_built_alike_wherever_its_runs_end() {
             host.rejects().await,
             u64::from(PARTS) * u64::from(BAD_LINES)
         );
+    }
+}
+
+#[tokio::test]
+async fn rows_out_of_order_are_sorted_first_and_no_bytes_of_them_are_left() {
+    let host = FakeHost::with_load_of(NONE, LoadMode::Replace, 0.1).await;
+    host.run(i64::MAX, 1).await;
+    assert_eq!(host.state(), LoadState::Ready);
+    assert_eq!(host.rows_of(BUILT).await, expected());
+    // More runs than are merged at a time, so each shard has had its rows in order a few times.
+    let keys = host.applied_keys.lock().unwrap().clone();
+    for shard in 0..SHARDS {
+        let of_shard: Vec<_> = keys.iter().filter(|(of, _)| of.0 == shard).collect();
+        let descents = of_shard.windows(2).filter(|two| two[0].1 > two[1].1);
+        let descents = descents.count();
+        assert!((1..4).contains(&descents), "shard {shard}: {descents}");
+        let request = ScanRequest {
+            namespace: CONTENT,
+            slots: 0..=4_095,
+            shard: Some(ShardId(shard)),
+            after: None,
+            rows_max: 100,
+            bytes_max: limits::CHUNK_BYTES_MAX,
+            keys_only: true,
+        };
+        let left = host.store.scan(&CallContext::internal(), &request).await;
+        assert_eq!(left.unwrap().rows.len(), 0, "shard {shard}");
     }
 }
 
