@@ -32,7 +32,7 @@ pub const REQUEST_ROWS_MAX: usize = 4_096;
 pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a sorted run, and of the rows that are held until they are stored as one; another such buffer fills
 /// meanwhile. Long enough that few runs are merged, short enough for the memory of a few loads.
-pub const SORTED_RUN_LEN: usize = if cfg!(test) { 128 << 10 } else { 24 << 20 };
+pub const SORTED_RUN_LEN: usize = if cfg!(test) { 64 << 10 } else { 24 << 20 };
 /// Sorted runs that are merged at a time: of each a piece or two is held, 64 MiB together.
 pub const SORTED_RUNS_MAX: usize = if cfg!(test) { 3 } else { 256 };
 /// Rejects that are kept of a load; further ones are counted.
