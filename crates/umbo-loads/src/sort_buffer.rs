@@ -20,7 +20,7 @@ const EXPIRY_LEN: usize = 8;
 const PREFIX_LEN: usize = 8;
 
 /// Rows that are to be sorted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SortBuffer {
     /// Encoded rows, in the order in which they were pushed.
     bytes: Vec<u8>,
@@ -29,6 +29,14 @@ pub(crate) struct SortBuffer {
 }
 
 impl SortBuffer {
+    /// Has room for rows of as many bytes.
+    pub(crate) fn with_capacity(len: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(len),
+            rows: Vec::new(),
+        }
+    }
+
     /// Adds a row.
     pub(crate) fn push(&mut self, key: &Key, change: &Change) {
         let (partition, sort) = (key.partition.as_bytes(), key.sort.as_bytes());
@@ -62,9 +70,9 @@ impl SortBuffer {
         out.extend_from_slice(&value.bytes);
     }
 
-    /// Returns the bytes of the rows, what is known of their order included.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len() + self.rows.len() * size_of::<(u64, usize)>()
+    /// Returns the bytes of the rows.
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Returns whether there are no rows.
@@ -326,7 +334,7 @@ mod tests {
             let mut rows: Vec<SortedRow> = (0..random.usize(..80))
                 .map(|_| random_row(&mut random))
                 .collect();
-            let mut buffer = SortBuffer::default();
+            let mut buffer = SortBuffer::with_capacity(100);
             for row in &rows {
                 buffer.push(&row.key, &row.change);
             }

@@ -62,7 +62,7 @@ impl Sorter {
         Self {
             host: host.clone(),
             id: id.to_owned(),
-            filling: SortBuffer::default(),
+            filling: SortBuffer::with_capacity(SORTED_RUN_LEN),
             taken: Taken {
                 part: journal.run.part,
                 of_part: PartProgress {
@@ -161,7 +161,10 @@ impl Sorter {
                 len: 0,
                 applied: 0,
             },
-            rows: Rows::Taken(std::mem::take(&mut self.filling)),
+            rows: Rows::Taken(std::mem::replace(
+                &mut self.filling,
+                SortBuffer::with_capacity(SORTED_RUN_LEN),
+            )),
             unwritten: Vec::new(),
             taken: std::mem::replace(&mut self.taken, next),
         };

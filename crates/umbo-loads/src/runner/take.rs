@@ -4,7 +4,7 @@ use umbo_api::batch::KeyFields;
 use umbo_api::loads::RejectLine;
 use umbo_rows::{LoadChange, LoadRow};
 use umbo_store::{Change, Condition, Mutation};
-use umbo_types::{Key, Timestamp};
+use umbo_types::{Key, PartitionKey, ShardId, Timestamp};
 
 use super::check::{reject, reject_row};
 use super::open_batches::{Advance, Divided, RejectedRows};
@@ -92,8 +92,17 @@ impl Divided {
             advance,
             ..Self::default()
         };
+        let mut of_last: Option<(PartitionKey, ShardId)> = None;
         for (key, change) in rows {
-            let shard = host.shard_of(load.namespace_id(), &key.partition);
+            // Rows of one partition mostly follow one another.
+            let shard = match &of_last {
+                Some((partition, shard)) if *partition == key.partition => *shard,
+                _ => {
+                    let shard = host.shard_of(load.namespace_id(), &key.partition);
+                    of_last = Some((key.partition.clone(), shard));
+                    shard
+                }
+            };
             divided.by_shard.entry(shard).or_default().push(Mutation {
                 key,
                 change,
