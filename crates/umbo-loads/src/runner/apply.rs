@@ -12,18 +12,20 @@ use tokio::time::{Instant, sleep_until};
 use umbo_store::WriteError;
 use umbo_types::ShardId;
 
+use super::check::progress_row;
 use super::open_batches::{
     Advance, Divided, JudgedPiece, OpenBatches, RejectedRows, ShardPiece, len_of,
 };
 use super::work::{continues, wait};
 use crate::host::{Host, HostError, WriteAnswers};
 use crate::journal::{Journal, Stop};
-use crate::layout::RunRecord;
-use crate::limits::{BEAT, REJECTS_MAX};
+use crate::layout::{PartProgress, RunRecord};
+use crate::limits::REJECTS_MAX;
 use crate::record::LoadRecord;
 
-/// How often progress is written while rows are applied: each time is a commit.
-const PROGRESS_INTERVAL: Duration = BEAT;
+/// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
+/// and runs is removed then, and its room is that of the next rows.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Batches of rows, in the order in which they are applied.
 pub(super) trait Batches {
@@ -166,6 +168,20 @@ impl Writer {
                     if self.load.target.is_some() {
                         journal.run.rows += rows;
                     }
+                }
+                Advance::PartEnd(number) => {
+                    let next = u32::from(number) + 1;
+                    if self.load.target.is_some() {
+                        let progress = PartProgress {
+                            rows: journal.run.row,
+                            rejected: journal.run.unreadable,
+                        };
+                        let progress = progress_row(number, &progress);
+                        journal.put_rows(vec![progress]).await?;
+                        journal.run.checked = next;
+                    }
+                    journal.run.part = next;
+                    (journal.run.row, journal.run.unreadable) = (0, 0);
                 }
                 Advance::Runs(applied) => {
                     for (run, applied) in journal.run.runs.iter_mut().zip(applied) {

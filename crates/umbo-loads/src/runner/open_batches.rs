@@ -17,6 +17,8 @@ use crate::limits::{BATCHES_MAX, REQUEST_BYTES_MAX, REQUEST_ROWS_MAX};
 pub(super) enum Advance {
     /// By as many rows of a part, those that are not applied included.
     Rows(u64),
+    /// To the end of a part.
+    PartEnd(u16),
     /// To these bytes of the sorted runs.
     Runs(Vec<u64>),
 }
@@ -233,7 +235,7 @@ mod tests {
     fn len(ended: &EndedBatch) -> u64 {
         match ended.advance {
             Advance::Rows(rows) => rows,
-            Advance::Runs(_) => panic!("it is of a part"),
+            Advance::PartEnd(_) | Advance::Runs(_) => panic!("it has rows of a part"),
         }
     }
 

@@ -4,21 +4,24 @@
 //! In mode replace rows go to the shards as they come as long as they are in the order of their keys, in which a B-tree
 //! is built best. From the first batch on that is not, all of them are sorted first (`sort`).
 
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use tokio::task::JoinSet;
+
 use super::apply::{Batches, apply};
-use super::check::progress_row;
-use super::open_batches::Divided;
+use super::open_batches::{Advance, Divided};
 use super::remove::remove_part;
 use super::sort::Sorter;
 use super::take::{KeyOrder, TakenRows, UntakenRows};
 use super::work::{Parts, continues};
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
-use crate::layout::{PartProgress, PartRecord, RunRecord};
+use crate::layout::{PartRecord, RunRecord};
 use crate::record::LoadRecord;
 use crate::rows::NumberedRows;
 
-/// Applies the parts from where the run is. The bytes of each are removed while the next one is applied, whose rows have
-/// their room then.
+/// Applies the parts from where the run is, and removes their bytes.
 pub(super) async fn apply_parts(
     host: &Host,
     id: &str,
@@ -26,70 +29,94 @@ pub(super) async fn apply_parts(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    let mut done: Option<&PartRecord> = None;
-    let mut order = KeyOrder::default();
-    let mut sorter = (!journal.run.runs.is_empty()).then(|| Sorter::new(host, id, journal));
-    let mut taken = journal.run.row;
-    for (number, part) in parts.from(journal.run.part) {
-        let load = continues(host, id)?;
-        let mut rows = UntakenRows::open(host, &load, (number, part), std::mem::take(&mut taken))?;
-        if let Some(sorter) = &mut sorter {
-            sorter
-                .take_part(part, None, &mut rows, journal, tries)
-                .await?;
-            continue;
-        }
-        let mut batches = PartBatches {
-            rows: &mut rows,
-            order: load.target.is_some().then_some(&mut order),
-            unordered: None,
-        };
-        let applying = apply(host, id, &mut batches, journal, tries);
-        let (applied, ()) = tokio::join!(applying, remove_part(host, &load, done));
-        applied?;
-        if let Some(unordered) = batches.unordered {
-            done = None;
-            let sorter = sorter.insert(Sorter::new(host, id, journal));
-            sorter
-                .take_part(part, Some(unordered), &mut rows, journal, tries)
-                .await?;
-            continue;
-        }
-        if load.target.is_some() {
-            let progress = PartProgress {
-                rows: journal.run.row,
-                rejected: journal.run.unreadable,
-            };
-            journal
-                .put_rows(vec![progress_row(number, &progress)])
-                .await?;
-            journal.run.checked = u32::from(number) + 1;
-        }
-        journal.run.part = u32::from(number) + 1;
-        (journal.run.row, journal.run.unreadable) = (0, 0);
+    let mut batches = PartBatches::new(host, continues(host, id)?, parts, journal);
+    // Rows that come after sorted ones are sorted with them.
+    if journal.run.runs.is_empty() {
+        apply(host, id, &mut batches, journal, tries).await?;
         journal.write().await?;
-        // No run reads them again.
-        done = Some(part);
+        batches.note_stored(&journal.run);
     }
-    match sorter {
-        Some(sorter) => sorter.finish(journal, tries).await,
-        None => Ok(()),
+    if batches.unordered.is_some() || !journal.run.runs.is_empty() {
+        let mut sorter = Sorter::new(host, id, journal);
+        while batches.open_next()? {
+            let Some((rows, part)) = &mut batches.open else {
+                break;
+            };
+            let first = batches.unordered.take();
+            sorter.take_part(part, first, rows, journal, tries).await?;
+            batches.open = None;
+        }
+        sorter.finish(journal, tries).await?;
     }
+    while batches.removals.join_next().await.is_some() {}
+    Ok(())
 }
 
-/// The rows of a part, as they come.
-struct PartBatches<'a> {
-    rows: &'a mut UntakenRows,
+/// The rows of parts, as they come.
+struct PartBatches {
+    host: Host,
+    load: Arc<LoadRecord>,
+    /// Parts that are not begun.
+    left: IntoIter<(u16, PartRecord)>,
+    /// Rows of the first of them that an earlier run has taken.
+    taken: u64,
+    /// The part that is being read.
+    open: Option<(UntakenRows, PartRecord)>,
     /// Ends the batches with the first one that is not in order.
-    order: Option<&'a mut KeyOrder>,
+    order: Option<KeyOrder>,
     /// That one.
     unordered: Option<NumberedRows>,
+    /// Parts whose bytes are there.
+    kept: Vec<(u16, PartRecord)>,
+    removals: JoinSet<()>,
 }
 
-impl Batches for PartBatches<'_> {
+impl PartBatches {
+    fn new(host: &Host, load: Arc<LoadRecord>, parts: &Parts, journal: &Journal) -> Self {
+        let parts = parts.from(journal.run.part);
+        let parts: Vec<_> = parts.map(|(number, part)| (number, part.clone())).collect();
+        Self {
+            host: host.clone(),
+            order: load.target.is_some().then(KeyOrder::default),
+            load,
+            left: parts.into_iter(),
+            taken: journal.run.row,
+            open: None,
+            unordered: None,
+            kept: Vec::new(),
+            removals: JoinSet::new(),
+        }
+    }
+
+    /// Opens the next part where none is open. Returns whether there was one.
+    fn open_next(&mut self) -> Result<bool, HostError> {
+        if self.open.is_some() {
+            return Ok(true);
+        }
+        let Some((number, part)) = self.left.next() else {
+            return Ok(false);
+        };
+        let taken = std::mem::take(&mut self.taken);
+        let rows = UntakenRows::open(&self.host, &self.load, (number, &part), taken)?;
+        self.open = Some((rows, part));
+        Ok(true)
+    }
+}
+
+impl Batches for PartBatches {
     async fn next(&mut self, host: &Host, load: &LoadRecord) -> Result<Option<Divided>, HostError> {
-        let Some(batch) = self.rows.next().await? else {
+        self.open_next()?;
+        let Some((rows, _)) = &mut self.open else {
             return Ok(None);
+        };
+        let Some(batch) = rows.next().await? else {
+            let number = rows.part;
+            let ended = self.open.take().map(|(_, part)| (number, part));
+            self.kept.extend(ended);
+            return Ok(Some(Divided {
+                advance: Advance::PartEnd(number),
+                ..Divided::default()
+            }));
         };
         if self
             .order
@@ -99,9 +126,17 @@ impl Batches for PartBatches<'_> {
             self.unordered = Some(batch);
             return Ok(None);
         }
-        let taken = TakenRows::of(host, load, self.rows.part, batch);
+        let taken = TakenRows::of(host, load, rows.part, batch);
         Ok(Some(Divided::of_part(host, load, taken)))
     }
 
-    fn note_stored(&mut self, _: &RunRecord) {}
+    fn note_stored(&mut self, run: &RunRecord) {
+        // No run reads the parts before again.
+        let is_applied = |part: &mut (u16, PartRecord)| u32::from(part.0) < run.part;
+        for (_, part) in self.kept.extract_if(.., is_applied) {
+            let (host, load) = (self.host.clone(), Arc::clone(&self.load));
+            self.removals
+                .spawn(async move { remove_part(&host, &load, &part).await });
+        }
+    }
 }

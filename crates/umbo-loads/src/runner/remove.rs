@@ -10,10 +10,8 @@ use crate::record::LoadRecord;
 use crate::stored_rows::{all_rows, whole};
 
 /// Removes the bytes of a part.
-pub(super) async fn remove_part(host: &Host, load: &LoadRecord, part: Option<&PartRecord>) {
-    if let Some(part) = part {
-        remove_bytes(host, load, part.upload, part.len).await;
-    }
+pub(super) async fn remove_part(host: &Host, load: &LoadRecord, part: &PartRecord) {
+    remove_bytes(host, load, part.upload, part.len).await;
 }
 
 /// Removes the bytes of an upload. What a shard refuses to remove is reclaimed when the load ends.

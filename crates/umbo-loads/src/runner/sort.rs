@@ -225,7 +225,7 @@ impl Sorter {
             let host = self.host.clone();
             self.removals.spawn(async move {
                 for (_, part, _) in &taken.parts {
-                    remove_part(&host, &load, Some(part)).await;
+                    remove_part(&host, &load, part).await;
                 }
             });
         }
