@@ -176,14 +176,16 @@ pub async fn read_piece<S: RowSource>(
     (request.reverse, request.rows_max) = (true, 1);
     loop {
         let page = source.range(&request).await?;
-        for row in page.rows.iter() {
-            let Some((start, end)) = layout::piece_bounds(row.sort) else {
-                continue;
-            };
-            if start <= offset && offset < end && end - start == row.value.len() as u64 {
-                let from = usize::try_from(offset - start).unwrap_or(usize::MAX);
-                return Ok(Some(Bytes::copy_from_slice(&row.value[from..])));
-            }
+        let held = |row: RowRef<'_>| {
+            let (start, end) = layout::piece_bounds(row.sort)?;
+            let is_whole = end - start == row.value.len() as u64;
+            (start <= offset && offset < end && is_whole).then_some(end - offset)
+        };
+        // It is the only row, and its value is the last of its bytes.
+        if let Some(len) = page.rows.iter().next().and_then(held) {
+            let mut bytes = Bytes::from(page.rows.into_buffer());
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            return Ok(Some(bytes.split_off(bytes.len().saturating_sub(len))));
         }
         let Some(last) = page.resume_after else {
             return Ok(None);

@@ -102,6 +102,12 @@ pub(crate) enum RowDamage {
 /// Encodes a row into `out`, replacing what is there.
 pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], head: RowHead, value: &Value) {
     out.clear();
+    append(out, key, head, value);
+}
+
+/// Encodes a row after what is in `out`.
+pub(crate) fn append(out: &mut Vec<u8>, key: &[u8], head: RowHead, value: &Value) {
+    let start = out.len();
     out.push(FORMAT);
     let is_formed = value.form != StoredForm::Plain;
     let flag = |is_there, flag| if is_there { flag } else { 0 };
@@ -122,7 +128,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], head: RowHead, value: &Value
         out.extend_from_slice(field);
     }
     out.extend_from_slice(&value.bytes);
-    let checksum = checksum(key, out);
+    let checksum = checksum(key, &out[start..]);
     out.extend_from_slice(&checksum.to_be_bytes());
 }
 

@@ -130,6 +130,11 @@ impl RowBatch {
         &self.buffer
     }
 
+    /// Returns what [`Self::buffer`] does, without a copy.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.buffer
+    }
+
     /// Returns the bytes that the batch has once its compressed values are in the plain form.
     pub fn plain_bytes(&self) -> usize {
         let grown = |entry: &RowPlace| match (entry.held_len, entry.form) {

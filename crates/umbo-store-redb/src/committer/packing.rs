@@ -67,12 +67,15 @@ impl RowWriter<'_> {
 
     fn pack(&mut self, changes: &[KeyChange<'_>]) -> Result<(), FileError> {
         self.trace.pack();
-        let mut row = Vec::new();
-        let (mut rows, mut ends) = (Vec::new(), Vec::with_capacity(changes.len()));
+        let len_max = |(_, effect): &KeyChange<'_>| match effect {
+            RowEffect::Put(_, value) => row_codec::encoded_len_max(value),
+            RowEffect::None | RowEffect::Remove => 0,
+        };
+        let mut rows = Vec::with_capacity(changes.iter().map(len_max).sum());
+        let mut ends = Vec::with_capacity(changes.len());
         for (key, effect) in changes {
             if let RowEffect::Put(head, value) = effect {
-                row_codec::encode(&mut row, key, *head, value);
-                rows.extend_from_slice(&row);
+                row_codec::append(&mut rows, key, *head, value);
                 ends.push((*key, *head, rows.len()));
             }
         }

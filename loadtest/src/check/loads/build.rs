@@ -20,7 +20,7 @@ use crate::process::{Cores, resident_bytes};
 use crate::verdict::{Bound, Verdict};
 
 const ROWS: u64 = 10_000_000;
-const ROWS_QUICK: u64 = 200_000;
+const ROWS_QUICK: u64 = 1_000_000;
 /// Rows of one transaction of the bare load.
 const COMMIT_ROWS: u64 = 100_000;
 /// Values of the bare load, which are made beforehand; their content does not matter to redb.
