@@ -182,7 +182,8 @@ pub async fn read_piece<S: RowSource>(
             (start <= offset && offset < end && is_whole).then_some(end - offset)
         };
         // It is the only row, and its value is the last of its bytes.
-        if let Some(len) = page.rows.iter().next().and_then(held) {
+        let held = page.rows.iter().next().and_then(held);
+        if let Some(len) = held {
             let mut bytes = Bytes::from(page.rows.into_buffer());
             let len = usize::try_from(len).unwrap_or(usize::MAX);
             return Ok(Some(bytes.split_off(bytes.len().saturating_sub(len))));
