@@ -179,7 +179,7 @@ pub async fn read_piece<S: RowSource>(
         let held = |row: RowRef<'_>| {
             let (start, end) = layout::piece_bounds(row.sort)?;
             let is_whole = end - start == row.value.len() as u64;
-            (start <= offset && offset < end && is_whole).then_some(end - offset)
+            (start <= offset && offset < end && is_whole).then(|| end - offset)
         };
         // It is the only row, and its value is the last of its bytes.
         let held = page.rows.iter().next().and_then(held);
