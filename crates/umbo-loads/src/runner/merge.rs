@@ -23,7 +23,7 @@ use crate::sort_buffer::{RowBytes, SortedRow};
 use crate::stored_rows::read_piece;
 
 /// Pieces of a run that are removed together, while others of it are read: each time is a commit.
-const REMOVED_TOGETHER: u64 = 8;
+const REMOVED_TOGETHER: u64 = 4;
 /// Batches that wait while others are applied.
 const BATCHES_AHEAD: usize = 2;
 
