@@ -162,12 +162,12 @@ pub(crate) fn decode<'a>(key: &[u8], bytes: &'a [u8]) -> Result<RowView<'a>, Row
         (form, form.plain_len(value)?)
     };
     Ok(RowView {
-        form,
-        plain_len,
         head,
         content_type,
         content_encoding,
         value,
+        form,
+        plain_len,
     })
 }
 
