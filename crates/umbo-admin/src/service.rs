@@ -175,7 +175,7 @@ impl Service {
                     operation,
                     Operation::Get | Operation::Put | Operation::Delete
                 ) {
-                    response = self.compressed(head, response);
+                    self.compress(head, &mut response);
                 }
                 if !body.is_end_stream() {
                     Box::pin(drain_request_body(head, Some(body), &mut response)).await;
@@ -198,8 +198,8 @@ impl Service {
             None => {
                 let (lent, mut back) = Lent::new(body);
                 let request = Request::from_parts(head.clone(), axum::body::Body::new(lent));
-                let response = Box::pin(self.route(request, answers, started)).await;
-                let mut response = self.compressed(head, response);
+                let mut response = Box::pin(self.route(request, answers, started)).await;
+                self.compress(head, &mut response);
                 let body = back.try_recv().ok();
                 Box::pin(drain_request_body(head, body, &mut response)).await;
                 response
@@ -208,12 +208,12 @@ impl Service {
     }
 
     /// Compresses an answer for a client that asks for that, where it is worth it.
-    fn compressed(&self, head: &Parts, mut response: Response<ReplyBody>) -> Response<ReplyBody> {
+    fn compress(&self, head: &Parts, response: &mut Response<ReplyBody>) {
         let headers = response.headers_mut();
         headers.append(VARY, HeaderValue::from_static("accept-encoding"));
         let len = response.body().size_hint().exact();
         if head.method == Method::HEAD || len.is_some_and(|len| len < COMPRESSED_LEN_MIN) {
-            return response;
+            return;
         }
         let accepted = head.headers.get(ACCEPT_ENCODING);
         let coding = accepted.and_then(ContentCoding::preferred);
@@ -223,9 +223,9 @@ impl Service {
             let name = HeaderValue::from_static(coding.as_str());
             response.headers_mut().insert(CONTENT_ENCODING, name);
             response.headers_mut().remove(CONTENT_LENGTH);
-            return response.map(|body| coding.compress(body, permit));
+            let body = std::mem::take(response.body_mut());
+            *response.body_mut() = coding.compress(body, permit);
         }
-        response
     }
 
     /// Answers what is not of the data plane. These answers are small and held whole.

@@ -141,7 +141,8 @@ pub enum ValueField<'a> {
 
 impl RowFields<'_> {
     /// Writes the fields as the inside of a JSON object, without the braces.
-    pub fn write(&self, out: &mut impl BufMut) {
+    #[inline]
+    pub fn write(self, out: &mut impl BufMut) {
         if let Some(partition) = self.partition {
             write_pair(out, "\"pk\":", "\"pk64\":", partition);
             out.put_u8(b',');
@@ -153,40 +154,22 @@ impl RowFields<'_> {
         if let Some(expires_at) = self.expires_at {
             write_number(out, ",\"expires_at\":", expires_at);
         }
-        for (name, field) in [
-            (",\"content_type\":", self.content_type),
-            (",\"content_encoding\":", self.content_encoding),
-        ] {
-            // One that an earlier version stored and that is no text is left out: a row says nothing
-            // rather than something else.
-            if !field.is_empty()
-                && is_content_field(field)
-                && let Ok(text) = std::str::from_utf8(field)
-            {
-                out.put_slice(name.as_bytes());
-                write_text(out, text);
-            }
+        if !self.content_type.is_empty() {
+            write_content_field(out, ",\"content_type\":", self.content_type);
+        }
+        if !self.content_encoding.is_empty() {
+            write_content_field(out, ",\"content_encoding\":", self.content_encoding);
         }
         match self.value {
             ValueField::None => {}
             ValueField::Len(len) => write_number(out, ",\"bytes\":", len),
-            ValueField::Large { len, sha256 } => {
-                write_number(out, ",\"bytes\":", len);
-                out.put_slice(b",\"large\":\"");
-                for byte in sha256 {
-                    out.put_slice(&[hex_digit(byte >> 4), hex_digit(byte & 15)]);
-                }
-                out.put_u8(b'"');
-            }
-            ValueField::Bytes(bytes) => {
-                out.put_u8(b',');
-                write_pair(out, "\"v\":", "\"v64\":", bytes);
-            }
+            ValueField::Large { len, sha256 } => write_large(out, len, sha256),
+            ValueField::Bytes(bytes) => write_pair(out, ",\"v\":", ",\"v64\":", bytes),
         }
     }
 
     /// Writes the row as one line.
-    pub fn write_line(&self, out: &mut impl BufMut) {
+    pub fn write_line(self, out: &mut impl BufMut) {
         out.put_u8(b'{');
         self.write(out);
         out.put_slice(b"}\n");
@@ -222,13 +205,42 @@ fn write_number(out: &mut impl BufMut, name: &str, number: u64) {
     out.put_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
+/// Writes a content field. One that an earlier version stored and that is no text is left out: a row says nothing
+/// rather than something else.
+fn write_content_field(out: &mut impl BufMut, name: &str, field: &[u8]) {
+    if is_content_field(field)
+        && let Ok(text) = std::str::from_utf8(field)
+    {
+        out.put_slice(name.as_bytes());
+        write_text(out, text);
+    }
+}
+
+fn write_large(out: &mut impl BufMut, len: u64, sha256: [u8; 32]) {
+    write_number(out, ",\"bytes\":", len);
+    out.put_slice(b",\"large\":\"");
+    for byte in sha256 {
+        out.put_slice(&[hex_digit(byte >> 4), hex_digit(byte & 15)]);
+    }
+    out.put_u8(b'"');
+}
+
+#[inline]
 fn write_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8]) {
     if is_plain(bytes) {
         out.put_slice(name.as_bytes());
         out.put_u8(b'"');
         out.put_slice(bytes);
         out.put_u8(b'"');
-    } else if let Ok(text) = std::str::from_utf8(bytes) {
+    } else {
+        write_odd_pair(out, name, name64, bytes);
+    }
+}
+
+/// Writes bytes that need escapes, or are no text.
+#[cold]
+fn write_odd_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
         out.put_slice(name.as_bytes());
         write_text(out, text);
     } else {
@@ -250,11 +262,7 @@ fn is_plain(bytes: &[u8]) -> bool {
         8..16 => has_plain_ends::<8>(bytes),
         16..32 => has_plain_ends::<16>(bytes),
         32..64 => has_plain_ends::<32>(bytes),
-        _ => {
-            let (pieces, _) = bytes.as_chunks::<64>();
-            pieces.iter().all(is_plain_piece)
-                && bytes.last_chunk::<64>().is_some_and(is_plain_piece)
-        }
+        _ => is_plain_long(bytes),
     }
 }
 
@@ -277,6 +285,36 @@ fn is_plain_piece<const N: usize>(piece: &[u8; N]) -> bool {
         // As a signed number a byte beyond ASCII is negative.
         is_plain & (byte.cast_signed() >= 0x20) & (byte != b'"') & (byte != b'\\')
     })
+}
+
+/// Bytes of a long text that are looked at together: two vectors of the least processor.
+const PIECE_LEN: usize = 32;
+
+/// Looks at 64 bytes or more: what is odd is gathered by its place in a piece, and looked for once.
+fn is_plain_long(bytes: &[u8]) -> bool {
+    let (pieces, rest) = bytes.as_chunks();
+    let mut odd = [0; PIECE_LEN];
+    for piece in pieces {
+        gather_odd(&mut odd, piece);
+    }
+    if !rest.is_empty()
+        && let Some(last) = bytes.last_chunk()
+    {
+        gather_odd(&mut odd, last);
+    }
+    odd == [0; PIECE_LEN]
+}
+
+#[inline]
+fn gather_odd(odd: &mut [u8; PIECE_LEN], piece: &[u8; PIECE_LEN]) {
+    // Exchanges the quotation mark and the space: what is no plain text is then less, as a signed number, than all
+    // that is, or a backslash.
+    const EXCHANGE: u8 = b'"' ^ b' ';
+    for at in 0..PIECE_LEN {
+        let byte = piece[at];
+        let is_low = (byte ^ EXCHANGE).cast_signed() <= 0x20;
+        odd[at] |= 0_u8.wrapping_sub(u8::from(is_low) | u8::from(byte == b'\\'));
+    }
 }
 
 fn write_text(out: &mut impl BufMut, text: &str) {

@@ -53,6 +53,7 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// Begins with nothing charged.
+    #[inline]
     pub(crate) fn new(dispatcher: &Arc<Dispatcher>, identified: Identified) -> Self {
         Self {
             dispatcher: Arc::clone(dispatcher),

@@ -6,6 +6,7 @@
 //! line, or with an `error` line and a cut connection. Both lines have the cursor to continue with.
 
 mod chunk_text;
+mod selectors;
 mod streaming;
 
 use std::pin::pin;
@@ -23,6 +24,7 @@ use umbo_types::{Deadline, NamespaceId, PartitionKey, RequestUnits, ShardId, lim
 
 pub(crate) use self::chunk_text::value_field;
 use self::chunk_text::{ChunkText, RowShape};
+pub(crate) use self::selectors::Selectors;
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
 use crate::operation::stored_form::damaged;
@@ -49,8 +51,8 @@ pub(crate) enum PageSource {
         namespace: NamespaceId,
         /// What is still to be read.
         request: RangeRequest,
-        /// Digest of what was asked for, kept in cursors.
-        selectors: u64,
+        /// What was asked for.
+        selectors: Selectors,
     },
     /// A segment of a namespace.
     Scan {
@@ -335,7 +337,7 @@ impl PageWalk {
                 partition: Bytes::copy_from_slice(request.partition.as_bytes()),
                 rest: request.range.clone(),
                 reverse: request.reverse,
-                selectors: *selectors,
+                selectors: selectors.digest(),
             })),
             PageSource::Scan {
                 namespace,

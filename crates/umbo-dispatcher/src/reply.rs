@@ -89,6 +89,7 @@ impl Rest {
 
 /// Makes the response of an identified request, and returns what is still to be read for it. Log and charge are large,
 /// and stay where they are: only a rest takes them along.
+#[inline]
 pub(crate) fn reply(
     log: &mut RequestLog,
     charge: &mut Charge,
@@ -105,17 +106,19 @@ pub(crate) fn reply(
 
 /// Makes the response of an identified request. Log and charge go on where the answer has a rest, and are closed
 /// otherwise.
+#[inline]
 pub(crate) fn respond(
     log: &mut RequestLog,
     charge: &mut Charge,
-    outcome: Result<Answer, RequestError>,
+    mut outcome: Result<Answer, RequestError>,
     has_rest: bool,
 ) -> Response<ReplyBody> {
-    let held = outcome.and_then(|answer| {
-        log.hold_answer(answer.held_len())?;
-        Ok(answer)
-    });
-    let mut response = match held {
+    if let Ok(answer) = &outcome
+        && let Err(error) = log.hold_answer(answer.held_len())
+    {
+        outcome = Err(error);
+    }
+    let mut response = match outcome {
         Ok(answer) => {
             let is_head = matches!(&answer, Answer::Row(row) if row.is_head);
             let mut response = encode::answer(answer);

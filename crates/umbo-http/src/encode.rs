@@ -122,17 +122,15 @@ impl RowAnswer {
         self.row.value.large().filter(|_| !self.is_head)
     }
 
+    #[inline]
     fn write_to(self, response: &mut Response<ReplyBody>) -> StatusCode {
         self.add_headers(response);
         let headers = response.headers_mut();
         let value = self.row.value;
-        headers.insert(
-            CONTENT_TYPE,
-            stored(value.content_type.clone()).unwrap_or(OCTETS),
-        );
+        headers.insert(CONTENT_TYPE, stored(&value.content_type).unwrap_or(OCTETS));
         let encoding = match self.representation {
             Representation::Stored => {
-                stored(value.content_encoding.clone()).filter(|encoding| encoding != "identity")
+                stored(&value.content_encoding).filter(|encoding| encoding != "identity")
             }
             Representation::Identity => None,
             Representation::Zstd => Some(HeaderValue::from_static("zstd")),
@@ -251,6 +249,7 @@ impl Timing {
 }
 
 /// Makes the response of an answer, without what [`add_meta`] adds.
+#[inline]
 pub fn answer(answer: Answer) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Empty);
     *response.status_mut() = match answer {
@@ -350,11 +349,11 @@ pub fn add_meta(response: &mut Response<ReplyBody>, meta: ResponseMeta<'_>) {
 }
 
 /// Returns a stored content field as a header value; it was one when it was stored.
-fn stored(field: Bytes) -> Option<HeaderValue> {
+fn stored(field: &Bytes) -> Option<HeaderValue> {
     if field.is_empty() {
         None
     } else {
-        HeaderValue::from_maybe_shared(field).ok()
+        HeaderValue::from_maybe_shared(field.clone()).ok()
     }
 }
 

@@ -344,10 +344,9 @@ impl<'a> Fields<'a> {
     /// Returns whether the client asks for a JSON array instead of lines: of two that it accepts, the one that it
     /// names first.
     pub fn wants_json_array(&self) -> bool {
-        let text = self
-            .accept
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
+        let Some(text) = self.accept.and_then(|value| value.to_str().ok()) else {
+            return false;
+        };
         match (text.find("application/json"), text.find("ndjson")) {
             (Some(array), Some(lines)) => array < lines,
             (array, _) => array.is_some(),

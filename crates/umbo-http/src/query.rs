@@ -36,7 +36,7 @@ impl<'a> Query<'a> {
                 Some((name, value)) => (name, ParameterValue::Text(value.as_bytes())),
                 None => (pair, ParameterValue::Bare),
             };
-            if !known.split(", ").any(|known| known == name) {
+            if !is_known(known, name) {
                 return Err(RequestError::UnknownParameter {
                     name: name.to_owned(),
                     known,
@@ -53,10 +53,7 @@ impl<'a> Query<'a> {
     }
 
     fn find(&self, name: &'static str) -> Option<ParameterValue<'a>> {
-        debug_assert!(
-            self.known.split(", ").any(|known| known == name),
-            "{name} is not known"
-        );
+        debug_assert!(is_known(self.known, name), "{name} is not known");
         self.pairs
             .iter()
             .find(|&&(other, _)| other == name)
@@ -127,6 +124,12 @@ impl<'a> Query<'a> {
     pub fn text(&self, name: &'static str) -> Option<&'a [u8]> {
         self.get(name)
     }
+}
+
+/// Returns whether a name is one of those in a list that `", "` separates.
+fn is_known(known: &str, name: &str) -> bool {
+    // By a byte, not by a text: the search for a text costs more than a whole short list.
+    known.split(',').any(|known| known.trim_start() == name)
 }
 
 /// Makes the failure of a parameter with an unusable value.

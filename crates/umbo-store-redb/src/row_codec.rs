@@ -146,6 +146,11 @@ pub(crate) fn encoded_len_max(value: &Value) -> usize {
 }
 
 /// Checks and decodes a row found under `key`.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a range decodes each of its rows, and most of the time of it went into copying the view"
+)]
 pub(crate) fn decode<'a>(key: &[u8], bytes: &'a [u8]) -> Result<RowView<'a>, RowDamage> {
     let (body, stored) = bytes
         .split_last_chunk::<CHECKSUM_LEN>()
@@ -156,14 +161,19 @@ pub(crate) fn decode<'a>(key: &[u8], bytes: &'a [u8]) -> Result<RowView<'a>, Row
     }
     let (content_type, rest) = split_field(rest)?;
     let (content_encoding, value) = split_field(rest)?;
-    let form = StoredForm::from_code(form)?;
+    let (form, plain_len) = if form == StoredForm::Plain.code() {
+        (StoredForm::Plain, value.len())
+    } else {
+        let form = StoredForm::from_code(form)?;
+        (form, form.plain_len(value)?)
+    };
     Ok(RowView {
-        form,
-        plain_len: form.plain_len(value)?,
         head,
         content_type,
         content_encoding,
         value,
+        form,
+        plain_len,
     })
 }
 
@@ -217,12 +227,30 @@ pub(crate) fn checksum(key: &[u8], body: &[u8]) -> u32 {
 }
 
 /// Returns head, code of the form and what follows.
+#[inline]
 fn split_head(bytes: &[u8]) -> Result<(RowHead, u8, &[u8]), RowDamage> {
     let (&[format, flags], rest) = bytes.split_first_chunk().ok_or(RowDamage::CutShort)?;
     if format != FORMAT || flags & !FLAGS != 0 {
         return Err(RowDamage::UnknownFormat(format));
     }
-    let (version, mut rest) = split_u64(rest)?;
+    let (version, rest) = split_u64(rest)?;
+    if flags == 0 {
+        let head = RowHead {
+            version: Version(version),
+            expires_at: None,
+            as_of: None,
+        };
+        return Ok((head, StoredForm::Plain.code(), rest));
+    }
+    split_flagged(flags, Version(version), rest)
+}
+
+/// Returns the same of a row with flags, from what follows the version.
+fn split_flagged(
+    flags: u8,
+    version: Version,
+    mut rest: &[u8],
+) -> Result<(RowHead, u8, &[u8]), RowDamage> {
     let mut instant = |flag| -> Result<Option<Timestamp>, RowDamage> {
         if flags & flag == 0 {
             return Ok(None);
@@ -238,18 +266,20 @@ fn split_head(bytes: &[u8]) -> Result<(RowHead, u8, &[u8]), RowDamage> {
         (form, rest) = (code, after);
     }
     let head = RowHead {
-        version: Version(version),
+        version,
         expires_at,
         as_of,
     };
     Ok((head, form, rest))
 }
 
+#[inline]
 fn split_u64(bytes: &[u8]) -> Result<(u64, &[u8]), RowDamage> {
     let (number, rest) = bytes.split_first_chunk().ok_or(RowDamage::CutShort)?;
     Ok((u64::from_be_bytes(*number), rest))
 }
 
+#[inline]
 fn split_field(bytes: &[u8]) -> Result<(&[u8], &[u8]), RowDamage> {
     let (&len, rest) = bytes.split_first().ok_or(RowDamage::CutShort)?;
     rest.split_at_checked(len.into()).ok_or(RowDamage::CutShort)

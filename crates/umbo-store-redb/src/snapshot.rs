@@ -92,6 +92,8 @@ pub(crate) struct ChunkBuilder<'r, P> {
     limits: Limits,
     /// Last row visited; only known once the chunk is full.
     last: Option<P>,
+    /// Whether no row may follow the last one visited.
+    is_full: bool,
     is_cut: bool,
 }
 
@@ -106,6 +108,7 @@ impl<'r, P> ChunkBuilder<'r, P> {
             visited: 0,
             limits,
             last: None,
+            is_full: false,
             is_cut: false,
         }
     }
@@ -122,33 +125,32 @@ impl<'r, P> ChunkBuilder<'r, P> {
 
     /// Returns whether the next row may be visited; records that there is one if it may not.
     fn has_room(&mut self) -> bool {
-        self.is_cut = self.is_full();
+        self.is_cut = self.is_full;
         !self.is_cut
     }
 
     /// Counts a row as visited, and keeps its position if it was the last one.
+    #[inline]
     fn visited(
         &mut self,
         position: impl FnOnce() -> Result<P, FileError>,
     ) -> Result<(), FileError> {
         self.visited += 1;
-        if self.is_full() {
+        self.is_full = self.visited >= VISITED_ROWS_MAX
+            || self.taken >= self.limits.rows
+            || (self.bytes >= self.limits.bytes && self.taken > 0)
+            || self.touched.bytes >= u64::from(CHUNK_BYTES_MAX);
+        if self.is_full {
             self.last = Some(position()?);
         }
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
-        self.visited >= VISITED_ROWS_MAX
-            || self.taken >= self.limits.rows
-            || (self.bytes >= self.limits.bytes && self.taken > 0)
-            || self.touched.bytes >= u64::from(CHUNK_BYTES_MAX)
-    }
-
     /// Counts a row that was read, and adds it if it is visible. A value is read with its row, also where only
     /// keys are wanted: its checksum is part of the row's.
+    #[inline]
     fn read(&mut self, partition: &[u8], sort: &[u8], row: RowView<'_>, now: Timestamp) {
-        let found = RowRef {
+        let mut found = RowRef {
             partition,
             sort,
             value: row.value,
@@ -163,31 +165,34 @@ impl<'r, P> ChunkBuilder<'r, P> {
             rows: 1,
             bytes: found.stored_bytes(),
         };
-        if row.head.is_visible(now) {
-            self.push(found);
+        if !row.head.is_visible(now) {
+            return;
         }
+        if self.limits.keys_only {
+            found.value = &[];
+        }
+        // What a reader gets is counted, so that a chunk of small frames is not one of large values.
+        let row_bytes = found.returned_bytes();
+        if self.taken == 0 {
+            self.reserve(row_bytes);
+        }
+        self.taken += 1;
+        self.bytes += row_bytes;
+        self.rows.push(found);
+    }
+
+    /// Makes room for as many rows like the first one as are likely.
+    #[cold]
+    fn reserve(&mut self, row_bytes: usize) {
+        // Rows of one partition tend to be similar in size; a wrong estimate only costs a copy.
+        let rows = (self.limits.rows as usize).min(RESERVED_ROWS_MAX);
+        let bytes = (rows * row_bytes).min(self.limits.bytes);
+        self.rows.reserve(rows, bytes.min(RESERVED_BYTES_MAX));
     }
 
     /// Counts a row that was stepped over.
     fn skip(&mut self, key: &[u8]) {
         self.touched.bytes += key.len() as u64;
-    }
-
-    fn push(&mut self, mut row: RowRef<'_>) {
-        if self.limits.keys_only {
-            row.value = &[];
-        }
-        // What a reader gets is counted, so that a chunk of small frames is not one of large values.
-        let row_bytes = row.returned_bytes();
-        if self.taken == 0 {
-            // Rows of one partition tend to be similar in size; a wrong estimate only costs a copy.
-            let rows = (self.limits.rows as usize).min(RESERVED_ROWS_MAX);
-            let bytes = (rows * row_bytes).min(self.limits.bytes);
-            self.rows.reserve(rows, bytes.min(RESERVED_BYTES_MAX));
-        }
-        self.taken += 1;
-        self.bytes += row_bytes;
-        self.rows.push(row);
     }
 }
 

@@ -95,7 +95,12 @@ impl Operate for Get {
             reads: 1,
             ..ActualUsage::default()
         };
-        let answered = answer(&ask, row, located).await;
+        let mut answered = answer(&ask, row, located);
+        if let Ok(Answer::Row(answer)) = &mut answered
+            && let Err(error) = represent(answer, &ask).await
+        {
+            answered = Err(error);
+        }
         if let Ok(Answer::Row(answer)) = &answered
             && let Some(large) = answer.streamed()
         {
@@ -115,11 +120,8 @@ impl Operate for Get {
 }
 
 /// Makes the answer of the row that was read.
-async fn answer(
-    ask: &GetAsk,
-    row: Option<Row>,
-    located: &Located<'_>,
-) -> Result<Answer, RequestError> {
+#[inline]
+fn answer(ask: &GetAsk, row: Option<Row>, located: &Located<'_>) -> Result<Answer, RequestError> {
     let current = row.as_ref().map(|row| row.version);
     // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
     if let Some(tags) = &ask.if_match
@@ -139,11 +141,16 @@ async fn answer(
         let shard = map.locate(located.namespace_id(), &ask.key.partition);
         return Err(damaged(shard));
     }
+    Ok(Answer::Row(answer))
+}
+
+/// Makes the representation that was chosen, and finds the part of it that is asked for.
+async fn represent(answer: &mut RowAnswer, ask: &GetAsk) -> Result<(), RequestError> {
     if answer.representation == Representation::Identity {
         decode(&mut answer.row).await?;
     }
-    answer.part = part(&answer, ask)?;
-    Ok(Answer::Row(answer))
+    answer.part = part(answer, ask)?;
+    Ok(())
 }
 
 /// Chooses the representation for a client. The row has the bytes that are stored.
@@ -174,17 +181,13 @@ fn choose(row: Row, ask: &GetAsk) -> RowAnswer {
 
 /// Undoes the form in which the store keeps the value; its frame stays for a client that reads zstd.
 fn show(answer: &mut RowAnswer) -> Result<(), DamagedValue> {
-    let value = std::mem::take(&mut answer.row.value);
-    answer.row.value = if answer.representation == Representation::Zstd {
-        let frame = compression::zstd_frame(&value);
-        Value {
-            bytes: frame.ok_or(DamagedValue)?,
-            form: StoredForm::Plain,
-            ..value
-        }
-    } else {
-        compression::plain(value)?
-    };
+    let value = &mut answer.row.value;
+    if answer.representation == Representation::Zstd {
+        value.bytes = compression::zstd_frame(value).ok_or(DamagedValue)?;
+        value.form = StoredForm::Plain;
+    } else if value.form == StoredForm::Zstd {
+        *value = compression::plain(std::mem::take(value))?;
+    }
     Ok(())
 }
 

@@ -8,12 +8,12 @@ use umbo_http::cursor::{CursorError, CursorKey};
 use umbo_http::decode::{self, RangeAsk, Route};
 use umbo_http::{Fields, RequestError};
 use umbo_quota::CostHint;
-use umbo_store::{RangeRequest, SortRange};
+use umbo_store::RangeRequest;
 use umbo_types::Timestamp;
 
 use super::Operate;
 use super::body::RequestBody;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
+use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk, Selectors};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::read_through;
@@ -105,16 +105,19 @@ impl RangeRead {
         &self,
         cursor_key: &CursorKey,
         namespace: &NamespaceEntry,
-    ) -> Result<(RangeRequest, u64), RequestError> {
+    ) -> Result<(RangeRequest, Selectors), RequestError> {
         let ask = &self.0;
         let mut dataset = namespace.dataset;
-        let mut selectors = digest(&ask.range, ask.reverse);
+        let mut selectors = Selectors::Asked {
+            range: ask.range.clone(),
+            reverse: ask.reverse,
+        };
         let (mut range, mut reverse) = (ask.range.clone(), ask.reverse);
         if let Some(text) = &ask.cursor {
             let cursor = cursor_key.open_range(text)?;
             let is_own = cursor.namespace == namespace.id
                 && cursor.partition == ask.partition.as_bytes()
-                && (!ask.is_selective || cursor.selectors == selectors);
+                && (!ask.is_selective || cursor.selectors == selectors.digest());
             if !is_own {
                 return Err(CursorError::Foreign.into());
             }
@@ -123,7 +126,8 @@ impl RangeRead {
             if !namespace.has_dataset(dataset) {
                 return Err(CursorError::Dropped.into());
             }
-            (range, reverse, selectors) = (cursor.rest, cursor.reverse, cursor.selectors);
+            (range, reverse) = (cursor.rest, cursor.reverse);
+            selectors = Selectors::Digest(cursor.selectors);
         }
         let request = RangeRequest {
             namespace: dataset,
@@ -136,18 +140,4 @@ impl RangeRead {
         };
         Ok((request, selectors))
     }
-}
-
-/// Returns a digest of what was asked for, to tell whether a cursor belongs to it.
-fn digest(range: &SortRange, reverse: bool) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    for part in [Some(&range.start), range.end.as_ref()] {
-        let part = part.map_or(&b""[..], |bytes| &bytes[..]);
-        hasher
-            .update(&(part.len() as u64).to_le_bytes())
-            .update(part);
-    }
-    hasher.update(&[u8::from(range.end.is_some()), u8::from(reverse)]);
-    let bytes = *hasher.finalize().as_bytes();
-    u64::from_le_bytes(std::array::from_fn(|at| bytes[at]))
 }

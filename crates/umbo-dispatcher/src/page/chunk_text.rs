@@ -113,13 +113,25 @@ impl RowSink for ChunkText {
             };
             plain
         };
-        let row = RowRef { value, ..row };
         let keys = row.partition.len() + row.sort.len();
         let types = row.content_type.len() + row.content_encoding.len();
         self.rows += 1;
         self.bytes += (keys + types + value.len()) as u64;
+        let fields = RowFields {
+            partition: self.shape.with_partition.then_some(row.partition),
+            sort: row.sort,
+            version: row.version.0,
+            expires_at: row.expires_at.map(umbo_types::Timestamp::as_millis),
+            content_type: row.content_type,
+            content_encoding: row.content_encoding,
+            value: if self.shape.keys_only {
+                ValueField::Len(row.value_len.into())
+            } else {
+                value_field(row.form, value)
+            },
+        };
         self.text.push(b'{');
-        fields(&row, self.shape).write(&mut self.text);
+        fields.write(&mut self.text);
         self.text.extend_from_slice(match self.shape.layout {
             Layout::Lines => b"}\n",
             Layout::Array => b"},\n",
@@ -132,33 +144,17 @@ impl RowSink for ChunkText {
     }
 }
 
-/// Returns the fields of a row as the wire has them.
-fn fields<'a>(row: &RowRef<'a>, shape: RowShape) -> RowFields<'a> {
-    RowFields {
-        partition: shape.with_partition.then_some(row.partition),
-        sort: row.sort,
-        version: row.version.0,
-        expires_at: row.expires_at.map(umbo_types::Timestamp::as_millis),
-        content_type: row.content_type,
-        content_encoding: row.content_encoding,
-        value: if shape.keys_only {
-            ValueField::Len(row.value_len.into())
-        } else {
-            value_field(row.form, row.value)
-        },
-    }
-}
-
 /// Returns the field of a value that is plain or large.
 pub(crate) fn value_field(form: StoredForm, value: &[u8]) -> ValueField<'_> {
-    let large = (form == StoredForm::Large).then(|| LargeRef::decode(value));
-    match large.flatten() {
-        Some(large) => ValueField::Large {
+    if form == StoredForm::Large
+        && let Some(large) = LargeRef::decode(value)
+    {
+        return ValueField::Large {
             len: large.len,
             sha256: large.sha256,
-        },
-        None => ValueField::Bytes(value),
+        };
     }
+    ValueField::Bytes(value)
 }
 
 #[cfg(test)]
