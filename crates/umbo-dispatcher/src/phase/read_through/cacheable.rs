@@ -196,27 +196,28 @@ impl ReadTime {
 struct LeaderBound {
     deadline: Deadline,
     timeout: Duration,
-    /// The task of the request, if the request ends no later than the leader. In that task the timer of the
-    /// request bounds the read; a request that ends leaves the read to another task.
-    bounded_in: Option<Option<task::Id>>,
+    /// The task of the request; none outside of tasks.
+    made_in: Option<task::Id>,
+    /// Whether the request ends no later than the leader. In its task the timer of the request then bounds the
+    /// read; a request that ends leaves the read to another task.
+    is_bounded_there: bool,
 }
 
 impl LeaderBound {
     /// To be made in the task of the request, which ends at `request_deadline`.
     fn new(time: ReadTime, timeout: Duration, request_deadline: Deadline) -> Self {
         let deadline = Deadline::after(time.monotonic, timeout);
-        let is_bounded = request_deadline.instant() <= deadline.instant();
         Self {
             deadline,
             timeout,
-            bounded_in: is_bounded.then(task::try_id),
+            made_in: task::try_id(),
+            is_bounded_there: request_deadline.instant() <= deadline.instant(),
         }
     }
 
     /// Returns whether a poll of the present task needs a timer.
     fn needs_timer(&self) -> bool {
-        self.bounded_in
-            .is_none_or(|bounded_in| bounded_in != task::try_id())
+        !self.is_bounded_there || self.made_in != task::try_id()
     }
 
     /// Waits for the answer to a read within the time of the leader; none where it passes before.
