@@ -28,14 +28,28 @@ pub(crate) struct StoreCall {
 impl StoreCall {
     /// Returns what goes with one call of the store.
     pub(crate) fn context(&self) -> CallContext {
+        let mut context = self.context_without_payer();
+        context.caller.clone_from(&self.payer);
+        context.attributes.clone_from(&self.attributes);
+        context.traceparent.clone_from(&self.traceparent);
+        context
+    }
+
+    /// Takes what goes with the only call of the store.
+    pub(crate) fn take_context(&mut self) -> CallContext {
+        let mut context = self.context_without_payer();
+        context.caller = self.payer.take();
+        context.attributes = self.attributes.take();
+        context.traceparent = self.traceparent.take();
+        context
+    }
+
+    fn context_without_payer(&self) -> CallContext {
         let mut context = CallContext::internal();
         context.deadline = Some(self.entry.deadline);
         context.criticality = self.entry.criticality;
-        context.caller.clone_from(&self.payer);
-        context.attributes.clone_from(&self.attributes);
         context.is_continued = self.is_continued;
         context.price = self.entry.price;
-        context.traceparent.clone_from(&self.traceparent);
         context
     }
 }

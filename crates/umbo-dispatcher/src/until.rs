@@ -1,40 +1,50 @@
 //! Work that has a deadline, and may be over at once.
 //!
 //! A store in this process answers a read with the first poll: no timer is made for that. Work is
-//! polled once for each time that it is woken, not once more when the timer is made.
+//! polled once for each time that it is woken, not once more when the timer is made. The result goes
+//! from the work to the caller; the future has no room for it.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use futures_util::future::poll_immediate;
+use tokio::time::{Sleep, sleep_until};
 use umbo_types::Deadline;
 
 /// Waits for work until a deadline; none where it passes before.
 pub(crate) async fn until<T>(
     deadline: Deadline,
+    work: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    until_where(deadline, || true, work).await
+}
+
+/// Waits for work until a deadline, if `needs_timer` returns true in a poll that finds the work pending;
+/// before that something else bounds the wait. `needs_timer` is not called again once it has.
+pub(crate) async fn until_where<T>(
+    deadline: Deadline,
+    needs_timer: impl Fn() -> bool,
     mut work: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
-    let at_once = poll_immediate(work.as_mut()).await;
-    if at_once.is_some() {
-        return at_once;
-    }
-    let mut timer = pin!(tokio::time::sleep_until(deadline.instant().into()));
-    let mut is_polled = true;
+    let mut timer = pin!(None::<Sleep>);
     poll_fn(|context| {
-        // It has just been polled: the first time is for the timer.
-        if !std::mem::take(&mut is_polled)
-            && let Poll::Ready(done) = work.as_mut().poll(context)
-        {
+        if let Poll::Ready(done) = work.as_mut().poll(context) {
             return Poll::Ready(Some(done));
         }
-        timer.as_mut().poll(context).map(|()| None)
+        if timer.is_none() && needs_timer() {
+            timer.set(Some(sleep_until(deadline.instant().into())));
+        }
+        match timer.as_mut().as_pin_mut() {
+            Some(timer) => timer.poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
     })
     .await
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -79,5 +89,22 @@ mod tests {
             None
         );
         assert!(deadline.has_passed(Instant::now()));
+    }
+
+    #[tokio::test]
+    async fn a_timer_is_made_once_it_is_needed() {
+        let (needs_timer, mut polls) = (Cell::new(false), 0);
+        let work = pin!(poll_fn(|context| {
+            polls += 1;
+            needs_timer.set(polls == 3);
+            if polls < 3 {
+                context.waker().wake_by_ref();
+            }
+            Poll::<()>::Pending
+        }));
+        let passed = Deadline::at(Instant::now());
+        assert_eq!(until_where(passed, || needs_timer.get(), work).await, None);
+        // A timer of the past may take one poll more.
+        assert!(polls >= 3);
     }
 }

@@ -229,17 +229,17 @@ impl<V: Payload, E: Payload> Shield<V, E> {
     /// the request's own deadline, because others wait for it; it is not ended when the request is.
     /// The caller bounds its wait by its own deadline; dropping the future gives up the wait and
     /// nothing else.
-    pub async fn read<F>(
+    pub fn read<F>(
         &self,
         key: &KeyRef<'_>,
         context: &ReadContext,
         fetch: F,
-    ) -> Result<Served<V>, FlightError<E>>
+    ) -> impl Future<Output = Result<Served<V>, FlightError<E>>>
     where
         F: FnOnce(LeaderToken) -> StoreRead<V, E>,
     {
         let is_hot = self.is_cached(key);
-        self.reads.read(key, is_hot, context, fetch).await
+        self.reads.read(key, is_hot, context, fetch)
     }
 
     /// Returns whether a read of the key is in flight that others may join.

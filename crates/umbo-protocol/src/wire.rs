@@ -11,6 +11,8 @@ use crate::error::DecodeError;
 /// Length of the length field of a nested message: it is reserved before the message is written, so it is
 /// padded to the longest.
 const NESTED_LEN: usize = 4;
+/// Longest varint, in bytes.
+const VARINT_LEN_MAX: usize = 10;
 /// Optional fields with a tag from here up must not be ignored.
 pub(crate) const REQUIRED_TAG: u8 = 0x80;
 /// Longest value that a receiver copies out of its frame, in bytes, so that a small value that is kept does
@@ -113,19 +115,20 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+        let bytes = &self.frame[self.at..self.end];
         let mut number = 0;
-        for shift in (0..63).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
+        for (at, &byte) in bytes.iter().take(VARINT_LEN_MAX).enumerate() {
+            // The tenth byte has room for one bit.
+            if at + 1 == VARINT_LEN_MAX && byte > 1 {
+                return Err(DecodeError::Malformed("a number of more than 64 bits"));
+            }
+            number |= u64::from(byte & 0x7f) << (7 * at);
             if byte < 0x80 {
+                self.at += at + 1;
                 return Ok(number);
             }
         }
-        // The tenth byte has room for one bit.
-        match self.byte()? {
-            byte @ 0..=1 => Ok(number | u64::from(byte) << 63),
-            _ => Err(DecodeError::Malformed("a number of more than 64 bits")),
-        }
+        Err(SHORT)
     }
 
     pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {

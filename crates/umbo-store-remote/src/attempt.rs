@@ -80,12 +80,12 @@ impl RemoteStore {
         call: &CallContext,
         shard: ShardId,
         kind: AccessKind,
-        ask: Ask,
+        ask: &Ask,
     ) -> Result<Outcome, StoreError> {
         let mut tries = 0;
         loop {
             let node = Arc::clone(self.topology().node_of(shard));
-            match self.attempt(&node, call, &ask).await {
+            match self.attempt(&node, call, ask).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(failure) => {
                     // Boxed, because this branch is rare and makes the future large.

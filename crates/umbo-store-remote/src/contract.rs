@@ -44,7 +44,7 @@ impl Store for RemoteStore {
         self.check_open()?;
         let shard = self.locate(namespace, &key.partition);
         let ask = Ask::Get(namespace, key.clone());
-        match self.ask(call, shard, AccessKind::Read, ask).await? {
+        match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Row(row) => Ok(row),
             _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
         }
@@ -66,7 +66,7 @@ impl Store for RemoteStore {
         self.check_open()?;
         let shard = self.locate(request.namespace, &request.partition);
         let ask = Ask::Range(request.clone());
-        match self.ask(call, shard, AccessKind::Read, ask).await? {
+        match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Page(page) => Ok(page),
             _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
         }
@@ -90,7 +90,7 @@ impl Store for RemoteStore {
         self.check_open()?;
         let shard = self.locate(request.namespace, &key.partition);
         let ask = Ask::Chunk(key.clone(), Box::new(*request));
-        match self.ask(call, shard, AccessKind::Read, ask).await? {
+        match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Row(chunk) => Ok(chunk.map(|row| row.value.bytes)),
             _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
         }
@@ -115,7 +115,7 @@ impl Store for RemoteStore {
         self.check_open()?;
         let shard = self.locate(request.namespace, &request.partition);
         let ask = Ask::DeleteRange(request);
-        match self.ask(call, shard, AccessKind::Write, ask).await? {
+        match self.ask(call, shard, AccessKind::Write, &ask).await? {
             Outcome::Deleted(deleted) => Ok(deleted),
             _ => Err(unusable(shard, umbo_store::Outcome::Unknown)),
         }

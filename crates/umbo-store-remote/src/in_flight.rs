@@ -30,10 +30,7 @@ enum EntryState {
     Waiting,
     /// Parts of its answer have arrived.
     Begun(Answer),
-    Answered(Answer),
-    Lost {
-        was_sent: bool,
-    },
+    Ended(ReplyEvent),
 }
 
 /// How far a request has been sent.
@@ -131,13 +128,9 @@ impl InFlight {
     /// Returns the event of a request, or keeps the waker until there is one.
     pub(crate) fn poll(&mut self, id: u64, waker: &Waker) -> Option<ReplyEvent> {
         let slot = self.slot(id)?;
-        if matches!(
-            slot.state,
-            EntryState::Answered(_) | EntryState::Lost { .. }
-        ) {
+        if matches!(slot.state, EntryState::Ended(_)) {
             return match self.release(id) {
-                EntryState::Answered(answer) => Some(ReplyEvent::Answered(answer)),
-                EntryState::Lost { was_sent } => Some(ReplyEvent::Lost { was_sent }),
+                EntryState::Ended(event) => Some(event),
                 EntryState::Free | EntryState::Waiting | EntryState::Begun(_) => None,
             };
         }
@@ -169,14 +162,11 @@ impl InFlight {
             return Ok(None);
         };
         let has_more = answer.has_more;
-        let whole = match std::mem::replace(&mut slot.state, EntryState::Waiting) {
+        let whole = match &mut slot.state {
             EntryState::Waiting => answer,
             EntryState::Begun(begun) => joined(begun, answer)?,
             // Answered twice: the first answer counts.
-            over @ (EntryState::Free | EntryState::Answered(_) | EntryState::Lost { .. }) => {
-                slot.state = over;
-                return Ok(None);
-            }
+            EntryState::Free | EntryState::Ended(_) => return Ok(None),
         };
         if matches!(&whole.outcome, Outcome::MultiGot(rows) if rows.len() > slot.rows_max) {
             return Err(AnswerTooLong);
@@ -185,7 +175,7 @@ impl InFlight {
             slot.state = EntryState::Begun(whole);
             return Ok(None);
         }
-        slot.state = EntryState::Answered(whole);
+        slot.state = EntryState::Ended(ReplyEvent::Answered(whole));
         Ok(slot.waker.take())
     }
 
@@ -199,7 +189,7 @@ impl InFlight {
                     SendProgress::Queued(Placed::Small(position)) => position <= handed,
                     SendProgress::Sent => true,
                 };
-                slot.state = EntryState::Lost { was_sent };
+                slot.state = EntryState::Ended(ReplyEvent::Lost { was_sent });
                 wakers.extend(slot.waker.take());
             }
         }
@@ -221,21 +211,18 @@ impl InFlight {
     }
 }
 
-/// Joins the next part of an answer to the parts before. Only rows of a multi-get come in parts.
-fn joined(mut begun: Answer, part: Answer) -> Result<Answer, AnswerTooLong> {
-    if let Outcome::Failed(_) = part.outcome {
-        return Ok(part);
-    }
-    let (Outcome::MultiGot(rows), Outcome::MultiGot(more)) = (&mut begun.outcome, part.outcome)
-    else {
-        return Err(AnswerTooLong);
+/// Joins the parts of an answer so far with the next one. Only rows of a multi-get come in parts.
+fn joined(begun: &mut Answer, mut part: Answer) -> Result<Answer, AnswerTooLong> {
+    let (rows, more) = match (&mut begun.outcome, &mut part.outcome) {
+        (_, Outcome::Failed(_)) => return Ok(part),
+        (Outcome::MultiGot(rows), Outcome::MultiGot(more)) => (rows, more),
+        _ => return Err(AnswerTooLong),
     };
-    rows.extend(more);
-    begun.service_time = part.service_time;
-    begun.busy_time = part.busy_time;
-    begun.rows += part.rows;
-    begun.bytes += part.bytes;
-    Ok(begun)
+    rows.append(more);
+    std::mem::swap(rows, more);
+    part.rows += begun.rows;
+    part.bytes += begun.bytes;
+    Ok(part)
 }
 
 #[cfg(test)]

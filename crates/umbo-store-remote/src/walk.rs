@@ -39,7 +39,8 @@ impl RemoteStore {
                 ..request.clone()
             };
             let asking = later.as_ref().unwrap_or(call);
-            let answered = self.ask(asking, shard, AccessKind::Read, Ask::Scan(ask));
+            let ask = Ask::Scan(ask);
+            let answered = self.ask(asking, shard, AccessKind::Read, &ask);
             let Outcome::Scanned(page) = answered.await? else {
                 return Err(unusable(
                     shard,

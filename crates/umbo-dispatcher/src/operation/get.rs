@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::{Either, ready};
 use http::Uri;
 use http_body::Body;
 use umbo_edge::content_coding::{ContentCoding, is_accepted, is_named};
@@ -80,32 +81,49 @@ impl Operate for Get {
         Box::pin(read_through::row(located, &self.0.key)).await
     }
 
-    async fn settle(
+    /// All of it at once: a future that waits for nothing has no place for the row and the request in the
+    /// future of every get. Only the value that has to be decoded is waited for.
+    fn settle(
         self,
         row: Option<Row>,
         located: &mut Located<'_>,
+    ) -> impl Future<Output = Result<Reply, RequestError>> {
+        let row_len = row.as_ref().map_or(0, |row| {
+            (self.0.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
+        });
+        match answer(&self.0, row, located) {
+            Ok(MadeAnswer::Whole(answer)) => {
+                Either::Left(ready(self.charge(row_len, Ok(answer), located)))
+            }
+            Ok(MadeAnswer::ToDecode(answer)) => Either::Right(Box::pin(async move {
+                let answered = decoded(answer, &self.0).await;
+                self.charge(row_len, answered, located)
+            })),
+            Err(error) => Either::Left(ready(self.charge(row_len, Err(error), located))),
+        }
+    }
+}
+
+impl Get {
+    /// Charges a get that has read `row_len` bytes of sort key and value.
+    fn charge(
+        self,
+        row_len: u64,
+        answered: Result<Answer, RequestError>,
+        located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
-        let ask = self.0;
         let work = ActualUsage {
             // A row that is absent was looked up too.
             rows: 1,
-            read_bytes: row.as_ref().map_or(0, |row| {
-                (ask.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
-            }),
+            read_bytes: row_len,
             reads: 1,
             ..ActualUsage::default()
         };
-        let mut answered = answer(&ask, row, located);
-        if let Ok(Answer::Row(answer)) = &mut answered
-            && let Err(error) = represent(answer, &ask).await
-        {
-            answered = Err(error);
-        }
         if let Ok(Answer::Row(answer)) = &answered
             && let Some(large) = answer.streamed()
         {
             located.progress(work);
-            let of = (Arc::clone(&located.identified().namespace), ask.key);
+            let of = (Arc::clone(&located.identified().namespace), self.0.key);
             let call = located.call();
             let whole = (0, large.len);
             let part = answer
@@ -119,9 +137,19 @@ impl Operate for Get {
     }
 }
 
+/// An answer as far as it is made without waiting.
+enum MadeAnswer {
+    Whole(Answer),
+    /// The value has to be decoded for the client, and is as it is stored.
+    ToDecode(RowAnswer),
+}
+
 /// Makes the answer of the row that was read.
-#[inline]
-fn answer(ask: &GetAsk, row: Option<Row>, located: &Located<'_>) -> Result<Answer, RequestError> {
+fn answer(
+    ask: &GetAsk,
+    row: Option<Row>,
+    located: &Located<'_>,
+) -> Result<MadeAnswer, RequestError> {
     let current = row.as_ref().map(|row| row.version);
     // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
     if let Some(tags) = &ask.if_match
@@ -134,23 +162,25 @@ fn answer(ask: &GetAsk, row: Option<Row>, located: &Located<'_>) -> Result<Answe
     let is_unchanged = ask.if_none_match.as_ref().is_some_and(is_unchanged);
     let mut answer = choose(row, ask);
     if is_unchanged {
-        return Ok(Answer::NotModified(answer));
+        return Ok(MadeAnswer::Whole(Answer::NotModified(answer)));
     }
     if show(&mut answer).is_err() {
         let map = &located.dispatcher.shard_map;
         let shard = map.locate(located.namespace_id(), &ask.key.partition);
         return Err(damaged(shard));
     }
-    Ok(Answer::Row(answer))
+    if answer.representation == Representation::Identity {
+        return Ok(MadeAnswer::ToDecode(answer));
+    }
+    answer.part = part(&answer, ask)?;
+    Ok(MadeAnswer::Whole(Answer::Row(answer)))
 }
 
-/// Makes the representation that was chosen, and finds the part of it that is asked for.
-async fn represent(answer: &mut RowAnswer, ask: &GetAsk) -> Result<(), RequestError> {
-    if answer.representation == Representation::Identity {
-        decode(&mut answer.row).await?;
-    }
-    answer.part = part(answer, ask)?;
-    Ok(())
+/// Decodes the value of an answer for the client.
+async fn decoded(mut answer: RowAnswer, ask: &GetAsk) -> Result<Answer, RequestError> {
+    decode(&mut answer.row).await?;
+    answer.part = part(&answer, ask)?;
+    Ok(Answer::Row(answer))
 }
 
 /// Chooses the representation for a client. The row has the bytes that are stored.

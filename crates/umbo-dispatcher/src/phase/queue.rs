@@ -80,10 +80,14 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
 impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
     /// Does the work, and gives the permit back.
     pub(crate) async fn serve<T>(
-        mut self,
+        self,
         work: Pin<&mut impl Future<Output = Answered<T>>>,
     ) -> Timed<T> {
-        let answered = work.await;
+        self.complete(work.await)
+    }
+
+    /// Gives the permit back after the work.
+    pub(crate) fn complete<T>(mut self, answered: Answered<T>) -> Timed<T> {
         let now = self.dispatcher.clock.monotonic();
         let elapsed = now.saturating_duration_since(self.began);
         let (taken, retries) = (answered.service_time.unwrap_or(elapsed), answered.retries);

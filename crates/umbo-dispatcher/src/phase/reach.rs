@@ -20,6 +20,15 @@ pub(crate) async fn wait_until_reachable(
     if dispatcher.store.is_reachable(shard) {
         return Ok(());
     }
+    // Boxed, because the wait is rare and makes the future large.
+    Box::pin(wait(dispatcher, shard, deadline)).await
+}
+
+async fn wait(
+    dispatcher: &Dispatcher,
+    shard: ShardId,
+    deadline: Deadline,
+) -> Result<(), RequestError> {
     let budget = DeadlineBudget::until(deadline, dispatcher.clock.monotonic());
     let back = dispatcher.store.reachable(shard);
     let told = timeout_at(budget.work.instant().into(), back).await;

@@ -134,16 +134,15 @@ async fn read(
             located.served_by(CacheStatus::Miss);
             Ok(result)
         }
-        // Boxed, so that the future of a plain read stays small.
         Lookup::Cold | Lookup::Miss => {
-            Box::pin(join_or_lead(shield, located, cacheable, shard, rows)).await
+            join_or_lead((shield, &key), located, cacheable, shard, rows).await
         }
     }
 }
 
 /// Reads with all requests that want the same, within the deadline of this one.
 async fn join_or_lead(
-    shield: &HotShield,
+    (shield, key): (&HotShield, &KeyRef<'_>),
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
@@ -152,9 +151,8 @@ async fn join_or_lead(
     let dispatcher = located.dispatcher;
     // Only now, so that a quota of the shard does not count what never reaches it.
     located.debit()?;
-    let key = cacheable.key(shield.seed());
     let operation = located.log.operation();
-    if queue::is_crowded(dispatcher, shard, operation) && !shield.is_in_flight(&key) {
+    if queue::is_crowded(dispatcher, shard, operation) && !shield.is_in_flight(key) {
         queue::turn_away(located, shard)?;
     }
     let (call, time) = (located.call(), ReadTime::of(located));
@@ -167,22 +165,20 @@ async fn join_or_lead(
             call.entry.criticality = token.criticality();
             cacheable.lead(dispatcher, shard, time, call)
         };
-        let served = shield.read(&key, &read_context, fetch).await;
+        let served = shield.read(key, &read_context, fetch).await;
         let served = served.map_err(flight_error)?;
-        Ok(Timed {
-            time: served.value.time,
-            answer: served,
-        })
+        let status = cache_status(dispatcher, &served);
+        Ok(served.value.map(|result| (result, status)))
     };
-    let served = queue::ask(located, pin!(sharing)).await?;
-    if served.value.answer.dataset() != cacheable.dataset() {
-        // The leader reads another version.
-        let result = direct(located, cacheable, shard, rows).await?;
+    let (result, status) = queue::ask(located, pin!(sharing)).await?;
+    if result.dataset() != cacheable.dataset() {
+        // The leader reads another version. Boxed, because that is rare and makes the future large.
+        let result = Box::pin(direct(located, cacheable, shard, rows)).await?;
         located.served_by(CacheStatus::Miss);
         return Ok(result);
     }
-    located.served_by(cache_status(dispatcher, &served));
-    Ok(served.value.answer)
+    located.served_by(status);
+    Ok(result)
 }
 
 /// Reads for this request alone.

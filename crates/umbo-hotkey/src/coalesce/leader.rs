@@ -30,21 +30,14 @@ impl<V: Payload, E: Payload> Leader<V, E> {
         }
     }
 
-    /// Ends the read, and returns its result.
-    pub(crate) fn end(
-        mut self,
-        result: Result<Fetched<V>, E>,
-    ) -> Result<Fetched<V>, FlightError<E>> {
+    /// Ends the read with its result.
+    pub(crate) fn end(mut self, result: &Result<Fetched<V>, E>) {
         self.is_over = true;
         match result {
-            Ok(fetched) => {
-                self.reads.complete(&self.token, &fetched);
-                Ok(fetched)
-            }
+            Ok(fetched) => self.reads.complete(&self.token, fetched),
             Err(error) => {
-                let error = FlightError::Failed(error);
-                self.reads.in_flight.fail(&self.token, error.clone());
-                Err(error)
+                let error = FlightError::Failed(error.clone());
+                self.reads.in_flight.fail(&self.token, error);
             }
         }
     }
@@ -54,7 +47,7 @@ impl<V: Payload, E: Payload> Leader<V, E> {
         let reads = Arc::clone(&self.reads);
         (reads.spawner)(Box::pin(async move {
             let result = read.await;
-            drop(self.end(result));
+            self.end(&result);
         }));
     }
 }
@@ -97,7 +90,10 @@ impl<V: Payload, E: Payload> Future for LeaderRead<V, E> {
             return Poll::Pending;
         }
         match (this.running.take(), polled) {
-            (Some((leader, _)), Ok(Poll::Ready(result))) => Poll::Ready(leader.end(result)),
+            (Some((leader, _)), Ok(Poll::Ready(result))) => {
+                leader.end(&result);
+                Poll::Ready(result.map_err(FlightError::Failed))
+            }
             // Dropping the leader tells the flight.
             _ => Poll::Ready(Err(FlightError::LeaderLost)),
         }

@@ -35,9 +35,10 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
     where
         F: FnOnce(LeaderToken) -> StoreRead<V, E>,
     {
-        let leader = match self.join_or_lead(key, is_hot, context)? {
-            Joined::Leader(leader) => leader,
-            Joined::Follower(follower) => {
+        let leader = match self.join_or_lead(key, is_hot, context) {
+            Err(error) => return Err(error),
+            Ok(Joined::Leader(leader)) => leader,
+            Ok(Joined::Follower(follower)) => {
                 let read_at = follower.followed.started;
                 match follower.await {
                     Followed::Ended(result) => {

@@ -1,11 +1,12 @@
 //! A cacheable read: its key, how it is executed, and its result.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
+use tokio::task;
 use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope};
 use umbo_http::RequestError;
 use umbo_store::{RangeRequest, StoreError};
@@ -14,10 +15,10 @@ use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId, Timestamp, Value};
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::SharedRead;
 use crate::phase::locate::Located;
-use crate::phase::queue::with_permit;
+use crate::phase::queue::permit_of;
 use crate::store_call::StoreCall;
 use crate::store_call::{Answered, Timed};
-use crate::until::until;
+use crate::until::until_where;
 
 /// A read whose result many requests may share.
 #[derive(Debug, Clone)]
@@ -91,7 +92,8 @@ impl<'a> CacheableRead<'a> {
         }
     }
 
-    /// Executes the read as a leader. It outlives the request, because others may wait for it.
+    /// Executes the read as a leader. It outlives the request, because others may wait for it. To be called
+    /// in the task of the request.
     pub(super) fn lead(
         &self,
         dispatcher: &Arc<Dispatcher>,
@@ -100,32 +102,36 @@ impl<'a> CacheableRead<'a> {
         mut call: StoreCall,
     ) -> StoreRead<Timed<SharedRead>, RequestError> {
         let dispatcher = Arc::clone(dispatcher);
-        call.timeout = dispatcher.hot_keys.leader_timeout();
-        call.entry.deadline = Deadline::after(time.monotonic, call.timeout);
-        let bound = (call.entry.deadline, call.timeout);
+        let timeout = dispatcher.hot_keys.leader_timeout();
+        let bound = LeaderBound::new(time, timeout, call.entry.deadline);
+        call.timeout = timeout;
+        call.entry.deadline = bound.deadline;
         match self {
             Self::Row(place, key) => {
                 let (dataset, key) = (place.dataset, Key::clone(key));
-                Box::pin(async move {
-                    let context = call.context();
-                    let work = async {
-                        let read = dispatcher.store.get(&context, dataset, &key);
-                        Answered::new(&context, bounded(read, shard, bound).await)
-                    };
-                    let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
+                // Made on the heap: it would be copied there.
+                let memory = Box::new_uninit();
+                let read = Box::write(memory, async move {
+                    let permit = permit_of(&*dispatcher, shard, &call).await?;
+                    let context = call.take_context();
+                    let mut read = dispatcher.store.get(&context, dataset, &key);
+                    let row = bound.on(Pin::new(&mut read)).await;
+                    let row = bound.answer(row, shard);
+                    let fetched = permit.complete(Answered::new(&context, row));
                     Ok(time.fetched(fetched.and_then(|row| SharedRead::Row(dataset, row))?))
-                })
+                });
+                Box::into_pin(read as Box<_>)
             }
             Self::Range(_, request, _) => {
                 let request = RangeRequest::clone(request);
                 let dataset = request.namespace;
                 Box::pin(async move {
-                    let context = call.context();
-                    let work = async {
-                        let read = dispatcher.store.range(&context, &request);
-                        Answered::new(&context, bounded(read, shard, bound).await)
-                    };
-                    let fetched = with_permit(&dispatcher, shard, &call, pin!(work)).await?;
+                    let permit = permit_of(&*dispatcher, shard, &call).await?;
+                    let context = call.take_context();
+                    let mut read = dispatcher.store.range(&context, &request);
+                    let page = bound.on(Pin::new(&mut read)).await;
+                    let page = bound.answer(page, shard);
+                    let fetched = permit.complete(Answered::new(&context, page));
                     let read = fetched.and_then(|page| SharedRead::Page(dataset, Arc::new(page)));
                     Ok(time.fetched(read?))
                 })
@@ -185,19 +191,57 @@ impl ReadTime {
     }
 }
 
-/// Bounds a read that others wait for, by the time of a leader instead of the deadline of a request.
-async fn bounded<T>(
-    work: impl Future<Output = Result<T, StoreError>>,
-    shard: ShardId,
-    (deadline, timeout): (Deadline, Duration),
-) -> Result<T, RequestError> {
-    match until(deadline, pin!(work)).await {
-        Some(answer) => Ok(answer?),
-        None => Err(RequestError::DeadlineInStore {
-            shard: Some(shard),
-            is_write: false,
+/// The time that a leader has for its read.
+#[derive(Debug, Clone, Copy)]
+struct LeaderBound {
+    deadline: Deadline,
+    timeout: Duration,
+    /// The task of the request; none outside of tasks.
+    made_in: Option<task::Id>,
+    /// Whether the request ends no later than the leader. In its task the timer of the request then bounds the
+    /// read; a request that ends leaves the read to another task.
+    is_bounded_there: bool,
+}
+
+impl LeaderBound {
+    /// To be made in the task of the request, which ends at `request_deadline`.
+    fn new(time: ReadTime, timeout: Duration, request_deadline: Deadline) -> Self {
+        let deadline = Deadline::after(time.monotonic, timeout);
+        Self {
+            deadline,
             timeout,
-        }),
+            made_in: task::try_id(),
+            is_bounded_there: request_deadline.instant() <= deadline.instant(),
+        }
+    }
+
+    /// Returns whether a poll of the present task needs a timer.
+    fn needs_timer(&self) -> bool {
+        !self.is_bounded_there || self.made_in != task::try_id()
+    }
+
+    /// Waits for the answer to a read within the time of the leader; none where it passes before.
+    fn on<T>(
+        &self,
+        read: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+    ) -> impl Future<Output = Option<Result<T, StoreError>>> {
+        until_where(self.deadline, || self.needs_timer(), read)
+    }
+
+    /// Returns the answer to a read, or that there was none in time.
+    fn answer<T>(
+        &self,
+        answer: Option<Result<T, StoreError>>,
+        shard: ShardId,
+    ) -> Result<T, RequestError> {
+        match answer {
+            Some(answer) => Ok(answer?),
+            None => Err(RequestError::DeadlineInStore {
+                shard: Some(shard),
+                is_write: false,
+                timeout: self.timeout,
+            }),
+        }
     }
 }
 
@@ -220,5 +264,43 @@ pub(super) fn flight_error(error: FlightError<RequestError>) -> RequestError {
         FlightError::Failed(failure) => failure,
         FlightError::LeaderLost => RequestError::Internal("a shared read was abandoned".to_owned()),
         FlightError::Full => RequestError::TooManyReaders,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::pin::pin;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LEADER_TIMEOUT: Duration = Duration::from_millis(20);
+
+    fn bound(request_timeout: Duration) -> LeaderBound {
+        let monotonic = Instant::now();
+        let wall = Timestamp(0);
+        let request_deadline = Deadline::after(monotonic, request_timeout);
+        LeaderBound::new(
+            ReadTime { monotonic, wall },
+            LEADER_TIMEOUT,
+            request_deadline,
+        )
+    }
+
+    async fn is_ended(bound: LeaderBound) -> bool {
+        let read = pin!(pending::<Result<(), StoreError>>());
+        let answer = timeout(4 * LEADER_TIMEOUT, bound.on(read)).await;
+        answer.is_ok_and(|answer| answer.is_none())
+    }
+
+    #[tokio::test]
+    async fn a_read_is_bounded_by_its_request_and_in_another_task_by_itself() {
+        let of_short_request = || bound(LEADER_TIMEOUT / 2);
+        assert!(!is_ended(of_short_request()).await);
+        let left_behind = tokio::spawn(is_ended(of_short_request()));
+        assert!(left_behind.await.unwrap());
+        assert!(is_ended(bound(2 * LEADER_TIMEOUT)).await);
     }
 }
