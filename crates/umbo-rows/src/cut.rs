@@ -20,6 +20,9 @@ pub enum CutFormat {
     Csv,
 }
 
+/// Bytes that may be read beyond the end of a part.
+const READ_AHEAD: usize = 2 * source::BUFFER_LEN;
+
 /// Cuts a stream. Holds one part.
 pub struct PartCutter {
     cutter: Cutter,
@@ -74,6 +77,8 @@ fn next_lines(
     is_at_end: &mut bool,
     len: usize,
 ) -> Result<Option<Bytes>, RowsError> {
+    // All of a part at once: a buffer that grows takes twice its room.
+    buffer.reserve((len + READ_AHEAD).saturating_sub(buffer.len()));
     // The part ends at the first newline from here on.
     let mut searched = len.saturating_sub(1);
     loop {

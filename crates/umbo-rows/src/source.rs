@@ -8,7 +8,7 @@ use crate::error::CodingError;
 use crate::format::Coding;
 
 /// Bytes of one read.
-const BUFFER_LEN: usize = 256 << 10;
+pub(crate) const BUFFER_LEN: usize = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A source that can be read from any place.

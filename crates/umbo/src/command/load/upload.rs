@@ -245,7 +245,7 @@ fn prepare(cut: CutPart) -> LoadPart {
     // Parquet is compressed within.
     let compressed = match cut.format {
         FileFormat::Parquet => None,
-        FileFormat::Ndjson | FileFormat::Csv => zstd::encode_all(&cut.bytes[..], ZSTD_LEVEL).ok(),
+        FileFormat::Ndjson | FileFormat::Csv => zstd::bulk::compress(&cut.bytes, ZSTD_LEVEL).ok(),
     };
     match compressed.filter(|compressed| compressed.len() < cut.bytes.len()) {
         Some(compressed) => {
