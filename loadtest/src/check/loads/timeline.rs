@@ -113,8 +113,10 @@ impl Timeline {
         lives.any(|live| live.from <= span.ended && !live.was_answered_before(span.begun))
     }
 
-    /// Returns how many activations were answered since, or are not yet.
+    /// Returns how many activations a dispatcher may have heard of since: those that were answered since, or are not yet,
+    /// and those that it may have learned of late.
     pub(super) fn activations_since(&self, since: Instant) -> usize {
+        let since = since.checked_sub(STALE_MAX).unwrap_or(since);
         let events = self.events();
         let lives = events.lives.iter().rev();
         lives
