@@ -33,8 +33,8 @@ pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a sorted run, and of the rows that are held until they are stored as one; another such buffer fills
 /// meanwhile. Long enough that few runs are merged, short enough for the memory of a few loads.
 pub const SORTED_RUN_LEN: usize = if cfg!(test) { 64 << 10 } else { 24 << 20 };
-/// Sorted runs that are merged at a time: of each a piece or two is held, 64 MiB together.
-pub const SORTED_RUNS_MAX: usize = if cfg!(test) { 2 } else { 256 };
+/// Sorted runs that are merged at a time, 3 GiB: of each a piece or two is held, 64 MiB together.
+pub const SORTED_RUNS_MAX: usize = if cfg!(test) { 2 } else { 128 };
 /// Rejects that are kept of a load; further ones are counted.
 pub const REJECTS_MAX: u64 = 1_000;
 /// Bytes of a rejected row that are kept.

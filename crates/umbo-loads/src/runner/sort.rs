@@ -21,7 +21,9 @@ use super::work::{continues, wait};
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
 use crate::layout::{self, PartProgress, PartRecord, SortedRun};
-use crate::limits::{BEAT, PIECE_LEN, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX};
+use crate::limits::{
+    BATCH_BYTES_MAX, BEAT, PIECE_LEN, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX,
+};
 use crate::rows::NumberedRows;
 use crate::sort_buffer::{SortBuffer, SortedRows};
 
@@ -62,7 +64,7 @@ impl Sorter {
         Self {
             host: host.clone(),
             id: id.to_owned(),
-            filling: SortBuffer::with_capacity(SORTED_RUN_LEN),
+            filling: new_buffer(),
             taken: Taken {
                 part: journal.run.part,
                 of_part: PartProgress {
@@ -161,10 +163,7 @@ impl Sorter {
                 len: 0,
                 applied: 0,
             },
-            rows: Rows::Taken(std::mem::replace(
-                &mut self.filling,
-                SortBuffer::with_capacity(SORTED_RUN_LEN),
-            )),
+            rows: Rows::Taken(std::mem::replace(&mut self.filling, new_buffer())),
             unwritten: Vec::new(),
             taken: std::mem::replace(&mut self.taken, next),
         };
@@ -264,6 +263,11 @@ impl Sorter {
         while self.removals.join_next().await.is_some() {}
         Ok(())
     }
+}
+
+/// Returns a buffer that need not grow for the last batch of a run.
+fn new_buffer() -> SortBuffer {
+    SortBuffer::with_capacity(SORTED_RUN_LEN + 2 * BATCH_BYTES_MAX)
 }
 
 /// Rows of a run.
