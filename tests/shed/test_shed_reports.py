@@ -19,9 +19,14 @@ def umbo(server, *arguments):
 @pytest.mark.parametrize("seconds", [0.05, 2])
 def test_all_that_was_shed_is_in_the_log_of_overloads(tight, seconds):
     """However short it was: less than the controller needs to find any pressure."""
-    with Crowd(tight, ["sheddable"] * 40, seconds) as crowd:
-        pass
-    shed = len(crowd.of("sheddable", 503))
+    shed = 0
+    # On a busy machine a short crowd may not come together.
+    for _ in range(20):
+        with Crowd(tight, ["sheddable"] * 40, seconds) as crowd:
+            pass
+        shed = len(crowd.of("sheddable", 503))
+        if shed > 0:
+            break
     assert shed > 0
 
     def status():
