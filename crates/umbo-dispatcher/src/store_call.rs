@@ -28,7 +28,7 @@ pub(crate) struct StoreCall {
 impl StoreCall {
     /// Returns what goes with one call of the store.
     pub(crate) fn context(&self) -> CallContext {
-        let mut context = self.context_without_payer();
+        let mut context = self.anonymous_context();
         context.caller.clone_from(&self.payer);
         context.attributes.clone_from(&self.attributes);
         context.traceparent.clone_from(&self.traceparent);
@@ -37,14 +37,14 @@ impl StoreCall {
 
     /// Takes what goes with the only call of the store.
     pub(crate) fn take_context(&mut self) -> CallContext {
-        let mut context = self.context_without_payer();
+        let mut context = self.anonymous_context();
         context.caller = self.payer.take();
         context.attributes = self.attributes.take();
         context.traceparent = self.traceparent.take();
         context
     }
 
-    fn context_without_payer(&self) -> CallContext {
+    fn anonymous_context(&self) -> CallContext {
         let mut context = CallContext::internal();
         context.deadline = Some(self.entry.deadline);
         context.criticality = self.entry.criticality;

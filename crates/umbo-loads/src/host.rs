@@ -155,6 +155,20 @@ impl Host {
     pub(crate) fn new(host: Arc<dyn LoadHost>) -> Self {
         Self(host)
     }
+
+    /// Stores rows of a load's own, of one partition: all of them, or an error says why one is not.
+    pub(crate) async fn store(
+        &self,
+        namespace: NamespaceId,
+        rows: Vec<Mutation>,
+    ) -> Result<(), HostError> {
+        let answers = self.write(namespace, rows).await?;
+        match answers.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(WriteError::Store(error)) => Err(error.into()),
+            Some(error) => Err(HostError::Never(error.to_string())),
+        }
+    }
 }
 
 impl Deref for Host {

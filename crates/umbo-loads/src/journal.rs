@@ -122,12 +122,7 @@ impl Journal {
         if rows.is_empty() {
             return Ok(());
         }
-        let written = self.host.write(self.report, rows).await?;
-        match written.into_iter().find_map(Result::err) {
-            None => Ok(()),
-            Some(WriteError::Store(error)) => Err(HostError::from(error).into()),
-            Some(error) => Err(Stop::Failed(error.to_string())),
-        }
+        Ok(self.host.store(self.report, rows).await?)
     }
 }
 

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use umbo_types::{Key, PartitionKey};
+use umbo_store::{Change, Condition, Mutation};
+use umbo_types::{Key, PartitionKey, Value};
 
 use crate::limits::{PIECE_LEN, SEGMENT_LEN};
 
@@ -159,6 +160,21 @@ pub fn piece_key(upload: u64, offset: u64, len: u64) -> Key {
     let sort = [&offset.to_be_bytes()[..], &len.to_be_bytes()].concat();
     let partition = format!("{upload:016x}/{:05}", offset / SEGMENT_LEN);
     Key::new(partition, sort).expect("it is short and not empty")
+}
+
+/// Returns the change that stores the bytes from `offset` on as one row, of as many bytes as [`piece_end`] allows.
+pub fn piece(upload: u64, offset: u64, bytes: Bytes) -> Mutation {
+    Mutation {
+        key: piece_key(upload, offset, bytes.len() as u64),
+        change: Change::Put {
+            value: Value {
+                bytes,
+                ..Value::default()
+            },
+            expires_at: None,
+        },
+        condition: Condition::Always,
+    }
 }
 
 /// Returns the least sort key of a piece that begins at `offset` or later.

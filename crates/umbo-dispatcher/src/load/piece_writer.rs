@@ -14,8 +14,8 @@ use umbo_http::RequestError;
 use umbo_loads::digest::{PartDigest, Sha256};
 use umbo_loads::limits::PIECE_LEN;
 use umbo_loads::{LoadError, LoadRecord, layout};
-use umbo_store::{Change, Condition, Mutation};
-use umbo_types::{NamespaceId, RequestUnits, Value};
+use umbo_store::Mutation;
+use umbo_types::{NamespaceId, RequestUnits};
 
 use super::request::LoadRequest;
 use crate::dispatcher::Dispatcher;
@@ -150,23 +150,13 @@ impl PieceWriter {
     async fn end_piece(&mut self) -> Result<(), RequestError> {
         let bytes = std::mem::take(&mut self.piece).freeze();
         let len = bytes.len() as u64;
-        let key = layout::piece_key(self.upload, self.at, len);
+        let piece = layout::piece(self.upload, self.at, bytes);
         self.at += len;
-        let other = |last: &Mutation| last.key.partition != key.partition;
+        let other = |last: &Mutation| last.key.partition != piece.key.partition;
         if self.gathered.last().is_some_and(other) {
             self.write().await?;
         }
-        self.gathered.push(Mutation {
-            key,
-            change: Change::Put {
-                value: Value {
-                    bytes,
-                    ..Value::default()
-                },
-                expires_at: None,
-            },
-            condition: Condition::Always,
-        });
+        self.gathered.push(piece);
         // The first write is made at once: a caller without a quota need not send more.
         if self.gathered.len() >= PIECES_MAX || !self.has_written {
             self.write().await?;

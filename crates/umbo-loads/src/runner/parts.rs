@@ -38,11 +38,9 @@ pub(super) async fn apply_parts(
     }
     if batches.unordered.is_some() || !journal.run.runs.is_empty() {
         let mut sorter = Sorter::new(host, id, journal);
-        while batches.open_next()? {
-            let Some((rows, part)) = &mut batches.open else {
-                break;
-            };
-            let first = batches.unordered.take();
+        let mut first = batches.unordered.take();
+        while let Some((rows, part)) = batches.open_next()? {
+            let first = first.take();
             sorter.take_part(part, first, rows, journal, tries).await?;
             batches.open = None;
         }
@@ -88,29 +86,26 @@ impl PartBatches {
         }
     }
 
-    /// Opens the next part where none is open. Returns whether there was one.
-    fn open_next(&mut self) -> Result<bool, HostError> {
-        if self.open.is_some() {
-            return Ok(true);
+    /// Returns the part that is open, or opens the next one; none where there is none.
+    fn open_next(&mut self) -> Result<Option<&mut (UntakenRows, PartRecord)>, HostError> {
+        if self.open.is_none()
+            && let Some((number, part)) = self.left.next()
+        {
+            let taken = std::mem::take(&mut self.taken);
+            let rows = UntakenRows::open(&self.host, &self.load, (number, &part), taken)?;
+            self.open = Some((rows, part));
         }
-        let Some((number, part)) = self.left.next() else {
-            return Ok(false);
-        };
-        let taken = std::mem::take(&mut self.taken);
-        let rows = UntakenRows::open(&self.host, &self.load, (number, &part), taken)?;
-        self.open = Some((rows, part));
-        Ok(true)
+        Ok(self.open.as_mut())
     }
 }
 
 impl Batches for PartBatches {
     async fn next(&mut self, host: &Host, load: &LoadRecord) -> Result<Option<Divided>, HostError> {
-        self.open_next()?;
-        let Some((rows, _)) = &mut self.open else {
+        let Some((rows, _)) = self.open_next()? else {
             return Ok(None);
         };
+        let number = rows.part;
         let Some(batch) = rows.next().await? else {
-            let number = rows.part;
             let ended = self.open.take().map(|(_, part)| (number, part));
             self.kept.extend(ended);
             return Ok(Some(Divided {
@@ -126,7 +121,7 @@ impl Batches for PartBatches {
             self.unordered = Some(batch);
             return Ok(None);
         }
-        let taken = TakenRows::of(host, load, rows.part, batch);
+        let taken = TakenRows::of(host, load, number, batch);
         Ok(Some(Divided::of_part(host, load, taken)))
     }
 

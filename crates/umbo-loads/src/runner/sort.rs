@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinError, JoinSet, block_in_place};
 use tokio::time::{Instant, interval_at};
-use umbo_store::{Change, Condition, Mutation, WriteError};
-use umbo_types::{NamespaceId, Value};
+use umbo_store::Mutation;
+use umbo_types::NamespaceId;
 
 use super::check::progress_row;
 use super::merge::merge_runs;
@@ -303,7 +303,8 @@ impl RunWriter {
             if self.unwritten.is_empty() {
                 return (self, Ok(()));
             }
-            if let Err(error) = self.write_pieces().await {
+            let pieces = self.unwritten.clone();
+            if let Err(error) = self.host.store(self.content, pieces).await {
                 return (self, Err(error));
             }
             self.unwritten.clear();
@@ -316,29 +317,10 @@ impl RunWriter {
         };
         let mut pieces = std::iter::from_fn(|| rows.take(PIECE_LEN as usize));
         for bytes in pieces.by_ref().take(PIECES_TOGETHER) {
-            let len = bytes.len() as u64;
-            self.unwritten.push(Mutation {
-                key: layout::piece_key(self.run.upload, self.run.len, len),
-                change: Change::Put {
-                    value: Value {
-                        bytes,
-                        ..Value::default()
-                    },
-                    expires_at: None,
-                },
-                condition: Condition::Always,
-            });
-            self.run.len += len;
-        }
-    }
-
-    async fn write_pieces(&self) -> Result<(), HostError> {
-        let pieces = self.unwritten.clone();
-        let answers = self.host.write(self.content, pieces).await?;
-        match answers.into_iter().find_map(Result::err) {
-            None => Ok(()),
-            Some(WriteError::Store(error)) => Err(error.into()),
-            Some(error) => Err(HostError::Never(error.to_string())),
+            let SortedRun { upload, len, .. } = &mut self.run;
+            let end = *len + bytes.len() as u64;
+            self.unwritten.push(layout::piece(*upload, *len, bytes));
+            *len = end;
         }
     }
 }

@@ -113,15 +113,11 @@ impl Timeline {
         lives.any(|live| live.from <= span.ended && !live.was_answered_before(span.begun))
     }
 
-    /// Returns how many activations a dispatcher may have heard of since: those that were answered since, or are not yet,
-    /// and those that it may have learned of late.
-    pub(super) fn activations_since(&self, since: Instant) -> usize {
-        let since = since.checked_sub(STALE_MAX).unwrap_or(since);
+    /// Returns how many activations came after the last one of a dataset.
+    pub(super) fn activations_after(&self, dataset: u64) -> usize {
         let events = self.events();
         let lives = events.lives.iter().rev();
-        lives
-            .take_while(|live| !live.was_answered_before(since))
-            .count()
+        lives.take_while(|live| live.dataset != dataset).count()
     }
 }
 
@@ -158,9 +154,10 @@ mod tests {
         let before = Span::of(|| ()).0;
         let beside = timeline.activate(1, || Span::of(|| ()).0);
         assert!(timeline.is_beside_activation(&beside) && !timeline.is_beside_activation(&before));
-        // A dispatcher may have learned of the first one late.
-        assert_eq!(timeline.activations_since(before.begun), 2);
-        assert_eq!(timeline.activations_since(before.begun + 2 * STALE_MAX), 0);
+        assert_eq!(
+            [0, 1].map(|dataset| timeline.activations_after(dataset)),
+            [1, 0]
+        );
         assert_eq!(timeline.seen_by(&before), [0]);
         assert_eq!(timeline.seen_by(&Span::of(|| ()).0), [0, 1]);
         let later = Instant::now() + 2 * STALE_MAX;

@@ -308,8 +308,10 @@ impl<'a> Client<'a> {
             let pages = pages.get_or_insert(span);
             pages.ended = span.ended;
             if !answer.is_success() {
-                // A cursor ends with its dataset, which is kept for one activation.
-                if self.timeline.activations_since(pages.begun) < 2 {
+                // A cursor ends with its dataset, which is kept for one activation. The values name it.
+                let dataset = found.first().and_then(|value: &String| value.parse().ok());
+                let is_over = |dataset| self.timeline.activations_after(dataset) >= 2;
+                if !dataset.is_some_and(is_over) {
                     self.seen.errors += 1;
                     self.complain(|| format!("{path}: {}", answer.in_line()));
                 }
