@@ -105,7 +105,8 @@ impl<'a> Drill<'a> {
         counters.look_until(self.lab, begun + Duration::from_secs(whole_s))?;
         let attack: Report = attack.report()?;
         let report = |client: Option<Client>| -> Result<Paced, Failure> {
-            client.map_or_else(|| Ok(Paced::default()), Client::report)
+            let report = client.map_or_else(|| Ok(Paced::default()), Client::report);
+            report.map(|report: Paced| report.on_clock_of(begun))
         };
         let (gets, others) = (report(gets)?, report(others)?);
         counters.look(self.lab)?;

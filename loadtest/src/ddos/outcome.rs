@@ -62,9 +62,9 @@ impl Outcome {
         let mut looks = self.looks.iter();
         let look = looks.find(|look| look.0 >= detected_s);
         let (at_s, until) = look.copied().unwrap_or((self.whole_s, self.store_gets));
-        let succeeded = self.gets.moments.iter();
-        let succeeded = succeeded.filter(|moment| moment.latency_us.is_some());
-        let before = succeeded.filter(|moment| moment.due_s < at_s).count() as f64;
+        // A request reads the store shortly before it is answered: what it waits for is the server.
+        let answered = self.gets.moments.iter().filter_map(Moment::answered_s);
+        let before = answered.filter(|answered_s| *answered_s < at_s).count() as f64;
         let since = self.store_gets - until - (self.gets.succeeded as f64 - before);
         ((until - before).max(0.0), since.max(0.0))
     }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,8 @@ pub(crate) struct Report {
     pub(crate) latencies_us: Vec<f64>,
     /// Of all requests, where these are wanted.
     pub(crate) moments: Vec<Moment>,
+    /// When counting began, in seconds of Unix time.
+    pub(crate) counted_from_s: f64,
 }
 
 /// One request.
@@ -81,7 +83,32 @@ pub(crate) struct Moment {
     pub(crate) latency_us: Option<f64>,
 }
 
+impl Moment {
+    /// Returns when it was answered, in seconds from the beginning; none where it did not succeed.
+    pub(crate) fn answered_s(&self) -> Option<f64> {
+        self.latency_us.map(|us| self.due_s + us / 1e6)
+    }
+}
+
+/// Returns an instant in seconds of Unix time.
+fn unix_seconds(at: Instant) -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now_s = now.map_or(0.0, |now| now.as_secs_f64());
+    let until = at.saturating_duration_since(Instant::now());
+    now_s + until.as_secs_f64() - at.elapsed().as_secs_f64()
+}
+
 impl Report {
+    /// Counts the seconds of its moments from an instant of this process. The client is one of its own, and begins a
+    /// little later.
+    pub(crate) fn on_clock_of(mut self, begun: Instant) -> Self {
+        let later_s = self.counted_from_s - unix_seconds(begun);
+        for moment in &mut self.moments {
+            moment.due_s += later_s;
+        }
+        self
+    }
+
     /// Returns the latency that all but `share` of the requests had at most, in microseconds.
     pub(crate) fn quantile_us(&self, share: f64) -> f64 {
         quantile(&self.latencies_us, share)
@@ -134,6 +161,7 @@ impl Arguments {
             .into_inner()
             .expect("no thread panics with the report")?;
         report.latencies_us.sort_by(f64::total_cmp);
+        report.counted_from_s = unix_seconds(begun + Duration::from_millis(self.warm_up_ms));
         println!("{}", serde_json::to_string(&report)?);
         Ok(())
     }
