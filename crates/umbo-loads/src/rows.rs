@@ -16,13 +16,14 @@ use tokio::task::JoinSet;
 use umbo_rows::{
     Coding, Columns, FormatError, LoadChange, LoadRow, ReadRow, RowFormat, RowReader, RowsError,
 };
+use umbo_store::give_way;
 use umbo_types::NamespaceId;
 
 use crate::digest::{PartDigest, hex};
 use crate::error::LoadError;
 use crate::host::HostError;
 use crate::layout::PartRecord;
-use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT, GIVES_WAY_EVERY};
 use crate::part_bytes::PartBytes;
 use crate::record::LoadRecord;
 use crate::stored_rows::{RowSource, read_piece};
@@ -279,6 +280,7 @@ fn read(format: &RowFormat, coding: Coding, len: u64, to: &Sender<Said>) -> Resu
     let mut rows = RowReader::open(format, coding, Box::new(bytes))?;
     let (mut batch, mut bytes) = (NumberedRows::new(), 0);
     while let Some(row) = rows.next() {
+        give_way(batch.len(), GIVES_WAY_EVERY);
         let row = row?;
         bytes += row.as_ref().map_or(0, len_of);
         batch.push((rows.line(), row));

@@ -1,8 +1,9 @@
 //! Compression of values at rest: the zstd form, made and undone.
 //!
-//! Owns when compression pays and the bounds of its undoing: a frame is decompressed into room for exactly the length
-//! that stands before it, which is never more than a value has, whatever the frame says of itself. Engines do not call
-//! this: dispatchers do, so that no committer spends its thread on it and every cache holds the small form.
+//! Owns when compression pays and the bounds of its undoing: a frame is decompressed into room for the length that
+//! stands before it, which is never more than a value has, whatever the frame says of itself; one that holds more or
+//! less is damaged. Engines do not call this: dispatchers do, so that no committer spends its thread on it and every
+//! cache holds the small form.
 
 use std::cell::RefCell;
 use std::io::{self, Write as _};
@@ -155,7 +156,7 @@ pub fn plain(value: Value) -> Result<Value, DamagedValue> {
         StoredForm::Plain | StoredForm::Large => Ok(value),
         StoredForm::Zstd => {
             let mut bytes = Vec::new();
-            append_plain(value.form, &value.bytes, &mut bytes)?;
+            write_plain(value.form, &value.bytes, &mut bytes)?;
             Ok(Value {
                 bytes: bytes.into(),
                 form: StoredForm::Plain,
@@ -174,8 +175,7 @@ pub fn plain_bytes<'a>(
     match form {
         StoredForm::Plain | StoredForm::Large => Ok(stored),
         StoredForm::Zstd => {
-            room.clear();
-            append_plain(form, stored, room)?;
+            write_plain(form, stored, room)?;
             Ok(room)
         }
     }
@@ -191,15 +191,17 @@ pub fn zstd_frame(value: &Value) -> Option<Bytes> {
     }
 }
 
-fn append_plain(form: StoredForm, stored: &[u8], out: &mut Vec<u8>) -> Result<(), DamagedValue> {
+/// Puts the plain bytes in the place of what `out` holds.
+fn write_plain(form: StoredForm, stored: &[u8], out: &mut Vec<u8>) -> Result<(), DamagedValue> {
     let len = form.plain_len(stored).map_err(|_| DamagedValue)?;
-    out.resize(len, 0);
+    out.clear();
+    out.reserve_exact(len);
     let written = DECOMPRESSOR.with_borrow_mut(|decompressor| {
         let decompressor = match decompressor {
             Some(decompressor) => decompressor,
             none => none.insert(Decompressor::new()?),
         };
-        decompressor.decompress_to_buffer(&stored[PLAIN_LEN_LEN..], &mut out[..])
+        decompressor.decompress_to_buffer(&stored[PLAIN_LEN_LEN..], out)
     });
     match written {
         Ok(written) if written == len => Ok(()),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use umbo_store::Change;
+use umbo_store::{Change, give_way};
 use umbo_types::Key;
 
 use super::apply::{Batches, apply};
@@ -17,7 +17,7 @@ use super::work::continues;
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
 use crate::layout::{self, RunRecord, SortedRun};
-use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, PIECE_LEN, SEGMENT_LEN};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, GIVES_WAY_EVERY, PIECE_LEN, SEGMENT_LEN};
 use crate::record::LoadRecord;
 use crate::sort_buffer::{RowBytes, SortedRow};
 use crate::stored_rows::read_piece;
@@ -209,6 +209,7 @@ impl Merge {
             bytes +=
                 key.partition.as_bytes().len() + key.sort.as_bytes().len() + value_len(&change);
             rows.push((key, change));
+            give_way(rows.len(), GIVES_WAY_EVERY);
             if rows.len() >= BATCH_ROWS_MAX || bytes >= BATCH_BYTES_MAX {
                 bytes = 0;
                 let whole = std::mem::replace(&mut rows, Vec::with_capacity(BATCH_ROWS_MAX));

@@ -3,14 +3,14 @@
 use umbo_api::batch::KeyFields;
 use umbo_api::loads::RejectLine;
 use umbo_rows::{LoadChange, LoadRow};
-use umbo_store::{Change, Condition, Mutation};
+use umbo_store::{Change, Condition, Mutation, give_way};
 use umbo_types::{Key, PartitionKey, ShardId, Timestamp};
 
 use super::check::{reject, reject_row};
 use super::open_batches::{Advance, Divided, RejectedRows};
 use crate::host::{Host, HostError};
 use crate::layout::PartRecord;
-use crate::limits::REJECTS_MAX;
+use crate::limits::{GIVES_WAY_EVERY, REJECTS_MAX};
 use crate::record::LoadRecord;
 use crate::rows::{NumberedRows, PartRows};
 
@@ -36,7 +36,8 @@ impl TakenRows {
             ..Self::default()
         };
         let rejected = &mut taken.rejected;
-        for (line, row) in batch {
+        for (at, (line, row)) in batch.into_iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
             let LoadRow { key, change } = match row {
                 Ok(row) => row,
                 Err(row) => {
@@ -93,7 +94,8 @@ impl Divided {
             ..Self::default()
         };
         let mut of_last: Option<(PartitionKey, ShardId)> = None;
-        for (key, change) in rows {
+        for (at, (key, change)) in rows.into_iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
             // Rows of one partition mostly follow one another.
             let shard = match &of_last {
                 Some((partition, shard)) if *partition == key.partition => *shard,

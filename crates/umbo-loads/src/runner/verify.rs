@@ -8,14 +8,14 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, interval_at};
 use umbo_api::loads::LoadGuards;
 use umbo_api::versions::VersionShard;
-use umbo_store::{RowRef, ScanPage, ScanPosition, compression};
+use umbo_store::{RowRef, ScanPage, ScanPosition, compression, give_way};
 use umbo_types::{NamespaceId, ShardId};
 
 use super::work::{continues, wait};
 use crate::digest::RowsDigest;
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
-use crate::limits::BEAT;
+use crate::limits::{BEAT, GIVES_WAY_EVERY};
 use crate::record::{LoadRecord, LoadTarget};
 
 /// Shards that are read at a time.
@@ -143,7 +143,8 @@ impl ShardReader {
             self.read.rows += page.rows.len() as u64;
             return Ok(());
         };
-        for row in page.rows.iter() {
+        for (at, row) in page.rows.iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
             let RowRef {
                 partition, sort, ..
             } = row;

@@ -7,7 +7,9 @@
 use std::ops::Bound;
 
 use redb::ReadableTable;
+use umbo_store::give_way;
 
+use crate::committer::limits::{GIVES_WAY_EVERY, PUT_GIVES_WAY_EVERY};
 use crate::committer::plan::{KeyChange, RowEffect};
 use crate::committer::writer::RowWriter;
 use crate::file_error::FileError;
@@ -36,6 +38,7 @@ impl RowWriter<'_> {
                 continue;
             }
             for (key, effect) in rest.iter().take(RUN_ROWS_MIN) {
+                give_way(replaced.len(), PUT_GIVES_WAY_EVERY);
                 replaced.push(match effect {
                     RowEffect::None => None,
                     RowEffect::Remove => self.remove(key)?,
@@ -73,7 +76,8 @@ impl RowWriter<'_> {
         };
         let mut rows = Vec::with_capacity(changes.iter().map(len_max).sum());
         let mut ends = Vec::with_capacity(changes.len());
-        for (key, effect) in changes {
+        for (at, (key, effect)) in changes.iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
             if let RowEffect::Put(head, value) = effect {
                 row_codec::append(&mut rows, key, *head, value);
                 ends.push((*key, *head, rows.len()));
@@ -82,7 +86,8 @@ impl RowWriter<'_> {
         let mut from = 0;
         let first = Bound::Included(changes[0].0);
         let mut cursor = self.rows.lower_bound_mut(first)?;
-        for &(key, _, end) in &ends {
+        for (at, &(key, _, end)) in ends.iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
             cursor.insert_before(key, &rows[from..end])?;
             from = end;
         }

@@ -16,13 +16,14 @@ use std::collections::BTreeSet;
 
 use umbo_store::{
     Atomicity, Change, Condition, CounterRow, DatasetGroup, Idempotency, StoreError, WriteError,
-    Written, increment,
+    Written, give_way, increment,
 };
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
 
 use self::refusal::MutationRefusal;
 pub(crate) use self::upload_use::UploadUse;
 use crate::committer::idempotency::RecordPlan;
+use crate::committer::limits::GIVES_WAY_EVERY;
 use crate::row_codec::RowHead;
 use crate::work::{MutationResult, Op, WriteWork};
 
@@ -337,6 +338,7 @@ impl<'a> CommitPlan<'a> {
         versions: &mut VersionClock,
         now: Timestamp,
     ) -> Result<Decision, MutationRefusal> {
+        give_way(at, GIVES_WAY_EVERY);
         let id = self.key_of[at];
         if let Some(error) = self.keys[id].refusal {
             return Err(MutationRefusal::LeftOut(error.clone()));
