@@ -1,8 +1,8 @@
 //! Threads of lower priority for long reads and for loads, so that they hold up no short request.
 //!
 //! The first chunk of a page is read where its request is served, like any get; all later ones are read and
-//! encoded here. So are the parts of loads; a thread that is started here has the same priority. The kernel lets a short
-//! request run before them even where all cores are busy.
+//! encoded here. So are the parts of loads; a thread that is started here has the same priority. The kernel gives them
+//! what short requests leave, and work on thousands of rows gives way to those (`umbo_store::give_way`).
 
 use std::future::Future;
 use std::io;
