@@ -37,7 +37,7 @@ pub(crate) enum Failure {
         kind: &'static str,
         /// The name.
         name: String,
-        /// Those that exist.
+        /// Names that exist.
         known: String,
     },
     /// A crate that is measured beside ours refuses what it is given.

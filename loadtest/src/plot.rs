@@ -115,7 +115,7 @@ pub(crate) struct Panel {
     pub(crate) scale: Scale,
     /// How far it reaches at most; what is above is drawn at its edge.
     pub(crate) reach: Option<f64>,
-    /// Its lines; those in front come last.
+    /// Lines of the panel; those in front come last.
     pub(crate) lines: Vec<Line>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum Cores {
     Server,
     /// Core 1, the client's.
     Client,
-    /// Both.
+    /// All cores: the process is bound to none.
     All,
 }
 

@@ -21,7 +21,7 @@ const MAX_AGE_SECONDS: &str = "600";
 pub enum CorsPolicy {
     /// Any.
     Any,
-    /// These.
+    /// The listed origins.
     Listed(Vec<HeaderValue>),
 }
 

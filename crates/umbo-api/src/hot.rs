@@ -106,7 +106,7 @@ pub enum HotList {
 }
 
 impl HotList {
-    /// Both.
+    /// Both lists that operators keep.
     pub const ALL: [Self; 2] = [Self::Pinned, Self::Blocked];
 
     /// Returns the name used in paths.

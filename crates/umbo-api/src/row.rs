@@ -56,7 +56,7 @@ pub struct JsonRow {
 /// A row lacks a required field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RowFieldError {
-    /// Both fields of a pair.
+    /// A row has both fields of a pair.
     #[error("a row has '{0}' or '{0}64', not both")]
     Both(&'static str),
     /// Neither field of a pair that must be there.

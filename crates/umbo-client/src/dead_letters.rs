@@ -63,7 +63,7 @@ impl DeadLetterReason {
 /// A write that was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Its namespace.
+    /// Namespace of the write.
     pub namespace: String,
     /// When it was given up.
     pub at: SystemTime,
@@ -144,8 +144,8 @@ impl DeadLetters {
         Self { put: Arc::new(put) }
     }
 
-    /// Appends each letter to a file that `umbo dlq` reads, made where there is none. A letter that cannot be written is
-    /// passed to `lost` with why, because the call that gave the write up has an error of its own to return.
+    /// Appends each letter to a file that `umbo dlq` reads, made where there is none. A letter that cannot be written
+    /// is passed to `lost` with why, because the call that gave the write up has an error of its own to return.
     pub fn file(
         path: &Path,
         lost: impl Fn(&DeadLetter, io::Error) + Send + Sync + 'static,

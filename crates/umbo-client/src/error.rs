@@ -46,7 +46,7 @@ pub enum Error {
     GivenUp {
         /// Requests of the last 30 seconds, those given up here included.
         requests: u64,
-        /// Those of them that the server took.
+        /// Requests of the same 30 seconds that the server took.
         accepts: u64,
         /// The status with which it last refused one: 419 or 429 (rejected), or 503 (shed).
         status: u16,

@@ -23,7 +23,7 @@ pub enum Condition {
     /// Nothing.
     #[default]
     None,
-    /// It has this version.
+    /// The row has this version.
     Version(u64),
     /// There is one.
     Exists,
@@ -101,8 +101,8 @@ pub struct Written {
 /// How to increment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IncrementOptions {
-    /// Time to live that the row gets, in whole seconds (rounded up); where none it keeps its expiry, and a new row gets
-    /// the namespace's default.
+    /// Time to live that the row gets, in whole seconds (rounded up); where none it keeps its expiry, and a new row
+    /// gets the namespace's default.
     pub ttl: Option<Duration>,
     /// What must be true of the row before.
     pub condition: Condition,

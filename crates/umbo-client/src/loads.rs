@@ -26,13 +26,13 @@ use crate::retry::Repeat;
 /// A part to upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadPart {
-    /// Its number, from 0.
+    /// Number of the part, from 0.
     pub number: u16,
     /// Media type of its rows.
     pub content_type: &'static str,
     /// Content coding; none for none.
     pub coding: Option<&'static str>,
-    /// Its bytes as they are sent, 256 MiB at most.
+    /// Bytes of the part as they are sent, 256 MiB at most.
     pub body: Bytes,
     /// SHA-256 of the bytes.
     sha256: [u8; 32],
@@ -65,7 +65,7 @@ impl LoadPart {
 
     fn request(&self, method: Method, target: String) -> RepeatableRequest {
         let mut request = RepeatableRequest::new(method, target, Repeat::Always);
-        // It writes no rows: those are charged when they are applied.
+        // An upload of a part writes no rows: those are charged when they are applied.
         request.is_write = false;
         if let Some(coding) = self.coding {
             request = request.with_header("content-encoding", HeaderValue::from_static(coding));

@@ -75,7 +75,7 @@ pub struct ServerFeedback {
 /// How a request ended, as far as quotas go.
 #[derive(Debug, Clone, Default)]
 pub enum RequestResult {
-    /// It was accepted and charged, whatever the answer says.
+    /// The request was accepted and charged, whatever the answer says.
     #[default]
     Accepted,
     /// The server had too much to do. Nothing was charged.

@@ -1,7 +1,8 @@
 //! What is repeated, and after which wait. Pure: the random number is a parameter.
 //!
 //! A wait that the server names is obeyed as it is: the server has worked out when it will have room,
-//! has spread its callers itself, and reserves room for a retry with its ticket. Where it names none, the wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And
+//! has spread its callers itself, and reserves room for a retry with its ticket. Where it names none, the
+//! wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And
 //! Jitter", 2015), which grows with the failures that named none. How many repetitions there are in
 //! all is [`crate::RetryBudget`]'s to say.
 
@@ -62,7 +63,7 @@ impl Default for RetryPolicy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Failures {
     attempts: u32,
-    /// Those after which the server named no wait.
+    /// Failed attempts after which the server named no wait.
     unnamed: u32,
 }
 

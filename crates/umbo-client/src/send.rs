@@ -33,9 +33,9 @@ const BODY_LEN_MAX: usize = 64 << 20;
 /// What is wanted of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// Its header fields; the body is left where it is.
+    /// Header fields of the answer; the body is left where it is.
     Head,
-    /// Its whole body.
+    /// The whole body of the answer.
     Body,
     /// A body that is read later and says at its end what it was charged.
     Stream,

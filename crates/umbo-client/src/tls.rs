@@ -21,9 +21,9 @@ use crate::error::Error;
 /// Which certificates of a server are accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Trust<'a> {
-    /// Those of the authorities that the system trusts.
+    /// Certificates signed by an authority that the system trusts.
     System,
-    /// Those of the authorities of a PEM file, and those in it.
+    /// Certificates signed by an authority of a PEM file, and certificates in the file itself.
     File(&'a Path),
     /// All.
     Any,

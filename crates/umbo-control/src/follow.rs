@@ -84,7 +84,7 @@ impl ControlPlane {
         }
         match self.store.kept_records().await {
             Ok(Some(copy)) => self.take_up(&Arc::new(RecordSet::from_copy(&copy)?)),
-            // They are asked again with the next step.
+            // The nodes are asked again with the next step, if the home is still away then.
             Ok(None) | Err(_) => Ok(()),
         }
     }

@@ -47,7 +47,7 @@ impl ListEntry {
     }
 }
 
-/// Both lists of a set of records.
+/// The lists of pinned and of blocked keys in a set of records.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     pinned: Vec<ListEntry>,
@@ -92,16 +92,16 @@ impl Lists {
 pub enum ListChange {
     /// The key was not listed, and is now.
     Added,
-    /// It was listed otherwise.
+    /// The key was listed already, and its entry was replaced.
     Replaced,
-    /// It stays as it was listed.
+    /// The key stays as it was listed.
     Unchanged,
 }
 
 /// How a key stands on a list after a request to list it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutOutcome {
-    /// Its entry.
+    /// Entry of the key on the list.
     pub listing: HotListing,
     /// What has become of it.
     pub change: ListChange,

@@ -122,7 +122,7 @@ pub struct PolicyFileError {
 /// What is wrong with a policy file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyFileProblem {
-    /// It is no TOML, or has something that no policy has.
+    /// The file is no TOML, or has something that no policy has.
     #[error("{0}")]
     Syntax(String),
     /// A policy of which only one could be.

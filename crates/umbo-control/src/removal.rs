@@ -49,7 +49,7 @@ impl ControlPlane {
                     namespace_id = removing.id.0,
                     "a removed namespace is gone"
                 ),
-                // It is tried again with the next step.
+                // The removal is tried again with the next step.
                 Err(error) => tracing::warn!(
                     namespace = removing.name,
                     %error,

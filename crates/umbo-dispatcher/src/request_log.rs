@@ -428,7 +428,7 @@ impl Drop for RequestLog {
             .is_some_and(|poll| poll.is_under_way());
         let metrics = &self.dispatcher.metrics;
         let outcome = match self.status {
-            // Its client left before it was answered.
+            // The client left before the request was answered.
             0 if !is_left_waiting => RequestOutcome::Failed,
             _ => self.outcome,
         };

@@ -92,11 +92,11 @@ pub(super) struct IdleSince {
 /// What became of a connection that is without a request, in the order in which they give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ConnectionUse {
-    /// It never had a request, though it had the time.
+    /// The connection never had a request, though it had the time.
     Silent,
-    /// It had one.
+    /// The connection had a request.
     Used,
-    /// It has just come: its first request may be on its way.
+    /// The connection has just come: its first request may be on its way.
     New,
 }
 

@@ -33,13 +33,13 @@ pub enum ContentCoding {
 /// Why a body cannot be inflated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InflateError {
-    /// It is longer than allowed.
+    /// The body is longer than allowed once inflated.
     #[error("it is longer than {len_max} bytes once inflated")]
     TooLarge {
         /// Longest body, in bytes.
         len_max: usize,
     },
-    /// It is not of the coding that it is said to be, or cut off.
+    /// The body is not of the coding that it is said to be, or cut off.
     #[error("it is not {}", .0.as_str())]
     Malformed(ContentCoding),
 }

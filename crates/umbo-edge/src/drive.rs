@@ -45,11 +45,11 @@ const ERROR_RESETS_MAX: usize = 64;
 /// How a connection ended, as far as anybody counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It was over.
+    /// The connection was over; such an end is not counted.
     Closed,
     /// The client did not take what was sent.
     Stalled,
-    /// It was told to end at once.
+    /// The connection was told to end at once.
     Aborted,
 }
 
@@ -149,7 +149,7 @@ where
     let mut socket = io.into_inner();
     let (code, detail) = match turn {
         Turn::Aborted => return (Ending::Aborted, Some(socket)),
-        // Its place is needed now: there is no wait for the other side to close.
+        // The place of the connection is needed now: there is no wait for the other side to close.
         Turn::GaveWay => return (Ending::Closed, None),
         Turn::Expired(TimeoutReason::Stalled) => return (Ending::Stalled, Some(socket)),
         Turn::Expired(TimeoutReason::Head) => {

@@ -21,11 +21,11 @@ const CALLER_SAMPLE: u64 = 8;
 /// Why a key is in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is read so often that its results are cached.
+    /// The key is read so often that its results are cached.
     Hot,
-    /// An operator has pinned it: its results are cached, however seldom it is read.
+    /// An operator has pinned the key: its results are cached, however seldom it is read.
     Pinned,
-    /// An operator has blocked it: its reads are refused.
+    /// An operator has blocked the key: its reads are refused.
     Blocked,
 }
 
@@ -57,7 +57,7 @@ impl HotKey {
     /// Makes a key whose bytes are known.
     pub(crate) fn of(key: ReadKey) -> Arc<Self> {
         let hot = Self::of_hash(key.borrow().hash());
-        // It is new: no reader has supplied other bytes.
+        // The key is new: no reader has supplied other bytes.
         drop(hot.key.set(key));
         hot
     }

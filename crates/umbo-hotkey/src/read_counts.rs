@@ -67,7 +67,7 @@ pub(crate) struct ReadTotals {
     pub(crate) reads: u64,
     /// Reads answered from the local cache.
     pub(crate) hits: u64,
-    /// Those of them that found nothing.
+    /// Reads answered from the local cache that found nothing.
     pub(crate) negative_hits: u64,
     /// Reads that no sketch has counted, because the detector held it at that moment.
     pub(crate) uncounted: u64,

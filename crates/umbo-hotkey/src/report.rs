@@ -14,26 +14,26 @@ use crate::key::ReadKey;
 pub struct HotKeyReport {
     /// The key.
     pub key: ReadKey,
-    /// Why it is in the set.
+    /// Why the key is in the hot set.
     pub standing: Standing,
-    /// Whether the detector finds it hot at this moment, whatever its standing is.
+    /// Whether the detector finds the key hot at this moment, whatever its standing is.
     pub is_hot: bool,
-    /// How much it is read; zero where the detector does not find it hot.
+    /// How much the key is read; zero where the detector does not find it hot.
     pub heat: Heat,
-    /// How long it has been hot; zero where it is not.
+    /// How long the key has been hot; zero where it is not.
     pub hot_for: Duration,
-    /// Reads since it came into the hot set; of a blocked one, all that were refused.
+    /// Reads since the key came into the hot set; of a blocked one, all that were refused.
     pub reads: u64,
-    /// Those of them that the local cache has answered.
+    /// Reads that the local cache has answered since the key came into the hot set.
     pub hits: u64,
-    /// Callers that read it most, with their share of its reads, largest first; from samples.
+    /// Callers that read the key most, with their share of its reads, largest first; from samples.
     pub callers: Vec<(CallerId, f64)>,
 }
 
 /// State of the shield, with totals since the start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Keys of the hot set whose bytes are known; those read most come first.
+    /// Keys of the hot set whose bytes are known, the most read ones first.
     pub keys: Vec<HotKeyReport>,
     /// Reads a second of the whole dispatcher, decayed.
     pub reads_rate: f64,
@@ -43,7 +43,7 @@ pub struct Report {
     pub reads: u64,
     /// Reads answered from the local cache.
     pub hits: u64,
-    /// Those of them that found nothing.
+    /// Reads answered from the local cache that found nothing.
     pub negative_hits: u64,
     /// Reads that the sketches have not counted, because the detector held them at that moment.
     pub uncounted: u64,
@@ -53,7 +53,7 @@ pub struct Report {
     pub flights: usize,
     /// Results in the local cache.
     pub cache_entries: u64,
-    /// Bytes that they take.
+    /// Bytes of the results in the local cache.
     pub cache_bytes: u64,
     /// Bytes of results that followers have still to pick up.
     pub held_bytes: u64,

@@ -150,7 +150,7 @@ impl CursorKey {
     }
 }
 
-/// Those of a namespace and of one of its datasets.
+/// Ids of a namespace and of one of its datasets.
 type Ids = (NamespaceId, NamespaceId);
 
 fn begin(format: u8, namespace: NamespaceId, dataset: NamespaceId) -> Vec<u8> {

@@ -66,7 +66,7 @@ pub struct WriteAsk {
     pub condition: Condition,
     /// When it is acknowledged, where the request says it.
     pub durability: Option<Durability>,
-    /// Its idempotency key, with the digest of all but the body; none of a dry run.
+    /// Idempotency key of the write, with the digest of all but the body; none of a dry run.
     pub keyed: Option<KeyedRequest>,
 }
 
@@ -131,7 +131,7 @@ pub struct BatchAsk {
     pub is_minimal: bool,
     /// When it is acknowledged, where the request says it.
     pub durability: Option<Durability>,
-    /// Its idempotency key, with the digest of all but the body.
+    /// Idempotency key of the batch, with the digest of all but the body.
     pub keyed: Option<KeyedRequest>,
 }
 

@@ -88,7 +88,7 @@ pub enum Answer {
     DeletedRange(DeleteRangeAnswer),
     /// Rows were answered one by one.
     Batch {
-        /// Their lines and the end line.
+        /// Lines of the answered rows, and the end line.
         lines: Bytes,
         /// Whether any of them failed.
         is_partial: bool,

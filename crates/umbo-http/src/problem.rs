@@ -26,7 +26,7 @@ const NODE_BUSY_WAIT_MS: u64 = 100;
 /// What the problem of a request says beside its error.
 #[derive(Debug)]
 pub struct FailedRequest<'a> {
-    /// Its id.
+    /// Id of the request.
     pub request_id: &'a RequestId,
     /// What it was to do.
     pub operation: Operation,

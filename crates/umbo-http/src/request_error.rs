@@ -88,7 +88,7 @@ pub enum RequestError {
     UnknownParameter {
         /// The parameter.
         name: String,
-        /// Those it knows.
+        /// Parameters that the route knows.
         known: &'static str,
     },
     /// A query parameter that stands twice.
@@ -102,7 +102,7 @@ pub enum RequestError {
     BadParameter {
         /// The parameter.
         name: &'static str,
-        /// Its value.
+        /// Value of the parameter or field.
         value: String,
         /// What it should be.
         expected: &'static str,
@@ -160,13 +160,13 @@ pub enum RequestError {
     /// The body is of a coding that the route does not read.
     #[error("'content-encoding': this route reads {accepted}")]
     UnsupportedCoding {
-        /// Those it reads, as in `Accept-Encoding`.
+        /// Codings that the route reads, as in `Accept-Encoding`.
         accepted: &'static str,
     },
     /// The value is stored in a coding that the client does not accept.
     #[error("the value is stored as {stored}, which 'accept-encoding' does not accept")]
     NotAcceptable {
-        /// Its content encoding.
+        /// Content encoding of the stored value.
         stored: String,
     },
     /// The body could not be read.

@@ -14,7 +14,7 @@ pub enum VersionAsk {
     List,
     /// Activates a version.
     Activate {
-        /// Its number.
+        /// Number of the version to activate.
         number: u32,
         /// Whether nothing is changed.
         dry_run: bool,
@@ -26,7 +26,7 @@ pub enum VersionAsk {
     },
     /// Drops a version that is kept.
     Remove {
-        /// Its number.
+        /// Number of the version to drop.
         number: u32,
         /// Whether nothing is changed.
         dry_run: bool,

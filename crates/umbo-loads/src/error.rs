@@ -103,7 +103,7 @@ pub enum LoadError {
         number: u16,
         /// Format and coding with which it was begun.
         begun: String,
-        /// Those of this request.
+        /// Format and coding of this request.
         sent: String,
     },
     /// The part is too long.
@@ -120,7 +120,7 @@ pub enum LoadError {
     /// Parts are missing.
     #[error("{}", missing_text(.missing))]
     PartsMissing {
-        /// Their numbers.
+        /// Numbers of the missing parts.
         missing: Vec<u16>,
     },
     /// There are more parts than the load is said to have.

@@ -21,7 +21,7 @@ const BUSY_WAIT: Duration = Duration::from_millis(200);
 /// Why something could not be done for a load.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// It cannot be done now.
+    /// What was asked for cannot be done now.
     #[error("{reason}")]
     Wait {
         /// When to try again.
@@ -32,7 +32,7 @@ pub enum HostError {
     /// A namespace was removed: that of the load, or one of its own because it has ended.
     #[error("the namespace was removed")]
     Gone,
-    /// It can never be done.
+    /// What was asked for can never be done.
     #[error("{0}")]
     Never(String),
 }

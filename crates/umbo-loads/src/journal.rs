@@ -2,7 +2,8 @@
 //!
 //! One row, replaced on the condition that it is as this runner left it. So of two runners of a load one learns at its
 //! next write that it was overtaken. The row is written at least every [`BEAT`](crate::limits::BEAT): one that does not
-//! change for a [`LEASE`](crate::limits::LEASE) is of a run that has ended. No clock but the observer's own is compared.
+//! change for a [`LEASE`](crate::limits::LEASE) is of a run that has ended. No clock but the observer's own is
+//! compared.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +20,9 @@ use crate::stored_rows::read_json;
 pub(crate) enum Stop {
     /// Another runner has it, or the load is paused, has ended or was forgotten.
     LetGo,
-    /// It cannot be applied.
+    /// The load cannot be applied.
     Failed(String),
-    /// It cannot be applied now; another run is to continue.
+    /// The load cannot be applied now; a later try is to continue it.
     Later {
         /// When.
         after: std::time::Duration,

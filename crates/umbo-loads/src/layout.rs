@@ -3,8 +3,8 @@
 //! *Content*: the bytes of each upload, in segments of [`SEGMENT_LEN`] that are partitions of their own, so that the
 //! shards share them. Within a segment a row holds up to [`PIECE_LEN`] bytes as they were sent; its sort key says where
 //! they begin and how many they are, so that what is kept is known without reading them. Rows may overlap after an
-//! upload broke off and was continued: they hold the same bytes of the same upload. Sorted runs are stored as uploads of
-//! the runner.
+//! upload broke off and was continued: they hold the same bytes of the same upload. Sorted runs are stored as uploads
+//! of the runner.
 //!
 //! *Report*: one partition for each kind of row, in the order of the parts.
 
@@ -35,7 +35,7 @@ pub struct PartRecord {
     pub upload: u64,
     /// Bytes as sent.
     pub len: u64,
-    /// Their SHA-256, in hexadecimal.
+    /// SHA-256 of the bytes as sent, in hexadecimal.
     pub sha256: String,
     /// Media type.
     pub content_type: String,
@@ -84,8 +84,8 @@ pub struct RunRecord {
     /// Rows that were applied, by shard.
     #[serde(default)]
     pub shards: BTreeMap<u16, u64>,
-    /// Runs of sorted rows that are stored and not applied, in the order of their rows: all of them before the part that
-    /// is being applied.
+    /// Runs of sorted rows that are stored and not applied, in the order of their rows: all of them before the part
+    /// that is being applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<SortedRun>,
     /// What it waits for.
@@ -93,7 +93,8 @@ pub struct RunRecord {
     pub waits: Option<String>,
 }
 
-/// Rows that are stored in the order of their keys, before they are applied. Their bytes are stored as those of an upload.
+/// Rows that are stored in the order of their keys, before they are applied. Their bytes are stored as those of an
+/// upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SortedRun {
     /// Number of the upload.

@@ -97,27 +97,27 @@ pub enum LoadStep {
     TakePart,
     /// All parts are there: so many.
     Seal(u32),
-    /// Its rows are applied from now on; in mode merge its parts have been checked.
+    /// Rows of the load are applied from now on; in mode merge its parts have been checked.
     Begin,
-    /// All its rows are applied.
+    /// All rows of the load are applied.
     Finish,
-    /// All its rows are in its version, which is read back now.
+    /// All rows of the load are in the version that it builds, which is read back now.
     Verify,
-    /// Its version was read back: this is in each shard.
+    /// The load's version was read back: this is in each shard.
     Ready(Vec<VersionShard>),
-    /// Its version is the live one now.
+    /// The load's version is the live one now.
     Activate,
     /// A later version is the live one now.
     Supersede,
     /// An earlier version is the live one again.
     RollBack,
-    /// It cannot be applied.
+    /// The load cannot be applied.
     Fail(String),
-    /// None of its rows are to be applied for now.
+    /// No row of the load is to be applied for now.
     Pause,
-    /// They are to be applied again.
+    /// Rows of the load are to be applied again, after a pause.
     Resume,
-    /// It is to end.
+    /// The load is to end.
     Abort,
 }
 

@@ -122,8 +122,8 @@ impl PartRows {
         })
     }
 
-    /// Returns the next rows; none at the end of the part, after which it is not called again. Nothing is lost where the
-    /// call is dropped.
+    /// Returns the next rows; none at the end of the part, after which it is not called again. Nothing is lost where
+    /// the call is dropped.
     pub(crate) async fn next(&mut self) -> Result<Option<NumberedRows>, HostError> {
         let next = self.batches.recv().await;
         next.unwrap_or_else(|| Err(of_part(self.number, &DEFECT)))
@@ -136,11 +136,11 @@ fn of_part(number: u16, error: &dyn std::fmt::Display) -> HostError {
 
 /// What the thread says.
 enum Said {
-    /// It needs the bytes from an offset on, and waits for them. They do not come where the reading is given up.
+    /// The thread needs bytes from an offset on, and waits for them. They do not come where the reading is given up.
     Needs(u64, oneshot::Sender<Bytes>),
-    /// It has read rows.
+    /// The thread has read rows.
     Rows(NumberedRows),
-    /// It has ended: there are no more rows, or they cannot be read.
+    /// The thread has ended: there are no more rows, or they cannot be read.
     Ended(Result<(), RowsError>),
 }
 
@@ -201,9 +201,9 @@ impl DigestSoFar {
     }
 }
 
-/// Fetches what the thread needs and queues what it has read, until it has ended. While the thread works on one piece of
-/// a part that it reads from one end to the other, the next piece is fetched. Fails in the end where the bytes are not
-/// those that were sent; where they are read in no order, at the beginning.
+/// Fetches what the thread needs and queues what it has read, until it has ended. While the thread works on one piece
+/// of a part that it reads from one end to the other, the next piece is fetched. Fails in the end where the bytes are
+/// not those that were sent; where they are read in no order, at the beginning.
 async fn feed(
     source: impl RowSource<Error = HostError>,
     bytes: StoredBytes,

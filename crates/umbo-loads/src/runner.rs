@@ -3,8 +3,8 @@
 //! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
 //! *checks* all parts first: their bytes are those that were sent, and their rows are counted. Then it *applies* the
 //! parts in order. One of mode replace, whose rows no read returns before the activation, checks parts while it applies
-//! them, and applies their rows in the order of their keys; it reads the version back that it has built, before that can
-//! be activated. Whatever a run does may be repeated:
+//! them, and applies their rows in the order of their keys; it reads the version back that it has built, before that
+//! can be activated. Whatever a run does may be repeated:
 //! checked parts are counted once they are done, and a row that is applied again has the same `as_of` and the same
 //! value. What is to wait is tried again; no row is left out because of it.
 
@@ -123,7 +123,7 @@ impl LoadRunner {
         let found = read_json::<_, RunRecord>(&self.host, load.report_id(), &key).await;
         let run = match found {
             Ok(found) => found.map(|(run, _)| run),
-            // It is looked at again.
+            // A load whose run cannot be read is looked at again.
             Err(_) => return false,
         };
         let Some(run) = run.filter(|run| run.runner != 0 && run.runner != self.number) else {
@@ -164,7 +164,7 @@ async fn work(host: &Host, id: &str, number: u64) {
     let mut tries = 0;
     loop {
         let Err(stop) = advance(host, id, &mut journal, &mut tries).await else {
-            // It has ended.
+            // The load has ended, or its version is ready to be activated.
             return;
         };
         match stop {
@@ -184,13 +184,13 @@ async fn work(host: &Host, id: &str, number: u64) {
             }
         }
     }
-    // Others need not wait for the end of the lease.
+    // Once the run is let go, other runners need not wait for the end of its lease.
     journal.run.runner = 0;
     drop(journal.write().await);
 }
 
-/// Ends a load that cannot be applied. Not where another runner has gone on: it removes what this one was to read, which
-/// is no failure of the load.
+/// Ends a load that cannot be applied. Not where another runner has gone on: it removes what this one was to read,
+/// which is no failure of the load.
 async fn fail(host: &Host, id: &str, journal: &mut Journal, reason: &str) -> Result<(), Stop> {
     journal.write().await?;
     tracing::warn!(load = id, reason, "a load failed");
@@ -202,7 +202,7 @@ async fn fail(host: &Host, id: &str, journal: &mut Journal, reason: &str) -> Res
                 reason,
             });
         }
-        // It has ended otherwise.
+        // The load has ended otherwise.
         Err(HostError::Gone | HostError::Never(_)) => {}
     }
     Ok(())
@@ -216,7 +216,7 @@ async fn advance(
     tries: &mut u32,
 ) -> Result<(), Stop> {
     let load = continues(host, id)?;
-    // Those of a version that is built are not needed, and may be gone.
+    // Parts of a load whose version is built are not needed, and may be gone.
     let parts = if load.state == LoadState::Ready {
         Parts::none()
     } else {

@@ -181,7 +181,7 @@ pub async fn read_piece<S: RowSource>(
             let is_whole = end - start == row.value.len() as u64;
             (start <= offset && offset < end && is_whole).then(|| end - offset)
         };
-        // It is the only row, and its value is the last of its bytes.
+        // The row is the only one of its page, and its value is the last of the bytes of the page.
         let held = page.rows.iter().next().and_then(held);
         if let Some(len) = held {
             let mut bytes = Bytes::from(page.rows.into_buffer());

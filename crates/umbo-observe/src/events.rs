@@ -182,7 +182,7 @@ mod tests {
         other.push_happening(event(1_500, "before"));
         let cursor = one.end();
         assert_eq!(subjects(&other, cursor, 9), "");
-        // It learns late of a change that was made before.
+        // The other dispatcher learns late of a change that was made before.
         other.push_change(1, event(1_900, "b"));
         other.push_happening(event(2_001, "y"));
         assert_eq!(subjects(&other, cursor, 9), "by");

@@ -19,9 +19,9 @@ pub enum DecodeError {
     /// A frame or message exceeds its maximum length.
     #[error("a {what} of {len} bytes; at most {max} are allowed")]
     TooLong {
-        /// Frame or message.
+        /// What is too long: a frame, a message, or the unfinished messages together.
         what: &'static str,
-        /// Its length.
+        /// Length of the frame or messages, in bytes.
         len: usize,
         /// The maximum length.
         max: usize,

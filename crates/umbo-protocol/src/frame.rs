@@ -59,7 +59,7 @@ pub struct NodeStamp {
 /// A decoded frame.
 #[derive(Debug)]
 pub struct Frame<T> {
-    /// Its content.
+    /// Content of the frame.
     pub body: T,
     /// Bytes of the window that it uses until they are freed with [`crate::ReceiveWindow::taken_over`]; 0 for
     /// a frame that is not counted.
@@ -114,6 +114,6 @@ pub struct Chunk {
     pub id: u64,
     /// Whether it is the last chunk of the message.
     pub is_last: bool,
-    /// Its bytes.
+    /// Bytes of the chunk.
     pub bytes: Bytes,
 }

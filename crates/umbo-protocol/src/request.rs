@@ -18,11 +18,11 @@ pub struct Request {
     /// Deadline on the clock of the node ([`crate::NodeStamp`]): the node begins no work for the request
     /// after it. None for no deadline.
     pub deadline_ns: Option<u64>,
-    /// Its criticality.
+    /// Criticality of the request.
     pub criticality: Criticality,
     /// The caller; empty for requests of Umbo itself. UTF-8.
     pub caller: Bytes,
-    /// Its estimated cost.
+    /// Estimated cost of the request.
     pub price: RequestUnits,
     /// Trace context as a `traceparent` header; empty if the request is not traced.
     pub traceparent: Bytes,

@@ -102,7 +102,7 @@ pub struct Welcome {
     pub version: ProtocolVersion,
     /// Cluster of the node.
     pub cluster_id: String,
-    /// Its name.
+    /// Name of the node.
     pub node: String,
     /// Version of the map that it uses.
     pub map_version: u64,

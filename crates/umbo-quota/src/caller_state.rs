@@ -38,9 +38,9 @@ pub(crate) struct CallerState {
 #[derive(Debug, Clone)]
 pub(crate) struct CallerEntry {
     pub(crate) account: Arc<CallerState>,
-    /// That of the state.
+    /// Usage record of the state.
     record: Arc<CallerNamespaceUsage>,
-    /// That of its first matched policy.
+    /// Bucket of the state's first matched policy.
     bucket: Option<Arc<Bucket>>,
 }
 
@@ -192,7 +192,7 @@ impl MatchedPolicy {
 pub(crate) struct ActivePolicy {
     pub(crate) policy: Arc<Policy>,
     pub(crate) stats: Arc<PolicyStats>,
-    /// That of the limiter; here because an admission has the policy at hand.
+    /// Pricing of the limiter; here because an admission has the policy at hand.
     pub(crate) pricing: Arc<Pricing>,
     /// How its buckets refill, those of its overrides after the others.
     schedules: Vec<Arc<Schedule>>,
@@ -242,7 +242,7 @@ pub(crate) struct NamespaceUsage {
     pub(crate) namespace: Arc<str>,
     pub(crate) namespace_id: NamespaceId,
     pub(crate) shards: Box<[ShardCounts]>,
-    /// That of the limiter.
+    /// Pricing of the limiter.
     pub(crate) pricing: Arc<Pricing>,
 }
 

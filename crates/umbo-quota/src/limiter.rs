@@ -62,7 +62,7 @@ pub struct LimiterSettings {
 #[derive(Debug)]
 pub struct Limiter {
     pub(crate) active_policies: ArcSwap<ActivePolicies>,
-    /// That of the active policies, where it can be read at the price of a load.
+    /// Generation of the active policies, where it can be read at the price of one atomic load.
     generation: AtomicU32,
     pub(crate) accounts: StripedLru<CallerEntry>,
     pub(crate) buckets: StripedLru<Arc<Bucket>>,

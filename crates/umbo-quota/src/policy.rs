@@ -38,14 +38,14 @@ pub struct Limit {
 /// Whether a policy decides or only counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// It decides.
+    /// The policy decides: what it refuses is rejected.
     Enforce,
-    /// It counts what it would reject, and rejects nothing.
+    /// The policy counts what it would reject, and rejects nothing.
     Shadow,
 }
 
 impl Mode {
-    /// Both, in the order of their declaration.
+    /// Both modes, in the order of their declaration.
     pub const ALL: [Self; 2] = [Self::Enforce, Self::Shadow];
 
     /// Returns the name used in policies.
@@ -71,7 +71,7 @@ pub enum PolicyScope {
 }
 
 impl PolicyScope {
-    /// Both, in the order of their declaration.
+    /// Both scopes, in the order of their declaration.
     pub const ALL: [Self; 2] = [Self::Pod, Self::Shard];
 
     /// Returns the name used in policies.

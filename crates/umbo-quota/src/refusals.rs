@@ -110,7 +110,7 @@ impl<'a> Refusals<'a> {
             .fetch_add(bucket.bound_debt(self.now), Relaxed);
         if !matched.is_enforced {
             stats.shadow_rejected.fetch_add(1, Relaxed);
-            // It reserves refill as it would if it were enforced.
+            // A shadow policy reserves refill as it would if it were enforced.
             bucket.issue(price, self.now, self.ticket.is_some());
             return;
         }

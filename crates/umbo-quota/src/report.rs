@@ -51,7 +51,7 @@ pub struct UsageLine {
     pub caller: Arc<str>,
     /// The namespace.
     pub namespace: Arc<str>,
-    /// Its id.
+    /// Id of the namespace.
     pub namespace_id: NamespaceId,
     /// The operation.
     pub operation: Operation,
@@ -68,13 +68,13 @@ pub const OTHERS: &str = "(all others)";
 pub struct NamespaceShardUsage {
     /// The namespace.
     pub namespace: Arc<str>,
-    /// Its id.
+    /// Id of the namespace.
     pub namespace_id: NamespaceId,
     /// The shard.
     pub shard: ShardId,
-    /// Requests that concerned it.
+    /// Requests that concerned the shard.
     pub requests: u64,
-    /// Its part of what they were charged.
+    /// The shard's part of what requests of the namespace were charged.
     pub charged: RequestUnits,
 }
 
@@ -129,9 +129,9 @@ pub struct PolicyReport {
 pub struct BucketReport {
     /// Whose it is.
     pub label: String,
-    /// Its rate and burst.
+    /// Rate and burst of the bucket.
     pub limit: Limit,
-    /// Its balance in atoms; negative in debt.
+    /// Balance of the bucket in atoms; negative in debt.
     pub balance: i64,
     /// Atoms asked for a second.
     pub observed: u64,

@@ -36,7 +36,7 @@ pub(crate) struct TakenPenalty {
 pub struct ShardShare {
     /// The shard.
     pub shard: ShardId,
-    /// Its part of the sum of all parts.
+    /// Parts of the work that fall to the shard, of the sum of the parts of all shards.
     pub parts: u32,
 }
 
@@ -108,9 +108,9 @@ pub struct Reservation {
 enum ReservationState {
     /// The store was not asked.
     Admitted,
-    /// It was.
+    /// The store was asked, or is about to be.
     Sent,
-    /// It is over, at this price.
+    /// The reservation is over, at this price.
     Settled(RequestUnits),
 }
 

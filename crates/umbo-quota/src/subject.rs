@@ -9,7 +9,7 @@ pub struct Subject<'a> {
     pub caller: &'a str,
     /// Name of the namespace.
     pub namespace: &'a str,
-    /// Its id; a namespace made anew under an old name begins anew.
+    /// Id of the namespace; a namespace made anew under an old name begins anew.
     pub namespace_id: NamespaceId,
     /// For whom the caller calls, if it says so.
     pub attributes: Attributes<Option<&'a str>>,

@@ -98,7 +98,7 @@ impl FromStr for Unit {
 /// Why a text is no amount of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
-    /// It is no number that can be held exactly.
+    /// The text is no number that can be held exactly.
     #[error("{0}")]
     Decimal(#[from] DecimalError),
     /// A suffix that is no size.

@@ -1,10 +1,10 @@
 //! Where the partitions of datasets are.
 //!
 //! All datasets of a namespace take the same writes in one commit of a shard, so each partition of theirs is in the
-//! slot in which the namespace itself has it. Owns the list of the ids that are placed as another one; knows nothing
-//! of where it comes from. The invariants: of two lists the one with the higher revision is valid; and a dataset that is
-//! dropped stays where it was, so that work for it that is under way meets the fence of its own shard, and never a shard
-//! that has none of its rows and is not fenced yet.
+//! slot in which the namespace itself has it. Owns the list of the ids that are placed as another one; knows nothing of
+//! where it comes from. The invariants: of two lists the one with the higher revision is valid; and a dataset that is
+//! dropped stays where it was, so that work for it that is under way meets the fence of its own shard, and never a
+//! shard that has none of its rows and is not fenced yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use umbo_types::NamespaceId;
 
-/// Datasets that are in no list any more and stay placed, 8 bytes each: those of the latest ids, as a shard learns of the
-/// fence of each within seconds.
+/// Datasets that are in no list any more and stay placed, 8 bytes each: those of the latest ids, as a shard learns of
+/// the fence of each within seconds.
 const ENDED_MAX: usize = 1_024;
 
 /// The ids that are placed as another one.
@@ -30,7 +30,7 @@ struct PlacementList {
     revision: (u64, u64),
     /// In ascending order of the first.
     placed_as: Vec<(NamespaceId, NamespaceId)>,
-    /// Those of earlier lists that this one has no more, in ascending order of the first.
+    /// Pairs of earlier lists whose first id is in this list no more, in ascending order of the first id.
     ended: Vec<(NamespaceId, NamespaceId)>,
 }
 

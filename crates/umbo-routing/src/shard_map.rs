@@ -38,9 +38,9 @@ pub enum ShardMapError {
     TwoOwners {
         /// The slot.
         slot: u16,
-        /// Its first owner.
+        /// First owner of the slot.
         one: ShardId,
-        /// Its second owner.
+        /// Second owner of the slot.
         other: ShardId,
     },
     /// A slot without an owner.

@@ -16,7 +16,7 @@ use crate::table::{Cell, Cells, Table};
 const BUFFER_LEN: usize = 64 << 10;
 /// A record that is put behind the last one. A quote that is not closed swallows it, and so is noticed.
 const TAIL: &[u8] = b"\n.\n";
-/// Its only cell.
+/// The only cell of the record [`TAIL`].
 const TAIL_CELL: &[u8] = b".";
 /// Bytes of records that share one allocation.
 const ARENA_LEN: usize = 256 << 10;

@@ -7,10 +7,10 @@ use crate::format::Coding;
 /// Why a file or part cannot be read on.
 #[derive(Debug, thiserror::Error)]
 pub enum RowsError {
-    /// Its bytes cannot be read: the disk or the connection failed, not what it holds.
+    /// Bytes of the file or part cannot be read or written: the disk or the connection failed, not what they hold.
     #[error("{0}")]
     Read(#[source] io::Error),
-    /// It is not what its coding says, or is cut off.
+    /// The file or part is not what its coding says, or is cut off.
     #[error("it is not whole {coding}: {reason}")]
     Coding {
         /// The coding.
@@ -67,7 +67,7 @@ pub enum RowsError {
     UnsupportedType {
         /// The column.
         column: String,
-        /// Its type.
+        /// Type of the column.
         found: String,
         /// What it is used for.
         role: &'static str,

@@ -20,7 +20,7 @@ use crate::scan;
 /// A line of NDJSON that is a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedLine {
-    /// Its key.
+    /// Key of the row.
     pub key: Key,
     /// What becomes of the row.
     pub change: LineChange,

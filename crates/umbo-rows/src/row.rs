@@ -23,7 +23,7 @@ fn counted(number: usize, noun: &str) -> String {
 /// A row to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadRow {
-    /// Its key.
+    /// Key of the row.
     pub key: Key,
     /// What becomes of the row with this key.
     pub change: LoadChange,
@@ -32,14 +32,14 @@ pub struct LoadRow {
 /// What becomes of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadChange {
-    /// It is stored.
+    /// The row is stored.
     Put {
-        /// Its value.
+        /// Value of the row.
         value: Value,
-        /// Its own expiry; none where the row names none.
+        /// The row's own expiry; none where the row names none.
         expiry: Option<Expiry>,
     },
-    /// It is removed.
+    /// The row is removed.
     Delete,
 }
 
@@ -65,12 +65,12 @@ impl Expiry {
 /// A row that is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedRow {
-    /// Its line, from 1 (of CSV the first line of its record, the header being line 1 as a rule); of Parquet its
-    /// row, from 1.
+    /// Line of the row, from 1 (of CSV the first line of its record, the header usually being line 1); of Parquet the
+    /// row's number, from 1.
     pub line: u64,
     /// Why it is not taken.
     pub reason: RejectReason,
-    /// Its bytes, at most 4 KiB of them; of CSV and Parquet its cells as CSV.
+    /// Bytes of the row, at most 4 KiB of them; of CSV and Parquet its cells as CSV.
     pub bytes: Bytes,
 }
 

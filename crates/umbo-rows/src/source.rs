@@ -64,8 +64,9 @@ pub(crate) fn without_mark(mut raw: Box<dyn Read + Send>) -> io::Result<Text> {
     Ok(Cursor::new(head).chain(raw))
 }
 
-/// Appends the bytes of one read; an interrupted read is repeated.
-pub(crate) fn read_some(source: &mut dyn Read, buffer: &mut bytes::BytesMut) -> io::Result<usize> {
+/// Appends the bytes of one read, up to 256 KiB, and returns how many there are; none at the end of the source. An
+/// interrupted read is repeated.
+pub fn read_some(source: &mut dyn Read, buffer: &mut bytes::BytesMut) -> io::Result<usize> {
     let start = buffer.len();
     buffer.resize(start + BUFFER_LEN, 0);
     loop {

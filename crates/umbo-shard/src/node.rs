@@ -29,7 +29,7 @@ use crate::status;
 /// The inputs of a node.
 #[derive(Debug)]
 pub struct NodeParts {
-    /// Its name in the map.
+    /// Name of the node in the map.
     pub name: String,
     /// The map in effect.
     pub map: Arc<ClusterMap>,

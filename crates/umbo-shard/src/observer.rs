@@ -19,7 +19,7 @@ pub async fn observe(node: Arc<Node>, folder: &Path, stop: CancellationToken) {
         let wait = sleep(Recorder::wait(node.clock().wall()));
         let is_over = stop.run_until_cancelled(wait).await.is_none();
         let shared = Arc::clone(&node);
-        // This visits every metric, and must not block requests.
+        // Taking a sample visits every metric, and must not block requests.
         let sample = move || {
             if is_over {
                 recorder.end(shared.history(), &[]);

@@ -40,7 +40,7 @@ struct Mail {
 #[derive(Debug)]
 struct Member {
     about: Bytes,
-    /// Its connection.
+    /// Number of the dispatcher's connection.
     connection: u64,
     signals: Arc<ConnectionSignals>,
     waiting: VecDeque<Letter>,

@@ -39,7 +39,7 @@ pub type EventNumber = u64;
 /// A row by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowName {
-    /// Its namespace; a namespace that was removed and created again is another one.
+    /// Namespace of the row; a namespace that was removed and created again is another one.
     pub namespace: u64,
     /// Partition key.
     pub partition: String,
@@ -79,7 +79,7 @@ pub enum OnlyIf {
 pub enum Status {
     /// Not answered yet.
     Pending,
-    /// It was acknowledged.
+    /// The write was acknowledged.
     Acknowledged,
     /// Refused: it was not applied.
     Refused,

@@ -72,7 +72,7 @@ pub enum OpenError {
     NewerFormat {
         /// The folder.
         folder: PathBuf,
-        /// Its format.
+        /// Format of the folder.
         found: u32,
         /// The newest format known here.
         known: u32,
@@ -84,7 +84,7 @@ pub enum OpenError {
     OlderFormat {
         /// The folder.
         folder: PathBuf,
-        /// Its format.
+        /// Format of the folder.
         found: u32,
         /// The oldest format known here.
         known: u32,

@@ -20,7 +20,7 @@ const ID_LEN: usize = 4;
 pub(crate) struct Fences {
     /// In ascending order.
     fenced: Arc<[NamespaceId]>,
-    /// Those of them whose rows may not all be reclaimed yet, in the order in which they are reclaimed.
+    /// Fenced namespaces whose rows may not all be reclaimed yet, in the order in which they are reclaimed.
     purging: Vec<NamespaceId>,
 }
 

@@ -33,7 +33,7 @@ const CACHE_BYTES: usize = 1 << 20;
 pub struct HandOver {
     /// The shard.
     pub shard: ShardId,
-    /// Its file.
+    /// File of the shard.
     pub file: PathBuf,
     /// Name of the node that owns the shard by the map.
     pub node: String,
@@ -61,7 +61,7 @@ pub enum HandOverOutcome {
 pub struct GivenShard {
     /// The shard.
     pub shard: ShardId,
-    /// Its file.
+    /// File of the shard.
     pub file: PathBuf,
     /// Name of the node that it was given to.
     pub node: String,

@@ -23,7 +23,7 @@ pub struct OpenReport {
 pub struct ShardOpening {
     /// The shard.
     pub shard: ShardId,
-    /// Its file.
+    /// File of the shard.
     pub file: PathBuf,
     /// Rows stored, expired ones that await reclaiming included.
     pub rows: u64,

@@ -45,9 +45,9 @@ struct CacheStripe {
 /// Looks into a cache since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CacheLooks {
-    /// Those that found their row.
+    /// Looks that found their row.
     pub(crate) hits: u64,
-    /// Those that did not.
+    /// Looks that did not find their row.
     pub(crate) misses: u64,
 }
 
@@ -90,7 +90,7 @@ impl CachedRow {
 pub(crate) enum Looked {
     /// The row.
     Hit(Row),
-    /// It is not cached.
+    /// The row is not cached.
     Miss(CacheTicket),
 }
 

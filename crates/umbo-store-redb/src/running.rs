@@ -56,11 +56,11 @@ impl RunningStore {
 /// A shard as requests for it find it.
 #[derive(Debug)]
 pub(crate) enum ServedShard {
-    /// It serves.
+    /// The shard serves.
     Open(Arc<OpenShard>),
-    /// It could not be opened: its file, and why.
+    /// The shard could not be opened: its file, and why.
     Failed(Box<ShardFile>, FileError),
-    /// It does not belong to this folder, and where it is.
+    /// The shard has not been opened from this folder, and why: another node has it, or it is being opened.
     Elsewhere(String),
 }
 

@@ -60,13 +60,13 @@ pub(crate) struct ShardFile {
 pub(crate) struct OpenedFile {
     /// The database, for the committer.
     pub(crate) database: Database,
-    /// Its last committed state, for readers.
+    /// Last committed state of the file, for readers.
     pub(crate) snapshot: ShardSnapshot,
-    /// Its progress record.
+    /// Progress record of the shard.
     pub(crate) progress: ShardProgress,
-    /// Its fences.
+    /// Fences of the shard.
     pub(crate) fences: Fences,
-    /// Its dataset groups.
+    /// Dataset groups of the shard.
     pub(crate) groups: DatasetGroups,
     /// Whether it may have records of what was written of datasets that are being built.
     pub(crate) has_written: bool,
@@ -83,9 +83,9 @@ pub(crate) struct OpenedFile {
 /// Result of inspecting a shard's own file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inspection {
-    /// It was closed properly.
+    /// The file was closed properly.
     Closed,
-    /// It was not closed: it recovers when it is opened.
+    /// The file was not closed: it is recovered when it is opened.
     Unclosed,
     /// A process has it open.
     InUse,

@@ -36,7 +36,7 @@ pub struct FolderCheck {
 pub struct FileCheck {
     /// The shard.
     pub shard: ShardId,
-    /// Its file.
+    /// File of the shard.
     pub file: PathBuf,
     /// What was found.
     pub state: FileState,
@@ -45,15 +45,15 @@ pub struct FileCheck {
 /// Whether a node would open a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileState {
-    /// It would.
+    /// The node would open the file.
     Good,
-    /// It would, and recover it first: the file was not closed.
+    /// The node would recover the file before it opens it: the file was not closed.
     Unclosed,
     /// Unknown, because a process has the file open.
     InUse,
     /// The file is missing, and the node would create it: the cluster is new.
     New,
-    /// It would not, and why.
+    /// The node would not open the file, and why.
     Bad(String),
 }
 

@@ -46,7 +46,7 @@ pub(crate) type MutationResult = Result<Written, WriteError>;
 /// One mutation.
 #[derive(Debug)]
 pub(crate) struct Op {
-    /// Its index in the request.
+    /// Index of the mutation in the request.
     pub(crate) index: usize,
     /// Physical key.
     pub(crate) key: Vec<u8>,

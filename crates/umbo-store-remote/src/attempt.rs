@@ -27,9 +27,9 @@ const REPEAT_AFTER: Duration = Duration::from_millis(4);
 /// Kind of a request, which decides whether it may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AccessKind {
-    /// It may be repeated.
+    /// The request may be repeated.
     Read,
-    /// It must not be repeated once it may have been begun.
+    /// The request must not be repeated once the node may have begun it.
     Write,
 }
 

@@ -63,9 +63,9 @@ pub(crate) struct ConnectionEnd {
 /// Why a connection does not accept a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendRefusal {
-    /// It is no longer used; another one is.
+    /// The connection is draining or has ended.
     NotInUse,
-    /// Its queue or its concurrency limit is full.
+    /// The queue of the connection is full, or as many requests are in flight as its limit allows.
     Busy,
 }
 

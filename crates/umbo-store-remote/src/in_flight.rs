@@ -18,9 +18,9 @@ const NO_ID: u64 = 0;
 /// Event of a request.
 #[derive(Debug)]
 pub(crate) enum ReplyEvent {
-    /// It was answered.
+    /// The request was answered.
     Answered(Answer),
-    /// Its connection ended; whether all of the request had been sent by then.
+    /// The connection of the request ended; whether all of the request had been sent by then.
     Lost { was_sent: bool },
 }
 

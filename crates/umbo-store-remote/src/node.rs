@@ -76,11 +76,11 @@ pub(crate) struct Node {
 /// Whether a node can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NodeCondition {
-    /// It is connected.
+    /// The node is connected.
     Up,
-    /// It is disconnected, and expected back until an instant.
+    /// The node is disconnected, and expected back until an instant.
     Disconnected { until: Instant, reason: String },
-    /// It is disconnected, and not expected back.
+    /// The node is disconnected, and not expected back.
     Down { reason: String },
 }
 

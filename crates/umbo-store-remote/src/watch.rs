@@ -133,7 +133,7 @@ mod tests {
         let (due, after) = next_due(&mut watch, IDLE);
         assert!(due.ping && !due.probe);
         assert_eq!(after, millis(500));
-        // Its pong is a sign of life.
+        // The pong of the node is a sign of life.
         watch.heard();
         let (due, after) = next_due(&mut watch, OWED);
         assert!(due.ping);

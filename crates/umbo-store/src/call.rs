@@ -24,7 +24,7 @@ pub struct CallContext {
     /// Whether an earlier part of the same request was admitted: then the work of this one is charged, but it
     /// does not count as a request.
     pub is_continued: bool,
-    /// Its estimated cost.
+    /// Estimated cost of the request that the call belongs to.
     pub price: RequestUnits,
     /// Trace context, as in a `traceparent` header; none if the request is not sampled.
     pub traceparent: Option<Box<str>>,

@@ -8,11 +8,11 @@ use umbo_types::{NamespaceId, ShardId, Version};
 /// Whether a failed write took effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It did take effect; only the answer failed.
+    /// The write did take effect; only the answer failed.
     Applied,
-    /// It certainly did not take effect.
+    /// The write certainly did not take effect.
     NotApplied,
-    /// It may or may not have; read again, or repeat it with a condition.
+    /// The write may or may not have taken effect; read again, or repeat it with a condition.
     Unknown,
 }
 
@@ -151,8 +151,8 @@ pub enum WriteError {
         /// How much they may take, in bytes of keys and records.
         bytes_max: u64,
     },
-    /// The upload that the mutation is about is not there, is not as long as the reference or the chunk says, or takes no
-    /// more chunks. Send the value again.
+    /// The upload that the mutation is about is not there, is not as long as the reference or the chunk says, or takes
+    /// no more chunks. Send the value again.
     #[error("the bytes of the large value are not there, or not all of them")]
     UploadGone,
     /// An earlier request with the same idempotency key was refused with this error.

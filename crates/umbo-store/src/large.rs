@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use umbo_types::{LargeRef, NamespaceId, UploadId};
 
-/// How long an upload is kept that no row has ever referred to, from its last chunk on: twice as long as a sender may be
-/// silent within a body.
+/// How long an upload is kept that no row has ever referred to, from its last chunk on: twice as long as a sender may
+/// be silent within a body.
 pub const UPLOAD_IDLE: Duration = Duration::from_mins(2);
 /// How long an upload is kept at least once the last row that referred to it is gone: reads that have begun go on for
 /// that long.
@@ -23,14 +23,14 @@ pub const READ_GRACE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UploadStep {
     /// Adds a chunk, and begins the upload with the first. Chunks are added in order, and all but the last have
-    /// [`LARGE_CHUNK_LEN`](umbo_types::limits::LARGE_CHUNK_LEN) bytes; the same chunk may be added again, by a sender that
-    /// does not know whether it was.
+    /// [`LARGE_CHUNK_LEN`](umbo_types::limits::LARGE_CHUNK_LEN) bytes; the same chunk may be added again, by a sender
+    /// that does not know whether it was.
     Append {
         /// The upload.
         upload: UploadId,
         /// Which chunk it is, from 0 on.
         index: u32,
-        /// Its bytes, at least one.
+        /// Bytes of the chunk, at least one.
         bytes: Bytes,
     },
     /// Gives up an upload that no row refers to; its chunks are reclaimed soon. Others stay as they are.
@@ -63,7 +63,8 @@ pub struct ChunkRequest {
     pub index: u32,
 }
 
-/// State of an upload: how much has come, and how many rows refer to it. The rules of uploads, which every engine shares.
+/// State of an upload: how much has come, and how many rows refer to it. The rules of uploads, which every engine
+/// shares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UploadState {
     /// Bytes of its chunks.

@@ -55,7 +55,7 @@ pub enum ShardState {
 /// Status of a shard node, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Its name in the map of the cluster.
+    /// Name of the node in the map of the cluster.
     pub name: String,
     /// Host and port.
     pub address: String,
@@ -130,7 +130,7 @@ pub struct ShardStatus {
     pub sync_nanos: u64,
     /// Reads of a row since the shard was opened that the cache of rows answered.
     pub cache_hits: u64,
-    /// Those that it did not.
+    /// Reads of a row since the shard was opened that the cache of rows did not answer.
     pub cache_misses: u64,
 }
 

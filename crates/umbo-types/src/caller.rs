@@ -213,9 +213,9 @@ impl FromStr for NamespacePattern {
 /// An identified caller: identity, grants, and the highest tier that it may claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Its identity.
+    /// Identity of the caller.
     pub id: CallerId,
-    /// Its grants; one that covers the request suffices.
+    /// Grants of the caller; one that covers the request suffices.
     pub grants: Vec<Grant>,
     /// Highest criticality that it may claim; a higher claim is lowered to this.
     pub criticality_max: Criticality,

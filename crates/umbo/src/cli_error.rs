@@ -82,7 +82,7 @@ pub(crate) enum CliError {
     NewerMap {
         /// The other node.
         node: String,
-        /// Its address.
+        /// Address of the other node.
         address: String,
         /// The version that it uses.
         version: u64,
@@ -162,7 +162,7 @@ pub(crate) enum CliError {
     /// A load has ended before all its rows were applied.
     #[error("load {id} is {state}: {reason}")]
     LoadEnded {
-        /// Its id.
+        /// Id of the load.
         id: String,
         /// Failed or aborted.
         state: LoadState,
@@ -188,7 +188,7 @@ pub(crate) enum CliError {
     File {
         /// What was tried.
         verb: &'static str,
-        /// Its name; `-` for stdin.
+        /// Name of the file or folder; `-` for stdin.
         path: PathBuf,
         /// The system's error.
         source: io::Error,

@@ -78,7 +78,7 @@ impl MetricsExport {
             let wait = sleep(self.interval);
             let is_over = stop.run_until_cancelled(wait).await.is_none();
             let (visit, now) = (Arc::clone(&visit), self.clock.wall());
-            // This visits every metric, and must not block requests.
+            // Gathering the metrics visits every one, and must not block requests.
             let gathering = tokio::task::spawn_blocking(move || {
                 let metrics = exporter.gather(now, |visitor| visit(visitor));
                 (exporter, metrics)
@@ -94,7 +94,7 @@ impl MetricsExport {
                 }
             };
             if is_over {
-                // It may be several messages.
+                // The last export may be several messages.
                 let last = exporter.send(metrics, LAST_TIMEOUT);
                 if tokio::time::timeout(LAST_TIMEOUT, last).await.is_err() {
                     tracing::warn!("the last metrics did not leave");

@@ -261,7 +261,7 @@ async fn maintain(dispatcher: &Arc<Dispatcher>) {
     loop {
         ticks.tick().await;
         let dispatcher = Arc::clone(dispatcher);
-        // This visits every account, and must not block requests.
+        // The maintenance visits every bucket and account, and must not block requests.
         if let Err(error) = tokio::task::spawn_blocking(move || dispatcher.maintain()).await {
             tracing::error!(%error, "the maintenance of quotas failed; trying again");
         }

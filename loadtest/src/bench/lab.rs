@@ -59,9 +59,9 @@ pub(crate) struct Target<'a> {
 /// A running Umbo.
 #[derive(Debug)]
 pub(crate) struct Umbo {
-    /// Its process.
+    /// Process of the server.
     pub(crate) process: Process,
-    /// Its processes, as a load wants them.
+    /// Id of the server's process, as a load wants it.
     pub(crate) ids: [u32; 1],
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Umbo {
 pub(crate) struct Cluster {
     dispatcher: Process,
     node: Process,
-    /// Both processes, as a load wants them.
+    /// Ids of the processes of the dispatcher and the shard node, as a load wants them.
     pub(crate) ids: [u32; 2],
 }
 

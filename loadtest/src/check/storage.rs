@@ -37,7 +37,7 @@ pub(super) const CHECKS: [Check; 4] = [
     },
 ];
 
-/// Both servers, with the same rows.
+/// An embedded server and a remote one, with the same rows.
 struct Servers {
     lab: Lab,
     embedded: Umbo,

@@ -79,7 +79,7 @@ pub(crate) struct Report {
 pub(crate) struct Moment {
     /// When it was due, in seconds from the beginning of what is counted.
     pub(crate) due_s: f64,
-    /// Its latency in microseconds, where it succeeded.
+    /// Latency of the request in microseconds, where it succeeded.
     pub(crate) latency_us: Option<f64>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Window {
     /// Requests a second.
     pub(crate) offered: f64,
-    /// Those of them that succeeded.
+    /// Requests a second that succeeded.
     pub(crate) goodput: f64,
     /// Shares of all, of 1.
     pub(crate) succeeded: f64,

@@ -49,7 +49,7 @@ pub(crate) struct Treatment {
     pub(crate) rejections: u64,
     /// Requests that were rejected at least once and are admitted by now.
     pub(crate) retried: u64,
-    /// Those of them that were admitted when they came back for the first time.
+    /// Requests that were rejected once, and admitted when they came back for the first time.
     pub(crate) first_retries: u64,
     /// The shortest wait in any rejection.
     pub(crate) wait_least: Option<Duration>,

@@ -10,7 +10,7 @@ use super::arrivals::Shape;
 pub(crate) const CLIENTS: u32 = 64;
 /// Callers of the Zipf pattern.
 const ZIPF_CALLERS: u32 = 24;
-/// Their demand in all.
+/// Demand of all callers of the Zipf pattern together.
 const ZIPF_DEMAND: f64 = 24.0;
 /// Well-behaved callers beside the runaway.
 const NEIGHBOURS: usize = 5;
@@ -41,7 +41,7 @@ pub(crate) enum Behaviour {
 /// One caller of a pattern.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Caller {
-    /// Its name.
+    /// Name of the caller.
     pub(crate) name: String,
     /// What it does.
     pub(crate) behaviour: Behaviour,

@@ -26,13 +26,13 @@ pub enum AuthError {
     /// The token is of the token file, which only its owner changes (`TokenOfFile`).
     #[error("token {id} is of the token file; remove it there")]
     OfFile {
-        /// Its id.
+        /// Id of the token.
         id: String,
     },
     /// No token that could manage tokens would be left (`LastAdmin`).
     #[error("token {id} is the last that holds admin:*, and other tokens exist")]
     LastAdmin {
-        /// Its id.
+        /// Id of the token.
         id: String,
     },
     /// The first token would lock the operator out (`LastAdmin`).

@@ -16,7 +16,7 @@ use crate::quota_spec::{self, read_policies};
 /// Why a policy file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyFileError {
-    /// It cannot be read.
+    /// The policy file cannot be read.
     #[error("policy file {}: {source}", path.display())]
     Read {
         /// Which.
@@ -32,7 +32,7 @@ pub enum PolicyFileError {
         /// Which line, and what is wrong there.
         error: quota_spec::PolicyFileError,
     },
-    /// Its policies cannot be in effect together.
+    /// The policies of the file and those built in cannot be in effect together.
     #[error("policy file {}: {error}", path.display())]
     Set {
         /// Which.
@@ -40,7 +40,7 @@ pub enum PolicyFileError {
         /// Why.
         error: PolicySetError,
     },
-    /// Its policies are good, but one of the store would find no room beside them.
+    /// The policies of the file are good, but one of the store would find no room beside them.
     #[error("the policy file leaves no room for the stored {0}")]
     NoRoom(QuotaError),
 }

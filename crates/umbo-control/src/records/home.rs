@@ -38,7 +38,7 @@ const PARTITION_TRIES: u32 = 1 << 17;
 /// Why the home could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum HomeError {
-    /// It cannot be asked now, or is not to be trusted.
+    /// The home cannot be asked now, or is not to be trusted.
     #[error("the home of Umbo's own records, shard {shard}, is away: {reason}")]
     Away {
         /// The home shard.

@@ -79,7 +79,7 @@ impl LoadRequest<'_> {
         step: &LoadStep,
         dry_run: bool,
     ) -> Result<LoadAnswer, RequestError> {
-        // It has to be one of this namespace.
+        // The load has to be one of this namespace.
         self.find(id).await?;
         let origin = self.origin()?;
         let (dispatcher, id_of, step) = (Arc::clone(self.dispatcher), id.to_owned(), step.clone());

@@ -25,14 +25,14 @@ const FREE_LEN: u64 = 64 << 10;
 pub(crate) struct RequestBody<'a, B> {
     dispatcher: &'a Dispatcher,
     stream: B,
-    /// Its `Content-Encoding`.
+    /// `Content-Encoding` of the body.
     coding: Option<&'a HeaderValue>,
-    /// Its `Content-Digest`.
+    /// `Content-Digest` of the body.
     digest: Option<&'a HeaderValue>,
     received: Option<Received>,
     /// Whether its pieces were read: they cannot be read again, but for what was kept of them.
     is_spent: bool,
-    /// Its part of the shared memory.
+    /// The body's part of the shared memory.
     memory: Option<SemaphorePermit<'a>>,
 }
 
@@ -74,7 +74,7 @@ where
         if is_inflated {
             return Ok(body);
         }
-        // It may turn out as long as any. Memory of the shared is taken once: two parts could wait for each other.
+        // The text may turn out as long as any. Shared memory is taken once: two parts could wait for each other.
         self.memory = None;
         self.memory = Some(take_memory(self.dispatcher, len_max as u64, context.deadline).await?);
         let text = coding.inflate(&body, len_max).await?;
@@ -141,8 +141,8 @@ where
         self.received = Some(received);
     }
 
-    /// Returns whether the request can be repeated with this body for a namespace: it was not begun, or what was received
-    /// is there.
+    /// Returns whether the request can be repeated with this body for a namespace: it was not begun, or what was
+    /// received is there.
     pub(crate) fn is_whole_for(&self, namespace: NamespaceId) -> bool {
         match &self.received {
             Some(Received::Small(_)) => true,

@@ -1,9 +1,9 @@
 //! A body that was received: its bytes, or the upload that they are in.
 //!
-//! It is kept while its request may have to be repeated. An upload waits for the put of the row that refers to it; it is
-//! given up when the last one who may use it drops it, and where that fails by the shard, once nothing has come for a
-//! while. The invariant: the steps of an upload are written under the dataset that is live at the time, because the one
-//! with which a request began may be dropped before its body has come.
+//! It is kept while its request may have to be repeated. An upload waits for the put of the row that refers to it; it
+//! is given up when the last one who may use it drops it, and where that fails by the shard, once nothing has come for
+//! a while. The invariant: the steps of an upload are written under the dataset that is live at the time, because the
+//! one with which a request began may be dropped before its body has come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +18,16 @@ use crate::dispatcher::Dispatcher;
 use crate::paid_write::patient_write;
 use crate::phase::identify::Identified;
 
-/// How long a write waits for quotas or for its shard before the upload is refused: within the time that a shard keeps an
-/// upload to which nothing comes.
+/// How long a write waits for quotas or for its shard before the upload is refused: within the time that a shard keeps
+/// an upload to which nothing comes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A body that was received.
 #[derive(Debug, Clone)]
 pub(crate) enum Received {
-    /// It fits into a row.
+    /// The body is in memory as a whole: a value that fits into a row, or a text for the server itself.
     Small(Bytes),
-    /// Its bytes are beside the row that is to be put.
+    /// The bytes of the body are in an upload, beside the row that is to be put.
     Large(Arc<LargeUpload>),
 }
 

@@ -43,7 +43,7 @@ struct Selection {
     segments: u32,
     segment: u32,
     after: Option<ScanPosition>,
-    /// That of a cursor or of a version that is named; none for the live one.
+    /// Dataset of the cursor or of the version that is named; none for the live one.
     dataset: Option<NamespaceId>,
 }
 

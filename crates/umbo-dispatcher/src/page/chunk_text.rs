@@ -41,9 +41,9 @@ pub(crate) struct ChunkText {
 /// The rows of a chunk that has been read.
 #[derive(Debug)]
 pub(crate) struct WrittenRows {
-    /// Their text, to which the end line may be added.
+    /// Text of the rows, to which the end line may be added.
     pub(crate) text: Vec<u8>,
-    /// Their number.
+    /// Number of the rows.
     pub(crate) rows: u64,
     /// The bytes of their keys, media types and values, as the client stored them.
     pub(crate) bytes: u64,

@@ -80,7 +80,7 @@ impl RequestLog {
                 time.taken,
                 time.held.saturating_sub(time.taken),
             ),
-            // It ended while it waited or was fetched; which of both is not known.
+            // The request ended while it waited or was fetched; which of both is not known.
             None if self.cache_status.is_none() => (after, Duration::ZERO, Duration::ZERO),
             None => Default::default(),
         };

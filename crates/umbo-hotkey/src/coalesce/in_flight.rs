@@ -194,7 +194,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
                 }
                 return role;
             }
-            // Its followers keep it; all others have a newer one.
+            // Followers keep the overtaken read; all other requests have a newer one.
             read.is_overtaken = true;
             stripe.totals.overtaken += 1;
         }

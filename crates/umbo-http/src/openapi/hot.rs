@@ -46,7 +46,7 @@ const ABOUT_PUT: &str = "In effect at once on this server, within a second on th
                          without fields.";
 const ABOUT_REMOVE: &str = "In effect at once on this server, within a second on the others.";
 
-/// Both changes of one path.
+/// Both changes of one path: a put lists a key, a delete unlists it.
 macro_rules! list_operations {
     ($path:literal, $what:literal, [$($parameter:expr),+], $more:expr) => {
         [

@@ -1,8 +1,9 @@
 //! Batches on their way into the shards: of each shard one request at a time, in the order of the rows.
 //!
 //! Pure: starts no request and knows no time. While a shard commits a request, rows of later batches gather for its
-//! next one, so commits are large and no shard waits for another. The invariants: of two rows of a shard the earlier one
-//! is never in a later request, also where it was refused; and batches end in order, each once all its rows are done.
+//! next one, so commits are large and no shard waits for another. The invariants: of two rows of a shard the earlier
+//! one is never in a later request, also where it was refused; and batches end in order, each once all its rows are
+//! done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -79,7 +80,7 @@ pub(super) struct ShardPiece {
 pub(super) struct JudgedPiece {
     batch: u64,
     pub(super) counts: RowCounts,
-    /// Those that are to be written again.
+    /// Rows that are to be written again.
     pub(super) left: Vec<Mutation>,
 }
 

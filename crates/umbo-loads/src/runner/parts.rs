@@ -1,5 +1,5 @@
-//! Applies the rows of parts, in the order of parts and rows. In mode merge the parts are checked; in mode replace, where
-//! no row is visible before the version is live, they are checked while they are applied.
+//! Applies the rows of parts, in the order of parts and rows. In mode merge the parts are checked; in mode replace,
+//! where no row is visible before the version is live, they are checked while they are applied.
 //!
 //! In mode replace rows go to the shards as they come as long as they are in the order of their keys, in which a B-tree
 //! is built best. From the first batch on that is not, all of them are sorted first (`sort`).
@@ -62,7 +62,7 @@ struct PartBatches {
     open: Option<(UntakenRows, PartRecord)>,
     /// Ends the batches with the first one that is not in order.
     order: Option<KeyOrder>,
-    /// That one.
+    /// The first batch that is not in order.
     unordered: Option<NumberedRows>,
     /// Parts whose bytes are there.
     kept: Vec<(u16, PartRecord)>,

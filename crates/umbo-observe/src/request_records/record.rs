@@ -19,11 +19,11 @@ pub type RecordId = SmallVec<[u8; 24]>;
 /// Why a record of a request is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptAs {
-    /// It was refused or failed, or its client left before it was answered.
+    /// The request was refused or failed, or its client left before it was answered.
     Refused,
-    /// It took longer than 99 of 100 requests of its operation.
+    /// The request took longer than 99 of 100 of its operation lately; than 100 ms where too few were counted.
     Slow,
-    /// It is one of the sample of all others.
+    /// The request is one of the sample of all others.
     Sample,
 }
 
@@ -62,13 +62,13 @@ pub struct ShardMoment {
 /// What a policy said of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyVerdict {
-    /// It was debited.
+    /// The policy was debited for the request, if the request came so far.
     Admitted,
-    /// It refused the request.
+    /// The policy refused the request, or would have, had another one not refused it first.
     Rejected,
-    /// It would not have refused the request that another one refused.
+    /// The policy would have let the request pass: another one refused it, or this one is not enforced.
     WouldAdmit,
-    /// It is not enforced, and would have refused the request.
+    /// The policy is not enforced, and would have refused the request.
     WouldReject,
 }
 
@@ -87,7 +87,7 @@ impl PolicyVerdict {
 /// A policy that was asked, with its bucket at the end of the request. Amounts are atoms of the unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRecord {
-    /// Its name.
+    /// Name of the policy.
     pub policy: Arc<str>,
     /// What is left; negative in debt.
     pub balance: i64,
@@ -125,7 +125,7 @@ pub struct ChargeRecord {
 /// What is kept of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestRecord {
-    /// Its id; a client may have chosen it.
+    /// Id of the request; a client may have chosen it.
     pub id: RecordId,
     /// When it ended.
     pub at: Timestamp,

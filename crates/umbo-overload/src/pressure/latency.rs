@@ -216,7 +216,7 @@ impl LatencyState {
         }
         if self.is_engaged {
             let ratio = self.reading(slices).ratio.unwrap_or(1.0);
-            // It grows from where it would end.
+            // The pressure grows from the ratio at which the overload would end.
             pressure_of(settings.release_above / ratio.max(f64::MIN_POSITIVE)).max(f64::EPSILON)
         } else {
             0.0

@@ -8,11 +8,11 @@ use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 /// A request that wants a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Its tier.
+    /// Tier of the request.
     pub criticality: Criticality,
     /// A hash of the payer: payers of a tier share it by request units.
     pub caller: u64,
-    /// Its estimate.
+    /// Estimate of the request.
     pub price: RequestUnits,
     /// When its client stops waiting for it.
     pub deadline: Deadline,
@@ -60,7 +60,7 @@ pub struct QueueTicket {
 /// Why a request was shed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ShedReason {
-    /// Its tier has waited too long for too long.
+    /// The tier of the request has waited too long for too long, or the runtime is late.
     Overload,
     /// The queue is full, by the number of requests.
     Length,
@@ -90,7 +90,7 @@ impl ShedReason {
 pub struct Shed {
     /// Why.
     pub reason: ShedReason,
-    /// Its tier.
+    /// Tier of the request.
     pub criticality: Criticality,
     /// How long its client should stay away, at least one interval: longer while the overload lasts. Jitter is
     /// added where the client is answered.
@@ -100,24 +100,24 @@ pub struct Shed {
 /// How the wait of a request ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It has a permit.
+    /// The request has a permit.
     Permit(Permit),
-    /// It is shed.
+    /// The request is shed.
     Shed(Shed),
-    /// Its deadline passed while it waited.
+    /// The deadline of the request passed while it waited.
     Expired,
 }
 
 /// What the queue does with a request that enters.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// It has a permit.
+    /// The request has a permit.
     Permit(Permit),
-    /// It waits, and will be woken with an admission.
+    /// The request waits, and will be woken with an admission.
     Queued(QueueTicket),
-    /// It is shed.
+    /// The request is shed.
     Shed(Shed),
-    /// Its deadline has passed.
+    /// The deadline of the request has passed.
     Expired,
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn log2_nanos(duration: Duration) -> f64 {
         .max(1);
     let whole = nanos.ilog2();
     let rest = (nanos << (63 - whole)) & !(1 << 63);
-    // Its upper half is plenty.
+    // The upper half of the bits of the fraction is plenty.
     let rest = (rest >> 32) as u32;
     f64::from(whole) + f64::from(rest) / f64::from(1_u32 << 31)
 }

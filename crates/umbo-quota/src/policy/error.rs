@@ -180,7 +180,7 @@ pub enum PolicyProblem {
     OverrideTwice {
         /// Which stands first, from 0.
         first: usize,
-        /// Its rate.
+        /// Rate of the override that stands first.
         first_rate: String,
         /// Rate of this one.
         rate: String,

@@ -14,7 +14,7 @@ pub enum ClusterMapError {
     /// The text is longer than any map.
     #[error("a cluster map has at most {max} bytes, this one has {len}")]
     TooLong {
-        /// Its length, in bytes.
+        /// Length of the text, in bytes.
         len: usize,
         /// The maximum length, in bytes.
         max: usize,
@@ -76,7 +76,7 @@ pub enum ClusterMapError {
         one: String,
         /// The other one.
         other: String,
-        /// Their address.
+        /// Address of both nodes.
         address: String,
     },
     /// No or too many shards.
@@ -130,7 +130,7 @@ pub enum ClusterMapError {
     BadHistory {
         /// The shard.
         shard: ShardId,
-        /// Its moves.
+        /// Count of moves of the shard.
         moves: u32,
     },
     /// A home of Umbo's own records in a shard that is not in the map.

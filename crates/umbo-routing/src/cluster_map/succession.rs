@@ -65,9 +65,9 @@ pub enum SuccessionError {
     UncountedMove {
         /// The shard.
         shard: ShardId,
-        /// Its node in effect.
+        /// Node of the shard in the map in effect.
         from: String,
-        /// Its node in the other map.
+        /// Node of the shard in the other map.
         to: String,
         /// The count of moves that it needs.
         moves: u32,

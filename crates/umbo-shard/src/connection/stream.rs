@@ -54,7 +54,7 @@ pub(super) struct ReceivedRequests {
     pub(super) requests: Requests,
     /// Bytes of the peer's window that they use until they are begun.
     pub(super) counted: usize,
-    /// Their length, in bytes.
+    /// Length of the requests, in bytes.
     pub(super) len: usize,
     pub(super) at: Instant,
     /// Memory reservation while they wait; none if they need not wait.

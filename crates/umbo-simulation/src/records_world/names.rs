@@ -11,7 +11,7 @@ use crate::simulation::{elapsed, violated};
 pub(super) enum SimulatedState {
     /// There is no namespace of that name.
     Absent,
-    /// It exists, with this setting, which no other change sets.
+    /// The namespace exists, with this setting, which no other change sets.
     Live(u64),
 }
 

@@ -33,11 +33,11 @@ pub(super) enum Fault {
     None,
     /// No request reaches it.
     Away,
-    /// It executes requests, and its answers are lost.
+    /// The shard executes requests, and its answers are lost.
     Mute,
-    /// It is full for writes.
+    /// The shard is full for writes.
     Full,
-    /// It takes this many additional milliseconds.
+    /// A call of the shard takes this many additional milliseconds.
     Slow(u64),
 }
 

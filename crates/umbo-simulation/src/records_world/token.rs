@@ -9,12 +9,12 @@ use crate::simulation::violated;
 /// The known state of the first token.
 #[derive(Debug, Default)]
 pub(super) enum FirstToken {
-    /// It does not exist.
+    /// The first token does not exist.
     #[default]
     None,
-    /// Its creation was requested, and it may exist.
+    /// The creation of the first token was requested, and it may exist.
     InDoubt,
-    /// It exists.
+    /// The first token exists.
     Known(String, Duration),
 }
 

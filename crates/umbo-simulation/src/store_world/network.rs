@@ -227,7 +227,7 @@ async fn carry(
     tokio::select! {
         biased;
         () = way.reset.cancelled() => {}
-        // Both ends notice how the connection ended.
+        // Both ends of the connection notice how it ended.
         _ = carrying => {}
     }
 }

@@ -196,7 +196,7 @@ async fn is_live(world: &Rc<World>) -> bool {
                 key: key.clone(),
                 change: umbo_store::Change::Put {
                     value: Value::new(value(number, 50), "", "").expect("the value is short"),
-                    // It recovers by itself.
+                    // The row of the probe goes away by itself.
                     expires_at: Some(world.clock.wall().saturating_add(HEALING)),
                 },
                 condition: umbo_store::Condition::Always,

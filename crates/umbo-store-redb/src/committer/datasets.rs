@@ -57,7 +57,7 @@ impl CommitterDatasets {
     /// Learns of a later activation from a write. Returns whether that is news.
     pub(super) fn learn(&mut self, dataset: NamespaceId, epoch: u32) -> bool {
         let is_news = self.groups.learn(dataset, epoch);
-        // It may be the one that was being built.
+        // The dataset that is live now may be the one that was being built.
         self.has_written |= is_news;
         is_news
     }

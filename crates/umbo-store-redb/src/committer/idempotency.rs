@@ -18,9 +18,9 @@ use crate::work::Op;
 pub(crate) enum StoredRecord {
     /// There is none in effect.
     None,
-    /// It is this.
+    /// The record that is in effect.
     Record(IdempotencyRecord),
-    /// Its bytes cannot be decoded, and why.
+    /// The bytes of the record cannot be decoded, and why.
     Damaged(String),
 }
 

@@ -32,7 +32,7 @@ use crate::work::{MutationResult, Op, WriteWork};
 pub(crate) enum Base {
     /// Not read, because no condition needed it so far.
     Unread,
-    /// This row, or none; with its number, if an increment needs it.
+    /// Head of the stored row, or none; with the number that the row holds, if an increment needs it.
     Row(Option<RowHead>, Option<CounterRow>),
     /// Bytes that cannot be decoded, and why.
     Damaged(String),
@@ -65,7 +65,7 @@ pub(crate) type KeyChange<'a> = (&'a [u8], RowEffect<'a>);
 enum LoadDecision {
     No,
     Yes,
-    /// It would, but a client has written the row meanwhile.
+    /// The load would put the row, but a client has written it meanwhile.
     Written,
 }
 

@@ -100,7 +100,7 @@ pub(crate) enum Left {
     Nothing,
     /// At least one.
     Uncounted,
-    /// This many; a lower bound if it equals [`EXPIRED_COUNTED_MAX`].
+    /// Number of the expired rows left; a lower bound if it equals [`EXPIRED_COUNTED_MAX`].
     Counted(u64),
 }
 

@@ -95,7 +95,7 @@ pub async fn scanned_rows_are_whole<E: Engine>() {
     let mut request = everything(NS);
     request.keys_only = true;
     assert_eq!(t.scan(&request).await, rows);
-    // They are the same where a sink takes them.
+    // The rows of a page are the same where a sink takes them.
     let page = served(t.store.scan(&CALL, &request).await);
     let mut rows = RowBatch::default();
     let rest = served(t.store.scan_into(&CALL, &request, &mut rows).await);

@@ -13,7 +13,7 @@ pub struct HotKeyGauges<'a> {
     pub reads: u64,
     /// Reads answered from the local cache.
     pub hits: u64,
-    /// Those of them that found nothing.
+    /// Reads answered from the local cache that found nothing.
     pub negative_hits: u64,
     /// Reads of the store that others could join.
     pub leaders: u64,
@@ -43,7 +43,7 @@ pub struct HotKeyGauges<'a> {
     pub cache_bytes: u64,
     /// Memory of the detection.
     pub detection_bytes: u64,
-    /// Those keys that are read most.
+    /// Hot keys that are read most.
     pub keys: &'a [HotKeySeries<'a>],
 }
 

@@ -82,9 +82,9 @@ impl Starts {
         (metric.name, labels).hash(&mut hasher);
         let start = match self.counters.get(&hasher.finish()) {
             Some(before) if before.value <= value => before.start,
-            // It was reset after the last export.
+            // The counter was reset after the last export.
             Some(_) => self.last,
-            // Its begin is unknown, which a point says that begins when it is taken.
+            // The begin of the counter is unknown; a point says so by beginning when it is taken.
             None if names::may_count_elsewhere(metric) => now,
             None => self.began,
         };

@@ -39,7 +39,7 @@ pub struct QueueGauges {
     pub shard: u16,
     /// Requests that it may have in flight.
     pub limit: u32,
-    /// Those that it has.
+    /// Requests that the shard has in flight.
     pub in_flight: u32,
     /// Requests that wait.
     pub waiting: ByTier<u64>,

@@ -30,7 +30,7 @@ pub struct PolicyGauges<'a> {
     pub shadow_rejected: u64,
     /// Debt that was written off, in the policy's unit.
     pub forgiven: f64,
-    /// Its buckets.
+    /// Buckets that the policy has now.
     pub buckets: u64,
     /// Highest ratio of requested rate to limit among them.
     pub utilisation: f64,

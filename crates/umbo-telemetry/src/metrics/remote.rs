@@ -30,7 +30,7 @@ pub struct RemoteGauges<'a> {
 /// One shard node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RemoteNodeGauges<'a> {
-    /// Its name in the map.
+    /// Name of the node in the cluster map.
     pub name: &'a str,
     /// Whether it is reachable.
     pub is_up: bool,

@@ -51,7 +51,7 @@ pub struct ShardGauges {
     pub sync_nanos: u64,
     /// Reads of a row that its cache answered.
     pub cache_hits: u64,
-    /// Those that it did not.
+    /// Reads of a row that the shard's cache did not answer.
     pub cache_misses: u64,
     /// Mutations committed since the start.
     pub mutations: u64,

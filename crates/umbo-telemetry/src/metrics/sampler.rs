@@ -15,7 +15,7 @@ use crate::metric_names::{self as names, Metric};
 enum Reading {
     /// The growth a second of their sum.
     Rate,
-    /// Their sum.
+    /// Sum of the samples.
     Sum,
     /// The highest.
     Max,
@@ -330,7 +330,7 @@ impl MetricVisitor for SampledValues {
 pub struct StepSamples {
     /// Level of the step.
     pub level: usize,
-    /// Its number.
+    /// Number of the step.
     pub step: u64,
     /// The values.
     pub values: Vec<(SeriesKey, f32)>,

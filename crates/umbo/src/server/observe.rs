@@ -22,7 +22,7 @@ pub(super) async fn observe(mut observer: DispatcherObserver, stop: Cancellation
             .run_until_cancelled(sleep(observer.wait()))
             .await
             .is_none();
-        // This visits every metric, and must not block requests.
+        // Taking a sample visits every metric, and must not block requests.
         let sample = move || {
             if is_over {
                 observer.end();

@@ -73,11 +73,11 @@ pub(crate) enum SettingsError {
     Relation {
         /// One setting with its value.
         first: String,
-        /// Its place.
+        /// Place of the first setting.
         first_place: String,
         /// The other one.
         second: String,
-        /// Its place.
+        /// Place of the second setting.
         second_place: String,
         /// Why.
         reason: &'static str,

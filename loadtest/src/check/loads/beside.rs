@@ -110,7 +110,7 @@ fn paused_load(tier: &Tier, folder: &std::path::Path) -> Result<String, Failure>
         NAMESPACE,
         "built.ndjson",
         "--mode=replace",
-        // It has many times the rows of the live version.
+        // The version that is built has many times the rows of the live one.
         "--rows-change-max=1000",
     ];
     tier.run(&arguments, folder)?;

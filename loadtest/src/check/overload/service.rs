@@ -18,7 +18,7 @@ pub(super) enum Shape {
     Lognormal(f64),
     /// A tail that falls with this power.
     Pareto(f64),
-    /// This share takes ten times as long.
+    /// This share of the service times is ten times as long.
     Bimodal(f64),
 }
 

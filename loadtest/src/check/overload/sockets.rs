@@ -127,7 +127,7 @@ pub(super) fn stall(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
 /// All the other ones.
 pub(super) fn trouble(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     if plan.is_quick {
-        // They take minutes, and nothing shorter says much.
+        // The scenarios other than spike and stall take minutes, and nothing shorter says much.
         return Ok(Vec::new());
     }
     let names = [

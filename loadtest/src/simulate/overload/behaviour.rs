@@ -31,7 +31,7 @@ impl Spread {
 /// What becomes of requests for which there is no worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// They wait for one.
+    /// Requests wait until a worker is free.
     InTurn,
     /// All go on at once and share what the workers do (processor sharing), looked at in steps of a quarter
     /// of the usual time, as in the store of `umbo-loadtest modelled`.
@@ -41,7 +41,7 @@ pub(crate) enum Sharing {
 /// A time in which a shard is not itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Trouble {
-    /// It does nothing.
+    /// The shard does nothing.
     Stall,
     /// All takes so many times longer.
     Slow(f64),

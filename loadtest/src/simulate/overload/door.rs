@@ -45,11 +45,11 @@ impl Discipline {
 /// What a door decided about a request.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// It goes to the store.
+    /// The request goes to the store.
     Admitted(Option<Permit>),
-    /// It is turned away by an overload or a quota.
+    /// The request is turned away by an overload.
     Shed,
-    /// Its deadline passed while it waited.
+    /// The deadline of the request passed while it waited.
     Expired,
 }
 

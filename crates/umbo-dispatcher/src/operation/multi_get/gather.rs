@@ -77,7 +77,7 @@ impl Gathered {
             mut row, is_hit, ..
         } = read;
         if row.as_ref().is_err_and(is_free) {
-            // It costs nothing, and neither does a request of nothing else.
+            // A row refused before anything was done costs nothing, and neither does a request of only such rows.
             self.done.reads -= 1;
         } else {
             self.hits += u64::from(is_hit);

@@ -1,16 +1,16 @@
 //! The oracle of loads: which values a read may return, by the writes of clients, the loads, and when each began and
 //! ended.
 //!
-//! A version holds the rows of its load and the writes that came since the load was created. A write is out of date for a
-//! read if another one, which was acknowledged before the read began, was sent after the first one had ended; a row of a
-//! load is, if a write was sent after the load was created. Everything else may be seen: so the rules need no order of
-//! what happened at the same time.
+//! A version holds the rows of its load and the writes that came since the load was created. A write is out of date for
+//! a read if another one, which was acknowledged before the read began, was sent after the first one had ended; a row
+//! of a load is, if a write was sent after the load was created. Everything else may be seen: so the rules need no
+//! order of what happened at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time after which a request of unknown outcome has no effect any more, unless it had it: the deadline of a request and
-/// the time of a change of the records, with room.
+/// Time after which a request of unknown outcome has no effect any more, unless it had it: the deadline of a request
+/// and the time of a change of the records, with room.
 pub(super) const LATE_MAX: Duration = Duration::from_secs(15);
 
 /// The instant of a load is in milliseconds, and so are the writes that it is compared with.
@@ -26,7 +26,7 @@ pub(super) type SeenValue = Option<String>;
 #[derive(Debug)]
 struct RowWrite {
     value: SeenValue,
-    /// Its place among other writes is between two instants: those of its request, or of the creation of its load.
+    /// The write's place among others is between two instants: those of its request, or of the creation of its load.
     order: (Duration, Duration),
     sent: Duration,
     /// When its effect was there at the latest.
@@ -111,7 +111,7 @@ impl SimulatedDatasets {
         let write = &mut self.writes.entry(row).or_default()[write];
         match applied {
             Some(true) => (write.is_acknowledged, write.ended) = (true, now),
-            // It has no effect: as if it were never sent.
+            // A write that was not applied has no effect: as if it were never sent.
             Some(false) => write.sent = Duration::MAX,
             None => write.ended = now + LATE_MAX,
         }
@@ -198,8 +198,8 @@ impl SimulatedDatasets {
             write.value.as_ref() == value && write.sent <= ended && write.ended >= version.asked
         };
         let is_newest = |write: &RowWrite| {
-            // A removal leaves nothing that a row of a merge could be compared with, so one that comes before the end of
-            // the load hides older writes from it, and does not keep it out.
+            // A removal leaves nothing that a row of a merge could be compared with, so one that comes before the end
+            // of the load hides older writes from it, and does not keep it out.
             let is_removal = |other: &RowWrite| {
                 other.value.is_none() && other.sent <= write.ended && other.ended >= write.order.0
             };

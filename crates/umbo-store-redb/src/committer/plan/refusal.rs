@@ -6,13 +6,13 @@ use umbo_types::{ShardId, Version};
 /// Why a mutation is not applied.
 #[derive(Debug)]
 pub(super) enum MutationRefusal {
-    /// Its condition is false for the visible row of this version, or for none.
+    /// The condition of the mutation is false; with the version of the visible row, if one was found.
     Condition(Option<Version>),
     /// The row is no number, or the upload is not there.
     Refused(WriteError),
     /// The row cannot be decoded.
     Damaged(String),
-    /// It needs an unreadable part of the file.
+    /// The mutation needs an unreadable part of the file.
     LeftOut(StoreError),
 }
 

@@ -79,7 +79,7 @@ impl TemporaryServer {
 impl Drop for TemporaryServer {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // Its data is removed: it need not stop in order.
+            // The data of the server is removed, so the server need not stop in order.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -6,13 +6,13 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Severity {
-    /// It is well.
+    /// What was checked is well.
     Ok,
-    /// It works, and should be looked at.
+    /// What was checked works, and should be looked at.
     Warning,
-    /// It has to be mended.
+    /// What was checked has to be mended.
     Problem,
-    /// It could not be checked, or there is nothing to check.
+    /// The check could not be made, or there is nothing to check.
     Skipped,
 }
 

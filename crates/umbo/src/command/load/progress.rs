@@ -33,11 +33,11 @@ pub(super) struct Pushed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PushedFile {
-    /// Its name.
+    /// Name of the file.
     pub(super) path: PathBuf,
-    /// Its format.
+    /// Format of the file.
     pub(super) format: FileFormat,
-    /// Its length.
+    /// Length of the file, in bytes.
     pub(super) bytes: u64,
     /// When it was changed last, in milliseconds since the Unix epoch.
     modified_ms: u64,

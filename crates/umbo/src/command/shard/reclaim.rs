@@ -45,11 +45,11 @@ pub(super) struct Reclaim {
 
 /// Answer of the node that a shard was given to.
 enum Successor {
-    /// It serves the shard.
+    /// The node serves the shard.
     Serves,
-    /// It answers, and does not serve it.
+    /// The node answers, and does not serve the shard.
     DoesNotServe(String),
-    /// It does not answer.
+    /// The node does not answer, or its address is not known.
     Silent,
 }
 

@@ -106,10 +106,10 @@ impl<'a> LetterLines<'a> {
     }
 }
 
-/// Entries with the same reason.
+/// Number of the dead letters with the same namespace, reason, status and code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(in crate::command) struct FailureCount {
-    /// Their namespace; absent if the entries have none.
+    /// Namespace of the entries; absent if they have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) namespace: Option<String>,
     /// Who gave them up: `given-up` here, `refused` by the server, or `unanswered`; empty if that is not known.

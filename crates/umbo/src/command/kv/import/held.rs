@@ -87,9 +87,9 @@ struct HeldFile {
 /// A row that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeldRow {
-    /// Its line number.
+    /// Number of the row's line in the input.
     pub(super) number: u64,
-    /// Its line.
+    /// Line of the row, without its newline.
     pub(super) line: Vec<u8>,
 }
 
@@ -281,7 +281,7 @@ impl HeldShards {
 pub(super) struct Released {
     pub(super) shard: u32,
     pub(super) rows: HeldRows,
-    /// Their file, to be removed once all were sent.
+    /// File of the rows, to be removed once all were sent.
     pub(super) path: PathBuf,
 }
 

@@ -47,7 +47,7 @@ type FailedRows = Vec<(usize, LineFailure)>;
 /// Rows that were not written and may succeed later.
 #[derive(Debug, Default)]
 pub(super) struct RetryRows {
-    /// Those to send again.
+    /// Rows to send again.
     again: FailedRows,
     /// Rows whose shard is away.
     away: Vec<(usize, LineFailure, u16)>,

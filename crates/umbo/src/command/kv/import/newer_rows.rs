@@ -26,7 +26,7 @@ const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 /// What becomes of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RedriveLine {
-    /// It is sent, in this form.
+    /// The line is sent, in this form.
     Send(Vec<u8>),
     /// A newer row is there.
     LeaveAlone,
@@ -38,7 +38,7 @@ pub(super) type SentKeys = HashSet<u64>;
 /// A line that is sent on a condition.
 #[derive(Debug)]
 struct Conditional {
-    /// Its place among the lines.
+    /// Place of the line among all lines that are checked, from 0.
     at: usize,
     key: KeyFields,
     hash: u64,

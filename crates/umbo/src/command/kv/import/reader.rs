@@ -14,8 +14,9 @@ use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use tokio::sync::mpsc::Sender as LaneSender;
+use umbo_rows::source::read_some;
 use umbo_rows::{RowReader, RowsError};
 
 use super::batch::{self, BatchLimits, Builder, ImportBatch, LINE_LEN_MAX};
@@ -166,11 +167,11 @@ impl<'a> LineReader<'a> {
     }
 
     fn read(&mut self, source: &mut dyn Read) -> Result<(), ReadError> {
-        let mut buffer: Vec<u8> = Vec::with_capacity(2 * source::CHUNK_LEN);
+        let mut buffer = BytesMut::new();
         let mut is_skipping = false;
         loop {
             let start = buffer.len();
-            let len = source::read_some(source, &mut buffer);
+            let len = read_some(source, &mut buffer);
             let len = len.map_err(|error| ReadError::Source(error.into()))?;
             if len == 0 {
                 break;
@@ -183,7 +184,7 @@ impl<'a> LineReader<'a> {
                 }
                 at = end + 1;
             }
-            buffer.drain(..at);
+            buffer.advance(at);
             if buffer.len() > LINE_LEN_MAX {
                 if !std::mem::replace(&mut is_skipping, true) {
                     self.place.lines += 1;

@@ -11,8 +11,6 @@ use umbo_rows::RowReader;
 
 use crate::cli_error::CliError;
 
-/// Bytes of one read.
-pub(super) const CHUNK_LEN: usize = 256 << 10;
 /// Bytes that are shown of a line which is no row.
 const SHOWN_LEN: usize = 60;
 
@@ -88,25 +86,6 @@ impl<R: Read> Read for CountingReader<R> {
         let len = self.inner.read(buffer)?;
         self.read.fetch_add(len as u64, Ordering::Relaxed);
         Ok(len)
-    }
-}
-
-/// Appends the bytes of one read; an interrupted read is repeated.
-pub(super) fn read_some(source: &mut dyn Read, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    let start = buffer.len();
-    buffer.resize(start + CHUNK_LEN, 0);
-    loop {
-        match source.read(&mut buffer[start..]) {
-            Ok(len) => {
-                buffer.truncate(start + len);
-                return Ok(len);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                buffer.truncate(start);
-                return Err(error);
-            }
-        }
     }
 }
 

@@ -32,9 +32,9 @@ struct WindowEntry {
 pub(super) struct SortedLine<'a> {
     /// The line without its newline.
     pub(super) line: &'a [u8],
-    /// Its number in the file.
+    /// Number of the line in the file.
     pub(super) number: u64,
-    /// Its key.
+    /// Key of the line.
     pub(super) key: LineKey<'a>,
 }
 
