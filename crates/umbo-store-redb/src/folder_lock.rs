@@ -17,7 +17,7 @@ const HOLDER_LEN_MAX: u64 = 20;
 /// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
-    _file: File,
+    file: File,
 }
 
 impl FolderLock {
@@ -57,7 +57,14 @@ impl FolderLock {
         if let Err(error) = written {
             tracing::debug!(path = %path.display(), %error, "lock file without process id");
         }
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for FolderLock {
+    /// Closing the file would release the lock only once no child that was just forked has the file any more.
+    fn drop(&mut self) {
+        drop(self.file.unlock());
     }
 }
 
@@ -81,6 +88,16 @@ mod tests {
         let message = FolderLock::take(folder.path()).unwrap_err().to_string();
         assert!(message.contains(&folder.path().display().to_string()));
         assert!(message.contains(&std::process::id().to_string()));
+        drop(held);
+        FolderLock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_holder_whoever_else_has_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = FolderLock::take(folder.path()).unwrap();
+        // As a child has it between fork and exec.
+        let _inherited = held.file.try_clone().unwrap();
         drop(held);
         FolderLock::take(folder.path()).unwrap();
     }
