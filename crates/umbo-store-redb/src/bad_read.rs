@@ -49,7 +49,7 @@ pub(crate) fn must_not_wait() -> bool {
 }
 
 /// Ends a read that would have to wait. May be called only while [`must_not_wait`] holds.
-pub(crate) fn give_way() -> ! {
+pub(crate) fn refuse_to_wait() -> ! {
     resume_unwind(Box::new(MustWait))
 }
 

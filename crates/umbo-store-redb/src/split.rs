@@ -1,9 +1,10 @@
 //! Division of a write among shards: keys encoded, mutations in order within each shard.
 
 use umbo_routing::ShardMap;
-use umbo_store::{Mutation, WriteRequest};
+use umbo_store::{Mutation, WriteRequest, give_way};
 use umbo_types::{NamespaceId, ShardId};
 
+use crate::committer::limits::GIVES_WAY_EVERY;
 use crate::key_codec;
 use crate::work::Op;
 
@@ -11,17 +12,21 @@ use crate::work::Op;
 pub(crate) fn split(map: &ShardMap, request: &mut WriteRequest) -> Vec<(ShardId, Vec<Op>)> {
     let namespace = request.namespace;
     let mutations = std::mem::take(&mut request.mutations);
+    let len = mutations.len();
     let mut parts: Vec<(ShardId, Vec<Op>)> = Vec::new();
     // The index of each shard's part, so that large batches over many shards take linear time.
     let mut part_of: Vec<Option<usize>> = Vec::new();
     for (index, mutation) in mutations.into_iter().enumerate() {
+        give_way(index, GIVES_WAY_EVERY);
         let shard = map.locate(namespace, &mutation.key.partition);
         let slot = usize::from(shard.0);
         if part_of.len() <= slot {
             part_of.resize(slot + 1, None);
         }
         let part = *part_of[slot].get_or_insert_with(|| {
-            parts.push((shard, Vec::new()));
+            // Most writes are in one shard.
+            let ops = if parts.is_empty() { len - index } else { 0 };
+            parts.push((shard, Vec::with_capacity(ops)));
             parts.len() - 1
         });
         parts[part].1.push(op(namespace, index, mutation));

@@ -10,10 +10,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::{BackendError, StorageBackend};
+use umbo_store::give_way;
 
-use crate::bad_read::{fail_read, give_way, is_isolated, must_not_wait};
+use crate::bad_read::{fail_read, is_isolated, must_not_wait, refuse_to_wait};
 use crate::disk::Disk;
 use crate::opener::ReadAtOnce;
+
+/// Writes between which a commit that has written all its rows gives way: some 50 µs.
+const WRITES_GIVE_WAY_EVERY: usize = 16;
 
 /// A file below redb.
 #[derive(Debug)]
@@ -74,7 +78,7 @@ impl StorageBackend for WatchedFile {
             if file.read_at_once(offset, out) {
                 return Ok(());
             }
-            give_way();
+            refuse_to_wait();
         }
         let begun = self.disk.now();
         let Err(error) = self.read_disk(offset, out) else {
@@ -104,8 +108,13 @@ impl StorageBackend for WatchedFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.lock_unsynced().insert(offset);
+        let unsynced = {
+            let mut unsynced = self.lock_unsynced();
+            unsynced.insert(offset);
+            unsynced.len()
+        };
         self.inner.write(offset, data)?;
+        give_way(unsynced, WRITES_GIVE_WAY_EVERY);
         self.disk.note_good(offset, data.len());
         Ok(())
     }

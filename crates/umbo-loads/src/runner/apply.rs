@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-use umbo_store::WriteError;
+use umbo_store::{Mutation, WriteError, give_way};
 use umbo_types::ShardId;
 
 use super::check::progress_row;
@@ -20,7 +20,7 @@ use super::work::{continues, wait};
 use crate::host::{Host, HostError, WriteAnswers};
 use crate::journal::{Journal, Stop};
 use crate::layout::{PartProgress, RunRecord};
-use crate::limits::REJECTS_MAX;
+use crate::limits::{GIVES_WAY_EVERY, REJECTS_MAX};
 use crate::record::LoadRecord;
 
 /// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
@@ -122,8 +122,7 @@ impl Writer {
         {
             let (host, load) = (self.host.clone(), Arc::clone(&self.load));
             self.writes.spawn(async move {
-                let rows = pieces.iter().flat_map(|piece| &piece.mutations);
-                let answers = host.apply(&load, shard, rows.cloned().collect()).await;
+                let answers = host.apply(&load, shard, rows_of(&pieces)).await;
                 (shard, pieces, answers)
             });
         }
@@ -194,6 +193,16 @@ impl Writer {
     }
 }
 
+/// Returns the rows of pieces, which are kept until their shard has answered.
+fn rows_of(pieces: &[ShardPiece]) -> Vec<Mutation> {
+    let mut rows = Vec::with_capacity(pieces.iter().map(|piece| piece.mutations.len()).sum());
+    for row in pieces.iter().flat_map(|piece| &piece.mutations) {
+        give_way(rows.len(), GIVES_WAY_EVERY);
+        rows.push(row.clone());
+    }
+    rows
+}
+
 /// Returns what became of the pieces of a request, and why some of their rows are left.
 fn judge(
     pieces: Vec<ShardPiece>,
@@ -213,7 +222,8 @@ fn judge(
             judged.left = piece.mutations;
             return judged;
         };
-        for (mutation, answer) in piece.mutations.into_iter().zip(answers) {
+        for (at, (mutation, answer)) in piece.mutations.into_iter().zip(answers).enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
             match answer {
                 Ok(_) => {
                     judged.counts.applied += 1;

@@ -9,8 +9,8 @@ pub(super) const COMMIT_MAX: WorkSize = WorkSize {
     mutations: 8_192,
     bytes: 8 << 20,
 };
-/// Rows between which a committer gives way, in each step of a commit: some 50 µs.
-pub(super) const GIVES_WAY_EVERY: usize = 128;
+/// Rows between which a write gives way, in each step on its way to its commit: some 50 µs.
+pub(crate) const GIVES_WAY_EVERY: usize = 128;
 /// The same where rows are put one by one.
 pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
 /// Longest time that an asynchronous write stays off the disk.
