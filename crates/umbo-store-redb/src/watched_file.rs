@@ -17,7 +17,7 @@ use crate::disk::Disk;
 use crate::opener::ReadAtOnce;
 
 /// Writes between which a commit that has written all its rows gives way: some 50 µs.
-const WRITES_GIVE_WAY_EVERY: usize = 16;
+const WRITES_GIVE_WAY_EVERY: usize = 8;
 
 /// A file below redb.
 #[derive(Debug)]
