@@ -121,7 +121,9 @@ pub struct AskedPolicy {
     pub balance: f64,
     /// What the request would take.
     pub cost: f64,
-    /// `admitted`, `rejected`, `would-admit` (another policy rejected) or `would-reject` (not enforced).
+    /// `admitted`; `rejected`, also where another policy rejected first; `would-admit`: the balance covers the request, but
+    /// another policy rejected it or this one is not enforced; `would-reject`: the balance does not cover it, and the
+    /// policy is not enforced.
     pub verdict: String,
     /// What was asked for a second, of the policy that rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -85,7 +85,7 @@ pub(crate) struct OpenedFile {
 pub(crate) enum Inspection {
     /// The file was closed properly.
     Closed,
-    /// The file was not closed: it is recovered when it is opened.
+    /// The file was not closed: it is recovered when it is opened, and checked then where redb has to repair it.
     Unclosed,
     /// A process has it open.
     InUse,
@@ -174,7 +174,8 @@ impl ShardFile {
         })
     }
 
-    /// Checks, without touching the file, that it is this shard's, and the newest of the shard.
+    /// Checks, without touching the file, that it is this shard's, and the newest of the shard; not of one that redb has to
+    /// repair.
     pub(crate) fn inspect(&self) -> Result<Inspection, FileError> {
         guarded(|| {
             if std::fs::metadata(&self.path)?.len() == 0 {

@@ -47,7 +47,8 @@ pub struct FileCheck {
 pub enum FileState {
     /// The node would open the file.
     Good,
-    /// The node would recover the file before it opens it: the file was not closed.
+    /// The node would recover the file, as it was not closed. Whose file it is, and whether it is the newest of its shard,
+    /// is known only then where redb has to repair it.
     Unclosed,
     /// Unknown, because a process has the file open.
     InUse,

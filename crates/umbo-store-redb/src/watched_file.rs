@@ -16,7 +16,10 @@ use crate::bad_read::{fail_read, is_isolated, must_not_wait, refuse_to_wait};
 use crate::disk::Disk;
 use crate::opener::ReadAtOnce;
 
-/// Writes between which a commit that has written all its rows gives way: some 50 µs.
+/// Writes after which a commit has many rows: it gives way from then on. One of a few rows takes a fraction of a
+/// millisecond, and each that waits for it is a client.
+const FEW_WRITES: usize = 64;
+/// Writes between which such a commit gives way: some 25 µs.
 const WRITES_GIVE_WAY_EVERY: usize = 8;
 
 /// A file below redb.
@@ -114,7 +117,9 @@ impl StorageBackend for WatchedFile {
             unsynced.len()
         };
         self.inner.write(offset, data)?;
-        give_way(unsynced, WRITES_GIVE_WAY_EVERY);
+        if unsynced > FEW_WRITES {
+            give_way(unsynced, WRITES_GIVE_WAY_EVERY);
+        }
         self.disk.note_good(offset, data.len());
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Long work that lets shorter work run.
 
 /// Lets a thread that waits for this core run, once in `every` rows. To be called with the number of each row by work on
-/// thousands of rows that makes no pause; `every` rows should take some 50 µs.
+/// thousands of rows that makes no pause; `every` rows should take 25 to 50 µs.
 ///
 /// Priority alone is not enough: since Linux 6.6 a thread keeps its core for its slice, a millisecond or more, also
 /// where one of a higher priority has something to do. With this, the p99 of gets beside a load that is built on the same
-/// core is about half of what it is without.
+/// core is a third of what it is without.
 pub fn give_way(row: usize, every: usize) {
     if row % every == every - 1 {
         std::thread::yield_now();

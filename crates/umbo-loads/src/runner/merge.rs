@@ -22,8 +22,12 @@ use crate::record::LoadRecord;
 use crate::sort_buffer::{RowBytes, SortedRow};
 use crate::stored_rows::read_piece;
 
-/// Pieces of a run that are removed together, while others of it are read: each time is a commit.
-const REMOVED_TOGETHER: u64 = 4;
+/// Pieces of a run that are removed together, while others of it are read. Of a hundred runs each has that many whose rows
+/// are stored twice.
+const REMOVED_TOGETHER: u64 = 2;
+/// Removals under way at a time. Each waits for the commit before its own, some 30 ms for both: fewer would be slower than
+/// rows are applied. Those of one shard share a commit.
+const REMOVALS_MAX: usize = 32;
 /// Batches that wait while others are applied.
 const BATCHES_AHEAD: usize = 2;
 
@@ -115,6 +119,7 @@ async fn remove_applied(
     for run in &mut runs {
         run.applied -= run.applied % PIECE_LEN;
     }
+    let mut removals = JoinSet::new();
     while applied.changed().await.is_ok() {
         let ends = applied.borrow_and_update().clone();
         for (run, end) in runs.iter_mut().zip(ends) {
@@ -124,12 +129,16 @@ async fn remove_applied(
                 let len = of_segment.min(REMOVED_TOGETHER * PIECE_LEN);
                 let starts = (run.applied..run.applied + len).step_by(PIECE_LEN as usize);
                 let keys = starts.map(|at| layout::piece_key(run.upload, at, PIECE_LEN));
-                let removed = host
-                    .write(load.content_id(), keys.map(removal).collect())
-                    .await;
-                if let Err(error) = removed {
-                    tracing::debug!(%error, "applied rows of a run are removed with it");
+                let keys = keys.map(removal).collect();
+                while removals.len() >= REMOVALS_MAX {
+                    removals.join_next().await;
                 }
+                let (host, content) = (host.clone(), load.content_id());
+                removals.spawn(async move {
+                    if let Err(error) = host.write(content, keys).await {
+                        tracing::debug!(%error, "applied rows of a run are removed with it");
+                    }
+                });
                 run.applied += len;
             }
         }
