@@ -220,6 +220,9 @@ def test_a_load_with_other_rows_than_expected_applies_none(ns):
 
 def test_older_data_never_replaces_newer(ns):
     ns.put("service", value=b"before")
+    # A row is as old as its write, to the microsecond: the instant is after one and before the other.
+    written = int(time.time() * 1000)
+    wait_until(lambda: int(time.time() * 1000) > written, "a millisecond has passed")
     instant = int(time.time() * 1000)
     wait_until(lambda: int(time.time() * 1000) > instant, "a millisecond has passed")
     ns.put("newer", value=b"service")
