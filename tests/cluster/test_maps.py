@@ -108,6 +108,24 @@ def test_shards_move_to_a_new_node_as_planned(new_cluster, folder):
     cluster.stop()
 
 
+def test_a_file_that_was_not_closed_is_not_called_good(new_cluster):
+    cluster = new_cluster().start()
+    node = next(iter(cluster.nodes.values()))
+
+    def verified():
+        done = umbo("shard", "verify", "--map", cluster.tier.map_file, "--data", node.data, "-o", "json")
+        assert done.returncode == 0, done
+        return [(one["state"], one.get("reason")) for one in json.loads(done.stdout)["files"]]
+
+    node.kill()
+    states = verified()
+    assert states and all(state == "unclosed" and "when it opens it" in reason for state, reason in states), states
+    node.start()
+    node.stop()
+    assert set(verified()) == {("good", None)}
+    cluster.stop()
+
+
 def test_a_file_that_was_forgotten_is_missed_by_name(new_cluster, folder):
     cluster = new_cluster().start()
     ns, writers = begin(cluster, 6)

@@ -220,11 +220,9 @@ def test_a_load_with_other_rows_than_expected_applies_none(ns):
 
 def test_older_data_never_replaces_newer(ns):
     ns.put("service", value=b"before")
-    # A row is as old as its write, to the microsecond: the instant is after one and before the other.
-    written = int(time.time() * 1000)
-    wait_until(lambda: int(time.time() * 1000) > written, "a millisecond has passed")
-    instant = int(time.time() * 1000)
-    wait_until(lambda: int(time.time() * 1000) > instant, "a millisecond has passed")
+    # After the write, which may be of this millisecond.
+    instant = int(time.time() * 1000) + 1
+    wait_until(lambda: int(time.time() * 1000) > instant, "the instant has passed")
     ns.put("newer", value=b"service")
     rows = [{"pk": pk, "v": "load"} for pk in ("service", "newer", "fresh")]
     _, info = load_rows(ns.client, ns.name, rows, as_of=instant)

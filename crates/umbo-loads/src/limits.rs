@@ -22,8 +22,6 @@ pub const SEGMENT_LEN: u64 = 32 * PIECE_LEN;
 pub const BATCH_ROWS_MAX: usize = 4_096;
 /// Bytes of rows from which on a batch takes no more.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Rows between which each step of a run gives way, from the reading of rows to their answers: some 25 µs.
-pub(crate) const GIVES_WAY_EVERY: usize = 64;
 /// Batches of a run that are applied at a time. Of four shards each has two of them: one that it commits, and one that
 /// waits.
 pub const BATCHES_MAX: usize = 8;

@@ -16,21 +16,21 @@ use tokio::task::JoinSet;
 use umbo_rows::{
     Coding, Columns, FormatError, LoadChange, LoadRow, ReadRow, RowFormat, RowReader, RowsError,
 };
-use umbo_store::give_way;
+use umbo_store::{GIVES_WAY_EVERY, give_way};
 use umbo_types::NamespaceId;
 
 use crate::digest::{PartDigest, hex};
 use crate::error::LoadError;
 use crate::host::HostError;
 use crate::layout::PartRecord;
-use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT, GIVES_WAY_EVERY};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT};
 use crate::part_bytes::PartBytes;
 use crate::record::LoadRecord;
 use crate::stored_rows::{RowSource, read_piece};
 
 /// Batches that wait while another one is applied.
 const BATCHES_AHEAD: usize = 1;
-/// Bytes between which the digest of a part gives way: some 50 µs.
+/// Bytes between which the digest of a part gives way: some 30 µs.
 const DIGEST_STEP_LEN: usize = 64 << 10;
 /// Why the rows of a part cannot be read where no other reason is known.
 const DEFECT: &str = "the reader of its rows ended by a defect";
@@ -184,9 +184,9 @@ impl DigestSoFar {
     /// Adds a piece that begins where the digest has come to; another one is no news.
     fn add(&mut self, at: u64, piece: &[u8]) {
         if at == self.len {
-            for bytes in piece.chunks(DIGEST_STEP_LEN) {
+            for (step, bytes) in piece.chunks(DIGEST_STEP_LEN).enumerate() {
                 self.digest.update(bytes);
-                give_way(0, 1);
+                give_way(step, 1);
             }
             self.len += piece.len() as u64;
         }

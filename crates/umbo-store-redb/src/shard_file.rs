@@ -85,7 +85,7 @@ pub(crate) struct OpenedFile {
 pub(crate) enum Inspection {
     /// The file was closed properly.
     Closed,
-    /// The file was not closed: it is recovered when it is opened, and checked then where redb has to repair it.
+    /// The file was not closed: it is recovered when it is opened. One that redb has to repair is checked only then.
     Unclosed,
     /// A process has it open.
     InUse,
@@ -174,8 +174,8 @@ impl ShardFile {
         })
     }
 
-    /// Checks, without touching the file, that it is this shard's, and the newest of the shard; not of one that redb has to
-    /// repair.
+    /// Checks, without touching the file, that it is this shard's, and the newest of the shard. A file that redb has to
+    /// repair is not checked.
     pub(crate) fn inspect(&self) -> Result<Inspection, FileError> {
         guarded(|| {
             if std::fs::metadata(&self.path)?.len() == 0 {

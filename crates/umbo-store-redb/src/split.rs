@@ -1,10 +1,9 @@
 //! Division of a write among shards: keys encoded, mutations in order within each shard.
 
 use umbo_routing::ShardMap;
-use umbo_store::{Mutation, WriteRequest, give_way};
+use umbo_store::{GIVES_WAY_EVERY, Mutation, WriteRequest, give_way};
 use umbo_types::{NamespaceId, ShardId};
 
-use crate::committer::limits::GIVES_WAY_EVERY;
 use crate::key_codec;
 use crate::work::Op;
 
@@ -12,7 +11,6 @@ use crate::work::Op;
 pub(crate) fn split(map: &ShardMap, request: &mut WriteRequest) -> Vec<(ShardId, Vec<Op>)> {
     let namespace = request.namespace;
     let mutations = std::mem::take(&mut request.mutations);
-    let len = mutations.len();
     let mut parts: Vec<(ShardId, Vec<Op>)> = Vec::new();
     // The index of each shard's part, so that large batches over many shards take linear time.
     let mut part_of: Vec<Option<usize>> = Vec::new();
@@ -24,9 +22,7 @@ pub(crate) fn split(map: &ShardMap, request: &mut WriteRequest) -> Vec<(ShardId,
             part_of.resize(slot + 1, None);
         }
         let part = *part_of[slot].get_or_insert_with(|| {
-            // Most writes are in one shard.
-            let ops = if parts.is_empty() { len - index } else { 0 };
-            parts.push((shard, Vec::with_capacity(ops)));
+            parts.push((shard, Vec::new()));
             parts.len() - 1
         });
         parts[part].1.push(op(namespace, index, mutation));

@@ -47,8 +47,8 @@ pub struct FileCheck {
 pub enum FileState {
     /// The node would open the file.
     Good,
-    /// The node would recover the file, as it was not closed. Whose file it is, and whether it is the newest of its shard,
-    /// is known only then where redb has to repair it.
+    /// The file was not closed: the node recovers it first, and opens it if it is the newest file of its shard. If redb has
+    /// to repair the file, that is unknown until then.
     Unclosed,
     /// Unknown, because a process has the file open.
     InUse,

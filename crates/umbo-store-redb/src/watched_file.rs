@@ -16,10 +16,10 @@ use crate::bad_read::{fail_read, is_isolated, must_not_wait, refuse_to_wait};
 use crate::disk::Disk;
 use crate::opener::ReadAtOnce;
 
-/// Writes after which a commit has many rows: it gives way from then on. One of a few rows takes a fraction of a
-/// millisecond, and each that waits for it is a client.
+/// Writes of pages before a commit begins to give way. A commit of a few rows has no more: clients wait for it, and it takes
+/// a fraction of a millisecond.
 const FEW_WRITES: usize = 64;
-/// Writes between which such a commit gives way: some 25 µs.
+/// Writes of pages between which a longer commit gives way: some 25 µs.
 const WRITES_GIVE_WAY_EVERY: usize = 8;
 
 /// A file below redb.
@@ -117,10 +117,10 @@ impl StorageBackend for WatchedFile {
             unsynced.len()
         };
         self.inner.write(offset, data)?;
+        self.disk.note_good(offset, data.len());
         if unsynced > FEW_WRITES {
             give_way(unsynced, WRITES_GIVE_WAY_EVERY);
         }
-        self.disk.note_good(offset, data.len());
         Ok(())
     }
 

@@ -1,5 +1,8 @@
 //! Long work that lets shorter work run.
 
+/// Rows between which work gives way, where each takes a fraction of a microsecond: some 25 µs.
+pub const GIVES_WAY_EVERY: usize = 64;
+
 /// Lets a thread that waits for this core run, once in `every` rows. To be called with the number of each row by work on
 /// thousands of rows that makes no pause; `every` rows should take 25 to 50 µs.
 ///

@@ -41,7 +41,7 @@ pub use dataset_group::DatasetGroup;
 pub use dataset_groups::DatasetGroups;
 pub use error::{Outcome, StoreError, WriteError};
 pub use fleet::{AnswerQuestion, Fleet, FleetMember};
-pub use give_way::give_way;
+pub use give_way::{GIVES_WAY_EVERY, give_way};
 pub use idempotency::{DIGEST_LEN, Idempotency};
 pub use idempotency_record::IdempotencyRecord;
 pub use increment::{CounterRow, NUMBER_TYPE, increment, number_of};

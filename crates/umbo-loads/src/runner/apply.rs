@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-use umbo_store::{Mutation, WriteError, give_way};
+use umbo_store::{GIVES_WAY_EVERY, Mutation, WriteError, give_way};
 use umbo_types::ShardId;
 
 use super::check::progress_row;
@@ -20,7 +20,7 @@ use super::work::{continues, wait};
 use crate::host::{Host, HostError, WriteAnswers};
 use crate::journal::{Journal, Stop};
 use crate::layout::{PartProgress, RunRecord};
-use crate::limits::{GIVES_WAY_EVERY, REJECTS_MAX};
+use crate::limits::REJECTS_MAX;
 use crate::record::LoadRecord;
 
 /// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts

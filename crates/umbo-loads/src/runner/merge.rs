@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use umbo_store::{Change, give_way};
+use umbo_store::{Change, GIVES_WAY_EVERY, give_way};
 use umbo_types::Key;
 
 use super::apply::{Batches, apply};
@@ -17,16 +17,16 @@ use super::work::continues;
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
 use crate::layout::{self, RunRecord, SortedRun};
-use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, GIVES_WAY_EVERY, PIECE_LEN, SEGMENT_LEN};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, PIECE_LEN, SEGMENT_LEN};
 use crate::record::LoadRecord;
 use crate::sort_buffer::{RowBytes, SortedRow};
 use crate::stored_rows::read_piece;
 
-/// Pieces of a run that are removed together, while others of it are read. Of a hundred runs each has that many whose rows
-/// are stored twice.
+/// Pieces that one write removes of a run whose other pieces are still read. Until there are so many, their rows are stored
+/// twice: in the run, and in the version.
 const REMOVED_TOGETHER: u64 = 2;
-/// Removals under way at a time. Each waits for the commit before its own, some 30 ms for both: fewer would be slower than
-/// rows are applied. Those of one shard share a commit.
+/// Removals under way at a time; those of one shard share a commit. With fewer, rows are applied faster than pieces are
+/// removed, and the files grow: ten million rows took 1.254 of their bytes with 8 and 1.232 with 32.
 const REMOVALS_MAX: usize = 32;
 /// Batches that wait while others are applied.
 const BATCHES_AHEAD: usize = 2;

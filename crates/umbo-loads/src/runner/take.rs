@@ -3,14 +3,14 @@
 use umbo_api::batch::KeyFields;
 use umbo_api::loads::RejectLine;
 use umbo_rows::{LoadChange, LoadRow};
-use umbo_store::{Change, Condition, Mutation, give_way};
+use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, give_way};
 use umbo_types::{Key, PartitionKey, ShardId, Timestamp};
 
 use super::check::{reject, reject_row};
 use super::open_batches::{Advance, Divided, RejectedRows};
 use crate::host::{Host, HostError};
 use crate::layout::PartRecord;
-use crate::limits::{GIVES_WAY_EVERY, REJECTS_MAX};
+use crate::limits::REJECTS_MAX;
 use crate::record::LoadRecord;
 use crate::rows::{NumberedRows, PartRows};
 

@@ -8,14 +8,14 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, interval_at};
 use umbo_api::loads::LoadGuards;
 use umbo_api::versions::VersionShard;
-use umbo_store::{RowRef, ScanPage, ScanPosition, compression, give_way};
+use umbo_store::{GIVES_WAY_EVERY, RowRef, ScanPage, ScanPosition, compression, give_way};
 use umbo_types::{NamespaceId, ShardId};
 
 use super::work::{continues, wait};
 use crate::digest::RowsDigest;
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
-use crate::limits::{BEAT, GIVES_WAY_EVERY};
+use crate::limits::BEAT;
 use crate::record::{LoadRecord, LoadTarget};
 
 /// Shards that are read at a time.

@@ -9,9 +9,7 @@ pub(super) const COMMIT_MAX: WorkSize = WorkSize {
     mutations: 8_192,
     bytes: 8 << 20,
 };
-/// Rows between which a write gives way, in each step on its way to its commit: some 25 µs.
-pub(crate) const GIVES_WAY_EVERY: usize = 64;
-/// The same where rows are put one by one.
+/// Rows between which a commit gives way that puts them one by one, instead of [`umbo_store::GIVES_WAY_EVERY`].
 pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
 /// Longest time that an asynchronous write stays off the disk.
 pub(super) const FLUSH_AFTER: Duration = Duration::from_millis(50);

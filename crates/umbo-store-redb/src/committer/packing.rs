@@ -7,9 +7,9 @@
 use std::ops::Bound;
 
 use redb::ReadableTable;
-use umbo_store::give_way;
+use umbo_store::{GIVES_WAY_EVERY, give_way};
 
-use crate::committer::limits::{GIVES_WAY_EVERY, PUT_GIVES_WAY_EVERY};
+use crate::committer::limits::PUT_GIVES_WAY_EVERY;
 use crate::committer::plan::{KeyChange, RowEffect};
 use crate::committer::writer::RowWriter;
 use crate::file_error::FileError;

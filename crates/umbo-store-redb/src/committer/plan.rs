@@ -15,15 +15,14 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use umbo_store::{
-    Atomicity, Change, Condition, CounterRow, DatasetGroup, Idempotency, StoreError, WriteError,
-    Written, give_way, increment,
+    Atomicity, Change, Condition, CounterRow, DatasetGroup, GIVES_WAY_EVERY, Idempotency,
+    StoreError, WriteError, Written, give_way, increment,
 };
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
 
 use self::refusal::MutationRefusal;
 pub(crate) use self::upload_use::UploadUse;
 use crate::committer::idempotency::RecordPlan;
-use crate::committer::limits::GIVES_WAY_EVERY;
 use crate::row_codec::RowHead;
 use crate::work::{MutationResult, Op, WriteWork};
 

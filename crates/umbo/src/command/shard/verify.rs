@@ -14,6 +14,10 @@ use crate::map_file;
 use crate::output::{self, Format};
 use crate::settings::{LoadedSettings, SettingsSources};
 
+/// What is to be known of a file that was not closed. It need not be checked yet, so that it is not called good.
+const UNCLOSED: &str =
+    "it was not closed: the node recovers it, and checks whose it is, when it opens it";
+
 /// Arguments of `umbo shard verify`.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
@@ -117,7 +121,7 @@ impl From<FileCheck> for VerifyFileResult {
     fn from(check: FileCheck) -> Self {
         let (state, reason) = match check.state {
             FileState::Good => ("good", None),
-            FileState::Unclosed => ("unclosed", None),
+            FileState::Unclosed => ("unclosed", Some(UNCLOSED.to_owned())),
             FileState::InUse => ("in-use", None),
             FileState::New => ("new", None),
             FileState::Bad(reason) => ("bad", Some(reason)),
