@@ -48,3 +48,24 @@ def test_a_load_is_paused_and_aborted_through_any_dispatcher(new_cluster):
     assert ns.get("a").status == 404
     assert load.post("abort").json()["state"] == "aborted"
     there.put(1, b"").problem(409, "load-state")
+
+
+def test_loads_are_listed_while_nodes_are_away(new_cluster):
+    cluster = new_cluster().start()
+    (dispatcher,) = cluster.dispatchers
+    ns = dispatcher.namespace("demo")
+    load = Load.create(ns.client, "demo")
+    load.put(0, lines([{"pk": "a", "v": "1"}]))
+    load.seal(1)
+    load.wait_for("live")
+
+    def listed():
+        answer = ns.client.get("/v1/ns/demo/loads")
+        assert answer.status == 200, answer
+        (one,) = answer.json()["loads"]
+        return one
+
+    assert (listed()["rows_applied"], "reason" in listed()) == (1, False)
+    [node.kill() for node in cluster.nodes.values()]
+    away = listed()
+    assert away["state"] == "live" and "cannot be counted" in away["reason"], away

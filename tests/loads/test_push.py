@@ -165,6 +165,23 @@ def test_another_file_or_other_options_do_not_go_on_with_a_load(server, folder):
     assert "has changed since" in said, said
 
 
+def test_a_list_tells_how_far_each_load_is(server, folder):
+    create(server, "listed")
+    (folder / "rows.ndjson").write_text('{"pk":"a","v":"1"}\n{"pk":"b","v":"2"}\n')
+    (folder / "bad.ndjson").write_text('{"pk":"a","v":"1"}\nno row\n')
+    for mode in ("merge", "replace"):
+        run(server, "load", "push", "listed", "rows.ndjson", "--wait", "--mode", mode, folder=folder)
+    run(server, "load", "push", "listed", "bad.ndjson", "--wait", folder=folder, code=1)
+    listed = asked(server, "load", "ls", "listed", folder=folder)
+    counts = [(load["state"], load["rows_applied"], load["rows_rejected"]) for load in listed]
+    assert counts == [("live", 2, 0), ("ready", 2, 0), ("failed", 0, 1)], listed
+    for load in listed:
+        assert load.pop("parts") == []
+        told = asked(server, "load", "status", "listed", load["id"], folder=folder)
+        assert len(told.pop("parts")) == 1
+        assert load == told
+
+
 def test_a_load_is_listed_paused_and_ended(server, folder):
     create(server, "ended")
     (folder / "rows.ndjson").write_text('{"pk":"a","version":1,"v":"1"}\n')

@@ -298,7 +298,7 @@ pub struct LoadInfo {
     /// How far it is in each shard that it has rows for.
     #[serde(default)]
     pub shards: Vec<LoadShard>,
-    /// Why it failed, or what it waits for.
+    /// Why it failed, what it waits for, or in the list why its rows cannot be counted now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Rows that the parts are to hold together.

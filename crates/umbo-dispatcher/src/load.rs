@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::Response;
 use http::request::Parts;
 use http_body::Body;
@@ -107,7 +108,7 @@ impl LoadRequest<'_> {
     {
         match ask {
             LoadAsk::Create => self.create(body).await,
-            LoadAsk::List => Ok(LoadAnswer::List(self.list())),
+            LoadAsk::List => Ok(LoadAnswer::List(self.list().await)),
             LoadAsk::Describe { id } => {
                 let load = self.find(&id).await?;
                 self.described(&id, &load).await
@@ -178,13 +179,14 @@ impl LoadRequest<'_> {
         ))))
     }
 
-    fn list(&self) -> LoadList {
+    async fn list(&self) -> LoadList {
+        let (rows, waits) = (self.own_rows(), &self.dispatcher.load_waits);
         let loads = self.control().loads.of(self.identified().namespace.id);
-        let loads = loads.into_iter();
+        let told = loads
+            .iter()
+            .map(|(id, load)| report::describe_for_list(waits, &rows, id, load));
         LoadList {
-            loads: loads
-                .map(|(id, load)| load.info(&id, None, Vec::new()))
-                .collect(),
+            loads: join_all(told).await,
         }
     }
 

@@ -69,7 +69,40 @@ pub(super) fn whole_part(number: u16, part: PartRecord) -> PartInfo {
     }
 }
 
-/// Describes a load. What its run waits for in this dispatcher is newer than what it has written of that.
+/// Reads how far a load is; none before its first run. What the run waits for in this dispatcher is newer than what it has
+/// written of that.
+async fn run_of(
+    waits: &LoadWaits,
+    rows: &OwnRows,
+    load: &LoadRecord,
+) -> Result<Option<RunRecord>, RequestError> {
+    let report = load.report_id();
+    let run = read_json::<_, RunRecord>(rows, report, &layout::run_key()).await?;
+    Ok(run.map(|(mut run, _)| {
+        run.waits = waits.get(report).or(run.waits.take());
+        run
+    }))
+}
+
+/// Describes a load without its parts. One whose shard is away is listed with the reason why its rows are not counted.
+pub(super) async fn describe_for_list(
+    waits: &LoadWaits,
+    rows: &OwnRows,
+    id: &str,
+    load: &LoadRecord,
+) -> LoadInfo {
+    match run_of(waits, rows, load).await {
+        Ok(run) => load.info(id, run.as_ref(), Vec::new()),
+        Err(error) => {
+            let mut info = load.info(id, None, Vec::new());
+            let unknown = format!("its rows cannot be counted now: {error}");
+            info.reason.get_or_insert(unknown);
+            info
+        }
+    }
+}
+
+/// Describes a load.
 pub(super) async fn describe(
     waits: &LoadWaits,
     rows: &OwnRows,
@@ -77,11 +110,7 @@ pub(super) async fn describe(
     load: &LoadRecord,
 ) -> Result<LoadInfo, RequestError> {
     let report = load.report_id();
-    let run = read_json::<_, RunRecord>(rows, report, &layout::run_key()).await?;
-    let mut run = run.map(|(run, _)| run);
-    if let Some(run) = &mut run {
-        run.waits = waits.get(report).or(run.waits.take());
-    }
+    let run = run_of(waits, rows, load).await?;
     let mut parts = BTreeMap::new();
     for (number, part) in read_json_rows::<_, PartRecord>(rows, report, PARTS).await? {
         parts.insert(number, whole_part(number, part));
