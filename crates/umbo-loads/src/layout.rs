@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use umbo_api::batch::KeyFields;
 use umbo_store::{Change, Condition, Mutation};
 use umbo_types::{Key, PartitionKey, Value};
 
@@ -88,6 +89,16 @@ pub struct RunRecord {
     /// that is being applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<SortedRun>,
+    /// The key of the last row that was applied because it came after all before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<KeyFields>,
+    /// Whether the next rows are not in the order of their keys: they are sorted with all that follow, once the load is
+    /// sealed.
+    #[serde(default)]
+    pub unordered: bool,
+    /// Parts of which rows may be applied since a time when the load was not sealed.
+    #[serde(default)]
+    pub begun: u32,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,

@@ -297,11 +297,12 @@ impl LoadRecord {
         self.reason = reason.map(shortened);
     }
 
-    /// Returns whether a runner is to work on it.
+    /// Returns whether a runner is to work on it. The rows of mode replace, which no read returns yet, are applied
+    /// while parts arrive.
     pub const fn is_to_run(&self) -> bool {
-        use LoadState::{Building, Ready, Sealed, Verifying};
+        use LoadState::{Building, Ready, Sealed, Uploading, Verifying};
         match (self.state, &self.target) {
-            (Sealed | Building | Verifying, _) => !self.paused,
+            (Sealed | Building | Verifying, _) | (Uploading, Some(_)) => !self.paused,
             (Ready, Some(target)) => target.activate,
             _ => false,
         }

@@ -3,8 +3,8 @@
 //! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
 //! *checks* all parts first: their bytes are those that were sent, and their rows are counted. Then it *applies* the
 //! parts in order. One of mode replace, whose rows no read returns before the activation, checks parts while it applies
-//! them, and applies their rows in the order of their keys; it reads the version back that it has built, before that
-//! can be activated. Whatever a run does may be repeated:
+//! them, and applies their rows in the order of their keys, from the first part on, while others are uploaded; it reads
+//! the version back that it has built, before that can be activated. Whatever a run does may be repeated:
 //! checked parts are counted once they are done, and a row that is applied again has the same `as_of` and the same
 //! value. What is to wait is tried again; no row is left out because of it.
 
@@ -32,7 +32,7 @@ use umbo_api::loads::LoadState;
 use self::work::{Parts, continues, wait};
 use crate::host::{Host, HostError, LoadHost};
 use crate::journal::{Journal, Stop};
-use crate::layout::{self, RunRecord};
+use crate::layout::{self, PartRecord, RunRecord};
 use crate::limits::{BEAT, LEASE, RUNS_MAX};
 use crate::record::{LoadRecord, LoadStep, LoadTarget, shortened};
 use crate::stored_rows::read_json;
@@ -101,14 +101,16 @@ impl LoadRunner {
                 tracing::debug!(%error, "loads that have ended could not be forgotten; trying again");
             }
         }
-        let loads = self.host.loads();
+        let mut loads = self.host.loads();
+        // The others have all their parts, and somebody waits for them.
+        loads.sort_by_key(|(_, load)| load.state == LoadState::Uploading);
         self.seen
             .retain(|id, _| loads.iter().any(|(other, _)| other == id));
         for (id, load) in loads {
             if runs.len() >= RUNS_MAX {
                 return;
             }
-            if !load.is_to_run() || self.running.contains(&id) || !self.is_free(&id, &load).await {
+            if !load.is_to_run() || self.running.contains(&id) || !self.may_run(&id, &load).await {
                 continue;
             }
             self.running.insert(id.clone());
@@ -116,19 +118,35 @@ impl LoadRunner {
         }
     }
 
-    /// Returns whether no other runner works on a load: none has yet, the last one has let go, or it has not been heard
-    /// of for a lease.
-    async fn is_free(&mut self, id: &str, load: &LoadRecord) -> bool {
+    /// Returns whether there is work on a load that no other runner does. A load whose run cannot be read is looked at
+    /// again.
+    async fn may_run(&mut self, id: &str, load: &LoadRecord) -> bool {
         let key = layout::run_key();
         let found = read_json::<_, RunRecord>(&self.host, load.report_id(), &key).await;
-        let run = match found {
-            Ok(found) => found.map(|(run, _)| run),
-            // A load whose run cannot be read is looked at again.
-            Err(_) => return false,
+        let Ok(found) = found else {
+            return false;
         };
-        let Some(run) = run.filter(|run| run.runner != 0 && run.runner != self.number) else {
+        let run = found.map(|(run, _)| run).unwrap_or_default();
+        let has_work = load.state != LoadState::Uploading || self.has_part(load, &run).await;
+        has_work && self.is_free(id, &run)
+    }
+
+    /// Returns whether the next part can be applied before the load is sealed.
+    async fn has_part(&self, load: &LoadRecord, run: &RunRecord) -> bool {
+        let Some(next) = u16::try_from(run.part).ok().filter(|_| !run.unordered) else {
+            return false;
+        };
+        let key = layout::part_key(layout::PARTS, next);
+        let found = read_json::<_, PartRecord>(&self.host, load.report_id(), &key).await;
+        matches!(found, Ok(Some(_)))
+    }
+
+    /// Returns whether no other runner works on a load: none has yet, the last one has let go, or it has not been heard
+    /// of for a lease.
+    fn is_free(&mut self, id: &str, run: &RunRecord) -> bool {
+        if run.runner == 0 || run.runner == self.number {
             return true;
-        };
+        }
         let now = self.host.monotonic();
         let (beat, since) = self.seen.entry(id.to_owned()).or_insert((run.beat, now));
         if *beat != run.beat {
@@ -160,7 +178,9 @@ async fn work(host: &Host, id: &str, number: u64) {
             return;
         }
     };
-    tracing::info!(load = id, namespace = load.name, "applying a load");
+    if load.state != LoadState::Uploading {
+        tracing::info!(load = id, namespace = load.name, "applying a load");
+    }
     let mut tries = 0;
     loop {
         let Err(stop) = advance(host, id, &mut journal, &mut tries).await else {
@@ -215,12 +235,12 @@ async fn advance(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    let load = continues(host, id)?;
+    let load = seal_of(host, id, journal, tries).await?;
     // Parts of a load whose version is built are not needed, and may be gone.
     let parts = if load.state == LoadState::Ready {
         Parts::none()
     } else {
-        Parts::read(host, &load).await?
+        Parts::read(host, &load, &journal.run).await?
     };
     if load.state == LoadState::Sealed {
         if load.target.is_none() {
@@ -252,6 +272,27 @@ async fn advance(
         "the rows of a load are applied"
     );
     Ok(())
+}
+
+/// Applies parts of a load until it is sealed, and returns it then. Stops where the next part is not there or has to
+/// wait for the seal.
+async fn seal_of(
+    host: &Host,
+    id: &str,
+    journal: &mut Journal,
+    tries: &mut u32,
+) -> Result<Arc<LoadRecord>, Stop> {
+    loop {
+        let load = continues(host, id)?;
+        if load.state != LoadState::Uploading {
+            return Ok(load);
+        }
+        let parts = Parts::read(host, &load, &journal.run).await?;
+        let end = parts.end().filter(|_| !journal.run.unordered);
+        journal.run.begun = end.ok_or(Stop::LetGo)?;
+        journal.write().await?;
+        parts::apply_parts(host, id, &parts, journal, tries).await?;
+    }
 }
 
 /// Brings a version whose rows are all there to where it can be activated, and activates it if the load says so.

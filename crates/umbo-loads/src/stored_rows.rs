@@ -78,7 +78,21 @@ pub async fn read_json_rows<S: RowSource, T: DeserializeOwned + Send>(
     report: NamespaceId,
     name: &str,
 ) -> Result<Vec<(u16, T)>, S::Error> {
-    let request = whole(report, layout::report_partition(name), SortRange::default());
+    read_json_rows_from(source, report, name, 0).await
+}
+
+/// Reads the rows of a partition of a report from a part on, each about a part.
+pub(crate) async fn read_json_rows_from<S: RowSource, T: DeserializeOwned + Send>(
+    source: &S,
+    report: NamespaceId,
+    name: &str,
+    from: u16,
+) -> Result<Vec<(u16, T)>, S::Error> {
+    let range = SortRange {
+        start: Bytes::copy_from_slice(&from.to_be_bytes()),
+        end: None,
+    };
+    let request = whole(report, layout::report_partition(name), range);
     let (mut rows, mut damaged) = (Vec::new(), false);
     all_rows(source, request, |row| {
         let part = layout::part_of(row.sort);

@@ -21,7 +21,8 @@ use crate::layout::{PartRecord, RunRecord};
 use crate::record::LoadRecord;
 use crate::rows::NumberedRows;
 
-/// Applies the parts from where the run is, and removes their bytes.
+/// Applies the parts from where the run is, and removes their bytes. Of a load that is not sealed only rows in the order
+/// of their keys: a sorted run is to have rows of as many parts as there is memory for.
 pub(super) async fn apply_parts(
     host: &Host,
     id: &str,
@@ -29,14 +30,18 @@ pub(super) async fn apply_parts(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    let mut batches = PartBatches::new(host, continues(host, id)?, parts, journal);
+    let load = continues(host, id)?;
+    let is_sealed = load.parts.is_some();
+    let mut batches = PartBatches::new(host, load, parts, journal);
     // Rows that come after sorted ones are sorted with them.
-    if journal.run.runs.is_empty() {
+    if !journal.run.unordered {
         apply(host, id, &mut batches, journal, tries).await?;
+        journal.run.last = batches.order.as_ref().and_then(KeyOrder::last);
+        journal.run.unordered = batches.unordered.is_some();
         journal.write().await?;
         batches.note_stored(&journal.run);
     }
-    if batches.unordered.is_some() || !journal.run.runs.is_empty() {
+    if is_sealed && journal.run.unordered {
         let mut sorter = Sorter::new(host, id, journal);
         let mut first = batches.unordered.take();
         while let Some((rows, part)) = batches.open_next()? {
@@ -75,7 +80,10 @@ impl PartBatches {
         let parts: Vec<_> = parts.map(|(number, part)| (number, part.clone())).collect();
         Self {
             host: host.clone(),
-            order: load.target.is_some().then(KeyOrder::default),
+            order: load
+                .target
+                .is_some()
+                .then(|| KeyOrder::after(journal.run.last.as_ref())),
             load,
             left: parts.into_iter(),
             taken: journal.run.row,

@@ -151,6 +151,20 @@ pub(super) struct KeyOrder {
 }
 
 impl KeyOrder {
+    /// Goes on after a row with this key.
+    pub(super) fn after(last: Option<&KeyFields>) -> Self {
+        let key = last.and_then(|fields| fields.key().ok());
+        let key = key.and_then(|(partition, sort)| Key::new(partition, sort).ok());
+        Self { last: key }
+    }
+
+    /// Returns the key of the last row.
+    pub(super) fn last(&self) -> Option<KeyFields> {
+        let last = self.last.as_ref()?;
+        let (partition, sort) = (last.partition.as_bytes(), last.sort.as_bytes());
+        Some(KeyFields::of(partition, sort))
+    }
+
     /// Returns whether the rows of a batch are in order, and after all before them. Then they count as seen.
     pub(super) fn takes(&mut self, batch: &NumberedRows) -> bool {
         let keys = || {

@@ -46,6 +46,8 @@ struct FakeHost {
     /// Requests to shards; every so many of them is refused.
     requests: AtomicU64,
     refused_each: u64,
+    /// The key of a row of a part.
+    key_of: fn(u16, u32) -> u32,
     /// The keys of rows that were given to shards, in that order.
     applied_keys: Mutex<Vec<(ShardId, Key)>>,
 }
@@ -56,6 +58,21 @@ impl FakeHost {
     }
 
     async fn with_load_of(refused_each: u64, mode: LoadMode, max_reject_ratio: f64) -> Arc<Self> {
+        let host = Self::uploading(refused_each, mode, max_reject_ratio, scattered);
+        for part in 0..PARTS {
+            host.upload(part).await;
+        }
+        host.seal();
+        Arc::new(host)
+    }
+
+    /// A load that takes parts.
+    fn uploading(
+        refused_each: u64,
+        mode: LoadMode,
+        max_reject_ratio: f64,
+        key_of: fn(u16, u32) -> u32,
+    ) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_000)));
         let wall: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let now = clock.wall();
@@ -70,20 +87,22 @@ impl FakeHost {
             load.step(&LoadStep::Confirm, now).unwrap();
         }
         load.step(&LoadStep::TakePart, now).unwrap();
-        load.step(&LoadStep::Seal(PARTS.into()), now).unwrap();
-        let host = Arc::new(Self {
+        Self {
             store: MemoryStore::new(SHARDS, wall).unwrap(),
             clock,
             load: Mutex::new(load),
             calls_left: AtomicI64::new(i64::MAX),
             requests: AtomicU64::new(0),
             refused_each,
+            key_of,
             applied_keys: Mutex::default(),
-        });
-        for part in 0..PARTS {
-            host.upload(part).await;
         }
-        host
+    }
+
+    fn seal(&self) {
+        let mut load = self.load.lock().unwrap();
+        load.step(&LoadStep::Seal(PARTS.into()), self.now())
+            .unwrap();
     }
 
     /// Stores a part, in pieces that are shorter than they might be.
@@ -92,7 +111,7 @@ impl FakeHost {
         for row in 0..PART_ROWS {
             let line = format!(
                 "{{\"pk\":\"p{}\",\"v\":\"{part}-{row}\"}}\n",
-                key_of(part, row)
+                (self.key_of)(part, row)
             );
             text.extend_from_slice(line.as_bytes());
         }
@@ -221,12 +240,26 @@ impl FakeHost {
     }
 }
 
-fn key_of(part: u16, row: u32) -> u32 {
+fn scattered(part: u16, row: u32) -> u32 {
     (row * 7 + u32::from(part) * 1_000) % KEYS
+}
+
+/// Of as many digits each, so that their texts are in order too.
+fn in_order(part: u16, row: u32) -> u32 {
+    1_000 + (u32::from(part) * PART_ROWS + row) / 4
+}
+
+/// In order within a part, from the beginning in each.
+fn in_order_by_part(part: u16, row: u32) -> u32 {
+    in_order(0, row) + u32::from(part)
 }
 
 /// The last row with a key, in the order of parts and rows.
 fn expected() -> BTreeMap<u32, String> {
+    expected_of(scattered)
+}
+
+fn expected_of(key_of: fn(u16, u32) -> u32) -> BTreeMap<u32, String> {
     let parts = (0..PARTS).flat_map(|part| (0..PART_ROWS).map(move |row| (part, row)));
     parts
         .map(|(part, row)| (key_of(part, row), format!("{part}-{row}")))
@@ -493,4 +526,90 @@ async fn a_run_that_was_overtaken_fails_no_load() {
     assert_eq!(host.state(), LoadState::Sealed);
     let failed = fail(&shared, ID, &mut new, "bytes are missing").await;
     assert_eq!((failed, host.state()), (Ok(()), LoadState::Failed));
+}
+
+#[tokio::test]
+async fn a_version_is_built_while_parts_arrive_wherever_its_runs_end() {
+    for seed in 0..3 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let key_of = [in_order, in_order_by_part, scattered][seed as usize % 3];
+        let refused_each = random.u64(9..14);
+        let host = FakeHost::uploading(refused_each, LoadMode::Replace, 0.1, key_of);
+        let host = Arc::new(host);
+        let mut runs = 0;
+        let mut parts = Vec::from_iter(0..PARTS);
+        random.shuffle(&mut parts);
+        while host.state() != LoadState::Ready {
+            if random.bool()
+                && let Some(part) = parts.pop()
+            {
+                host.upload(part).await;
+                if parts.is_empty() {
+                    host.seal();
+                }
+            }
+            runs += 1;
+            assert!(runs < 200, "{:?}", host.load.lock().unwrap());
+            assert_ne!(host.state(), LoadState::Failed);
+            host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
+                .await;
+        }
+        assert_eq!(
+            host.rows_of(BUILT).await,
+            expected_of(key_of),
+            "seed {seed}"
+        );
+        assert_counts(&host.journal().await, seed);
+    }
+}
+
+#[tokio::test]
+async fn rows_in_order_are_applied_before_the_seal_and_others_after_it() {
+    for (key_of, parts_before_seal) in [
+        (in_order as fn(_, _) -> _, 2),
+        (in_order_by_part, 1),
+        (scattered, 0),
+    ] {
+        let host = Arc::new(FakeHost::uploading(NONE, LoadMode::Replace, 0.1, key_of));
+        host.upload(1).await;
+        host.run(i64::MAX, 1).await;
+        assert_eq!(host.journal().await.part, 0, "the first part is not there");
+        host.upload(0).await;
+        host.run(i64::MAX, 1).await;
+        let run = host.journal().await;
+        assert_eq!((run.part, run.runner), (parts_before_seal, 0), "{run:?}");
+        assert_eq!(host.state(), LoadState::Uploading);
+        assert!(run.runs.is_empty(), "{run:?}");
+        host.upload(2).await;
+        host.seal();
+        host.run(i64::MAX, 1).await;
+        assert_eq!(host.state(), LoadState::Ready);
+        assert_eq!(host.rows_of(BUILT).await, expected_of(key_of));
+        assert_counts(&host.journal().await, 0);
+        host.assert_no_content().await;
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_comes_while_the_load_is_sealed_without_it_is_in_no_version() {
+    let host = Arc::new(FakeHost::uploading(NONE, LoadMode::Replace, 0.1, in_order));
+    for part in 0..=PARTS {
+        host.upload(part).await;
+    }
+    // The run ends once it has begun to apply rows of all parts.
+    host.run(40, 1).await;
+    assert_eq!(host.state(), LoadState::Uploading);
+    host.seal();
+    host.run(i64::MAX, 1).await;
+    assert_eq!(host.state(), LoadState::Failed);
+    let reason = host.load.lock().unwrap().reason.clone().unwrap();
+    assert!(reason.starts_with("part 3 came"), "{reason}");
+}
+
+#[tokio::test]
+async fn rows_of_mode_merge_are_not_applied_before_the_seal() {
+    let host = Arc::new(FakeHost::uploading(NONE, LoadMode::Merge, 0.1, in_order));
+    host.upload(0).await;
+    host.run(i64::MAX, 1).await;
+    assert!(host.rows().await.is_empty());
 }

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-use umbo_types::NamespaceId;
-
 use crate::host::Host;
 use crate::journal::{Journal, Stop};
-use crate::layout::{self, PartRecord};
+use crate::layout::{self, PartRecord, RunRecord};
 use crate::limits::BEAT;
 use crate::record::{LoadRecord, shortened};
-use crate::stored_rows::read_json_rows;
+use crate::stored_rows::read_json_rows_from;
+use tokio::time::sleep;
 
 /// Longest wait before something is tried again.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -56,33 +54,49 @@ pub(super) fn continues(host: &Host, id: &str) -> Result<Arc<LoadRecord>, Stop> 
     load.ok_or(Stop::LetGo)
 }
 
-/// The parts of a sealed load, by number.
-pub(super) struct Parts(Vec<PartRecord>);
+/// Parts of a load, by number and without a gap.
+pub(super) struct Parts(Vec<(u16, PartRecord)>);
 
 impl Parts {
     pub(super) const fn none() -> Self {
         Self(Vec::new())
     }
 
-    pub(super) async fn read(host: &Host, load: &LoadRecord) -> Result<Self, Stop> {
-        let report: NamespaceId = load.report_id();
-        let found = read_json_rows::<_, PartRecord>(host, report, layout::PARTS).await?;
-        let count = load.parts.unwrap_or(0) as usize;
-        let parts: Vec<PartRecord> = found
+    /// Reads the parts from that on where the run is: of a load that is not sealed those that are there.
+    pub(super) async fn read(
+        host: &Host,
+        load: &LoadRecord,
+        run: &RunRecord,
+    ) -> Result<Self, Stop> {
+        let from = u16::try_from(run.part).unwrap_or(u16::MAX);
+        let report = load.report_id();
+        let found: Vec<(u16, PartRecord)> =
+            read_json_rows_from(host, report, layout::PARTS, from).await?;
+        let parts: Vec<_> = found
             .into_iter()
-            .zip(0..count)
-            .take_while(|((number, _), at)| usize::from(*number) == *at)
-            .map(|((_, part), _)| part)
+            .zip(run.part..load.parts.unwrap_or(u32::MAX))
+            .take_while(|((number, _), at)| u32::from(*number) == *at)
+            .map(|(part, _)| part)
             .collect();
-        if parts.len() < count {
-            return Err(Stop::Failed(format!("part {} is not there", parts.len())));
+        let end = run.part + parts.len() as u32;
+        match load.parts {
+            Some(count) if end < count => Err(Stop::Failed(format!("part {end} is not there"))),
+            // It became whole while the load was being sealed without it.
+            Some(count) if run.begun > count => Err(Stop::Failed(format!(
+                "part {count} came while the load was being sealed with {count} parts, and rows of it may be applied"
+            ))),
+            _ => Ok(Self(parts)),
         }
-        Ok(Self(parts))
+    }
+
+    /// Returns the number after the last one; none where there are no parts.
+    pub(super) fn end(&self) -> Option<u32> {
+        self.0.last().map(|(number, _)| u32::from(*number) + 1)
     }
 
     /// Returns the parts from a number on.
     pub(super) fn from(&self, number: u32) -> impl Iterator<Item = (u16, &PartRecord)> {
-        let parts = self.0.iter().enumerate().skip(number as usize);
-        parts.map(|(number, part)| (number as u16, part))
+        let parts = self.0.iter().map(|(number, part)| (*number, part));
+        parts.filter(move |(of, _)| u32::from(*of) >= number)
     }
 }
