@@ -125,6 +125,15 @@ def test_rejects_are_listed_and_fail_the_load_above_their_ratio(server, folder):
     assert "it has 1 cell, and the header names 2 columns" in reject["reason"], reject
 
 
+def test_a_part_that_cannot_be_read_ends_the_load_while_others_are_sent(server, folder):
+    row = "x" * 200
+    (folder / "rows.csv").write_text("id,v\n" + "".join(f"{n:07},{row}\n" for n in range(100_000)))
+    create(server, "misread")
+    said = push(server, "misread", "rows.csv", "--part-mib", "1", "--mode", "replace", folder=folder, code=1)
+    assert said["state"] == "failed" and "'id'" in said["reason"], said
+    assert not [name for name in os.listdir(folder) if name != "rows.csv"], "nothing is left to go on with"
+
+
 def test_rows_that_are_newer_than_the_data_stay(server, folder):
     create(server, "dated")
     client = server.client()

@@ -327,3 +327,40 @@ def test_increments_go_to_all_versions_and_are_recognised_in_each(ns):
     # A repetition is recognised in the version before, too.
     ns.client.request("PATCH", path, headers=of("k3"))
     assert ns.get("counter", "c").body == b"3"
+
+
+def test_parts_in_order_are_applied_before_the_seal(ns):
+    old, new = rows(130, "old"), sorted(rows(1300, "new"), key=lambda row: (row["pk"], row["sk"]))
+    write_all(ns, old)
+    load = Load.create(ns.client, ns.name, mode="replace", expected_rows=1300, guards={"rows_change_max": 20})
+    # The second part waits for the first one.
+    assert load.put(1, lines(new[400:800])).status == 201
+    assert load.put(0, lines(new[:400])).status == 201
+    wait_until(lambda: load.info()["rows_applied"] == 800, "both are applied")
+    assert load.info()["state"] == "uploading" and content(ns) == as_content(old)
+    # Writes win over rows that are applied later and over those that are there already.
+    assert ns.put("p0", "00000", b"late").status == 204 and ns.delete("p0", "00013").status == 204
+    assert ns.delete(new[-1]["pk"], new[-1]["sk"]).status == 204
+    # What is applied is known as a part still.
+    assert load.put(0, lines(new[:400])).status == 200
+    load.put(0, lines(new[:401])).problem(409, "part-differs")
+    assert load.post("pause").json()["paused"]
+    assert load.put(2, lines(new[800:])).status == 201
+    time.sleep(0.6)
+    assert load.info()["rows_applied"] == 800
+    load.post("resume")
+    load.seal(3)
+    load.wait_for("ready")
+    activate(ns, 2)
+    expected = as_content(new) | {("p0", "00000"): "late"}
+    del expected["p0", "00013"], expected[new[-1]["pk"], new[-1]["sk"]]
+    assert content(ns) == expected
+
+
+def test_a_part_that_cannot_be_read_fails_the_load_before_the_seal(ns):
+    load = Load.create(ns.client, ns.name, mode="replace")
+    assert load.put(0, b"id,v\na,1\n", "text/csv").status == 201
+    load.wait_for("failed")
+    assert "'id'" in load.info()["reason"]
+    load.put(1, b"pk,v\na,1\n", "text/csv").problem(409, "load-state")
+    load.post("seal", {"parts": 1}).problem(409, "load-state")

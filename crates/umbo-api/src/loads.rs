@@ -41,9 +41,9 @@ pub enum LoadMode {
 pub enum LoadState {
     /// It takes parts, and has none.
     Created,
-    /// It takes parts.
+    /// It takes parts. In mode `replace` rows that come in the order of their keys are applied meanwhile.
     Uploading,
-    /// It has all its parts, and waits to be applied.
+    /// It has all its parts, and waits to be applied; in mode `merge` they are being checked.
     Sealed,
     /// Its rows are being applied.
     Building,

@@ -230,14 +230,26 @@ impl Arguments {
             }
         };
         bar.finish_and_clear();
-        let parts = uploaded.inspect_err(|error| {
-            if !matches!(error, CliError::Usage(_)) {
-                let id = &load.id;
-                output::note(&format!(
-                    "load {id} is not sealed; to go on, run the same command again"
-                ));
+        let parts = match uploaded {
+            Ok(parts) => parts,
+            Err(error) => {
+                // Parts are read while others are sent, and one of them may not be readable.
+                if let CliError::Client(error) = &error
+                    && error.code() == Some(ErrorCode::LoadState)
+                    && let Ok(ended) = client.load(self.ns.as_str(), &load.id).await
+                    && ended.state.is_ended()
+                {
+                    return Ok(ended);
+                }
+                if !matches!(error, CliError::Usage(_)) {
+                    let id = &load.id;
+                    output::note(&format!(
+                        "load {id} is not sealed; to go on, run the same command again"
+                    ));
+                }
+                return Err(error);
             }
-        })?;
+        };
         let sent = upload.sent_bytes.load(Ordering::Relaxed);
         let (sent, parts_text) = (counted(sent, "byte"), counted(parts.into(), "part"));
         let seconds = started.elapsed().as_secs_f64();
