@@ -83,8 +83,11 @@ impl Loader {
         }
         let rows = self.rows(&format!("l{version}"));
         self.world.datasets.borrow_mut().fill(version, rows.clone());
-        if !self.upload(&id, &rows).await {
+        let Some(parts) = self.upload(&id, &rows).await else {
             return;
+        };
+        if self.chance.per_mille(50) {
+            return self.abort(&id).await;
         }
         if activates {
             self.world
@@ -92,7 +95,7 @@ impl Loader {
                 .borrow_mut()
                 .activate(version, elapsed());
         }
-        if !self.seal(&id).await {
+        if !self.seal(&id, parts).await {
             return;
         }
         if !activates && self.chance.per_mille(200) {
@@ -148,16 +151,16 @@ impl Loader {
         };
         let id = id_of(&created);
         let rows = self.rows(&format!("m{}-", elapsed().as_millis()));
-        if !self.upload(&id, &rows).await {
+        let Some(parts) = self.upload(&id, &rows).await else {
             return;
-        }
+        };
         let sealed = elapsed();
         let merged = rows.into_iter().map(|(row, value)| {
             let mut datasets = self.world.datasets.borrow_mut();
             (row, datasets.merge(row, value, between, sealed))
         });
         let merged: Vec<_> = merged.collect();
-        if !self.seal(&id).await || !self.reaches(&id, "live").await {
+        if !self.seal(&id, parts).await || !self.reaches(&id, "live").await {
             return;
         }
         met("load merged");
@@ -167,9 +170,9 @@ impl Loader {
         }
     }
 
-    async fn seal(&mut self, id: &str) -> bool {
+    async fn seal(&mut self, id: &str, parts: usize) -> bool {
         let path = format!("loads/{id}/seal");
-        let seal = json!({ "parts": 1 });
+        let seal = json!({ "parts": parts });
         self.insist("POST", &path, &seal, |_| false).await
     }
 
@@ -224,18 +227,37 @@ impl Loader {
         rows
     }
 
-    async fn upload(&mut self, id: &str, rows: &BTreeMap<RowId, String>) -> bool {
-        let mut lines = String::new();
-        for ((partition, sort), value) in rows {
+    /// Uploads rows in some parts, in any order; returns how many.
+    async fn upload(&mut self, id: &str, rows: &BTreeMap<RowId, String>) -> Option<usize> {
+        let count = 1 + self.chance.below(3) as usize;
+        let mut parts = vec![String::new(); count];
+        for (at, ((partition, sort), value)) in rows.iter().enumerate() {
             writeln!(
-                lines,
+                parts[at * count / rows.len()],
                 r#"{{"pk":"p{partition}","sk":"k{sort}","v":"{value}"}}"#
             )
             .expect("a string takes everything");
         }
-        let path = format!("loads/{id}/parts/0");
-        self.insist("PUT", &path, &Value::String(lines), |_| false)
-            .await
+        let mut parts: Vec<_> = parts.into_iter().enumerate().collect();
+        while !parts.is_empty() {
+            let next = self.chance.below(parts.len() as u64) as usize;
+            let (number, lines) = parts.swap_remove(next);
+            let path = format!("loads/{id}/parts/{number}");
+            let body = Value::String(lines);
+            if !self.insist("PUT", &path, &body, |_| false).await {
+                return None;
+            }
+            if self.chance.per_mille(500) {
+                self.pause().await;
+            }
+        }
+        let path = format!("loads/{id}");
+        if let Some(load) = self.ask("GET", &path, &Value::Null).await
+            && load.json()["rows_applied"].as_u64() > Some(0)
+        {
+            met("rows applied before the seal");
+        }
+        Some(count)
     }
 
     async fn abort(&mut self, id: &str) {
