@@ -32,6 +32,8 @@ fn seeds_that_once_found_something_find_nothing() {
     assert_eq!(World::Store.run(0x4f6, false).violation, None);
     // A group that a bad sector aborted was applied when it was repeated under its key.
     assert_eq!(World::Store.run(0x8c, false).violation, None);
+    // Asynchronous writes that a failed sync undid were off the disk for longer than the bound.
+    assert_eq!(World::Store.run(0xdeb76, false).violation, None);
     // A row of a batch that was not applied was applied when the batch was repeated under its key.
     assert_eq!(World::Hop.run(0x48, false).violation, None);
 }

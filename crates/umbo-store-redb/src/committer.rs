@@ -84,11 +84,14 @@ impl Unflushed {
         changes: Vec<LoggedChange>,
         now: Instant,
     ) {
-        if is_durable || self.is_lost {
-            *self = Self::default();
-        }
         if is_durable {
+            *self = Self::default();
             return;
+        }
+        if std::mem::take(&mut self.is_lost) {
+            // The commit has made them again. How long they have been off the disk stays as it is.
+            self.changes.clear();
+            self.bytes = 0;
         }
         self.bytes += changes.iter().map(LoggedChange::bytes).sum::<usize>();
         self.changes.extend(changes);
@@ -494,4 +497,26 @@ fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), Fi
 
 fn not_open() -> FileError {
     FileError::Io("the file could not be opened again".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_that_are_made_again_are_due_when_they_were() {
+        let began = Instant::now();
+        let mut unflushed = Unflushed::default();
+        unflushed.note_commit(false, 1, Vec::new(), began);
+        assert!(!unflushed.is_due(began));
+        // The disk fails again and again, and the file is opened each time.
+        for step in 1..=3 {
+            unflushed.is_lost = true;
+            unflushed.note_commit(false, 2, Vec::new(), began + step * (FLUSH_AFTER / 2));
+            assert!(!unflushed.is_lost);
+        }
+        assert!(unflushed.is_due(began + FLUSH_AFTER));
+        unflushed.note_commit(true, 3, Vec::new(), began + FLUSH_AFTER);
+        assert!(!unflushed.is_due(began + 9 * FLUSH_AFTER));
+    }
 }
