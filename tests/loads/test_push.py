@@ -134,6 +134,26 @@ def test_a_part_that_cannot_be_read_ends_the_load_while_others_are_sent(server, 
     assert not [name for name in os.listdir(folder) if name != "rows.csv"], "nothing is left to go on with"
 
 
+def test_a_push_that_ended_before_it_knew_its_load_goes_on_with_it(server, folder):
+    write_rows(folder / "rows.ndjson", 100)
+    pushed = ["load", "push", "found", "rows.ndjson", "--mode", "replace"]
+    # What cannot be created leaves nothing to go on with.
+    assert "found" in asked(server, *pushed, folder=folder, code=3)
+    assert os.listdir(folder) == ["rows.ndjson"]
+    create(server, "found")
+    command = start(server, *pushed, "--wait", folder=folder)
+    progress = folder / "rows.ndjson.load"
+    for _ in range(2_000):
+        if progress.exists() or command.poll() is not None:
+            break
+        time.sleep(0.001)
+    command.kill()
+    command.wait()
+    asked(server, *pushed, "--wait", folder=folder)
+    (load,) = asked(server, "load", "ls", "found", folder=folder)
+    assert (load["state"], load["rows_applied"]) == ("ready", 100), load
+
+
 def test_rows_that_are_newer_than_the_data_stay(server, folder):
     create(server, "dated")
     client = server.client()

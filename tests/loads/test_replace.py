@@ -364,3 +364,25 @@ def test_a_part_that_cannot_be_read_fails_the_load_before_the_seal(ns):
     assert "'id'" in load.info()["reason"]
     load.put(1, b"pk,v\na,1\n", "text/csv").problem(409, "load-state")
     load.post("seal", {"parts": 1}).problem(409, "load-state")
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+def test_a_creation_that_is_repeated_finds_its_load(ns, mode):
+    path, key = f"/v1/ns/{ns.name}/loads", {"Idempotency-Key": '"once"'}
+
+    def create(body, **more):
+        return ns.client.request("POST", path, json.dumps(body).encode(), key | more)
+
+    first = create({"mode": mode})
+    assert first.status == 201, first
+    load = Load(ns.client, ns.name, first.json()["id"])
+    again = create({"mode": mode})
+    assert again.status == 201 and again.json()["id"] == load.id, again
+    assert again.headers["location"] == first.headers["location"]
+    create({"mode": mode, "expected_rows": 3}).problem(422, "idempotency-mismatch")
+    create({"mode": mode}, **{"Umbo-Idempotency-TTL": "10m"}).problem(400, "invalid-header")
+    assert load.put(0, lines(rows(10, "v"))).status == 201
+    load.seal(1)
+    load.wait_for("live", "ready")
+    assert create({"mode": mode}).json()["id"] == load.id
+    assert len(ns.client.get(path).json()["loads"]) == 1

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Response};
 use ring::digest::{SHA256, digest};
+use umbo_api::header::IDEMPOTENCY_KEY;
 use umbo_api::loads::{
     CONTENT_DIGEST, LoadInfo, LoadList, LoadSpec, PartInfo, SealBody, UPLOAD_COMPLETE,
     UPLOAD_OFFSET,
@@ -110,12 +111,20 @@ impl Rejects {
 }
 
 impl Client {
-    /// Creates a load. Not repeated where it is unknown whether one was created.
-    pub async fn create_load(&self, namespace: &str, spec: &LoadSpec) -> Result<LoadInfo, Error> {
-        let request =
-            RepeatableRequest::new(Method::POST, target(namespace, ""), Repeat::IfNotApplied);
-        self.send_for_json(&request.with_body("application/json", json(spec)?))
-            .await
+    /// Creates a load, or returns the one that this caller has created with the same key: 1 to 255 visible ASCII
+    /// characters, which the server knows as long as the load.
+    pub async fn create_load(
+        &self,
+        namespace: &str,
+        spec: &LoadSpec,
+        key: &str,
+    ) -> Result<LoadInfo, Error> {
+        let header = HeaderValue::try_from(key)
+            .map_err(|_| Error::BadOption("the idempotency key is no value of a header"))?;
+        let request = RepeatableRequest::new(Method::POST, target(namespace, ""), Repeat::Always)
+            .with_body("application/json", json(spec)?)
+            .with_header(IDEMPOTENCY_KEY, header);
+        self.send_for_json(&request).await
     }
 
     /// Lists the loads of a namespace, without their parts.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use umbo_api::loads::{LoadSpec, LoadState};
 use umbo_api::observe::EventKind;
-use umbo_loads::{LoadRecord, LoadStep, new_id};
+use umbo_loads::{CreationKey, LoadRecord, LoadStep, new_id};
 use umbo_types::NamespaceId;
 
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
 use crate::events::{ChangeSummary, Origin};
-use crate::loads::{find, forgotten, not_found};
+use crate::loads::{created_with, find, forgotten, not_found};
 use crate::namespace_entry::NamespaceEntry;
 use crate::namespaces;
 use crate::records::{Edits, RecordSet};
@@ -50,34 +50,41 @@ fn told(load: &LoadRecord, state: LoadState) -> String {
 }
 
 impl ControlPlane {
-    /// Creates a load of a namespace, which `created_by` pays for. In mode replace it takes effect once every shard has
-    /// confirmed it.
+    /// Creates a load of a namespace, which `created_by` pays for; the one that was created with the same key, if there
+    /// is one. In mode replace it takes effect once every shard has confirmed it.
     pub async fn create_load(
         &self,
         namespace: &NamespaceEntry,
         spec: &LoadSpec,
         created_by: &str,
+        creation: Option<&CreationKey>,
         id_bits: u32,
         origin: &Origin,
     ) -> Result<(String, LoadRecord), ControlError> {
         let now = self.clock.wall();
         let id = new_id(now, id_bits);
-        let load = self.change_records(|set| {
+        let created = self.change_records(|set| {
+            if let Some(creation) = creation
+                && let Some(known) = created_with(set, namespace.id, creation)?
+            {
+                return Ok((Edits::none(), known));
+            }
             let name = &namespace.info.name;
             if !namespaces::live_ids(set)?.contains(&namespace.id) {
                 let name = name.clone();
                 return Err(ControlError::NamespaceNotFound { name });
             }
             let own = (name.as_str(), namespace.id);
+            let created_by = (created_by, creation);
             let (edits, load) = create_load(set, own, spec, created_by, &id, now)?;
             let subject = format!("{}/{id}", namespace.info.name);
             let change = ChangeSummary::new(EventKind::LoadChanged, subject, "created a load");
             let change = change.between(None, Some(&told(&load, load.state)));
             let event = change.event(origin, now.as_millis());
-            Ok((edits.because_of(event), load))
+            Ok((edits.because_of(event), (id.clone(), load)))
         });
-        let mut load = load.await?;
-        if load.target.is_some() {
+        let (id, mut load) = created.await?;
+        if !load.is_confirmed() {
             load = self.confirm_load(&id, origin).await?;
         }
         Ok((id, load))
@@ -178,7 +185,8 @@ mod tests {
 
     fn created(set: &RecordSet, namespace: &NamespaceEntry, id: &str) -> RecordSet {
         let spec = LoadSpec::default();
-        let (edits, _) = create_load(set, own(namespace), &spec, "loader", id, NOW).unwrap();
+        let (edits, _) =
+            create_load(set, own(namespace), &spec, ("loader", None), id, NOW).unwrap();
         set.changed(&edits)
     }
 
@@ -214,7 +222,8 @@ mod tests {
             set = created(&set, &namespace, &format!("a{number:02}"));
         }
         let spec = LoadSpec::default();
-        let refused = create_load(&set, own(&namespace), &spec, "loader", "b", NOW).unwrap_err();
+        let refused =
+            create_load(&set, own(&namespace), &spec, ("loader", None), "b", NOW).unwrap_err();
         assert!(refused.to_string().contains("8 loads"), "{refused}");
         for number in 0..30 {
             let id = if number < OPEN_LOADS_MAX {
@@ -233,5 +242,38 @@ mod tests {
         assert_eq!(loads.len(), OPEN_LOADS_MAX + ENDED_LOADS_MAX);
         let newest = loads.into_iter().filter(|load| load.state.is_ended());
         assert_eq!(newest.count(), ENDED_LOADS_MAX);
+    }
+
+    #[test]
+    fn a_creation_that_is_repeated_finds_its_load() {
+        let (set, namespace) = set_with_namespace();
+        let creation = |key: &str, request: &str| CreationKey {
+            key: key.to_owned(),
+            request: request.to_owned(),
+        };
+        let first = creation("a", "1");
+        let spec = LoadSpec {
+            mode: umbo_api::loads::LoadMode::Replace,
+            ..LoadSpec::default()
+        };
+        let by = ("loader", Some(&first));
+        let (edits, _) = create_load(&set, own(&namespace), &spec, by, "x", NOW).unwrap();
+        let set = set.changed(&edits);
+        let found = |set: &RecordSet, creation: &CreationKey| {
+            let found = created_with(set, namespace.id, creation);
+            found.map(|found| found.map(|(id, _)| id))
+        };
+        assert_eq!(found(&set, &first).unwrap().as_deref(), Some("x"));
+        assert_eq!(found(&set, &creation("b", "1")).unwrap(), None);
+        let reused = found(&set, &creation("a", "2")).unwrap_err().to_string();
+        assert!(reused.contains("load x"), "{reused}");
+        // One that the shards never confirmed was not created, and is made anew.
+        assert_eq!(
+            found(&stepped(&set, "x", &LoadStep::Abort), &first).unwrap(),
+            None
+        );
+        let confirmed = stepped(&set, "x", &LoadStep::Confirm);
+        let aborted = stepped(&confirmed, "x", &LoadStep::Abort);
+        assert_eq!(found(&aborted, &first).unwrap().as_deref(), Some("x"));
     }
 }

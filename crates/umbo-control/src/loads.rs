@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use umbo_api::loads::{LoadSpec, LoadState};
 use umbo_loads::limits::{ENDED_LOADS_MAX, OPEN_LOADS_MAX};
-use umbo_loads::{LoadError, LoadRecord, LoadStep};
+use umbo_loads::{CreationKey, LoadError, LoadRecord, LoadStep};
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::error::ControlError;
@@ -123,7 +123,7 @@ pub(crate) fn create(
     set: &RecordSet,
     (name, namespace): (&str, NamespaceId),
     (spec, version): (&LoadSpec, u32),
-    created_by: &str,
+    (created_by, creation): (&str, Option<&CreationKey>),
     id: &str,
     now: Timestamp,
 ) -> Result<(Edits, LoadRecord), ControlError> {
@@ -141,7 +141,8 @@ pub(crate) fn create(
     let dataset = next_dataset(set)?;
     let ids = (dataset - 2, dataset - 1);
     let building = (dataset, version);
-    let load = LoadRecord::create(spec, (name, namespace.0), ids, building, created_by, now)?;
+    let mut load = LoadRecord::create(spec, (name, namespace.0), ids, building, created_by, now)?;
+    load.creation = creation.cloned();
     let last = if load.target.is_some() {
         dataset
     } else {
@@ -154,6 +155,34 @@ pub(crate) fn create(
         edits = forgotten(edits, id, load);
     }
     Ok((edits, load))
+}
+
+/// Returns the load of a namespace that was created with a key. One that its shards never confirmed does not count: its
+/// creation has failed, and is made anew.
+pub(crate) fn created_with(
+    set: &RecordSet,
+    namespace: NamespaceId,
+    creation: &CreationKey,
+) -> Result<Option<(String, LoadRecord)>, ControlError> {
+    for found in records(set) {
+        let (id, load) = found?;
+        let Some(known) = load
+            .creation
+            .as_ref()
+            .filter(|known| known.key == creation.key)
+        else {
+            continue;
+        };
+        if load.namespace_id() != namespace || load.state.is_ended() && !load.is_confirmed() {
+            continue;
+        }
+        if known.request != creation.request {
+            let id = id.to_owned();
+            return Err(LoadError::KeyReused { id }.into());
+        }
+        return Ok(Some((id.to_owned(), load)));
+    }
+    Ok(None)
 }
 
 pub(crate) fn find(set: &RecordSet, id: &str) -> Result<LoadRecord, ControlError> {

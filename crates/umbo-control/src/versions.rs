@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use umbo_api::loads::{LoadMode, LoadSpec, LoadState};
 use umbo_api::observe::EventKind;
 use umbo_api::versions::VersionChange;
-use umbo_loads::{LoadRecord, LoadStep};
+use umbo_loads::{CreationKey, LoadRecord, LoadStep};
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::control_plane::ControlPlane;
@@ -45,7 +45,7 @@ pub(crate) fn create_load(
     set: &RecordSet,
     namespace: Own<'_>,
     spec: &LoadSpec,
-    created_by: &str,
+    created_by: (&str, Option<&CreationKey>),
     id: &str,
     now: Timestamp,
 ) -> Result<(Edits, LoadRecord), ControlError> {
@@ -322,7 +322,7 @@ mod tests {
                 mode: LoadMode::Replace,
                 ..LoadSpec::default()
             };
-            let created = create_load(&self.set, self.own(), &spec, "loader", id, NOW);
+            let created = create_load(&self.set, self.own(), &spec, ("loader", None), id, NOW);
             let (edits, load) = created.unwrap();
             self.change(&edits);
             load

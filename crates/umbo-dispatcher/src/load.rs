@@ -22,11 +22,13 @@ use futures_util::future::join_all;
 use http::Response;
 use http::request::Parts;
 use http_body::Body;
+use umbo_api::header;
 use umbo_api::loads::{LoadList, LoadSpec, SealBody};
 use umbo_control::ControlError;
 use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::ReplyBody;
 use umbo_http::decode::Route;
+use umbo_http::idempotency_key::KeyedRequest;
 use umbo_http::{
     Answer, Fields, LoadAnswer, LoadAsk, RequestError, json_body, loads, versions as version_routes,
 };
@@ -155,6 +157,13 @@ impl LoadRequest<'_> {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
+        let mut keyed = KeyedRequest::read(self.fields)?;
+        if self.fields.idempotency_ttl.is_some() {
+            return Err(RequestError::BadHeader {
+                name: header::IDEMPOTENCY_TTL,
+                expected: "none to create a load, whose key is known as long as the load is",
+            });
+        }
         let text = self.text(body).await?;
         let spec: LoadSpec = if text.trim_ascii().is_empty() {
             LoadSpec::default()
@@ -164,11 +173,22 @@ impl LoadRequest<'_> {
         let origin = self.origin()?;
         let namespace = Arc::clone(&self.identified().namespace);
         let payer = self.charge.payer_id();
+        let creation = keyed.as_mut().map(|keyed| {
+            keyed.add(Some(&text));
+            keyed.creation(&payer)
+        });
         let (dispatcher, bits) = (Arc::clone(self.dispatcher), fastrand::u32(..));
         let create = async move {
             let control = &dispatcher.control;
             control
-                .create_load(&namespace, &spec, payer.as_str(), bits, &origin)
+                .create_load(
+                    &namespace,
+                    &spec,
+                    payer.as_str(),
+                    creation.as_ref(),
+                    bits,
+                    &origin,
+                )
                 .await
         };
         let (id, load) = self.control().run_to_end(create).await?;

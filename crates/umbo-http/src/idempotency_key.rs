@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use blake3::Hasher;
 use http::HeaderValue;
+use umbo_api::path::base64url;
 use umbo_api::{header, time_to_live};
+use umbo_loads::CreationKey;
 use umbo_store::{DIGEST_LEN, Idempotency};
 use umbo_types::limits::{
     IDEMPOTENCY_KEY_LEN_MAX, IDEMPOTENCY_SECONDS_DEFAULT, IDEMPOTENCY_SECONDS_MAX,
@@ -101,18 +103,30 @@ impl KeyedRequest {
         keeps_refusals: bool,
         lines: Vec<u32>,
     ) -> Idempotency {
-        let caller = caller.as_str().as_bytes();
-        let mut id = Hasher::new();
-        id.update(&(caller.len() as u64).to_le_bytes());
-        id.update(caller);
-        id.update(self.key.as_bytes());
         Idempotency {
-            id: digest_of(&id),
+            id: self.id(caller),
             request: digest_of(&self.digest),
             keep_until: now.saturating_add(self.kept_for),
             keeps_refusals,
             lines,
         }
+    }
+
+    /// Returns what is kept with a load that this request of a caller creates.
+    pub fn creation(&self, caller: &CallerId) -> CreationKey {
+        CreationKey {
+            key: base64url(&self.id(caller)),
+            request: base64url(&digest_of(&self.digest)),
+        }
+    }
+
+    fn id(&self, caller: &CallerId) -> [u8; DIGEST_LEN] {
+        let caller = caller.as_str().as_bytes();
+        let mut id = Hasher::new();
+        id.update(&(caller.len() as u64).to_le_bytes());
+        id.update(caller);
+        id.update(self.key.as_bytes());
+        digest_of(&id)
     }
 }
 

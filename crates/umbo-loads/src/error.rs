@@ -142,6 +142,12 @@ pub enum LoadError {
     /// A format that is not read.
     #[error("{0}")]
     Format(String),
+    /// The idempotency key is that of the creation of another load.
+    #[error("the key was sent before, to create load {id}, with another body")]
+    KeyReused {
+        /// Id of that load.
+        id: String,
+    },
 }
 
 fn missing_text(missing: &[u16]) -> String {
@@ -174,6 +180,7 @@ impl LoadError {
             Self::PartsMissing { .. } => ErrorCode::PartsMissing,
             Self::Digest { .. } => ErrorCode::DigestMismatch,
             Self::Format(_) => ErrorCode::UnsupportedFormat,
+            Self::KeyReused { .. } => ErrorCode::IdempotencyMismatch,
         }
     }
 }

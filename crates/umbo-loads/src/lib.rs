@@ -24,7 +24,7 @@ mod stored_rows;
 pub use error::LoadError;
 pub use host::{HostError, LoadHost, RowCounts, WriteAnswers};
 pub use layout::{PartProgress, PartRecord, RunRecord, UploadRecord};
-pub use record::{LoadRecord, LoadStep, LoadTarget, new_id};
+pub use record::{CreationKey, LoadRecord, LoadStep, LoadTarget, new_id};
 pub use rows::check_format;
 pub use runner::LoadRunner;
 pub use stored_rows::{RowSource, all_rows, kept_len, read_json, read_json_rows, read_piece};

@@ -66,6 +66,19 @@ pub struct LoadRecord {
     /// What it builds; none of mode merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<LoadTarget>,
+    /// The key that its creation was sent with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation: Option<CreationKey>,
+}
+
+/// What tells the repetition of a creation from another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreationKey {
+    /// Digest of the caller and its idempotency key, in base64url.
+    pub key: String,
+    /// Digest of the request, in base64url.
+    pub request: String,
 }
 
 /// What a load of mode replace builds.
@@ -199,7 +212,13 @@ impl LoadRecord {
             paused: false,
             reason: None,
             target,
+            creation: None,
         })
+    }
+
+    /// Returns whether the shards have confirmed what it builds.
+    pub fn is_confirmed(&self) -> bool {
+        self.target.as_ref().is_none_or(|target| target.confirmed)
     }
 
     /// Returns the id under which its rows are stored: that of the namespace in mode merge, where `live` is its live
@@ -231,7 +250,7 @@ impl LoadRecord {
             Uploading, Verifying,
         };
         let is_replace = self.target.is_some();
-        let is_confirmed = self.target.as_ref().is_none_or(|target| target.confirmed);
+        let is_confirmed = self.is_confirmed();
         match (step, self.state) {
             (LoadStep::Confirm, Created) if !is_confirmed => {
                 self.target.as_mut().expect("it is not confirmed").confirmed = true;
@@ -314,8 +333,7 @@ impl LoadRecord {
         if !self.state.takes_parts() {
             return None;
         }
-        let is_confirmed = self.target.as_ref().is_none_or(|target| target.confirmed);
-        if !is_confirmed && age > CONFIRM_TIME_MAX.as_millis() {
+        if !self.is_confirmed() && age > CONFIRM_TIME_MAX.as_millis() {
             return Some("the shards have not confirmed it in time".to_owned());
         }
         let days = UPLOAD_TIME_MAX.as_secs() / 86_400;

@@ -76,21 +76,24 @@ async fn the_rest_of_a_part_follows_what_is_kept() {
 }
 
 #[tokio::test]
-async fn a_load_is_created_once_and_everything_else_is_repeated() {
+async fn a_load_is_created_with_a_key_and_every_request_is_repeated() {
     let unknown = || refusal(ErrorCode::ShardUnavailable, Some(Outcome::Unknown));
     let spec = LoadSpec::default();
-    let (client, script) = serve([unknown()]).await;
-    assert!(client.create_load("n", &spec).await.is_err());
-    assert_eq!(lines(&script), ["POST /v1/ns/n/loads"]);
-    let answers = [with(201, &[], LOAD), unknown(), ok(LOAD), ok(LOAD)];
+    let created = with(201, &[], LOAD);
+    let answers = [unknown(), created, unknown(), ok(LOAD), ok(LOAD)];
     let (client, script) = serve(answers).await;
-    let load = client.create_load("n", &spec).await.unwrap();
+    assert!(client.create_load("n", &spec, "a\nb").await.is_err());
+    let load = client.create_load("n", &spec, "mine").await.unwrap();
+    for request in [0, 1] {
+        assert_eq!(header(&script, request, "idempotency-key").unwrap(), "mine");
+    }
     assert_eq!(load.state, LoadState::Created);
     client.seal_load("n", &load.id, 4).await.unwrap();
     client.abort_load("n", &load.id, true).await.unwrap();
     assert_eq!(
         lines(&script),
         [
+            "POST /v1/ns/n/loads",
             "POST /v1/ns/n/loads",
             "POST /v1/ns/n/loads/7f/seal",
             "POST /v1/ns/n/loads/7f/seal",

@@ -6,7 +6,7 @@ use umbo_api::loads::PART_NUMBER_MAX;
 
 use super::data::{ANY, BODY, STORE, WRITE};
 use super::operation::{ApiOperation, Content, In, Parameter};
-use super::parameter::{CRITICALITY, DRY_RUN, NS};
+use super::parameter::{CRITICALITY, DRY_RUN, IDEMPOTENCY_KEY, NS};
 
 fn id() -> Value {
     json!({"type": "string", "pattern": "^[0-9a-f]{11}-[0-9a-f]{8}$"})
@@ -107,14 +107,16 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         about: "A load takes a dataset in parts and applies it to the namespace once it is sealed. Needs the grant \
                 write. Who creates it pays for its rows. In mode replace its rows become the next version of the \
                 namespace; the answer comes once every shard makes all writes in that, too, and data that is read \
-                afterwards misses none of them.",
-        parameters: &[&NS],
+                afterwards misses none of them. With an idempotency key, which is known as long as the load is, a \
+                request that is repeated finds the load that it has created.",
+        parameters: &[&NS, &IDEMPOTENCY_KEY],
         body: Some((Content::Json("LoadSpec"), false)),
         answers: &[(201, "The load.", Content::Json("LoadInfo"), &["Location"])],
         errors: &[
             ANY,
             BODY,
             &[
+                ErrorCode::IdempotencyMismatch,
                 ErrorCode::InvalidBody,
                 ErrorCode::LoadBuilding,
                 ErrorCode::LoadLimit,

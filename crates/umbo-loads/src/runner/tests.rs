@@ -537,7 +537,7 @@ async fn a_version_is_built_while_parts_arrive_wherever_its_runs_end() {
         let host = FakeHost::uploading(refused_each, LoadMode::Replace, 0.1, key_of);
         let host = Arc::new(host);
         let mut runs = 0;
-        let mut parts = Vec::from_iter(0..PARTS);
+        let mut parts: Vec<u16> = (0..PARTS).collect();
         random.shuffle(&mut parts);
         while host.state() != LoadState::Ready {
             if random.bool()

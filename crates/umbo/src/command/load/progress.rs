@@ -1,7 +1,7 @@
 //! Which load a push is of, in a file beside its first input: `FILE.load`, one JSON object.
 //!
 //! The server knows which parts it has; this file says which load that is, and how the input is cut into parts. It
-//! is written before the first part is sent, and removed once the load is sealed and nothing is left to do.
+//! is written before the load is created, and removed once the load is sealed and nothing is left to do.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -70,13 +70,21 @@ impl PushedFile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PushProgress {
-    /// Id of its load.
-    pub(super) load: String,
+    /// The idempotency key that its load is created with: a push that was broken off finds the load by it.
+    pub(super) key: String,
     /// What is pushed.
     pub(super) pushed: Pushed,
 }
 
 impl PushProgress {
+    /// Begins a push.
+    pub(super) fn new(pushed: Pushed) -> Self {
+        Self {
+            key: format!("push-{:032x}", fastrand::u128(..)),
+            pushed,
+        }
+    }
+
     /// Returns the name of the file.
     pub(super) fn path(file: &Path) -> PathBuf {
         with_suffix(file, ".load")
@@ -98,8 +106,7 @@ impl PushProgress {
         })?;
         let refuse = |reason: &str| {
             Err(CliError::Usage(format!(
-                "load {} was begun {reason}; name the same again, or abort it and remove {name}",
-                begun.load
+                "a load was begun {reason}; name the same again, or abort it and remove {name}"
             )))
         };
         if begun.pushed.namespace != pushed.namespace {
@@ -164,7 +171,7 @@ mod tests {
         };
         assert_eq!(PushProgress::load(&file, &pushed()).unwrap(), None);
         let begun = PushProgress {
-            load: "7f".to_owned(),
+            key: "7f".to_owned(),
             pushed: pushed(),
         };
         begun.save(&file).unwrap();

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use umbo_api::ErrorCode;
 use umbo_api::loads::{LoadGuards, LoadInfo, LoadMode, LoadSpec};
+use umbo_api::{ErrorCode, Outcome};
 use umbo_client::Client;
 use umbo_types::Namespace;
 
@@ -178,30 +178,27 @@ impl Arguments {
     /// Returns the load of an earlier run, or creates one.
     async fn load(&self, client: &Client, pushed: &Pushed) -> Result<LoadInfo, CliError> {
         let (ns, file) = (self.ns.as_str(), &self.files[0]);
-        if let Some(begun) = PushProgress::load(file, pushed)? {
-            return match client.load(ns, &begun.load).await {
-                Ok(load) => {
-                    output::note(&format!("going on with load {}", load.id));
-                    Ok(load)
-                }
-                Err(error) if error.code() == Some(ErrorCode::LoadNotFound) => {
-                    let path = PushProgress::path(file);
-                    Err(CliError::Usage(format!(
-                        "the server has no load {}, which {} names; remove that file to begin anew",
-                        begun.load,
-                        path.display()
-                    )))
-                }
-                Err(error) => Err(error.into()),
-            };
+        let before = PushProgress::load(file, pushed)?;
+        let goes_on = before.is_some();
+        let begun = before.unwrap_or_else(|| PushProgress::new(pushed.clone()));
+        if !goes_on {
+            begun.save(file)?;
         }
-        let load = client.create_load(ns, &pushed.spec).await?;
-        let begun = PushProgress {
-            load: load.id.clone(),
-            pushed: pushed.clone(),
+        let load = match client.create_load(ns, &pushed.spec, &begun.key).await {
+            Ok(load) => load,
+            Err(error) => {
+                if !goes_on && error.outcome() == Outcome::NotApplied {
+                    PushProgress::remove(file)?;
+                }
+                return Err(error.into());
+            }
         };
-        begun.save(file)?;
-        Ok(load)
+        if !goes_on {
+            return Ok(load);
+        }
+        output::note(&format!("going on with load {}", load.id));
+        // With its parts.
+        Ok(client.load(ns, &load.id).await?)
     }
 
     /// Uploads and seals.
